@@ -1,0 +1,124 @@
+/* A chain of malloc'd blocks, newest first. Large requests get a block of their own. */
+#include "base/arena.h"
+
+#include <stdarg.h>
+#include <stdalign.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_BLOCK = 4096, LAST_BLOCK = 1 << 20, ALIGN = 16 };
+
+struct uns_arena_block {
+	struct uns_arena_block *next;
+	size_t size, used;
+	alignas(ALIGN) unsigned char bytes[];
+};
+
+static struct uns_arena_block *block_new(size_t size, struct uns_arena_block *next)
+{
+	struct uns_arena_block *b = malloc(sizeof(*b) + size);
+
+	if (!b)
+		return NULL;
+	b->next = next;
+	b->size = size;
+	b->used = 0;
+	return b;
+}
+
+static struct uns_arena_block *block_with_room(struct uns_arena *arena, size_t need)
+{
+	struct uns_arena_block *head = arena->head;
+	size_t size;
+
+	if (head && head->size - head->used >= need)
+		return head;
+	size = head ? head->size * 2 : FIRST_BLOCK;
+	if (size > LAST_BLOCK)
+		size = LAST_BLOCK;
+	if (need > size / 2 && head) { /* do not waste the rest of the current block */
+		struct uns_arena_block *own = block_new(need, head->next);
+
+		if (own)
+			head->next = own;
+		return own;
+	}
+	head = block_new(need > size ? need : size, head);
+	if (head)
+		arena->head = head;
+	return head;
+}
+
+void *uns_arena_alloc(struct uns_arena *arena, size_t n, size_t size)
+{
+	struct uns_arena_block *b;
+	size_t need;
+	void *p;
+
+	if (__builtin_mul_overflow(n, size, &need) || need > SIZE_MAX / 4)
+		return NULL;
+	need = (need + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+	b = block_with_room(arena, need);
+	if (!b)
+		return NULL;
+	p = b->bytes + b->used;
+	b->used += need;
+	arena->used_bytes += need;
+	return need ? memset(p, 0, need) : p;
+}
+
+char *uns_arena_strn(struct uns_arena *arena, const char *text, size_t len)
+{
+	char *copy = len < SIZE_MAX ? uns_arena_alloc(arena, len + 1, 1) : NULL;
+
+	if (copy && len)
+		memcpy(copy, text, len);
+	return copy;
+}
+
+char *uns_arena_str(struct uns_arena *arena, const char *text)
+{
+	return uns_arena_strn(arena, text, strlen(text));
+}
+
+char *uns_arena_printf(struct uns_arena *arena, const char *fmt, ...)
+{
+	va_list ap;
+	char *text;
+	int len;
+
+	va_start(ap, fmt);
+	len = vsnprintf(NULL, 0, fmt, ap);
+	va_end(ap);
+	if (len < 0)
+		return NULL;
+	text = uns_arena_alloc(arena, (size_t)len + 1, 1);
+	if (!text)
+		return NULL;
+	va_start(ap, fmt);
+	vsnprintf(text, (size_t)len + 1, fmt, ap);
+	va_end(ap);
+	return text;
+}
+
+void *uns_arena_grow(struct uns_arena *arena, const void *old, size_t n, size_t cap, size_t size)
+{
+	void *p = uns_arena_alloc(arena, cap, size);
+
+	if (p && n)
+		memcpy(p, old, n * size);
+	return p;
+}
+
+void uns_arena_fini(struct uns_arena *arena)
+{
+	struct uns_arena_block *b = arena->head, *next;
+
+	for (; b; b = next) {
+		next = b->next;
+		free(b);
+	}
+	*arena = UNS_ARENA_INIT;
+}

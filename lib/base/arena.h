@@ -1,0 +1,32 @@
+/* Memory that is released all at once: one arena per catalog, tree or parse. */
+#ifndef UNS_BASE_ARENA_H
+#define UNS_BASE_ARENA_H
+
+#include <stddef.h>
+
+struct uns_arena {
+	struct uns_arena_block *head;
+	size_t used_bytes; /* handed out so far: what an LRU counts */
+};
+
+#define UNS_ARENA_INIT ((struct uns_arena){ 0 })
+
+/* Zeroed memory, 16-byte aligned; NULL when out of memory or n * size overflows.
+ * n == 0 gives a valid pointer to nothing. */
+void *uns_arena_alloc(struct uns_arena *arena, size_t n, size_t size);
+#define UNS_NEW(arena, type) ((type *)uns_arena_alloc((arena), 1, sizeof(type)))
+#define UNS_NEW_N(arena, type, n) ((type *)uns_arena_alloc((arena), (n), sizeof(type)))
+
+/* Copies of strings; the result ends in NUL. NULL when out of memory. */
+char *uns_arena_str(struct uns_arena *arena, const char *text);
+char *uns_arena_strn(struct uns_arena *arena, const char *text, size_t len);
+__attribute__((format(printf, 2, 3))) char *uns_arena_printf(struct uns_arena *arena,
+							     const char *fmt, ...);
+
+/* Double an array in place of realloc: copies `n` elements into room for `cap`. */
+void *uns_arena_grow(struct uns_arena *arena, const void *old, size_t n, size_t cap, size_t size);
+
+/* Release everything; the arena is empty and usable again. */
+void uns_arena_fini(struct uns_arena *arena);
+
+#endif

@@ -1,0 +1,36 @@
+/* Formatting of error sentences. Knows nothing but text. */
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int uns_fail(struct uns_err *err, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!err || err->code)
+		return code;
+	err->code = code;
+	va_start(ap, fmt);
+	vsnprintf(err->text, sizeof(err->text), fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+int uns_fail_in(struct uns_err *err, const char *fmt, ...)
+{
+	char old[UNS_ERR_TEXT];
+	va_list ap;
+	int used;
+
+	if (!err)
+		return -EIO;
+	memcpy(old, err->text, sizeof(old));
+	va_start(ap, fmt);
+	used = vsnprintf(err->text, sizeof(err->text), fmt, ap);
+	va_end(ap);
+	if (used >= 0 && (size_t)used < sizeof(err->text))
+		snprintf(err->text + used, sizeof(err->text) - (size_t)used, ": %s", old);
+	return err->code;
+}

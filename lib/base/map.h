@@ -1,0 +1,31 @@
+/* A string-keyed hash table of pointers. Keys are borrowed: they must outlive the map.
+ * Not thread safe. */
+#ifndef UNS_BASE_MAP_H
+#define UNS_BASE_MAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct uns_map {
+	struct uns_map_slot *slot;
+	size_t cap, n;
+};
+
+#define UNS_MAP_INIT ((struct uns_map){ 0 })
+
+/* The value, or NULL when the key is absent. O(1). */
+void *uns_map_get(const struct uns_map *map, const char *key);
+
+/* Insert or replace; `old` (may be NULL) receives the value replaced. false = out of memory.
+ * value must not be NULL. */
+bool uns_map_put(struct uns_map *map, const char *key, void *value, void **old);
+
+/* Remove and return the value, or NULL. */
+void *uns_map_del(struct uns_map *map, const char *key);
+
+/* Visit in no order: start with *at = 0; false when done. Do not change the map meanwhile. */
+bool uns_map_next(const struct uns_map *map, size_t *at, const char **key, void **value);
+
+void uns_map_fini(struct uns_map *map);
+
+#endif

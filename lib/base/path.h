@@ -1,0 +1,39 @@
+/* Relative paths as the mount uses them: components joined by '/', no leading or trailing slash,
+ * "" = the root. Pure text: nothing here touches a file system. */
+#ifndef UNS_BASE_PATH_H
+#define UNS_BASE_PATH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/arena.h"
+
+/* "a" + "b/c" -> "a/b/c"; either side may be "". NULL = out of memory. */
+char *uns_path_join(struct uns_arena *arena, const char *dir, const char *name);
+
+/* Resolve "." and ".." in `path` taken relative to directory `dir`. NULL when it climbs out of the
+ * root, is absolute, or memory is out. */
+char *uns_path_resolve(struct uns_arena *arena, const char *dir, const char *path);
+
+/* The last component (borrowed), and everything before it. */
+const char *uns_path_name(const char *path);
+char *uns_path_parent(struct uns_arena *arena, const char *path);
+
+/* `path` is `dir` or below it. */
+bool uns_path_within(const char *path, const char *dir);
+
+bool uns_str_ends(const char *s, const char *suffix);
+bool uns_str_starts(const char *s, const char *prefix);
+
+/* "x9" before "x10": how people number ranks and checkpoints. Total order, strcmp breaks ties. */
+int uns_str_natural(const char *a, const char *b);
+
+/* Shell-style match with '*' and '?' only. */
+bool uns_str_glob(const char *pattern, const char *s);
+
+/* A canonical decimal ("0", "17", never "007" or "+1") as a whole string, or after a prefix and
+ * before a suffix: uns_str_number("checkpoint-12", "checkpoint-", "", &n). */
+bool uns_str_number(const char *s, const char *prefix, const char *suffix,
+		    unsigned long long *out);
+
+#endif

@@ -1,0 +1,151 @@
+/* A list of jobs, each an index range that idle workers take items from. The caller of a job works
+ * on it too, so a job finishes even when every worker is busy with others. */
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+struct job {
+	struct job *next;
+	size_t n, taken, running;
+	int (*work)(void *ctx, size_t i, struct uns_err *err);
+	void *ctx;
+	struct uns_err err;
+	int code;
+};
+
+struct uns_pool {
+	pthread_mutex_t lock; /* everything below */
+	pthread_cond_t work_added, item_done;
+	struct job *jobs;
+	pthread_t *thread;
+	unsigned n_threads, n_started;
+	bool stop;
+};
+
+int uns_pool_new(unsigned n_threads, struct uns_pool **out, struct uns_err *err)
+{
+	struct uns_pool *pool = calloc(1, sizeof(*pool));
+
+	if (!pool || !(pool->thread = calloc(n_threads ? n_threads : 1, sizeof(pthread_t)))) {
+		free(pool);
+		return uns_fail(err, -ENOMEM, "out of memory");
+	}
+	pool->n_threads = n_threads;
+	pthread_mutex_init(&pool->lock, NULL);
+	pthread_cond_init(&pool->work_added, NULL);
+	pthread_cond_init(&pool->item_done, NULL);
+	*out = pool;
+	return 0;
+}
+
+static bool job_has_items(const struct job *job)
+{
+	return job->taken < job->n && job->code == 0;
+}
+
+/* Called with the lock held; drops it around the work. */
+static void run_one(struct uns_pool *pool, struct job *job)
+{
+	struct uns_err err = { 0 };
+	size_t i = job->taken++;
+	int code;
+
+	job->running++;
+	pthread_mutex_unlock(&pool->lock);
+	code = job->work(job->ctx, i, &err);
+	pthread_mutex_lock(&pool->lock);
+	if (code < 0 && job->code == 0) {
+		job->code = code;
+		job->err = err;
+	}
+	job->running--;
+	if (!job_has_items(job) && job->running == 0)
+		pthread_cond_broadcast(&pool->item_done);
+}
+
+static struct job *job_find(struct uns_pool *pool)
+{
+	struct job *job;
+
+	for (job = pool->jobs; job; job = job->next)
+		if (job_has_items(job))
+			return job;
+	return NULL;
+}
+
+static void *worker(void *arg)
+{
+	struct uns_pool *pool = arg;
+	struct job *job;
+
+	pthread_mutex_lock(&pool->lock);
+	while (!pool->stop) {
+		job = job_find(pool);
+		if (job)
+			run_one(pool, job);
+		else
+			pthread_cond_wait(&pool->work_added, &pool->lock);
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return NULL;
+}
+
+static void start_threads(struct uns_pool *pool)
+{
+	while (pool->n_started < pool->n_threads &&
+	       pthread_create(&pool->thread[pool->n_started], NULL, worker, pool) == 0)
+		pool->n_started++;
+	pool->n_threads = pool->n_started; /* fewer is fine: the caller works too */
+}
+
+static void job_unlink(struct uns_pool *pool, struct job *job)
+{
+	struct job **p = &pool->jobs;
+
+	while (*p != job)
+		p = &(*p)->next;
+	*p = job->next;
+}
+
+int uns_pool_each(struct uns_pool *pool, size_t n,
+		  int (*work)(void *ctx, size_t i, struct uns_err *err), void *ctx,
+		  struct uns_err *err)
+{
+	struct job job = { .n = n, .work = work, .ctx = ctx };
+
+	pthread_mutex_lock(&pool->lock);
+	if (n > 1)
+		start_threads(pool);
+	job.next = pool->jobs;
+	pool->jobs = &job;
+	if (n > 1)
+		pthread_cond_broadcast(&pool->work_added);
+	while (job_has_items(&job))
+		run_one(pool, &job);
+	while (job.running)
+		pthread_cond_wait(&pool->item_done, &pool->lock);
+	job_unlink(pool, &job);
+	pthread_mutex_unlock(&pool->lock);
+	return job.code ? uns_fail(err, job.code, "%s", job.err.text) : 0;
+}
+
+void uns_pool_free(struct uns_pool *pool)
+{
+	unsigned i;
+
+	if (!pool)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	pool->stop = true;
+	pthread_cond_broadcast(&pool->work_added);
+	pthread_mutex_unlock(&pool->lock);
+	for (i = 0; i < pool->n_started; i++)
+		pthread_join(pool->thread[i], NULL);
+	pthread_mutex_destroy(&pool->lock);
+	pthread_cond_destroy(&pool->work_added);
+	pthread_cond_destroy(&pool->item_done);
+	free(pool->thread);
+	free(pool);
+}

@@ -1,0 +1,130 @@
+/* Growing text, and the JSON string rule that everything we emit shares. */
+#include "base/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool text_reserve(struct uns_text *t, size_t more)
+{
+	size_t cap = t->cap ? t->cap : 256, need;
+	char *p;
+
+	if (t->failed)
+		return false;
+	if (__builtin_add_overflow(t->len, more, &need) || need >= (size_t)-1 / 2) {
+		t->failed = true;
+		return false;
+	}
+	if (need < t->cap)
+		return true;
+	while (cap <= need)
+		cap *= 2;
+	p = realloc(t->p, cap);
+	if (!p) {
+		t->failed = true;
+		return false;
+	}
+	t->p = p;
+	t->cap = cap;
+	return true;
+}
+
+void uns_text_add(struct uns_text *t, const void *bytes, size_t len)
+{
+	if (!text_reserve(t, len))
+		return;
+	if (len)
+		memcpy(t->p + t->len, bytes, len);
+	t->len += len;
+	t->p[t->len] = '\0';
+}
+
+void uns_text_str(struct uns_text *t, const char *s)
+{
+	uns_text_add(t, s, strlen(s));
+}
+
+void uns_text_printf(struct uns_text *t, const char *fmt, ...)
+{
+	va_list ap;
+	int len;
+
+	va_start(ap, fmt);
+	len = vsnprintf(NULL, 0, fmt, ap);
+	va_end(ap);
+	if (len < 0 || !text_reserve(t, (size_t)len))
+		return;
+	va_start(ap, fmt);
+	vsnprintf(t->p + t->len, (size_t)len + 1, fmt, ap);
+	va_end(ap);
+	t->len += (size_t)len;
+}
+
+/* Length of a valid UTF-8 sequence at p (shortest form, no surrogates), or 0. */
+static size_t utf8_len(const unsigned char *p)
+{
+	if (p[0] < 0x80)
+		return 1;
+	if (p[0] >= 0xc2 && p[0] < 0xe0)
+		return (p[1] & 0xc0) == 0x80 ? 2 : 0;
+	if (p[0] >= 0xe0 && p[0] < 0xf0) {
+		if ((p[1] & 0xc0) != 0x80 || (p[2] & 0xc0) != 0x80)
+			return 0;
+		if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0))
+			return 0;
+		return 3;
+	}
+	if (p[0] >= 0xf0 && p[0] < 0xf5) {
+		if ((p[1] & 0xc0) != 0x80 || (p[2] & 0xc0) != 0x80 || (p[3] & 0xc0) != 0x80)
+			return 0;
+		if ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90))
+			return 0;
+		return 4;
+	}
+	return 0;
+}
+
+void uns_text_json_str(struct uns_text *t, const char *s)
+{
+	const unsigned char *p = (const unsigned char *)s;
+	size_t len;
+
+	uns_text_str(t, "\"");
+	for (; *p; p += len) {
+		len = utf8_len(p);
+		if (*p == '"' || *p == '\\')
+			uns_text_printf(t, "\\%c", *p);
+		else if (*p < 0x20 || *p == 0x7f)
+			uns_text_printf(t, "\\u%04x", *p);
+		else if (len)
+			uns_text_add(t, p, len);
+		else
+			uns_text_str(t, "\\ufffd");
+		len = len ? len : 1;
+	}
+	uns_text_str(t, "\"");
+}
+
+char *uns_text_take(struct uns_text *t, size_t *len)
+{
+	char *p;
+
+	uns_text_add(t, "", 0); /* an empty text is still a string */
+	p = t->p;
+	if (len)
+		*len = t->len;
+	if (t->failed) {
+		uns_text_fini(t);
+		return NULL;
+	}
+	*t = UNS_TEXT_INIT;
+	return p;
+}
+
+void uns_text_fini(struct uns_text *t)
+{
+	free(t->p);
+	*t = UNS_TEXT_INIT;
+}

@@ -1,0 +1,28 @@
+/* A growing buffer for bytes and text. After an allocation fails every further append is a no-op
+ * and `failed` stays set: check it once, at the end. */
+#ifndef UNS_BASE_TEXT_H
+#define UNS_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct uns_text {
+	char *p; /* NUL-terminated whenever len > 0 */
+	size_t len, cap;
+	bool failed;
+};
+
+#define UNS_TEXT_INIT ((struct uns_text){ 0 })
+
+void uns_text_add(struct uns_text *t, const void *bytes, size_t len);
+void uns_text_str(struct uns_text *t, const char *s);
+__attribute__((format(printf, 2, 3))) void uns_text_printf(struct uns_text *t, const char *fmt,
+							   ...);
+/* A JSON string with its quotes; control characters and invalid UTF-8 are escaped. */
+void uns_text_json_str(struct uns_text *t, const char *s);
+
+/* Move the buffer out (malloc'd, NUL-terminated, never NULL unless failed). */
+char *uns_text_take(struct uns_text *t, size_t *len);
+void uns_text_fini(struct uns_text *t);
+
+#endif

@@ -1,0 +1,69 @@
+/* Bytes out of layouts. The engine is shared by all checkpoints: it owns the thread pool, the budget
+ * of descriptors and the cache of decoded pieces. A backing is what it keeps for one catalog:
+ * descriptors and resolved item headers.
+ *
+ * Threads: everything but _new and _free may be called by any number of threads at once. No lock is
+ * held across I/O. */
+#ifndef UNS_ENGINE_ENGINE_H
+#define UNS_ENGINE_ENGINE_H
+
+#include <sys/types.h>
+
+#include "model/layout.h"
+
+struct uns_engine;
+struct uns_backing;
+
+struct uns_engine_options {
+	uint64_t cache_bytes;   /* decoded pieces in memory (`-o mem=`) */
+	const char *cache_dir;  /* where decoded pieces spill, as unlinked files; NULL = $TMPDIR, /tmp */
+	uint64_t spill_bytes;   /* at most this much spilled (`-o cache_size=`) */
+	unsigned n_threads;     /* of the pool; 0 = a default for storage that waits */
+	unsigned max_open_files; /* 0 = most of RLIMIT_NOFILE */
+	unsigned delay_read_us; /* tests: added to every read of a source file */
+};
+
+struct uns_engine_stats {
+	uint64_t source_reads, source_read_bytes; /* preads of source files */
+	uint64_t items_resolved;
+	uint64_t decoded_pieces, decoded_bytes; /* decompressed or de-strided; each counts again */
+	uint64_t cache_bytes, spill_bytes;      /* held now */
+	uint64_t stale, io_errors;
+	uint64_t open_files;
+};
+
+int uns_engine_new(const struct uns_engine_options *options, struct uns_engine **out,
+		   struct uns_err *err);
+void uns_engine_free(struct uns_engine *engine);
+void uns_engine_stats(const struct uns_engine *engine, struct uns_engine_stats *out);
+struct uns_pool *uns_engine_pool(struct uns_engine *engine);
+
+/* The catalog must outlive the backing. */
+int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
+		    struct uns_backing **out, struct uns_err *err);
+void uns_backing_free(struct uns_backing *backing); /* no read may be in progress */
+
+/* Read up to len bytes at byte `off` of a virtual file whose layout names the backing's catalog.
+ * Returns bytes copied (short only at end of file, 0 behind it) or a negative errno:
+ * -ESTALE a source file is not what the catalog saw, -EBADMSG damaged item, -EIO.
+ * On error nothing of buf may be used. Cost: O(log segments) plus the I/O. */
+ssize_t uns_read(struct uns_backing *backing, const struct uns_layout *layout, void *buf, size_t len,
+		 uint64_t off, struct uns_err *err);
+
+/* Resolve the item headers of a tensor's pieces now, in parallel, checking each against the catalog
+ * (dtype, shape). What uns_read does on first touch. */
+int uns_backing_resolve(struct uns_backing *backing, const struct uns_tensor *tensor,
+			struct uns_err *err);
+
+/* Do two tensors of equal dtype and shape hold equal bytes? First by the CRCs that the pieces'
+ * containers recorded, when both are cut alike and all are recorded; else by one comparison.
+ * `how` (may be NULL) receives "recorded CRCs" or "comparison". */
+int uns_backing_equal(struct uns_backing *backing, const struct uns_tensor *a,
+		      const struct uns_tensor *b, bool *equal, const char **how,
+		      struct uns_err *err);
+
+/* The value of one non-tensor torch.save item (a BYTE item of DCP), parsed into the arena. */
+int uns_backing_value(struct uns_backing *backing, const struct uns_named_value *item,
+		      struct uns_arena *arena, const struct uns_value **out, struct uns_err *err);
+
+#endif

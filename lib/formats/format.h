@@ -1,0 +1,33 @@
+/* What a format is: one file in this folder that turns a directory into a catalog. CMake collects
+ * lib/formats/X.c into a table of uns_format_X, so adding a format is adding one file. */
+#ifndef UNS_FORMATS_FORMAT_H
+#define UNS_FORMATS_FORMAT_H
+
+#include "model/catalog.h"
+
+struct uns_directory {
+	const struct uns_root *root;
+	const char *path; /* below root */
+	const struct uns_listing *list;
+};
+
+struct uns_format_options {
+	const char *const *weight_roots; /* `-o root=`: instead of "model" and "state_dict" */
+	size_t n_weight_roots;
+};
+
+struct uns_format {
+	const char *name;
+	/* Looks at names only (it may list sub-directories, never read a file). 0 = not mine; the
+	 * format with the highest answer opens. Give: 30 files of a kind, 60 typical layout, 90
+	 * unmistakable. */
+	int (*probe)(const struct uns_directory *dir);
+	/* Fill and seal the catalog. Fails only when nothing at all can be said; damage to a part
+	 * becomes a problem with its scope, and the rest is served. */
+	int (*open)(const struct uns_directory *dir, const struct uns_format_options *options,
+		    struct uns_catalog *cat, struct uns_err *err);
+};
+
+extern const struct uns_format *const uns_formats[]; /* ends with NULL */
+
+#endif

@@ -1,0 +1,106 @@
+/* Directories that we may read below, and the files in them. Every path is opened relative to a
+ * root's descriptor with RESOLVE_BENEATH; nothing is ever opened for writing; only regular files
+ * are ever read (O_NONBLOCK + fstat, so a FIFO or device cannot hang us).
+ *
+ * Knows no formats. Threads: a root is immutable once opened; everything here may be called by any
+ * number of threads at once. */
+#ifndef UNS_IO_SOURCE_H
+#define UNS_IO_SOURCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/reader.h"
+
+/* What must stay equal for bytes read earlier to still be the file's bytes. */
+struct uns_identity {
+	uint64_t dev, ino, size;
+	int64_t mtime_ns, ctime_ns;
+};
+
+bool uns_identity_equal(const struct uns_identity *a, const struct uns_identity *b);
+
+enum uns_kind { UNS_KIND_FILE, UNS_KIND_DIR, UNS_KIND_LINK, UNS_KIND_OTHER };
+
+struct uns_stat {
+	enum uns_kind kind;
+	uint32_t mode; /* permission bits only */
+	uint32_t uid, gid;
+	struct uns_identity id;
+};
+
+struct uns_root_options {
+	/* Links may lead anywhere: only for a directory that the user named for its content
+	 * (a hub snapshot's files are links to ../../blobs). */
+	bool trusted;
+	/* Absolute directories that links may lead into (`-o follow=`); borrowed at open. */
+	const char *const *follow;
+	size_t n_follow;
+};
+
+struct uns_root;
+
+/* path: any directory. Its absolute name is kept for messages. */
+int uns_root_open(const char *path, const struct uns_root_options *options, struct uns_root **out,
+		  struct uns_err *err);
+void uns_root_close(struct uns_root *root);
+const char *uns_root_path(const struct uns_root *root);
+
+/* All `rel` below: see base/path.h ("" = the root itself). Messages name the absolute path. */
+
+/* Follows a final link only where the root's options allow it and `follow` is set; otherwise a link
+ * is reported as UNS_KIND_LINK. */
+int uns_root_stat(const struct uns_root *root, const char *rel, bool follow, struct uns_stat *out,
+		  struct uns_err *err);
+
+/* The link's target as text, in the arena. */
+int uns_root_readlink(const struct uns_root *root, const char *rel, struct uns_arena *arena,
+		      const char **out, struct uns_err *err);
+
+struct uns_entry {
+	const char *name;
+	enum uns_kind kind; /* of the entry itself; links are UNS_KIND_LINK */
+};
+
+struct uns_listing {
+	struct uns_entry *v; /* in natural order of names; without "." and ".." */
+	size_t n;
+};
+
+int uns_root_list(const struct uns_root *root, const char *rel, struct uns_arena *arena,
+		  struct uns_listing *out, struct uns_err *err);
+
+/* Borrowed entry by name, or NULL. O(n). */
+const struct uns_entry *uns_listing_find(const struct uns_listing *list, const char *name);
+
+/* A read-only descriptor of a regular file and what it was at that moment.
+ * -ENOENT absent, -ELOOP/-EXDEV a link that may not be followed, -ENOTSUP not a regular file. */
+int uns_root_open_file(const struct uns_root *root, const char *rel, int *fd,
+		       struct uns_stat *out, struct uns_err *err);
+
+/* A whole small file. -ENOTSUP when it is larger than max_bytes. The bytes are in the arena,
+ * followed by one NUL that is not counted. `out_stat` may be NULL. */
+int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t max_bytes,
+		       struct uns_arena *arena, struct uns_span *out, struct uns_stat *out_stat,
+		       struct uns_err *err);
+
+/* fstat as an identity. */
+int uns_fd_identity(int fd, struct uns_identity *out, struct uns_err *err);
+
+/* pread until len bytes are there, EINTR retried; -EIO on error, -ESTALE at end of file (the caller
+ * knew the size, so the file was cut). `name` is for the sentence. */
+int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name,
+		 struct uns_err *err);
+
+/* An open file as a reader (base/reader.h); `file` must outlive it. Not for long-lived use: takes no
+ * identity check. */
+struct uns_open_file {
+	int fd;
+	const char *name;
+};
+struct uns_reader uns_reader_of_file(struct uns_open_file *file, uint64_t size);
+
+#endif

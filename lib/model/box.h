@@ -1,0 +1,53 @@
+/* Where a shard sits in its full tensor: a box (FSDP, TP, DCP chunks) or a range of flat elements
+ * (ZeRO, FSDP1 flat parameters). Pure arithmetic on element counts. */
+#ifndef UNS_MODEL_BOX_H
+#define UNS_MODEL_BOX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "wire/dtype.h" /* UNS_MAX_DIMS */
+
+struct uns_shape {
+	uint32_t n;                 /* 0 = a scalar of one element */
+	uint64_t dim[UNS_MAX_DIMS]; /* elements */
+};
+
+struct uns_box {
+	uint32_t n;
+	uint64_t lo[UNS_MAX_DIMS], len[UNS_MAX_DIMS]; /* elements */
+};
+
+struct uns_range {
+	uint64_t first, count; /* elements of the flattened (C order) tensor */
+};
+
+/* Product of the dimensions; -EBADMSG on overflow of 2^63. Shapes in a catalog are checked, so later
+ * code uses uns_shape_elems, which cannot fail. */
+int uns_shape_check(const struct uns_shape *shape, enum uns_dtype dtype, struct uns_err *err);
+uint64_t uns_shape_elems(const struct uns_shape *shape);
+bool uns_shape_equal(const struct uns_shape *a, const struct uns_shape *b);
+/* "[2, 3]"; buf of any size, result always NUL-terminated. */
+const char *uns_shape_text(const struct uns_shape *shape, char *buf, size_t size);
+
+uint64_t uns_box_elems(const struct uns_box *box);
+bool uns_box_inside(const struct uns_box *box, const struct uns_shape *shape);
+bool uns_box_overlap(const struct uns_box *a, const struct uns_box *b);
+
+/* A box of a tensor is a sequence of runs: stretches of elements that are contiguous both in the
+ * flattened full tensor and in the flattened box. Run k starts at element uns_runs_at(k) of the full
+ * tensor, which grows with k, and at element k * run_elems of the box. */
+struct uns_runs {
+	uint64_t n, run_elems; /* n == 0 for an empty box */
+	uint32_t outer;        /* dimensions iterated over */
+	uint64_t base;
+	uint64_t len[UNS_MAX_DIMS], stride[UNS_MAX_DIMS]; /* of the outer dimensions */
+};
+struct uns_runs uns_runs_of_box(const struct uns_box *box, const struct uns_shape *shape);
+uint64_t uns_runs_at(const struct uns_runs *runs, uint64_t k);
+/* The first run that ends behind element `elem` of the full tensor; runs->n when none. O(log n). */
+uint64_t uns_runs_find(const struct uns_runs *runs, uint64_t elem);
+
+#endif

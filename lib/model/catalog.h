@@ -1,0 +1,195 @@
+/* The catalog: what one checkpoint holds, in terms that no framework owns. Formats fill it, views
+ * read it, and they meet nowhere else. Immutable once uns_catalog_seal has accepted it.
+ *
+ *   files    source files with the identity they had when read
+ *   tensors  full tensors: name, dtype, shape, role; each has pieces
+ *   pieces   where a box or flat range of a tensor lies: file, offset, container, codec
+ *   groups   optimizer param groups: hyper-parameters and the names of their parameters, in order
+ *   values   everything else that was saved, as plain data
+ *   companions  whole files beside the shards (config.json, scheduler.pt, rng_state_0.pth, ...)
+ *   facts, problems
+ *
+ * Everything lives in the catalog's arena. */
+#ifndef UNS_MODEL_CATALOG_H
+#define UNS_MODEL_CATALOG_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "io/source.h"
+#include "model/box.h"
+#include "wire/dtype.h"
+#include "wire/value.h"
+
+/* A source file. A file that metadata names and that is not there is listed with missing = true:
+ * whoever needs its bytes says so, the others do not care. */
+struct uns_file {
+	const struct uns_root *root;
+	const char *path; /* below root */
+	struct uns_stat stat;
+	bool missing;
+};
+
+enum uns_role {
+	UNS_ROLE_WEIGHT, /* a model tensor as trained (buffers that cannot be told apart included) */
+	UNS_ROLE_BUFFER,
+	UNS_ROLE_MASTER, /* the optimizer's fp32 copy of a weight */
+	UNS_ROLE_EXP_AVG,
+	UNS_ROLE_EXP_AVG_SQ,
+	UNS_ROLE_STEP,
+	UNS_ROLE_OPTIM_OTHER, /* any other per-parameter optimizer state; `state` names it */
+	UNS_ROLE_OTHER,       /* a tensor that is neither model nor optimizer */
+};
+
+enum uns_codec { UNS_CODEC_NONE, UNS_CODEC_ZSTD };
+
+enum uns_container {
+	UNS_RAW,        /* offset is the first element's byte; strides as given */
+	UNS_TORCH_ITEM, /* [offset, offset+length) is a torch.save zip of this one tensor: its header
+	                 * gives data offset and strides, and is read on first touch (engine) */
+};
+
+enum uns_piece_kind { UNS_PIECE_BOX, UNS_PIECE_RANGE };
+
+struct uns_piece {
+	enum uns_piece_kind kind;
+	union { /* where in the full tensor */
+		struct uns_box box;
+		struct uns_range range;
+	};
+	uint32_t file;   /* index into files */
+	int32_t rank;    /* the writer's, for messages; -1 = unknown */
+	enum uns_container container;
+	enum uns_codec codec;
+	uint64_t offset_bytes, length_bytes; /* in the file, as stored (compressed if codec is set) */
+	const uint64_t *stride_elems; /* UNS_RAW: per box dimension; NULL = C order */
+};
+
+#define UNS_NONE UINT32_MAX
+
+struct uns_tensor {
+	const char *name; /* fully qualified name of the weight; of the parameter, for optimizer state */
+	const char *key;  /* what the source calls it; for messages and for the dcp form */
+	const char *root; /* top-level key in the source ("model", "optimizer", "state_dict"), "" = none */
+	const char *state; /* optimizer state name ("exp_avg", "momentum_buffer"); NULL for others */
+	enum uns_role role;
+	enum uns_dtype dtype;
+	struct uns_shape shape;
+	int32_t group, position; /* param group and place in it; -1 = not known or not in one */
+	uint32_t first_piece, n_pieces; /* in catalog->pieces; sorted by uns_catalog_seal */
+	uint32_t alias_of; /* tensor that the source itself declares to share these bytes, or UNS_NONE */
+	bool inferred;     /* name or place was derived, not recorded: provenance says so */
+};
+
+struct uns_group {
+	const struct uns_value *hyper; /* DICT without "params" */
+	const char **param;            /* fully qualified names, in order */
+	size_t n_params;
+	const char *root; /* which optimizer: "optimizer", "optimizer_0" */
+};
+
+/* A value that was saved and is not a tensor. */
+struct uns_named_value {
+	const char *name; /* path below root joined by '.', as the source spells it */
+	const char *root;
+	const struct uns_value *value; /* NULL: not decoded (see file/offset: one torch.save item) */
+	uint32_t file;
+	uint64_t offset_bytes, length_bytes;
+	enum uns_codec codec;
+};
+
+struct uns_companion {
+	const char *name; /* relative to the checkpoint directory, may hold '/' */
+	uint32_t file;
+	bool shard; /* part of the sharded form (.metadata, .distcp, per-rank files): not for views that
+	             * assemble */
+};
+
+/* What a problem keeps from being served. */
+enum uns_scope {
+	UNS_SCOPE_NOTE, /* nothing: worth knowing */
+	UNS_SCOPE_WEIGHTS,
+	UNS_SCOPE_OPTIMIZER, /* optimizer, scheduler: whatever resuming needs besides weights */
+	UNS_SCOPE_ALL,
+};
+
+struct uns_problem {
+	enum uns_scope scope;
+	int code;         /* -ENODATA incomplete, -EBADMSG damaged, -ENOTSUP unknown; 0 for a note */
+	const char *text; /* one sentence: file, rank, tensor, expected, found, what to do */
+};
+
+enum { UNS_UNKNOWN = -1 };
+
+struct uns_facts {
+	const char *format;    /* the format's name */
+	const char *framework; /* for people: "Hugging Face Trainer, FSDP" */
+	int64_t step;          /* UNS_UNKNOWN when not known, all of these */
+	int64_t world_size;
+	bool finished; /* the file that the writer writes last is there: the save has ended */
+};
+
+struct uns_catalog {
+	struct uns_arena arena;
+	const char *path; /* the checkpoint's directory (or file) below its root; messages name it */
+	struct uns_facts facts;
+
+	struct uns_file *files;
+	size_t n_files, cap_files;
+	struct uns_tensor *tensors;
+	size_t n_tensors, cap_tensors;
+	struct uns_piece *pieces;
+	size_t n_pieces, cap_pieces;
+	struct uns_group *groups;
+	size_t n_groups, cap_groups;
+	struct uns_named_value *values;
+	size_t n_values, cap_values;
+	struct uns_companion *companions;
+	size_t n_companions, cap_companions;
+	struct uns_problem *problems;
+	size_t n_problems, cap_problems;
+};
+
+/* -- building: formats only. All return -ENOMEM when memory is out; *_add give the new index. -- */
+
+int uns_catalog_new(const char *path, struct uns_catalog **out, struct uns_err *err);
+void uns_catalog_free(struct uns_catalog *cat);
+
+/* Stat and list a file (once per root and path: the same index comes back). A file that is not
+ * there becomes missing = true; other errors are returned. */
+int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, const char *path,
+			 uint32_t *out, struct uns_err *err);
+
+/* The tensor's pieces must be added right behind it: uns_catalog_add_piece appends to the last
+ * tensor. Strings are borrowed: put them in cat->arena. */
+int uns_catalog_add_tensor(struct uns_catalog *cat, const struct uns_tensor *tensor, uint32_t *out,
+			   struct uns_err *err);
+int uns_catalog_add_piece(struct uns_catalog *cat, const struct uns_piece *piece,
+			  struct uns_err *err);
+int uns_catalog_add_group(struct uns_catalog *cat, const struct uns_group *group,
+			  struct uns_err *err);
+int uns_catalog_add_value(struct uns_catalog *cat, const struct uns_named_value *value,
+			  struct uns_err *err);
+int uns_catalog_add_companion(struct uns_catalog *cat, const char *name, uint32_t file, bool shard,
+			      struct uns_err *err);
+__attribute__((format(printf, 4, 5))) int uns_catalog_add_problem(struct uns_catalog *cat,
+								  enum uns_scope scope, int code,
+								  const char *fmt, ...);
+
+/* Check what every reader relies on: shapes do not overflow, boxes and ranges lie inside their
+ * tensors, raw extents are as long as their elements need; sort each tensor's pieces by position.
+ * After this the catalog is const. -EBADMSG names tensor and file. */
+int uns_catalog_seal(struct uns_catalog *cat, struct uns_err *err);
+
+/* -- reading -- */
+
+/* By role and name; NULL when absent. O(n): build a map where it matters. */
+const struct uns_tensor *uns_catalog_find(const struct uns_catalog *cat, enum uns_role role,
+					  const char *name);
+const struct uns_companion *uns_catalog_companion(const struct uns_catalog *cat, const char *name);
+bool uns_role_is_optimizer(enum uns_role role); /* MASTER .. OPTIM_OTHER */
+const char *uns_role_text(enum uns_role role);
+
+/* Identity of everything the catalog was built from: what st_ino and snapshots hang on. */
+uint64_t uns_catalog_generation(const struct uns_catalog *cat);
+
+#endif

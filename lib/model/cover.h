@@ -1,0 +1,15 @@
+/* The proof behind "never wrong bytes": the pieces of a tensor cover every element exactly once, and
+ * every byte they need exists. */
+#ifndef UNS_MODEL_COVER_H
+#define UNS_MODEL_COVER_H
+
+#include "model/catalog.h"
+
+/* 0, or the sentence: missing file or rank (-ENODATA), file too short (-EBADMSG, expected and found
+ * sizes), overlap or hole (-EBADMSG, with the first offending elements).
+ * Replicas (pieces with equal box or range) are allowed: the first is used, the rest must have equal
+ * length. Pure: reads no data. O(p log p) for p pieces that do not interleave. */
+int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tensor,
+		    struct uns_err *err);
+
+#endif

@@ -1,0 +1,52 @@
+/* A virtual file: sorted segments that cover [0, size) exactly. A segment has orthogonal parts:
+ * where it is in the file, what it comes from, and the element type it is given out as. A tensor's
+ * pieces say the rest (file, codec, strides, source type), so resharding, casting and decompressing
+ * combine without special cases. */
+#ifndef UNS_MODEL_LAYOUT_H
+#define UNS_MODEL_LAYOUT_H
+
+#include "model/catalog.h"
+
+enum uns_from { UNS_FROM_LITERAL, UNS_FROM_ZEROS, UNS_FROM_PIECES };
+
+struct uns_segment {
+	uint64_t at_bytes, len_bytes; /* in the virtual file */
+	enum uns_from from;
+	const uint8_t *literal;          /* LITERAL */
+	const struct uns_tensor *tensor; /* PIECES: elements [first_elem, ...) of this tensor in C order, */
+	uint64_t first_elem;             /* as many as fill len_bytes */
+	enum uns_dtype out;              /* given out as this type */
+};
+
+struct uns_layout {
+	const struct uns_catalog *catalog; /* whose tensors, pieces and files the segments name */
+	const struct uns_segment *segment;
+	size_t n;
+	uint64_t size_bytes;
+};
+
+/* Builder: append in order, then build. Zero-length segments are dropped. */
+struct uns_layout_builder {
+	struct uns_arena *arena; /* receives the result; literals are borrowed, not copied */
+	struct uns_segment *segment;
+	size_t n, cap;
+	uint64_t at_bytes;
+	bool failed;
+};
+
+void uns_layout_literal(struct uns_layout_builder *b, const void *bytes, size_t len);
+void uns_layout_zeros(struct uns_layout_builder *b, uint64_t len_bytes);
+/* n_elems elements of `tensor` from first_elem; out may be the tensor's own dtype. */
+void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *tensor,
+		       uint64_t first_elem, uint64_t n_elems, enum uns_dtype out);
+int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat,
+		     struct uns_layout *out, struct uns_err *err);
+
+/* A source file as it is. The pseudo tensor (U8, one raw piece) lives in the arena. */
+int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, uint32_t file,
+		       struct uns_layout *out, struct uns_err *err);
+
+/* Index of the segment that holds byte `at`; layout->n at or past the end. O(log n). */
+size_t uns_layout_find(const struct uns_layout *layout, uint64_t at_bytes);
+
+#endif

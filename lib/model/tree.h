@@ -1,0 +1,35 @@
+/* What a view makes of a checkpoint: a directory of virtual files. */
+#ifndef UNS_MODEL_TREE_H
+#define UNS_MODEL_TREE_H
+
+#include "model/layout.h"
+
+struct uns_vfile {
+	const char *path; /* relative to the checkpoint's directory; '/' makes sub-directories */
+	struct uns_layout layout;
+	uint32_t source; /* the companion this file passes through, or UNS_NONE */
+	/* Where the content comes from, for provenance.json; NULL = passed through unchanged. */
+	const char *origin;
+};
+
+struct uns_vtree {
+	struct uns_arena arena;
+	struct uns_vfile *v; /* sorted by path (natural order), paths unique */
+	size_t n, cap;
+	const char **note; /* sentences for problems.txt */
+	size_t n_notes, cap_notes;
+};
+
+/* Add in any order. On a duplicate path the first stays and a note says so. */
+int uns_vtree_add(struct uns_vtree *tree, const struct uns_vfile *file, struct uns_err *err);
+int uns_vtree_add_text(struct uns_vtree *tree, const char *path, const char *text, size_t len,
+		       const char *origin, struct uns_err *err); /* text is copied */
+int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, const char *path,
+		       uint32_t file, struct uns_err *err);
+__attribute__((format(printf, 2, 3))) int uns_vtree_note(struct uns_vtree *tree, const char *fmt,
+							 ...);
+void uns_vtree_seal(struct uns_vtree *tree);
+const struct uns_vfile *uns_vtree_find(const struct uns_vtree *tree, const char *path);
+void uns_vtree_fini(struct uns_vtree *tree);
+
+#endif

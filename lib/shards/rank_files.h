@@ -1,0 +1,24 @@
+/* Per-rank torch.save files into a catalog: plain tensors, DTensors and ShardedTensors, as
+ * Accelerate's use_dcp=False and the veRL family write them; and whole-model .bin files, which are
+ * the same with one rank. Wrappers are read by wire/dtensor.h. */
+#ifndef UNS_SHARDS_RANK_FILES_H
+#define UNS_SHARDS_RANK_FILES_H
+
+#include "model/catalog.h"
+
+struct uns_rank_file {
+	const char *path; /* below root */
+	int32_t rank;
+};
+
+/* Model state dicts {name: tensor}: role WEIGHT. Every file's data.pkl is read now. A tensor whose
+ * dtype or global shape differs between ranks is a problem with scope WEIGHTS naming both. */
+int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *root,
+			     const struct uns_rank_file *files, size_t n, struct uns_err *err);
+
+/* Optimizer state dicts {state: {name: {exp_avg: ..}}, param_groups: [..]} keyed by names. Integer
+ * keys are a problem with scope OPTIMIZER (-ENOTSUP). */
+int uns_rank_files_add_optimizer(struct uns_catalog *cat, const struct uns_root *root,
+				 const struct uns_rank_file *files, size_t n, struct uns_err *err);
+
+#endif

@@ -1,0 +1,153 @@
+/* unshard: sharded training checkpoints as the directories that frameworks load.
+ *
+ * This is the only installed header. A session (struct unshard) shows one SOURCE directory as the
+ * tree that a mount shows: first component a view ("weights"), then SOURCE's own paths, where every
+ * checkpoint directory is replaced by what the view makes of it. All paths given to these functions
+ * are relative to that tree's root, components joined by '/', "" = the root.
+ *
+ * Errors: every function that can fail returns a negative errno and, where `err` is not NULL, one
+ * sentence for people. Codes: -ENOENT, -ENOTDIR, -EISDIR, -EINVAL as usual; -EBADMSG damaged,
+ * -ENOTSUP valid but unknown, -ENODATA incomplete checkpoint, -ESTALE source changed, -ENOMEM, -EIO.
+ *
+ * Threads: any function may be called by any number of threads at once on one session, except
+ * unshard_open and unshard_close. No function writes to SOURCE.
+ */
+#ifndef UNSHARD_H
+#define UNSHARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define UNSHARD_API __attribute__((visibility("default")))
+
+typedef struct unshard unshard;
+typedef struct unshard_file unshard_file;
+
+struct unshard_error {
+	int code; /* 0 = nothing failed */
+	char text[512];
+};
+
+/* Zero it, set what you need; every zero means the documented default. Strings are borrowed for the
+ * duration of unshard_open only. */
+struct unshard_options {
+	const char *view;              /* show this one view at the root instead of all */
+	const char *const *weight_root; /* keys to take weights from instead of "model", "state_dict" */
+	size_t n_weight_root;
+	/* "DIR" or "RUN=DIR": where config and tokenizer are borrowed from (RUN below SOURCE). */
+	const char *const *model;
+	size_t n_model;
+	const char *const *follow; /* directories outside SOURCE that links may lead into */
+	size_t n_follow;
+	uint64_t max_shard_size_bytes; /* of weights files; default 50 GB (50e9), as save_pretrained's */
+	uint64_t mem_bytes;            /* snapshots and decoded pieces in memory; default 64 MiB */
+	const char *cache_dir;         /* decoded pieces spill here, unlinked; default $TMPDIR, /tmp */
+	uint64_t cache_size_bytes;     /* at most this much spilled; default 16 GiB */
+	unsigned settle_seconds;       /* 0 = default 60; UINT_MAX = 0 s: never wait */
+	unsigned delay_read_us;        /* for tests and benchmarks: added to every read of SOURCE */
+	/* Log lines (NULL = dropped). level: 0 error, 1 warning, 2 information, 3 debug. */
+	void (*log)(void *ctx, int level, const char *line);
+	void *log_ctx;
+	int log_level;
+	unsigned char reserved[64];
+};
+
+/* Opens SOURCE's descriptor and reads nothing else: O(1). A mount placed over or inside SOURCE
+ * afterwards is never seen by the session. Starts no thread (a caller may fork after it, before the
+ * first other call). */
+UNSHARD_API int unshard_open(const char *source, const struct unshard_options *options,
+			     unshard **out, struct unshard_error *err);
+UNSHARD_API void unshard_close(unshard *u); /* no file may be open; NULL is allowed */
+
+/* Paths below this (device, inode) are left out of the tree: the mount tells where it was put. */
+UNSHARD_API void unshard_hide_device(unshard *u, uint64_t dev);
+
+enum unshard_kind { UNSHARD_FILE, UNSHARD_DIR, UNSHARD_LINK };
+
+struct unshard_stat {
+	enum unshard_kind kind;
+	uint32_t mode; /* permission bits: what all sources allow, without write bits */
+	uint32_t uid, gid;
+	uint32_t nlink;
+	uint64_t size_bytes; /* exact, before any byte is read */
+	int64_t mtime_ns;    /* newest of the sources */
+	uint64_t ino; /* hash of view, path and generation: equal across remounts while sources stay,
+	               * new when they change */
+	/* True below a checkpoint: the answer holds for as long as the directory's own ino does, so it
+	 * may be cached for long. Otherwise it may change within seconds. */
+	bool stable;
+};
+
+UNSHARD_API int unshard_stat(unshard *u, const char *path, struct unshard_stat *out,
+			     struct unshard_error *err);
+/* The link's target, malloc'd. */
+UNSHARD_API int unshard_readlink(unshard *u, const char *path, char **target,
+				 struct unshard_error *err);
+
+struct unshard_dirent {
+	const char *name;
+	struct unshard_stat stat;
+};
+struct unshard_listing {
+	struct unshard_dirent *v; /* natural order of names */
+	size_t n;
+};
+/* Unlisted names (".unshard", parametrised views) do not appear. Free with unshard_listing_free. */
+UNSHARD_API int unshard_list(unshard *u, const char *path, struct unshard_listing **out,
+			     struct unshard_error *err);
+UNSHARD_API void unshard_listing_free(struct unshard_listing *listing);
+
+/* Pins the snapshot the file belongs to: reads go on giving the bytes that unshard_stat described, or
+ * fail with -ESTALE. `st` (may be NULL) receives what was opened. Reads no tensor data. */
+UNSHARD_API int unshard_file_open(unshard *u, const char *path, unshard_file **out,
+				  struct unshard_stat *st, struct unshard_error *err);
+UNSHARD_API void unshard_file_close(unshard_file *file);
+
+/* Read up to len bytes at byte offset off. Returns bytes copied (short only at end of file, 0 behind
+ * it) or a negative errno, in which case nothing of buf may be used. Any number of threads may read
+ * one file at once. Cost: O(log segments) plus the I/O. */
+UNSHARD_API ssize_t unshard_pread(unshard_file *file, void *buf, size_t len, uint64_t off,
+				  struct unshard_error *err);
+
+/* -- what is there -- */
+
+struct unshard_checkpoint {
+	const char *path;   /* below SOURCE */
+	const char *format; /* "hf_fsdp" */
+	int64_t step, world_size; /* -1 = not known */
+	uint64_t size_bytes;      /* of the source files */
+	const char *state;        /* "ok", "saving", "damaged" */
+	const char *problem;      /* the first problem's sentence, or NULL */
+};
+
+/* Visit every checkpoint below SOURCE in natural order. `progress` (may be NULL) is called as
+ * directories are scanned. A visitor that returns non-zero ends the walk with that value. */
+UNSHARD_API int unshard_scan(unshard *u,
+			     int (*visit)(void *ctx, const struct unshard_checkpoint *ckpt),
+			     void (*progress)(void *ctx, size_t directories, size_t checkpoints),
+			     void *ctx, struct unshard_error *err);
+
+/* One checkpoint as a JSON text (malloc'd): facts, views (which it has, the line to write, and why
+ * not the others), tensors with pieces, problems. `checkpoint` is a path below SOURCE.
+ * what: "info" (without tensors), "tensors", "provenance"; the same texts as the mount's
+ * CHECKPOINT/.unshard/WHAT.json. mount_hint: the path to put into the lines to write. */
+UNSHARD_API int unshard_describe(unshard *u, const char *checkpoint, const char *what,
+				 const char *mount_hint, char **json, struct unshard_error *err);
+
+/* Problems of one checkpoint, one sentence a line (malloc'd, "" = none); *n = how many of them keep
+ * something from being served. */
+UNSHARD_API int unshard_problems(unshard *u, const char *checkpoint, char **text, size_t *n,
+				 struct unshard_error *err);
+
+UNSHARD_API const char *unshard_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,57 @@
+/* What a view is: one file in this folder that turns a catalog into a directory that some framework
+ * loads. CMake collects lib/views/X.c into a table of uns_view_X. Views are pure: they read no file;
+ * what they need from outside the catalog reaches them in uns_view_input. */
+#ifndef UNS_VIEWS_VIEW_H
+#define UNS_VIEWS_VIEW_H
+
+#include "model/tree.h"
+
+/* A text file beside the shards whose content a view may change (config.json). */
+struct uns_view_text {
+	const char *name;
+	struct uns_span bytes;
+};
+
+struct uns_view_input {
+	const struct uns_catalog *catalog;
+
+	/* config, tokenizer, processor and code files chosen by the session: each set from one
+	 * directory. Their files are in the catalog. */
+	const struct uns_companion *borrowed;
+	size_t n_borrowed;
+	struct uns_span config; /* config.json's bytes; empty = there is none */
+
+	/* Tensors of role WEIGHT that are proven equal to another one and that config ties: left out
+	 * by views that write what save_pretrained writes. */
+	const struct uns_tensor *const *tied;
+	size_t n_tied;
+
+	const char *const *notes; /* what the session found out on the way (ties, borrowed sets) */
+	size_t n_notes;
+
+	uint64_t max_shard_size_bytes; /* of weights; never 0 */
+};
+
+struct uns_view {
+	const char *name; /* the directory; a parameter follows after '-': "weights-bf16" */
+	/* Parameters that are listed at the mount's root ("bf16"); NULL-terminated, "" = the bare
+	 * name. Others may still be accepted by `parse`. */
+	const char *const *listed;
+	/* Canonical parameter text -> a number for tree(); false = no such view. */
+	bool (*parse)(const char *parameter, uint64_t *out);
+	/* A view that must not be shown before the save has ended (it lists what is on disk). */
+	bool needs_finished;
+	/* Needs config, tokenizer and so on borrowed (UNS_VIEW_INPUT.borrowed, tied). */
+	bool needs_companions;
+	/* 0; -ENODATA or -EBADMSG with a sentence: damaged or not complete yet; -ENOTSUP with a
+	 * sentence: this kind of checkpoint has no such form. Proves cover of what it serves. */
+	int (*supports)(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why);
+	int (*tree)(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
+		    struct uns_err *err);
+	/* "AutoModelForCausalLM.from_pretrained(\"%s\")": the line `unshard show` prints, %s = path. */
+	const char *usage;
+};
+
+extern const struct uns_view *const uns_views[]; /* ends with NULL */
+
+#endif

@@ -1,0 +1,46 @@
+/* A torch.save file (or one DCP item, which is the same): a zip whose data.pkl describes values and
+ * tensors, and whose data/N records are the storages. */
+#ifndef UNS_WIRE_TORCHFILE_H
+#define UNS_WIRE_TORCHFILE_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/reader.h"
+#include "wire/dtype.h"
+#include "wire/value.h"
+#include "wire/zip.h"
+
+struct uns_torchfile {
+	const struct uns_reader *r; /* borrowed */
+	struct uns_zip zip;
+	const struct uns_value *root;
+	bool big_endian; /* the byteorder record says so: tensors are refused (-ENOTSUP) */
+};
+
+/* Open and parse data.pkl (at most 256 MiB). All results live in the arena. */
+int uns_torchfile_open(const struct uns_reader *r, struct uns_arena *arena,
+		       struct uns_torchfile *out, struct uns_err *err);
+
+/* Where one tensor's bytes are. */
+struct uns_torch_tensor {
+	enum uns_dtype dtype;
+	size_t n_dims;
+	uint64_t dims[UNS_MAX_DIMS];
+	uint64_t stride_elems[UNS_MAX_DIMS];
+	uint64_t first_elem;    /* storage offset */
+	uint64_t data_bytes;    /* offset of the storage's first byte in the file */
+	uint64_t storage_bytes; /* length of the storage record: every element lies inside (checked) */
+	uint32_t crc32;         /* of the whole storage record; 0 = not recorded */
+	const char *key;        /* "0": the storage; equal keys share bytes */
+	bool contiguous;        /* C order without gaps (dims of size 1 do not count; empty is) */
+};
+
+/* v is the value of torch._utils._rebuild_tensor_v2 / _v3 or _rebuild_parameter around one.
+ * false when it is anything else. */
+bool uns_torch_is_tensor(const struct uns_value *v);
+
+/* Resolve it; reads one local header. */
+int uns_torch_tensor(const struct uns_torchfile *file, const struct uns_value *v,
+		     struct uns_torch_tensor *out, struct uns_err *err);
+
+#endif

@@ -1,0 +1,68 @@
+/* Plain data as a pickle, a JSON file or a checkpoint holds it: trees in an arena, immutable once
+ * built. Nothing here can run anything. */
+#ifndef UNS_WIRE_VALUE_H
+#define UNS_WIRE_VALUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum uns_value_kind {
+	UNS_VALUE_NONE,
+	UNS_VALUE_BOOL,
+	UNS_VALUE_INT,    /* fits in int64_t */
+	UNS_VALUE_BIGINT, /* little-endian two's complement in `bytes` */
+	UNS_VALUE_FLOAT,
+	UNS_VALUE_STR,   /* UTF-8; NUL-terminated, may hold NULs: use n */
+	UNS_VALUE_BYTES,
+	UNS_VALUE_LIST,
+	UNS_VALUE_TUPLE,
+	UNS_VALUE_SET,
+	UNS_VALUE_DICT,   /* insertion order kept; an OrderedDict is a dict with `cls` set */
+	UNS_VALUE_GLOBAL, /* a class or function by name: "torch.float32" in `cls` */
+	UNS_VALUE_OBJECT, /* cls(*args) with state, whatever cls is: an opaque tag, never executed */
+};
+
+struct uns_value {
+	enum uns_value_kind kind;
+	union {
+		bool b;
+		int64_t i;
+		double f;
+		struct { /* STR, BYTES, BIGINT */
+			const char *p;
+			size_t n;
+		} bytes;
+		struct { /* LIST, TUPLE, SET */
+			const struct uns_value **v;
+			size_t n;
+		} seq;
+		struct { /* DICT */
+			const struct uns_value **key, **v;
+			size_t n;
+		} dict;
+		struct { /* OBJECT */
+			const struct uns_value *args; /* TUPLE; NULL for a bare persistent id */
+		} object;
+	};
+	const char *cls;               /* GLOBAL, OBJECT, DICT subclass: "module.name"; else NULL */
+	const struct uns_value *state; /* what BUILD gave; NULL = none */
+};
+
+/* The class name of a persistent id (torch: args = ('storage', class, key, location, numel)). */
+#define UNS_PERSISTENT_ID "(persistent id)"
+
+/* Lookups return NULL / false when the shape is not as asked; v may be NULL. Borrowed results. */
+const struct uns_value *uns_value_get(const struct uns_value *dict, const char *key); /* O(n) */
+const struct uns_value *uns_value_at(const struct uns_value *seq, size_t i);
+/* The field of an object's state dict; for a (None, {slots}) state the slots are searched too. */
+const struct uns_value *uns_value_field(const struct uns_value *object, const char *name);
+bool uns_value_int(const struct uns_value *v, int64_t *out);   /* INT or BOOL */
+bool uns_value_u64(const struct uns_value *v, uint64_t *out);  /* INT >= 0 */
+bool uns_value_float(const struct uns_value *v, double *out);  /* FLOAT or INT */
+const char *uns_value_str(const struct uns_value *v);          /* STR without inner NULs */
+bool uns_value_is(const struct uns_value *v, const char *cls); /* GLOBAL/OBJECT/DICT of class */
+/* torch.Size or a tuple/list of non-negative ints -> numbers; false if not, or more than cap. */
+bool uns_value_dims(const struct uns_value *v, uint64_t *dims, size_t cap, size_t *n);
+
+#endif
