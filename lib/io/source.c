@@ -1,0 +1,448 @@
+/* Roots and the files below them. A path is resolved by the kernel (openat2) where it can be; what
+ * the kernel refuses because a link leaves the root, or cannot do at all, goes through io/follow.c. */
+#include "io/source.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "io/follow.h"
+
+enum { FILE_FLAGS = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, RACE_RETRIES = 16 };
+
+struct uns_root {
+	struct uns_base *base; /* [0] the root itself, then the follow directories */
+	size_t n_bases;
+	bool trusted;
+	bool has_openat2; /* older kernels and some sandboxes do not */
+};
+
+bool uns_identity_equal(const struct uns_identity *a, const struct uns_identity *b)
+{
+	return a->dev == b->dev && a->ino == b->ino && a->size == b->size &&
+	       a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns;
+}
+
+/* -- roots -- */
+
+static int sys_openat2(int dir, const char *rel, int flags, uint64_t resolve)
+{
+	struct open_how how = { .flags = (uint64_t)flags, .resolve = resolve };
+
+	return (int)syscall(SYS_openat2, dir, rel, &how, sizeof(how));
+}
+
+static void trim_slashes(char *path)
+{
+	size_t n = strlen(path);
+
+	while (n && path[n - 1] == '/')
+		path[--n] = '\0';
+}
+
+/* No "." and, above all, no ".." among the components. */
+static bool is_plain_path(const char *path)
+{
+	const char *p;
+	size_t n;
+
+	for (p = path; *p; p += n, p += strspn(p, "/")) {
+		n = strcspn(p, "/");
+		if ((n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+			return false;
+	}
+	return true;
+}
+
+static int base_open(const char *path, struct uns_base *base, struct uns_err *err)
+{
+	base->fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (base->fd < 0)
+		return uns_fail(err, -errno, "%s: %m", path);
+	base->real = realpath(path, NULL);
+	if (base->real) /* links are spelled "/a/b", not "b", "./b" or "/a/../a/b" */
+		base->given = strdup(path[0] == '/' && is_plain_path(path) ? path : base->real);
+	if (!base->real || !base->given)
+		return uns_fail(err, -errno, "%s: %m", path);
+	trim_slashes(base->real);
+	trim_slashes(base->given);
+	return 0;
+}
+
+void uns_root_close(struct uns_root *root)
+{
+	size_t i;
+
+	for (i = 0; root && i < root->n_bases; i++) {
+		uns_close_p(&root->base[i].fd);
+		free(root->base[i].given);
+		free(root->base[i].real);
+	}
+	if (root)
+		free(root->base);
+	free(root);
+}
+
+static void root_close_p(struct uns_root **root)
+{
+	uns_root_close(*root);
+}
+
+static bool kernel_has_openat2(int dir)
+{
+	int fd = sys_openat2(dir, ".", O_PATH | O_CLOEXEC, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
+
+	if (fd < 0)
+		return false;
+	close(fd);
+	return true;
+}
+
+int uns_root_open(const char *path, const struct uns_root_options *options, struct uns_root **out,
+		  struct uns_err *err)
+{
+	UNS_CLEANUP(root_close_p) struct uns_root *root = calloc(1, sizeof(*root));
+	size_t n_follow = options ? options->n_follow : 0, i;
+
+	if (!root)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	root->base = calloc(n_follow + 1, sizeof(*root->base));
+	if (!root->base)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	root->trusted = options && options->trusted;
+	for (i = 0; i <= n_follow; i++) {
+		root->base[i].fd = -1;
+		root->n_bases = i + 1;
+		UNS_TRY(base_open(i ? options->follow[i - 1] : path, &root->base[i], err));
+	}
+	root->has_openat2 = kernel_has_openat2(root->base[0].fd);
+	*out = UNS_TAKE(root);
+	return 0;
+}
+
+const char *uns_root_path(const struct uns_root *root)
+{
+	return root->base[0].given[0] ? root->base[0].given : "/";
+}
+
+/* -- opening below a root -- */
+
+static int open_by_kernel(const struct uns_root *root, const char *rel, int flags)
+{
+	uint64_t resolve = RESOLVE_NO_MAGICLINKS | (root->trusted ? 0 : RESOLVE_BENEATH);
+	int fd = -1, tries;
+
+	if (root->trusted && !root->has_openat2) {
+		fd = openat(root->base[0].fd, rel, flags);
+		return fd < 0 ? -errno : fd;
+	}
+	/* EAGAIN: something was renamed while the kernel checked that ".." stays below. */
+	for (tries = 0; fd < 0 && tries < RACE_RETRIES; tries++) {
+		fd = sys_openat2(root->base[0].fd, rel, flags, resolve);
+		if (fd < 0 && errno != EAGAIN && errno != EINTR)
+			return -errno;
+	}
+	return fd < 0 ? -EAGAIN : fd;
+}
+
+static int fail_path(const struct uns_root *root, const char *rel, int code, struct uns_err *err)
+{
+	if (code == -ENOTDIR)
+		code = -ENOENT; /* a path below a file is as absent as any other */
+	return uns_fail(err, code, "%s%s%s: %s", uns_root_path(root), *rel ? "/" : "", rel,
+			strerror(-code));
+}
+
+static int open_below(const struct uns_root *root, const char *rel, int flags, struct uns_err *err)
+{
+	int fd = -EXDEV;
+
+	if (*rel == '/' || !is_plain_path(rel))
+		return uns_fail(err, -EXDEV, "%s: \"%s\" is not a plain path below it",
+				uns_root_path(root), rel);
+	if (root->trusted || root->has_openat2)
+		fd = open_by_kernel(root, *rel ? rel : ".", flags);
+	if (fd == -EXDEV)
+		fd = uns_follow_open(root->base, root->n_bases, rel, flags, err);
+	return fd < 0 ? fail_path(root, rel, fd, err) : fd;
+}
+
+/* -- stat, readlink, list -- */
+
+static enum uns_kind kind_of_mode(mode_t mode)
+{
+	if (S_ISREG(mode))
+		return UNS_KIND_FILE;
+	if (S_ISDIR(mode))
+		return UNS_KIND_DIR;
+	return S_ISLNK(mode) ? UNS_KIND_LINK : UNS_KIND_OTHER;
+}
+
+static int64_t ns_of(struct timespec t)
+{
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void stat_of(const struct stat *st, struct uns_stat *out)
+{
+	*out = (struct uns_stat){
+		.kind = kind_of_mode(st->st_mode),
+		.mode = st->st_mode & 07777,
+		.uid = st->st_uid,
+		.gid = st->st_gid,
+		.id = { .dev = st->st_dev,
+			.ino = st->st_ino,
+			.size = (uint64_t)st->st_size,
+			.mtime_ns = ns_of(st->st_mtim),
+			.ctime_ns = ns_of(st->st_ctim) },
+	};
+}
+
+static int stat_fd(const struct uns_root *root, const char *rel, int fd, struct uns_stat *out,
+		   struct uns_err *err)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return fail_path(root, rel, -errno, err);
+	stat_of(&st, out);
+	return 0;
+}
+
+int uns_root_stat(const struct uns_root *root, const char *rel, bool follow, struct uns_stat *out,
+		  struct uns_err *err)
+{
+	UNS_CLEANUP(uns_close_p) int fd = -EXDEV;
+	struct uns_err unused = { 0 };
+
+	if (follow)
+		fd = open_below(root, rel, O_PATH | O_CLOEXEC, &unused);
+	if (!follow || fd == -EXDEV)
+		fd = open_below(root, rel, O_PATH | O_CLOEXEC | O_NOFOLLOW, err);
+	else if (fd < 0)
+		uns_fail(err, fd, "%s", unused.text);
+	return fd < 0 ? fd : stat_fd(root, rel, fd, out, err);
+}
+
+int uns_root_readlink(const struct uns_root *root, const char *rel, struct uns_arena *arena,
+		      const char **out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_close_p) int fd = open_below(root, rel, O_PATH | O_CLOEXEC | O_NOFOLLOW, err);
+	char target[PATH_MAX];
+	ssize_t len;
+
+	if (fd < 0)
+		return fd;
+	len = readlinkat(fd, "", target, sizeof(target));
+	if (len < 0) /* ENOENT is what the kernel says of a descriptor that is no link */
+		return fail_path(root, rel, errno == ENOENT ? -EINVAL : -errno, err);
+	*out = uns_arena_strn(arena, target, (size_t)len);
+	return *out ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+}
+
+static enum uns_kind kind_of_entry(int dir, const struct dirent *d)
+{
+	struct stat st;
+
+	if (d->d_type != DT_UNKNOWN)
+		return kind_of_mode(DTTOIF(d->d_type));
+	if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return UNS_KIND_OTHER; /* gone again */
+	return kind_of_mode(st.st_mode);
+}
+
+static bool listing_add(struct uns_listing *list, size_t *cap, struct uns_arena *arena,
+			const char *name, enum uns_kind kind)
+{
+	struct uns_entry *grown;
+
+	if (list->n == *cap) {
+		*cap = *cap ? *cap * 2 : 16;
+		grown = uns_arena_grow(arena, list->v, list->n, *cap, sizeof(*list->v));
+		if (!grown)
+			return false;
+		list->v = grown;
+	}
+	name = uns_arena_str(arena, name);
+	if (!name)
+		return false;
+	list->v[list->n++] = (struct uns_entry){ name, kind };
+	return true;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	const struct uns_entry *x = a, *y = b;
+
+	return uns_str_natural(x->name, y->name);
+}
+
+static void close_dir_p(DIR **dir)
+{
+	if (*dir)
+		closedir(*dir);
+}
+
+static int read_entries(DIR *dir, struct uns_arena *arena, struct uns_listing *out)
+{
+	struct dirent *d;
+	size_t cap = 0;
+
+	for (errno = 0; (d = readdir(dir)); errno = 0) {
+		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+			continue;
+		if (!listing_add(out, &cap, arena, d->d_name, kind_of_entry(dirfd(dir), d)))
+			return -ENOMEM;
+	}
+	return -errno;
+}
+
+int uns_root_list(const struct uns_root *root, const char *rel, struct uns_arena *arena,
+		  struct uns_listing *out, struct uns_err *err)
+{
+	UNS_CLEANUP(close_dir_p) DIR *dir = NULL;
+	int fd = open_below(root, rel, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC, err), rc;
+
+	if (fd < 0)
+		return fd;
+	dir = fdopendir(fd);
+	if (!dir) {
+		rc = -errno;
+		close(fd);
+		return fail_path(root, rel, rc, err);
+	}
+	*out = (struct uns_listing){ 0 };
+	rc = read_entries(dir, arena, out);
+	if (rc < 0)
+		return fail_path(root, rel, rc, err);
+	if (out->n)
+		qsort(out->v, out->n, sizeof(*out->v), by_name);
+	return 0;
+}
+
+const struct uns_entry *uns_listing_find(const struct uns_listing *list, const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < list->n; i++)
+		if (strcmp(list->v[i].name, name) == 0)
+			return &list->v[i];
+	return NULL;
+}
+
+/* -- files -- */
+
+static int fail_not_regular(const struct uns_root *root, const char *rel, struct uns_err *err)
+{
+	return uns_fail(err, -ENOTSUP, "%s/%s: not a regular file", uns_root_path(root), rel);
+}
+
+int uns_root_open_file(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out,
+		       struct uns_err *err)
+{
+	UNS_CLEANUP(uns_close_p) int file = -1;
+	struct uns_err why = { 0 };
+	struct uns_stat st;
+
+	file = open_below(root, rel, FILE_FLAGS, &why);
+	if (file == -ENXIO || file == -ENODEV) /* a socket, a device without driver */
+		return fail_not_regular(root, rel, err);
+	if (file < 0)
+		return uns_fail(err, file, "%s", why.text);
+	UNS_TRY(stat_fd(root, rel, file, &st, err));
+	if (st.kind != UNS_KIND_FILE)
+		return fail_not_regular(root, rel, err);
+	if (out)
+		*out = st;
+	*fd = file;
+	file = -1;
+	return 0;
+}
+
+int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t max_bytes,
+		       struct uns_arena *arena, struct uns_span *out, struct uns_stat *out_stat,
+		       struct uns_err *err)
+{
+	UNS_CLEANUP(uns_close_p) int fd = -1;
+	struct uns_stat st;
+	uint8_t *bytes;
+	int rc;
+
+	UNS_TRY(uns_root_open_file(root, rel, &fd, &st, err));
+	if (st.id.size > max_bytes)
+		return uns_fail(err, -ENOTSUP, "%s/%s: %llu bytes; expected at most %llu",
+				uns_root_path(root), rel, (unsigned long long)st.id.size,
+				(unsigned long long)max_bytes);
+	bytes = uns_arena_alloc(arena, (size_t)st.id.size + 1, 1);
+	if (!bytes)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	rc = uns_fd_pread(fd, bytes, (size_t)st.id.size, 0, rel, err);
+	if (rc < 0) {
+		uns_fail_in(err, "%s", uns_root_path(root));
+		return rc;
+	}
+	*out = uns_span_of(bytes, (size_t)st.id.size);
+	if (out_stat)
+		*out_stat = st;
+	return 0;
+}
+
+int uns_fd_identity(int fd, struct uns_identity *out, struct uns_err *err)
+{
+	struct uns_stat converted;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return uns_fail(err, errno == ESTALE ? -ESTALE : -EIO, "fstat: %m");
+	stat_of(&st, &converted);
+	*out = converted.id;
+	return 0;
+}
+
+int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, struct uns_err *err)
+{
+	uint8_t *p = buf;
+	ssize_t n;
+
+	if (off > INT64_MAX - len)
+		return uns_fail(err, -EBADMSG, "%s: offset %llu is past every file", name,
+				(unsigned long long)off);
+	while (len) {
+		n = pread(fd, p, len, (off_t)off);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return uns_fail(err, errno == ESTALE ? -ESTALE : -EIO,
+					"%s: reading %zu bytes at %llu: %m", name, len,
+					(unsigned long long)off);
+		if (n == 0)
+			return uns_fail(err, -ESTALE,
+					"%s: the file ends at byte %llu; it was cut while being read",
+					name, (unsigned long long)off);
+		p += n;
+		off += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int file_pread(void *self, void *buf, size_t len, uint64_t off, struct uns_err *err)
+{
+	const struct uns_open_file *file = self;
+
+	return uns_fd_pread(file->fd, buf, len, off, file->name, err);
+}
+
+struct uns_reader uns_reader_of_file(struct uns_open_file *file, uint64_t size)
+{
+	return (struct uns_reader){ file_pread, file, size };
+}
