@@ -15,6 +15,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/map.h"
 #include "io/source.h"
 #include "model/box.h"
 #include "wire/dtype.h"
@@ -147,6 +148,10 @@ struct uns_catalog {
 	size_t n_companions, cap_companions;
 	struct uns_problem *problems;
 	size_t n_problems, cap_problems;
+
+	/* Private to model/catalog.c: arrays grow by realloc until seal moves them into the arena. */
+	bool sealed;
+	struct uns_map file_by_path; /* "ROOT path" -> index + 1 */
 };
 
 /* -- building: formats only. All return -ENOMEM when memory is out; *_add give the new index. -- */
@@ -171,13 +176,23 @@ int uns_catalog_add_value(struct uns_catalog *cat, const struct uns_named_value 
 			  struct uns_err *err);
 int uns_catalog_add_companion(struct uns_catalog *cat, const char *name, uint32_t file, bool shard,
 			      struct uns_err *err);
+/* What seal will demand of a piece, for formats that would rather make a problem of it: box or range
+ * inside the shape, the extent as long as its elements need. The shape must have been checked.
+ * -EBADMSG without the tensor's name. */
+int uns_piece_check(const struct uns_shape *shape, enum uns_dtype dtype,
+		    const struct uns_piece *piece, struct uns_err *err);
+uint64_t uns_piece_elems(const struct uns_piece *piece);
+/* The flat (C order) index of the piece's first element in its tensor. */
+uint64_t uns_piece_first(const struct uns_shape *shape, const struct uns_piece *piece);
+
 __attribute__((format(printf, 4, 5))) int uns_catalog_add_problem(struct uns_catalog *cat,
 								  enum uns_scope scope, int code,
 								  const char *fmt, ...);
 
 /* Check what every reader relies on: shapes do not overflow, boxes and ranges lie inside their
- * tensors, raw extents are as long as their elements need; sort each tensor's pieces by position.
- * After this the catalog is const. -EBADMSG names tensor and file. */
+ * tensors, raw extents are as long as their elements need; sort each tensor's pieces by position, and
+ * among replicas those whose bytes exist first. After this the catalog is const. -EBADMSG names tensor
+ * and file. */
 int uns_catalog_seal(struct uns_catalog *cat, struct uns_err *err);
 
 /* -- reading -- */

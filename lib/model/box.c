@@ -1,0 +1,158 @@
+/* Arithmetic of boxes in shapes. Owns the rule that turns a box into runs of the flattened tensor.
+ * Must not know files, tensors or formats. Shapes and boxes that reach the functions without an error
+ * argument have been through uns_shape_check and uns_box_inside, so nothing overflows here. */
+#include "model/box.h"
+
+#include <stdio.h>
+
+#include "base/checked.h"
+
+int uns_shape_check(const struct uns_shape *shape, enum uns_dtype dtype, struct uns_err *err)
+{
+	uint64_t bytes;
+	uint32_t d;
+
+	if (shape->n > UNS_MAX_DIMS)
+		return uns_fail(err, -ENOTSUP, "a tensor of %u dimensions; at most %d are read",
+				shape->n, UNS_MAX_DIMS);
+	if ((unsigned)dtype >= UNS_N_DTYPES)
+		return uns_fail(err, -ENOTSUP, "an element type that is not known");
+	bytes = uns_dtype_size(dtype);
+	/* A dimension of 0 must not hide an overflow of the others: strides multiply those too. */
+	for (d = 0; d < shape->n; d++)
+		if (shape->dim[d] && (!uns_u64_mul(bytes, shape->dim[d], &bytes) ||
+				      bytes > (uint64_t)INT64_MAX))
+			return uns_fail(err, -EBADMSG, "a shape of more than 2^63 bytes");
+	return 0;
+}
+
+uint64_t uns_shape_elems(const struct uns_shape *shape)
+{
+	uint64_t n = 1;
+	uint32_t d;
+
+	for (d = 0; d < shape->n; d++)
+		n *= shape->dim[d];
+	return n;
+}
+
+bool uns_shape_equal(const struct uns_shape *a, const struct uns_shape *b)
+{
+	uint32_t d;
+
+	for (d = 0; d < a->n && a->n == b->n; d++)
+		if (a->dim[d] != b->dim[d])
+			return false;
+	return a->n == b->n;
+}
+
+const char *uns_shape_text(const struct uns_shape *shape, char *buf, size_t size)
+{
+	size_t at = 0;
+	uint32_t d;
+	int len;
+
+	if (!size)
+		return "";
+	for (d = 0; d <= shape->n && at < size; d++) {
+		if (d == shape->n)
+			len = snprintf(buf + at, size - at, "%s]", d ? "" : "[");
+		else
+			len = snprintf(buf + at, size - at, "%s%llu", d ? ", " : "[",
+				       (unsigned long long)shape->dim[d]);
+		at += len > 0 ? (size_t)len : 0;
+	}
+	return buf;
+}
+
+uint64_t uns_box_elems(const struct uns_box *box)
+{
+	uint64_t n = 1;
+	uint32_t d;
+
+	for (d = 0; d < box->n; d++)
+		n *= box->len[d];
+	return n;
+}
+
+bool uns_box_inside(const struct uns_box *box, const struct uns_shape *shape)
+{
+	uint32_t d;
+
+	for (d = 0; d < box->n && box->n == shape->n; d++)
+		if (!uns_inside(box->lo[d], box->len[d], shape->dim[d]))
+			return false;
+	return box->n == shape->n;
+}
+
+bool uns_box_overlap(const struct uns_box *a, const struct uns_box *b)
+{
+	uint32_t d;
+
+	for (d = 0; d < a->n && d < b->n; d++) {
+		if (uns_u64_max(a->lo[d], b->lo[d]) >=
+		    uns_u64_min(a->lo[d] + a->len[d], b->lo[d] + b->len[d]))
+			return false;
+	}
+	return a->n == b->n;
+}
+
+/* How many leading dimensions have to be walked one index at a time: the run takes in the last
+ * dimension that is cut, and everything behind it, which is whole. */
+static uint32_t outer_dims(const struct uns_box *box, const struct uns_shape *shape)
+{
+	uint32_t d = shape->n;
+
+	while (d > 1 && box->len[d - 1] == shape->dim[d - 1])
+		d--;
+	return d ? d - 1 : 0;
+}
+
+struct uns_runs uns_runs_of_box(const struct uns_box *box, const struct uns_shape *shape)
+{
+	struct uns_runs runs = { .n = 1, .run_elems = 1 };
+	uint64_t stride = 1;
+	uint32_t d;
+
+	runs.outer = outer_dims(box, shape);
+	for (d = shape->n; d-- > 0;) {
+		runs.base += box->lo[d] * stride;
+		if (d < runs.outer) {
+			runs.len[d] = box->len[d];
+			runs.stride[d] = stride;
+			runs.n *= box->len[d];
+		} else {
+			runs.run_elems *= box->len[d];
+		}
+		stride *= shape->dim[d];
+	}
+	if (!runs.run_elems)
+		runs.n = 0;
+	return runs;
+}
+
+uint64_t uns_runs_at(const struct uns_runs *runs, uint64_t k)
+{
+	uint64_t at = runs->base;
+	uint32_t d;
+
+	for (d = runs->outer; d-- > 0;) {
+		at += k % runs->len[d] * runs->stride[d];
+		k /= runs->len[d];
+	}
+	return at;
+}
+
+uint64_t uns_runs_find(const struct uns_runs *runs, uint64_t elem)
+{
+	uint64_t lo = 0, hi = runs->n, mid;
+
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (uns_runs_at(runs, mid) + runs->run_elems > elem)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return lo;
+}

@@ -1,0 +1,470 @@
+/* Building, sealing and searching a catalog. Owns its arrays: they grow by realloc while a format fills
+ * them, and move into the arena, at their exact size, when the catalog is sealed.
+ * Must not know formats or views, and reads nothing of a file but its stat. */
+#include "model/catalog.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/hash.h"
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory while reading a checkpoint's metadata");
+}
+
+/* Room for one more element in a realloc'd array. */
+static int make_room(void *array_p, size_t n, size_t *cap, size_t size, struct uns_err *err)
+{
+	void **array = array_p, *bigger;
+	size_t want = *cap ? *cap * 2 : 16;
+
+	if (n < *cap)
+		return 0;
+	if (n >= UNS_NONE - 1)
+		return uns_fail(err, -ENOTSUP, "a checkpoint of more than 2^32 items");
+	bigger = reallocarray(*array, want, size);
+	if (!bigger)
+		return no_memory(err);
+	*array = bigger;
+	*cap = want;
+	return 0;
+}
+
+#define APPEND(cat, list, item, err)                                                              \
+	__extension__({                                                                           \
+		int append_code = make_room(&(cat)->list, (cat)->n_##list, &(cat)->cap_##list,    \
+					    sizeof(*(cat)->list), (err));                         \
+		if (append_code == 0)                                                             \
+			(cat)->list[(cat)->n_##list++] = (item);                                  \
+		append_code;                                                                      \
+	})
+
+int uns_catalog_new(const char *path, struct uns_catalog **out, struct uns_err *err)
+{
+	struct uns_catalog *cat = calloc(1, sizeof(*cat));
+
+	if (!cat)
+		return no_memory(err);
+	cat->path = uns_arena_str(&cat->arena, path);
+	if (!cat->path) {
+		uns_catalog_free(cat);
+		return no_memory(err);
+	}
+	cat->facts.format = cat->facts.framework = "";
+	cat->facts.step = cat->facts.world_size = UNS_UNKNOWN;
+	*out = cat;
+	return 0;
+}
+
+void uns_catalog_free(struct uns_catalog *cat)
+{
+	if (!cat)
+		return;
+	if (!cat->sealed) {
+		free(cat->files);
+		free(cat->tensors);
+		free(cat->pieces);
+		free(cat->groups);
+		free(cat->values);
+		free(cat->companions);
+		free(cat->problems);
+	}
+	uns_map_fini(&cat->file_by_path);
+	uns_arena_fini(&cat->arena);
+	free(cat);
+}
+
+/* A file that is absent is a fact; a link that may not be followed is one too, and the reader of
+ * its bytes will be told. Everything else is an error of this machine. */
+static int file_stat(const struct uns_root *root, const char *path, struct uns_file *file,
+		     struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	int code = uns_root_stat(root, path, true, &file->stat, &why);
+
+	if (code == -ENOENT || code == -ENOTDIR)
+		file->missing = true;
+	else if (code == -ELOOP || code == -EXDEV)
+		file->stat.kind = UNS_KIND_LINK;
+	else if (code < 0)
+		return uns_fail(err, code, "%s", why.text);
+	return 0;
+}
+
+int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, const char *path,
+			 uint32_t *out, struct uns_err *err)
+{
+	char *key = uns_arena_printf(&cat->arena, "%p %s", (const void *)root, path);
+	struct uns_file file = { .root = root };
+	void *known;
+
+	if (!key)
+		return no_memory(err);
+	known = uns_map_get(&cat->file_by_path, key);
+	if (known) {
+		*out = (uint32_t)((uintptr_t)known - 1);
+		return 0;
+	}
+	file.path = strchr(key, ' ') + 1;
+	UNS_TRY(file_stat(root, file.path, &file, err));
+	UNS_TRY(APPEND(cat, files, file, err));
+	*out = (uint32_t)(cat->n_files - 1);
+	if (!uns_map_put(&cat->file_by_path, key, (void *)((uintptr_t)*out + 1), NULL))
+		return no_memory(err);
+	return 0;
+}
+
+int uns_catalog_add_tensor(struct uns_catalog *cat, const struct uns_tensor *tensor, uint32_t *out,
+			   struct uns_err *err)
+{
+	struct uns_tensor *t;
+
+	UNS_TRY(APPEND(cat, tensors, *tensor, err));
+	t = &cat->tensors[cat->n_tensors - 1];
+	t->first_piece = (uint32_t)cat->n_pieces;
+	t->n_pieces = 0;
+	if (out)
+		*out = (uint32_t)(cat->n_tensors - 1);
+	return 0;
+}
+
+int uns_catalog_add_piece(struct uns_catalog *cat, const struct uns_piece *piece,
+			  struct uns_err *err)
+{
+	if (!cat->n_tensors)
+		return uns_fail(err, -EINVAL, "a piece without a tensor");
+	UNS_TRY(APPEND(cat, pieces, *piece, err));
+	cat->tensors[cat->n_tensors - 1].n_pieces++;
+	return 0;
+}
+
+int uns_catalog_add_group(struct uns_catalog *cat, const struct uns_group *group,
+			  struct uns_err *err)
+{
+	return APPEND(cat, groups, *group, err);
+}
+
+int uns_catalog_add_value(struct uns_catalog *cat, const struct uns_named_value *value,
+			  struct uns_err *err)
+{
+	return APPEND(cat, values, *value, err);
+}
+
+int uns_catalog_add_companion(struct uns_catalog *cat, const char *name, uint32_t file, bool shard,
+			      struct uns_err *err)
+{
+	struct uns_companion companion = { .file = file, .shard = shard };
+
+	companion.name = uns_arena_str(&cat->arena, name);
+	if (!companion.name)
+		return no_memory(err);
+	return APPEND(cat, companions, companion, err);
+}
+
+int uns_catalog_add_problem(struct uns_catalog *cat, enum uns_scope scope, int code,
+			    const char *fmt, ...)
+{
+	UNS_CLEANUP(uns_free_p) char *text = NULL;
+	struct uns_problem problem = { .scope = scope, .code = code };
+	va_list ap;
+	int len;
+
+	va_start(ap, fmt);
+	len = vasprintf(&text, fmt, ap);
+	va_end(ap);
+	if (len < 0) {
+		text = NULL;
+		return -ENOMEM;
+	}
+	problem.text = uns_arena_str(&cat->arena, text);
+	if (!problem.text)
+		return -ENOMEM;
+	return APPEND(cat, problems, problem, NULL);
+}
+
+/* -- sealing -- */
+
+uint64_t uns_piece_elems(const struct uns_piece *piece)
+{
+	return piece->kind == UNS_PIECE_RANGE ? piece->range.count : uns_box_elems(&piece->box);
+}
+
+uint64_t uns_piece_first(const struct uns_shape *shape, const struct uns_piece *piece)
+{
+	if (piece->kind == UNS_PIECE_RANGE)
+		return piece->range.first;
+	return uns_runs_of_box(&piece->box, shape).base;
+}
+
+/* Elements from the first to behind the last one of a strided box; false on overflow. */
+static bool strided_elems(const struct uns_piece *piece, uint64_t *out)
+{
+	uint64_t reach, sum = 1;
+	uint32_t d;
+
+	for (d = 0; d < piece->box.n; d++)
+		if (!uns_u64_mul(piece->box.len[d] - 1, piece->stride_elems[d], &reach) ||
+		    !uns_u64_add(sum, reach, &sum))
+			return false;
+	*out = sum;
+	return true;
+}
+
+/* Bytes that a plain piece must have in its file. */
+static int raw_extent_check(const struct uns_piece *piece, enum uns_dtype dtype,
+			    struct uns_err *err)
+{
+	uint64_t elems = uns_piece_elems(piece), need;
+
+	if (!elems)
+		return 0;
+	if (piece->stride_elems && piece->kind == UNS_PIECE_RANGE)
+		return uns_fail(err, -EBADMSG, "a flat range with strides");
+	if (piece->stride_elems && !strided_elems(piece, &elems))
+		return uns_fail(err, -EBADMSG, "its strides overflow");
+	if (!uns_u64_mul(elems, uns_dtype_size(dtype), &need))
+		return uns_fail(err, -EBADMSG, "its extent overflows");
+	if (piece->length_bytes < need)
+		return uns_fail(err, -EBADMSG, "needs %llu bytes, only %llu are stored",
+				(unsigned long long)need, (unsigned long long)piece->length_bytes);
+	return 0;
+}
+
+int uns_piece_check(const struct uns_shape *shape, enum uns_dtype dtype,
+		    const struct uns_piece *piece, struct uns_err *err)
+{
+	char text[128];
+	uint64_t end;
+	bool inside;
+
+	if (piece->kind == UNS_PIECE_BOX)
+		inside = uns_box_inside(&piece->box, shape);
+	else
+		inside = uns_inside(piece->range.first, piece->range.count,
+				    uns_shape_elems(shape));
+	if (!inside)
+		return uns_fail(err, -EBADMSG, "a shard lies outside the tensor's shape %s",
+				uns_shape_text(shape, text, sizeof(text)));
+	if (!uns_u64_add(piece->offset_bytes, piece->length_bytes, &end) || end > INT64_MAX)
+		return uns_fail(err, -EBADMSG, "a shard's place in its file overflows");
+	if (piece->container == UNS_RAW && piece->codec == UNS_CODEC_NONE)
+		return raw_extent_check(piece, dtype, err);
+	return 0;
+}
+
+/* Where a piece stands among its tensor's: by position; of replicas, one whose bytes are there comes
+ * first, because the first is the one that is read. */
+struct order {
+	uint64_t first, elems;
+	bool broken;
+	uint32_t at;
+};
+
+static int order_cmp(const void *a, const void *b)
+{
+	const struct order *x = a, *y = b;
+
+	if (x->first != y->first)
+		return x->first < y->first ? -1 : 1;
+	if (x->elems != y->elems)
+		return x->elems < y->elems ? -1 : 1;
+	if (x->broken != y->broken)
+		return x->broken ? 1 : -1;
+	return x->at < y->at ? -1 : x->at > y->at;
+}
+
+static bool bytes_exist(const struct uns_catalog *cat, const struct uns_piece *piece)
+{
+	const struct uns_file *file = &cat->files[piece->file];
+
+	return !file->missing && file->stat.kind == UNS_KIND_FILE &&
+	       uns_inside(piece->offset_bytes, piece->length_bytes, file->stat.id.size);
+}
+
+static int sort_pieces(const struct uns_catalog *cat, const struct uns_tensor *t,
+		       struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) struct order *order = NULL;
+	UNS_CLEANUP(uns_free_p) struct uns_piece *sorted = NULL;
+	struct uns_piece *v = cat->pieces + t->first_piece;
+	uint32_t i;
+
+	if (t->n_pieces < 2)
+		return 0;
+	order = calloc(t->n_pieces, sizeof(*order));
+	sorted = calloc(t->n_pieces, sizeof(*sorted));
+	if (!order || !sorted)
+		return no_memory(err);
+	for (i = 0; i < t->n_pieces; i++)
+		order[i] = (struct order){ .first = uns_piece_first(&t->shape, &v[i]),
+					   .elems = uns_piece_elems(&v[i]),
+					   .broken = !bytes_exist(cat, &v[i]),
+					   .at = i };
+	qsort(order, t->n_pieces, sizeof(*order), order_cmp);
+	for (i = 0; i < t->n_pieces; i++)
+		sorted[i] = v[order[i].at];
+	memcpy(v, sorted, t->n_pieces * sizeof(*v));
+	return 0;
+}
+
+static int alias_check(const struct uns_catalog *cat, const struct uns_tensor *t,
+		       struct uns_err *err)
+{
+	const struct uns_tensor *of;
+
+	if (t->alias_of == UNS_NONE)
+		return 0;
+	of = t->alias_of < cat->n_tensors ? &cat->tensors[t->alias_of] : NULL;
+	if (!of || of == t || of->alias_of != UNS_NONE || of->dtype != t->dtype ||
+	    uns_shape_elems(&of->shape) != uns_shape_elems(&t->shape))
+		return uns_fail(err, -EBADMSG, "it is declared to share another tensor's bytes, "
+					       "but differs from it");
+	return 0;
+}
+
+static int seal_tensor(const struct uns_catalog *cat, const struct uns_tensor *t,
+		       struct uns_err *err)
+{
+	const struct uns_piece *piece = cat->pieces + t->first_piece;
+	uint32_t i;
+
+	UNS_TRY(uns_shape_check(&t->shape, t->dtype, err));
+	UNS_TRY(alias_check(cat, t, err));
+	for (i = 0; i < t->n_pieces; i++, piece++) {
+		if (piece->file >= cat->n_files)
+			return uns_fail(err, -EBADMSG, "a shard in a file that is not listed");
+		if (uns_piece_check(&t->shape, t->dtype, piece, err) < 0)
+			return uns_fail_in(err, "%s", cat->files[piece->file].path);
+	}
+	return sort_pieces(cat, t, err);
+}
+
+/* Move one array into the arena, at its exact size. */
+static int settle(struct uns_catalog *cat, void *array_p, size_t n, size_t *cap, size_t size,
+		  struct uns_err *err)
+{
+	void **array = array_p, *copy;
+
+	copy = uns_arena_grow(&cat->arena, *array, n, n, size);
+	if (!copy)
+		return no_memory(err);
+	free(*array);
+	*array = copy;
+	*cap = n;
+	return 0;
+}
+
+static int settle_all(struct uns_catalog *cat, struct uns_err *err)
+{
+	struct {
+		void *array;
+		size_t n, *cap, size;
+	} list[] = {
+#define LIST(name) { &cat->name, cat->n_##name, &cat->cap_##name, sizeof(*cat->name) }
+		LIST(files),  LIST(tensors),    LIST(pieces),   LIST(groups),
+		LIST(values), LIST(companions), LIST(problems),
+#undef LIST
+	};
+	size_t i;
+	int code = 0;
+
+	/* All or nothing is not needed: memory that is already in the arena must not be freed, so on
+	 * failure the rest is released here and the lists are emptied. */
+	for (i = 0; i < sizeof(list) / sizeof(*list); i++) {
+		if (code == 0)
+			code = settle(cat, list[i].array, list[i].n, list[i].cap, list[i].size, err);
+		if (code < 0) {
+			free(*(void **)list[i].array);
+			*(void **)list[i].array = NULL;
+		}
+	}
+	cat->sealed = true;
+	return code;
+}
+
+int uns_catalog_seal(struct uns_catalog *cat, struct uns_err *err)
+{
+	size_t i;
+
+	if (cat->sealed)
+		return 0;
+	for (i = 0; i < cat->n_tensors; i++)
+		if (seal_tensor(cat, &cat->tensors[i], err) < 0)
+			return uns_fail_in(err, "%s: tensor %s", cat->path, cat->tensors[i].key);
+	UNS_TRY(settle_all(cat, err));
+	uns_map_fini(&cat->file_by_path);
+	return 0;
+}
+
+/* -- reading -- */
+
+const struct uns_tensor *uns_catalog_find(const struct uns_catalog *cat, enum uns_role role,
+					  const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_tensors; i++)
+		if (cat->tensors[i].role == role && strcmp(cat->tensors[i].name, name) == 0)
+			return &cat->tensors[i];
+	return NULL;
+}
+
+const struct uns_companion *uns_catalog_companion(const struct uns_catalog *cat, const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_companions; i++)
+		if (strcmp(cat->companions[i].name, name) == 0)
+			return &cat->companions[i];
+	return NULL;
+}
+
+bool uns_role_is_optimizer(enum uns_role role)
+{
+	return role >= UNS_ROLE_MASTER && role <= UNS_ROLE_OPTIM_OTHER;
+}
+
+const char *uns_role_text(enum uns_role role)
+{
+	static const char *const text[] = {
+		[UNS_ROLE_WEIGHT] = "weight",
+		[UNS_ROLE_BUFFER] = "buffer",
+		[UNS_ROLE_MASTER] = "master",
+		[UNS_ROLE_EXP_AVG] = "exp_avg",
+		[UNS_ROLE_EXP_AVG_SQ] = "exp_avg_sq",
+		[UNS_ROLE_STEP] = "step",
+		[UNS_ROLE_OPTIM_OTHER] = "optimizer state",
+		[UNS_ROLE_OTHER] = "other",
+	};
+
+	return text[role];
+}
+
+static uint64_t hash_identity(uint64_t h, const struct uns_identity *id)
+{
+	h = uns_hash_u64(h, id->dev);
+	h = uns_hash_u64(h, id->ino);
+	h = uns_hash_u64(h, id->size);
+	h = uns_hash_u64(h, (uint64_t)id->mtime_ns);
+	return uns_hash_u64(h, (uint64_t)id->ctime_ns);
+}
+
+uint64_t uns_catalog_generation(const struct uns_catalog *cat)
+{
+	const struct uns_file *f = cat->files;
+	uint64_t h = UNS_HASH_INIT;
+	size_t i;
+
+	for (i = 0; i < cat->n_files; i++, f++) {
+		h = uns_hash_str(h, f->path);
+		h = uns_hash_u64(h, f->missing);
+		if (!f->missing)
+			h = hash_identity(h, &f->stat.id);
+	}
+	return uns_hash_end(h);
+}
