@@ -1,0 +1,429 @@
+/* The proof that a tensor's pieces hold every element exactly once, and that the bytes they name
+ * exist. Owns the sentences for people about missing, cut and contradicting shards.
+ * Must not know formats; reads no data. Pieces are sorted (uns_catalog_seal). */
+#include "model/cover.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "base/text.h"
+
+/* Boxes that interleave are compared in pairs; a hostile list of boxes must not cost hours. */
+enum { MAX_COMPARISONS = 1 << 28, MAX_HOLE_STEPS = 1 << 20 };
+
+struct cover {
+	const struct uns_catalog *cat;
+	const struct uns_tensor *t;
+	const struct uns_piece **piece; /* distinct and not empty, in order of position */
+	size_t n;
+	char shape[128];
+};
+
+static void cover_fini(struct cover *c)
+{
+	free(c->piece);
+}
+
+/* -- the bytes exist -- */
+
+static const char *writer(int32_t rank, char *buf, size_t size)
+{
+	if (rank < 0)
+		snprintf(buf, size, "a part");
+	else
+		snprintf(buf, size, "rank %d's part", rank);
+	return buf;
+}
+
+static int bytes_check(const struct cover *c, const struct uns_piece *piece, struct uns_err *err)
+{
+	const struct uns_file *file = &c->cat->files[piece->file];
+	uint64_t end = piece->offset_bytes + piece->length_bytes;
+	char who[40];
+
+	writer(piece->rank, who, sizeof(who));
+	if (file->missing)
+		return uns_fail(err, -ENODATA,
+				"%s is missing: %s of %s (%s) is there; copy it back from the "
+				"training machine",
+				file->path, who, c->t->key, c->shape);
+	if (file->stat.kind != UNS_KIND_FILE)
+		return uns_fail(err, -ENOTSUP,
+				"%s is not a regular file (a link that leads out of the source is not "
+				"followed): %s of %s (%s) is there",
+				file->path, who, c->t->key, c->shape);
+	if (end > file->stat.id.size)
+		return uns_fail(err, -EBADMSG,
+				"%s is cut short: expected at least %llu bytes, found %llu; %s of %s "
+				"(%s) is not all there; copy the file again from the training machine",
+				file->path, (unsigned long long)end,
+				(unsigned long long)file->stat.id.size, who, c->t->key, c->shape);
+	return 0;
+}
+
+/* -- what there is -- */
+
+static bool same_place(const struct uns_piece *a, const struct uns_piece *b)
+{
+	uint32_t d;
+
+	if (a->kind != b->kind)
+		return false;
+	if (a->kind == UNS_PIECE_RANGE)
+		return a->range.first == b->range.first && a->range.count == b->range.count;
+	for (d = 0; d < a->box.n; d++)
+		if (a->box.lo[d] != b->box.lo[d] || a->box.len[d] != b->box.len[d])
+			return false;
+	return true;
+}
+
+static int replica_check(const struct cover *c, const struct uns_piece *used,
+			 const struct uns_piece *piece, struct uns_err *err)
+{
+	const struct uns_file *files = c->cat->files;
+
+	/* How long a compressed or wrapped item is says nothing about its content. */
+	if (used->container != UNS_RAW || piece->container != UNS_RAW || used->codec ||
+	    piece->codec || used->stride_elems || piece->stride_elems ||
+	    used->length_bytes == piece->length_bytes)
+		return 0;
+	return uns_fail(err, -EBADMSG,
+			"%s: two copies of one part have different lengths (%llu bytes in %s, %llu in "
+			"%s)",
+			c->t->key, (unsigned long long)used->length_bytes, files[used->file].path,
+			(unsigned long long)piece->length_bytes, files[piece->file].path);
+}
+
+/* Pick the pieces that will be read: of replicas the first, which stand side by side because pieces
+ * are sorted by position and size. */
+static int choose(struct cover *c, struct uns_err *err)
+{
+	const struct uns_piece *v = c->cat->pieces + c->t->first_piece, *piece;
+	uint32_t i;
+
+	c->piece = calloc(c->t->n_pieces ? c->t->n_pieces : 1, sizeof(*c->piece));
+	if (!c->piece)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	for (i = 0; i < c->t->n_pieces; i++) {
+		piece = &v[i];
+		if (!uns_piece_elems(piece))
+			continue;
+		if (c->n && same_place(c->piece[c->n - 1], piece)) {
+			UNS_TRY(replica_check(c, c->piece[c->n - 1], piece, err));
+			continue;
+		}
+		UNS_TRY(bytes_check(c, piece, err));
+		c->piece[c->n++] = piece;
+	}
+	return 0;
+}
+
+static int rank_cmp(const void *a, const void *b)
+{
+	const int32_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+static void ranks_text(struct uns_text *out, const int32_t *rank, size_t n)
+{
+	size_t i, first = 0;
+
+	for (i = 1; i <= n; i++) {
+		if (i < n && rank[i] <= rank[i - 1] + 1)
+			continue;
+		uns_text_printf(out, "%s%d", out->len ? ", " : "", rank[first]);
+		if (rank[i - 1] != rank[first])
+			uns_text_printf(out, rank[i - 1] == rank[first] + 1 ? ", %d" : " to %d",
+					rank[i - 1]);
+		first = i;
+	}
+}
+
+/* Is the file beside the tensor's other shards? */
+static bool beside(const struct cover *c, const struct uns_file *file)
+{
+	const char *other = c->n ? c->cat->files[c->piece[0]->file].path : NULL;
+	size_t dir = (size_t)(uns_path_name(file->path) - file->path);
+
+	return other && uns_path_name(other) == other + dir && !strncmp(file->path, other, dir);
+}
+
+/* " (have ranks 0, 1; file __2_0.distcp is missing)", or less when less is known. */
+static void add_what_is_there(const struct cover *c, struct uns_text *out)
+{
+	UNS_CLEANUP(uns_free_p) int32_t *rank = calloc(c->n + 1, sizeof(*rank));
+	UNS_CLEANUP(uns_text_fini) struct uns_text ranks = UNS_TEXT_INIT;
+	size_t i, n = 0, n_missing = 0;
+	const char *missing = NULL;
+
+	for (i = 0; rank && i < c->n; i++)
+		if (c->piece[i]->rank >= 0)
+			rank[n++] = c->piece[i]->rank;
+	if (n) {
+		qsort(rank, n, sizeof(*rank), rank_cmp);
+		ranks_text(&ranks, rank, n);
+	}
+	for (i = 0; i < c->cat->n_files; i++)
+		if (c->cat->files[i].missing && beside(c, &c->cat->files[i]) && n_missing++ == 0)
+			missing = c->cat->files[i].path;
+	if (!ranks.len && !missing)
+		return;
+	uns_text_str(out, " (");
+	if (ranks.len)
+		uns_text_printf(out, "have rank%s %s", strpbrk(ranks.p, ", ") ? "s" : "", ranks.p);
+	if (missing)
+		uns_text_printf(out, "%sfile %s is missing", ranks.len ? "; " : "",
+				uns_path_name(missing));
+	if (n_missing > 1)
+		uns_text_printf(out, ", and %zu more", n_missing - 1);
+	uns_text_str(out, ")");
+}
+
+/* -- holes and overlaps -- */
+
+/* Elements per step of the outermost dimension, when holes are to be told in rows. */
+static uint64_t row_elems(const struct uns_shape *shape)
+{
+	return shape->n && shape->dim[0] ? uns_shape_elems(shape) / shape->dim[0] : 1;
+}
+
+static int fail_hole(const struct cover *c, uint64_t first, uint64_t end, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text why = UNS_TEXT_INIT;
+	uint64_t row = row_elems(&c->t->shape), total = uns_shape_elems(&c->t->shape);
+	bool rows = c->t->shape.n > 0 && first % row == 0 && end % row == 0;
+	const char *unit = rows && c->t->shape.n > 1 ? "row" : "element";
+
+	if (rows) {
+		first /= row;
+		end /= row;
+		total /= row;
+	}
+	uns_text_printf(&why, "%s: ", c->t->key);
+	if (end - first == 1)
+		uns_text_printf(&why, "%s %llu of %llu is in no shard", unit,
+				(unsigned long long)first, (unsigned long long)total);
+	else
+		uns_text_printf(&why, "%ss %llu to %llu of %llu are in no shard", unit,
+				(unsigned long long)first, (unsigned long long)end - 1,
+				(unsigned long long)total);
+	add_what_is_there(c, &why);
+	return uns_fail(err, c->n ? -EBADMSG : -ENODATA, "%s",
+			why.failed ? "a part of a tensor is in no shard" : why.p);
+}
+
+static int fail_overlap(const struct cover *c, const struct uns_piece *a,
+			const struct uns_piece *b, struct uns_err *err)
+{
+	uint64_t row = row_elems(&c->t->shape);
+	const struct uns_piece *later =
+		uns_piece_first(&c->t->shape, a) > uns_piece_first(&c->t->shape, b) ? a : b;
+
+	return uns_fail(err, -EBADMSG,
+			"%s: two shards hold the same elements (from %s %llu on): one of %s, one of %s",
+			c->t->key, c->t->shape.n > 1 ? "row" : "element",
+			(unsigned long long)(uns_piece_first(&c->t->shape, later) / row),
+			c->cat->files[a->file].path, c->cat->files[b->file].path);
+}
+
+/* The piece as a range of flat elements; false for a box of several runs. */
+static bool as_range(const struct cover *c, const struct uns_piece *piece, struct uns_range *out)
+{
+	struct uns_runs runs;
+
+	if (piece->kind == UNS_PIECE_RANGE) {
+		*out = piece->range;
+		return true;
+	}
+	runs = uns_runs_of_box(&piece->box, &c->t->shape);
+	*out = (struct uns_range){ runs.base, runs.run_elems };
+	return runs.n == 1;
+}
+
+static bool all_ranges(const struct cover *c, bool *any_range)
+{
+	struct uns_range unused;
+	bool all = true;
+	size_t i;
+
+	*any_range = false;
+	for (i = 0; i < c->n; i++) {
+		*any_range |= c->piece[i]->kind == UNS_PIECE_RANGE;
+		all = all && as_range(c, c->piece[i], &unused);
+	}
+	return all;
+}
+
+static int check_ranges(const struct cover *c, struct uns_err *err)
+{
+	uint64_t at = 0, total = uns_shape_elems(&c->t->shape);
+	struct uns_range range;
+	size_t i;
+
+	for (i = 0; i < c->n; i++) {
+		as_range(c, c->piece[i], &range);
+		if (range.first < at)
+			return fail_overlap(c, c->piece[i - 1], c->piece[i], err);
+		if (range.first > at)
+			return fail_hole(c, at, range.first, err);
+		at = range.first + range.count;
+	}
+	return at == total ? 0 : fail_hole(c, at, total, err);
+}
+
+/* Where the box that holds flat element `at` stops holding; `at` itself when none does. */
+static uint64_t covered_until(const struct cover *c, uint64_t at)
+{
+	struct uns_runs runs;
+	uint64_t k;
+	size_t i;
+
+	for (i = 0; i < c->n; i++) {
+		runs = uns_runs_of_box(&c->piece[i]->box, &c->t->shape);
+		k = uns_runs_find(&runs, at);
+		if (k < runs.n && uns_runs_at(&runs, k) <= at)
+			return uns_runs_at(&runs, k) + runs.run_elems;
+	}
+	return at;
+}
+
+/* The first element behind `at` that some box holds. */
+static uint64_t hole_until(const struct cover *c, uint64_t at)
+{
+	uint64_t end = uns_shape_elems(&c->t->shape), k;
+	struct uns_runs runs;
+	size_t i;
+
+	for (i = 0; i < c->n; i++) {
+		runs = uns_runs_of_box(&c->piece[i]->box, &c->t->shape);
+		k = uns_runs_find(&runs, at);
+		if (k < runs.n)
+			end = uns_u64_min(end, uns_runs_at(&runs, k));
+	}
+	return end;
+}
+
+static int fail_box_hole(const struct cover *c, struct uns_err *err)
+{
+	uint64_t at = 0, next, total = uns_shape_elems(&c->t->shape);
+	size_t steps;
+
+	for (steps = 0; steps < MAX_HOLE_STEPS / (c->n + 1) + 1; steps++) {
+		next = covered_until(c, at);
+		if (next == at)
+			return fail_hole(c, at, hole_until(c, at), err);
+		at = next;
+	}
+	return uns_fail(err, -EBADMSG, "%s (%s): a part behind element %llu of %llu is in no shard",
+			c->t->key, c->shape, (unsigned long long)at, (unsigned long long)total);
+}
+
+/* The dimension along which the fewest boxes lie side by side: the one they are cut in most. */
+static uint32_t sweep_dim(const struct cover *c)
+{
+	uint32_t d, best = 0;
+	uint64_t sum, least = UINT64_MAX;
+	size_t i;
+
+	for (d = 0; d < c->t->shape.n; d++) {
+		for (sum = 0, i = 0; i < c->n; i++)
+			sum += (uint64_t)(65536.0 * (double)c->piece[i]->box.len[d] /
+					  (double)c->t->shape.dim[d]);
+		if (sum < least) {
+			least = sum;
+			best = d;
+		}
+	}
+	return best;
+}
+
+struct swept {
+	uint64_t lo, end; /* along the sweep dimension */
+	const struct uns_piece *piece;
+};
+
+static int swept_cmp(const void *a, const void *b)
+{
+	const struct swept *x = a, *y = b;
+
+	if (x->lo != y->lo)
+		return x->lo < y->lo ? -1 : 1;
+	return x->piece < y->piece ? -1 : x->piece > y->piece;
+}
+
+static int fail_too_many(const struct cover *c, struct uns_err *err)
+{
+	return uns_fail(err, -ENOTSUP, "%s: %zu shards that interleave too much to be checked",
+			c->t->key, c->n);
+}
+
+/* No two boxes share an element: a sweep along one dimension that keeps the boxes it is inside of. */
+static int check_disjoint(const struct cover *c, struct swept *sorted, struct swept *open,
+			  struct uns_err *err)
+{
+	uint64_t compared = 0;
+	size_t i, k, kept, n_open = 0;
+
+	for (i = 0; i < c->n; i++) {
+		for (kept = 0, k = 0; k < n_open; k++) {
+			if (open[k].end <= sorted[i].lo)
+				continue;
+			if (++compared > MAX_COMPARISONS)
+				return fail_too_many(c, err);
+			if (uns_box_overlap(&open[k].piece->box, &sorted[i].piece->box))
+				return fail_overlap(c, open[k].piece, sorted[i].piece, err);
+			open[kept++] = open[k];
+		}
+		open[kept++] = sorted[i];
+		n_open = kept;
+	}
+	return 0;
+}
+
+/* Boxes that are inside the shape and disjoint cover it exactly when their sizes add up. */
+static int check_boxes(const struct cover *c, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) struct swept *sorted = calloc(c->n * 2 + 1, sizeof(*sorted));
+	uint32_t dim = sweep_dim(c);
+	uint64_t sum = 0;
+	size_t i;
+
+	if (!sorted)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	for (i = 0; i < c->n; i++) {
+		const struct uns_box *box = &c->piece[i]->box;
+
+		sorted[i] = (struct swept){ box->lo[dim], box->lo[dim] + box->len[dim],
+					    c->piece[i] };
+	}
+	qsort(sorted, c->n, sizeof(*sorted), swept_cmp);
+	UNS_TRY(check_disjoint(c, sorted, sorted + c->n, err));
+	for (i = 0; i < c->n; i++) /* disjoint and inside: the sum cannot overflow */
+		sum += uns_box_elems(&c->piece[i]->box);
+	return sum == uns_shape_elems(&c->t->shape) ? 0 : fail_box_hole(c, err);
+}
+
+int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tensor,
+		    struct uns_err *err)
+{
+	UNS_CLEANUP(cover_fini) struct cover c = { .cat = cat, .t = tensor };
+	bool any_range;
+
+	if (tensor->alias_of != UNS_NONE)
+		c.t = tensor = &cat->tensors[tensor->alias_of];
+	if (!uns_shape_elems(&tensor->shape))
+		return 0;
+	uns_shape_text(&tensor->shape, c.shape, sizeof(c.shape));
+	UNS_TRY(choose(&c, err));
+	if (all_ranges(&c, &any_range))
+		return check_ranges(&c, err);
+	if (any_range)
+		return uns_fail(err, -ENOTSUP, "%s: boxes and flat ranges of one tensor are mixed",
+				tensor->key);
+	return check_boxes(&c, err);
+}
