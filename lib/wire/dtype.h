@@ -10,7 +10,8 @@
 enum { UNS_MAX_DIMS = 8 };
 
 /* In the order of safetensors' enum: save_pretrained sorts tensors by this, widest first
- * (source: safetensors/src/tensor.rs `Dtype`; formats observed on save_file's output). */
+ * (source: safetensors 0.8 `Dtype`; the order of every type that torch can save was observed on
+ * save_file's output). Its F4 and F6 types are left out: their elements are not whole bytes. */
 enum uns_dtype {
 	UNS_BOOL,
 	UNS_U8,
@@ -44,10 +45,12 @@ struct uns_dtype_info {
 	bool is_float; /* real floating point: what a dtype cast touches */
 };
 
+/* Never NULL: what is out of range is described as "(unknown)" with size 0. */
 const struct uns_dtype_info *uns_dtype_info(enum uns_dtype t);
 #define uns_dtype_size(t) (uns_dtype_info(t)->size_bytes)
 
-/* UNS_DTYPE_NONE when the name is unknown. len = bytes of the name. */
+/* UNS_DTYPE_NONE when the name is unknown. len = bytes of the name. torch's names may come with their
+ * module, as pickles hold them ("torch.bfloat16"). */
 enum uns_dtype uns_dtype_of_safetensors(const char *name, size_t len);
 enum uns_dtype uns_dtype_of_torch(const char *name);   /* "bfloat16" */
 enum uns_dtype uns_dtype_of_storage(const char *name); /* "BFloat16Storage" */

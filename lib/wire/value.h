@@ -1,5 +1,8 @@
 /* Plain data as a pickle, a JSON file or a checkpoint holds it: trees in an arena, immutable once
- * built. Nothing here can run anything. */
+ * built. Nothing here can run anything.
+ *
+ * Pickles share: a value may be reached in several ways, and a hostile (or merely odd) one may hold
+ * itself. Whoever walks a whole value asks uns_value_fits first. */
 #ifndef UNS_WIRE_VALUE_H
 #define UNS_WIRE_VALUE_H
 
@@ -45,7 +48,7 @@ struct uns_value {
 			const struct uns_value *args; /* TUPLE; NULL for a bare persistent id */
 		} object;
 	};
-	const char *cls;               /* GLOBAL, OBJECT, DICT subclass: "module.name"; else NULL */
+	const char *cls; /* GLOBAL, OBJECT, subclass of LIST or DICT: "module.name"; else NULL */
 	const struct uns_value *state; /* what BUILD gave; NULL = none */
 };
 
@@ -53,7 +56,8 @@ struct uns_value {
 #define UNS_PERSISTENT_ID "(persistent id)"
 
 /* Lookups return NULL / false when the shape is not as asked; v may be NULL. Borrowed results. */
-const struct uns_value *uns_value_get(const struct uns_value *dict, const char *key); /* O(n) */
+/* O(n); of equal keys the last counts, as in Python. */
+const struct uns_value *uns_value_get(const struct uns_value *dict, const char *key);
 const struct uns_value *uns_value_at(const struct uns_value *seq, size_t i);
 /* The field of an object's state dict; for a (None, {slots}) state the slots are searched too. */
 const struct uns_value *uns_value_field(const struct uns_value *object, const char *name);
@@ -61,7 +65,10 @@ bool uns_value_int(const struct uns_value *v, int64_t *out);   /* INT or BOOL */
 bool uns_value_u64(const struct uns_value *v, uint64_t *out);  /* INT >= 0 */
 bool uns_value_float(const struct uns_value *v, double *out);  /* FLOAT or INT */
 const char *uns_value_str(const struct uns_value *v);          /* STR without inner NULs */
-bool uns_value_is(const struct uns_value *v, const char *cls); /* GLOBAL/OBJECT/DICT of class */
+bool uns_value_is(const struct uns_value *v, const char *cls); /* v->cls is cls */
+/* Written out as a tree, v has at most max_nodes values and max_depth levels: safe to walk with
+ * recursion. false for cycles. O(max_nodes). */
+bool uns_value_fits(const struct uns_value *v, size_t max_nodes, unsigned max_depth);
 /* torch.Size or a tuple/list of non-negative ints -> numbers; false if not, or more than cap. */
 bool uns_value_dims(const struct uns_value *v, uint64_t *dims, size_t cap, size_t *n);
 

@@ -1,0 +1,149 @@
+/* JSON by cJSON, made safe for hostile files: text is checked to be UTF-8 without NULs before cJSON
+ * sees it (cJSON's strings end at a NUL, so a name could otherwise pose as a shorter one), and
+ * Python's NaN and Infinity are rewritten. cJSON itself bounds nesting (CJSON_NESTING_LIMIT). */
+#include "wire/json.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/text.h"
+#include "wire/utf8.h"
+
+/* Integers up to here are exact in the double that cJSON keeps. */
+static const double MAX_EXACT = 9007199254740992.0;
+
+struct scan {
+	const char *p, *start, *end;
+	const char *copied; /* everything before is in `text` */
+	struct uns_text *text;
+};
+
+/* The string whose opening quote is at s->p; leaves s->p behind its end. An unterminated string is
+ * cJSON's to refuse. */
+static int scan_string(struct scan *s, struct uns_err *err)
+{
+	for (s->p++; s->p < s->end && *s->p != '"'; s->p++) {
+		if (*s->p != '\\')
+			continue;
+		s->p++;
+		if (s->end - s->p >= 5 && memcmp(s->p, "u0000", 5) == 0)
+			return uns_fail(err, -ENOTSUP, "JSON string holds a NUL at byte %zu",
+					(size_t)(s->p - s->start));
+	}
+	if (s->p < s->end)
+		s->p++;
+	else
+		s->p = s->end;
+	return 0;
+}
+
+static size_t python_token(const char *p, const char *end)
+{
+	static const char *const token[] = { "NaN", "Infinity", "-Infinity" };
+	size_t i, len;
+
+	for (i = 0; i < sizeof(token) / sizeof(token[0]); i++) {
+		len = strlen(token[i]);
+		if ((size_t)(end - p) >= len && memcmp(p, token[i], len) == 0)
+			return len;
+	}
+	return 0;
+}
+
+static void replace_with_null(struct scan *s, size_t len)
+{
+	uns_text_add(s->text, s->copied, (size_t)(s->p - s->copied));
+	uns_text_str(s->text, "null");
+	s->p += len;
+	s->copied = s->p;
+}
+
+/* Check strings and rewrite what Python adds to JSON; the result is complete in `text`. */
+static int rewrite(struct uns_span in, struct uns_text *text, struct uns_err *err)
+{
+	const char *start = (const char *)in.p;
+	struct scan s = { start, start, start + uns_span_left(&in), start, text };
+	size_t len;
+
+	while (s.p < s.end) {
+		if (*s.p == '"') {
+			UNS_TRY(scan_string(&s, err));
+			continue;
+		}
+		len = *s.p == 'N' || *s.p == 'I' || *s.p == '-' ? python_token(s.p, s.end) : 0;
+		if (len)
+			replace_with_null(&s, len);
+		else
+			s.p++;
+	}
+	uns_text_add(text, s.copied, (size_t)(s.p - s.copied));
+	return text->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+}
+
+static bool is_space(char c)
+{
+	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+static int parse_text(const struct uns_text *text, cJSON **out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	const char *end = NULL;
+
+	json = cJSON_ParseWithLengthOpts(text->p, text->len, &end, 0);
+	if (!json)
+		return uns_fail(err, -EBADMSG, "JSON is damaged at byte %zu of %zu",
+				end ? (size_t)(end - text->p) : 0, text->len);
+	while (end < text->p + text->len && is_space(*end))
+		end++;
+	if (end != text->p + text->len)
+		return uns_fail(err, -EBADMSG, "JSON goes on behind its value, at byte %zu of %zu",
+				(size_t)(end - text->p), text->len);
+	*out = UNS_TAKE(json);
+	return 0;
+}
+
+int uns_json_parse(struct uns_span in, cJSON **out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	const uint8_t *nul = memchr(in.p, 0, uns_span_left(&in));
+
+	if (nul)
+		return uns_fail(err, -EBADMSG, "JSON holds a NUL at byte %zu", (size_t)(nul - in.p));
+	if (!uns_utf8_valid(in.p, uns_span_left(&in), false))
+		return uns_fail(err, -EBADMSG, "JSON is not UTF-8");
+	UNS_TRY(rewrite(in, &text, err));
+	return parse_text(&text, out, err);
+}
+
+void uns_json_free_p(cJSON **json)
+{
+	cJSON_Delete(*json);
+}
+
+bool uns_json_int(const cJSON *object, const char *key, int64_t *out)
+{
+	const cJSON *v = cJSON_GetObjectItemCaseSensitive(object, key);
+
+	if (!cJSON_IsNumber(v) || !(fabs(v->valuedouble) <= MAX_EXACT) ||
+	    v->valuedouble != floor(v->valuedouble))
+		return false;
+	*out = (int64_t)v->valuedouble;
+	return true;
+}
+
+bool uns_json_bool(const cJSON *object, const char *key, bool *out)
+{
+	const cJSON *v = cJSON_GetObjectItemCaseSensitive(object, key);
+
+	if (!cJSON_IsBool(v))
+		return false;
+	*out = cJSON_IsTrue(v);
+	return true;
+}
+
+const char *uns_json_str(const cJSON *object, const char *key)
+{
+	return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+}

@@ -1,0 +1,135 @@
+/* Lookups in value trees. Knows nothing of where the values came from. */
+#include "wire/value.h"
+
+#include <string.h>
+
+static bool is_seq(const struct uns_value *v)
+{
+	return v && (v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE ||
+		     v->kind == UNS_VALUE_SET);
+}
+
+static bool is_text(const struct uns_value *v, const char *text, size_t len)
+{
+	return v->kind == UNS_VALUE_STR && v->bytes.n == len && memcmp(v->bytes.p, text, len) == 0;
+}
+
+const struct uns_value *uns_value_get(const struct uns_value *dict, const char *key)
+{
+	size_t i, len = strlen(key);
+
+	if (!dict || dict->kind != UNS_VALUE_DICT)
+		return NULL;
+	for (i = dict->dict.n; i > 0; i--)
+		if (is_text(dict->dict.key[i - 1], key, len))
+			return dict->dict.v[i - 1];
+	return NULL;
+}
+
+const struct uns_value *uns_value_at(const struct uns_value *seq, size_t i)
+{
+	return is_seq(seq) && i < seq->seq.n ? seq->seq.v[i] : NULL;
+}
+
+const struct uns_value *uns_value_field(const struct uns_value *object, const char *name)
+{
+	const struct uns_value *state = object ? object->state : NULL, *found;
+
+	if (!state || state->kind != UNS_VALUE_TUPLE || state->seq.n != 2)
+		return uns_value_get(state, name);
+	found = uns_value_get(state->seq.v[1], name);
+	return found ? found : uns_value_get(state->seq.v[0], name);
+}
+
+bool uns_value_int(const struct uns_value *v, int64_t *out)
+{
+	if (!v || (v->kind != UNS_VALUE_INT && v->kind != UNS_VALUE_BOOL))
+		return false;
+	*out = v->kind == UNS_VALUE_INT ? v->i : v->b;
+	return true;
+}
+
+bool uns_value_u64(const struct uns_value *v, uint64_t *out)
+{
+	if (!v || v->kind != UNS_VALUE_INT || v->i < 0)
+		return false;
+	*out = (uint64_t)v->i;
+	return true;
+}
+
+bool uns_value_float(const struct uns_value *v, double *out)
+{
+	if (!v || (v->kind != UNS_VALUE_FLOAT && v->kind != UNS_VALUE_INT))
+		return false;
+	*out = v->kind == UNS_VALUE_FLOAT ? v->f : (double)v->i;
+	return true;
+}
+
+const char *uns_value_str(const struct uns_value *v)
+{
+	if (!v || v->kind != UNS_VALUE_STR || memchr(v->bytes.p, '\0', v->bytes.n))
+		return NULL;
+	return v->bytes.p;
+}
+
+bool uns_value_is(const struct uns_value *v, const char *cls)
+{
+	return v && v->cls && strcmp(v->cls, cls) == 0;
+}
+
+static bool walk(const struct uns_value *v, size_t *nodes, unsigned depth);
+
+static bool walk_all(const struct uns_value **v, size_t n, size_t *nodes, unsigned depth)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (!walk(v[i], nodes, depth))
+			return false;
+	return true;
+}
+
+/* *nodes and depth are what is left. */
+static bool walk(const struct uns_value *v, size_t *nodes, unsigned depth)
+{
+	if (!v)
+		return true;
+	if (*nodes == 0 || depth == 0)
+		return false;
+	--*nodes;
+	if (v->state && !walk(v->state, nodes, depth - 1))
+		return false;
+	if (is_seq(v))
+		return walk_all(v->seq.v, v->seq.n, nodes, depth - 1);
+	if (v->kind == UNS_VALUE_DICT)
+		return walk_all(v->dict.key, v->dict.n, nodes, depth - 1) &&
+		       walk_all(v->dict.v, v->dict.n, nodes, depth - 1);
+	return v->kind != UNS_VALUE_OBJECT || walk(v->object.args, nodes, depth - 1);
+}
+
+bool uns_value_fits(const struct uns_value *v, size_t max_nodes, unsigned max_depth)
+{
+	return walk(v, &max_nodes, max_depth);
+}
+
+static const struct uns_value *size_args(const struct uns_value *v)
+{
+	return v && v->kind == UNS_VALUE_OBJECT && uns_value_is(v, "torch.Size") ?
+		       uns_value_at(v->object.args, 0) :
+		       v;
+}
+
+bool uns_value_dims(const struct uns_value *v, uint64_t *dims, size_t cap, size_t *n)
+{
+	const struct uns_value *seq = size_args(v);
+	size_t i;
+
+	if (!seq || (seq->kind != UNS_VALUE_TUPLE && seq->kind != UNS_VALUE_LIST) ||
+	    seq->seq.n > cap)
+		return false;
+	for (i = 0; i < seq->seq.n; i++)
+		if (!uns_value_u64(seq->seq.v[i], &dims[i]))
+			return false;
+	*n = seq->seq.n;
+	return true;
+}
