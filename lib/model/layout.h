@@ -15,6 +15,8 @@ struct uns_segment {
 	const uint8_t *literal;          /* LITERAL */
 	const struct uns_tensor *tensor; /* PIECES: elements [first_elem, ...) of this tensor in C order, */
 	uint64_t first_elem;             /* as many as fill len_bytes */
+	const struct uns_piece *piece;   /* the tensor's only piece, for one that is not in the catalog */
+	                                 /* (a whole file); NULL otherwise: see uns_segment_pieces */
 	enum uns_dtype out;              /* given out as this type */
 };
 
@@ -32,6 +34,7 @@ struct uns_layout_builder {
 	size_t n, cap;
 	uint64_t at_bytes;
 	bool failed;
+	const char *why; /* of the first failure; NULL = out of memory */
 };
 
 void uns_layout_literal(struct uns_layout_builder *b, const void *bytes, size_t len);
@@ -45,6 +48,10 @@ int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat
 /* A source file as it is. The pseudo tensor (U8, one raw piece) lives in the arena. */
 int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, uint32_t file,
 		       struct uns_layout *out, struct uns_err *err);
+
+/* The pieces of a segment of kind PIECES: use this, not tensor->first_piece, when walking a layout. */
+const struct uns_piece *uns_segment_pieces(const struct uns_layout *layout,
+					   const struct uns_segment *segment, size_t *n);
 
 /* Index of the segment that holds byte `at`; layout->n at or past the end. O(log n). */
 size_t uns_layout_find(const struct uns_layout *layout, uint64_t at_bytes);

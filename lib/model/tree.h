@@ -10,6 +10,7 @@ struct uns_vfile {
 	uint32_t source; /* the companion this file passes through, or UNS_NONE */
 	/* Where the content comes from, for provenance.json; NULL = passed through unchanged. */
 	const char *origin;
+	uint32_t added; /* set by uns_vtree_add: which of two equal paths came first */
 };
 
 struct uns_vtree {
@@ -20,7 +21,9 @@ struct uns_vtree {
 	size_t n_notes, cap_notes;
 };
 
-/* Add in any order. On a duplicate path the first stays and a note says so. */
+/* Zero-initialised is empty. Add in any order. On a duplicate path, or one below a path that is a
+ * file, the first (the file) stays and a note says so: both are settled by uns_vtree_seal, after
+ * which uns_vtree_find works. Paths, origins and layouts are borrowed: put them in tree->arena. */
 int uns_vtree_add(struct uns_vtree *tree, const struct uns_vfile *file, struct uns_err *err);
 int uns_vtree_add_text(struct uns_vtree *tree, const char *path, const char *text, size_t len,
 		       const char *origin, struct uns_err *err); /* text is copied */

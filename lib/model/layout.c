@@ -1,0 +1,151 @@
+/* Building layouts and finding a place in them. Knows no files and no I/O. */
+#include "model/layout.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+
+static void builder_fail(struct uns_layout_builder *b, const char *why)
+{
+	b->failed = true;
+	if (!b->why)
+		b->why = why;
+}
+
+static void append(struct uns_layout_builder *b, struct uns_segment segment)
+{
+	size_t cap = b->cap ? b->cap * 2 : 16;
+
+	if (b->failed || segment.len_bytes == 0)
+		return;
+	if (b->n == b->cap) {
+		void *grown = uns_arena_grow(b->arena, b->segment, b->n, cap, sizeof(segment));
+
+		if (!grown) {
+			b->failed = true;
+			return;
+		}
+		b->segment = grown;
+		b->cap = cap;
+	}
+	segment.at_bytes = b->at_bytes;
+	if (!uns_u64_add(b->at_bytes, segment.len_bytes, &b->at_bytes) || b->at_bytes > INT64_MAX) {
+		builder_fail(b, "a virtual file would be larger than 2^63 bytes");
+		return;
+	}
+	b->segment[b->n++] = segment;
+}
+
+void uns_layout_literal(struct uns_layout_builder *b, const void *bytes, size_t len)
+{
+	append(b, (struct uns_segment){
+			  .from = UNS_FROM_LITERAL, .literal = bytes, .len_bytes = len });
+}
+
+void uns_layout_zeros(struct uns_layout_builder *b, uint64_t len_bytes)
+{
+	append(b, (struct uns_segment){ .from = UNS_FROM_ZEROS, .len_bytes = len_bytes });
+}
+
+void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *tensor,
+		       uint64_t first_elem, uint64_t n_elems, enum uns_dtype out)
+{
+	struct uns_segment s = { .from = UNS_FROM_PIECES,
+				 .tensor = tensor,
+				 .first_elem = first_elem,
+				 .out = out };
+
+	if (!uns_inside(first_elem, n_elems, uns_shape_elems(&tensor->shape)))
+		builder_fail(b, "a segment passes the end of its tensor");
+	else if (!uns_u64_mul(n_elems, uns_dtype_size(out), &s.len_bytes))
+		builder_fail(b, "a virtual file would be larger than 2^63 bytes");
+	else
+		append(b, s);
+}
+
+int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat,
+		     struct uns_layout *out, struct uns_err *err)
+{
+	if (b->failed)
+		return uns_fail(err, b->why ? -EINVAL : -ENOMEM, "%s: %s", cat->path,
+				b->why ? b->why : "out of memory");
+	*out = (struct uns_layout){ .catalog = cat,
+				    .segment = b->segment,
+				    .n = b->n,
+				    .size_bytes = b->at_bytes };
+	return 0;
+}
+
+/* One tensor of bytes whose only piece is the whole file. */
+static struct uns_tensor *file_tensor(struct uns_arena *arena, const struct uns_file *file)
+{
+	struct uns_tensor *t = UNS_NEW(arena, struct uns_tensor);
+
+	if (!t)
+		return NULL;
+	*t = (struct uns_tensor){ .name = file->path,
+				  .key = file->path,
+				  .root = "",
+				  .role = UNS_ROLE_OTHER,
+				  .dtype = UNS_U8,
+				  .shape = { .n = 1, .dim = { file->stat.id.size } },
+				  .group = -1,
+				  .position = -1,
+				  .first_piece = UNS_NONE,
+				  .n_pieces = 1,
+				  .alias_of = UNS_NONE };
+	return t;
+}
+
+int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, uint32_t file,
+		       struct uns_layout *out, struct uns_err *err)
+{
+	const struct uns_file *f = &cat->files[file];
+	uint64_t size = f->stat.id.size;
+	struct uns_layout_builder b = { .arena = arena };
+	struct uns_tensor *tensor;
+	struct uns_piece *piece;
+
+	if (f->missing)
+		return uns_fail(err, -ENODATA, "%s/%s is missing", uns_root_path(f->root), f->path);
+	tensor = file_tensor(arena, f);
+	piece = UNS_NEW(arena, struct uns_piece);
+	if (!tensor || !piece)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	*piece = (struct uns_piece){ .kind = UNS_PIECE_RANGE,
+				     .range = { 0, size },
+				     .file = file,
+				     .rank = -1,
+				     .container = UNS_RAW,
+				     .length_bytes = size };
+	append(&b, (struct uns_segment){ .from = UNS_FROM_PIECES,
+					 .tensor = tensor,
+					 .piece = piece,
+					 .out = UNS_U8,
+					 .len_bytes = size });
+	return uns_layout_build(&b, cat, out, err);
+}
+
+size_t uns_layout_find(const struct uns_layout *layout, uint64_t at_bytes)
+{
+	size_t lo = 0, hi = layout->n;
+
+	while (lo < hi) { /* the first segment that ends behind at_bytes */
+		size_t mid = lo + (hi - lo) / 2;
+		const struct uns_segment *s = &layout->segment[mid];
+
+		if (s->at_bytes + s->len_bytes <= at_bytes)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+const struct uns_piece *uns_segment_pieces(const struct uns_layout *layout,
+					   const struct uns_segment *segment, size_t *n)
+{
+	*n = segment->tensor->n_pieces;
+	return segment->piece ? segment->piece :
+				layout->catalog->pieces + segment->tensor->first_piece;
+}

@@ -1,0 +1,168 @@
+/* A view's directory as a sorted array of files. Knows no views and no I/O. */
+#include "model/tree.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/path.h"
+
+/* Room for one more element of an arena array. */
+static void *with_room(struct uns_arena *arena, void *v, size_t n, size_t *cap, size_t size)
+{
+	void *grown;
+
+	if (n < *cap)
+		return v;
+	grown = uns_arena_grow(arena, v, n, *cap ? *cap * 2 : 16, size);
+	if (grown)
+		*cap = *cap ? *cap * 2 : 16;
+	return grown;
+}
+
+int uns_vtree_add(struct uns_vtree *tree, const struct uns_vfile *file, struct uns_err *err)
+{
+	void *v = with_room(&tree->arena, tree->v, tree->n, &tree->cap, sizeof(*tree->v));
+
+	if (!v)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	tree->v = v;
+	tree->v[tree->n] = *file;
+	tree->v[tree->n].added = (uint32_t)tree->n;
+	tree->n++;
+	return 0;
+}
+
+int uns_vtree_add_text(struct uns_vtree *tree, const char *path, const char *text, size_t len,
+		       const char *origin, struct uns_err *err)
+{
+	struct uns_vfile file = { .path = uns_arena_str(&tree->arena, path),
+				  .source = UNS_NONE,
+				  .origin = origin };
+	struct uns_segment *segment = UNS_NEW(&tree->arena, struct uns_segment);
+	char *copy = uns_arena_strn(&tree->arena, text, len);
+
+	if (!file.path || !segment || !copy)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	*segment = (struct uns_segment){ .from = UNS_FROM_LITERAL,
+					 .literal = (const uint8_t *)copy,
+					 .len_bytes = len };
+	file.layout = (struct uns_layout){ .segment = segment, .n = len > 0, .size_bytes = len };
+	return uns_vtree_add(tree, &file, err);
+}
+
+int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, const char *path,
+		       uint32_t file, struct uns_err *err)
+{
+	struct uns_vfile v = { .path = uns_arena_str(&tree->arena, path), .source = file };
+
+	if (!v.path)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	UNS_TRY(uns_layout_of_file(&tree->arena, cat, file, &v.layout, err));
+	return uns_vtree_add(tree, &v, err);
+}
+
+int uns_vtree_note(struct uns_vtree *tree, const char *fmt, ...)
+{
+	void *v = with_room(&tree->arena, tree->note, tree->n_notes, &tree->cap_notes,
+			    sizeof(*tree->note));
+	char text[UNS_ERR_TEXT];
+	va_list ap;
+
+	if (!v)
+		return -ENOMEM;
+	tree->note = v;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	tree->note[tree->n_notes] = uns_arena_str(&tree->arena, text);
+	if (!tree->note[tree->n_notes])
+		return -ENOMEM;
+	tree->n_notes++;
+	return 0;
+}
+
+static int by_path(const void *a, const void *b)
+{
+	const struct uns_vfile *x = a, *y = b;
+	int c = uns_str_natural(x->path, y->path);
+
+	return c ? c : (x->added > y->added) - (x->added < y->added);
+}
+
+static const struct uns_vfile *find_prefix(const struct uns_vtree *tree, size_t n,
+					   const char *path, size_t len)
+{
+	char name[4096];
+	struct uns_vtree before = { .v = tree->v, .n = n };
+
+	if (len >= sizeof(name))
+		return NULL;
+	memcpy(name, path, len);
+	name[len] = '\0';
+	return uns_vtree_find(&before, name);
+}
+
+/* A file that some directory of `path` would have to be. A parent sorts before its children, so the
+ * first n entries, already settled, are enough. */
+static const struct uns_vfile *file_above(const struct uns_vtree *tree, size_t n, const char *path)
+{
+	const struct uns_vfile *found = NULL;
+	const char *slash = path;
+
+	while (!found && (slash = strchr(slash, '/')))
+		found = find_prefix(tree, n, path, (size_t)(slash++ - path));
+	return found;
+}
+
+static bool keeps(struct uns_vtree *tree, size_t n, const struct uns_vfile *file)
+{
+	const struct uns_vfile *above;
+
+	if (n && strcmp(tree->v[n - 1].path, file->path) == 0) {
+		uns_vtree_note(tree, "%s: made twice in one directory; the first is shown",
+			       file->path);
+		return false;
+	}
+	above = file_above(tree, n, file->path);
+	if (above)
+		uns_vtree_note(tree, "%s: not shown, because %s is a file", file->path, above->path);
+	return !above;
+}
+
+void uns_vtree_seal(struct uns_vtree *tree)
+{
+	size_t i, n = 0;
+
+	if (tree->n)
+		qsort(tree->v, tree->n, sizeof(*tree->v), by_path);
+	for (i = 0; i < tree->n; i++)
+		if (keeps(tree, n, &tree->v[i]))
+			tree->v[n++] = tree->v[i];
+	tree->n = n;
+}
+
+const struct uns_vfile *uns_vtree_find(const struct uns_vtree *tree, const char *path)
+{
+	size_t lo = 0, hi = tree->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		int c = uns_str_natural(tree->v[mid].path, path);
+
+		if (c == 0)
+			return &tree->v[mid];
+		if (c < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return NULL;
+}
+
+void uns_vtree_fini(struct uns_vtree *tree)
+{
+	uns_arena_fini(&tree->arena);
+	*tree = (struct uns_vtree){ 0 };
+}
