@@ -38,6 +38,7 @@ struct unshard_error {
  * duration of unshard_open only. */
 struct unshard_options {
 	const char *view;              /* show this one view at the root instead of all */
+	const char *mountpoint;        /* a directory that is left out of the tree, should it lie in SOURCE */
 	const char *const *weight_root; /* keys to take weights from instead of "model", "state_dict" */
 	size_t n_weight_root;
 	/* "DIR" or "RUN=DIR": where config and tokenizer are borrowed from (RUN below SOURCE). */
@@ -65,9 +66,6 @@ UNSHARD_API int unshard_open(const char *source, const struct unshard_options *o
 			     unshard **out, struct unshard_error *err);
 UNSHARD_API void unshard_close(unshard *u); /* no file may be open; NULL is allowed */
 
-/* Paths below this (device, inode) are left out of the tree: the mount tells where it was put. */
-UNSHARD_API void unshard_hide_device(unshard *u, uint64_t dev);
-
 enum unshard_kind { UNSHARD_FILE, UNSHARD_DIR, UNSHARD_LINK };
 
 struct unshard_stat {
@@ -82,6 +80,7 @@ struct unshard_stat {
 	/* True below a checkpoint: the answer holds for as long as the directory's own ino does, so it
 	 * may be cached for long. Otherwise it may change within seconds. */
 	bool stable;
+	bool live; /* made anew at each open (.unshard/stats.json): neither cached nor of fixed size */
 };
 
 UNSHARD_API int unshard_stat(unshard *u, const char *path, struct unshard_stat *out,

@@ -1,0 +1,218 @@
+/* Which config, tokenizer, processor and adapter files a view shows beside the weights. Each set comes
+ * from one directory and is never mixed: the checkpoint, then the run directory, then -o model=. */
+#include "session/session.h"
+
+#include <string.h>
+
+#include "base/path.h"
+
+enum { CONFIG_LIMIT_BYTES = 16 << 20 };
+
+struct candidate {
+	const struct uns_root *root;
+	const char *path;
+	struct uns_listing list;
+	const char *what; /* for notes */
+	bool own;         /* the checkpoint itself */
+};
+
+enum { MAX_CANDIDATES = 8 };
+
+struct search {
+	struct unshard *u;
+	struct snapshot *snap;
+	struct candidate candidate[MAX_CANDIDATES];
+	size_t n;
+};
+
+static const char *const tokenizer_globs[] = {
+	"tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
+	"*.model",         "spiece.model",            "*.tiktoken",        "chat_template.*",
+	"tokenization_*.py", NULL
+};
+/* A set is there when one of these is. */
+static const char *const tokenizer_marks[] = { "tokenizer.json", "tokenizer_config.json",
+					       "vocab.*", "*.model", "*.tiktoken", NULL };
+static const char *const processor_globs[] = { "*processor*.json", NULL };
+static const char *const adapter_globs[] = { "adapter_config.json", NULL };
+
+static bool matches(const char *const *globs, const char *name)
+{
+	for (; *globs; globs++)
+		if (uns_str_glob(*globs, name))
+			return true;
+	return false;
+}
+
+static void add_candidate(struct search *s, const struct uns_root *root, const char *path,
+			  const char *what, bool own)
+{
+	struct candidate *c = &s->candidate[s->n];
+
+	*c = (struct candidate){ .root = root, .path = path, .what = what, .own = own };
+	if (s->n < MAX_CANDIDATES && path &&
+	    uns_root_list(root, path, &s->snap->arena, &c->list, NULL) == 0)
+		s->n++;
+}
+
+static void find_candidates(struct search *s, const char *path)
+{
+	struct uns_arena *arena = &s->snap->arena;
+	struct unshard *u = s->u;
+	size_t i;
+
+	add_candidate(s, u->root, path, "the checkpoint", true);
+	add_candidate(s, u->root, uns_path_join(arena, path, "huggingface"), "huggingface/", true);
+	if (*path)
+		add_candidate(s, u->root, uns_path_parent(arena, path), "the run directory", false);
+	for (i = 0; i < u->n_model; i++)
+		if (!u->model[i].run || uns_path_within(path, u->model[i].run))
+			add_candidate(s, u->model[i].root, "", uns_root_path(u->model[i].root),
+				      false);
+}
+
+static int borrow(struct search *s, const struct candidate *c, const char *name,
+		  struct uns_err *err)
+{
+	struct snapshot *snap = s->snap;
+	const char *path = uns_path_join(&snap->arena, c->path, name);
+	struct uns_companion *grown;
+	uint32_t file;
+	size_t i;
+
+	if (!path)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	for (i = 0; i < snap->n_borrowed; i++)
+		if (strcmp(snap->borrowed[i].name, name) == 0)
+			return 0;
+	UNS_TRY(uns_catalog_add_file(snap->cat, c->root, path, &file, err));
+	if (snap->cat->files[file].missing || snap->cat->files[file].stat.kind != UNS_KIND_FILE)
+		return 0;
+	if (snap->n_borrowed == snap->cap_borrowed) {
+		snap->cap_borrowed = snap->cap_borrowed ? 2 * snap->cap_borrowed : 16;
+		grown = uns_arena_grow(&snap->arena, snap->borrowed, snap->n_borrowed,
+				       snap->cap_borrowed, sizeof(*grown));
+		if (!grown)
+			return uns_fail(err, -ENOMEM, "out of memory");
+		snap->borrowed = grown;
+	}
+	name = uns_arena_str(&snap->arena, name);
+	snap->borrowed[snap->n_borrowed++] = (struct uns_companion){ .name = name, .file = file };
+	return name ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+}
+
+static int borrow_all(struct search *s, const struct candidate *c, const char *const *globs,
+		      struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < c->list.n; i++)
+		if (c->list.v[i].kind != UNS_KIND_DIR && matches(globs, c->list.v[i].name))
+			UNS_TRY(borrow(s, c, c->list.v[i].name, err));
+	return 0;
+}
+
+static bool has_any(const struct candidate *c, const char *const *globs)
+{
+	size_t i;
+
+	for (i = 0; i < c->list.n; i++)
+		if (c->list.v[i].kind != UNS_KIND_DIR && matches(globs, c->list.v[i].name))
+			return true;
+	return false;
+}
+
+/* A set without content of its own to check: the first directory that has it. */
+static int choose_set(struct search *s, const char *const *marks, const char *const *globs,
+		      const char *what, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < s->n; i++) {
+		if (!has_any(&s->candidate[i], marks))
+			continue;
+		UNS_TRY(borrow_all(s, &s->candidate[i], globs, err));
+		if (!s->candidate[i].own)
+			UNS_TRY(snapshot_note(s->snap, "%s borrowed from %s", what,
+					      s->candidate[i].what));
+		return 0;
+	}
+	return 0;
+}
+
+/* Read and check a directory's config.json. 1 = it is the one. */
+static int try_config(struct search *s, const struct candidate *c, struct uns_err *err)
+{
+	struct snapshot *snap = s->snap;
+	struct uns_err why = { 0 };
+	struct uns_span json;
+	const char *path = uns_path_join(&snap->arena, c->path, "config.json");
+
+	if (!path)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	if (uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &snap->arena, &json, NULL,
+			       &why) < 0 ||
+	    uns_config_parse(json, &snap->arena, &snap->config_facts, &why) < 0) {
+		UNS_TRY(snapshot_note(snap, "config.json of %s cannot be used: %s", c->what,
+				      why.text));
+		return 0;
+	}
+	if (!c->own && uns_config_check(&snap->config_facts, snap->cat, &why) < 0) {
+		UNS_TRY(snapshot_note(snap,
+				      "config.json of %s does not fit this checkpoint: %s; name the "
+				      "right directory with -o model=DIR",
+				      c->what, why.text));
+		return 0;
+	}
+	snap->config = json;
+	return 1;
+}
+
+static int borrow_config(struct search *s, const struct candidate *c, struct uns_err *err)
+{
+	const struct uns_config_facts *facts = &s->snap->config_facts;
+	size_t i;
+
+	UNS_TRY(borrow(s, c, "config.json", err));
+	if (uns_listing_find(&c->list, "generation_config.json"))
+		UNS_TRY(borrow(s, c, "generation_config.json", err));
+	for (i = 0; i < facts->n_auto_map_files; i++)
+		if (uns_listing_find(&c->list, facts->auto_map_files[i]))
+			UNS_TRY(borrow(s, c, facts->auto_map_files[i], err));
+	if (!c->own)
+		return snapshot_note(s->snap, "config.json borrowed from %s", c->what);
+	return 0;
+}
+
+static int choose_config(struct search *s, struct uns_err *err)
+{
+	size_t i;
+	int found;
+
+	for (i = 0; i < s->n; i++) {
+		if (!uns_listing_find(&s->candidate[i].list, "config.json"))
+			continue;
+		found = try_config(s, &s->candidate[i], err);
+		if (found < 0)
+			return found;
+		if (found)
+			return borrow_config(s, &s->candidate[i], err);
+	}
+	memset(&s->snap->config_facts, 0, sizeof(s->snap->config_facts));
+	return snapshot_note(s->snap,
+			     "there is no config.json beside these weights: from_pretrained needs "
+			     "one. Put the model's config.json (and tokenizer) into the run "
+			     "directory, or mount with -o model=DIR where DIR holds them");
+}
+
+int companions_choose(struct unshard *u, struct snapshot *snap, const char *path,
+		      struct uns_err *err)
+{
+	struct search s = { .u = u, .snap = snap };
+
+	find_candidates(&s, path);
+	UNS_TRY(choose_config(&s, err));
+	UNS_TRY(choose_set(&s, tokenizer_marks, tokenizer_globs, "tokenizer", err));
+	UNS_TRY(choose_set(&s, processor_globs, processor_globs, "processor", err));
+	return choose_set(&s, adapter_globs, adapter_globs, "adapter_config.json", err);
+}

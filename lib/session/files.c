@@ -1,0 +1,134 @@
+/* Open files: each pins what its bytes come from. */
+#include "session/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+
+struct unshard_file {
+	struct unshard *u;
+	char *path; /* for messages */
+	const struct uns_layout *layout; /* NULL = text */
+	struct uns_backing *backing;
+
+	struct place *place; /* a checkpoint's file */
+	struct snapshot *snap;
+
+	struct uns_catalog *own; /* a file of SOURCE outside checkpoints: a catalog of one file */
+	struct uns_layout own_layout;
+	struct uns_backing *own_backing;
+
+	struct uns_text text; /* .unshard files */
+};
+
+static int open_source_file(struct unshard_file *f, const struct spot *spot, struct uns_err *err)
+{
+	uint32_t file;
+
+	UNS_TRY(uns_catalog_new(spot->path, &f->own, err));
+	UNS_TRY(uns_catalog_add_file(f->own, f->u->root, spot->path, &file, err));
+	if (f->own->files[file].missing)
+		return uns_fail(err, -ESTALE, "%s has gone", spot->path);
+	UNS_TRY(uns_layout_of_file(&f->own->arena, f->own, file, &f->own_layout, err));
+	UNS_TRY(uns_backing_new(f->u->engine, f->own, &f->own_backing, err));
+	f->layout = &f->own_layout;
+	f->backing = f->own_backing;
+	return 0;
+}
+
+static int open_spot(struct unshard_file *f, struct spot *spot, struct uns_err *err)
+{
+	struct unshard_stat st;
+
+	spot_stat(spot, &st);
+	if (st.kind == UNSHARD_DIR)
+		return uns_fail(err, -EISDIR, "%s is a directory", f->path);
+	if (st.kind == UNSHARD_LINK)
+		return uns_fail(err, -ELOOP, "%s is a link", f->path);
+	if (spot->kind == SPOT_SOURCE)
+		return open_source_file(f, spot, err);
+	if (spot->kind == SPOT_SHOWN) {
+		f->layout = &spot->file->layout;
+		f->backing = spot->snap->backing;
+		f->snap = spot->snap;
+		f->place = spot->place;
+		spot->snap = NULL;
+		spot->place = NULL;
+		return 0;
+	}
+	f->text = spot->text;
+	spot->text = UNS_TEXT_INIT;
+	return 0;
+}
+
+void unshard_file_close(unshard_file *f)
+{
+	if (!f)
+		return;
+	uns_backing_free(f->own_backing);
+	uns_catalog_free(f->own);
+	snapshot_put(f->u, f->snap);
+	place_put(f->u, f->place);
+	uns_text_fini(&f->text);
+	free(f->path);
+	free(f);
+}
+
+int unshard_file_open(unshard *u, const char *path, unshard_file **out, struct unshard_stat *st,
+		      struct unshard_error *error)
+{
+	struct uns_err err = { 0 };
+	struct unshard_file *f;
+	struct spot spot;
+	int code = spot_find(u, path, &spot, &err);
+
+	if (code < 0)
+		return give_error(error, &err, code);
+	f = calloc(1, sizeof(*f));
+	if (f) {
+		f->u = u;
+		f->path = strdup(path);
+	}
+	if (st)
+		spot_stat(&spot, st);
+	code = f && f->path ? open_spot(f, &spot, &err) : -ENOMEM;
+	spot_fini(u, &spot);
+	if (code < 0) {
+		unshard_file_close(f);
+		return give_error(error, &err, code);
+	}
+	__atomic_add_fetch(&u->n_opens, 1, __ATOMIC_RELAXED);
+	*out = f;
+	return 0;
+}
+
+static ssize_t read_text(const struct unshard_file *f, void *buf, size_t len, uint64_t off)
+{
+	size_t n = off < f->text.len ? (size_t)uns_u64_min(len, f->text.len - off) : 0;
+
+	if (n)
+		memcpy(buf, f->text.p + off, n);
+	return (ssize_t)n;
+}
+
+ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off,
+		      struct unshard_error *error)
+{
+	struct uns_err err = { 0 };
+	ssize_t got;
+
+	if (!f->layout)
+		return read_text(f, buf, len, off);
+	got = uns_read(f->backing, f->layout, buf, len, off, &err);
+	__atomic_add_fetch(&f->u->n_reads, 1, __ATOMIC_RELAXED);
+	if (got >= 0) {
+		__atomic_add_fetch(&f->u->n_read_bytes, (uint64_t)got, __ATOMIC_RELAXED);
+		return got;
+	}
+	session_error(f->u, &err, f->path);
+	if (f->place)
+		place_suspect(f->u, f->place);
+	give_error(error, &err, (int)got);
+	return got;
+}

@@ -1,0 +1,331 @@
+/* The texts of .unshard/: of the mount as a whole and of one checkpoint; and unshard_describe, which
+ * gives the same. */
+#include "session/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "parts/describe.h"
+
+const char *const root_info_names[] = { "errors.log", "metrics.prom", "problems.txt", "stats.json",
+					NULL };
+const char *const info_names[] = { "info.json", "problems.txt", "provenance.json", "tensors.json",
+				   NULL };
+
+/* -- the mount -- */
+
+struct figure {
+	const char *name, *help;
+	uint64_t value;
+	bool counter;
+};
+
+static size_t figures(struct unshard *u, struct figure *out)
+{
+	struct uns_engine_stats s;
+	size_t n = 0;
+#define FIGURE(name, help, value, counter) out[n++] = (struct figure){ name, help, value, counter }
+
+	uns_engine_stats(u->engine, &s);
+	FIGURE("opens", "files opened", __atomic_load_n(&u->n_opens, __ATOMIC_RELAXED), true);
+	FIGURE("reads", "read requests served", __atomic_load_n(&u->n_reads, __ATOMIC_RELAXED),
+	       true);
+	FIGURE("read_bytes", "bytes given out",
+	       __atomic_load_n(&u->n_read_bytes, __ATOMIC_RELAXED), true);
+	FIGURE("errors", "reads that failed (see errors.log)",
+	       __atomic_load_n(&u->n_errors, __ATOMIC_RELAXED), true);
+	FIGURE("source_reads", "reads of source files", s.source_reads, true);
+	FIGURE("source_read_bytes", "bytes read from source files", s.source_read_bytes, true);
+	FIGURE("items_resolved", "shard item headers read", s.items_resolved, true);
+	FIGURE("decoded_pieces", "pieces decompressed or made dense", s.decoded_pieces, true);
+	FIGURE("decoded_bytes", "bytes of decoded pieces", s.decoded_bytes, true);
+	FIGURE("stale", "reads refused because a source changed", s.stale, true);
+	FIGURE("io_errors", "source reads that failed", s.io_errors, true);
+	FIGURE("cache_bytes", "decoded pieces in memory", s.cache_bytes, false);
+	FIGURE("spill_bytes", "decoded pieces spilled to cache_dir", s.spill_bytes, false);
+	FIGURE("open_files", "source files held open", s.open_files, false);
+	pthread_mutex_lock(&u->lock);
+	FIGURE("snapshot_bytes", "catalogs and trees in memory", u->snapshot_bytes, false);
+	FIGURE("directories", "directories of SOURCE examined", u->places.n, false);
+	pthread_mutex_unlock(&u->lock);
+#undef FIGURE
+	return n;
+}
+
+static void stats_json(struct unshard *u, struct uns_text *out)
+{
+	struct figure f[32];
+	size_t n = figures(u, f), i;
+
+	uns_text_printf(out, "{\n  \"version\": \"%s\"", UNSHARD_VERSION);
+	for (i = 0; i < n; i++)
+		uns_text_printf(out, ",\n  \"%s\": %llu", f[i].name,
+				(unsigned long long)f[i].value);
+	uns_text_str(out, "\n}\n");
+}
+
+static void metrics(struct unshard *u, struct uns_text *out)
+{
+	struct figure f[32];
+	size_t n = figures(u, f), i;
+	const char *suffix;
+
+	for (i = 0; i < n; i++) {
+		suffix = f[i].counter ? "_total" : "";
+		uns_text_printf(out, "# HELP unshard_%s%s %s\n# TYPE unshard_%s%s %s\n"
+				"unshard_%s%s %llu\n",
+				f[i].name, suffix, f[i].help, f[i].name, suffix,
+				f[i].counter ? "counter" : "gauge", f[i].name, suffix,
+				(unsigned long long)f[i].value);
+	}
+}
+
+static void error_lines(struct unshard *u, struct uns_text *out)
+{
+	size_t i, first;
+
+	pthread_mutex_lock(&u->lock);
+	first = u->n_error_lines > ERROR_LOG_LINES ? u->n_error_lines - ERROR_LOG_LINES : 0;
+	for (i = first; i < u->n_error_lines; i++)
+		uns_text_printf(out, "%s\n", u->error_line[i % ERROR_LOG_LINES]);
+	pthread_mutex_unlock(&u->lock);
+}
+
+/* What is known so far: one line for each checkpoint and reason. */
+static void known_problems(struct unshard *u, struct uns_text *out)
+{
+	const struct verdict *v;
+	const struct place *place;
+	size_t at = 0;
+	void *value;
+
+	pthread_mutex_lock(&u->lock);
+	while (uns_map_next(&u->places, &at, NULL, &value)) {
+		place = value;
+		if (!place->format)
+			continue;
+		if (place->open_code < 0)
+			uns_text_printf(out, "%s: %s\n", place->path, place->open_text);
+		for (v = place->verdict; v; v = v->next)
+			if (v->code < 0)
+				uns_text_printf(out, "%s: %s: %s\n", place->path, v->view->name,
+						v->text);
+	}
+	pthread_mutex_unlock(&u->lock);
+}
+
+int root_info_text(struct unshard *u, const char *name, struct uns_text *out)
+{
+	if (strcmp(name, "stats.json") == 0)
+		stats_json(u, out);
+	else if (strcmp(name, "metrics.prom") == 0)
+		metrics(u, out);
+	else if (strcmp(name, "errors.log") == 0)
+		error_lines(u, out);
+	else
+		known_problems(u, out);
+	return out->failed ? -ENOMEM : 0;
+}
+
+/* -- one checkpoint -- */
+
+struct views {
+	struct uns_arena arena;
+	struct uns_view_verdict *v;
+	size_t n;
+};
+
+static size_t count_listed(void)
+{
+	size_t i, k, n = 0;
+
+	for (i = 0; uns_views[i]; i++)
+		for (k = 0; uns_views[i]->listed[k]; k++)
+			n++;
+	return n;
+}
+
+static char *expand_usage(struct uns_arena *arena, const char *usage, const char *path)
+{
+	const char *at = strstr(usage, "%s");
+
+	if (!at)
+		return uns_arena_str(arena, usage);
+	return uns_arena_printf(arena, "%.*s%s%s", (int)(at - usage), usage, path, at + 2);
+}
+
+static int verdict_of(struct unshard *u, struct place *place, const struct uns_view *view,
+		      const char *parameter, const char *usage_path, struct views *out)
+{
+	struct uns_view_verdict *row = &out->v[out->n];
+	struct uns_err why = { 0 };
+	enum show_state state;
+	uint64_t number;
+	const char *path;
+
+	row->view = uns_arena_printf(&out->arena, "%s%s%s", view->name, *parameter ? "-" : "",
+				     parameter);
+	if (!row->view || !view->parse(parameter, &number))
+		return -ENOMEM;
+	UNS_TRY(show_state_of(u, place, view, number, &state, &why));
+	row->state = show_state_text(state);
+	path = uns_arena_printf(&out->arena, "%s/%s%s%s", usage_path ? usage_path : "MOUNTPOINT",
+				u->only ? "" : row->view, u->only || !*place->path ? "" : "/",
+				place->path);
+	if (state != SHOW_OK)
+		row->why = uns_arena_str(&out->arena, why.text);
+	else if (path)
+		row->usage = expand_usage(&out->arena, view->usage, path);
+	out->n++;
+	return path && (row->why || row->usage) ? 0 : -ENOMEM;
+}
+
+static int all_verdicts(struct unshard *u, struct place *place, const char *usage_path,
+			struct views *out)
+{
+	size_t i, k;
+
+	out->v = UNS_NEW_N(&out->arena, struct uns_view_verdict, count_listed());
+	if (!out->v)
+		return -ENOMEM;
+	for (i = 0; uns_views[i]; i++)
+		for (k = 0; uns_views[i]->listed[k]; k++)
+			UNS_TRY(verdict_of(u, place, uns_views[i], uns_views[i]->listed[k],
+					   usage_path, out));
+	return 0;
+}
+
+static void views_fini(struct views *v)
+{
+	uns_arena_fini(&v->arena);
+}
+
+/* A checkpoint that cannot even be opened still has a path, a format and a reason. */
+static void failed_json(const struct place *place, const struct uns_err *why, struct uns_text *out)
+{
+	uns_text_str(out, "{\"path\":");
+	uns_text_json_str(out, place->path);
+	uns_text_str(out, ",\"format\":");
+	uns_text_json_str(out, place->format->name);
+	uns_text_str(out, ",\"views\":{},\"problems\":[{\"scope\":\"all\",\"text\":");
+	uns_text_json_str(out, why->text);
+	uns_text_str(out, "}]}\n");
+}
+
+int info_json(struct unshard *u, struct place *place, const char *what, const char *usage_path,
+	      struct uns_text *out, struct uns_err *err)
+{
+	UNS_CLEANUP(views_fini) struct views views = { 0 };
+	struct uns_err why = { 0 };
+	struct snapshot *snap;
+	int code = snapshot_get(u, place, &snap, &why);
+
+	if (code == -ENOMEM)
+		return uns_fail(err, code, "out of memory");
+	if (code < 0) {
+		failed_json(place, &why, out);
+		return 0;
+	}
+	if (strcmp(what, "tensors") == 0) {
+		uns_describe_tensors(out, snap->cat);
+	} else {
+		code = all_verdicts(u, place, usage_path, &views);
+		if (code == 0)
+			uns_describe_info(out, snap->cat, views.v, views.n);
+	}
+	snapshot_put(u, snap);
+	return code < 0 || out->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+}
+
+static int provenance(struct unshard *u, struct place *place, const struct uns_view *view,
+		      uint64_t parameter, struct uns_text *out, struct uns_err *err)
+{
+	const struct shown *shown;
+	struct snapshot *snap;
+	int code;
+
+	UNS_TRY(snapshot_get(u, place, &snap, err));
+	code = show_tree(u, place, snap, view, parameter, &shown, err);
+	if (code == 0)
+		uns_describe_provenance(out, snap->cat, &shown->tree);
+	snapshot_put(u, snap);
+	return code;
+}
+
+static void catalog_problems(const struct uns_catalog *cat, struct uns_text *out, size_t *n_serious)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_problems; i++) {
+		*n_serious += cat->problems[i].scope != UNS_SCOPE_NOTE;
+		uns_text_printf(out, "%s\n", cat->problems[i].text);
+	}
+}
+
+/* A view's reason that is not one of the catalog's own problems. */
+static void add_line_once(struct uns_text *out, const char *view, const char *why)
+{
+	if (!out->p || !strstr(out->p, why))
+		uns_text_printf(out, "%s: %s\n", view, why);
+}
+
+int problems_text(struct unshard *u, struct place *place, struct uns_text *out, size_t *n_serious,
+		  struct uns_err *err)
+{
+	UNS_CLEANUP(views_fini) struct views views = { 0 };
+	struct uns_err why = { 0 };
+	struct snapshot *snap;
+	size_t i;
+	int code = snapshot_get(u, place, &snap, &why);
+
+	*n_serious = 0;
+	if (code == -ENOMEM)
+		return uns_fail(err, code, "out of memory");
+	if (code < 0) {
+		uns_text_printf(out, "%s\n", why.text);
+		*n_serious = 1;
+		return 0;
+	}
+	catalog_problems(snap->cat, out, n_serious);
+	code = all_verdicts(u, place, NULL, &views);
+	for (i = 0; code == 0 && i < views.n; i++) {
+		if (strcmp(views.v[i].state, "damaged") == 0) {
+			++*n_serious;
+			add_line_once(out, views.v[i].view, views.v[i].why);
+		}
+	}
+	snapshot_put(u, snap);
+	return code < 0 || out->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+}
+
+/* CHECKPOINT/.unshard/problems.txt of one view: what is wrong, then what that view's tree notes. */
+static int view_problems(struct unshard *u, struct place *place, const struct uns_view *view,
+			 uint64_t parameter, struct uns_text *out, struct uns_err *err)
+{
+	const struct shown *shown;
+	struct snapshot *snap;
+	size_t n, i;
+	int code;
+
+	UNS_TRY(problems_text(u, place, out, &n, err));
+	if (snapshot_get(u, place, &snap, NULL) < 0)
+		return 0;
+	code = show_tree(u, place, snap, view, parameter, &shown, NULL);
+	for (i = 0; code == 0 && i < shown->tree.n_notes; i++)
+		uns_text_printf(out, "%s\n", shown->tree.note[i]);
+	snapshot_put(u, snap);
+	return out->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+}
+
+int info_text(struct unshard *u, struct place *place, const struct uns_view *view,
+	      uint64_t parameter, const char *name, struct uns_text *out, struct uns_err *err)
+{
+	if (strcmp(name, "problems.txt") == 0)
+		return view_problems(u, place, view, parameter, out, err);
+	if (strcmp(name, "provenance.json") == 0)
+		return provenance(u, place, view, parameter, out, err);
+	return info_json(u, place, strcmp(name, "tensors.json") == 0 ? "tensors" : "info", NULL,
+			 out, err);
+}

@@ -1,0 +1,275 @@
+/* What each directory of SOURCE is, and whether that is still so. Run-level directories are polled
+ * (notification says nothing on network file systems): an answer holds for recheck_ns, then the
+ * directory's files are compared by identity. */
+#include "session/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/hash.h"
+#include "base/path.h"
+
+enum { MAX_DEPTH = 4 }; /* of a checkpoint's own sub-directories */
+
+/* What examining a directory finds, before it is compared with what was known. */
+struct finding {
+	const struct uns_format *format;
+	struct uns_stat stat;
+	uint64_t generation;
+	int64_t newest_ns;
+	uint64_t source_bytes;
+};
+
+static void finding_add(struct finding *f, const char *name, const struct uns_stat *st)
+{
+	const struct uns_identity *id = &st->id;
+	int64_t changed = id->mtime_ns > id->ctime_ns ? id->mtime_ns : id->ctime_ns;
+	uint64_t h = uns_hash_str(f->generation, name);
+
+	h = uns_hash_u64(h, id->dev);
+	h = uns_hash_u64(h, id->ino);
+	h = uns_hash_u64(h, (uint64_t)id->mtime_ns);
+	h = uns_hash_u64(h, (uint64_t)id->ctime_ns);
+	if (st->kind == UNS_KIND_FILE) {
+		h = uns_hash_u64(h, id->size);
+		f->source_bytes += id->size;
+	}
+	f->generation = h;
+	if (changed > f->newest_ns)
+		f->newest_ns = changed;
+}
+
+/* A directory's own times are left out of the generation (a file that comes or goes shows by its
+ * name), but count as a change for `settle`. */
+static int add_directory(struct unshard *u, struct uns_arena *arena, const char *path,
+			 struct finding *f, int depth, struct uns_err *err)
+{
+	struct uns_listing list;
+	struct uns_stat st;
+	const char *child;
+	size_t i;
+
+	UNS_TRY(uns_root_list(u->root, path, arena, &list, err));
+	for (i = 0; i < list.n; i++) {
+		child = uns_path_join(arena, path, list.v[i].name);
+		if (!child)
+			return uns_fail(err, -ENOMEM, "out of memory");
+		if (session_hides(u, child) || uns_root_stat(u->root, child, true, &st, NULL) < 0)
+			continue;
+		finding_add(f, list.v[i].name, &st);
+		if (st.kind == UNS_KIND_DIR && list.v[i].kind == UNS_KIND_DIR && depth < MAX_DEPTH)
+			UNS_TRY(add_directory(u, arena, child, f, depth + 1, err));
+	}
+	return 0;
+}
+
+/* Files beside the checkpoint that its views may borrow, and its siblings' existence. */
+static void add_surroundings(struct unshard *u, struct uns_arena *arena, const char *path,
+			     struct finding *f)
+{
+	static const char *const names[] = { "config.json", "generation_config.json",
+					     "tokenizer.json", "tokenizer_config.json",
+					     "adapter_config.json" };
+	const char *run = uns_path_parent(arena, path), *child;
+	int64_t newest = f->newest_ns; /* what happens beside it does not unsettle it */
+	uint64_t bytes = f->source_bytes;
+	struct uns_stat st;
+	size_t i;
+
+	for (i = 0; *path && run && i < sizeof(names) / sizeof(*names); i++) {
+		child = uns_path_join(arena, run, names[i]);
+		if (child && uns_root_stat(u->root, child, true, &st, NULL) == 0)
+			finding_add(f, names[i], &st);
+	}
+	f->newest_ns = newest;
+	f->source_bytes = bytes;
+}
+
+static const struct uns_format *probe(const struct uns_directory *dir)
+{
+	const struct uns_format *best = NULL;
+	int sure = 0, answer;
+	size_t i;
+
+	for (i = 0; uns_formats[i]; i++) {
+		answer = uns_formats[i]->probe(dir);
+		if (answer > sure) {
+			sure = answer;
+			best = uns_formats[i];
+		}
+	}
+	return best;
+}
+
+static int examine(struct unshard *u, const char *path, struct finding *f, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_directory dir = { .root = u->root, .path = path };
+	struct uns_listing list;
+
+	*f = (struct finding){ .generation = UNS_HASH_INIT };
+	UNS_TRY(uns_root_stat(u->root, path, true, &f->stat, err));
+	if (f->stat.kind != UNS_KIND_DIR)
+		return uns_fail(err, -ENOTDIR, "%s is not a directory", path);
+	UNS_TRY(uns_root_list(u->root, path, &arena, &list, err));
+	dir.list = &list;
+	f->format = probe(&dir);
+	if (!f->format)
+		return 0;
+	f->newest_ns = f->stat.id.ctime_ns;
+	f->generation = uns_hash_str(f->generation, f->format->name);
+	UNS_TRY(add_directory(u, &arena, path, f, 0, err));
+	add_surroundings(u, &arena, path, f);
+	f->generation = uns_hash_end(f->generation);
+	return 0;
+}
+
+static void verdicts_free(struct place *place)
+{
+	struct verdict *v = place->verdict, *next;
+
+	for (; v; v = next) {
+		next = v->next;
+		free(v->text);
+		free(v);
+	}
+	place->verdict = NULL;
+}
+
+/* Lock held. What was concluded from the old generation goes; open files keep their snapshot. */
+static void place_update(struct unshard *u, struct place *place, const struct finding *f)
+{
+	bool same = place->known && place->format == f->format &&
+		    place->generation == f->generation;
+
+	place->stat = f->stat;
+	place->newest_ns = f->newest_ns;
+	place->source_bytes = f->source_bytes;
+	if (same)
+		return;
+	snapshot_detach(u, place);
+	verdicts_free(place);
+	free(place->open_text);
+	place->open_text = NULL;
+	place->open_code = 0;
+	place->opened = place->finished = false;
+	place->step = place->world_size = UNS_UNKNOWN;
+	place->format = f->format;
+	place->generation = f->generation;
+	place->known = true;
+}
+
+static struct place *place_new(const char *path)
+{
+	struct place *place = calloc(1, sizeof(*place));
+
+	if (place && !(place->path = strdup(path))) {
+		free(place);
+		return NULL;
+	}
+	return place;
+}
+
+static void place_unref(struct place *place)
+{
+	if (--place->refs)
+		return;
+	verdicts_free(place);
+	free(place->open_text);
+	free(place->path);
+	free(place);
+}
+
+/* Lock held: the place, busy for the caller alone, or known and fresh. */
+static struct place *place_acquire(struct unshard *u, const char *path, bool *fresh)
+{
+	struct place *place = uns_map_get(&u->places, path);
+
+	if (!place) {
+		place = place_new(path);
+		if (!place || !uns_map_put(&u->places, place->path, place, NULL)) {
+			if (place)
+				free(place->path);
+			free(place);
+			return NULL;
+		}
+		place->refs = 1;
+	}
+	place->refs++;
+	while (place->busy)
+		pthread_cond_wait(&u->changed, &u->lock);
+	*fresh = place->known && session_now_ns() - place->checked_ns < u->recheck_ns;
+	place->busy = !*fresh;
+	return place;
+}
+
+/* Lock held: a directory that has gone, or cannot be looked at. */
+static void place_forget(struct unshard *u, struct place *place)
+{
+	snapshot_detach(u, place);
+	place->known = false;
+	if (uns_map_get(&u->places, place->path) == place) {
+		uns_map_del(&u->places, place->path);
+		place_unref(place);
+	}
+}
+
+int place_get(struct unshard *u, const char *path, struct place **out, struct uns_err *err)
+{
+	struct finding found;
+	struct place *place;
+	bool fresh;
+	int code;
+
+	pthread_mutex_lock(&u->lock);
+	place = place_acquire(u, path, &fresh);
+	pthread_mutex_unlock(&u->lock);
+	if (!place)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	*out = place;
+	if (fresh)
+		return 0;
+
+	code = examine(u, path, &found, err);
+
+	pthread_mutex_lock(&u->lock);
+	place->busy = false;
+	if (code == 0) {
+		place_update(u, place, &found);
+		place->checked_ns = session_now_ns();
+	} else {
+		place_forget(u, place);
+		place_unref(place);
+	}
+	pthread_cond_broadcast(&u->changed);
+	pthread_mutex_unlock(&u->lock);
+	return code;
+}
+
+void place_put(struct unshard *u, struct place *place)
+{
+	if (!place)
+		return;
+	pthread_mutex_lock(&u->lock);
+	place_unref(place);
+	pthread_mutex_unlock(&u->lock);
+}
+
+void place_suspect(struct unshard *u, struct place *place)
+{
+	pthread_mutex_lock(&u->lock);
+	place->checked_ns = session_now_ns() - u->recheck_ns;
+	pthread_mutex_unlock(&u->lock);
+}
+
+bool place_unsettled(const struct unshard *u, const struct place *place)
+{
+	struct timespec t;
+	int64_t age;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	age = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - place->newest_ns;
+	return age < u->settle_ns && age > -u->settle_ns;
+}

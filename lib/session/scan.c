@@ -1,0 +1,136 @@
+/* What there is below SOURCE, for the command: a walk over checkpoints, and one checkpoint told. */
+#include "session/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+
+struct walk {
+	struct unshard *u;
+	int (*visit)(void *ctx, const struct unshard_checkpoint *ckpt);
+	void (*progress)(void *ctx, size_t directories, size_t checkpoints);
+	void *ctx;
+	size_t n_dirs, n_checkpoints;
+};
+
+static const char *state_of(const struct unshard *u, const struct place *place, size_t n_serious)
+{
+	if (!n_serious)
+		return "ok";
+	return !place->finished && place_unsettled(u, place) ? "saving" : "damaged";
+}
+
+static int visit_checkpoint(struct walk *w, struct place *place, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text problems = UNS_TEXT_INIT;
+	struct unshard_checkpoint c = { .path = place->path, .format = place->format->name };
+	size_t n_serious;
+
+	UNS_TRY(problems_text(w->u, place, &problems, &n_serious, err));
+	c.step = place->step;
+	c.world_size = place->world_size;
+	c.size_bytes = place->source_bytes;
+	c.state = state_of(w->u, place, n_serious);
+	if (problems.p)
+		problems.p[strcspn(problems.p, "\n")] = '\0';
+	c.problem = n_serious ? problems.p : NULL;
+	w->n_checkpoints++;
+	return w->visit(w->ctx, &c);
+}
+
+static int walk_dir(struct walk *w, const char *path, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_listing list;
+	struct place *place;
+	const char *child;
+	size_t i;
+	int code;
+
+	UNS_TRY(place_get(w->u, path, &place, err));
+	if (w->progress)
+		w->progress(w->ctx, ++w->n_dirs, w->n_checkpoints);
+	code = place->format ? visit_checkpoint(w, place, err) : 0;
+	if (place->format || code) {
+		place_put(w->u, place);
+		return code;
+	}
+	place_put(w->u, place);
+	UNS_TRY(uns_root_list(w->u->root, path, &arena, &list, err));
+	for (i = 0; i < list.n && code == 0; i++) {
+		child = uns_path_join(&arena, path, list.v[i].name);
+		if (!child)
+			return uns_fail(err, -ENOMEM, "out of memory");
+		if (list.v[i].kind == UNS_KIND_DIR && !session_hides(w->u, child))
+			code = walk_dir(w, child, err);
+	}
+	return code;
+}
+
+int unshard_scan(unshard *u, int (*visit)(void *ctx, const struct unshard_checkpoint *ckpt),
+		 void (*progress)(void *ctx, size_t directories, size_t checkpoints), void *ctx,
+		 struct unshard_error *error)
+{
+	struct walk w = { .u = u, .visit = visit, .progress = progress, .ctx = ctx };
+	struct uns_err err = { 0 };
+
+	return give_error(error, &err, walk_dir(&w, "", &err));
+}
+
+/* The place, which must be a checkpoint. */
+static int checkpoint_get(struct unshard *u, const char *path, struct place **out,
+			  struct uns_err *err)
+{
+	UNS_TRY(place_get(u, path, out, err));
+	if ((*out)->format)
+		return 0;
+	place_put(u, *out);
+	return uns_fail(err, -ENOENT,
+			"%s is not a checkpoint that unshard knows: there is no .metadata, no "
+			"pytorch_model_fsdp_N, no safetensors file in it",
+			*path ? path : uns_root_path(u->root));
+}
+
+int unshard_describe(unshard *u, const char *checkpoint, const char *what, const char *mount_hint,
+		     char **json, struct unshard_error *error)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	struct uns_err err = { 0 };
+	const struct uns_view *view;
+	struct place *place;
+	uint64_t parameter;
+	int code = checkpoint_get(u, checkpoint, &place, &err);
+
+	if (code < 0)
+		return give_error(error, &err, code);
+	view = u->only ? u->only : view_find("weights", strlen("weights"), &parameter);
+	if (u->only)
+		parameter = u->only_parameter;
+	if (strcmp(what, "provenance") == 0)
+		code = info_text(u, place, view, parameter, "provenance.json", &text, &err);
+	else
+		code = info_json(u, place, what, mount_hint, &text, &err);
+	place_put(u, place);
+	if (code == 0 && !(*json = uns_text_take(&text, NULL)))
+		code = -ENOMEM;
+	return give_error(error, &err, code);
+}
+
+int unshard_problems(unshard *u, const char *checkpoint, char **out, size_t *n,
+		     struct unshard_error *error)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	struct uns_err err = { 0 };
+	struct place *place;
+	int code = checkpoint_get(u, checkpoint, &place, &err);
+
+	if (code < 0)
+		return give_error(error, &err, code);
+	code = problems_text(u, place, &text, n, &err);
+	place_put(u, place);
+	if (code == 0 && !(*out = uns_text_take(&text, NULL)))
+		code = -ENOMEM;
+	return give_error(error, &err, code);
+}

@@ -1,0 +1,229 @@
+/* The one part that sees everything else: which directory is a checkpoint, is it complete, what does
+ * a view make of it, and is all that still true. Private to lib/session.
+ *
+ *   place     a directory of SOURCE as last examined: plain, or a checkpoint with its format and
+ *             generation. Small, kept for good.
+ *   snapshot  a checkpoint's catalog, its backing and the trees made of it so far. Large, an LRU,
+ *             pinned by open files.
+ *
+ * One mutex (lock) guards both tables; it is never held across I/O. Work that others would repeat is
+ * marked busy and waited for on `changed`.
+ */
+#ifndef UNS_SESSION_SESSION_H
+#define UNS_SESSION_SESSION_H
+
+#include <pthread.h>
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "base/text.h"
+#include "engine/engine.h"
+#include "formats/format.h"
+#include "io/source.h"
+#include "model/tree.h"
+#include "parts/config.h"
+#include "unshard.h"
+#include "views/view.h"
+
+enum { ERROR_LOG_LINES = 256 };
+
+/* One view of one checkpoint: what supports() said. Kept with the place. */
+struct verdict {
+	struct verdict *next;
+	const struct uns_view *view;
+	uint64_t parameter;
+	int code; /* 0 = can be served */
+	char *text;
+};
+
+struct place {
+	char *path; /* below SOURCE */
+	unsigned refs;
+	bool busy;          /* being examined */
+	bool known;         /* what follows has been found out at least once */
+	int64_t checked_ns; /* monotonic */
+
+	const struct uns_format *format; /* NULL = a plain directory */
+	uint64_t generation;             /* of a checkpoint: identities of all files it may use */
+	int64_t newest_ns;               /* last change of any of them, wall clock */
+	uint64_t source_bytes;           /* their sizes added up */
+	struct uns_stat stat;            /* of the directory */
+
+	bool building;          /* its snapshot is being built */
+	struct snapshot *snap;  /* of `generation`; NULL = none in memory */
+	struct verdict *verdict; /* of `generation` */
+	bool finished;           /* facts.finished, once a snapshot was built */
+	int64_t step, world_size;
+	bool opened;      /* the format's open has run for this generation */
+	int open_code;    /* and failed with this, or 0 */
+	char *open_text;
+};
+
+/* A view's tree of one snapshot, with the attributes of each of its files. */
+struct shown {
+	struct shown *next;
+	const struct uns_view *view;
+	uint64_t parameter;
+	struct uns_vtree tree;
+	struct vattr {
+		uint32_t mode;
+		int64_t mtime_ns;
+	} *attr; /* parallel to tree.v */
+};
+
+struct snapshot {
+	struct snapshot *newer, *older; /* LRU */
+	struct place *place;            /* NULL once the place has moved on */
+	unsigned refs;
+	uint64_t generation;
+	size_t bytes;
+
+	struct uns_catalog *cat;
+	struct uns_backing *backing;
+
+	/* Chosen while the snapshot is built: their files are part of the catalog. */
+	struct uns_arena arena;
+	struct uns_companion *borrowed;
+	size_t n_borrowed, cap_borrowed;
+	struct uns_span config;
+	struct uns_config_facts config_facts;
+	/* Found out when the first view that needs it is shown; only by whoever set `busy`. */
+	bool ties_proven;
+	const struct uns_tensor **tied;
+	size_t n_tied;
+	const char **note;
+	size_t n_notes, cap_notes;
+
+	bool busy; /* a tree is being made */
+	struct shown *shown;
+};
+
+struct model_dir {
+	const char *run; /* below SOURCE; NULL = any */
+	struct uns_root *root;
+};
+
+struct unshard {
+	struct uns_arena arena; /* options */
+	struct uns_root *root;
+	struct unshard_options opt;
+	struct uns_format_options format_options;
+	const char *hidden; /* the mountpoint below SOURCE; NULL = elsewhere */
+	const struct uns_view *only; /* -o view= */
+	uint64_t only_parameter;
+	struct model_dir *model;
+	size_t n_model;
+	int64_t settle_ns, recheck_ns;
+	struct uns_engine *engine;
+
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct uns_map places;
+	struct snapshot *newest, *oldest;
+	size_t snapshot_bytes;
+	uint64_t n_opens, n_reads, n_read_bytes, n_errors; /* atomics */
+
+	char *error_line[ERROR_LOG_LINES]; /* a ring */
+	size_t n_error_lines;
+};
+
+/* -- places.c -- */
+
+/* What is at this directory of SOURCE: examined now, or at most recheck_ns ago. Returns a reference.
+ * -ENOENT, -ENOTDIR. */
+int place_get(struct unshard *u, const char *path, struct place **out, struct uns_err *err);
+void place_put(struct unshard *u, struct place *place);
+/* Look again at the next request: its files turned out to have changed. */
+void place_suspect(struct unshard *u, struct place *place);
+/* Something may still be writing: changed less than settle ago. */
+bool place_unsettled(const struct unshard *u, const struct place *place);
+
+/* -- snapshots.c -- */
+
+/* The checkpoint's snapshot of the current generation: from memory, or built. Returns a reference.
+ * Fails with what the format's open said. */
+int snapshot_get(struct unshard *u, struct place *place, struct snapshot **out,
+		 struct uns_err *err);
+void snapshot_put(struct unshard *u, struct snapshot *snap);
+/* Forget the place's snapshot (its generation has gone); open files keep theirs. Lock held. */
+void snapshot_detach(struct unshard *u, struct place *place);
+void snapshot_account(struct unshard *u, struct snapshot *snap);
+__attribute__((format(printf, 2, 3))) int snapshot_note(struct snapshot *snap, const char *fmt,
+							...);
+
+/* -- companions.c: fills snap->borrowed and config while the snapshot is built -- */
+int companions_choose(struct unshard *u, struct snapshot *snap, const char *path,
+		      struct uns_err *err);
+/* -- ties.c: fills snap->tied; the snapshot is busy -- */
+int ties_prove(struct snapshot *snap, struct uns_err *err);
+
+/* -- shows.c: one view of one checkpoint -- */
+
+enum show_state { SHOW_OK, SHOW_SAVING, SHOW_DAMAGED, SHOW_NONE };
+
+const char *show_state_text(enum show_state state);
+/* Whether and how the view shows this checkpoint. `why` receives the sentence unless SHOW_OK. */
+int show_state_of(struct unshard *u, struct place *place, const struct uns_view *view,
+		  uint64_t parameter, enum show_state *out, struct uns_err *why);
+/* The view's tree; belongs to the snapshot. A damaged checkpoint's tree is its UNSHARD_PROBLEM.txt. */
+int show_tree(struct unshard *u, struct place *place, struct snapshot *snap,
+	      const struct uns_view *view, uint64_t parameter, const struct shown **out,
+	      struct uns_err *err);
+
+/* -- views by name -- */
+const struct uns_view *view_find(const char *name, size_t len, uint64_t *parameter);
+
+/* -- walk.c: what a path of the tree means -- */
+
+enum spot_kind {
+	SPOT_ROOT,      /* the mount's root, when it lists the views */
+	SPOT_ROOT_INFO, /* .unshard or a file in it; `inside` is its name, "" = the directory */
+	SPOT_SOURCE,    /* a directory, file or link of SOURCE outside checkpoints */
+	SPOT_SHOWN,     /* a checkpoint directory (inside = ""), or a directory or file in it */
+	SPOT_INFO,      /* a checkpoint's .unshard: `inside` as above */
+};
+
+struct spot {
+	enum spot_kind kind;
+	struct uns_arena arena;
+	const struct uns_view *view;
+	uint64_t parameter;
+	const char *path;   /* below SOURCE */
+	struct uns_stat stat; /* SPOT_SOURCE */
+	const char *inside; /* below the checkpoint */
+	struct place *place;
+	struct snapshot *snap;
+	const struct shown *shown;
+	const struct uns_vfile *file; /* SPOT_SHOWN: NULL = a directory */
+	struct uns_text text;         /* info files: their content */
+	uint64_t ino;
+};
+
+int spot_find(struct unshard *u, const char *path, struct spot *out, struct uns_err *err);
+void spot_fini(struct unshard *u, struct spot *spot);
+void spot_stat(const struct spot *spot, struct unshard_stat *out);
+/* The inode number of a name below a spot, without looking further. */
+uint64_t ino_of(const struct uns_view *view, uint64_t parameter, const char *path,
+		uint64_t generation, const char *inside);
+
+/* -- info.c -- */
+extern const char *const root_info_names[]; /* NULL-terminated */
+extern const char *const info_names[];
+int root_info_text(struct unshard *u, const char *name, struct uns_text *out);
+/* usage_path: goes into the lines to write, NULL = the path below the mount. */
+int info_json(struct unshard *u, struct place *place, const char *what, const char *usage_path,
+	      struct uns_text *out, struct uns_err *err);
+/* Sentences, one a line; *n_serious counts those that keep something from being served. */
+int problems_text(struct unshard *u, struct place *place, struct uns_text *out, size_t *n_serious,
+		  struct uns_err *err);
+int info_text(struct unshard *u, struct place *place, const struct uns_view *view,
+	      uint64_t parameter, const char *name, struct uns_text *out, struct uns_err *err);
+
+/* -- session.c -- */
+void session_error(struct unshard *u, const struct uns_err *err, const char *where);
+int64_t session_now_ns(void); /* monotonic */
+int give_error(struct unshard_error *out, const struct uns_err *err, int code);
+/* A directory entry that the tree leaves out: the mountpoint, a link that may not be followed. */
+bool session_hides(const struct unshard *u, const char *path);
+
+#endif

@@ -1,0 +1,267 @@
+/* One view of one checkpoint: can it be served, is it still being saved, and the tree when it can. */
+#include "session/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+
+#define PROBLEM_FILE "UNSHARD_PROBLEM.txt"
+
+const char *show_state_text(enum show_state state)
+{
+	static const char *const text[] = { "ok", "saving", "damaged", "none" };
+
+	return text[state];
+}
+
+/* -- verdicts: what supports() said, kept with the place -- */
+
+static const struct verdict *verdict_find(const struct place *place, const struct uns_view *view,
+					  uint64_t parameter)
+{
+	const struct verdict *v = place->verdict;
+
+	while (v && (v->view != view || v->parameter != parameter))
+		v = v->next;
+	return v;
+}
+
+static int verdict_add(struct place *place, const struct uns_view *view, uint64_t parameter,
+		       int code, const char *text)
+{
+	struct verdict *v = calloc(1, sizeof(*v));
+
+	if (!v || (code < 0 && !(v->text = strdup(text)))) {
+		free(v);
+		return -ENOMEM;
+	}
+	v->view = view;
+	v->parameter = parameter;
+	v->code = code;
+	v->next = place->verdict;
+	place->verdict = v;
+	return 0;
+}
+
+/* The recorded answer into code and sentence; false when nothing is recorded. Lock taken here. */
+static bool verdict_known(struct unshard *u, struct place *place, const struct uns_view *view,
+			  uint64_t parameter, int *code, struct uns_err *why)
+{
+	const struct verdict *v;
+	bool known = true;
+
+	pthread_mutex_lock(&u->lock);
+	v = verdict_find(place, view, parameter);
+	if (v)
+		*code = v->code < 0 ? uns_fail(why, v->code, "%s", v->text) : 0;
+	else if (place->opened && place->open_code < 0)
+		*code = uns_fail(why, place->open_code, "%s", place->open_text);
+	else
+		known = false;
+	pthread_mutex_unlock(&u->lock);
+	return known;
+}
+
+static int verdict_find_out(struct unshard *u, struct place *place, const struct uns_view *view,
+			    uint64_t parameter, struct uns_err *why)
+{
+	struct snapshot *snap;
+	int code, added = 0;
+
+	UNS_TRY(snapshot_get(u, place, &snap, why));
+	code = view->supports(snap->cat, parameter, why);
+	pthread_mutex_lock(&u->lock);
+	if (snap->place == place && code != -ENOMEM && !verdict_find(place, view, parameter))
+		added = verdict_add(place, view, parameter, code, why->text);
+	pthread_mutex_unlock(&u->lock);
+	snapshot_put(u, snap);
+	return added < 0 ? added : code;
+}
+
+/* Failures that a writer still at work explains. */
+static bool may_be_unfinished(int code)
+{
+	return code == -ENODATA || code == -EBADMSG || code == -ENOENT || code == -ESTALE;
+}
+
+int show_state_of(struct unshard *u, struct place *place, const struct uns_view *view,
+		  uint64_t parameter, enum show_state *out, struct uns_err *why)
+{
+	int code;
+
+	if (!verdict_known(u, place, view, parameter, &code, why))
+		code = verdict_find_out(u, place, view, parameter, why);
+	if (code == -ENOMEM)
+		return code;
+	if (code == -ENOTSUP)
+		*out = SHOW_NONE;
+	else if (code < 0)
+		*out = may_be_unfinished(code) && !place->finished && place_unsettled(u, place)
+			       ? SHOW_SAVING
+			       : SHOW_DAMAGED;
+	else
+		*out = SHOW_OK;
+	if (*out == SHOW_OK && view->needs_finished && !place->finished &&
+	    place_unsettled(u, place)) {
+		*out = SHOW_SAVING;
+		uns_fail(why, -ENODATA,
+			 "the save may still be going on: the file that is written last is not "
+			 "there, and something changed less than %lld s ago (-o settle=)",
+			 (long long)(u->settle_ns / 1000000000));
+	}
+	return 0;
+}
+
+/* -- trees -- */
+
+static void vattr_of(const struct uns_catalog *cat, const struct uns_vfile *file,
+		     const struct place *place, struct vattr *out)
+{
+	const struct uns_layout *l = &file->layout;
+	const struct uns_tensor *t;
+	const struct uns_stat *st;
+	size_t i, k;
+
+	out->mode = place->stat.mode & 0444;
+	out->mtime_ns = place->stat.id.mtime_ns;
+	if (file->source != UNS_NONE)
+		*out = (struct vattr){ cat->files[file->source].stat.mode & 0555,
+				       cat->files[file->source].stat.id.mtime_ns };
+	for (i = 0; i < l->n && file->source == UNS_NONE; i++) {
+		t = l->segment[i].from == UNS_FROM_PIECES ? l->segment[i].tensor : NULL;
+		for (k = 0; t && k < t->n_pieces; k++) {
+			st = &cat->files[cat->pieces[t->first_piece + k].file].stat;
+			out->mode &= st->mode;
+			if (st->id.mtime_ns > out->mtime_ns)
+				out->mtime_ns = st->id.mtime_ns;
+		}
+	}
+}
+
+static void shown_free(struct shown *shown)
+{
+	if (!shown)
+		return;
+	uns_vtree_fini(&shown->tree);
+	free(shown->attr);
+	free(shown);
+}
+
+static int problem_tree(struct shown *shown, const struct place *place, const struct uns_err *why,
+			struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+
+	uns_text_printf(&text,
+			"unshard cannot serve %s here.\n\n%s\n\n"
+			"Run `unshard show CHECKPOINT` on the source for all that is known about "
+			"it.\n",
+			*place->path ? place->path : "this checkpoint", why->text);
+	if (text.failed)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	return uns_vtree_add_text(&shown->tree, PROBLEM_FILE, text.p, text.len,
+				  "synthesised: why this checkpoint cannot be served", err);
+}
+
+static int view_tree(const struct unshard *u, struct snapshot *snap, struct shown *shown,
+		     struct uns_err *err)
+{
+	struct uns_view_input in = { .catalog = snap->cat };
+
+	if (shown->view->needs_companions && !snap->ties_proven) {
+		UNS_TRY(ties_prove(snap, err));
+		snap->ties_proven = true;
+	}
+	in.borrowed = snap->borrowed;
+	in.n_borrowed = snap->n_borrowed;
+	in.config = snap->config;
+	in.tied = snap->tied;
+	in.n_tied = snap->n_tied;
+	in.notes = snap->note;
+	in.n_notes = snap->n_notes;
+	in.max_shard_size_bytes = u->opt.max_shard_size_bytes;
+	return shown->view->tree(&in, shown->parameter, &shown->tree, err);
+}
+
+static int shown_build(struct unshard *u, struct place *place, struct snapshot *snap,
+		       struct shown *shown, struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	enum show_state state;
+	size_t i;
+
+	UNS_TRY(show_state_of(u, place, shown->view, shown->parameter, &state, &why));
+	if (state == SHOW_OK)
+		UNS_TRY(view_tree(u, snap, shown, err));
+	else if (state == SHOW_DAMAGED)
+		UNS_TRY(problem_tree(shown, place, &why, err));
+	else
+		return uns_fail(err, -ENOENT, "%s", why.text);
+	uns_vtree_seal(&shown->tree);
+	shown->attr = calloc(shown->tree.n + 1, sizeof(*shown->attr));
+	if (!shown->attr)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	for (i = 0; i < shown->tree.n; i++)
+		vattr_of(snap->cat, &shown->tree.v[i], place, &shown->attr[i]);
+	return 0;
+}
+
+static struct shown *shown_find(const struct snapshot *snap, const struct uns_view *view,
+				uint64_t parameter)
+{
+	struct shown *s = snap->shown;
+
+	while (s && (s->view != view || s->parameter != parameter))
+		s = s->next;
+	return s;
+}
+
+static int shown_make(struct unshard *u, struct place *place, struct snapshot *snap,
+		      const struct uns_view *view, uint64_t parameter, struct uns_err *err)
+{
+	struct shown *shown = calloc(1, sizeof(*shown));
+	int code;
+
+	if (!shown)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	shown->view = view;
+	shown->parameter = parameter;
+	code = shown_build(u, place, snap, shown, err);
+	if (code < 0) {
+		shown_free(shown);
+		return code;
+	}
+	pthread_mutex_lock(&u->lock);
+	shown->next = snap->shown;
+	snap->shown = shown;
+	snapshot_account(u, snap);
+	pthread_mutex_unlock(&u->lock);
+	return 0;
+}
+
+int show_tree(struct unshard *u, struct place *place, struct snapshot *snap,
+	      const struct uns_view *view, uint64_t parameter, const struct shown **out,
+	      struct uns_err *err)
+{
+	int code;
+
+	pthread_mutex_lock(&u->lock);
+	while (snap->busy)
+		pthread_cond_wait(&u->changed, &u->lock);
+	*out = shown_find(snap, view, parameter);
+	snap->busy = !*out;
+	pthread_mutex_unlock(&u->lock);
+	if (*out)
+		return 0;
+
+	code = shown_make(u, place, snap, view, parameter, err);
+
+	pthread_mutex_lock(&u->lock);
+	snap->busy = false;
+	*out = code == 0 ? shown_find(snap, view, parameter) : NULL;
+	pthread_cond_broadcast(&u->changed);
+	pthread_mutex_unlock(&u->lock);
+	return code;
+}

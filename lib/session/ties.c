@@ -1,0 +1,97 @@
+/* Tied weights: FSDP stores lm_head and the embedding it shares memory with in full, twice, where
+ * save_pretrained writes one. A name is left out only where config ties it and its bytes are proven
+ * equal; otherwise both are kept, which every loader accepts. */
+#include "session/session.h"
+
+#include <string.h>
+
+#include "base/path.h"
+
+/* Output projections that transformers families tie to an input embedding
+ * (source: `_tied_weights_keys` in transformers 5.23's modeling files). */
+static const char *const tied_suffix[] = { "lm_head.weight", "embed_out.weight",
+					   "cls.predictions.decoder.weight",
+					   "generator_lm_head.weight", NULL };
+/* Input embeddings, in the order of preference as the one that is kept. */
+static const char *const kept_suffix[] = { "shared.weight",     "embed_tokens.weight",
+					   "wte.weight",        "word_embeddings.weight",
+					   "embed_in.weight",   "tok_embeddings.weight",
+					   "embeddings.weight", NULL };
+
+/* "lm_head.weight" itself, or "x.lm_head.weight". */
+static bool name_ends(const char *name, const char *suffix)
+{
+	size_t n = strlen(name), m = strlen(suffix);
+
+	return n >= m && strcmp(name + n - m, suffix) == 0 && (n == m || name[n - m - 1] == '.');
+}
+
+static bool name_in(const char *name, const char *const *suffixes)
+{
+	for (; *suffixes; suffixes++)
+		if (name_ends(name, *suffixes))
+			return true;
+	return false;
+}
+
+static const struct uns_tensor *embedding_for(const struct uns_catalog *cat,
+					      const struct uns_tensor *head)
+{
+	const struct uns_tensor *t;
+	size_t i, k;
+
+	for (k = 0; kept_suffix[k]; k++) {
+		for (i = 0; i < cat->n_tensors; i++) {
+			t = &cat->tensors[i];
+			if (t != head && t->role == UNS_ROLE_WEIGHT && t->dtype == head->dtype &&
+			    uns_shape_equal(&t->shape, &head->shape) &&
+			    name_ends(t->name, kept_suffix[k]))
+				return t;
+		}
+	}
+	return NULL;
+}
+
+static int prove(struct snapshot *snap, const struct uns_tensor *head,
+		 const struct uns_tensor *embedding, struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	const char *how = "";
+	bool equal;
+
+	if (uns_backing_equal(snap->backing, head, embedding, &equal, &how, &why) < 0)
+		return snapshot_note(snap, "%s is kept beside %s: they could not be compared: %s",
+				     head->name, embedding->name, why.text);
+	if (!equal)
+		return snapshot_note(snap,
+				     "config.json ties %s to %s but their bytes differ (%s): both "
+				     "are kept, and from_pretrained will use the latter for both",
+				     head->name, embedding->name, how);
+	snap->tied[snap->n_tied++] = head;
+	(void)err;
+	return snapshot_note(snap, "%s is left out: config.json ties it to %s, proven equal by %s",
+			     head->name, embedding->name, how);
+}
+
+int ties_prove(struct snapshot *snap, struct uns_err *err)
+{
+	const struct uns_catalog *cat = snap->cat;
+	const struct uns_tensor *embedding;
+	size_t i;
+
+	if (!snap->config_facts.ties_embeddings)
+		return 0;
+	snap->tied = UNS_NEW_N(&snap->arena, const struct uns_tensor *, cat->n_tensors);
+	if (!snap->tied)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	for (i = 0; i < cat->n_tensors; i++) {
+		const struct uns_tensor *head = &cat->tensors[i];
+
+		if (head->role != UNS_ROLE_WEIGHT || !name_in(head->name, tied_suffix))
+			continue;
+		embedding = embedding_for(cat, head);
+		if (embedding)
+			UNS_TRY(prove(snap, head, embedding, err));
+	}
+	return 0;
+}
