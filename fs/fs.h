@@ -1,4 +1,4 @@
-/* Serve a session as a FUSE mount. */
+/* Serve a session as a FUSE mount, and what a program around a mount asks the kernel's mount table. */
 #ifndef UNSHARD_FS_H
 #define UNSHARD_FS_H
 
@@ -15,15 +15,39 @@ struct fs_options {
 	/* Called once in the process that serves, after mounting and before the first request: the
 	 * place to open logs after daemonising. */
 	void (*ready)(void *ctx);
+	/* Called once in the process that fs_serve was called in, when the mount is live. `hint` is a
+	 * sentence for people on how to make it faster, or NULL. */
+	void (*live)(void *ctx, const char *hint);
+	/* A request that is no read failed (the session logs reads), and its caller sees an errno
+	 * only. May be NULL. Any thread. */
+	void (*log)(void *ctx, int level, const char *line); /* level as in unshard_options.log */
 	void *ctx;
 };
 
-/* Mounts, daemonises unless foreground, serves until unmounted. In the parent returns 0 when the
- * mount is live; negative errno and a sentence when it is not. `u` is open and has started no
- * thread. */
+/* Mounts, daemonises unless foreground, serves until unmounted. `u` is open and has started no
+ * thread. When daemonising this returns twice: in the parent 0 when the mount is live, or a negative
+ * errno and a sentence when it is not; in the process that served 0, after the mount has gone. Both
+ * then close the session and end; what concerns people is told in `live`. */
 int fs_serve(unshard *u, const struct fs_options *options, struct unshard_error *err);
 
 /* Is there a dead FUSE mount at path ("Transport endpoint is not connected")? */
 bool fs_is_stale(const char *path);
+
+/* -- the mount table; never asks the mounted file system, so a dead mount blocks nothing -- */
+
+struct fs_mount {
+	uint64_t dev;      /* as st_dev has it */
+	char type[64];     /* "fuse.unshard" */
+	char source[4096]; /* what was mounted */
+};
+
+/* Canonical absolute name of a mount point. The last component itself is not visited. */
+int fs_mount_path(const char *path, char out[4096], struct unshard_error *err);
+
+/* The topmost mount at an absolute, canonical path. false = nothing is mounted there. */
+bool fs_mount_find(const char *path, struct fs_mount *out);
+
+/* What libfuse calls itself, at run time. */
+const char *fs_libfuse_version(void);
 
 #endif

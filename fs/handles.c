@@ -1,0 +1,56 @@
+/* A doubly linked list; the lock is held for pointer work only, never while closing. */
+#include "handles.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void fs_handles_init(struct fs_handles *handles)
+{
+	handles->head = NULL;
+	pthread_mutex_init(&handles->lock, NULL);
+}
+
+void fs_handles_fini(struct fs_handles *handles)
+{
+	while (handles->head)
+		fs_handles_close(handles, handles->head);
+	pthread_mutex_destroy(&handles->lock);
+}
+
+struct fs_handle *fs_handles_open(struct fs_handles *handles, struct fs_node *node,
+				  unshard_file *file)
+{
+	struct fs_handle *handle = calloc(1, sizeof(*handle));
+
+	if (!handle)
+		return NULL;
+	handle->node = node;
+	handle->file = file;
+	if (file)
+		atomic_fetch_add(&node->n_open, 1);
+	pthread_mutex_lock(&handles->lock);
+	handle->next = handles->head;
+	if (handle->next)
+		handle->next->prev = handle;
+	handles->head = handle;
+	pthread_mutex_unlock(&handles->lock);
+	return handle;
+}
+
+void fs_handles_close(struct fs_handles *handles, struct fs_handle *handle)
+{
+	pthread_mutex_lock(&handles->lock);
+	if (handle->prev)
+		handle->prev->next = handle->next;
+	else
+		handles->head = handle->next;
+	if (handle->next)
+		handle->next->prev = handle->prev;
+	pthread_mutex_unlock(&handles->lock);
+	if (handle->file) {
+		unshard_file_close(handle->file);
+		atomic_fetch_sub(&handle->node->n_open, 1);
+	}
+	unshard_listing_free(handle->listing);
+	free(handle);
+}

@@ -1,0 +1,117 @@
+/* Questions to /proc/self/mountinfo. Never touches the mounted file system itself: a mount whose
+ * daemon is this process, is dead, or hangs must not block the answer. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "fail.h"
+#include "fs.h"
+
+bool fs_is_stale(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) < 0 && errno == ENOTCONN;
+}
+
+/* Spaces and the like appear as \040; in place. */
+static void unescape(char *s)
+{
+	char *to = s;
+
+	while (*s)
+		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' &&
+		    s[3] >= '0' && s[3] <= '7') {
+			*to++ = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0'));
+			s += 4;
+		} else {
+			*to++ = *s++;
+		}
+	*to = '\0';
+}
+
+static void copy_field(char *to, size_t size, char *field)
+{
+	unescape(field);
+	snprintf(to, size, "%s", field);
+}
+
+/* 36 35 98:0 /root /mount/point rw,noatime master:1 - type source options */
+static bool parse_line(char *line, const char *path, struct fs_mount *out)
+{
+	char *rest = NULL, *field[5], *type, *source, *dash = strstr(line, " - ");
+	unsigned maj, min;
+	int i;
+
+	if (!dash)
+		return false;
+	*dash = '\0';
+	for (i = 0; i < 5; i++)
+		if (!(field[i] = strtok_r(i ? NULL : line, " ", &rest)))
+			return false;
+	unescape(field[4]);
+	type = strtok_r(dash + 3, " \n", &rest);
+	source = type ? strtok_r(NULL, " \n", &rest) : NULL;
+	if (!source || strcmp(field[4], path) || sscanf(field[2], "%u:%u", &maj, &min) != 2)
+		return false;
+	out->dev = makedev(maj, min);
+	copy_field(out->type, sizeof(out->type), type);
+	copy_field(out->source, sizeof(out->source), source);
+	return true;
+}
+
+bool fs_mount_find(const char *path, struct fs_mount *out)
+{
+	FILE *table = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL;
+	size_t cap = 0;
+	bool found = false;
+
+	if (!table)
+		return false;
+	while (getline(&line, &cap, table) >= 0)
+		found |= parse_line(line, path, out); /* the last one is on top */
+	free(line);
+	fclose(table);
+	return found;
+}
+
+/* Where the last component starts; NULL when it does not name an entry of a directory. */
+static char *last_component(char *path)
+{
+	size_t len = strlen(path);
+	char *slash, *name;
+
+	while (len > 1 && path[len - 1] == '/')
+		path[--len] = '\0';
+	slash = strrchr(path, '/');
+	name = slash ? slash + 1 : path;
+	return *name && strcmp(name, ".") && strcmp(name, "..") ? name : NULL;
+}
+
+int fs_mount_path(const char *path, char out[4096], struct unshard_error *err)
+{
+	char copy[PATH_MAX], parent[PATH_MAX] = ".", real[PATH_MAX], *name;
+
+	if (strlen(path) >= sizeof(copy))
+		return fs_fail(err, -ENAMETOOLONG, "%.60s...: the path is too long", path);
+	strcpy(copy, path);
+	name = last_component(copy);
+	if (!name) {
+		if (!realpath(path, real))
+			return fs_fail(err, -errno, "%s: %s", path, strerror(errno));
+		strcpy(out, real);
+		return 0;
+	}
+	if (name != copy)
+		snprintf(parent, sizeof(parent), "%.*s", (int)(name - copy), copy);
+	if (!realpath(parent, real))
+		return fs_fail(err, -errno, "%s: %s", parent, strerror(errno));
+	if (snprintf(out, 4096, "%s/%s", strcmp(real, "/") ? real : "", name) >= 4096)
+		return fs_fail(err, -ENAMETOOLONG, "%.60s...: the path is too long", path);
+	return 0;
+}

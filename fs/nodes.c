@@ -1,0 +1,158 @@
+/* A chained hash table over the 64-bit inode number (itself a hash of view, path and generation),
+ * grown by doubling. The path is compared too: a collision must not show another file. */
+#include "nodes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_BUCKETS = 1024, ROOT_ID = 1 };
+
+static struct fs_node *node_new(const char *path, const struct unshard_stat *stat)
+{
+	size_t len = strlen(path) + 1;
+	struct fs_node *node = calloc(1, sizeof(*node) + len);
+
+	if (!node)
+		return NULL;
+	node->stat = *stat;
+	memcpy(node->path, path, len);
+	return node;
+}
+
+int fs_nodes_init(struct fs_nodes *nodes, const struct unshard_stat *root)
+{
+	memset(nodes, 0, sizeof(*nodes));
+	nodes->root = node_new("", root);
+	nodes->bucket = calloc(FIRST_BUCKETS, sizeof(struct fs_node *));
+	if (!nodes->root || !nodes->bucket) {
+		free(nodes->root);
+		free(nodes->bucket);
+		return -ENOMEM;
+	}
+	nodes->n_buckets = FIRST_BUCKETS;
+	pthread_mutex_init(&nodes->lock, NULL);
+	return 0;
+}
+
+/* The kernel does not forget what it held when the mount goes. */
+void fs_nodes_fini(struct fs_nodes *nodes)
+{
+	struct fs_node *node, *next;
+	size_t i;
+
+	for (i = 0; i < nodes->n_buckets; i++)
+		for (node = nodes->bucket[i]; node; node = next) {
+			next = node->next;
+			free(node);
+		}
+	free(nodes->bucket);
+	free(nodes->root);
+	pthread_mutex_destroy(&nodes->lock);
+}
+
+static struct fs_node **slot_of(struct fs_nodes *nodes, uint64_t ino)
+{
+	return &nodes->bucket[(ino ^ ino >> 32) & (nodes->n_buckets - 1)];
+}
+
+/* Failing to grow costs speed only. */
+static void grow(struct fs_nodes *nodes)
+{
+	size_t i, n_old = nodes->n_buckets;
+	struct fs_node **old = nodes->bucket, **wide, **slot, *node, *next;
+
+	wide = calloc(2 * n_old, sizeof(struct fs_node *));
+	if (!wide)
+		return;
+	nodes->bucket = wide;
+	nodes->n_buckets = 2 * n_old;
+	for (i = 0; i < n_old; i++)
+		for (node = old[i]; node; node = next) {
+			next = node->next;
+			slot = slot_of(nodes, node->stat.ino);
+			node->next = *slot;
+			*slot = node;
+		}
+	free(old);
+}
+
+static struct fs_node *find(struct fs_nodes *nodes, const char *path,
+			    const struct unshard_stat *stat)
+{
+	struct fs_node *node;
+
+	for (node = *slot_of(nodes, stat->ino); node; node = node->next)
+		if (node->stat.ino == stat->ino && node->stat.kind == stat->kind &&
+		    !strcmp(node->path, path))
+			return node;
+	return NULL;
+}
+
+static struct fs_node *add(struct fs_nodes *nodes, const char *path,
+			   const struct unshard_stat *stat)
+{
+	struct fs_node **slot, *node = node_new(path, stat);
+
+	if (!node)
+		return NULL;
+	if (nodes->n >= nodes->n_buckets)
+		grow(nodes);
+	slot = slot_of(nodes, stat->ino);
+	node->next = *slot;
+	*slot = node;
+	nodes->n++;
+	return node;
+}
+
+struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const char *path,
+			     const struct unshard_stat *stat)
+{
+	struct fs_node *node;
+
+	pthread_mutex_lock(&nodes->lock);
+	node = find(nodes, path, stat);
+	if (!node)
+		node = add(nodes, path, stat);
+	if (node)
+		node->n_lookups++;
+	pthread_mutex_unlock(&nodes->lock);
+	return node;
+}
+
+static void unlink_node(struct fs_nodes *nodes, struct fs_node *node)
+{
+	struct fs_node **at = slot_of(nodes, node->stat.ino);
+
+	while (*at && *at != node)
+		at = &(*at)->next;
+	if (*at)
+		*at = node->next;
+	nodes->n--;
+}
+
+void fs_nodes_forget(struct fs_nodes *nodes, struct fs_node *node, uint64_t n)
+{
+	bool last;
+
+	if (node == nodes->root)
+		return;
+	pthread_mutex_lock(&nodes->lock);
+	node->n_lookups -= n < node->n_lookups ? n : node->n_lookups;
+	last = !node->n_lookups;
+	if (last)
+		unlink_node(nodes, node);
+	pthread_mutex_unlock(&nodes->lock);
+	if (last)
+		free(node);
+}
+
+struct fs_node *fs_nodes_of_id(const struct fs_nodes *nodes, uint64_t id)
+{
+	return id == ROOT_ID ? nodes->root : (struct fs_node *)(uintptr_t)id;
+}
+
+uint64_t fs_nodes_id(const struct fs_nodes *nodes, const struct fs_node *node)
+{
+	return node == nodes->root ? ROOT_ID : (uint64_t)(uintptr_t)node;
+}

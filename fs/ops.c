@@ -1,0 +1,524 @@
+/* What the kernel asks, answered from unshard.h. Owns the translation of paths, generations and
+ * errors; knows nothing of checkpoints. The table is at the bottom.
+ *
+ * Time: an answer marked stable holds as long as its directory's inode number, so the kernel may
+ * keep it for an hour; everything else is asked again within seconds. A path whose inode number has
+ * changed since its node was looked up gives ESTALE: the kernel then looks it up again. */
+#include "ops.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+enum {
+	STABLE_SECONDS = 3600,
+	CHANGING_SECONDS = 2,
+	STABLE_ABSENT_SECONDS = 60,
+	BACKGROUND_REQUESTS = 64, /* read-ahead in flight */
+	STAT_BLOCK_BYTES = 512,
+	BIG_FILE_BYTES = 16 << 20,
+	BIG_BLOCK_BYTES = 1 << 20, /* cp reads in pieces of this */
+	SMALL_BLOCK_BYTES = 4096,
+};
+
+static struct fs *fs_of(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+
+static struct fs_node *node_of(fuse_req_t req, fuse_ino_t id)
+{
+	return fs_nodes_of_id(&fs_of(req)->nodes, id);
+}
+
+static struct fs_handle *handle_of(const struct fuse_file_info *fi)
+{
+	return (struct fs_handle *)(uintptr_t)fi->fh;
+}
+
+/* ENOSYS would make the kernel never ask again. */
+static void reply_failure(fuse_req_t req, int code)
+{
+	fuse_reply_err(req, code < 0 && code != -ENOSYS ? -code : EIO);
+}
+
+/* An application sees an errno; the sentence goes where somebody can look for it. */
+static void complain(const struct fs *fs, const char *what, const char *path,
+		     const struct unshard_error *err)
+{
+	char line[4608]; /* a path and a sentence */
+
+	if (!fs->log || err->code == -ENOENT || err->code == -ENOTDIR)
+		return;
+	snprintf(line, sizeof(line), "%s %s: %s", what, path, err->code ? err->text : "failed");
+	fs->log(fs->log_ctx, 0, line);
+}
+
+static mode_t type_of(enum unshard_kind kind)
+{
+	switch (kind) {
+	case UNSHARD_DIR:
+		return S_IFDIR;
+	case UNSHARD_LINK:
+		return S_IFLNK;
+	case UNSHARD_FILE:
+		break;
+	}
+	return S_IFREG;
+}
+
+static void fill_attr(const struct unshard_stat *st, struct stat *attr)
+{
+	struct timespec time = { .tv_sec = st->mtime_ns / 1000000000,
+				 .tv_nsec = st->mtime_ns % 1000000000 };
+
+	if (time.tv_nsec < 0) {
+		time.tv_sec--;
+		time.tv_nsec += 1000000000;
+	}
+	memset(attr, 0, sizeof(*attr));
+	attr->st_ino = st->ino;
+	attr->st_mode = type_of(st->kind) | (st->mode & 07777);
+	attr->st_nlink = st->nlink;
+	attr->st_uid = st->uid;
+	attr->st_gid = st->gid;
+	attr->st_size = (off_t)st->size_bytes;
+	attr->st_blocks = (blkcnt_t)(st->size_bytes / STAT_BLOCK_BYTES +
+				     (st->size_bytes % STAT_BLOCK_BYTES != 0));
+	attr->st_blksize = st->size_bytes >= BIG_FILE_BYTES ? BIG_BLOCK_BYTES : SMALL_BLOCK_BYTES;
+	attr->st_mtim = attr->st_ctim = attr->st_atim = time;
+}
+
+static double seconds_of(const struct unshard_stat *st)
+{
+	return st->stable ? STABLE_SECONDS : st->live ? 0 : CHANGING_SECONDS;
+}
+
+/* The root's node cannot be replaced when its inode number changes, as others' are: where SOURCE is
+ * a checkpoint by itself, the names below the root have to be asked for again. */
+static double entry_seconds(const char *path, const struct unshard_stat *st)
+{
+	return strchr(path, '/') ? seconds_of(st) : CHANGING_SECONDS;
+}
+
+static char *join(const char *dir, const char *name)
+{
+	char *path;
+
+	if (asprintf(&path, "%s%s%s", dir, *dir ? "/" : "", name) < 0)
+		return NULL;
+	return path;
+}
+
+/* What a node is now. Files open on an older generation go on: their node still describes them. */
+static int stat_node(struct fs *fs, struct fs_node *node, struct unshard_stat *st)
+{
+	struct unshard_error err = { 0 };
+	int code = unshard_stat(fs->u, node->path, st, &err);
+	bool same = node == fs->nodes.root || (code >= 0 && st->ino == node->stat.ino);
+
+	if (!same && atomic_load(&node->n_open)) {
+		*st = node->stat;
+		return 0;
+	}
+	if (code < 0) {
+		complain(fs, "stat", node->path, &err);
+		return code;
+	}
+	return same ? 0 : -ESTALE;
+}
+
+/* -- names -- */
+
+static void reply_absent(fuse_req_t req, const struct unshard_stat *parent, bool is_root)
+{
+	struct fuse_entry_param entry = { .ino = 0 };
+
+	entry.entry_timeout = parent->stable && !is_root ? STABLE_ABSENT_SECONDS : CHANGING_SECONDS;
+	fuse_reply_entry(req, &entry);
+}
+
+/* One lookup more on the entry's node. */
+static int fill_entry(struct fs *fs, const char *path, const struct unshard_stat *st,
+		      struct fuse_entry_param *entry)
+{
+	struct fs_node *node = fs_nodes_ref(&fs->nodes, path, st);
+
+	if (!node)
+		return -ENOMEM;
+	*entry = (struct fuse_entry_param){ .ino = fs_nodes_id(&fs->nodes, node) };
+	fill_attr(st, &entry->attr);
+	entry->attr_timeout = seconds_of(st);
+	entry->entry_timeout = entry_seconds(path, st);
+	return 0;
+}
+
+static void reply_entry(fuse_req_t req, const char *path, const struct unshard_stat *st)
+{
+	struct fs *fs = fs_of(req);
+	struct fuse_entry_param entry;
+	int code = fill_entry(fs, path, st, &entry);
+
+	if (code < 0)
+		reply_failure(req, code);
+	else if (fuse_reply_entry(req, &entry) < 0) /* interrupted: the kernel never saw it */
+		fs_nodes_forget(&fs->nodes, fs_nodes_of_id(&fs->nodes, entry.ino), 1);
+}
+
+static void op_lookup(fuse_req_t req, fuse_ino_t parent_id, const char *name)
+{
+	struct fs *fs = fs_of(req);
+	struct fs_node *parent = node_of(req, parent_id);
+	struct unshard_stat dir, st;
+	struct unshard_error err = { 0 };
+	char *path;
+	int code = stat_node(fs, parent, &dir);
+
+	if (code < 0) {
+		reply_failure(req, code);
+		return;
+	}
+	path = join(parent->path, name);
+	code = path ? unshard_stat(fs->u, path, &st, &err) : -ENOMEM;
+	if (code == -ENOENT)
+		reply_absent(req, &dir, parent == fs->nodes.root);
+	else if (code < 0)
+		reply_failure(req, code);
+	else
+		reply_entry(req, path, &st);
+	if (code < 0 && path)
+		complain(fs, "look up", path, &err);
+	free(path);
+}
+
+static void op_forget(fuse_req_t req, fuse_ino_t id, uint64_t n)
+{
+	fs_nodes_forget(&fs_of(req)->nodes, node_of(req, id), n);
+	fuse_reply_none(req);
+}
+
+static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+	size_t i;
+
+	for (i = 0; i < count; i++)
+		fs_nodes_forget(&fs_of(req)->nodes, node_of(req, forgets[i].ino),
+				forgets[i].nlookup);
+	fuse_reply_none(req);
+}
+
+static void op_getattr(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
+{
+	struct unshard_stat st;
+	struct stat attr;
+	int code = stat_node(fs_of(req), node_of(req, id), &st);
+
+	(void)fi;
+	if (code < 0) {
+		reply_failure(req, code);
+		return;
+	}
+	fill_attr(&st, &attr);
+	fuse_reply_attr(req, &attr, seconds_of(&st));
+}
+
+static void op_readlink(fuse_req_t req, fuse_ino_t id)
+{
+	struct fs *fs = fs_of(req);
+	struct fs_node *node = node_of(req, id);
+	struct unshard_error err = { 0 };
+	char *target = NULL;
+	int code = unshard_readlink(fs->u, node->path, &target, &err);
+
+	if (code < 0) {
+		complain(fs, "readlink", node->path, &err);
+		reply_failure(req, code);
+	} else {
+		fuse_reply_readlink(req, target);
+	}
+	free(target);
+}
+
+static void op_statfs(fuse_req_t req, fuse_ino_t id)
+{
+	struct statvfs st = { .f_bsize = SMALL_BLOCK_BYTES,
+			      .f_frsize = SMALL_BLOCK_BYTES,
+			      .f_namemax = 255,
+			      .f_flag = ST_RDONLY | ST_NOSUID };
+
+	(void)id;
+	fuse_reply_statfs(req, &st);
+}
+
+/* -- directories -- */
+
+static void reply_open(fuse_req_t req, struct fs_handle *handle, struct fuse_file_info *fi)
+{
+	fi->fh = (uint64_t)(uintptr_t)handle;
+	if (fuse_reply_open(req, fi) < 0) /* interrupted: no release will come */
+		fs_handles_close(&fs_of(req)->handles, handle);
+}
+
+static void op_opendir(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
+{
+	struct fs *fs = fs_of(req);
+	struct fs_node *node = node_of(req, id);
+	struct fs_handle *handle;
+	struct unshard_stat st;
+	int code = stat_node(fs, node, &st);
+
+	handle = code < 0 ? NULL : fs_handles_open(&fs->handles, node, NULL);
+	if (!handle) {
+		reply_failure(req, code < 0 ? code : -ENOMEM);
+		return;
+	}
+	fi->keep_cache = fi->cache_readdir = st.stable && node != fs->nodes.root;
+	reply_open(req, handle, fi);
+}
+
+/* The first read of a directory, and each one after rewinddir, sees it as it is then. The kernel
+ * runs one readdir at a time on an open directory. */
+static int list(struct fs *fs, struct fs_handle *handle, off_t off)
+{
+	struct unshard_error err = { 0 };
+	struct unshard_listing *fresh = NULL;
+	int code;
+
+	if (off && handle->listing)
+		return 0;
+	code = unshard_list(fs->u, handle->node->path, &fresh, &err);
+	if (code < 0) {
+		complain(fs, "list", handle->node->path, &err);
+		return code;
+	}
+	unshard_listing_free(handle->listing);
+	handle->listing = fresh;
+	return 0;
+}
+
+struct dir_reply {
+	fuse_req_t req;
+	struct fs *fs;
+	struct fs_node *dir;
+	bool plus;
+	char *buf;
+	size_t size, used;
+};
+
+/* Append one entry; false when the buffer is full. `path` is NULL for "." and "..", which the kernel
+ * does not count as lookups. */
+static bool add_entry(struct dir_reply *r, const char *name, const char *path,
+		      const struct unshard_stat *st, off_t next)
+{
+	struct fuse_entry_param entry = { .ino = 0 };
+	size_t room = r->size - r->used, need;
+
+	fill_attr(st, &entry.attr);
+	if (r->plus && path && fill_entry(r->fs, path, st, &entry) < 0)
+		return false;
+	need = r->plus ? fuse_add_direntry_plus(r->req, r->buf + r->used, room, name, &entry, next) :
+			 fuse_add_direntry(r->req, r->buf + r->used, room, name, &entry.attr, next);
+	if (need > room) {
+		if (entry.ino)
+			fs_nodes_forget(&r->fs->nodes, fs_nodes_of_id(&r->fs->nodes, entry.ino), 1);
+		return false;
+	}
+	r->used += need;
+	return true;
+}
+
+static bool add_dots(struct dir_reply *r, off_t *off)
+{
+	const char *slash = strrchr(r->dir->path, '/');
+	struct unshard_stat up = r->dir->stat;
+	char *parent;
+
+	if (*off == 0) {
+		if (!add_entry(r, ".", NULL, &r->dir->stat, 1))
+			return false;
+		*off = 1;
+	}
+	if (*off == 1) {
+		parent = strndup(r->dir->path, slash ? (size_t)(slash - r->dir->path) : 0);
+		if (parent && *r->dir->path)
+			unshard_stat(r->fs->u, parent, &up, NULL);
+		free(parent);
+		if (!add_entry(r, "..", NULL, &up, 2))
+			return false;
+		*off = 2;
+	}
+	return true;
+}
+
+static void add_listing(struct dir_reply *r, const struct unshard_listing *listing, off_t off)
+{
+	const struct unshard_dirent *entry;
+	bool room = add_dots(r, &off);
+	size_t i;
+	char *path;
+
+	for (i = (size_t)off - 2; room && i < listing->n; i++) {
+		entry = &listing->v[i];
+		path = join(r->dir->path, entry->name);
+		room = path && add_entry(r, entry->name, path, &entry->stat, (off_t)i + 3);
+		free(path);
+	}
+}
+
+static void read_directory(fuse_req_t req, size_t size, off_t off, struct fuse_file_info *fi,
+			   bool plus)
+{
+	struct fs_handle *handle = handle_of(fi);
+	struct dir_reply r = { .req = req,
+			       .fs = fs_of(req),
+			       .dir = handle->node,
+			       .plus = plus,
+			       .buf = malloc(size),
+			       .size = size };
+	int code = r.buf && off >= 0 ? list(r.fs, handle, off) : r.buf ? -EINVAL : -ENOMEM;
+
+	if (code < 0) {
+		reply_failure(req, code);
+	} else {
+		add_listing(&r, handle->listing, off);
+		fuse_reply_buf(req, r.buf, r.used);
+	}
+	free(r.buf);
+}
+
+static void op_readdir(fuse_req_t req, fuse_ino_t id, size_t size, off_t off,
+		       struct fuse_file_info *fi)
+{
+	(void)id;
+	read_directory(req, size, off, fi, false);
+}
+
+static void op_readdirplus(fuse_req_t req, fuse_ino_t id, size_t size, off_t off,
+			   struct fuse_file_info *fi)
+{
+	(void)id;
+	read_directory(req, size, off, fi, true);
+}
+
+/* -- files -- */
+
+/* The file must be the one that the node was looked up as, or the kernel's size would be another's. */
+static int open_node(struct fs *fs, struct fs_node *node, struct unshard_stat *st,
+		     struct fs_handle **out)
+{
+	struct unshard_error err = { 0 };
+	unshard_file *file = NULL;
+	int code = unshard_file_open(fs->u, node->path, &file, st, &err);
+
+	if (code < 0) {
+		complain(fs, "open", node->path, &err);
+		return code;
+	}
+	*out = st->ino == node->stat.ino ? fs_handles_open(&fs->handles, node, file) : NULL;
+	if (*out)
+		return 0;
+	unshard_file_close(file);
+	return st->ino == node->stat.ino ? -ENOMEM : -ESTALE;
+}
+
+static void op_open(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
+{
+	struct fs_handle *handle;
+	struct unshard_stat st;
+	int code = -EROFS;
+
+	if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC))
+		code = open_node(fs_of(req), node_of(req, id), &st, &handle);
+	if (code < 0) {
+		reply_failure(req, code);
+		return;
+	}
+	fi->keep_cache = st.stable;
+	fi->direct_io = st.live; /* read to its end, wherever stat said that is */
+	fi->noflush = true;
+	reply_open(req, handle, fi);
+}
+
+static void op_read(fuse_req_t req, fuse_ino_t id, size_t size, off_t off,
+		    struct fuse_file_info *fi)
+{
+	struct fs *fs = fs_of(req);
+	struct fs_handle *handle = handle_of(fi);
+	void *buf = fs_buffers_get(&fs->buffers);
+	ssize_t n;
+
+	(void)id;
+	if (!buf) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	if (size > FS_BUFFER_BYTES)
+		size = FS_BUFFER_BYTES;
+	n = unshard_pread(handle->file, buf, size, (uint64_t)off, NULL);
+	if (n >= 0)
+		fuse_reply_buf(req, buf, (size_t)n);
+	else
+		reply_failure(req, (int)n); /* the session logs reads by itself */
+	fs_buffers_put(&fs->buffers, buf);
+}
+
+static void op_release(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
+{
+	(void)id;
+	fs_handles_close(&fs_of(req)->handles, handle_of(fi));
+	fuse_reply_err(req, 0);
+}
+
+/* -- the connection -- */
+
+static void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+	const unsigned want = FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS |
+			      FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO |
+			      FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_AUTO_INVAL_DATA |
+			      FUSE_CAP_ASYNC_DIO;
+	/* Replies are memory: a splice would only add system calls. */
+	const unsigned unwanted = FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
+				  FUSE_CAP_SPLICE_MOVE | FUSE_CAP_EXPORT_SUPPORT;
+
+	(void)userdata;
+	conn->want &= ~unwanted;
+	conn->want |= conn->capable & want;
+	conn->max_read = FS_BUFFER_BYTES; /* the mount option says the same: libfuse needs both */
+	conn->max_background = BACKGROUND_REQUESTS;
+	conn->congestion_threshold = BACKGROUND_REQUESTS * 3 / 4;
+}
+
+/* Absent on purpose, because libfuse answers ENOSYS once and the kernel then never asks again:
+ * access (mode bits are the kernel's with default_permissions, else the owner alone may come here),
+ * extended attributes, flush, fsync, locks (local ones do). */
+const struct fuse_lowlevel_ops fs_ops = {
+	.init = op_init,
+	.lookup = op_lookup,
+	.forget = op_forget,
+	.forget_multi = op_forget_multi,
+	.getattr = op_getattr,
+	.readlink = op_readlink,
+	.statfs = op_statfs,
+	.opendir = op_opendir,
+	.readdir = op_readdir,
+	.readdirplus = op_readdirplus,
+	.releasedir = op_release,
+	.open = op_open,
+	.read = op_read,
+	.release = op_release,
+	.setattr = fs_refuse_setattr,
+	.mknod = fs_refuse_mknod,
+	.mkdir = fs_refuse_mkdir,
+	.unlink = fs_refuse_unlink,
+	.rmdir = fs_refuse_unlink,
+	.symlink = fs_refuse_symlink,
+	.rename = fs_refuse_rename,
+	.link = fs_refuse_link,
+	.create = fs_refuse_create,
+	.write = fs_refuse_write,
+	.fallocate = fs_refuse_fallocate,
+};

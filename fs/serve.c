@@ -1,0 +1,223 @@
+/* A mount from birth to death: libfuse's session, the first request, the loop. Owns the order of
+ * things; how a process goes to the background is daemon.c's, what is answered is ops.c's. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "capture.h"
+#include "daemon.h"
+#include "fail.h"
+#include "fs.h"
+#include "ops.h"
+#include "readahead.h"
+
+enum { DEFAULT_THREADS = 16, DEFAULT_READ_AHEAD_KB = 4096, PATH_BYTES = 4096 };
+
+const char *fs_libfuse_version(void)
+{
+	return fuse_pkgversion();
+}
+
+/* What libfuse would say less clearly, or only after a fork. */
+static int check_mountpoint(const struct fs_options *o, char path[PATH_BYTES],
+			    struct unshard_error *err)
+{
+	const char *name = o->mountpoint;
+	struct fs_mount mount;
+	struct stat st;
+	char *real;
+
+	if (stat(name, &st) < 0) {
+		if (errno == ENOTCONN)
+			return fs_fail(err, -ENOTCONN,
+				       "%s holds a dead mount (Transport endpoint is not connected): "
+				       "run `unshard umount %s` (or fusermount3 -u) first", name, name);
+		if (errno == ENOENT)
+			return fs_fail(err, -ENOENT,
+				       "mount point %s does not exist: make it first (mkdir -p %s)",
+				       name, name);
+		return fs_fail(err, -errno, "mount point %s: %s", name, strerror(errno));
+	}
+	if (!S_ISDIR(st.st_mode))
+		return fs_fail(err, -ENOTDIR, "mount point %s is not a directory", name);
+	real = realpath(name, path);
+	if (!real)
+		return fs_fail(err, -errno, "mount point %s: %s", name, strerror(errno));
+	if (fs_mount_find(path, &mount) && !strcmp(mount.type, "fuse.unshard"))
+		return fs_fail(err, -EBUSY,
+			       "%s already shows %s: run `unshard umount %s` first, or choose another "
+			       "mount point", name, mount.source, name);
+	return 0;
+}
+
+/* Options for libfuse. The kernel holds read requests to the size of our buffers. */
+static int build_args(const struct fs_options *o, struct fuse_args *args)
+{
+	char *opts = NULL, *fsname = NULL;
+	int failed = asprintf(&fsname, "fsname=%s", o->source) < 0;
+
+	failed = failed || fuse_opt_add_opt(&opts, "ro,nosuid,nodev,subtype=unshard") ||
+		 fuse_opt_add_opt(&opts, "max_read=1048576") ||
+		 fuse_opt_add_opt_escaped(&opts, fsname) ||
+		 (o->allow_other && fuse_opt_add_opt(&opts, "allow_other,default_permissions")) ||
+		 (o->fuse_options && fuse_opt_add_opt(&opts, o->fuse_options)) ||
+		 fuse_opt_add_arg(args, "unshard") || fuse_opt_add_arg(args, "-o") ||
+		 fuse_opt_add_arg(args, opts);
+	free(fsname);
+	free(opts);
+	return failed ? -ENOMEM : 0;
+}
+
+/* Why a mount failed, from what was said on stderr and from what commonly is the matter. */
+static int mount_failure(const char *path, const char *said, struct unshard_error *err)
+{
+	if (access("/dev/fuse", F_OK) < 0)
+		return fs_fail(err, -ENODEV,
+			       "cannot mount at %s: /dev/fuse is missing: load the fuse module "
+			       "(modprobe fuse), or give the container the device (--device "
+			       "/dev/fuse --cap-add SYS_ADMIN)", path);
+	if (access("/dev/fuse", R_OK | W_OK) < 0)
+		return fs_fail(err, -EACCES, "cannot mount at %s: no permission to open /dev/fuse",
+			       path);
+	return fs_fail(err, -EIO, "cannot mount at %s: %s", path,
+		       *said ? said : "libfuse gives no reason");
+}
+
+static int start(struct fs *fs, const struct fs_options *o, const char *path,
+		 struct fuse_session **out, struct unshard_error *err)
+{
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+	struct fuse_session *se = NULL;
+	struct fs_capture capture;
+	char said[256];
+	int code = build_args(o, &args);
+
+	if (code < 0) {
+		fuse_opt_free_args(&args);
+		return fs_fail(err, code, "out of memory");
+	}
+	fs_capture_begin(&capture);
+	se = fuse_session_new(&args, &fs_ops, sizeof(fs_ops), fs);
+	code = se ? fuse_set_signal_handlers(se) : -1;
+	if (!code && fuse_session_mount(se, path) < 0) {
+		fuse_remove_signal_handlers(se);
+		code = -1;
+	}
+	fs_capture_end(&capture, said, sizeof(said));
+	fuse_opt_free_args(&args);
+	if (!code) {
+		*out = se;
+		return 0;
+	}
+	if (se)
+		fuse_session_destroy(se);
+	return mount_failure(path, said, err);
+}
+
+/* FUSE_INIT is answered here and not in the loop: once its answer is written the mount is live, and
+ * read-ahead can be raised. */
+static int answer_init(struct fuse_session *se, const char *path, struct unshard_error *err)
+{
+	struct fuse_buf buf = { 0 };
+	int n;
+
+	do
+		n = fuse_session_receive_buf(se, &buf);
+	while (n == -EINTR && !fuse_session_exited(se));
+	if (n > 0)
+		fuse_session_process_buf(se, &buf);
+	free(buf.mem);
+	if (n <= 0 || fuse_session_exited(se))
+		return fs_fail(err, -EIO, "the mount at %s ended before it was ready", path);
+	return 0;
+}
+
+static void raise_read_ahead(const struct fs_options *o, const char *path, char *hint,
+			     size_t hint_len)
+{
+	struct fs_mount mount;
+
+	if (fs_mount_find(path, &mount))
+		fs_readahead_set(mount.dev,
+				 o->read_ahead_kb ? o->read_ahead_kb : DEFAULT_READ_AHEAD_KB, hint,
+				 hint_len);
+}
+
+/* Threads that come and go cost more than threads that sleep: as many may idle as may exist. */
+static int loop(struct fuse_session *se, const struct fs_options *o)
+{
+	unsigned n = o->max_threads ? o->max_threads : DEFAULT_THREADS;
+	struct fuse_loop_config *config = fuse_loop_cfg_create();
+	int code;
+
+	if (!config)
+		return -ENOMEM;
+	fuse_loop_cfg_set_max_threads(config, n);
+	fuse_loop_cfg_set_idle_threads(config, n);
+	fuse_loop_cfg_set_clone_fd(config, 1);
+	code = fuse_session_loop_mt(se, config);
+	fuse_loop_cfg_destroy(config);
+	return code;
+}
+
+static int serve_session(struct fs *fs, const struct fs_options *o, const char *path,
+			 struct fs_daemon *daemon, struct unshard_error *err)
+{
+	struct fuse_session *se;
+	char hint[256] = "";
+	int code = start(fs, o, path, &se, err);
+
+	if (code < 0)
+		return code;
+	code = answer_init(se, path, err);
+	if (!code) {
+		raise_read_ahead(o, path, hint, sizeof(hint));
+		if (o->ready)
+			o->ready(o->ctx);
+		fs_daemon_live(daemon, o, hint);
+		loop(se, o);
+	}
+	fuse_remove_signal_handlers(se);
+	fuse_session_unmount(se);
+	fuse_session_destroy(se);
+	return code;
+}
+
+static int serve(unshard *u, const struct fs_options *o, const char *path, struct fs_daemon *daemon,
+		 struct unshard_error *err)
+{
+	struct fs fs = { .u = u, .log = o->log, .log_ctx = o->ctx };
+	struct unshard_stat root;
+	int code = unshard_stat(u, "", &root, err);
+
+	if (!code)
+		code = fs_nodes_init(&fs.nodes, &root);
+	if (code < 0)
+		return fs_fail(err, code, "the root of %s cannot be shown: %s", o->source,
+			       strerror(-code));
+	fs_handles_init(&fs.handles);
+	fs_buffers_init(&fs.buffers);
+	code = serve_session(&fs, o, path, daemon, err);
+	fs_handles_fini(&fs.handles);
+	fs_buffers_fini(&fs.buffers);
+	fs_nodes_fini(&fs.nodes);
+	return code;
+}
+
+int fs_serve(unshard *u, const struct fs_options *o, struct unshard_error *err)
+{
+	char path[PATH_BYTES];
+	struct fs_daemon daemon;
+	int code = check_mountpoint(o, path, err);
+
+	if (code < 0)
+		return code;
+	code = fs_daemon_start(&daemon, o, err);
+	if (code < 0 || daemon.is_parent)
+		return code;
+	code = serve(u, o, path, &daemon, err);
+	return fs_daemon_end(&daemon, code, err);
+}
