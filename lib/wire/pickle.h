@@ -5,11 +5,17 @@
  *     BUILD                        -> state kept beside the object
  *     BINPERSID                    -> OBJECT { UNS_PERSISTENT_ID, tuple }
  *     OrderedDict(), set([..])     -> DICT, SET (they are plain containers)
+ *     _codecs.encode(s, 'latin1')  -> BYTES
+ *     items given to an OBJECT     -> LIST or DICT with `cls` set: a subclass; its args are dropped
+ *     getattr(Class, 'Inner')      -> GLOBAL "module.Class.Inner"
  *
  * Nothing is imported, called or looked up: a hostile pickle can only be refused (-EBADMSG damaged,
  * -ENOTSUP an opcode of protocol 0/1 or an extension that we do not know).
- * Cost: O(bytes) time; memory is bounded by a constant times the input's size (a memoised value is
- * shared, not copied), so a small file cannot ask for much. Depth of nesting is not recursion here. */
+ * Names are kept as spelled ("__builtin__.set" by protocol 2, "builtins.set" later). NEWOBJ_EX with
+ * keyword arguments has args (positional tuple, keyword dict).
+ * Cost: O(bytes) time; memory is bounded by 64 MiB + 32 times the input's size (a memoised value is
+ * shared, not copied), more is -ENOTSUP. Depth of nesting is not recursion here, but a reader of the
+ * result beware: see uns_value_fits. */
 #ifndef UNS_WIRE_PICKLE_H
 #define UNS_WIRE_PICKLE_H
 

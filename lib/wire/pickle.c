@@ -1,0 +1,929 @@
+/* The restricted pickle machine. One handler an opcode, found in a table; each builds plain data and
+ * none can do more. What a few well-known callables mean as data (OrderedDict, set, bytes) is in
+ * pickle_reduce.c. Knows no torch. */
+#include "wire/pickle_machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "wire/pickle.h"
+#include "wire/utf8.h"
+
+/* -- failing -- */
+
+static int damaged(struct uns_pickle *m, const char *what)
+{
+	return uns_fail(m->err, -EBADMSG, "pickle is damaged at byte %zu: %s", m->op_at, what);
+}
+
+static int truncated(struct uns_pickle *m)
+{
+	return damaged(m, "it ends inside an opcode");
+}
+
+static int no_memory(struct uns_pickle *m)
+{
+	if (m->over_limit)
+		return uns_fail(m->err, -ENOTSUP,
+				"pickle of %zu bytes asks for more than %zu bytes of memory",
+				(size_t)(m->in.end - m->start), m->limit_bytes);
+	return uns_fail(m->err, -ENOMEM, "out of memory");
+}
+
+/* -- memory -- */
+
+void *uns_pickle_alloc(struct uns_pickle *m, size_t n, size_t size)
+{
+	size_t need, used = m->arena->used_bytes - m->used_before;
+
+	if (__builtin_mul_overflow(n, size, &need) || used > m->limit_bytes ||
+	    need > m->limit_bytes - used) {
+		m->over_limit = true;
+		return NULL;
+	}
+	return uns_arena_alloc(m->arena, n, size);
+}
+
+static struct uns_value *value_new(struct uns_pickle *m, enum uns_value_kind kind)
+{
+	struct uns_value *v = uns_pickle_alloc(m, 1, sizeof(*v));
+
+	if (v)
+		v->kind = kind;
+	return v;
+}
+
+struct uns_value *uns_pickle_growing(struct uns_pickle *m, enum uns_value_kind kind)
+{
+	struct uns_growing *g = uns_pickle_alloc(m, 1, sizeof(*g));
+
+	if (!g)
+		return NULL;
+	g->value.kind = kind;
+	return &g->value;
+}
+
+struct uns_value *uns_pickle_bytes(struct uns_pickle *m, enum uns_value_kind kind, const void *p,
+				   size_t n)
+{
+	struct uns_value *v = value_new(m, kind);
+	char *copy = v ? uns_pickle_alloc(m, n + 1, 1) : NULL;
+
+	if (!copy)
+		return NULL;
+	if (n)
+		memcpy(copy, p, n);
+	v->bytes.p = copy;
+	v->bytes.n = n;
+	return v;
+}
+
+static bool stack_reserve(struct uns_value_stack *s, size_t more)
+{
+	size_t need = s->n + more, cap = s->cap ? s->cap : 64;
+	struct uns_value **v;
+
+	if (need <= s->cap)
+		return true;
+	while (cap < need)
+		cap *= 2;
+	v = realloc(s->v, cap * sizeof(*v));
+	if (!v)
+		return false;
+	memset(v + s->cap, 0, (cap - s->cap) * sizeof(*v));
+	s->v = v;
+	s->cap = cap;
+	return true;
+}
+
+/* -- the stack -- */
+
+static int push(struct uns_pickle *m, struct uns_value *v)
+{
+	if (!v || !stack_reserve(&m->stack, 1))
+		return no_memory(m);
+	m->stack.v[m->stack.n++] = v;
+	return 0;
+}
+
+/* Values above the newest mark; opcodes may not reach below it. */
+static size_t above_mark(const struct uns_pickle *m)
+{
+	return m->stack.n - (m->n_marks ? m->mark[m->n_marks - 1] : 0);
+}
+
+static int pop(struct uns_pickle *m, struct uns_value **out)
+{
+	if (above_mark(m) == 0)
+		return damaged(m, "the stack is empty");
+	*out = m->stack.v[--m->stack.n];
+	return 0;
+}
+
+static int top(struct uns_pickle *m, struct uns_value **out)
+{
+	if (above_mark(m) == 0)
+		return damaged(m, "the stack is empty");
+	*out = m->stack.v[m->stack.n - 1];
+	return 0;
+}
+
+/* Take what lies above the newest mark, and the mark. *items stays valid until the next push. */
+static int pop_mark(struct uns_pickle *m, struct uns_value ***items, size_t *n)
+{
+	if (m->n_marks == 0)
+		return damaged(m, "there is no mark on the stack");
+	*n = above_mark(m);
+	m->stack.n -= *n;
+	m->n_marks--;
+	*items = m->stack.n + *n ? m->stack.v + m->stack.n : NULL;
+	return 0;
+}
+
+static int op_mark(struct uns_pickle *m)
+{
+	size_t cap = m->cap_marks ? m->cap_marks * 2 : 64, *mark;
+
+	if (m->n_marks == m->cap_marks) {
+		mark = realloc(m->mark, cap * sizeof(*mark));
+		if (!mark)
+			return no_memory(m);
+		m->mark = mark;
+		m->cap_marks = cap;
+	}
+	m->mark[m->n_marks++] = m->stack.n;
+	return 0;
+}
+
+static int op_pop(struct uns_pickle *m)
+{
+	struct uns_value *unused;
+
+	if (m->n_marks && above_mark(m) == 0) {
+		m->n_marks--;
+		return 0;
+	}
+	return pop(m, &unused);
+}
+
+static int op_pop_mark(struct uns_pickle *m)
+{
+	struct uns_value **items;
+	size_t n;
+
+	return pop_mark(m, &items, &n);
+}
+
+static int op_dup(struct uns_pickle *m)
+{
+	struct uns_value *v;
+
+	UNS_TRY(top(m, &v));
+	return push(m, v);
+}
+
+/* -- arguments of opcodes -- */
+
+static int take_le(struct uns_pickle *m, unsigned n_bytes, uint64_t *out)
+{
+	const uint8_t *p;
+
+	if (!uns_span_take(&m->in, n_bytes, &p))
+		return truncated(m);
+	*out = uns_le(p, n_bytes);
+	return 0;
+}
+
+/* Bytes behind a length of n_bytes. */
+static int take_counted(struct uns_pickle *m, unsigned n_bytes, const uint8_t **p, size_t *n)
+{
+	uint64_t len;
+
+	UNS_TRY(take_le(m, n_bytes, &len));
+	if (len > uns_span_left(&m->in))
+		return damaged(m, "a string is longer than what is left");
+	*n = (size_t)len;
+	uns_span_take(&m->in, *n, p);
+	return 0;
+}
+
+static int take_line(struct uns_pickle *m, const uint8_t **p, size_t *n)
+{
+	const uint8_t *end = memchr(m->in.p, '\n', uns_span_left(&m->in));
+
+	if (!end)
+		return truncated(m);
+	*p = m->in.p;
+	*n = (size_t)(end - m->in.p);
+	m->in.p = end + 1;
+	return 0;
+}
+
+/* -- scalars -- */
+
+static int op_none(struct uns_pickle *m)
+{
+	if (!m->none)
+		m->none = value_new(m, UNS_VALUE_NONE);
+	return push(m, m->none);
+}
+
+static int push_bool(struct uns_pickle *m, bool b)
+{
+	if (!m->boolean[b]) {
+		m->boolean[b] = value_new(m, UNS_VALUE_BOOL);
+		if (m->boolean[b])
+			m->boolean[b]->b = b;
+	}
+	return push(m, m->boolean[b]);
+}
+
+static int op_true(struct uns_pickle *m)
+{
+	return push_bool(m, true);
+}
+
+static int op_false(struct uns_pickle *m)
+{
+	return push_bool(m, false);
+}
+
+static int push_int(struct uns_pickle *m, int64_t i)
+{
+	struct uns_value *v;
+
+	if (i >= 0 && i < UNS_PICKLE_SMALL && m->small[i])
+		return push(m, m->small[i]);
+	v = value_new(m, UNS_VALUE_INT);
+	if (!v)
+		return no_memory(m);
+	v->i = i;
+	if (i >= 0 && i < UNS_PICKLE_SMALL)
+		m->small[i] = v;
+	return push(m, v);
+}
+
+static int op_binint(struct uns_pickle *m)
+{
+	uint64_t u;
+
+	UNS_TRY(take_le(m, 4, &u));
+	return push_int(m, (int32_t)(uint32_t)u);
+}
+
+static int op_binint1(struct uns_pickle *m)
+{
+	uint64_t u;
+
+	UNS_TRY(take_le(m, 1, &u));
+	return push_int(m, (int64_t)u);
+}
+
+static int op_binint2(struct uns_pickle *m)
+{
+	uint64_t u;
+
+	UNS_TRY(take_le(m, 2, &u));
+	return push_int(m, (int64_t)u);
+}
+
+/* Two's complement, little endian. Bytes that only repeat the sign are dropped first: Python writes
+ * 2^63 with nine. */
+static int push_long(struct uns_pickle *m, const uint8_t *p, size_t n)
+{
+	uint64_t u;
+
+	while (n > 1 && p[n - 1] == (p[n - 2] & 0x80 ? 0xff : 0))
+		n--;
+	if (n > 8)
+		return push(m, uns_pickle_bytes(m, UNS_VALUE_BIGINT, p, n));
+	u = uns_le(p, (unsigned)n);
+	if (n && n < 8 && p[n - 1] & 0x80)
+		u |= UINT64_MAX << (8 * n);
+	return push_int(m, (int64_t)u);
+}
+
+static int op_long1(struct uns_pickle *m)
+{
+	const uint8_t *p;
+	size_t n;
+
+	UNS_TRY(take_counted(m, 1, &p, &n));
+	return push_long(m, p, n);
+}
+
+static int op_long4(struct uns_pickle *m) /* a negative length is longer than any input */
+{
+	const uint8_t *p;
+	size_t n;
+
+	UNS_TRY(take_counted(m, 4, &p, &n));
+	return push_long(m, p, n);
+}
+
+static int op_binfloat(struct uns_pickle *m)
+{
+	struct uns_value *v = value_new(m, UNS_VALUE_FLOAT);
+	uint64_t bits;
+
+	if (!v)
+		return no_memory(m);
+	UNS_TRY(take_le(m, 8, &bits));
+	bits = __builtin_bswap64(bits); /* the one big-endian number in a pickle */
+	memcpy(&v->f, &bits, sizeof(v->f));
+	return push(m, v);
+}
+
+/* -- text and bytes -- */
+
+static int push_unicode(struct uns_pickle *m, unsigned n_bytes)
+{
+	const uint8_t *p;
+	size_t n;
+
+	UNS_TRY(take_counted(m, n_bytes, &p, &n));
+	if (!uns_utf8_valid(p, n, true))
+		return damaged(m, "a string is not UTF-8");
+	return push(m, uns_pickle_bytes(m, UNS_VALUE_STR, p, n));
+}
+
+static int op_short_binunicode(struct uns_pickle *m)
+{
+	return push_unicode(m, 1);
+}
+
+static int op_binunicode(struct uns_pickle *m)
+{
+	return push_unicode(m, 4);
+}
+
+static int op_binunicode8(struct uns_pickle *m)
+{
+	return push_unicode(m, 8);
+}
+
+static int push_bytes(struct uns_pickle *m, unsigned n_bytes)
+{
+	const uint8_t *p;
+	size_t n;
+
+	UNS_TRY(take_counted(m, n_bytes, &p, &n));
+	return push(m, uns_pickle_bytes(m, UNS_VALUE_BYTES, p, n));
+}
+
+static int op_short_binbytes(struct uns_pickle *m)
+{
+	return push_bytes(m, 1);
+}
+
+static int op_binbytes(struct uns_pickle *m)
+{
+	return push_bytes(m, 4);
+}
+
+static int op_binbytes8(struct uns_pickle *m) /* and BYTEARRAY8 */
+{
+	return push_bytes(m, 8);
+}
+
+/* Python 2's str: text where it can be. */
+static int push_string(struct uns_pickle *m, unsigned n_bytes)
+{
+	const uint8_t *p;
+	size_t n;
+
+	UNS_TRY(take_counted(m, n_bytes, &p, &n));
+	return push(m, uns_pickle_bytes(m, uns_utf8_valid(p, n, false) ? UNS_VALUE_STR :
+									 UNS_VALUE_BYTES,
+					p, n));
+}
+
+static int op_short_binstring(struct uns_pickle *m)
+{
+	return push_string(m, 1);
+}
+
+static int op_binstring(struct uns_pickle *m)
+{
+	return push_string(m, 4);
+}
+
+/* -- tuples -- */
+
+static int push_tuple(struct uns_pickle *m, struct uns_value **items, size_t n)
+{
+	struct uns_value *v;
+
+	if (n == 0 && m->unit)
+		return push(m, m->unit);
+	v = value_new(m, UNS_VALUE_TUPLE);
+	if (!v)
+		return no_memory(m);
+	v->seq.n = n;
+	if (n == 0)
+		m->unit = v;
+	else if (!(v->seq.v = uns_pickle_alloc(m, n, sizeof(*v->seq.v))))
+		return no_memory(m);
+	else
+		memcpy(v->seq.v, items, n * sizeof(*items));
+	return push(m, v);
+}
+
+static int op_tuple(struct uns_pickle *m)
+{
+	struct uns_value **items;
+	size_t n;
+
+	UNS_TRY(pop_mark(m, &items, &n));
+	return push_tuple(m, items, n);
+}
+
+static int op_empty_tuple(struct uns_pickle *m)
+{
+	return push_tuple(m, NULL, 0);
+}
+
+static int tuple_of_top(struct uns_pickle *m, size_t n)
+{
+	if (above_mark(m) < n)
+		return damaged(m, "the stack is empty");
+	m->stack.n -= n;
+	return push_tuple(m, m->stack.v + m->stack.n, n);
+}
+
+static int op_tuple1(struct uns_pickle *m)
+{
+	return tuple_of_top(m, 1);
+}
+
+static int op_tuple2(struct uns_pickle *m)
+{
+	return tuple_of_top(m, 2);
+}
+
+static int op_tuple3(struct uns_pickle *m)
+{
+	return tuple_of_top(m, 3);
+}
+
+/* -- containers that grow -- */
+
+static int op_empty_list(struct uns_pickle *m)
+{
+	return push(m, uns_pickle_growing(m, UNS_VALUE_LIST));
+}
+
+static int op_empty_dict(struct uns_pickle *m)
+{
+	return push(m, uns_pickle_growing(m, UNS_VALUE_DICT));
+}
+
+static int op_empty_set(struct uns_pickle *m)
+{
+	return push(m, uns_pickle_growing(m, UNS_VALUE_SET));
+}
+
+/* The top of the stack as a container of this kind. An object that is given items is a subclass of
+ * list or dict, and becomes one. */
+static int top_growing(struct uns_pickle *m, enum uns_value_kind kind, struct uns_growing **out)
+{
+	struct uns_value *v;
+
+	UNS_TRY(top(m, &v));
+	if (v->kind == UNS_VALUE_OBJECT && kind != UNS_VALUE_SET && v->cls) {
+		v->kind = kind;
+		memset(&v->dict, 0, sizeof(v->dict));
+	}
+	if (v->kind != kind)
+		return damaged(m, "items are given to a value that cannot hold them");
+	*out = (struct uns_growing *)v;
+	return 0;
+}
+
+/* Exact at first, since most containers are filled at once; doubled after that. */
+static size_t grown_cap(size_t n, size_t more)
+{
+	return n > more ? 2 * n : n + more;
+}
+
+static const struct uns_value **array_grow(struct uns_pickle *m, const struct uns_value **old,
+					   size_t n, size_t cap)
+{
+	const struct uns_value **v = uns_pickle_alloc(m, cap, sizeof(*v));
+
+	if (v && n)
+		memcpy(v, old, n * sizeof(*v));
+	return v;
+}
+
+static int seq_append(struct uns_pickle *m, struct uns_growing *g, struct uns_value **items,
+		      size_t n)
+{
+	size_t have = g->value.seq.n, cap = grown_cap(have, n);
+
+	if (n == 0)
+		return 0;
+	if (have + n > g->cap) {
+		g->value.seq.v = array_grow(m, g->value.seq.v, have, cap);
+		if (!g->value.seq.v)
+			return no_memory(m);
+		g->cap = cap;
+	}
+	memcpy(g->value.seq.v + have, items, n * sizeof(*items));
+	g->value.seq.n += n;
+	return 0;
+}
+
+static int dict_reserve(struct uns_pickle *m, struct uns_growing *g, size_t n)
+{
+	size_t have = g->value.dict.n, cap = grown_cap(have, n);
+
+	if (have + n <= g->cap)
+		return 0;
+	g->value.dict.key = array_grow(m, g->value.dict.key, have, cap);
+	g->value.dict.v = g->value.dict.key ? array_grow(m, g->value.dict.v, have, cap) : NULL;
+	if (!g->value.dict.v)
+		return no_memory(m);
+	g->cap = cap;
+	return 0;
+}
+
+static int dict_set(struct uns_pickle *m, struct uns_growing *g, struct uns_value **items, size_t n)
+{
+	size_t i, at = g->value.dict.n;
+
+	if (n % 2)
+		return damaged(m, "a key has no value");
+	UNS_TRY(dict_reserve(m, g, n / 2));
+	for (i = 0; i < n; i += 2, at++) {
+		g->value.dict.key[at] = items[i];
+		g->value.dict.v[at] = items[i + 1];
+	}
+	g->value.dict.n = at;
+	return 0;
+}
+
+static int op_append(struct uns_pickle *m)
+{
+	struct uns_value *item;
+	struct uns_growing *list;
+
+	UNS_TRY(pop(m, &item));
+	UNS_TRY(top_growing(m, UNS_VALUE_LIST, &list));
+	return seq_append(m, list, &item, 1);
+}
+
+static int append_above_mark(struct uns_pickle *m, enum uns_value_kind kind)
+{
+	struct uns_value **items;
+	struct uns_growing *seq;
+	size_t n;
+
+	UNS_TRY(pop_mark(m, &items, &n));
+	UNS_TRY(top_growing(m, kind, &seq));
+	return seq_append(m, seq, items, n);
+}
+
+static int op_appends(struct uns_pickle *m)
+{
+	return append_above_mark(m, UNS_VALUE_LIST);
+}
+
+static int op_additems(struct uns_pickle *m)
+{
+	return append_above_mark(m, UNS_VALUE_SET);
+}
+
+static int op_frozenset(struct uns_pickle *m)
+{
+	struct uns_value *set = uns_pickle_growing(m, UNS_VALUE_SET), **items;
+	size_t n;
+
+	if (!set)
+		return no_memory(m);
+	UNS_TRY(pop_mark(m, &items, &n));
+	UNS_TRY(seq_append(m, (struct uns_growing *)set, items, n));
+	return push(m, set);
+}
+
+static int op_setitem(struct uns_pickle *m)
+{
+	struct uns_value *pair[2];
+	struct uns_growing *dict;
+
+	UNS_TRY(pop(m, &pair[1]));
+	UNS_TRY(pop(m, &pair[0]));
+	UNS_TRY(top_growing(m, UNS_VALUE_DICT, &dict));
+	return dict_set(m, dict, pair, 2);
+}
+
+static int op_setitems(struct uns_pickle *m)
+{
+	struct uns_value **items;
+	struct uns_growing *dict;
+	size_t n;
+
+	UNS_TRY(pop_mark(m, &items, &n));
+	UNS_TRY(top_growing(m, UNS_VALUE_DICT, &dict));
+	return dict_set(m, dict, items, n);
+}
+
+/* -- names and objects -- */
+
+static int push_global(struct uns_pickle *m, const char *module, size_t module_len,
+		       const char *name, size_t name_len)
+{
+	struct uns_value *v = value_new(m, UNS_VALUE_GLOBAL);
+	char *cls;
+
+	if (memchr(module, '\0', module_len) || memchr(name, '\0', name_len) ||
+	    !uns_utf8_valid(module, module_len, false) || !uns_utf8_valid(name, name_len, false))
+		return damaged(m, "a class has no proper name");
+	cls = v ? uns_pickle_alloc(m, module_len + name_len + 2, 1) : NULL;
+	if (!cls)
+		return no_memory(m);
+	memcpy(cls, module, module_len);
+	cls[module_len] = '.';
+	memcpy(cls + module_len + 1, name, name_len);
+	v->cls = cls;
+	return push(m, v);
+}
+
+static int op_global(struct uns_pickle *m)
+{
+	const uint8_t *module, *name;
+	size_t module_len, name_len;
+
+	UNS_TRY(take_line(m, &module, &module_len));
+	UNS_TRY(take_line(m, &name, &name_len));
+	return push_global(m, (const char *)module, module_len, (const char *)name, name_len);
+}
+
+static int op_stack_global(struct uns_pickle *m)
+{
+	struct uns_value *module, *name;
+
+	UNS_TRY(pop(m, &name));
+	UNS_TRY(pop(m, &module));
+	if (module->kind != UNS_VALUE_STR || name->kind != UNS_VALUE_STR)
+		return damaged(m, "a class has no proper name");
+	return push_global(m, module->bytes.p, module->bytes.n, name->bytes.p, name->bytes.n);
+}
+
+static int pop_call(struct uns_pickle *m, struct uns_value **callable, struct uns_value **args)
+{
+	UNS_TRY(pop(m, args));
+	UNS_TRY(pop(m, callable));
+	if ((*args)->kind != UNS_VALUE_TUPLE)
+		return damaged(m, "the arguments of a call are not a tuple");
+	return 0;
+}
+
+static int op_reduce(struct uns_pickle *m)
+{
+	struct uns_value *callable, *args;
+
+	UNS_TRY(pop_call(m, &callable, &args));
+	return push(m, uns_pickle_reduce(m, callable, args));
+}
+
+static int op_newobj(struct uns_pickle *m)
+{
+	struct uns_value *callable, *args;
+
+	UNS_TRY(pop_call(m, &callable, &args));
+	return push(m, uns_pickle_object(m, callable, args));
+}
+
+/* Keyword arguments, where there are any, follow the others as one dict. */
+static int op_newobj_ex(struct uns_pickle *m)
+{
+	struct uns_value *callable, *args, *kwargs, *all[2];
+
+	UNS_TRY(pop(m, &kwargs));
+	UNS_TRY(pop_call(m, &callable, &args));
+	if (kwargs->kind != UNS_VALUE_DICT)
+		return damaged(m, "the keyword arguments of a call are not a dict");
+	if (kwargs->dict.n) {
+		all[0] = args;
+		all[1] = kwargs;
+		UNS_TRY(push_tuple(m, all, 2));
+		UNS_TRY(pop(m, &args));
+	}
+	return push(m, uns_pickle_object(m, callable, args));
+}
+
+static int op_build(struct uns_pickle *m)
+{
+	struct uns_value *state, *object;
+
+	UNS_TRY(pop(m, &state));
+	UNS_TRY(top(m, &object));
+	if (!object->cls || object->kind == UNS_VALUE_GLOBAL)
+		return damaged(m, "state is given to a value that is not an object");
+	object->state = state;
+	return 0;
+}
+
+static int op_binpersid(struct uns_pickle *m)
+{
+	struct uns_value *id, *object;
+
+	UNS_TRY(pop(m, &id));
+	object = uns_pickle_growing(m, UNS_VALUE_OBJECT);
+	if (!object)
+		return no_memory(m);
+	object->cls = UNS_PERSISTENT_ID;
+	object->object.args = id->kind == UNS_VALUE_TUPLE ? id : NULL;
+	return push(m, object);
+}
+
+/* -- the memo -- */
+
+/* Picklers number memo entries from 0 (or 1) without gaps, and every entry costs at least a byte, so
+ * a number beyond the input's size is damage and not a reason to allocate. */
+static int memo_put(struct uns_pickle *m, uint64_t at)
+{
+	struct uns_value *v;
+
+	UNS_TRY(top(m, &v));
+	if (at > (uint64_t)(m->in.end - m->start))
+		return damaged(m, "a memo number is too large");
+	if (at >= m->memo.n) {
+		if (!stack_reserve(&m->memo, (size_t)at + 1 - m->memo.n))
+			return no_memory(m);
+		m->memo.n = (size_t)at + 1;
+	}
+	m->n_memo += !m->memo.v[at];
+	m->memo.v[at] = v;
+	return 0;
+}
+
+static int memo_get(struct uns_pickle *m, uint64_t at)
+{
+	if (at >= m->memo.n || !m->memo.v[at])
+		return damaged(m, "a memo number was never written");
+	return push(m, m->memo.v[at]);
+}
+
+static int op_memoize(struct uns_pickle *m)
+{
+	return memo_put(m, m->n_memo);
+}
+
+static int op_binput(struct uns_pickle *m)
+{
+	uint64_t at;
+
+	UNS_TRY(take_le(m, 1, &at));
+	return memo_put(m, at);
+}
+
+static int op_long_binput(struct uns_pickle *m)
+{
+	uint64_t at;
+
+	UNS_TRY(take_le(m, 4, &at));
+	return memo_put(m, at);
+}
+
+static int op_binget(struct uns_pickle *m)
+{
+	uint64_t at;
+
+	UNS_TRY(take_le(m, 1, &at));
+	return memo_get(m, at);
+}
+
+static int op_long_binget(struct uns_pickle *m)
+{
+	uint64_t at;
+
+	UNS_TRY(take_le(m, 4, &at));
+	return memo_get(m, at);
+}
+
+/* -- frame of the whole -- */
+
+static int op_proto(struct uns_pickle *m)
+{
+	uint64_t version;
+
+	UNS_TRY(take_le(m, 1, &version));
+	if (version < 2 || version > 5)
+		return uns_fail(m->err, -ENOTSUP, "pickle protocol %u is not known (2 to 5 are)",
+				(unsigned)version);
+	return 0;
+}
+
+static int op_frame(struct uns_pickle *m) /* only a hint for reading ahead */
+{
+	uint64_t len;
+
+	UNS_TRY(take_le(m, 8, &len));
+	return len <= uns_span_left(&m->in) ? 0 : damaged(m, "a frame passes the end: cut short?");
+}
+
+static int op_stop(struct uns_pickle *m)
+{
+	if (m->stack.n != 1 || m->n_marks)
+		return damaged(m, "it stops with other than one value");
+	m->done = true;
+	return 0;
+}
+
+static int (*const opcode[256])(struct uns_pickle *m) = {
+	['('] = op_mark,
+	['.'] = op_stop,
+	['0'] = op_pop,
+	['1'] = op_pop_mark,
+	['2'] = op_dup,
+	['B'] = op_binbytes,
+	['C'] = op_short_binbytes,
+	['G'] = op_binfloat,
+	['J'] = op_binint,
+	['K'] = op_binint1,
+	['M'] = op_binint2,
+	['N'] = op_none,
+	['Q'] = op_binpersid,
+	['R'] = op_reduce,
+	['T'] = op_binstring,
+	['U'] = op_short_binstring,
+	['X'] = op_binunicode,
+	[']'] = op_empty_list,
+	['a'] = op_append,
+	['b'] = op_build,
+	['c'] = op_global,
+	['e'] = op_appends,
+	['h'] = op_binget,
+	['j'] = op_long_binget,
+	['q'] = op_binput,
+	['r'] = op_long_binput,
+	['s'] = op_setitem,
+	['t'] = op_tuple,
+	['u'] = op_setitems,
+	['}'] = op_empty_dict,
+	[')'] = op_empty_tuple,
+	[0x80] = op_proto,
+	[0x81] = op_newobj,
+	[0x85] = op_tuple1,
+	[0x86] = op_tuple2,
+	[0x87] = op_tuple3,
+	[0x88] = op_true,
+	[0x89] = op_false,
+	[0x8a] = op_long1,
+	[0x8b] = op_long4,
+	[0x8c] = op_short_binunicode,
+	[0x8d] = op_binunicode8,
+	[0x8e] = op_binbytes8,
+	[0x8f] = op_empty_set,
+	[0x90] = op_additems,
+	[0x91] = op_frozenset,
+	[0x92] = op_newobj_ex,
+	[0x93] = op_stack_global,
+	[0x94] = op_memoize,
+	[0x95] = op_frame,
+	[0x96] = op_binbytes8, /* BYTEARRAY8 */
+};
+
+static int step(struct uns_pickle *m)
+{
+	uint8_t op;
+
+	m->op_at = (size_t)(m->in.p - m->start);
+	if (!uns_take_u8(&m->in, &op))
+		return damaged(m, "it ends without STOP: cut short?");
+	if (!opcode[op])
+		return uns_fail(m->err, -ENOTSUP, "pickle opcode 0x%02x at byte %zu is not known",
+				op, m->op_at);
+	return opcode[op](m);
+}
+
+static void pickle_fini(struct uns_pickle *m)
+{
+	free(m->stack.v);
+	free(m->memo.v);
+	free(m->mark);
+}
+
+int uns_pickle_parse(struct uns_span *in, struct uns_arena *arena, const struct uns_value **out,
+		     struct uns_err *err)
+{
+	UNS_CLEANUP(pickle_fini) struct uns_pickle m = { .in = *in, .arena = arena, .err = err };
+
+	if (uns_span_left(in) == 0)
+		return uns_fail(err, -EBADMSG, "pickle is empty");
+	if (*in->p != 0x80)
+		return uns_fail(err, -ENOTSUP, "pickle starts with 0x%02x: protocols 2 to 5 are known",
+				*in->p);
+	m.start = in->p;
+	m.used_before = arena->used_bytes;
+	m.limit_bytes = UNS_PICKLE_MEMORY_MIN + UNS_PICKLE_MEMORY_PER_BYTE * uns_span_left(in);
+	while (!m.done)
+		UNS_TRY(step(&m));
+	*out = m.stack.v[0];
+	*in = m.in;
+	return 0;
+}

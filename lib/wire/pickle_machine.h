@@ -1,0 +1,57 @@
+/* The state of the pickle machine, shared by pickle.c (opcodes) and pickle_reduce.c (what a few
+ * callables mean as data). Private to those two. */
+#ifndef UNS_WIRE_PICKLE_MACHINE_H
+#define UNS_WIRE_PICKLE_MACHINE_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/span.h"
+#include "wire/value.h"
+
+enum {
+	UNS_PICKLE_SMALL = 256, /* ints that are built once */
+	/* What values may take: real checkpoints need 5 to 15 bytes for a byte of pickle. */
+	UNS_PICKLE_MEMORY_MIN = 64 << 20,
+	UNS_PICKLE_MEMORY_PER_BYTE = 32,
+};
+
+struct uns_value_stack {
+	struct uns_value **v; /* malloc'd; entries past n are NULL or stale */
+	size_t n, cap;
+};
+
+/* A LIST, SET, DICT or OBJECT while it may still be given items: all four are allocated like this. */
+struct uns_growing {
+	struct uns_value value;
+	size_t cap; /* items that seq.v, or dict.key and dict.v, have room for */
+};
+
+struct uns_pickle {
+	struct uns_span in;
+	const uint8_t *start;
+	size_t op_at; /* of the current opcode, bytes from start: for messages */
+	struct uns_arena *arena;
+	size_t used_before, limit_bytes;
+	bool over_limit, done;
+	struct uns_err *err;
+
+	struct uns_value_stack stack, memo;
+	size_t n_memo; /* entries in use: what MEMOIZE counts */
+	size_t *mark, n_marks, cap_marks;
+	struct uns_value *none, *boolean[2], *unit, *small[UNS_PICKLE_SMALL];
+};
+
+/* Zeroed memory from the arena, or NULL: out of memory or over the limit. */
+void *uns_pickle_alloc(struct uns_pickle *m, size_t n, size_t size);
+struct uns_value *uns_pickle_growing(struct uns_pickle *m, enum uns_value_kind kind);
+struct uns_value *uns_pickle_bytes(struct uns_pickle *m, enum uns_value_kind kind, const void *p,
+				   size_t n);
+
+/* callable(*args) as data: a plain container where it is one, otherwise an OBJECT. args is a TUPLE.
+ * NULL = no memory. */
+struct uns_value *uns_pickle_reduce(struct uns_pickle *m, const struct uns_value *callable,
+				    const struct uns_value *args);
+struct uns_value *uns_pickle_object(struct uns_pickle *m, const struct uns_value *callable,
+				    const struct uns_value *args);
+
+#endif

@@ -1,0 +1,206 @@
+/* What a handful of calls in pickles mean as plain data: containers and bytes that older protocols can
+ * only spell as calls. Everything else stays a tagged OBJECT. Nothing is called. */
+#include "wire/pickle_machine.h"
+
+#include <string.h>
+
+/* The tag of a call whose callable is not a plain name: the result of another call, say. */
+#define COMPUTED "(computed)"
+
+enum { MAX_NAME = 256 };
+
+static bool is_seq(const struct uns_value *v)
+{
+	return v && (v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE ||
+		     v->kind == UNS_VALUE_SET);
+}
+
+struct uns_value *uns_pickle_object(struct uns_pickle *m, const struct uns_value *callable,
+				    const struct uns_value *args)
+{
+	struct uns_value *v = uns_pickle_growing(m, UNS_VALUE_OBJECT);
+
+	if (!v)
+		return NULL;
+	v->cls = callable->kind == UNS_VALUE_GLOBAL ? callable->cls : COMPUTED;
+	v->object.args = args;
+	return v;
+}
+
+static struct uns_value *empty_dict(struct uns_pickle *m, const struct uns_value *callable)
+{
+	struct uns_value *v = uns_pickle_growing(m, UNS_VALUE_DICT);
+
+	if (v)
+		v->cls = callable->cls;
+	return v;
+}
+
+/* OrderedDict([(key, value), ...]). Room is taken before the pairs are looked at, so that a list
+ * which many calls share cannot cost more time than the limit on memory allows. */
+static struct uns_value *dict_of_pairs(struct uns_pickle *m, const struct uns_value *callable,
+				       const struct uns_value *args)
+{
+	const struct uns_value *pairs = args->seq.v[0], *pair;
+	struct uns_value *v = empty_dict(m, callable);
+	size_t i, n = pairs->seq.n;
+
+	if (!v)
+		return NULL;
+	v->dict.key = uns_pickle_alloc(m, n, sizeof(*v->dict.key));
+	v->dict.v = uns_pickle_alloc(m, n, sizeof(*v->dict.v));
+	if (!v->dict.key || !v->dict.v)
+		return NULL;
+	for (i = 0; i < n; i++) {
+		pair = pairs->seq.v[i];
+		if (!is_seq(pair) || pair->seq.n != 2)
+			return uns_pickle_object(m, callable, args);
+		v->dict.key[i] = uns_value_at(pair, 0);
+		v->dict.v[i] = uns_value_at(pair, 1);
+	}
+	v->dict.n = n;
+	((struct uns_growing *)v)->cap = n;
+	return v;
+}
+
+static struct uns_value *set_of(struct uns_pickle *m, const struct uns_value *args)
+{
+	const struct uns_value *items = uns_value_at(args, 0);
+	struct uns_value *v = uns_pickle_growing(m, UNS_VALUE_SET);
+
+	if (v && items)
+		v->seq = items->seq; /* shared: the set's cap is 0, so it never writes there */
+	return v;
+}
+
+/* Code points below 256 as bytes; false when there are others. */
+static bool latin1_of(const struct uns_value *text, uint8_t *out, size_t *n)
+{
+	const uint8_t *p = (const uint8_t *)text->bytes.p, *end = p + text->bytes.n;
+
+	for (*n = 0; p < end; ++*n) {
+		if (*p >= 0x80 && *p > 0xc3)
+			return false;
+		out[*n] = *p < 0x80 ? *p : (uint8_t)((p[0] & 3) << 6 | (p[1] & 0x3f));
+		p += *p < 0x80 ? 1 : 2;
+	}
+	return true;
+}
+
+static bool is_text(const struct uns_value *v, const char *text)
+{
+	size_t len = strlen(text);
+
+	return v->kind == UNS_VALUE_STR && v->bytes.n == len && memcmp(v->bytes.p, text, len) == 0;
+}
+
+/* _codecs.encode(text, 'latin1'): how protocol 2 spells bytes. */
+static struct uns_value *encoded(struct uns_pickle *m, const struct uns_value *callable,
+				 const struct uns_value *args)
+{
+	const struct uns_value *text = uns_value_at(args, 0);
+	struct uns_value *v = uns_pickle_bytes(m, UNS_VALUE_BYTES, text->bytes.p, text->bytes.n);
+	uint8_t *out;
+
+	if (!v)
+		return NULL;
+	out = (uint8_t *)(uintptr_t)v->bytes.p;
+	if (!latin1_of(text, out, &v->bytes.n))
+		return uns_pickle_object(m, callable, args);
+	out[v->bytes.n] = 0;
+	return v;
+}
+
+static bool is_latin1_call(const struct uns_value *callable, const struct uns_value *args)
+{
+	return uns_value_is(callable, "_codecs.encode") && args->seq.n == 2 &&
+	       args->seq.v[0]->kind == UNS_VALUE_STR &&
+	       (is_text(args->seq.v[1], "latin1") || is_text(args->seq.v[1], "latin-1"));
+}
+
+static const char *builtin(const struct uns_value *callable)
+{
+	if (strncmp(callable->cls, "__builtin__.", 12) == 0)
+		return callable->cls + 12;
+	return strncmp(callable->cls, "builtins.", 9) == 0 ? callable->cls + 9 : "";
+}
+
+static bool is_set_call(const struct uns_value *callable, const struct uns_value *args)
+{
+	const char *name = builtin(callable);
+
+	return (strcmp(name, "set") == 0 || strcmp(name, "frozenset") == 0) &&
+	       (args->seq.n == 0 || (args->seq.n == 1 && is_seq(args->seq.v[0])));
+}
+
+/* bytes() and bytearray(), bytearray(b'..'). */
+static bool is_bytes_call(const struct uns_value *callable, const struct uns_value *args)
+{
+	const char *name = builtin(callable);
+
+	return (strcmp(name, "bytes") == 0 || strcmp(name, "bytearray") == 0) &&
+	       (args->seq.n == 0 ||
+		(args->seq.n == 1 && args->seq.v[0]->kind == UNS_VALUE_BYTES));
+}
+
+/* defaultdict(factory) is a dict as far as data goes; its items follow by SETITEMS. */
+static bool is_empty_dict_call(const struct uns_value *callable, const struct uns_value *args)
+{
+	if (uns_value_is(callable, "collections.OrderedDict"))
+		return args->seq.n == 0;
+	return uns_value_is(callable, "collections.defaultdict") && args->seq.n <= 1;
+}
+
+static bool is_pairs_call(const struct uns_value *callable, const struct uns_value *args)
+{
+	return uns_value_is(callable, "collections.OrderedDict") && args->seq.n == 1 &&
+	       is_seq(args->seq.v[0]);
+}
+
+/* getattr(Class, 'Inner'): how protocol 2 names a nested class. */
+static struct uns_value *nested_name(struct uns_pickle *m, const struct uns_value *args)
+{
+	const char *outer = args->seq.v[0]->cls, *inner = uns_value_str(args->seq.v[1]);
+	size_t outer_len = strlen(outer), inner_len = strlen(inner);
+	struct uns_value *v = uns_pickle_growing(m, UNS_VALUE_GLOBAL);
+	char *cls = v ? uns_pickle_alloc(m, outer_len + inner_len + 2, 1) : NULL;
+
+	if (!cls)
+		return NULL;
+	memcpy(cls, outer, outer_len);
+	cls[outer_len] = '.';
+	memcpy(cls + outer_len + 1, inner, inner_len);
+	v->cls = cls;
+	return v;
+}
+
+static bool is_nested_name(const struct uns_value *callable, const struct uns_value *args)
+{
+	return strcmp(builtin(callable), "getattr") == 0 && args->seq.n == 2 &&
+	       args->seq.v[0]->kind == UNS_VALUE_GLOBAL &&
+	       args->seq.v[1]->kind == UNS_VALUE_STR && args->seq.v[1]->bytes.n <= MAX_NAME &&
+	       uns_value_str(args->seq.v[1]);
+}
+
+struct uns_value *uns_pickle_reduce(struct uns_pickle *m, const struct uns_value *callable,
+				    const struct uns_value *args)
+{
+	const struct uns_value *first = uns_value_at(args, 0);
+
+	if (callable->kind != UNS_VALUE_GLOBAL)
+		return uns_pickle_object(m, callable, args);
+	if (is_empty_dict_call(callable, args))
+		return empty_dict(m, callable);
+	if (is_pairs_call(callable, args))
+		return dict_of_pairs(m, callable, args);
+	if (is_set_call(callable, args))
+		return set_of(m, args);
+	if (is_latin1_call(callable, args))
+		return encoded(m, callable, args);
+	if (is_bytes_call(callable, args))
+		return uns_pickle_bytes(m, UNS_VALUE_BYTES, first ? first->bytes.p : "",
+					first ? first->bytes.n : 0);
+	if (is_nested_name(callable, args))
+		return nested_name(m, args);
+	return uns_pickle_object(m, callable, args);
+}
