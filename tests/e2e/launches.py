@@ -1,0 +1,31 @@
+"""What the tests generate: name -> (script in make/, processes, cases). Several cases share a launch
+because starting processes takes longer than making a tiny checkpoint."""
+
+LAUNCHES = {
+    "t2": ("trainer.py", 2, ["tied-f1-fp32", "tied-f2-bf16", "untied-f1-bf16", "untied-f2-fp32",
+                             "mixtral-f2-fp32", "llava-f1-fp32"]),
+    "t3": ("trainer.py", 3, ["tied-f1-bf16", "tied-f2-fp32", "untied-f1-fp32", "untied-f2-bf16",
+                             "mixtral-f1-bf16", "llava-f2-bf16"]),
+    "t4": ("trainer.py", 4, ["tied-f1-fp32", "tied-f2-bf16", "untied-f1-bf16", "untied-f2-fp32"]),
+    "a2": ("accelerate_state.py", 2, ["f1", "f2", "f1-ranks", "f2-ranks"]),
+    "a3": ("accelerate_state.py", 3, ["f1", "f2", "f1-ranks", "f2-ranks"]),
+    "d1": ("plain_dcp.py", 1, ["nodist"]),
+    "d2": ("plain_dcp.py", 2, ["fsdp1", "fsdp2", "zstd", "threads", "filepertensor", "async",
+                               "nocollect", "zstd-bf16"]),
+    "d3": ("plain_dcp.py", 3, ["fsdp1", "fsdp2", "nocollect", "hf", "hfconsolidated"]),
+    "d4": ("plain_dcp.py", 4, ["mesh2d", "mesh2d-bf16", "fsdp2-bf16", "hf-bf16"]),
+}
+
+
+def cases(*launches):
+    """(launch, case) of every case of these launches, for parametrize."""
+    return [(name, case) for name in launches for case in LAUNCHES[name][2]]
+
+
+TRAINER = cases("t2", "t3", "t4")
+ACCELERATE = cases("a2", "a3")
+DCP = cases("d1", "d2", "d3", "d4")
+# Families that keep their in-memory names when published: the mount's file is save_pretrained's.
+PLAIN_FAMILIES = [(n, c) for n, c in TRAINER if c.startswith(("tied", "untied"))]
+# Families that transformers publishes under other names.
+RENAMED_FAMILIES = [(n, c) for n, c in TRAINER if c.startswith(("mixtral", "llava"))]

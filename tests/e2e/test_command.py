@@ -1,0 +1,134 @@
+"""The `unshard` command: verbs, exit codes, words for people and JSON for programs."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+import trees
+from conftest import UNSHARD
+
+
+@pytest.fixture
+def run(made):
+    return made("t2", "tied-f1-fp32") / "run"
+
+
+def test_help_and_version(command):
+    assert "mount" in command("--help").stdout
+    for verb in ("mount", "umount", "ls", "show"):
+        assert verb in command(verb, "--help").stdout
+    assert command("--version").stdout.split()[-1][0].isdigit()
+
+
+@pytest.mark.parametrize("args", [["frobnicate"], ["mount"], ["mount", "/nonexistent"], ["ls"],
+                                  ["ls", "/nonexistent"], ["show", "/nonexistent"],
+                                  ["umount", "/nonexistent"],
+                                  ["mount", "/nonexistent", "/tmp"],
+                                  ["mount", "/tmp", "/nonexistent/mnt"],
+                                  ["mount", "/tmp", "/tmp", "-o", "no_such_option"],
+                                  ["mount", "/tmp", "/tmp", "-o", "max_shard_size=much"]])
+def test_what_cannot_run_says_why_and_exits_2(command, args):
+    done = command(*args, check=False)
+    assert done.returncode == 2
+    assert done.stderr.strip() and "Traceback" not in done.stderr
+    assert "/nonexistent" not in args or "/nonexistent" in done.stderr
+
+
+def test_ls(command, run):
+    lines = command("ls", run).stdout.splitlines()
+    for step in ("1", "2"):
+        line = next(x for x in lines if f"checkpoint-{step}" in x).split()
+        assert "hf_fsdp" in line and "ok" in line and step in line and "2" in line
+
+
+def test_ls_json(command, run):
+    found = json.loads(command("ls", run, "--json").stdout)
+    rows = {row["path"]: row for row in found}
+    assert sorted(rows) == ["checkpoint-1", "checkpoint-2"]
+    row = rows["checkpoint-2"]
+    assert (row["format"], row["step"], row["world_size"], row["state"]) == ("hf_fsdp", 2, 2, "ok")
+    sources = run / "checkpoint-2"
+    assert row["size_bytes"] == sum(p.stat().st_size for p in sources.rglob("*") if p.is_file())
+
+
+def test_show(command, run):
+    text = command("show", run / "checkpoint-2").stdout
+    assert "model.embed_tokens.weight" in text and "101" in text
+    assert "from_pretrained(" in text
+    assert "weights-bf16" in text and "dcp" in text
+
+
+def test_show_json_names_every_tensor(command, made, run):
+    shown = json.loads(command("show", run / "checkpoint-2", "--json").stdout)
+    tensors = {t["name"]: t for t in shown["tensors"] if t["role"] == "weight"}
+    live = trees.tensors(made("t2", "tied-f1-fp32") / "live-2.safetensors")
+    assert sorted(tensors) == sorted(live)
+    for name, t in live.items():
+        assert tensors[name]["shape"] == list(t.shape) and tensors[name]["pieces"]
+    assert shown["views"]["weights"]["state"] == "ok"
+
+
+def test_problems_exit_1(command, copied, run):
+    run = copied(run)
+    os.truncate(run / "checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp", 2000)
+    for path in run.rglob("*"):
+        os.utime(path, (1, 1))
+    done = command("ls", run, check=False)
+    assert done.returncode == 1 and "damaged" in done.stdout
+    done = command("show", run / "checkpoint-2", check=False)
+    assert done.returncode == 1 and "__1_0.distcp" in done.stdout + done.stderr
+    assert command("show", run / "checkpoint-1").returncode == 0
+
+
+def test_mount_returns_when_live_and_umount_ends_it(command, run, tmp_path):
+    mnt = tmp_path / "mnt"
+    mnt.mkdir()
+    done = command("mount", run, mnt, "-o", "settle=0")
+    assert (mnt / "weights/checkpoint-2/model.safetensors").stat().st_size > 1000
+    command("umount", mnt)
+    assert not os.path.ismount(mnt) and list(mnt.iterdir()) == []
+    assert command("umount", mnt, check=False).returncode != 0
+    assert "log" in (done.stdout + done.stderr).lower(), "says where the log is"
+
+
+def test_foreground_logs_to_stderr(command, copied, run, tmp_path, eventually):
+    run = copied(run)
+    (run / "checkpoint-2/pytorch_model_fsdp_0/.metadata").write_bytes(b"junk")
+    mnt = tmp_path / "mnt"
+    mnt.mkdir()
+    server = subprocess.Popen([UNSHARD, "mount", run, mnt, "-f", "-o", "settle=0"],
+                              stderr=subprocess.PIPE, text=True)
+    eventually(lambda: os.path.ismount(mnt))
+    os.listdir(mnt / "weights/checkpoint-2")
+    command("umount", mnt)
+    _, err = server.communicate(timeout=20)
+    assert server.returncode == 0 and ".metadata" in err
+
+
+def test_log_file(command, run, copied, tmp_path):
+    run = copied(run)
+    (run / "checkpoint-2/pytorch_model_fsdp_0/.metadata").write_bytes(b"junk")
+    mnt, log = tmp_path / "mnt", tmp_path / "log"
+    mnt.mkdir()
+    command("mount", run, mnt, "-o", f"settle=0,log={log}")
+    os.listdir(mnt / "weights/checkpoint-2")
+    command("umount", mnt)
+    assert ".metadata" in log.read_text()
+
+
+def test_the_mounts_own_descriptions(mount, run):
+    m = mount(run)
+    base = m / "weights/checkpoint-2/.unshard"
+    info = json.loads((base / "info.json").read_text())
+    assert info["format"] == "hf_fsdp" and info["step"] == 2 and info["world_size"] == 2
+    assert any(t["name"] == "model.norm.weight"
+               for t in json.loads((base / "tensors.json").read_text()))
+    provenance = json.loads((base / "provenance.json").read_text())
+    assert provenance["files"]["model.safetensors"]["origin"]
+    assert (base / "problems.txt").exists()
+    root = m / ".unshard"
+    assert json.loads((root / "stats.json").read_text())
+    assert (root / "errors.log").read_text() == "" and (root / "problems.txt").exists()
+    assert "# " in (root / "metrics.prom").read_text()

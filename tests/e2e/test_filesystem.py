@@ -1,0 +1,333 @@
+"""The mount as a file system: ordinary tools, read-only in every way, links, places, users."""
+
+import errno
+import hashlib
+import mmap
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from transformers.trainer_utils import get_last_checkpoint
+
+import trees
+
+SHOWN = "weights/checkpoint-2/model.safetensors"
+
+
+@pytest.fixture
+def run(made):
+    return made("t2", "tied-f1-fp32") / "run"
+
+
+@pytest.fixture
+def m(run, mount):
+    return mount(run)
+
+
+@pytest.fixture
+def expected(made):
+    return (made("t2", "tied-f1-fp32") / "pretrained-2/model.safetensors").read_bytes()
+
+
+def sh(*command, **kwargs):
+    return subprocess.run([str(c) for c in command], check=True, capture_output=True, text=True,
+                          timeout=60, **kwargs).stdout
+
+
+def test_the_root_lists_the_views(m):
+    assert sorted(os.listdir(m)) == ["dcp", "weights", "weights-bf16", "weights-fp16",
+                                     "weights-fp32"]
+
+
+def test_unknown_views_are_not_there(m):
+    for name in ("weights-int8", "weights-BF16", "weights-", "full", "nothing"):
+        assert not (m / name).exists()
+
+
+def test_get_last_checkpoint(m):
+    assert get_last_checkpoint(str(m / "weights")) == str(m / "weights/checkpoint-2")
+    assert get_last_checkpoint(str(m / "dcp")) == str(m / "dcp/checkpoint-2")
+
+
+def test_ls_and_find(m):
+    assert sh("ls", m / "weights/checkpoint-2").split() == ["config.json", "model.safetensors"]
+    found = sh("find", m / "weights", "-type", "f").splitlines()
+    assert sorted(found) == sorted(str(m / p) for p in (
+        "weights/config.json", "weights/checkpoint-1/config.json", SHOWN,
+        "weights/checkpoint-1/model.safetensors", "weights/checkpoint-2/config.json"))
+    assert ".unshard" not in sh("ls", "-aR", m)
+
+
+def test_cp_tar_rsync_sha256sum(m, tmp_path, expected):
+    want = hashlib.sha256(expected).hexdigest()
+    assert sh("sha256sum", m / SHOWN).split()[0] == want
+    sh("cp", "-r", m / "weights", tmp_path / "cp")
+    sh("rsync", "-a", f"{m}/weights/", tmp_path / "rsync/")
+    sh("tar", "-cf", tmp_path / "t.tar", "-C", m, "weights")
+    with tarfile.open(tmp_path / "t.tar") as tar:
+        tar.extractall(tmp_path / "tar", filter="data")
+    for copy in (tmp_path / "cp", tmp_path / "rsync", tmp_path / "tar/weights"):
+        assert (copy / "checkpoint-2/model.safetensors").read_bytes() == expected
+        assert trees.listing(copy) == trees.listing(m / "weights")
+    assert sh("rsync", "-a", "-i", f"{m}/weights/", tmp_path / "rsync/") == ""
+
+
+def test_df(m):
+    assert str(m) in sh("df", m)
+    assert os.statvfs(m).f_flag & os.ST_RDONLY
+
+
+def test_reads_of_every_kind(m, tmp_path, expected):
+    path = m / SHOWN
+    with open(path, "rb") as f:
+        for flags in ("ACCESS_READ", "MAP_SHARED", "MAP_PRIVATE"):
+            how = ({"access": mmap.ACCESS_READ} if flags == "ACCESS_READ" else
+                   {"flags": getattr(mmap, flags), "prot": mmap.PROT_READ})
+            with mmap.mmap(f.fileno(), 0, **how) as mapped:
+                assert mapped[:] == expected
+    fd = os.open(path, os.O_RDONLY)
+    for off, n in ((0, 1), (7, 9), (len(expected) - 3, 100), (len(expected), 5), (1 << 40, 5)):
+        assert os.pread(fd, n, off) == expected[off:off + n]
+    out = os.open(tmp_path / "sent", os.O_RDWR | os.O_CREAT)
+    assert os.sendfile(out, fd, 0, len(expected)) == len(expected)
+    assert (tmp_path / "sent").read_bytes() == expected
+    os.close(out)
+    os.close(fd)
+
+
+WRITES = {
+    "create": lambda d: open(d / "new", "w"),
+    "write": lambda d: open(d / "config.json", "r+"),
+    "append": lambda d: open(d / "config.json", "a"),
+    "truncate": lambda d: os.truncate(d / "config.json", 0),
+    "unlink": lambda d: os.unlink(d / "config.json"),
+    "rename": lambda d: os.rename(d / "config.json", d / "x"),
+    "link": lambda d: os.link(d / "config.json", d / "x"),
+    "symlink": lambda d: os.symlink("config.json", d / "x"),
+    "mkdir": lambda d: os.mkdir(d / "x"),
+    "rmdir": lambda d: os.rmdir(d),
+    "mknod": lambda d: os.mkfifo(d / "x"),
+    "chmod": lambda d: os.chmod(d / "config.json", 0o600),
+    "chown": lambda d: os.chown(d / "config.json", os.getuid(), os.getgid()),
+    "utime": lambda d: os.utime(d / "config.json"),
+    "setxattr": lambda d: os.setxattr(d / "config.json", "user.x", b"1"),
+    "removexattr": lambda d: os.removexattr(d / "config.json", "user.x"),
+}
+
+
+@pytest.mark.parametrize("operation", WRITES)
+def test_every_write_says_read_only(m, operation):
+    with pytest.raises(OSError) as failed:
+        WRITES[operation](m / "weights/checkpoint-2")
+    assert failed.value.errno == errno.EROFS
+
+
+def test_modes_owners_times(run, copied, mount):
+    run = copied(run)
+    os.chmod(run / "checkpoint-2/pytorch_model_fsdp_0/__0_0.distcp", 0o640)
+    shard = run / "checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp"
+    os.chmod(shard, 0o664)
+    if os.getuid() == 0:
+        os.chown(run / "checkpoint-2", 4321, 1234)
+    os.utime(shard, ns=(1, 2_000_000_000_123_456_789))
+    st = os.stat(mount(run) / SHOWN)
+    assert stat.S_IMODE(st.st_mode) == 0o440
+    assert st.st_mtime_ns == 2_000_000_000_123_456_789
+    if os.getuid() == 0:
+        assert (st.st_uid, st.st_gid) == (4321, 1234)
+
+
+def test_inode_numbers_are_stable_across_mounts_and_new_with_the_source(run, copied, mount):
+    run = copied(run)
+    one, two = mount(run), mount(run)
+    ino = os.stat(one / SHOWN).st_ino
+    assert ino == os.stat(two / SHOWN).st_ino != os.stat(one / SHOWN.replace("-2", "-1")).st_ino
+    shard = run / "checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp"
+    shard.write_bytes(shard.read_bytes())
+    assert os.stat(mount(run, changing=True) / SHOWN).st_ino != ino
+
+
+def test_source_is_one_checkpoint(run, mount, expected):
+    m = mount(run / "checkpoint-2")
+    assert (m / "weights/model.safetensors").exists()
+    live = trees.weights(m / "weights")
+    assert "lm_head.weight" in live  # no config is known here, so nothing ties
+    m = mount(run / "checkpoint-2", f"model={run}")
+    assert (m / "weights/model.safetensors").read_bytes() == expected
+
+
+def test_one_view_at_the_root(run, mount, expected):
+    m = mount(run, "view=weights")
+    assert sorted(os.listdir(m)) == ["checkpoint-1", "checkpoint-2", "config.json"]
+    assert (m / "checkpoint-2/model.safetensors").read_bytes() == expected
+    assert sorted(os.listdir(mount(run, "view=dcp") / "checkpoint-2")) == \
+        sorted(os.listdir(run / "checkpoint-2"))
+
+
+@pytest.mark.parametrize("where", ["mnt", "deep/mnt", "checkpoint-2"])
+def test_mountpoint_inside_source(run, copied, mount, expected, where):
+    run = copied(run)
+    (run / where).mkdir(parents=True, exist_ok=True)
+    m = mount(run, at=run / where, changing=True)
+    assert sorted(os.listdir(m / "weights")) == sorted(
+        {"checkpoint-1", "checkpoint-2", "config.json", where.split("/")[0]} - {"mnt"})
+    assert not any("mnt" in p and "model" in p for p in sh("find", m).splitlines()[1:]
+                   if p.count("mnt") > 1)
+
+
+def test_mounted_over_itself(run, copied, mount, expected):
+    run = copied(run)
+    m = mount(run, at=run, changing=True)
+    assert (m / SHOWN).read_bytes() == expected
+    assert sorted(os.listdir(run / "weights")) == ["checkpoint-1", "checkpoint-2", "config.json"]
+
+
+def test_relative_links_stay_in_the_view(run, copied, mount, expected):
+    run = copied(run)
+    (run / "best").symlink_to("checkpoint-2")
+    (run / "abs").symlink_to(run / "checkpoint-2")
+    (run / "out").symlink_to("../elsewhere")
+    m = mount(run)
+    assert os.readlink(m / "weights/best") == "checkpoint-2"
+    assert (m / "weights/best/model.safetensors").read_bytes() == expected
+    assert sorted(os.listdir(m / "dcp/best")) == sorted(os.listdir(run / "checkpoint-2"))
+    assert not (m / "weights/out").exists()
+
+
+def test_links_outside_are_followed_only_where_allowed(run, copied, mount, tmp_path, expected):
+    outside = copied(run, "outside")
+    source = tmp_path / "source"
+    source.mkdir()
+    shutil.copy(run / "config.json", source)
+    (source / "checkpoint-2").symlink_to(outside / "checkpoint-2")
+    assert not (mount(source) / SHOWN).exists()
+    assert (mount(source, f"follow={outside}") / SHOWN).read_bytes() == expected
+
+
+def test_a_stale_mount_is_recognised(run, mount, kill_daemon, command, tmp_path):
+    m = mount(run)
+    kill_daemon(m)
+    with pytest.raises(OSError) as failed:
+        os.listdir(m)
+    assert failed.value.errno == errno.ENOTCONN
+    done = command("mount", run, m, check=False)
+    assert done.returncode == 2
+    assert "umount" in done.stderr and str(m) in done.stderr
+    command("umount", m)
+    command("mount", run, m)
+    assert (m / "weights").is_dir()
+
+
+FAULT = """
+import hashlib, mmap, os, random, sys
+with open(sys.argv[1], "rb") as f:
+    held = mmap.mmap(f.fileno(), 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+sys.stdin.read(1)
+order = list(range(0, len(held), 4096))
+random.Random(int(sys.argv[2])).shuffle(order)
+for at in order:
+    held[at]
+print(hashlib.sha256(held).hexdigest())
+"""
+
+
+def test_32_processes_fault_the_same_mapping_at_once(mount, tmp_path):
+    import torch
+    import torch.distributed.checkpoint as dist_cp
+
+    torch.manual_seed(0)
+    state = {f"w{i}": torch.randn(1 << 18) for i in range(32)}
+    dist_cp.save({"model": state}, checkpoint_id=tmp_path / "src/ckpt", no_dist=True)
+    path = mount(tmp_path / "src") / "weights/ckpt/model.safetensors"
+    gate_read, gate_write = os.pipe()
+    running = [subprocess.Popen([sys.executable, "-S", "-c", FAULT, path, str(i)], stdin=gate_read,
+                                stdout=subprocess.PIPE, text=True) for i in range(32)]
+    os.write(gate_write, b"x" * 32)
+    digests = {p.communicate(timeout=60)[0] for p in running}
+    assert digests == {hashlib.sha256(path.read_bytes()).hexdigest() + "\n"}
+    trees.assert_same(trees.tensors(path), state)
+
+
+def test_many_threads_read_many_files(m):
+    files = [p for p in Path(m).rglob("*") if p.is_file()]
+    want = [p.read_bytes() for p in files]
+    with ThreadPoolExecutor(16) as pool:
+        for _ in range(4):
+            assert list(pool.map(Path.read_bytes, files)) == want
+
+
+def test_unmount_while_reading(run, mount, command):
+    m = mount(run)
+    with open(m / SHOWN, "rb") as f:
+        f.read(1)
+        command("umount", m)
+    assert not os.path.ismount(m)
+
+
+@pytest.fixture
+def somebody():
+    """An ordinary user, to whom a command is given."""
+    if os.getuid() != 0:
+        return lambda *command: subprocess.run([str(c) for c in command], capture_output=True,
+                                               text=True, timeout=60)
+    user = pwd.getpwnam("nobody")
+
+    def run_as(*command):
+        return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=60,
+                              user=user.pw_uid, group=user.pw_gid, extra_groups=[],
+                              env={"PATH": os.environ["PATH"], "HOME": "/"})
+
+    return run_as
+
+
+@pytest.fixture
+def open_place():
+    """A directory that an ordinary user may enter; pytest's own is closed to others."""
+    place = Path("/var/tmp") / f"unshard-e2e-{os.getpid()}"
+    place.mkdir()
+    place.chmod(0o777)
+    yield place
+    shutil.rmtree(place)
+
+
+def test_unprivileged_by_fusermount3(run, somebody, open_place, expected):
+    from conftest import UNSHARD
+
+    binary = open_place / "unshard"
+    shutil.copy(UNSHARD, binary)
+    fuse = os.stat("/dev/fuse").st_mode & 0o006
+    assert fuse == 0o006 or os.getuid() != 0 or os.chmod("/dev/fuse", 0o666) is None
+    shutil.copytree(run, open_place / "run")
+    assert somebody("mkdir", open_place / "mnt").returncode == 0
+    done = somebody(binary, "mount", open_place / "run", open_place / "mnt", "-o", "settle=0")
+    assert done.returncode == 0, done.stderr
+    try:
+        got = somebody("sha256sum", open_place / "mnt" / SHOWN)
+        assert got.stdout.split()[0] == hashlib.sha256(expected).hexdigest(), got.stderr
+        if os.getuid() == 0:
+            with pytest.raises(PermissionError):
+                os.listdir(open_place / "mnt")
+    finally:
+        done = somebody(binary, "umount", open_place / "mnt")
+    assert done.returncode == 0, done.stderr
+    assert not os.path.ismount(open_place / "mnt")
+
+
+def test_allow_other_checks_permissions(run, mount, somebody, open_place):
+    if os.getuid() != 0:
+        pytest.fail("needs root: run the tests as root or by sudo")
+    shutil.copytree(run, open_place / "run")
+    os.chmod(open_place / "run/checkpoint-2/pytorch_model_fsdp_0/__0_0.distcp", 0o600)
+    m = mount(open_place / "run", "allow_other", at=open_place / "mnt", changing=True)
+    assert "default_permissions" in next(
+        line for line in Path("/proc/self/mounts").read_text().splitlines() if str(m) in line)
+    assert somebody("cat", m / "weights/checkpoint-1/config.json").returncode == 0
+    assert somebody("cat", m / SHOWN).returncode != 0
+    subprocess.run(["cat", m / SHOWN], check=True, capture_output=True)

@@ -1,0 +1,117 @@
+"""Memory and time stay those of the metadata, whatever the size of the model and of the runs."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+sys.path.insert(0, str(Path(__file__).parent / "make"))
+import sparse_dcp  # noqa: E402
+
+LIMIT_BYTES = 200 * 1000 * 1000
+RANKS = 32
+
+
+@pytest.fixture(scope="session")
+def llama_70b(tmp_path_factory):
+    """140 GB in 23,136 items on 32 ranks; nearly all of it holes."""
+    source = tmp_path_factory.mktemp("sparse")
+    assert sparse_dcp.write(source / "ckpt", sparse_dcp.llama_70b(), RANKS) == 723 * RANKS
+    return source
+
+
+def header(path):
+    with open(path, "rb") as f:
+        length = int.from_bytes(f.read(8), "little")
+        found = json.loads(f.read(length))
+    found.pop("__metadata__")
+    return 8 + length, found
+
+
+def check_marks(folder, names, ranks=RANKS):
+    """The first bytes of every rank's chunk are where they belong."""
+    where = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
+    shapes = sparse_dcp.llama_70b()
+    for name in names:
+        start, tensors = header(folder / where[name])
+        rows = -(-shapes[name][0] // ranks)
+        row_bytes = 2 * (shapes[name][1] if len(shapes[name]) > 1 else 1)
+        with open(folder / where[name], "rb", buffering=0) as f:
+            for rank in range(ranks):
+                f.seek(start + tensors[name]["data_offsets"][0] + rank * rows * row_bytes)
+                assert f.read(16) == sparse_dcp.mark(name, rank), (name, rank)
+
+
+@pytest.mark.parametrize("delay", [0, 1000])
+def test_70b_first_byte_within_a_second(llama_70b, mount, delay):
+    m = mount(llama_70b, f"delay_read_us={delay}")
+    began = time.monotonic()
+    folder = m / "weights/ckpt"
+    shards = sorted(n for n in os.listdir(folder) if n.endswith(".safetensors"))
+    with open(folder / shards[0], "rb", buffering=0) as f:
+        length = int.from_bytes(f.read(8), "little")
+        f.seek(8 + length)
+        assert any(f.read(16))
+    took = time.monotonic() - began
+    assert took < 1, f"{took:.2f} s"
+    assert len(shards) == 3 and m.rss_bytes() < LIMIT_BYTES
+
+
+def test_70b_memory_and_places(llama_70b, mount):
+    m = mount(llama_70b)
+    folder = m / "weights/ckpt"
+    total = sum((folder / n).stat().st_size for n in os.listdir(folder))
+    assert 141e9 < total < 142e9
+    names = list(sparse_dcp.llama_70b())
+    check_marks(folder, names[:12] + names[300:320] + names[-3:])
+    for _ in subprocess.run(["find", m], capture_output=True, text=True).stdout.splitlines():
+        pass
+    assert m.rss_bytes() < LIMIT_BYTES, f"{m.rss_bytes() / 1e6:.0f} MB"
+
+
+@pytest.mark.long
+def test_70b_memory_with_every_item_touched(llama_70b, mount):
+    m = mount(llama_70b)
+    check_marks(m / "weights/ckpt", list(sparse_dcp.llama_70b()))
+    assert m.rss_bytes() < LIMIT_BYTES, f"{m.rss_bytes() / 1e6:.0f} MB"
+
+
+def test_items_and_offsets_above_4_gib(mount, tmp_path):
+    shapes = {"big": (3_000_000_000,), "after": (8,)}
+    sparse_dcp.write(tmp_path / "src/ckpt", shapes, 1)
+    path = mount(tmp_path / "src", "max_shard_size=50GB") / "weights/ckpt/model.safetensors"
+    start, tensors = header(path)
+    with open(path, "rb", buffering=0) as f:
+        for name in shapes:
+            begin, end = tensors[name]["data_offsets"]
+            f.seek(start + begin)
+            assert f.read(16) == sparse_dcp.mark(name, 0)
+            assert end - begin == 2 * shapes[name][0]
+        f.seek(start + tensors["big"]["data_offsets"][1] - 8)
+        assert f.read(8) == bytes(8)
+
+
+def test_ls_of_a_thousand_checkpoints(made, mount, tmp_path):
+    case = made("t2", "tied-f1-fp32")
+    original = case / "run/checkpoint-2"
+    files = [p.relative_to(original) for p in original.rglob("*") if p.is_file()]
+    for run in range(20):
+        for step in range(1, 51):
+            target = tmp_path / f"runs/run-{run}/checkpoint-{step}"
+            for name in files:
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
+                os.link(original / name, target / name)
+        (tmp_path / f"runs/run-{run}/config.json").write_bytes(
+            (case / "run/config.json").read_bytes())
+    m = mount(tmp_path / "runs", changing=True)
+    done = subprocess.run(["ls", "-lR", m / "weights"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("model.safetensors") == 1000
+    assert m.rss_bytes() < LIMIT_BYTES, f"{m.rss_bytes() / 1e6:.0f} MB"
+    got = (m / "weights/run-7/checkpoint-33/model.safetensors").read_bytes()
+    assert got == (case / "pretrained-2/model.safetensors").read_bytes()

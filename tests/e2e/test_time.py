@@ -1,0 +1,244 @@
+"""What is seen while things change: saves in progress, runs that grow, files replaced, cut, gone."""
+
+import errno
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dist_cp
+
+import trees
+
+FRESH = 2.3  # seconds after which a listing of a run may not be older than now
+PROBLEM = "UNSHARD_PROBLEM.txt"
+VIEWS = ("weights", "weights-bf16", "dcp")
+
+
+def shown(m, view):
+    return sorted(n for n in os.listdir(m / view) if n.startswith("checkpoint"))
+
+
+def in_order_written(ckpt):
+    """The files of a checkpoint as the trainer wrote them, one after another."""
+    files = [p for p in ckpt.rglob("*") if p.is_file()]
+    return sorted(files, key=lambda p: p.stat().st_mtime_ns)
+
+
+@pytest.mark.parametrize("launch,case", [("t2", "tied-f1-fp32"), ("t3", "untied-f2-bf16")])
+def test_a_save_held_between_each_two_files(made, copied, mount, launch, case):
+    """Each file appears half, then whole. What is listed meanwhile must be right and complete."""
+    folder = made(launch, case)
+    run = copied(folder / "run")
+    shutil.rmtree(run / "checkpoint-2")
+    m = mount(run, "settle=60", changing=True)
+    want = (folder / "pretrained-2/model.safetensors").read_bytes()
+    order = in_order_written(folder / "run/checkpoint-2")
+    assert order[-1].name == "trainer_state.json"
+    seen = {view: [] for view in VIEWS}
+    for path in order:
+        target = run / path.relative_to(folder / "run")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        whole = path.read_bytes()
+        half = whole[:len(whole) // 2]
+        for part in (half, whole):
+            if path.name == ".metadata":  # appears whole, under its own name, by a rename
+                (target.parent / ".metadata.tmp").write_bytes(part)
+                if part is whole:
+                    (target.parent / ".metadata.tmp").rename(target)
+            else:
+                target.write_bytes(part)
+            time.sleep(FRESH)
+            for view in VIEWS:
+                seen[view].append("checkpoint-2" in shown(m, view))
+                if not seen[view][-1]:
+                    assert not (m / view / "checkpoint-2").exists()
+                    continue
+                assert PROBLEM not in os.listdir(m / view / "checkpoint-2"), (view, path)
+            if seen["weights"][-1]:
+                assert (m / "weights/checkpoint-2/model.safetensors").read_bytes() == want
+            if seen["dcp"][-1]:
+                assert path is order[-1], "listed what is on disk before the save had ended"
+    for view, history in seen.items():
+        assert history == sorted(history), f"{view} came and went: {history}"
+        assert not history[0] and history[-1], view
+    assert trees.listing(m / "dcp/checkpoint-2") == trees.listing(run / "checkpoint-2")
+
+
+def test_a_save_that_died_is_hidden_then_listed_with_its_problem(made, copied, mount, eventually):
+    folder = made("t2", "tied-f1-fp32")
+    run = copied(folder / "run")
+    (run / "checkpoint-2/trainer_state.json").unlink()
+    (run / "checkpoint-2/pytorch_model_fsdp_0/.metadata").unlink()
+    for path in (run / "checkpoint-2").rglob("*"):
+        os.utime(path)
+    m = mount(run, "settle=4", changing=True)
+    assert shown(m, "weights") == shown(m, "dcp") == ["checkpoint-1"]
+    eventually(lambda: shown(m, "weights") == ["checkpoint-1", "checkpoint-2"], within=10)
+    names = os.listdir(m / "weights/checkpoint-2")
+    assert PROBLEM in names and "model.safetensors" not in names
+    text = (m / f"weights/checkpoint-2/{PROBLEM}").read_text()
+    assert ".metadata" in text and text.strip()
+    assert (m / "weights/checkpoint-1/model.safetensors").read_bytes() == \
+        (folder / "pretrained-1/model.safetensors").read_bytes()
+
+
+def test_a_run_that_grows(made, copied, mount, eventually):
+    folder = made("t2", "tied-f1-fp32")
+    run = copied(folder / "run")
+    m = mount(run, "settle=60", changing=True)
+    assert shown(m, "weights") == ["checkpoint-1", "checkpoint-2"]
+    assert not (m / "weights/checkpoint-3").exists()
+    shutil.copytree(folder / "run/checkpoint-2", run / "tmp")
+    (run / "tmp").rename(run / "checkpoint-3")
+    eventually(lambda: "checkpoint-3" in shown(m, "weights"), within=5)
+    eventually(lambda: (m / "dcp/checkpoint-3").exists(), within=5)
+    assert (m / "weights/checkpoint-3/model.safetensors").read_bytes() == \
+        (folder / "pretrained-2/model.safetensors").read_bytes()
+    shutil.rmtree(run / "checkpoint-1")
+    eventually(lambda: shown(m, "weights") == ["checkpoint-2", "checkpoint-3"], within=5)
+    eventually(lambda: not (m / "weights/checkpoint-1/model.safetensors").exists(), within=5)
+
+
+def test_a_new_run_appears(made, copied, mount, eventually):
+    folder = made("t2", "tied-f1-fp32")
+    run = copied(folder / "run", "runs/one")
+    m = mount(run.parent, changing=True)
+    shutil.copytree(run, run.parent / "two")
+    eventually(lambda: (m / "weights/two/checkpoint-2/model.safetensors").exists(), within=5)
+
+
+def test_a_checkpoint_replaced(made, copied, mount, eventually):
+    folder = made("t2", "tied-f1-fp32")
+    run = copied(folder / "run")
+    m = mount(run, changing=True)
+    path = m / "weights/checkpoint-1/model.safetensors"
+    old, new = ((folder / f"pretrained-{i}/model.safetensors").read_bytes() for i in (1, 2))
+    assert path.read_bytes() == old
+    held = os.open(path, os.O_RDONLY)
+    shutil.rmtree(run / "checkpoint-1")
+    shutil.copytree(folder / "run/checkpoint-2", run / "checkpoint-1")
+    eventually(lambda: path.read_bytes() == new if path.exists() else False, within=5)
+    try:  # what was open goes on with the old bytes, or says that it cannot
+        assert os.pread(held, 1 << 20, 0) == old
+    except OSError as e:
+        assert e.errno == errno.ESTALE
+    os.close(held)
+
+
+@pytest.fixture
+def big(tmp_path):
+    """A checkpoint too large to be read ahead whole, of which nothing is zero."""
+    state = {f"w{i:02}": torch.full((1 << 20,), float(i + 1)) for i in range(16)}
+    dist_cp.save({"model": state}, checkpoint_id=tmp_path / "src/ckpt", no_dist=True)
+    return tmp_path / "src"
+
+
+def read_or_errno(fd, n, off):
+    try:
+        return os.pread(fd, n, off)
+    except OSError as e:
+        return e.errno
+
+
+@pytest.mark.parametrize("harm", ["cut", "rewritten", "gone", "emptied"])
+def test_a_shard_harmed_while_mounted_gives_errors_never_wrong_bytes(big, mount, harm):
+    m = mount(big, changing=True)
+    path = m / "weights/ckpt/model.safetensors"
+    size = path.stat().st_size
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    first = os.pread(fd, 4096, 4096)
+    assert first and set(first[:4]) != {0}
+    shard = next((big / "ckpt").glob("*.distcp"))
+    if harm == "cut":
+        os.truncate(shard, shard.stat().st_size // 2)
+    elif harm == "emptied":
+        os.truncate(shard, 0)
+    elif harm == "rewritten":
+        with open(shard, "r+b") as f:
+            f.seek(shard.stat().st_size // 2)
+            f.write(b"\x55" * (1 << 20))
+    else:
+        shard.unlink()
+    failed = 0
+    for i in range(16):
+        at = size - (i << 22) - 8192
+        got = read_or_errno(fd, 4096, at)
+        if isinstance(got, int):
+            assert got in (errno.ESTALE, errno.EIO)
+            failed += 1
+        else:
+            values = torch.frombuffer(bytearray(got[(-at) % 4:][:4000]), dtype=torch.float32)
+            whole = torch.arange(1, 17).float()
+            assert torch.isin(values, whole).all() and values.unique().numel() == 1
+    assert harm == "gone" or failed >= 15
+    os.close(fd)
+    if harm != "gone":
+        log = (m / ".unshard/errors.log").read_text()
+        assert shard.name in log
+
+
+def test_a_cut_shard_makes_the_checkpoint_damaged(big, mount, eventually):
+    m = mount(big, changing=True)
+    assert (m / "weights/ckpt/model.safetensors").exists()
+    shard = next((big / "ckpt").glob("*.distcp"))
+    os.truncate(shard, shard.stat().st_size // 2)
+    eventually(lambda: PROBLEM in os.listdir(m / "weights/ckpt"))
+    assert os.listdir(m / "weights/ckpt") == [PROBLEM]
+    assert shard.name in (m / f"weights/ckpt/{PROBLEM}").read_text()
+
+
+DAMAGE = {
+    "metadata is not a pickle": lambda c: (c / "pytorch_model_fsdp_0/.metadata").write_bytes(b"x"),
+    "metadata cut": lambda c: os.truncate(c / "pytorch_model_fsdp_0/.metadata", 900),
+    "shard missing": lambda c: (c / "pytorch_model_fsdp_0/__1_0.distcp").unlink(),
+    "shard cut": lambda c: os.truncate(c / "pytorch_model_fsdp_0/__1_0.distcp", 3000),
+    "shard is a directory": lambda c: [(c / "pytorch_model_fsdp_0/__1_0.distcp").unlink(),
+                                       (c / "pytorch_model_fsdp_0/__1_0.distcp").mkdir()],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_ones_say_so_and_hurt_no_neighbour(made, copied, mount, damage):
+    folder = made("t2", "tied-f1-fp32")
+    run = copied(folder / "run")
+    DAMAGE[damage](run / "checkpoint-2")
+    m = mount(run)
+    assert shown(m, "weights") == ["checkpoint-1", "checkpoint-2"]
+    names = os.listdir(m / "weights/checkpoint-2")
+    assert PROBLEM in names and not [n for n in names if n.endswith(".safetensors")]
+    text = (m / f"weights/checkpoint-2/{PROBLEM}").read_text()
+    assert ".metadata" in text or "__1_0.distcp" in text
+    assert (m / "weights/checkpoint-1/model.safetensors").read_bytes() == \
+        (folder / "pretrained-1/model.safetensors").read_bytes()
+
+
+def test_weights_are_served_while_the_optimizer_is_broken(made, copied, mount):
+    folder = made("t2", "tied-f1-fp32")
+    run = copied(folder / "run")
+    (run / "checkpoint-2/optimizer_0/.metadata").unlink()
+    m = mount(run)
+    assert (m / "weights/checkpoint-2/model.safetensors").read_bytes() == \
+        (folder / "pretrained-2/model.safetensors").read_bytes()
+    assert PROBLEM not in os.listdir(m / "weights/checkpoint-2")
+
+
+def test_a_failing_read_names_the_shard(made, copied, mount):
+    """A byte of an item's header is wrong: sizes are right, so only reading can find it."""
+    folder = made("d2", "fsdp2")
+    run = copied(folder / "run")
+    for shard in (run / "ckpt").glob("*.distcp"):
+        blob = bytearray(shard.read_bytes())
+        end = blob.find(b"PK\x05\x06")
+        while end >= 0:
+            blob[end:end + 4] = b"XXXX"
+            end = blob.find(b"PK\x05\x06", end)
+        shard.write_bytes(blob)
+    m = mount(run)
+    with pytest.raises(OSError):
+        (m / "weights/ckpt/model.safetensors").read_bytes()
+    assert ".distcp" in (m / ".unshard/errors.log").read_text()
+    assert Path(m / "dcp/ckpt/.metadata").read_bytes() == (run / "ckpt/.metadata").read_bytes()

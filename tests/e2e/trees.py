@@ -1,0 +1,76 @@
+"""Directory trees and tensors compared."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+
+def fingerprint(top):
+    """path -> everything about it that a writer would change, and a hash of its bytes. Sparse files
+    of many gigabytes are not read."""
+    out = {}
+    for folder, dirs, files in os.walk(top):
+        for name in dirs + files:
+            path = os.path.join(folder, name)
+            st = os.lstat(path)
+            content = None
+            if os.path.isfile(path) and st.st_size < 1 << 26:
+                content = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            out[os.path.relpath(path, top)] = (st.st_mode, st.st_size, st.st_mtime_ns, content)
+    return out
+
+
+def listing(top):
+    return sorted(str(p.relative_to(top)) for p in Path(top).rglob("*") if not p.is_dir())
+
+
+def tensors(path):
+    """name -> tensor of one safetensors file, through safe_open (which maps it)."""
+    with safe_open(path, framework="pt") as f:
+        return {name: f.get_tensor(name) for name in f.keys()}
+
+
+def weights(folder):
+    """name -> tensor of an inference directory, as a loader would find them."""
+    folder = Path(folder)
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").exists():
+        return tensors(folder / "model.safetensors")
+    if not index.exists():
+        raise AssertionError(f"no weights in {folder}: {sorted(os.listdir(folder))}")
+    named = json.loads(index.read_text())["weight_map"]
+    out = {}
+    for name in sorted(set(named.values())):
+        out.update(tensors(folder / name))
+    assert sorted(out) == sorted(named)
+    return out
+
+
+def bits(tensor):
+    return tensor.detach().contiguous().flatten().view(torch.uint8) if tensor.numel() else tensor
+
+
+def assert_same(got, want):
+    """The same names, types, shapes and bits."""
+    assert sorted(got) == sorted(want)
+    for name, expected in want.items():
+        assert got[name].dtype == expected.dtype, name
+        assert got[name].shape == expected.shape, name
+        assert torch.equal(bits(got[name]), bits(expected)), name
+
+
+def assert_same_values(got, want):
+    """As assert_same, but a NaN need only be a NaN."""
+    assert sorted(got) == sorted(want)
+    for name, expected in want.items():
+        assert got[name].dtype == expected.dtype, name
+        nan = torch.isnan(expected) if expected.is_floating_point() else torch.zeros(1).bool()
+        if nan.any():
+            assert torch.equal(torch.isnan(got[name]), nan), name
+            assert torch.equal(bits(got[name][~nan]), bits(expected[~nan])), name
+        else:
+            assert torch.equal(bits(got[name]), bits(expected)), name
