@@ -27,6 +27,18 @@ def llama(dtype, tie):
     return add_oddities(model, model.model)
 
 
+def small_llama(dtype):
+    """What ships in tests/golden/run: nothing odd about it, and few kilobytes."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(
+        vocab_size=VOCAB, hidden_size=20, intermediate_size=30, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64,
+        tie_word_embeddings=True, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+        dtype=dtype)).to(dtype)
+
+
 def mixtral(dtype):
     """A mixture of experts whose published tensor names differ from those in memory."""
     from transformers import MixtralConfig, MixtralForCausalLM

@@ -23,11 +23,13 @@ import oracle
 BUILD = {
     "tied": lambda dtype: models.llama(dtype, tie=True),
     "untied": lambda dtype: models.llama(dtype, tie=False),
+    "small": models.small_llama,
     "mixtral": models.mixtral,
     "llava": models.llava,
 }
 WRAP = {
     "tied": ["LlamaDecoderLayer"], "untied": ["LlamaDecoderLayer"],
+    "small": ["LlamaDecoderLayer"],
     "mixtral": ["MixtralDecoderLayer"], "llava": ["LlamaDecoderLayer", "CLIPEncoderLayer"],
 }
 
