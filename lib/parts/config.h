@@ -12,6 +12,8 @@ struct uns_config_facts {
 	const char *auto_map_files[16]; /* "modeling_x.py", from auto_map */
 	size_t n_auto_map_files;
 	int64_t vocab_size, hidden_size, num_hidden_layers; /* text part; UNS_UNKNOWN */
+	bool padded_vocab; /* the family's embedding may have more rows than vocab_size says */
+	bool extra_layers; /* ... more layers than num_hidden_layers (multi-token prediction) */
 };
 
 int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_config_facts *out,

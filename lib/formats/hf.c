@@ -1,0 +1,426 @@
+/* hf: a Hugging Face model directory, or a Trainer checkpoint without sharding. Owns which of a
+ * directory's files are the weights (in the order in which from_pretrained looks) and what its other
+ * files mean; how weights files look inside is in shards/.
+ *
+ *   model.safetensors | model.safetensors.index.json + the files it names
+ *   pytorch_model.bin | pytorch_model.bin.index.json + the files it names
+ *   adapter_model.safetensors | adapter_model.bin
+ *   pytorch_model_fsdp.bin                           (Accelerate, FULL_STATE_DICT)
+ *   [sharded/]shard-00001-model-00001-of-00002.safetensors   (torch's HuggingFaceStorageWriter)
+ *   beside them: config, tokenizer; optimizer.pt, scheduler.pt, rng_state*.pth, trainer_state.json */
+#include "formats/format.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/path.h"
+#include "model/cover.h"
+#include "shards/rank_files.h"
+#include "shards/safetensors_set.h"
+#include "wire/json.h"
+
+enum { INDEX_LIMIT_BYTES = 64 << 20 };
+
+static const char SHARD_GLOB[] = "shard-*-model-*-of-*.safetensors";
+static const char SHARD_DIR[] = "sharded";
+
+static const struct source {
+	const char *file, *index; /* index NULL = this one is never split */
+	const char *parts;        /* the names of a split model's files */
+	bool torch;
+	int probe;
+} sources[] = {
+	{ "model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors", false,
+	  60 },
+	{ "pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin", true,
+	  60 },
+	{ "adapter_model.safetensors", NULL, NULL, false, 60 },
+	{ "adapter_model.bin", NULL, NULL, true, 60 },
+	{ "pytorch_model_fsdp.bin", NULL, NULL, true, 50 },
+};
+
+static const char *const training_globs[] = { "optimizer.pt", "optimizer.bin", "scheduler.pt",
+					      "rng_state*.pth", NULL };
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory while reading a model directory");
+}
+
+static bool list_has(const struct uns_listing *list, const char *glob)
+{
+	size_t i;
+
+	for (i = 0; i < list->n; i++)
+		if (list->v[i].kind != UNS_KIND_DIR && uns_str_glob(glob, list->v[i].name))
+			return true;
+	return false;
+}
+
+static bool has(const struct uns_directory *dir, const char *name)
+{
+	const struct uns_entry *e = uns_listing_find(dir->list, name);
+
+	return e && e->kind != UNS_KIND_DIR;
+}
+
+/* -- probe -- */
+
+static const struct source *source_of(const struct uns_directory *dir)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
+		if (has(dir, sources[i].file) || (sources[i].index && has(dir, sources[i].index)))
+			return &sources[i];
+	return NULL;
+}
+
+/* Files of a split model whose index has not been written (yet). */
+static const struct source *unindexed(const struct uns_directory *dir)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
+		if (sources[i].parts && list_has(dir->list, sources[i].parts))
+			return &sources[i];
+	return NULL;
+}
+
+static bool sharded_below(const struct uns_directory *dir, struct uns_arena *arena,
+			  struct uns_listing *out)
+{
+	const struct uns_entry *e = uns_listing_find(dir->list, SHARD_DIR);
+	const char *path;
+
+	if (!e || e->kind != UNS_KIND_DIR)
+		return false;
+	path = uns_path_join(arena, dir->path, SHARD_DIR);
+	return path && uns_root_list(dir->root, path, arena, out, NULL) == 0 &&
+	       list_has(out, SHARD_GLOB);
+}
+
+static int probe(const struct uns_directory *dir)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct source *source = source_of(dir);
+	struct uns_listing below;
+
+	if (source)
+		return source->probe;
+	if (list_has(dir->list, SHARD_GLOB) || sharded_below(dir, &arena, &below))
+		return 60;
+	return unindexed(dir) ? 40 : 0;
+}
+
+/* -- weights -- */
+
+struct paths {
+	const char **v;
+	size_t n, cap;
+};
+
+static int paths_add(struct paths *p, struct uns_arena *arena, const char *path,
+		     struct uns_err *err)
+{
+	const char **bigger;
+
+	if (p->n == p->cap) {
+		p->cap = p->cap ? p->cap * 2 : 16;
+		bigger = uns_arena_grow(arena, p->v, p->n, p->cap, sizeof(*p->v));
+		if (!bigger)
+			return no_memory(err);
+		p->v = bigger;
+	}
+	p->v[p->n++] = path;
+	return path ? 0 : no_memory(err);
+}
+
+static int natural(const void *a, const void *b)
+{
+	return uns_str_natural(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The files that an index names, each once, in natural order (which is the model's). */
+static int index_files(const cJSON *map, const struct uns_directory *dir, struct uns_arena *arena,
+		       struct paths *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map seen = UNS_MAP_INIT;
+	const cJSON *item;
+	const char *name, *path;
+	void *old;
+
+	cJSON_ArrayForEach(item, map)
+	{
+		name = cJSON_GetStringValue(item);
+		path = name && *name ? uns_path_resolve(arena, dir->path, name) : NULL;
+		if (!path || !uns_path_within(path, dir->path))
+			return uns_fail(err, -EBADMSG,
+					"tensor %s is said to be in a file outside the directory",
+					item->string);
+		if (uns_map_get(&seen, path))
+			continue;
+		if (!uns_map_put(&seen, path, (void *)path, &old))
+			return no_memory(err);
+		UNS_TRY(paths_add(out, arena, path, err));
+	}
+	if (out->n)
+		qsort(out->v, out->n, sizeof(*out->v), natural);
+	return 0;
+}
+
+static int index_open(const struct uns_directory *dir, const char *path, struct uns_arena *arena,
+		      cJSON **out, struct uns_err *err)
+{
+	struct uns_span text;
+
+	UNS_TRY(uns_root_read_file(dir->root, path, INDEX_LIMIT_BYTES, arena, &text, NULL, err));
+	if (uns_json_parse(text, out, err) < 0)
+		return uns_fail_in(err, "%s", path);
+	if (!cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(*out, "weight_map")))
+		return uns_fail(err, -EBADMSG, "%s: has no weight_map", path);
+	return 0;
+}
+
+static int add_torch_file(struct uns_catalog *cat, const struct uns_root *root, const char *path,
+			  struct uns_err *err)
+{
+	/* Each file is a whole model of its own names: one rank each. */
+	struct uns_rank_file one = { .path = path, .rank = 0 };
+	uint32_t file;
+
+	UNS_TRY(uns_catalog_add_file(cat, root, path, &file, err));
+	if (cat->files[file].missing)
+		return uns_catalog_add_problem(
+			cat, UNS_SCOPE_WEIGHTS, -ENODATA,
+			"%s is missing: copy it back from the training machine", path);
+	return uns_rank_files_add_model(cat, root, &one, 1, err);
+}
+
+static int add_files(struct uns_catalog *cat, const struct uns_root *root, const struct paths *p,
+		     bool torch, struct uns_err *err)
+{
+	size_t i;
+
+	if (!torch)
+		return uns_safetensors_set_add(cat, root, p->v, p->n, err);
+	for (i = 0; i < p->n; i++)
+		UNS_TRY(add_torch_file(cat, root, p->v[i], err));
+	return 0;
+}
+
+static bool weights_problem(const struct uns_catalog *cat)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_problems; i++)
+		if (cat->problems[i].scope == UNS_SCOPE_WEIGHTS ||
+		    cat->problems[i].scope == UNS_SCOPE_ALL)
+			return true;
+	return false;
+}
+
+/* What the index promises and no file holds. */
+static int check_index(struct uns_catalog *cat, const cJSON *map, const char *path,
+		       struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map names = UNS_MAP_INIT;
+	const cJSON *item;
+	size_t i;
+
+	for (i = 0; i < cat->n_tensors; i++)
+		if (!uns_map_put(&names, cat->tensors[i].name, &cat->tensors[i], NULL))
+			return no_memory(err);
+	cJSON_ArrayForEach(item, map)
+		if (!uns_map_get(&names, item->string))
+			return uns_catalog_add_problem(cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
+						       "%s names tensor %s in %s, which does not "
+						       "hold it",
+						       path, item->string, item->valuestring);
+	return 0;
+}
+
+static int add_indexed(struct uns_catalog *cat, const struct uns_directory *dir,
+		       const struct source *source, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *index = NULL;
+	const char *path = uns_path_join(&cat->arena, dir->path, source->index);
+	struct uns_err why = { 0 };
+	struct paths files = { 0 };
+	const cJSON *map;
+	int code;
+
+	if (!path)
+		return no_memory(err);
+	code = index_open(dir, path, &cat->arena, &index, &why);
+	map = cJSON_GetObjectItemCaseSensitive(index, "weight_map");
+	if (code == 0 && (code = index_files(map, dir, &cat->arena, &files, &why)) < 0)
+		uns_fail_in(&why, "%s", path);
+	if (code == -ENOMEM)
+		return no_memory(err);
+	if (code < 0)
+		return uns_catalog_add_problem(cat, UNS_SCOPE_WEIGHTS, code, "%s", why.text);
+	UNS_TRY(add_files(cat, dir->root, &files, source->torch, err));
+	return weights_problem(cat) ? 0 : check_index(cat, map, path, err);
+}
+
+static int add_shards(struct uns_catalog *cat, const struct uns_directory *dir,
+		      const struct uns_listing *list, const char *prefix, struct uns_err *err)
+{
+	struct uns_arena *arena = &cat->arena;
+	struct paths files = { 0 };
+	const char *name, *path;
+	uint32_t file;
+	size_t i;
+
+	for (i = 0; i < list->n; i++) {
+		if (!uns_str_glob(SHARD_GLOB, list->v[i].name))
+			continue;
+		name = uns_path_join(arena, prefix, list->v[i].name);
+		path = name ? uns_path_join(arena, dir->path, name) : NULL;
+		UNS_TRY(paths_add(&files, arena, path, err));
+		UNS_TRY(uns_catalog_add_file(cat, dir->root, path, &file, err));
+		UNS_TRY(uns_catalog_add_companion(cat, name, file, true, err));
+	}
+	return add_files(cat, dir->root, &files, false, err);
+}
+
+static int add_weights(struct uns_catalog *cat, const struct uns_directory *dir,
+		       struct uns_err *err)
+{
+	const struct source *source = source_of(dir);
+	struct uns_listing below;
+	struct paths one = { 0 };
+
+	if (source && !has(dir, source->file))
+		return add_indexed(cat, dir, source, err);
+	if (source) {
+		UNS_TRY(paths_add(&one, &cat->arena,
+				  uns_path_join(&cat->arena, dir->path, source->file), err));
+		return add_files(cat, dir->root, &one, source->torch, err);
+	}
+	if (list_has(dir->list, SHARD_GLOB))
+		return add_shards(cat, dir, dir->list, "", err);
+	if (sharded_below(dir, &cat->arena, &below))
+		return add_shards(cat, dir, &below, SHARD_DIR, err);
+	source = unindexed(dir);
+	return uns_catalog_add_problem(cat, UNS_SCOPE_WEIGHTS, -ENODATA,
+				       "%s is missing: it is written after the files it names, so "
+				       "the save did not end or the copy is not complete",
+				       source ? source->index : sources[0].index);
+}
+
+/* -- what stands beside them -- */
+
+static int add_companion(struct uns_catalog *cat, const struct uns_directory *dir,
+			 const char *name, struct uns_err *err)
+{
+	const char *path = uns_path_join(&cat->arena, dir->path, name);
+	const char *kept = uns_arena_str(&cat->arena, name);
+	uint32_t file;
+
+	if (!path || !kept)
+		return no_memory(err);
+	UNS_TRY(uns_catalog_add_file(cat, dir->root, path, &file, err));
+	/* Gone meanwhile, or a link to something that is not a file. */
+	if (cat->files[file].missing || cat->files[file].stat.kind != UNS_KIND_FILE)
+		return 0;
+	return uns_catalog_add_companion(cat, kept, file, false, err);
+}
+
+static int add_companions(struct uns_catalog *cat, const struct uns_directory *dir,
+			  struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < dir->list->n; i++) {
+		const struct uns_entry *e = &dir->list->v[i];
+
+		if (e->kind != UNS_KIND_DIR && e->kind != UNS_KIND_OTHER &&
+		    !uns_str_glob(SHARD_GLOB, e->name))
+			UNS_TRY(add_companion(cat, dir, e->name, err));
+	}
+	return 0;
+}
+
+static bool is_training(const struct uns_directory *dir)
+{
+	size_t i;
+
+	for (i = 0; training_globs[i]; i++)
+		if (list_has(dir->list, training_globs[i]))
+			return true;
+	return has(dir, "trainer_state.json");
+}
+
+static int64_t world_size(const struct uns_directory *dir)
+{
+	unsigned long long rank, most = 0;
+	bool any = false;
+	size_t i;
+
+	if (has(dir, "rng_state.pth"))
+		return 1;
+	for (i = 0; i < dir->list->n; i++)
+		if (uns_str_number(dir->list->v[i].name, "rng_state_", ".pth", &rank)) {
+			any = true;
+			most = rank > most ? rank : most;
+		}
+	return any && most < INT32_MAX ? (int64_t)most + 1 : UNS_UNKNOWN;
+}
+
+static const char *dir_name(const struct uns_directory *dir)
+{
+	return uns_path_name(*dir->path ? dir->path : uns_root_path(dir->root));
+}
+
+static void fill_facts(struct uns_catalog *cat, const struct uns_directory *dir)
+{
+	unsigned long long step;
+
+	cat->facts.format = "hf";
+	cat->facts.framework = is_training(dir) ? "Hugging Face Trainer" : "Hugging Face model";
+	if (uns_str_number(dir_name(dir), "checkpoint-", "", &step) && step <= INT64_MAX)
+		cat->facts.step = (int64_t)step;
+	cat->facts.world_size = world_size(dir);
+}
+
+static bool weights_whole(const struct uns_catalog *cat)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_tensors; i++)
+		if (uns_cover_check(cat, &cat->tensors[i], NULL) < 0)
+			return false;
+	return !weights_problem(cat);
+}
+
+/* A Trainer writes trainer_state.json last (source: Trainer._save_checkpoint). A plain save_pretrained
+ * has no last file: it has ended when nothing of the weights is missing. */
+static bool is_finished(const struct uns_catalog *cat, const struct uns_directory *dir)
+{
+	if (is_training(dir) || cat->facts.step != UNS_UNKNOWN)
+		return has(dir, "trainer_state.json");
+	return weights_whole(cat);
+}
+
+static int open_hf(const struct uns_directory *dir, const struct uns_format_options *options,
+		   struct uns_catalog *cat, struct uns_err *err)
+{
+	(void)options;
+	fill_facts(cat, dir);
+	UNS_TRY(add_weights(cat, dir, err));
+	UNS_TRY(add_companions(cat, dir, err));
+	UNS_TRY(uns_catalog_seal(cat, err));
+	cat->facts.finished = is_finished(cat, dir);
+	return 0;
+}
+
+extern const struct uns_format uns_format_hf;
+const struct uns_format uns_format_hf = {
+	.name = "hf",
+	.probe = probe,
+	.open = open_hf,
+};

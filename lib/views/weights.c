@@ -1,0 +1,416 @@
+/* weights, weights-bf16, weights-fp16, weights-fp32: an inference directory. Safetensors files with
+ * an index where they are large, config, tokenizer, and nothing a trainer would resume from.
+ * A directory that is one already is shown with its own files. Owns which tensors are shown under
+ * which names and types; how a file looks is in parts/. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/path.h"
+#include "model/cover.h"
+#include "parts/adapter_names.h"
+#include "parts/config.h"
+#include "parts/safetensors_file.h"
+#include "views/view.h"
+
+/* The view's parameter as a number: the type given out, UNS_DTYPE_NONE = as stored. */
+static bool parse(const char *parameter, uint64_t *out)
+{
+	static const struct {
+		const char *text;
+		enum uns_dtype dtype;
+	} known[] = { { "", UNS_DTYPE_NONE },
+		      { "bf16", UNS_BF16 },
+		      { "fp16", UNS_F16 },
+		      { "fp32", UNS_F32 } };
+	size_t i;
+
+	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (strcmp(parameter, known[i].text) == 0) {
+			*out = known[i].dtype;
+			return true;
+		}
+	return false;
+}
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory while making the weights view");
+}
+
+/* -- which tensors -- */
+
+static bool is_shown(const struct uns_tensor *t)
+{
+	return t->role == UNS_ROLE_WEIGHT || t->role == UNS_ROLE_BUFFER;
+}
+
+/* fp32 is the most exact held: the optimizer's master copy where the weight itself is rounded. */
+static int masters_of(const struct uns_catalog *cat, uint64_t parameter, struct uns_map *out,
+		      struct uns_err *err)
+{
+	size_t i;
+
+	if (parameter != UNS_F32)
+		return 0;
+	for (i = 0; i < cat->n_tensors; i++)
+		if (cat->tensors[i].role == UNS_ROLE_MASTER &&
+		    !uns_map_put(out, cat->tensors[i].name, &cat->tensors[i], NULL))
+			return no_memory(err);
+	return 0;
+}
+
+static bool is_rounded(const struct uns_tensor *t)
+{
+	return uns_dtype_info(t->dtype)->is_float && uns_dtype_size(t->dtype) < 4;
+}
+
+static const struct uns_tensor *source_of(const struct uns_map *masters,
+					  const struct uns_tensor *t)
+{
+	const struct uns_tensor *master = is_rounded(t) ? uns_map_get(masters, t->name) : NULL;
+
+	return master && uns_shape_equal(&master->shape, &t->shape) ? master : t;
+}
+
+static enum uns_dtype out_type(const struct uns_tensor *t, uint64_t parameter)
+{
+	if (parameter == UNS_DTYPE_NONE || !uns_dtype_info(t->dtype)->is_float)
+		return t->dtype;
+	return (enum uns_dtype)parameter;
+}
+
+/* -- supports -- */
+
+static int known_problem(const struct uns_catalog *cat, struct uns_err *why)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_problems; i++) {
+		const struct uns_problem *p = &cat->problems[i];
+
+		if (p->scope == UNS_SCOPE_WEIGHTS || p->scope == UNS_SCOPE_ALL)
+			return uns_fail(why, p->code ? p->code : -EBADMSG, "%s", p->text);
+	}
+	return 0;
+}
+
+static int proof(const struct uns_catalog *cat, const struct uns_map *masters, size_t *n_shown,
+		 struct uns_err *why)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_tensors; i++) {
+		if (!is_shown(&cat->tensors[i]))
+			continue;
+		UNS_TRY(uns_cover_check(cat, source_of(masters, &cat->tensors[i]), why));
+		++*n_shown;
+	}
+	return 0;
+}
+
+static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
+	size_t n_shown = 0;
+
+	UNS_TRY(known_problem(cat, why));
+	UNS_TRY(masters_of(cat, parameter, &masters, why));
+	UNS_TRY(proof(cat, &masters, &n_shown, why));
+	if (!n_shown)
+		return uns_fail(why, -ENOTSUP,
+				"%s holds no model weights (optimizer or other state only); if they "
+				"are below another key, name it with -o root=KEY",
+				cat->path);
+	return 0;
+}
+
+/* -- a directory that is an inference directory already -- */
+
+static bool is_published_name(const char *name)
+{
+	static const char *const globs[] = { "model.safetensors",
+					     "model-*-of-*.safetensors",
+					     "pytorch_model.bin",
+					     "pytorch_model-*-of-*.bin",
+					     "adapter_model.safetensors",
+					     "adapter_model.bin",
+					     NULL };
+	size_t i;
+
+	for (i = 0; globs[i]; i++)
+		if (uns_str_glob(globs[i], name))
+			return true;
+	return false;
+}
+
+static const struct uns_companion *published(const struct uns_catalog *cat, uint32_t file)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_companions; i++) {
+		const struct uns_companion *c = &cat->companions[i];
+
+		if (c->file == file)
+			return !c->shard && is_published_name(c->name) ? c : NULL;
+	}
+	return NULL;
+}
+
+/* Marks the files that the weights lie in; false when one of them is not what a loader looks for. */
+static bool weights_files(const struct uns_catalog *cat, bool *used)
+{
+	size_t i, k;
+
+	for (i = 0; i < cat->n_tensors; i++) {
+		const struct uns_tensor *t = &cat->tensors[i];
+
+		for (k = 0; is_shown(t) && k < t->n_pieces; k++) {
+			uint32_t file = cat->pieces[t->first_piece + k].file;
+
+			if (!used[file] && !published(cat, file))
+				return false;
+			used[file] = true;
+		}
+	}
+	return true;
+}
+
+static int pass_index(const struct uns_catalog *cat, const char *of_name, struct uns_vtree *out,
+		      struct uns_err *err)
+{
+	const char *index = uns_str_ends(of_name, ".bin") ? "pytorch_model.bin.index.json" :
+							    "model.safetensors.index.json";
+	const struct uns_companion *c = uns_catalog_companion(cat, index);
+
+	if (!c || !strstr(of_name, "-of-"))
+		return 0;
+	return uns_vtree_add_file(out, cat, c->name, c->file, err);
+}
+
+/* 1 = the directory's own files are shown; 0 = they have to be assembled. */
+static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_catalog *cat = in->catalog;
+	UNS_CLEANUP(uns_free_p) bool *used = calloc(cat->n_files + 1, sizeof(*used));
+	const struct uns_companion *c = NULL;
+	uint32_t i;
+
+	if (!used)
+		return no_memory(err);
+	if (strcmp(cat->facts.format, "hf") != 0 || !weights_files(cat, used))
+		return 0;
+	for (i = 0; i < cat->n_files; i++) {
+		if (!used[i])
+			continue;
+		c = published(cat, i);
+		UNS_TRY(uns_vtree_add_file(out, cat, c->name, i, err));
+	}
+	if (!c)
+		return 0;
+	UNS_TRY(pass_index(cat, c->name, out, err));
+	return 1;
+}
+
+/* -- assembled files -- */
+
+struct assembly {
+	const struct uns_view_input *in;
+	uint64_t parameter;
+	bool adapter;
+	struct uns_map masters, tied; /* tied: by name */
+	struct uns_named_tensor *v;
+	size_t n, n_masters;
+};
+
+static void assembly_fini(struct assembly *a)
+{
+	uns_map_fini(&a->masters);
+	uns_map_fini(&a->tied);
+	free(a->v);
+}
+
+static bool leaves_out(const struct assembly *a, const struct uns_tensor *t)
+{
+	return !is_shown(t) || uns_map_get(&a->tied, t->name) == t ||
+	       (a->adapter && uns_adapter_leaves_out(t->name));
+}
+
+static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *err)
+{
+	const struct uns_catalog *cat = a->in->catalog;
+	const struct uns_tensor *t, *source;
+	const char *name;
+	size_t i;
+
+	a->v = calloc(cat->n_tensors + 1, sizeof(*a->v));
+	if (!a->v)
+		return no_memory(err);
+	for (i = 0; i < cat->n_tensors; i++) {
+		t = &cat->tensors[i];
+		if (leaves_out(a, t))
+			continue;
+		source = source_of(&a->masters, t);
+		name = a->adapter ? uns_adapter_name(arena, t->name) : t->name;
+		if (!name)
+			return no_memory(err);
+		a->n_masters += source != t;
+		a->v[a->n++] = (struct uns_named_tensor){ name, source,
+							  out_type(t, a->parameter) };
+	}
+	return 0;
+}
+
+static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
+{
+	const char *torch;
+
+	if (a->parameter == UNS_DTYPE_NONE)
+		return "assembled from the checkpoint's tensors";
+	torch = uns_dtype_info((enum uns_dtype)a->parameter)->torch;
+	return uns_arena_printf(arena,
+				"assembled from the checkpoint's tensors, floating types given out as "
+				"%s%s",
+				torch,
+				a->n_masters ? " (from the optimizer's fp32 copies where it has them)" :
+					       "");
+}
+
+static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_view_input *in = a->in;
+	const char *origin;
+	size_t i;
+
+	for (i = 0; i < in->n_tied; i++)
+		if (!uns_map_put(&a->tied, in->tied[i]->name, (void *)in->tied[i], NULL))
+			return no_memory(err);
+	UNS_TRY(masters_of(in->catalog, a->parameter, &a->masters, err));
+	UNS_TRY(choose(a, &out->arena, err));
+	origin = origin_of(a, &out->arena);
+	if (!origin)
+		return no_memory(err);
+	return uns_part_safetensors_set(in->catalog, a->v, a->n,
+					a->adapter ? "adapter_model" : "model",
+					/* PEFT loads one file only. */
+					a->adapter ? UINT64_MAX : in->max_shard_size_bytes, origin,
+					out, err);
+}
+
+/* -- what stands beside them -- */
+
+static int add_config(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
+		      struct uns_err *err)
+{
+	const char *torch = uns_dtype_info((enum uns_dtype)parameter)->torch;
+	const char *origin = uns_arena_printf(&out->arena,
+					      "the checkpoint's config.json with dtype set to %s",
+					      torch);
+	struct uns_span text;
+
+	if (!origin)
+		return no_memory(err);
+	UNS_TRY(uns_config_with_dtype(in->config, torch, &out->arena, &text, err));
+	return uns_vtree_add_text(out, "config.json", (const char *)text.p, uns_span_left(&text),
+				  origin, err);
+}
+
+static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
+			struct uns_err *err)
+{
+	bool rewrite = parameter != UNS_DTYPE_NONE && uns_span_left(&in->config) > 0;
+	size_t i;
+
+	for (i = 0; i < in->n_borrowed; i++) {
+		const struct uns_companion *c = &in->borrowed[i];
+
+		if (rewrite && strcmp(c->name, "config.json") == 0)
+			UNS_TRY(add_config(in, parameter, out, err));
+		else
+			UNS_TRY(uns_vtree_add_file(out, in->catalog, c->name, c->file, err));
+	}
+	return 0;
+}
+
+static bool is_borrowed(const struct uns_view_input *in, const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < in->n_borrowed; i++)
+		if (strcmp(in->borrowed[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+static int note_adapter(const struct uns_view_input *in, struct uns_vtree *out)
+{
+	if (is_borrowed(in, "adapter_config.json"))
+		return 0;
+	return uns_vtree_note(out,
+			      "these weights are a PEFT adapter but adapter_config.json was not "
+			      "found, and PeftModel.from_pretrained needs it: put the adapter's "
+			      "adapter_config.json into the run directory, or mount with -o model=DIR "
+			      "where DIR holds it");
+}
+
+static int note_names(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+{
+	struct uns_config_facts facts;
+
+	if (!uns_span_left(&in->config))
+		return 0;
+	UNS_TRY(uns_config_parse(in->config, &out->arena, &facts, err));
+	if (!facts.renamed_on_save)
+		return 0;
+	return uns_vtree_note(out,
+			      "transformers 5 publishes models of type %s under other tensor names than "
+			      "it holds in memory: the weights here have the names that were saved, "
+			      "which from_pretrained reads; a program that expects the published names "
+			      "may not",
+			      facts.model_type);
+}
+
+static int notes(const struct uns_view_input *in, const struct assembly *a, bool passed,
+		 struct uns_vtree *out, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < in->n_notes; i++)
+		if (uns_vtree_note(out, "%s", in->notes[i]) < 0)
+			return no_memory(err);
+	if (passed && in->n_tied && uns_vtree_note(out, "the directory's own weights files are "
+							"shown unchanged, tied tensors included") < 0)
+		return no_memory(err);
+	if (a->adapter && note_adapter(in, out) < 0)
+		return no_memory(err);
+	return passed ? 0 : note_names(in, out, err);
+}
+
+static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
+		struct uns_err *err)
+{
+	UNS_CLEANUP(assembly_fini) struct assembly a = { .in = in, .parameter = parameter };
+	int passed = 0;
+
+	UNS_TRY(uns_adapter_is(in->catalog, &a.adapter, err));
+	if (parameter == UNS_DTYPE_NONE)
+		UNS_TRY(passed = pass_through(in, out, err));
+	if (!passed)
+		UNS_TRY(assemble(&a, out, err));
+	UNS_TRY(add_borrowed(in, parameter, out, err));
+	return notes(in, &a, passed, out, err);
+}
+
+static const char *const listed[] = { "", "bf16", "fp16", "fp32", NULL };
+
+extern const struct uns_view uns_view_weights;
+const struct uns_view uns_view_weights = {
+	.name = "weights",
+	.listed = listed,
+	.parse = parse,
+	.needs_companions = true,
+	.supports = supports,
+	.tree = tree,
+	.usage = "AutoModelForCausalLM.from_pretrained(\"%s\")",
+};
