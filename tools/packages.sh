@@ -3,10 +3,10 @@
 
 packages_debian_build="cmake ninja-build gcc pkg-config libfuse3-dev fuse3 libzstd-dev libcjson-dev \
 zlib1g-dev libsqlite3-dev"
-packages_debian_tests="libcmocka-dev python3-venv rsync clang libclang-rt-dev attr"
+packages_debian_tests="libcmocka-dev python3-venv rsync clang libclang-rt-dev"
 packages_fedora_build="cmake ninja-build gcc pkgconf-pkg-config fuse3-devel fuse3 libzstd-devel \
 cjson-devel zlib-devel sqlite-devel"
-packages_fedora_tests="libcmocka-devel python3 rsync clang compiler-rt attr libasan libubsan libtsan"
+packages_fedora_tests="libcmocka-devel python3 rsync clang compiler-rt libasan libubsan libtsan"
 
 # packages_missing NAME...: those of a Debian list that are not installed.
 packages_missing() {
@@ -16,14 +16,15 @@ packages_missing() {
 	done
 }
 
-# Compiler run-time libraries carry the compiler's version in their name: the newest there is.
+# Compiler run-time libraries carry the compiler's version in their name. A python3 that can make
+# environments need not come from Debian.
 packages_resolve() {
 	local name
 	for name in "$@"; do
 		if [ "$name" = libclang-rt-dev ]; then
 			apt-cache pkgnames libclang-rt- 2>/dev/null | grep -- '-dev$' | grep -v wasm |
 				grep -- "-$(clang_version)-dev" || true
-		else
+		elif [ "$name" != python3-venv ] || ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
 			echo "$name"
 		fi
 	done
