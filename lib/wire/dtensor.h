@@ -12,7 +12,9 @@
 struct uns_local_shard {
 	const struct uns_value *tensor; /* for uns_torch_tensor */
 	/* The dense boxes that the local tensor's rows map to, in order along its first dimension that
-	 * is sharded; more than one only for strided shards (FSDP + TP). */
+	 * is sharded; more than one only for strided shards without an inner shard. A box may be
+	 * empty: a rank that the tensor was too small for. The local tensor must have the boxes'
+	 * shape (the sum of their lengths along split_dim): the caller checks, it resolves it. */
 	size_t n_boxes;
 	uint64_t (*lo)[UNS_MAX_DIMS], (*len)[UNS_MAX_DIMS];
 	size_t split_dim; /* dimension of the local tensor along which the boxes follow each other */
@@ -32,9 +34,9 @@ struct uns_sharded_tensor {
 /* true when v is a DTensor or ShardedTensor wrapper. */
 bool uns_dtensor_is(const struct uns_value *v);
 
-/* file_rank: from the file's name, used where the pickle does not record a coordinate. -ENOTSUP for
- * placements that cannot be read (Partial), with the placement's name. The mesh tensor of torch < 2.13
- * is read through `file`. */
+/* file_rank: from the file's name, used where the pickle does not record a coordinate (the mesh's
+ * ranks are then read through `file`); -1 = not known. -ENOTSUP for placements that cannot be read
+ * (Partial), with the placement's name. */
 int uns_dtensor_parse(const struct uns_torchfile *file, const struct uns_value *v, int64_t file_rank,
 		      struct uns_arena *arena, struct uns_sharded_tensor *out, struct uns_err *err);
 
