@@ -24,7 +24,7 @@ struct scan {
 static int scan_string(struct scan *s, struct uns_err *err)
 {
 	for (s->p++; s->p < s->end && *s->p != '"'; s->p++) {
-		if (*s->p != '\\')
+		if (*s->p != '\\' || s->p + 1 == s->end)
 			continue;
 		s->p++;
 		if (s->end - s->p >= 5 && memcmp(s->p, "u0000", 5) == 0)
@@ -33,8 +33,6 @@ static int scan_string(struct scan *s, struct uns_err *err)
 	}
 	if (s->p < s->end)
 		s->p++;
-	else
-		s->p = s->end;
 	return 0;
 }
 
@@ -107,7 +105,7 @@ static int parse_text(const struct uns_text *text, cJSON **out, struct uns_err *
 int uns_json_parse(struct uns_span in, cJSON **out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
-	const uint8_t *nul = memchr(in.p, 0, uns_span_left(&in));
+	const uint8_t *nul = in.p ? memchr(in.p, 0, uns_span_left(&in)) : NULL;
 
 	if (nul)
 		return uns_fail(err, -EBADMSG, "JSON holds a NUL at byte %zu", (size_t)(nul - in.p));
@@ -122,9 +120,22 @@ void uns_json_free_p(cJSON **json)
 	cJSON_Delete(*json);
 }
 
+/* Of equal keys the last counts, as for Python; cJSON would give the first. */
+static const cJSON *item_of(const cJSON *object, const char *key)
+{
+	const cJSON *v, *found = NULL;
+
+	if (!cJSON_IsObject(object))
+		return NULL;
+	cJSON_ArrayForEach(v, object)
+		if (v->string && strcmp(v->string, key) == 0)
+			found = v;
+	return found;
+}
+
 bool uns_json_int(const cJSON *object, const char *key, int64_t *out)
 {
-	const cJSON *v = cJSON_GetObjectItemCaseSensitive(object, key);
+	const cJSON *v = item_of(object, key);
 
 	if (!cJSON_IsNumber(v) || !(fabs(v->valuedouble) <= MAX_EXACT) ||
 	    v->valuedouble != floor(v->valuedouble))
@@ -135,7 +146,7 @@ bool uns_json_int(const cJSON *object, const char *key, int64_t *out)
 
 bool uns_json_bool(const cJSON *object, const char *key, bool *out)
 {
-	const cJSON *v = cJSON_GetObjectItemCaseSensitive(object, key);
+	const cJSON *v = item_of(object, key);
 
 	if (!cJSON_IsBool(v))
 		return false;
@@ -145,5 +156,5 @@ bool uns_json_bool(const cJSON *object, const char *key, bool *out)
 
 const char *uns_json_str(const cJSON *object, const char *key)
 {
-	return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+	return cJSON_GetStringValue(item_of(object, key));
 }
