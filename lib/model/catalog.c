@@ -99,22 +99,28 @@ static int file_stat(const struct uns_root *root, const char *path, struct uns_f
 int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, const char *path,
 			 uint32_t *out, struct uns_err *err)
 {
-	char *key = uns_arena_printf(&cat->arena, "%p %s", (const void *)root, path);
+	UNS_CLEANUP(uns_free_p) char *key = NULL;
 	struct uns_file file = { .root = root };
+	char *kept;
 	void *known;
 
-	if (!key)
+	if (asprintf(&key, "%p %s", (const void *)root, path) < 0) {
+		key = NULL;
 		return no_memory(err);
+	}
 	known = uns_map_get(&cat->file_by_path, key);
 	if (known) {
 		*out = (uint32_t)((uintptr_t)known - 1);
 		return 0;
 	}
-	file.path = strchr(key, ' ') + 1;
+	kept = uns_arena_str(&cat->arena, key);
+	if (!kept)
+		return no_memory(err);
+	file.path = strchr(kept, ' ') + 1;
 	UNS_TRY(file_stat(root, file.path, &file, err));
 	UNS_TRY(APPEND(cat, files, file, err));
 	*out = (uint32_t)(cat->n_files - 1);
-	if (!uns_map_put(&cat->file_by_path, key, (void *)((uintptr_t)*out + 1), NULL))
+	if (!uns_map_put(&cat->file_by_path, kept, (void *)((uintptr_t)*out + 1), NULL))
 		return no_memory(err);
 	return 0;
 }
@@ -185,6 +191,64 @@ int uns_catalog_add_problem(struct uns_catalog *cat, enum uns_scope scope, int c
 	if (!problem.text)
 		return -ENOMEM;
 	return APPEND(cat, problems, problem, NULL);
+}
+
+/* -- param groups -- */
+
+/* One mention of a name in a group; names that several optimizers hold are chained. */
+struct mention {
+	int32_t group, position;
+	struct mention *next;
+};
+
+static int mention_all(const struct uns_catalog *cat, struct uns_arena *arena, struct uns_map *map,
+		       struct uns_err *err)
+{
+	const struct uns_group *g;
+	struct mention *m;
+	size_t i, k;
+
+	for (i = 0; i < cat->n_groups; i++) {
+		g = &cat->groups[i];
+		m = UNS_NEW_N(arena, struct mention, g->n_params);
+		if (!m)
+			return no_memory(err);
+		for (k = 0; k < g->n_params; k++) {
+			m[k] = (struct mention){ (int32_t)i, (int32_t)k,
+						 uns_map_get(map, g->param[k]) };
+			if (!uns_map_put(map, g->param[k], &m[k], NULL))
+				return no_memory(err);
+		}
+	}
+	return 0;
+}
+
+static void assign(const struct uns_catalog *cat, const struct uns_map *map, struct uns_tensor *t)
+{
+	bool any_root = t->role == UNS_ROLE_WEIGHT;
+	const struct mention *m, *found = NULL;
+
+	if (t->group >= 0 || (!any_root && !uns_role_is_optimizer(t->role)))
+		return;
+	for (m = uns_map_get(map, t->name); m; m = m->next)
+		if (any_root || strcmp(cat->groups[m->group].root, t->root) == 0)
+			found = m; /* chained backwards: the last is the first in the groups' order */
+	if (found) {
+		t->group = found->group;
+		t->position = found->position;
+	}
+}
+
+int uns_catalog_assign_groups(struct uns_catalog *cat, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_map_fini) struct uns_map map = UNS_MAP_INIT;
+	size_t i;
+
+	UNS_TRY(mention_all(cat, &scratch, &map, err));
+	for (i = 0; i < cat->n_tensors; i++)
+		assign(cat, &map, &cat->tensors[i]);
+	return 0;
 }
 
 /* -- sealing -- */

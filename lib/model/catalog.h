@@ -176,6 +176,10 @@ int uns_catalog_add_value(struct uns_catalog *cat, const struct uns_named_value 
 			  struct uns_err *err);
 int uns_catalog_add_companion(struct uns_catalog *cat, const char *name, uint32_t file, bool shard,
 			      struct uns_err *err);
+/* Give `group` (index into groups) and `position` to every tensor that has none and whose name a group
+ * lists: weights by any group, optimizer tensors by a group of their own root. */
+int uns_catalog_assign_groups(struct uns_catalog *cat, struct uns_err *err);
+
 /* What seal will demand of a piece, for formats that would rather make a problem of it: box or range
  * inside the shape, the extent as long as its elements need. The shape must have been checked.
  * -EBADMSG without the tensor's name. */
