@@ -166,7 +166,7 @@ static int loop(struct fuse_session *se, const struct fs_options *o)
 static int serve_session(struct fs *fs, const struct fs_options *o, const char *path,
 			 struct fs_daemon *daemon, struct unshard_error *err)
 {
-	struct fuse_session *se;
+	struct fuse_session *se = NULL;
 	char hint[256] = "";
 	int code = start(fs, o, path, &se, err);
 

@@ -1,0 +1,52 @@
+/* See arguments.h: parsing and opening, nothing of what is printed. */
+#include "arguments.h"
+
+#include <getopt.h>
+
+enum { LOG_WARNINGS = 1, LOG_EVERYTHING = 3 };
+
+int arguments_parse(struct arguments *a, const struct command *self, int argc, char **argv)
+{
+	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
+					       { "json", no_argument, NULL, 'j' },
+					       { 0 } };
+	struct unshard_error err = { 0 };
+	int c;
+
+	*a = (struct arguments){ .log = { .fd = -1 } };
+	while ((c = getopt_long(argc, argv, "ho:", longs, NULL)) != -1) {
+		if (c == 'h')
+			return command_help(self);
+		if (c == '?')
+			return command_usage(self);
+		if (c == 'j')
+			a->json = true;
+		if (c == 'o' && options_parse(&a->options, optarg, &err) < 0)
+			return command_fail("%s", err.text);
+	}
+	if (argc - optind != 1)
+		return command_usage(self);
+	a->argument = argv[optind];
+	return -1;
+}
+
+void arguments_fini(struct arguments *a)
+{
+	log_close(&a->log);
+	options_fini(&a->options);
+}
+
+int arguments_open(struct arguments *a, const char *source, unshard **out)
+{
+	struct unshard_error err = { 0 };
+	struct unshard_options *library = &a->options.library;
+
+	if (log_open(&a->log, a->options.log, true, &err) < 0)
+		return command_fail("%s", err.text);
+	library->log = log_line;
+	library->log_ctx = &a->log;
+	library->log_level = a->options.debug ? LOG_EVERYTHING : LOG_WARNINGS;
+	if (unshard_open(source, library, out, &err) < 0)
+		return command_fail("%s", err.text);
+	return -1;
+}

@@ -1,0 +1,174 @@
+/* unshard ls: every checkpoint below SOURCE, one line each. */
+#include <cJSON.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arguments.h"
+#include "progress.h"
+#include "text.h"
+
+enum { N_COLUMNS = 6 };
+
+struct listing {
+	struct table table;
+	struct table problems; /* path, sentence */
+	cJSON *json;           /* NULL = the table is wanted */
+	struct progress progress;
+	size_t n, n_damaged;
+};
+
+static void add_number(struct table *t, int64_t n)
+{
+	char text[32] = "-";
+
+	if (n >= 0)
+		snprintf(text, sizeof(text), "%" PRId64, n);
+	table_add(t, text);
+}
+
+static void add_row(struct listing *l, const struct unshard_checkpoint *c, const char *path)
+{
+	char size[32];
+
+	text_bytes(c->size_bytes, size);
+	table_add(&l->table, path);
+	table_add(&l->table, c->format);
+	add_number(&l->table, c->step);
+	add_number(&l->table, c->world_size);
+	table_add(&l->table, size);
+	table_add(&l->table, c->state);
+	if (c->problem) {
+		table_add(&l->problems, path);
+		table_add(&l->problems, c->problem);
+	}
+}
+
+static void add_fact(cJSON *o, const char *key, int64_t n)
+{
+	if (n < 0)
+		cJSON_AddNullToObject(o, key);
+	else
+		cJSON_AddNumberToObject(o, key, (double)n);
+}
+
+static void add_object(struct listing *l, const struct unshard_checkpoint *c)
+{
+	cJSON *o = cJSON_CreateObject();
+
+	cJSON_AddStringToObject(o, "path", c->path);
+	cJSON_AddStringToObject(o, "format", c->format);
+	add_fact(o, "step", c->step);
+	add_fact(o, "world_size", c->world_size);
+	cJSON_AddNumberToObject(o, "size_bytes", (double)c->size_bytes);
+	cJSON_AddStringToObject(o, "state", c->state);
+	if (c->problem)
+		cJSON_AddStringToObject(o, "problem", c->problem);
+	else
+		cJSON_AddNullToObject(o, "problem");
+	if (!cJSON_AddItemToArray(l->json, o))
+		l->table.failed = 1;
+}
+
+static int visit(void *ctx, const struct unshard_checkpoint *c)
+{
+	struct listing *l = ctx;
+
+	l->n++;
+	l->n_damaged += !strcmp(c->state, "damaged");
+	if (l->json)
+		add_object(l, c);
+	else
+		add_row(l, c, *c->path ? c->path : ".");
+	return 0;
+}
+
+static void step(void *ctx, size_t directories, size_t checkpoints)
+{
+	struct listing *l = ctx;
+
+	progress_step(&l->progress, directories, checkpoints);
+}
+
+static void print_json(struct listing *l)
+{
+	char *text = cJSON_Print(l->json);
+
+	if (text)
+		puts(text);
+	else
+		l->table.failed = 1;
+	cJSON_free(text);
+}
+
+static void print(struct listing *l)
+{
+	if (l->json) {
+		print_json(l);
+		return;
+	}
+	if (l->n)
+		table_print(&l->table, "");
+	else
+		puts("no checkpoint that unshard knows");
+	if (l->problems.n_cells) {
+		puts("");
+		table_print(&l->problems, "");
+	}
+}
+
+static int list(unshard *u, bool json)
+{
+	static const char *const head[N_COLUMNS] = { "PATH", "FORMAT", "STEP", "RANKS", "SIZE",
+						     "STATE" };
+	struct listing l = { .table = { .n_columns = N_COLUMNS }, .problems = { .n_columns = 2 } };
+	struct unshard_error err = { 0 };
+	int i, code;
+
+	l.json = json ? cJSON_CreateArray() : NULL;
+	for (i = 0; i < N_COLUMNS; i++)
+		table_add(&l.table, head[i]);
+	progress_start(&l.progress);
+	code = unshard_scan(u, visit, step, &l, &err);
+	progress_end(&l.progress);
+	if (code >= 0 && !l.table.failed && !l.problems.failed)
+		print(&l);
+	if (l.table.failed || l.problems.failed)
+		code = command_fail("out of memory");
+	else
+		code = code < 0 ? command_fail("%s", err.text) :
+				  l.n_damaged ? EXIT_PROBLEM : EXIT_DONE;
+	table_fini(&l.table);
+	table_fini(&l.problems);
+	cJSON_Delete(l.json);
+	return code;
+}
+
+static int ls_run(const struct command *self, int argc, char **argv)
+{
+	struct arguments a;
+	unshard *u = NULL;
+	int status = arguments_parse(&a, self, argc, argv);
+
+	if (status < 0)
+		status = arguments_open(&a, a.argument, &u);
+	if (status < 0)
+		status = list(u, a.json);
+	unshard_close(u);
+	arguments_fini(&a);
+	return status;
+}
+
+const struct command cmd_ls = {
+	.name = "ls",
+	.arguments = "SOURCE [--json] [-o OPTION,...]",
+	.summary = "list the checkpoints below SOURCE",
+	.help = "One line for each checkpoint: path, format, step, number of ranks, size of its files,\n"
+		"state (ok, saving, damaged), and below them why damaged ones are.\n\n"
+		"  --json                     an array of objects instead\n"
+		"  -o OPTION,...              see below; may be repeated\n"
+		"  -h, --help                 this text\n",
+	.takes_options = true,
+	.run = ls_run,
+};

@@ -1,0 +1,149 @@
+/* unshard mount: put together from options, the session and the mount; says where things are. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "fs.h"
+#include "log.h"
+#include "options.h"
+
+enum { LOG_INFORMATION = 2, LOG_EVERYTHING = 3 };
+
+struct mount {
+	const struct command *self;
+	const char *source, *mountpoint;
+	bool foreground;
+	struct options options;
+	struct log log;
+};
+
+static void serving(void *ctx)
+{
+	struct mount *m = ctx;
+	char line[512];
+
+	snprintf(line, sizeof(line), "unshard %s shows %.200s at %.200s", unshard_version(),
+		 m->source, m->mountpoint);
+	log_line(&m->log, LOG_INFORMATION, line);
+}
+
+static void live(void *ctx, const char *hint)
+{
+	struct mount *m = ctx;
+
+	fprintf(stderr, "unshard: %s is shown at %s; log lines go to %s\n", m->source,
+		m->mountpoint, log_where(m->options.log, m->foreground));
+	if (hint)
+		fprintf(stderr, "unshard: %s\n", hint);
+}
+
+static void log_failure(void *ctx, int level, const char *line)
+{
+	struct mount *m = ctx;
+
+	log_line(&m->log, level, line);
+}
+
+static int serve(struct mount *m, unshard *u)
+{
+	struct unshard_error err = { 0 };
+	const struct fs_options o = {
+		.source = m->source,
+		.mountpoint = m->mountpoint,
+		.fuse_options = m->options.fuse,
+		.foreground = m->foreground,
+		.allow_other = m->options.allow_other,
+		.max_threads = (unsigned)m->options.max_threads,
+		.read_ahead_kb = (unsigned)m->options.read_ahead_kb,
+		.ready = serving,
+		.live = live,
+		.log = log_failure,
+		.ctx = m,
+	};
+
+	return fs_serve(u, &o, &err) < 0 ? command_fail("%s", err.text) : EXIT_DONE;
+}
+
+static int run(struct mount *m)
+{
+	struct unshard_error err = { 0 };
+	struct unshard_options *library = &m->options.library;
+	char *full_source;
+	unshard *u;
+	int status;
+
+	if (fs_is_stale(m->mountpoint))
+		return command_fail("%s holds a dead mount (Transport endpoint is not connected): run "
+				    "`unshard umount %s` (or fusermount3 -u) first", m->mountpoint,
+				    m->mountpoint);
+	if (log_open(&m->log, m->options.log, m->foreground, &err) < 0)
+		return command_fail("%s", err.text);
+	library->mountpoint = m->mountpoint;
+	library->log = log_line;
+	library->log_ctx = &m->log;
+	library->log_level = m->options.debug ? LOG_EVERYTHING : LOG_INFORMATION;
+	if (unshard_open(m->source, library, &u, &err) < 0) {
+		log_close(&m->log);
+		return command_fail("%s", err.text);
+	}
+	full_source = realpath(m->source, NULL); /* what the mount table shows */
+	if (full_source)
+		m->source = full_source;
+	status = serve(m, u);
+	unshard_close(u);
+	log_close(&m->log);
+	free(full_source);
+	return status;
+}
+
+static int parse(struct mount *m, int argc, char **argv)
+{
+	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
+					       { "foreground", no_argument, NULL, 'f' },
+					       { 0 } };
+	struct unshard_error err = { 0 };
+	int c;
+
+	/* -n, -s and -v are what mount(8) gives its helpers. */
+	while ((c = getopt_long(argc, argv, "fho:nsv", longs, NULL)) != -1) {
+		if (c == 'h')
+			return command_help(m->self);
+		if (c == '?')
+			return command_usage(m->self);
+		if (c == 'f')
+			m->foreground = true;
+		if (c == 'o' && options_parse(&m->options, optarg, &err) < 0)
+			return command_fail("%s", err.text);
+	}
+	if (argc - optind != 2)
+		return command_usage(m->self);
+	m->source = argv[optind];
+	m->mountpoint = argv[optind + 1];
+	return -1;
+}
+
+static int mount_run(const struct command *self, int argc, char **argv)
+{
+	struct mount m = { .self = self };
+	int status = parse(&m, argc, argv);
+
+	if (status < 0)
+		status = run(&m);
+	options_fini(&m.options);
+	return status;
+}
+
+const struct command cmd_mount = {
+	.name = "mount",
+	.arguments = "SOURCE MOUNTPOINT [-f] [-o OPTION,...]",
+	.summary = "show the checkpoints below SOURCE at MOUNTPOINT, read-only",
+	.help = "Returns when the mount is live; a process in the background serves it until it is\n"
+		"unmounted (unshard umount). Nothing is ever written to SOURCE.\n\n"
+		"  -f, --foreground           serve in this process, until Ctrl-C or umount\n"
+		"  -o OPTION,...              see below; may be repeated\n"
+		"  -h, --help                 this text\n",
+	.takes_options = true,
+	.run = mount_run,
+};

@@ -1,0 +1,331 @@
+/* unshard show: one checkpoint told for people, from the library's JSON. */
+#include <cJSON.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arguments.h"
+#include "text.h"
+
+enum { N_COLUMNS = 5, FILES_NAMED = 3 };
+
+/* -- reading what the library wrote -- */
+
+static const char *string_of(const cJSON *o, const char *key, const char *otherwise)
+{
+	const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, key));
+
+	return s ? s : otherwise;
+}
+
+/* -1 = not known. */
+static double number_of(const cJSON *o, const char *key)
+{
+	const cJSON *n = cJSON_GetObjectItemCaseSensitive(o, key);
+
+	return cJSON_IsNumber(n) ? n->valuedouble : -1;
+}
+
+/* -- facts -- */
+
+static void fact(const char *name, const char *text)
+{
+	printf("  %-11s ", name);
+	text_print(text);
+	putchar('\n');
+}
+
+static void number_fact(const char *name, double n)
+{
+	char text[32];
+
+	if (n < 0)
+		return;
+	snprintf(text, sizeof(text), "%.0f", n);
+	fact(name, text);
+}
+
+static void amount_fact(const char *name, double n, const char *of, double bytes)
+{
+	char size[32], text[96];
+
+	if (n < 0 || bytes < 0)
+		return;
+	text_bytes((uint64_t)bytes, size);
+	snprintf(text, sizeof(text), "%.0f %s, %s", n, of, size);
+	fact(name, text);
+}
+
+static void print_facts(const cJSON *info, const char *path)
+{
+	double missing = number_of(info, "files_missing");
+
+	text_print(path);
+	puts("");
+	fact("format", string_of(info, "format", "not known"));
+	if (string_of(info, "framework", NULL))
+		fact("framework", string_of(info, "framework", ""));
+	number_fact("step", number_of(info, "step"));
+	number_fact("ranks", number_of(info, "world_size"));
+	amount_fact("weights", number_of(info, "weights"), "tensors",
+		    number_of(info, "weights_bytes"));
+	amount_fact("optimizer", number_of(info, "optimizer_tensors"), "tensors",
+		    number_of(info, "optimizer_bytes"));
+	amount_fact("source", number_of(info, "files"), "files", number_of(info, "source_bytes"));
+	if (missing > 0)
+		number_fact("missing", missing);
+}
+
+/* -- views -- */
+
+static void print_views(const cJSON *views)
+{
+	const cJSON *v;
+	const char *state;
+
+	if (!cJSON_GetArraySize(views))
+		return;
+	puts("\nviews");
+	cJSON_ArrayForEach(v, views) {
+		state = string_of(v, "state", "?");
+		printf("  %-14s ", v->string);
+		if (!strcmp(state, "ok")) {
+			text_print(string_of(v, "usage", "ok"));
+		} else {
+			printf("%s: ", !strcmp(state, "none") ? "not possible" : state);
+			text_print(string_of(v, "why", "no reason is given"));
+		}
+		putchar('\n');
+	}
+}
+
+/* -- tensors -- */
+
+/* Text that grows to the end of a fixed buffer and then stops. */
+struct line {
+	char text[512];
+	size_t len;
+};
+
+__attribute__((format(printf, 2, 3))) static void line_add(struct line *l, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(l->text + l->len, sizeof(l->text) - l->len, fmt, ap);
+	va_end(ap);
+	if (n > 0)
+		l->len += (size_t)n;
+	if (l->len >= sizeof(l->text))
+		l->len = sizeof(l->text) - 1;
+}
+
+static const char *file_of(const cJSON *piece)
+{
+	const char *path = string_of(piece, "file", "?"), *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* "2: __0_0.distcp, __1_0.distcp" */
+static void describe_pieces(const cJSON *tensor, struct line *l)
+{
+	const cJSON *piece, *pieces = cJSON_GetObjectItemCaseSensitive(tensor, "pieces");
+	const char *alias = string_of(tensor, "alias_of", NULL);
+	int i = 0;
+
+	if (alias) {
+		line_add(l, "same as %s", alias);
+		return;
+	}
+	line_add(l, "%d:", cJSON_GetArraySize(pieces));
+	cJSON_ArrayForEach(piece, pieces) {
+		if (i == FILES_NAMED) {
+			line_add(l, ", ...");
+			break;
+		}
+		line_add(l, "%s %s", i++ ? "," : "", file_of(piece));
+	}
+}
+
+static void describe_shape(const cJSON *tensor, struct line *l)
+{
+	const cJSON *dim, *shape = cJSON_GetObjectItemCaseSensitive(tensor, "shape");
+	const char *comma = "";
+
+	line_add(l, "[");
+	cJSON_ArrayForEach(dim, shape) {
+		line_add(l, "%s%.0f", comma, dim->valuedouble);
+		comma = ", ";
+	}
+	line_add(l, "]");
+}
+
+static void add_tensor(struct table *t, const cJSON *tensor)
+{
+	struct line shape = { .len = 0 }, pieces = { .len = 0 }, role = { .len = 0 };
+	const char *dtype = string_of(tensor, "dtype", "?");
+	const char *state = string_of(tensor, "state", NULL);
+
+	describe_shape(tensor, &shape);
+	describe_pieces(tensor, &pieces);
+	line_add(&role, "%s%s%s", string_of(tensor, "role", "?"), state ? " " : "",
+		 state ? state : "");
+	table_add(t, string_of(tensor, "name", "?"));
+	table_add(t, role.text);
+	table_add(t, strncmp(dtype, "torch.", 6) ? dtype : dtype + 6);
+	table_add(t, shape.text);
+	table_add(t, pieces.text);
+}
+
+static int print_tensors(const cJSON *tensors)
+{
+	static const char *const head[N_COLUMNS] = { "NAME", "ROLE", "DTYPE", "SHAPE", "PIECES" };
+	struct table t = { .n_columns = N_COLUMNS };
+	const cJSON *tensor;
+	int i, failed;
+
+	if (!cJSON_GetArraySize(tensors))
+		return 0;
+	printf("\ntensors (%d)\n", cJSON_GetArraySize(tensors));
+	for (i = 0; i < N_COLUMNS; i++)
+		table_add(&t, head[i]);
+	cJSON_ArrayForEach(tensor, tensors)
+		add_tensor(&t, tensor);
+	failed = t.failed;
+	if (!failed)
+		table_print(&t, "  ");
+	table_fini(&t);
+	return failed ? -ENOMEM : 0;
+}
+
+/* -- problems -- */
+
+static void print_problems(char *text)
+{
+	char *rest = NULL, *line = strtok_r(text, "\n", &rest);
+
+	if (!line)
+		return;
+	puts("\nproblems");
+	for (; line; line = strtok_r(NULL, "\n", &rest)) {
+		printf("  ");
+		text_print(line);
+		putchar('\n');
+	}
+}
+
+/* -- the whole -- */
+
+struct shown {
+	char *info, *tensors, *problems;
+	size_t n_serious;
+};
+
+static void shown_fini(struct shown *s)
+{
+	free(s->info);
+	free(s->tensors);
+	free(s->problems);
+}
+
+static int collect(unshard *u, const char *name, struct shown *s, struct unshard_error *err)
+{
+	int code = unshard_describe(u, name, "info", "MOUNTPOINT", &s->info, err);
+
+	if (code >= 0)
+		code = unshard_problems(u, name, &s->problems, &s->n_serious, err);
+	/* What cannot be opened has no tensors; its problem says why. */
+	if (code >= 0 && unshard_describe(u, name, "tensors", NULL, &s->tensors, NULL) < 0)
+		s->tensors = NULL;
+	return code;
+}
+
+/* A checkpoint that could not be opened is described by an object instead of a list of tensors. */
+static const char *tensors_or_none(const struct shown *s)
+{
+	return s->tensors && *s->tensors == '[' ? s->tensors : "[]";
+}
+
+static int print_text(const struct shown *s, const char *path)
+{
+	cJSON *info = cJSON_Parse(s->info), *tensors = cJSON_Parse(tensors_or_none(s));
+	int code = info && tensors ? 0 : -ENOMEM;
+
+	if (!code) {
+		print_facts(info, path);
+		print_views(cJSON_GetObjectItemCaseSensitive(info, "views"));
+		code = print_tensors(tensors);
+		print_problems(s->problems);
+	}
+	cJSON_Delete(info);
+	cJSON_Delete(tensors);
+	return code;
+}
+
+static int show(unshard *u, const char *name, const char *path, bool json)
+{
+	struct unshard_error err = { 0 };
+	struct shown s = { .info = NULL };
+	int status = EXIT_DONE;
+
+	if (collect(u, name, &s, &err) < 0)
+		status = command_fail("%s", err.text);
+	else if (json)
+		printf("{\"info\": %s, \"tensors\": %s}\n", s.info, tensors_or_none(&s));
+	else if (print_text(&s, path) < 0)
+		status = command_fail("out of memory");
+	if (status == EXIT_DONE && s.n_serious)
+		status = EXIT_PROBLEM;
+	shown_fini(&s);
+	return status;
+}
+
+/* The directory above is opened as SOURCE, so that the files of the run beside the checkpoint (config,
+ * tokenizer, trackers) are seen as a mount of the run sees them. */
+static int show_path(struct arguments *a, char *path)
+{
+	char *slash = strrchr(path, '/');
+	char whole[4096];
+	unshard *u = NULL;
+	int status;
+
+	snprintf(whole, sizeof(whole), "%s", path);
+	*slash = '\0';
+	status = arguments_open(a, slash == path ? "/" : path, &u);
+	if (status < 0)
+		status = show(u, slash + 1, whole, a->json);
+	unshard_close(u);
+	return status;
+}
+
+static int show_run(const struct command *self, int argc, char **argv)
+{
+	struct arguments a;
+	int status = arguments_parse(&a, self, argc, argv);
+	char *path = status < 0 ? realpath(a.argument, NULL) : NULL;
+
+	if (status < 0)
+		status = path ? show_path(&a, path) :
+				command_fail("%s: %s", a.argument, strerror(errno));
+	free(path);
+	arguments_fini(&a);
+	return status;
+}
+
+const struct command cmd_show = {
+	.name = "show",
+	.arguments = "CHECKPOINT [--json] [-o OPTION,...]",
+	.summary = "tell what is in a checkpoint, what can be made of it, and why not the rest",
+	.help = "Facts, views with the line to write for each (MOUNTPOINT stands for where the\n"
+		"directory above CHECKPOINT is mounted), tensors with their pieces, problems.\n\n"
+		"  --json                     one object: info, tensors\n"
+		"  -o OPTION,...              see below; may be repeated\n"
+		"  -h, --help                 this text\n",
+	.takes_options = true,
+	.run = show_run,
+};

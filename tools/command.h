@@ -1,0 +1,31 @@
+/* What the verbs of the command share: exit statuses and how something is said to people. */
+#ifndef TOOLS_COMMAND_H
+#define TOOLS_COMMAND_H
+
+#include "unshard.h"
+
+enum {
+	EXIT_DONE = 0,
+	EXIT_PROBLEM = 1, /* it worked, and what it found is not in order */
+	EXIT_COULD_NOT = 2,
+};
+
+struct command {
+	const char *name;
+	const char *arguments; /* "SOURCE MOUNTPOINT [-f] [-o OPTION,...]" */
+	const char *summary;
+	const char *help; /* everything but the options of -o */
+	bool takes_options; /* -o: then --help lists them */
+	int (*run)(const struct command *self, int argc, char **argv); /* argv[0] = the verb */
+};
+
+extern const struct command cmd_mount, cmd_umount, cmd_ls, cmd_show;
+
+/* "unshard: " and the sentence on stderr; returns EXIT_COULD_NOT. */
+__attribute__((format(printf, 1, 2))) int command_fail(const char *fmt, ...);
+/* How it is used, on stderr; returns EXIT_COULD_NOT. */
+int command_usage(const struct command *self);
+/* All of it, on stdout; returns EXIT_DONE. */
+int command_help(const struct command *self);
+
+#endif

@@ -1,0 +1,67 @@
+/* One write for each line, so that threads and processes may share a file. */
+#include "log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <syslog.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { N_LEVELS = 4 };
+
+int log_open(struct log *log, const char *path, bool foreground, struct unshard_error *err)
+{
+	*log = (struct log){ .fd = foreground ? STDERR_FILENO : -1, .with_time = path != NULL };
+	if (path) {
+		log->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+		if (log->fd < 0) {
+			err->code = -errno;
+			snprintf(err->text, sizeof(err->text), "log=%.300s: %s", path, strerror(errno));
+			return err->code;
+		}
+	}
+	if (log->fd < 0)
+		openlog("unshard", LOG_PID, LOG_DAEMON);
+	return 0;
+}
+
+void log_close(struct log *log)
+{
+	if (log->fd > STDERR_FILENO)
+		close(log->fd);
+	if (log->fd < 0)
+		closelog();
+}
+
+void log_line(void *ctx, int level, const char *line)
+{
+	static const int priority[N_LEVELS] = { LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
+	static const char *const word[N_LEVELS] = { "error", "warning", "info", "debug" };
+	const struct log *log = ctx;
+	char stamp[32] = "";
+	time_t now = time(NULL);
+	struct tm tm;
+
+	if (level < 0 || level >= N_LEVELS)
+		level = N_LEVELS - 1;
+	if (log->fd < 0) {
+		syslog(priority[level], "%s", line);
+		return;
+	}
+	if (log->with_time && gmtime_r(&now, &tm))
+		strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ ", &tm);
+	dprintf(log->fd, "%s%s: %s\n", stamp, log->with_time ? word[level] : "unshard", line);
+}
+
+const char *log_where(const char *path, bool foreground)
+{
+	if (path)
+		return path;
+	if (foreground)
+		return "stderr";
+	if (access("/dev/log", F_OK) == 0)
+		return "syslog";
+	return "nowhere, as there is no syslog here (-o log=FILE keeps them)";
+}

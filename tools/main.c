@@ -1,0 +1,91 @@
+/* The `unshard` command: finds the verb, and says what there is. */
+#include <cJSON.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "command.h"
+#include "fs.h"
+#include "options.h"
+
+static const struct command *const commands[] = { &cmd_mount, &cmd_umount, &cmd_ls, &cmd_show };
+enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
+
+int command_fail(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	fputs("unshard: ", stderr);
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+	va_end(ap);
+	return EXIT_COULD_NOT;
+}
+
+int command_usage(const struct command *self)
+{
+	fprintf(stderr, "usage: unshard %s %s\n(unshard %s --help tells more)\n", self->name,
+		self->arguments, self->name);
+	return EXIT_COULD_NOT;
+}
+
+int command_help(const struct command *self)
+{
+	printf("usage: unshard %s %s\n\n%s", self->name, self->arguments, self->help);
+	if (self->takes_options) {
+		printf("\nOptions after -o, separated by commas (a comma in a value is written \\,):\n");
+		options_help();
+	}
+	return EXIT_DONE;
+}
+
+static int help(FILE *to)
+{
+	size_t i;
+
+	fprintf(to, "unshard shows sharded training checkpoints as the directories that frameworks "
+		    "load.\n\nusage:\n");
+	for (i = 0; i < N_COMMANDS; i++)
+		fprintf(to, "  unshard %s %s\n      %s\n", commands[i]->name, commands[i]->arguments,
+			commands[i]->summary);
+	fprintf(to, "  unshard COMMAND --help | --help | --version\n\n"
+		    "Exit status: 0 done, 1 a checkpoint has a problem, 2 could not be done.\n");
+	return to == stdout ? EXIT_DONE : EXIT_COULD_NOT;
+}
+
+static int version(void)
+{
+	printf("unshard %s\nlibfuse %s\nzstd %s\ncJSON %s\nzlib %s\n", unshard_version(),
+	       fs_libfuse_version(), ZSTD_versionString(), cJSON_Version(), zlibVersion());
+	return EXIT_DONE;
+}
+
+/* As mount(8) calls its helper for "unshard" in fstab: /sbin/mount.unshard SOURCE MOUNTPOINT -o ... */
+static bool called_as_mount_helper(const char *program)
+{
+	const char *slash = strrchr(program, '/');
+
+	return !strcmp(slash ? slash + 1 : program, "mount.unshard");
+}
+
+int main(int argc, char **argv)
+{
+	size_t i;
+
+	if (argc > 0 && called_as_mount_helper(argv[0]))
+		return cmd_mount.run(&cmd_mount, argc, argv);
+	if (argc < 2)
+		return help(stderr);
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+		return help(stdout);
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
+		return version();
+	for (i = 0; i < N_COMMANDS; i++)
+		if (!strcmp(argv[1], commands[i]->name))
+			return commands[i]->run(commands[i], argc - 1, argv + 1);
+	command_fail("there is no command '%s'", argv[1]);
+	return help(stderr);
+}

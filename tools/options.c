@@ -1,0 +1,379 @@
+/* The table is the truth: parsing, --help and the list in messages come from it. */
+#include "options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum kind {
+	STRING,
+	STRINGS, /* may be repeated */
+	PATH,
+	PATHS,
+	MODELS, /* DIR or RUN=DIR */
+	SIZE,
+	COUNT,
+	FLAG,
+};
+
+struct row {
+	const char *name;
+	enum kind kind;
+	const char *value; /* as --help shows it */
+	const char *help;
+};
+
+static const struct row rows[] = {
+	{ "view", STRING, "VIEW", "show this one view at the root instead of all" },
+	{ "root", STRINGS, "KEY", "take weights from this key of the state dict instead of \"model\", "
+				  "\"state_dict\"; may be repeated" },
+	{ "model", MODELS, "[RUN=]DIR", "borrow config and tokenizer from DIR (only for RUN below "
+					"SOURCE); may be repeated" },
+	{ "follow", PATHS, "DIR", "links of SOURCE may lead into DIR; may be repeated" },
+	{ "max_shard_size", SIZE, "SIZE", "largest weights file made (50GB)" },
+	{ "mem", SIZE, "SIZE", "memory for what is known and decoded (64MiB)" },
+	{ "cache_dir", PATH, "DIR", "where decoded pieces spill to, unlinked ($TMPDIR or /tmp)" },
+	{ "cache_size", SIZE, "SIZE", "at most this much spilled (16GiB)" },
+	{ "settle", COUNT, "SECONDS", "hide a checkpoint that may still be written until it has not "
+				      "changed for this long (60)" },
+	{ "allow_other", FLAG, NULL, "other users may read, as far as mode bits let them" },
+	{ "max_threads", COUNT, "N", "requests served at once (16)" },
+	{ "readahead", COUNT, "KIB", "how far the kernel reads ahead, where it may be set (4096)" },
+	{ "log", PATH, "FILE", "append log lines to FILE (syslog; with -f: stderr)" },
+	{ "debug", FLAG, NULL, "log more" },
+	{ "delay_read_us", COUNT, "MICROSECONDS", "slow every read of SOURCE down, for tests" },
+};
+enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
+
+/* Known to libfuse or to the kernel, with or without =VALUE: handed on. */
+static const char *const passed_on[] = {
+	"default_permissions", "allow_root",  "auto_unmount", "max_background", "max_readahead",
+	"noexec",	       "noatime",     "atime",	      "dirsync",	"context",
+	"fscontext",	       "defcontext", "rootcontext",  "congestion_threshold",
+};
+
+/* Said by mount(8) and fstab, true or meaningless here. */
+static const char *const ignored[] = {
+	"ro",	"rw",	 "nosuid", "nodev",	"suid", "dev",	"exec",	 "async", "defaults",
+	"auto", "noauto", "nofail", "_netdev", "user", "users", "nouser", "relatime",
+};
+
+static int fail(struct unshard_error *err, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static int fail(struct unshard_error *err, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	err->code = code;
+	va_start(ap, fmt);
+	vsnprintf(err->text, sizeof(err->text), fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+static int out_of_memory(struct unshard_error *err)
+{
+	return fail(err, -ENOMEM, "out of memory");
+}
+
+/* -- ownership -- */
+
+/* Takes `s`; NULL stays NULL. */
+static char *own(struct options *o, char *s)
+{
+	char **grown = s ? realloc(o->owned, (o->n_owned + 1) * sizeof(*grown)) : NULL;
+
+	if (!grown) {
+		free(s);
+		return NULL;
+	}
+	o->owned = grown;
+	o->owned[o->n_owned++] = s;
+	return s;
+}
+
+void options_fini(struct options *o)
+{
+	size_t i;
+
+	for (i = 0; i < o->n_owned; i++)
+		free(o->owned[i]);
+	free(o->owned);
+	free(o->weight_root);
+	free(o->model);
+	free(o->follow);
+	free(o->fuse);
+}
+
+static int append(const char ***list, size_t *n, const char *s, struct unshard_error *err)
+{
+	const char **grown = s ? realloc(*list, (*n + 1) * sizeof(*grown)) : NULL;
+
+	if (!grown)
+		return out_of_memory(err);
+	*list = grown;
+	grown[(*n)++] = s;
+	return 0;
+}
+
+/* -- values -- */
+
+bool options_size(const char *text, uint64_t *bytes)
+{
+	static const char letters[] = "KMGTP";
+	const char *letter;
+	char *end;
+	unsigned long long n, unit = 1;
+	int power;
+
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (errno || end == text || !isdigit((unsigned char)*text))
+		return false;
+	letter = *end ? strchr(letters, toupper((unsigned char)*end)) : NULL;
+	if (letter) {
+		end++;
+		unit = strcasecmp(end, "B") ? 1024 : 1000;
+		for (power = (int)(letter - letters); power > 0; power--)
+			unit *= strcasecmp(end, "B") ? 1024 : 1000;
+		if (!strcasecmp(end, "iB") || !strcasecmp(end, "B"))
+			end = "";
+	} else if (!strcasecmp(end, "B")) {
+		end = "";
+	}
+	return !*end && n && !__builtin_mul_overflow(n, unit, bytes);
+}
+
+static bool parse_count(const char *text, uint64_t *out)
+{
+	char *end;
+	unsigned long n;
+
+	errno = 0;
+	n = strtoul(text, &end, 10);
+	*out = n;
+	return !errno && !*end && isdigit((unsigned char)*text) && n < UINT_MAX;
+}
+
+/* Absolute, whether it exists or not. */
+static char *absolute(struct options *o, const char *path)
+{
+	char here[PATH_MAX], *whole;
+
+	if (*path == '/')
+		return own(o, strdup(path));
+	if (!getcwd(here, sizeof(here)) || asprintf(&whole, "%s/%s", here, path) < 0)
+		return NULL;
+	return own(o, whole);
+}
+
+/* A directory whose own name holds '=' wins over RUN=DIR, as in the library. */
+static char *absolute_model(struct options *o, const char *value)
+{
+	const char *equals = strchr(value, '=');
+	char *dir, *whole;
+
+	if (!equals || access(value, F_OK) == 0)
+		return absolute(o, value);
+	dir = absolute(o, equals + 1);
+	if (!dir || asprintf(&whole, "%.*s=%s", (int)(equals - value), value, dir) < 0)
+		return NULL;
+	return own(o, whole);
+}
+
+/* -- what a row sets -- */
+
+static int set_string(struct options *o, const struct row *row, const char *s,
+		      struct unshard_error *err)
+{
+	if (!s)
+		return out_of_memory(err);
+	if (!strcmp(row->name, "view"))
+		o->library.view = s;
+	else if (!strcmp(row->name, "cache_dir"))
+		o->library.cache_dir = s;
+	else if (!strcmp(row->name, "log"))
+		o->log = s;
+	return 0;
+}
+
+static int add_string(struct options *o, const struct row *row, const char *s,
+		      struct unshard_error *err)
+{
+	struct unshard_options *l = &o->library;
+	int code;
+
+	if (row->kind == MODELS)
+		code = append(&o->model, &l->n_model, s, err);
+	else if (row->kind == PATHS)
+		code = append(&o->follow, &l->n_follow, s, err);
+	else
+		code = append(&o->weight_root, &l->n_weight_root, s, err);
+	l->model = o->model;
+	l->follow = o->follow;
+	l->weight_root = o->weight_root;
+	return code;
+}
+
+static void set_number(struct options *o, const struct row *row, uint64_t n)
+{
+	if (!strcmp(row->name, "max_shard_size"))
+		o->library.max_shard_size_bytes = n;
+	else if (!strcmp(row->name, "mem"))
+		o->library.mem_bytes = n;
+	else if (!strcmp(row->name, "cache_size"))
+		o->library.cache_size_bytes = n;
+	else if (!strcmp(row->name, "settle"))
+		o->library.settle_seconds = n ? (unsigned)n : UINT_MAX;
+	else if (!strcmp(row->name, "delay_read_us"))
+		o->library.delay_read_us = (unsigned)n;
+	else if (!strcmp(row->name, "max_threads"))
+		o->max_threads = n;
+	else if (!strcmp(row->name, "readahead"))
+		o->read_ahead_kb = n;
+}
+
+static int set_flag(struct options *o, const struct row *row)
+{
+	if (!strcmp(row->name, "debug"))
+		o->debug = true;
+	else
+		o->allow_other = true;
+	return 0;
+}
+
+static int set(struct options *o, const struct row *row, const char *value,
+	       struct unshard_error *err)
+{
+	uint64_t n;
+
+	if (row->kind == FLAG ? value != NULL : !value || !*value)
+		return fail(err, -EINVAL,
+			    row->kind == FLAG ? "option %s takes no value" :
+						"option %s needs a value: %s=%s",
+			    row->name, row->name, row->value ? row->value : "");
+	switch (row->kind) {
+	case FLAG:
+		return set_flag(o, row);
+	case STRING:
+		return set_string(o, row, own(o, strdup(value)), err);
+	case PATH:
+		return set_string(o, row, absolute(o, value), err);
+	case STRINGS:
+		return add_string(o, row, own(o, strdup(value)), err);
+	case PATHS:
+		return add_string(o, row, absolute(o, value), err);
+	case MODELS:
+		return add_string(o, row, absolute_model(o, value), err);
+	case SIZE:
+		if (!options_size(value, &n))
+			return fail(err, -EINVAL, "%s=%s: not a size such as 50GB, 5GiB or 512M",
+				    row->name, value);
+		set_number(o, row, n);
+		return 0;
+	case COUNT:
+		break;
+	}
+	if (!parse_count(value, &n))
+		return fail(err, -EINVAL, "%s=%s: not a number", row->name, value);
+	set_number(o, row, n);
+	return 0;
+}
+
+/* -- one option -- */
+
+static bool is_in(const char *const *list, size_t n, const char *name)
+{
+	while (n--)
+		if (!strcmp(list[n], name))
+			return true;
+	return false;
+}
+
+static int pass_on(struct options *o, const char *whole, struct unshard_error *err)
+{
+	char *longer;
+
+	if (asprintf(&longer, "%s%s%s", o->fuse ? o->fuse : "", o->fuse ? "," : "", whole) < 0)
+		return out_of_memory(err);
+	free(o->fuse);
+	o->fuse = longer;
+	return 0;
+}
+
+static int unknown(const char *name, struct unshard_error *err)
+{
+	char list[320] = "";
+	size_t i, at = 0;
+
+	for (i = 0; i < N_ROWS && at < sizeof(list); i++)
+		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", i ? ", " : "",
+				       rows[i].name);
+	return fail(err, -EINVAL, "there is no option '%.60s'; known are %s", name, list);
+}
+
+static int parse_one(struct options *o, const char *whole, struct unshard_error *err)
+{
+	const char *equals = strchr(whole, '=');
+	size_t i, len = equals ? (size_t)(equals - whole) : strlen(whole);
+	char name[64];
+
+	if (len >= sizeof(name))
+		return unknown(whole, err);
+	memcpy(name, whole, len);
+	name[len] = '\0';
+	for (i = 0; i < N_ROWS; i++)
+		if (!strcmp(rows[i].name, name))
+			return set(o, &rows[i], equals ? equals + 1 : NULL, err);
+	if (is_in(passed_on, sizeof(passed_on) / sizeof(passed_on[0]), name))
+		return pass_on(o, whole, err);
+	if (is_in(ignored, sizeof(ignored) / sizeof(ignored[0]), name) || !strncmp(name, "x-", 2))
+		return 0;
+	return unknown(name, err);
+}
+
+/* Up to the next comma that no backslash protects; `to` has room for all of `from`. */
+static const char *next_option(const char *from, char *to)
+{
+	while (*from && *from != ',') {
+		if (*from == '\\' && from[1])
+			from++;
+		*to++ = *from++;
+	}
+	*to = '\0';
+	return *from ? from + 1 : from;
+}
+
+int options_parse(struct options *o, const char *text, struct unshard_error *err)
+{
+	char *one = malloc(strlen(text) + 1);
+	int code = one ? 0 : out_of_memory(err);
+
+	while (!code && *text) {
+		text = next_option(text, one);
+		if (*one)
+			code = parse_one(o, one, err);
+	}
+	free(one);
+	return code;
+}
+
+void options_help(void)
+{
+	char left[48];
+	size_t i;
+
+	for (i = 0; i < N_ROWS; i++) {
+		snprintf(left, sizeof(left), "%s%s%s", rows[i].name, rows[i].value ? "=" : "",
+			 rows[i].value ? rows[i].value : "");
+		printf("  %-26s %s\n", left, rows[i].help);
+	}
+	printf("Handed on to libfuse: default_permissions, auto_unmount, noexec, noatime, context=, "
+	       "...\nSizes: 50GB, 5GiB, 512M (= MiB), or bytes.\n");
+}

@@ -1,0 +1,31 @@
+/* Options after -o: one table for every verb, for --help and for the man page. Owns the strings. */
+#ifndef TOOLS_OPTIONS_H
+#define TOOLS_OPTIONS_H
+
+#include "unshard.h"
+
+struct options {
+	struct unshard_options library; /* for unshard_open; log fields are the caller's */
+	const char *log;                /* log=FILE, absolute, or NULL */
+	bool allow_other, debug;
+	uint64_t max_threads, read_ahead_kb; /* 0 = default */
+	char *fuse; /* what goes on to libfuse, separated by commas, or NULL */
+
+	/* Private: what the pointers above point to. */
+	const char **weight_root, **model, **follow;
+	char **owned;
+	size_t n_owned;
+};
+
+/* Parse one argument of -o into `o`, which is zeroed before the first. Paths become absolute: a
+ * daemon works elsewhere. 0, or a negative errno and a sentence that names the option. */
+int options_parse(struct options *o, const char *text, struct unshard_error *err);
+void options_fini(struct options *o);
+
+/* The table for people, on stdout. */
+void options_help(void);
+
+/* "50GB", "5GiB", "512M" (= MiB), "1000" (bytes). false = no such size. */
+bool options_size(const char *text, uint64_t *bytes);
+
+#endif

@@ -1,0 +1,39 @@
+/* One line on stderr that is overwritten: nothing in the first second, then ten times a second. */
+#include "progress.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FIRST_MS = 1000, EVERY_MS = 100 };
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+void progress_start(struct progress *p)
+{
+	*p = (struct progress){ .wanted = isatty(STDERR_FILENO), .next_ms = now_ms() + FIRST_MS };
+}
+
+void progress_step(struct progress *p, size_t directories, size_t checkpoints)
+{
+	int64_t now;
+
+	if (!p->wanted || (now = now_ms()) < p->next_ms)
+		return;
+	p->next_ms = now + EVERY_MS;
+	p->shown = true;
+	fprintf(stderr, "\r\033[Kscanning: %zu directories, %zu checkpoints", directories,
+		checkpoints);
+}
+
+void progress_end(struct progress *p)
+{
+	if (p->shown)
+		fputs("\r\033[K", stderr);
+}

@@ -1,0 +1,18 @@
+/* How far a long scan is, on a terminal. */
+#ifndef TOOLS_PROGRESS_H
+#define TOOLS_PROGRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct progress {
+	bool wanted, shown;
+	int64_t next_ms; /* monotonic: not drawn before */
+};
+
+void progress_start(struct progress *p);
+void progress_step(struct progress *p, size_t directories, size_t checkpoints);
+void progress_end(struct progress *p);
+
+#endif

@@ -1,0 +1,25 @@
+/* Numbers and tables for people. */
+#ifndef TOOLS_TEXT_H
+#define TOOLS_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* "15.2 GB": powers of ten, as sizes of models are told. */
+void text_bytes(uint64_t bytes, char out[32]);
+
+/* Print text that came from SOURCE: none of its control characters may reach the terminal. */
+void text_print(const char *s);
+
+/* Rows of cells, printed with columns as wide as their widest cell. */
+struct table {
+	size_t n_columns, n_cells, cap;
+	char **cell;
+	int failed;
+};
+
+void table_add(struct table *t, const char *cell);
+void table_print(const struct table *t, const char *indent);
+void table_fini(struct table *t);
+
+#endif
