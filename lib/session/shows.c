@@ -120,9 +120,9 @@ static void vattr_of(const struct uns_catalog *cat, const struct uns_vfile *file
 		     const struct place *place, struct vattr *out)
 {
 	const struct uns_layout *l = &file->layout;
-	const struct uns_tensor *t;
+	const struct uns_piece *piece;
 	const struct uns_stat *st;
-	size_t i, k;
+	size_t i, k, n;
 
 	out->mode = place->stat.mode & 0444;
 	out->mtime_ns = place->stat.id.mtime_ns;
@@ -130,9 +130,11 @@ static void vattr_of(const struct uns_catalog *cat, const struct uns_vfile *file
 		*out = (struct vattr){ cat->files[file->source].stat.mode & 0555,
 				       cat->files[file->source].stat.id.mtime_ns };
 	for (i = 0; i < l->n && file->source == UNS_NONE; i++) {
-		t = l->segment[i].from == UNS_FROM_PIECES ? l->segment[i].tensor : NULL;
-		for (k = 0; t && k < t->n_pieces; k++) {
-			st = &cat->files[cat->pieces[t->first_piece + k].file].stat;
+		if (l->segment[i].from != UNS_FROM_PIECES)
+			continue;
+		piece = uns_segment_pieces(l, &l->segment[i], &n);
+		for (k = 0; k < n; k++) {
+			st = &cat->files[piece[k].file].stat;
 			out->mode &= st->mode;
 			if (st->id.mtime_ns > out->mtime_ns)
 				out->mtime_ns = st->id.mtime_ns;
