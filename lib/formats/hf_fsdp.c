@@ -1,0 +1,428 @@
+/* hf_fsdp: what Hugging Face Trainer and Accelerate save under FSDP.
+ *
+ *   pytorch_model_fsdp_<m>/  optimizer_<o>/         DCP directories      (SHARDED_STATE_DICT)
+ *   pytorch_model_fsdp_<m>_rank<r>.bin  optimizer_<o>_rank<r>.bin        (use_dcp=False)
+ *   pytorch_model_fsdp[_<m>].bin  optimizer[_<o>].bin                    (FULL_STATE_DICT)
+ *   Trainer:    rng_state_<r>.pth  scheduler.pt  trainer_state.json      (the last one written)
+ *   Accelerate: random_states_<r>.pkl  scheduler.bin  custom_checkpoint_<i>.pkl
+ *
+ * Owns this layout and its facts; what is inside the shards is in shards/. Model 0 is the one whose
+ * tensors are weights. */
+#include "formats/format.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "shards/beside.h"
+#include "shards/dcp_dir.h"
+#include "shards/rank_files.h"
+#include "wire/json.h"
+
+enum { MAX_INDEX = 1024, MAX_STATE_JSON = 64 << 20 };
+
+static const char MODEL[] = "pytorch_model_fsdp";
+static const char OPTIMIZER[] = "optimizer";
+
+struct source {
+	const struct uns_directory *dir;
+	struct uns_catalog *cat;
+	const struct uns_format_options *options;
+	struct uns_arena scratch;
+	int64_t ranks; /* highest writer + 1 that shards name */
+	bool torn;     /* a part's metadata is missing: the save did not end */
+};
+
+static void source_fini(struct source *s)
+{
+	uns_arena_fini(&s->scratch);
+}
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory while reading a checkpoint");
+}
+
+/* -- names -- */
+
+static bool has_file(const struct uns_listing *list, const char *name)
+{
+	const struct uns_entry *e = uns_listing_find(list, name);
+
+	return e && e->kind != UNS_KIND_DIR;
+}
+
+/* STEM_<index> as a directory. */
+static bool is_part_dir(const struct uns_entry *e, const char *stem, unsigned long long *index)
+{
+	char prefix[32];
+
+	snprintf(prefix, sizeof(prefix), "%s_", stem);
+	return (e->kind == UNS_KIND_DIR || e->kind == UNS_KIND_LINK) &&
+	       uns_str_number(e->name, prefix, "", index) && *index < MAX_INDEX;
+}
+
+static bool has_part_dir(const struct uns_listing *list, const char *stem)
+{
+	unsigned long long unused;
+	size_t i;
+
+	for (i = 0; i < list->n; i++)
+		if (is_part_dir(&list->v[i], stem, &unused))
+			return true;
+	return false;
+}
+
+/* Only the first model's and optimizer's: "pytorch_model_fsdp_0_rank3.bin", and, of LOCAL_STATE_DICT,
+ * "pytorch_model_fsdp_rank3.bin". */
+static bool is_rank_file(const char *name, const char *stem, unsigned long long *rank)
+{
+	char prefix[48];
+
+	snprintf(prefix, sizeof(prefix), "%s_0_rank", stem);
+	if (uns_str_number(name, prefix, ".bin", rank))
+		return *rank < INT32_MAX;
+	snprintf(prefix, sizeof(prefix), "%s_rank", stem);
+	return uns_str_number(name, prefix, ".bin", rank) && *rank < INT32_MAX;
+}
+
+static bool has_rank_files(const struct uns_listing *list, const char *stem)
+{
+	unsigned long long unused;
+	size_t i;
+
+	for (i = 0; i < list->n; i++)
+		if (is_rank_file(list->v[i].name, stem, &unused))
+			return true;
+	return false;
+}
+
+/* -- probe -- */
+
+static bool is_dcp_below(const struct uns_directory *dir, const char *name)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_listing list = { 0 };
+	char *path = uns_path_join(&arena, dir->path, name);
+
+	if (!path || uns_root_list(dir->root, path, &arena, &list, NULL) < 0)
+		return false;
+	return uns_dcp_dir_is(&list) || uns_beside_distcp_ranks(&list) > 0;
+}
+
+/* "optimizer_0" alone says little: it must look like shards inside. */
+static bool has_optimizer_shards(const struct uns_directory *dir)
+{
+	unsigned long long unused;
+	size_t i;
+
+	for (i = 0; i < dir->list->n; i++)
+		if (is_part_dir(&dir->list->v[i], OPTIMIZER, &unused) &&
+		    is_dcp_below(dir, dir->list->v[i].name))
+			return true;
+	return has_rank_files(dir->list, OPTIMIZER);
+}
+
+static int probe(const struct uns_directory *dir)
+{
+	if (has_part_dir(dir->list, MODEL) || has_rank_files(dir->list, MODEL))
+		return 90;
+	if (has_optimizer_shards(dir))
+		return 70;
+	if (has_file(dir->list, "pytorch_model_fsdp.bin"))
+		return uns_listing_find(dir->list, "model.safetensors") ? 40 : 55;
+	return 0;
+}
+
+/* -- parts -- */
+
+/* What is wrong with a part is a problem of that part; running out of memory, or a file that changed
+ * under us, is nobody's property. */
+static int part_problem(struct source *s, enum uns_scope scope, const struct uns_err *why,
+			struct uns_err *err)
+{
+	if (why->code == -ENOMEM || why->code == -ESTALE)
+		return uns_fail(err, why->code, "%s", why->text);
+	return uns_catalog_add_problem(s->cat, scope, why->code, "%s", why->text);
+}
+
+static int note_shards(struct source *s, const char *path, const char *name, struct uns_err *err)
+{
+	struct uns_listing list = { 0 };
+	int64_t ranks;
+
+	if (uns_root_list(s->dir->root, path, &s->scratch, &list, NULL) < 0)
+		return 0; /* said by whoever reads it */
+	ranks = uns_beside_distcp_ranks(&list);
+	if (ranks > s->ranks)
+		s->ranks = ranks;
+	s->torn |= !uns_dcp_dir_is(&list);
+	return uns_beside_add(s->cat, s->dir->root, path, name, &list, err);
+}
+
+static int add_dcp_part(struct source *s, const char *name, const struct uns_dcp_roots *roots,
+			enum uns_scope scope, struct uns_err *err)
+{
+	char *path = uns_path_join(&s->scratch, s->dir->path, name);
+	struct uns_err why = { 0 };
+
+	if (!path)
+		return no_memory(err);
+	if (uns_dcp_dir_add(s->cat, s->dir->root, path, name, roots, &why) < 0)
+		UNS_TRY(part_problem(s, scope, &why, err));
+	return note_shards(s, path, name, err);
+}
+
+static int add_other_model(struct source *s, const char *name, unsigned long long index,
+			   struct uns_err *err)
+{
+	static const char *const nothing[1] = { NULL };
+	char as_root[32];
+	const struct uns_dcp_roots roots = { .weights = nothing, .as_root = as_root };
+
+	snprintf(as_root, sizeof(as_root), "model_%llu", index);
+	UNS_TRY(uns_catalog_add_problem(s->cat, UNS_SCOPE_NOTE, 0,
+					"%s/%s is a second model of this checkpoint: only model 0 is "
+					"shown as weights",
+					s->cat->path, name));
+	return add_dcp_part(s, name, &roots, UNS_SCOPE_NOTE, err);
+}
+
+static int add_model_dirs(struct source *s, struct uns_err *err)
+{
+	const struct uns_format_options *o = s->options;
+	const struct uns_dcp_roots roots = {
+		.weights = o && o->n_weight_roots ? o->weight_roots : NULL,
+		.n_weights = o ? o->n_weight_roots : 0,
+	};
+	const struct uns_entry *e = s->dir->list->v, *end = e + s->dir->list->n;
+	unsigned long long index;
+
+	for (; e < end; e++) {
+		if (!is_part_dir(e, MODEL, &index))
+			continue;
+		if (index == 0)
+			UNS_TRY(add_dcp_part(s, e->name, &roots, UNS_SCOPE_WEIGHTS, err));
+		else
+			UNS_TRY(add_other_model(s, e->name, index, err));
+	}
+	return 0;
+}
+
+static int add_optimizer_dirs(struct source *s, struct uns_err *err)
+{
+	static const char *const nothing[1] = { NULL };
+	const struct uns_entry *e = s->dir->list->v, *end = e + s->dir->list->n;
+	unsigned long long index;
+	char as_root[32];
+
+	for (; e < end; e++) {
+		struct uns_dcp_roots roots = { .weights = nothing };
+
+		if (!is_part_dir(e, OPTIMIZER, &index))
+			continue;
+		snprintf(as_root, sizeof(as_root), "optimizer_%llu", index);
+		if (index > 0)
+			roots.as_root = as_root;
+		UNS_TRY(add_dcp_part(s, e->name, &roots, UNS_SCOPE_OPTIMIZER, err));
+	}
+	return 0;
+}
+
+/* -- files of one rank, or of the whole model -- */
+
+typedef int add_files(struct uns_catalog *cat, const struct uns_root *root,
+		      const struct uns_rank_file *files, size_t n, struct uns_err *err);
+
+static int rank_cmp(const void *a, const void *b)
+{
+	const struct uns_rank_file *x = a, *y = b;
+
+	return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+static int add_as_shard(struct source *s, const char *name, const char **path, struct uns_err *err)
+{
+	uint32_t file;
+
+	*path = uns_path_join(&s->cat->arena, s->dir->path, name);
+	if (!*path)
+		return no_memory(err);
+	UNS_TRY(uns_catalog_add_file(s->cat, s->dir->root, *path, &file, err));
+	return uns_catalog_add_companion(s->cat, name, file, true, err);
+}
+
+/* STEM's per-rank files, or the one full file. */
+static int find_files(struct source *s, const char *stem, struct uns_rank_file *out, size_t *n,
+		      struct uns_err *err)
+{
+	const struct uns_entry *e = s->dir->list->v, *end = e + s->dir->list->n;
+	unsigned long long rank;
+	char full[48];
+
+	for (*n = 0; e < end; e++) {
+		if (e->kind == UNS_KIND_DIR || !is_rank_file(e->name, stem, &rank))
+			continue;
+		UNS_TRY(add_as_shard(s, e->name, &out[*n].path, err));
+		out[(*n)++].rank = (int32_t)rank;
+		if ((int64_t)rank >= s->ranks)
+			s->ranks = (int64_t)rank + 1;
+	}
+	snprintf(full, sizeof(full), "%s.bin", stem);
+	if (*n || !has_file(s->dir->list, full))
+		return 0;
+	out[0].rank = 0;
+	*n = 1;
+	return add_as_shard(s, full, &out[0].path, err);
+}
+
+static int add_rank_files(struct source *s, const char *stem, add_files *add, enum uns_scope scope,
+			  struct uns_err *err)
+{
+	struct uns_rank_file *files =
+		UNS_NEW_N(&s->scratch, struct uns_rank_file, s->dir->list->n + 1);
+	struct uns_err why = { 0 };
+	size_t n;
+
+	if (!files)
+		return no_memory(err);
+	UNS_TRY(find_files(s, stem, files, &n, err));
+	if (!n)
+		return 0;
+	qsort(files, n, sizeof(*files), rank_cmp);
+	if (add(s->cat, s->dir->root, files, n, &why) < 0)
+		return part_problem(s, scope, &why, err);
+	return 0;
+}
+
+/* The sharded form is what a run with it resumes from; full files beside it are left alone. */
+static int add_model(struct source *s, struct uns_err *err)
+{
+	if (has_part_dir(s->dir->list, MODEL))
+		return add_model_dirs(s, err);
+	return add_rank_files(s, MODEL, uns_rank_files_add_model, UNS_SCOPE_WEIGHTS, err);
+}
+
+static int add_optimizer(struct source *s, struct uns_err *err)
+{
+	if (has_part_dir(s->dir->list, OPTIMIZER))
+		return add_optimizer_dirs(s, err);
+	return add_rank_files(s, OPTIMIZER, uns_rank_files_add_optimizer, UNS_SCOPE_OPTIMIZER, err);
+}
+
+/* Full or per-rank files of models and optimizers that are not read here are still not files that a
+ * view may pass through. */
+static int add_unread(struct source *s, struct uns_err *err)
+{
+	const struct uns_entry *e = s->dir->list->v, *end = e + s->dir->list->n;
+	const char *path;
+
+	for (; e < end; e++)
+		if (e->kind != UNS_KIND_DIR &&
+		    (uns_str_glob("pytorch_model_fsdp*.bin", e->name) ||
+		     uns_str_glob("optimizer*.bin", e->name)) &&
+		    !uns_catalog_companion(s->cat, e->name))
+			UNS_TRY(add_as_shard(s, e->name, &path, err));
+	return 0;
+}
+
+static bool has_model_zero(const struct uns_listing *list)
+{
+	const struct uns_entry *e = uns_listing_find(list, "pytorch_model_fsdp_0");
+
+	return (e && e->kind != UNS_KIND_FILE) || has_rank_files(list, MODEL) ||
+	       has_file(list, "pytorch_model_fsdp.bin");
+}
+
+/* -- facts -- */
+
+/* The step that the Trainer itself recorded, where the directory's name does not say it. */
+static int64_t step_of_state(struct source *s)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	char *path = uns_path_join(&s->scratch, s->dir->path, "trainer_state.json");
+	struct uns_span text;
+	int64_t step;
+
+	if (!path || !has_file(s->dir->list, "trainer_state.json") ||
+	    uns_root_read_file(s->dir->root, path, MAX_STATE_JSON, &s->scratch, &text, NULL, NULL) <
+		    0 ||
+	    uns_json_parse(text, &json, NULL) < 0 || !uns_json_int(json, "global_step", &step) ||
+	    step < 0)
+		return UNS_UNKNOWN;
+	return step;
+}
+
+static int64_t find_step(struct source *s)
+{
+	unsigned long long n;
+
+	if (uns_str_number(uns_path_name(s->dir->path), "checkpoint-", "", &n) && n <= INT64_MAX)
+		return (int64_t)n;
+	return step_of_state(s);
+}
+
+static bool is_trainer(const struct uns_listing *list, const char *path)
+{
+	unsigned long long n;
+
+	return has_file(list, "trainer_state.json") || has_file(list, "rng_state.pth") ||
+	       uns_beside_ranks(list, "rng_state_", ".pth", NULL) ||
+	       uns_str_number(uns_path_name(path), "checkpoint-", "", &n);
+}
+
+/* Nothing marks the end of an Accelerate save. Its random states come last, one of each rank. */
+static bool accelerate_finished(const struct source *s, int64_t ranks, size_t n)
+{
+	return !s->torn && ranks > 0 && (int64_t)n == ranks && ranks >= s->ranks;
+}
+
+static void find_facts(struct source *s)
+{
+	const struct uns_listing *list = s->dir->list;
+	struct uns_facts *facts = &s->cat->facts;
+	size_t n;
+	int64_t rng = uns_beside_ranks(list, "rng_state_", ".pth", NULL),
+		states = uns_beside_ranks(list, "random_states_", ".pkl", &n);
+
+	facts->format = "hf_fsdp";
+	if (is_trainer(list, s->dir->path)) {
+		facts->framework = "Hugging Face Trainer, FSDP";
+		facts->finished = has_file(list, "trainer_state.json");
+		facts->step = find_step(s);
+	} else {
+		facts->framework = "Hugging Face Accelerate, FSDP";
+		facts->finished = accelerate_finished(s, states, n);
+	}
+	if (has_file(list, "rng_state.pth"))
+		facts->world_size = 1;
+	if (rng || states || s->ranks)
+		facts->world_size = rng ? rng : states ? states : s->ranks;
+}
+
+static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
+		    struct uns_catalog *cat, struct uns_err *err)
+{
+	UNS_CLEANUP(source_fini) struct source s = { .dir = dir, .cat = cat, .options = options };
+
+	UNS_TRY(add_model(&s, err));
+	UNS_TRY(add_optimizer(&s, err));
+	UNS_TRY(add_unread(&s, err));
+	if (!has_model_zero(dir->list))
+		UNS_TRY(uns_catalog_add_problem(
+			cat, UNS_SCOPE_WEIGHTS, -ENODATA,
+			"%s has no pytorch_model_fsdp_0: the save did not finish, or the directory was "
+			"not copied",
+			cat->path));
+	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
+	find_facts(&s);
+	return uns_catalog_seal(cat, err);
+}
+
+const struct uns_format uns_format_hf_fsdp = {
+	.name = "hf_fsdp",
+	.probe = probe,
+	.open = open_dir,
+};
