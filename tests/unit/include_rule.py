@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Checks ARCHITECTURE.md's include rule by reading #include lines: include_rule.py SOURCE_ROOT.
+
+Also: file names are unique in lib/ (a table of contents by name), there is no file that could hold
+anything (utils, common, helpers), and formats and views include none of their own kind."""
+import os
+import re
+import sys
+
+ROOT = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+
+BELOW = {
+    "base": set(),
+    "io": {"base"},
+    "wire": {"base", "io"},
+    "model": {"base", "io", "wire"},
+}
+NOUNS = {"base", "io", "wire", "model"}
+BELOW.update({folder: NOUNS for folder in ("parts", "store", "engine", "shards")})
+BELOW["formats"] = NOUNS | {"shards"}
+BELOW["views"] = NOUNS | {"parts"}
+BELOW["session"] = set(BELOW)
+PUBLIC = "unshard.h"
+ALONE = {"formats": "format.h", "views": "view.h"}  # one file, one thing: all they share is this
+VAGUE = re.compile(r"(^|_)(utils?|common|helpers?|misc)\.[ch]$")
+
+
+def sources(folder):
+    for where, _, names in os.walk(os.path.join(ROOT, folder)):
+        for name in sorted(names):
+            if name.endswith((".c", ".h")):
+                yield os.path.relpath(os.path.join(where, name), ROOT)
+
+
+def includes(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as text:
+        for number, line in enumerate(text, 1):
+            found = INCLUDE.match(line)
+            if found:
+                yield number, found.group(1)
+
+
+def own_thing(stem, other):
+    """formats/zero.c may have formats/zero_names.h for itself."""
+    return os.path.splitext(os.path.basename(other))[0].startswith(stem)
+
+
+def lib_problem(path, included):
+    folder = path.split(os.sep)[1]
+    if folder == PUBLIC:
+        return None if "/" not in included else "unshard.h must stand alone"
+    if included == PUBLIC:
+        return None if folder == "session" else "only session defines unshard.h's functions"
+    if "/" not in included:
+        return "includes in lib are written relative to lib"
+    target = included.split("/")[0]
+    if not os.path.exists(os.path.join(ROOT, "lib", included)):
+        return "there is no such file in lib"
+    if folder not in BELOW or target not in BELOW:
+        return "a folder that ARCHITECTURE.md does not know"
+    if target == folder:
+        if folder in ALONE and os.path.basename(included) != ALONE[folder]:
+            stem = os.path.splitext(os.path.basename(path))[0].split("_")[0]
+            return None if own_thing(stem, included) else f"{folder} never see each other"
+        return None
+    return None if target in BELOW[folder] else f"{folder} may not see {target}"
+
+
+def outside_problem(path, included):
+    folder = path.split(os.sep)[0]
+    if included == PUBLIC or (folder == "tools" and included in ("fs.h", "fs/fs.h")):
+        return None
+    beside = os.path.join(ROOT, os.path.dirname(path), included)
+    return None if os.path.exists(beside) else f"{folder} sees unshard.h only"
+
+
+def problems():
+    for folder, rule in (("lib", lib_problem), ("fs", outside_problem), ("tools", outside_problem)):
+        for path in sources(folder):
+            if VAGUE.search(os.path.basename(path)):
+                yield f"{path}: a name that says nothing"
+            for number, included in includes(path):
+                problem = rule(path, included)
+                if problem:
+                    yield f'{path}:{number}: "{included}": {problem}'
+    seen = {}
+    for path in sources("lib"):
+        name = os.path.basename(path)
+        if path.split(os.sep)[1] in ALONE and name.endswith(".c"):
+            continue  # named after what they define: a format and a view may both be "dcp"
+        if name in seen:
+            yield f"{path}: {seen[name]} has the same name"
+        seen[name] = path
+
+
+def main():
+    n_files = sum(1 for folder in ("lib", "fs", "tools") for _ in sources(folder))
+    found = list(problems())
+    for line in found:
+        print(line)
+    print(f"{n_files} files, {len(found)} problems")
+    return 1 if found or n_files < 20 else 0
+
+
+sys.exit(main())
