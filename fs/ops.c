@@ -81,7 +81,8 @@ static void fill_attr(const struct unshard_stat *st, struct stat *attr)
 	}
 	memset(attr, 0, sizeof(*attr));
 	attr->st_ino = st->ino;
-	attr->st_mode = type_of(st->kind) | (st->mode & 07777);
+	/* A link has no permissions of its own. */
+	attr->st_mode = type_of(st->kind) | (st->kind == UNSHARD_LINK ? 0777 : st->mode & 07777);
 	attr->st_nlink = st->nlink;
 	attr->st_uid = st->uid;
 	attr->st_gid = st->gid;
@@ -494,7 +495,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 
 /* Absent on purpose, because libfuse answers ENOSYS once and the kernel then never asks again:
  * access (mode bits are the kernel's with default_permissions, else the owner alone may come here),
- * extended attributes, flush, fsync, locks (local ones do). */
+ * reading extended attributes, flush, fsync, locks (local ones do). */
 const struct fuse_lowlevel_ops fs_ops = {
 	.init = op_init,
 	.lookup = op_lookup,
@@ -520,5 +521,7 @@ const struct fuse_lowlevel_ops fs_ops = {
 	.link = fs_refuse_link,
 	.create = fs_refuse_create,
 	.write = fs_refuse_write,
+	.setxattr = fs_refuse_setxattr,
+	.removexattr = fs_refuse_removexattr,
 	.fallocate = fs_refuse_fallocate,
 };

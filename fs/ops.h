@@ -40,6 +40,9 @@ void fs_refuse_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 		      struct fuse_file_info *fi);
 void fs_refuse_write(fuse_req_t req, fuse_ino_t id, const char *buf, size_t len, off_t off,
 		     struct fuse_file_info *fi);
+void fs_refuse_setxattr(fuse_req_t req, fuse_ino_t id, const char *name, const char *value,
+			size_t len, int flags);
+void fs_refuse_removexattr(fuse_req_t req, fuse_ino_t id, const char *name);
 void fs_refuse_fallocate(fuse_req_t req, fuse_ino_t id, int mode, off_t off, off_t len,
 			 struct fuse_file_info *fi);
 

@@ -61,6 +61,19 @@ void fs_refuse_write(fuse_req_t req, fuse_ino_t id, const char *buf, size_t len,
 	fuse_reply_err(req, EROFS);
 }
 
+void fs_refuse_setxattr(fuse_req_t req, fuse_ino_t id, const char *name, const char *value,
+			size_t len, int flags)
+{
+	(void)id, (void)name, (void)value, (void)len, (void)flags;
+	fuse_reply_err(req, EROFS);
+}
+
+void fs_refuse_removexattr(fuse_req_t req, fuse_ino_t id, const char *name)
+{
+	(void)id, (void)name;
+	fuse_reply_err(req, EROFS);
+}
+
 void fs_refuse_fallocate(fuse_req_t req, fuse_ino_t id, int mode, off_t off, off_t len,
 			 struct fuse_file_info *fi)
 {
