@@ -1,5 +1,6 @@
 /* Building, sealing and searching a catalog. Owns its arrays: they grow by realloc while a format fills
- * them, and move into the arena, at their exact size, when the catalog is sealed.
+ * them, and move into the arena, at their exact size, when the catalog is sealed. What the session
+ * adds behind that (borrowed files, what it found out about them) grows them inside the arena.
  * Must not know formats or views, and reads nothing of a file but its stat. */
 #include "model/catalog.h"
 
@@ -17,8 +18,9 @@ static int no_memory(struct uns_err *err)
 	return uns_fail(err, -ENOMEM, "out of memory while reading a checkpoint's metadata");
 }
 
-/* Room for one more element in a realloc'd array. */
-static int make_room(void *array_p, size_t n, size_t *cap, size_t size, struct uns_err *err)
+/* Room for one more element of an array. */
+static int make_room(struct uns_catalog *cat, void *array_p, size_t n, size_t *cap, size_t size,
+		     struct uns_err *err)
 {
 	void **array = array_p, *bigger;
 	size_t want = *cap ? *cap * 2 : 16;
@@ -27,7 +29,8 @@ static int make_room(void *array_p, size_t n, size_t *cap, size_t size, struct u
 		return 0;
 	if (n >= UNS_NONE - 1)
 		return uns_fail(err, -ENOTSUP, "a checkpoint of more than 2^32 items");
-	bigger = reallocarray(*array, want, size);
+	bigger = cat->sealed ? uns_arena_grow(&cat->arena, *array, n, want, size) :
+			       reallocarray(*array, want, size);
 	if (!bigger)
 		return no_memory(err);
 	*array = bigger;
@@ -37,8 +40,8 @@ static int make_room(void *array_p, size_t n, size_t *cap, size_t size, struct u
 
 #define APPEND(cat, list, item, err)                                                              \
 	__extension__({                                                                           \
-		int append_code = make_room(&(cat)->list, (cat)->n_##list, &(cat)->cap_##list,    \
-					    sizeof(*(cat)->list), (err));                         \
+		int append_code = make_room((cat), &(cat)->list, (cat)->n_##list,                 \
+					    &(cat)->cap_##list, sizeof(*(cat)->list), (err));     \
 		if (append_code == 0)                                                             \
 			(cat)->list[(cat)->n_##list++] = (item);                                  \
 		append_code;                                                                      \
@@ -460,9 +463,7 @@ int uns_catalog_seal(struct uns_catalog *cat, struct uns_err *err)
 	for (i = 0; i < cat->n_tensors; i++)
 		if (seal_tensor(cat, &cat->tensors[i], err) < 0)
 			return uns_fail_in(err, "%s: tensor %s", cat->path, cat->tensors[i].key);
-	UNS_TRY(settle_all(cat, err));
-	uns_map_fini(&cat->file_by_path);
-	return 0;
+	return settle_all(cat, err);
 }
 
 /* -- reading -- */
