@@ -175,6 +175,7 @@ static int find_root_info(struct unshard *u, struct spot *spot, const char *name
 	spot->kind = SPOT_ROOT_INFO;
 	spot->inside = name;
 	spot->ino = ino_of(NULL, 0, INFO_DIR, 0, name);
+	UNS_TRY(uns_root_stat(u->root, "", true, &spot->stat, err));
 	if (!*name)
 		return 0;
 	if (!known_name(root_info_names, name))
