@@ -284,6 +284,12 @@ static int add_shards(struct uns_catalog *cat, const struct uns_directory *dir,
 		UNS_TRY(uns_catalog_add_file(cat, dir->root, path, &file, err));
 		UNS_TRY(uns_catalog_add_companion(cat, name, file, true, err));
 	}
+	/* How many ranks there were is nowhere recorded, and neither are full shapes. A hole shows; that
+	 * the ranks behind the last file are gone cannot. */
+	UNS_TRY(uns_catalog_add_problem(cat, UNS_SCOPE_NOTE, 0,
+					"this form does not record how many shards there were: %zu were "
+					"found; if the last ranks' files were lost, tensors end early",
+					files.n));
 	return add_files(cat, dir->root, &files, false, err);
 }
 

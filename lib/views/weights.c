@@ -354,14 +354,19 @@ static int note_adapter(const struct uns_view_input *in, struct uns_vtree *out)
 			      "where DIR holds it");
 }
 
-static int note_names(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+static int note_config(const struct uns_view_input *in, bool passed, struct uns_vtree *out,
+		       struct uns_err *err)
 {
 	struct uns_config_facts facts;
+	struct uns_err why = { 0 };
 
 	if (!uns_span_left(&in->config))
 		return 0;
 	UNS_TRY(uns_config_parse(in->config, &out->arena, &facts, err));
-	if (!facts.renamed_on_save)
+	if (uns_config_check(&facts, in->catalog, &why) < 0 &&
+	    uns_vtree_note(out, "config.json does not fit these weights: %s", why.text) < 0)
+		return no_memory(err);
+	if (!facts.renamed_on_save || passed)
 		return 0;
 	return uns_vtree_note(out,
 			      "transformers 5 publishes models of type %s under other tensor names than "
@@ -384,7 +389,7 @@ static int notes(const struct uns_view_input *in, const struct assembly *a, bool
 		return no_memory(err);
 	if (a->adapter && note_adapter(in, out) < 0)
 		return no_memory(err);
-	return passed ? 0 : note_names(in, out, err);
+	return note_config(in, passed, out, err);
 }
 
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,

@@ -323,6 +323,8 @@ static void reads_shards(void **state)
 		put_safetensors(&p, name, SHARD_JSON("2", "1", "8"), 8);
 		must_open(&p);
 		assert_null(weights_problem(&p));
+		assert_int_equal(p.cat->n_problems, 1);
+		assert_non_null(strstr(p.cat->problems[0].text, "2 were found"));
 		assert_int_equal(p.cat->n_tensors, 1);
 		t = &p.cat->tensors[0];
 		assert_int_equal(t->n_pieces, 2);

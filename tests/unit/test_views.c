@@ -145,7 +145,7 @@ static void parses(void **state)
 
 static void assembles(void **state)
 {
-	static const char config[] = "{\"model_type\":\"llama\"}";
+	static const char config[] = "{\"model_type\":\"llama\",\"num_hidden_layers\":3}";
 	const struct uns_companion borrowed[] = { { "config.json", CONFIG, false } };
 	const char *const notes[] = { "config.json borrowed from x" };
 	const struct uns_tensor *tied[1];
@@ -155,6 +155,7 @@ static void assembles(void **state)
 	(void)state;
 	bench_init(&b);
 	add(&b, "w", UNS_ROLE_WEIGHT, UNS_F32, SHARD);
+	add(&b, "model.layers.0.w", UNS_ROLE_WEIGHT, UNS_F32, SHARD);
 	tied[0] = add(&b, "head", UNS_ROLE_WEIGHT, UNS_F32, SHARD);
 	add(&b, "w", UNS_ROLE_EXP_AVG, UNS_F32, GONE); /* not needed here */
 	add(&b, "buf", UNS_ROLE_BUFFER, UNS_I64, SHARD);
@@ -174,6 +175,7 @@ static void assembles(void **state)
 	assert_null(strstr(header(&b, "model.safetensors"), "head"));
 	assert_null(uns_vtree_find(&b.tree, "config.json")->origin);
 	assert_true(noted(&b, "borrowed from x"));
+	assert_true(noted(&b, "does not fit these weights: num_hidden_layers is 3 but model has 1"));
 	uns_vtree_fini(&b.tree);
 }
 
