@@ -1,5 +1,6 @@
-/* Element type conversion on read, as torch's Tensor.to() does it: round to nearest even, infinities
- * kept, a NaN stays a NaN, f64 by way of f32 to the 16-bit types. */
+/* Element type conversion on read, as torch's Tensor.to() does it: round to nearest even, overflow to
+ * infinity, infinities and subnormals kept, a NaN stays a NaN (its payload may differ), f64 by way
+ * of f32 to the 16-bit types. */
 #ifndef UNS_ENGINE_CAST_H
 #define UNS_ENGINE_CAST_H
 
@@ -8,7 +9,8 @@
 
 #include "wire/dtype.h"
 
-/* A cast exists between any two real floating types; from == to always exists (copies). */
+/* From any real floating type to f64, f32, f16 and bf16; from == to always exists (copies). The 8-bit
+ * types are no targets: what torch does with values out of their range depends on its version. */
 bool uns_cast_exists(enum uns_dtype from, enum uns_dtype to);
 
 /* n elements; src and dst do not overlap and need no alignment. The pair must exist. */

@@ -1,0 +1,127 @@
+/* Life of a backing, and the one place where bytes of source files come in. */
+#include "engine/backing.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+
+static void backing_free_p(struct uns_backing **b)
+{
+	uns_backing_free(*b);
+}
+
+int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
+		    struct uns_backing **out, struct uns_err *err)
+{
+	UNS_CLEANUP(backing_free_p) struct uns_backing *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	b->engine = engine;
+	b->cat = cat;
+	b->slot = calloc(cat->n_files + 1, sizeof(*b->slot));
+	b->place = calloc(cat->n_pieces + 1, sizeof(*b->place));
+	b->piece_order = calloc(cat->n_tensors + 1, sizeof(*b->piece_order));
+	if (!b->slot || !b->place || !b->piece_order)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	*out = UNS_TAKE(b);
+	return 0;
+}
+
+void uns_backing_free(struct uns_backing *b)
+{
+	size_t i;
+
+	if (!b)
+		return;
+	uns_cache_drop(b->engine->cache, b);
+	for (i = 0; b->slot && i < b->cat->n_files; i++)
+		uns_fds_close(&b->engine->fds, &b->slot[i]);
+	free(b->slot);
+	free(b->place);
+	free((void *)b->piece_order);
+	free(b);
+}
+
+/* Tests and benchmarks: storage that answers slowly. */
+static void delay(unsigned us)
+{
+	struct timespec t = { .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000L };
+
+	while (us && nanosleep(&t, &t) < 0 && errno == EINTR)
+		;
+}
+
+static int count_failure(struct uns_backing *b, int code)
+{
+	if (code == -ESTALE)
+		uns_count(&b->engine->count.stale, 1);
+	else if (code == -EIO)
+		uns_count(&b->engine->count.io_errors, 1);
+	return code;
+}
+
+static int pread_pinned(struct uns_backing *b, const struct uns_fd_slot *slot,
+			const struct uns_file *file, void *buf, size_t len, uint64_t off,
+			struct uns_err *err)
+{
+	int code;
+
+	delay(b->engine->delay_read_us);
+	UNS_TRY(uns_fds_check(slot, file, err));
+	code = uns_fd_pread(slot->fd, buf, len, off, file->path, err);
+	if (code < 0) {
+		uns_fail_in(err, "%s", uns_root_path(file->root));
+		return code;
+	}
+	UNS_TRY(uns_fds_check(slot, file, err));
+	uns_count(&b->engine->count.source_reads, 1);
+	uns_count(&b->engine->count.source_read_bytes, len);
+	return 0;
+}
+
+int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
+		     struct uns_err *err)
+{
+	const struct uns_file *f = &b->cat->files[file];
+	int code;
+
+	if (!uns_inside(off, len, f->stat.id.size) && !f->missing)
+		return uns_fail(err, -EBADMSG, "%s/%s: bytes %llu+%zu pass its end at %llu",
+				uns_root_path(f->root), f->path, (unsigned long long)off, len,
+				(unsigned long long)f->stat.id.size);
+	code = uns_fds_pin(&b->engine->fds, &b->slot[file], f, err);
+	if (code == 0) {
+		code = pread_pinned(b, &b->slot[file], f, buf, len, off, err);
+		uns_fds_unpin(&b->engine->fds, &b->slot[file]);
+	}
+	return count_failure(b, code);
+}
+
+int uns_source_check(struct uns_backing *b, uint32_t file, struct uns_err *err)
+{
+	const struct uns_file *f = &b->cat->files[file];
+	int code = uns_fds_pin(&b->engine->fds, &b->slot[file], f, err);
+
+	if (code == 0) {
+		code = uns_fds_check(&b->slot[file], f, err);
+		uns_fds_unpin(&b->engine->fds, &b->slot[file]);
+	}
+	return count_failure(b, code);
+}
+
+static int source_pread(void *self, void *buf, size_t len, uint64_t off, struct uns_err *err)
+{
+	const struct uns_source *source = self;
+
+	return uns_source_pread(source->backing, source->file, buf, len, off, err);
+}
+
+struct uns_reader uns_reader_of_source(struct uns_source *source)
+{
+	const struct uns_file *f = &source->backing->cat->files[source->file];
+
+	return (struct uns_reader){ source_pread, source, f->stat.id.size };
+}

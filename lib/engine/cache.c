@@ -1,0 +1,437 @@
+/* One lock for the table of entries, their states and the two budgets. States:
+ *
+ *   FILLING   a thread makes the bytes; others that want them wait
+ *   READY     readable while pinned; unpinned it may be moved or dropped, oldest first
+ *   MOVING    being written from memory to a file; others wait
+ *
+ * Whoever waits holds no entry, and FILLING and MOVING end without waiting, so nobody waits forever. */
+#include "engine/cache.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "engine/spill.h"
+
+enum { N_BUCKETS = 1024 };
+enum state { FILLING, READY, MOVING };
+
+struct uns_cached {
+	struct uns_cached *next;          /* in its bucket */
+	struct uns_cached *newer, *older; /* by last use */
+	struct uns_cache *cache;
+	const void *owner;
+	uint64_t id;
+	enum state state;
+	unsigned n_pins;
+	uint8_t *mem;       /* NULL: in the file */
+	int fd;             /* -1: in memory */
+	uint64_t size;      /* counted against its budget */
+	uint64_t base;      /* where the content starts */
+	uint8_t *map;       /* of a spilled entry, while filling */
+	uint64_t map_bytes;
+};
+
+struct uns_cache {
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* a state, a pin or a budget */
+	struct uns_cached *bucket[N_BUCKETS], *newest, *oldest;
+	uint64_t mem_bytes, max_mem_bytes, spill_bytes, max_spill_bytes;
+	char *dir;
+	struct uns_counters *count;
+};
+
+int uns_cache_new(uint64_t max_mem_bytes, const char *dir, uint64_t max_spill_bytes,
+		  struct uns_counters *count, struct uns_cache **out, struct uns_err *err)
+{
+	struct uns_cache *c = calloc(1, sizeof(*c));
+
+	if (!dir || !*dir)
+		dir = getenv("TMPDIR");
+	if (!dir || !*dir)
+		dir = "/tmp";
+	if (!c || !(c->dir = strdup(dir))) {
+		free(c);
+		return uns_fail(err, -ENOMEM, "out of memory");
+	}
+	c->max_mem_bytes = max_mem_bytes;
+	c->max_spill_bytes = max_spill_bytes;
+	c->count = count;
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->changed, NULL);
+	*out = c;
+	return 0;
+}
+
+/* -- table and order of use: lock held -- */
+
+static struct uns_cached **bucket_of(struct uns_cache *c, const void *owner, uint64_t id)
+{
+	uint64_t h = uns_hash_u64(UNS_HASH_INIT, (uint64_t)(uintptr_t)owner);
+
+	return &c->bucket[uns_hash_end(uns_hash_u64(h, id)) % N_BUCKETS];
+}
+
+static struct uns_cached *find(struct uns_cache *c, const void *owner, uint64_t id)
+{
+	struct uns_cached *e = *bucket_of(c, owner, id);
+
+	while (e && (e->owner != owner || e->id != id))
+		e = e->next;
+	return e;
+}
+
+static void order_remove(struct uns_cache *c, struct uns_cached *e)
+{
+	*(e->newer ? &e->newer->older : &c->newest) = e->older;
+	*(e->older ? &e->older->newer : &c->oldest) = e->newer;
+	e->newer = e->older = NULL;
+}
+
+static void order_add(struct uns_cache *c, struct uns_cached *e)
+{
+	e->older = c->newest;
+	*(e->older ? &e->older->newer : &c->oldest) = e;
+	c->newest = e;
+}
+
+static void count_mem(struct uns_cache *c, uint64_t add, uint64_t remove)
+{
+	c->mem_bytes += add - remove;
+	uns_count(&c->count->cache_bytes, add - remove);
+}
+
+static void count_spill(struct uns_cache *c, uint64_t add, uint64_t remove)
+{
+	c->spill_bytes += add - remove;
+	uns_count(&c->count->spill_bytes, add - remove);
+}
+
+static void entry_remove(struct uns_cache *c, struct uns_cached *e)
+{
+	struct uns_cached **p = bucket_of(c, e->owner, e->id);
+
+	while (*p != e)
+		p = &(*p)->next;
+	*p = e->next;
+	order_remove(c, e);
+	if (e->mem)
+		count_mem(c, 0, e->size);
+	else if (e->fd >= 0)
+		count_spill(c, 0, e->size);
+	if (e->map)
+		uns_spill_unmap(e->map, e->map_bytes);
+	free(e->mem);
+	uns_close_p(&e->fd);
+	free(e);
+	pthread_cond_broadcast(&c->changed);
+}
+
+void uns_cache_free(struct uns_cache *c)
+{
+	if (!c)
+		return;
+	while (c->oldest)
+		entry_remove(c, c->oldest);
+	pthread_cond_destroy(&c->changed);
+	pthread_mutex_destroy(&c->lock);
+	free(c->dir);
+	free(c);
+}
+
+/* -- making room: lock held on entry and return -- */
+
+static struct uns_cached *oldest_idle(struct uns_cache *c, bool in_memory)
+{
+	struct uns_cached *e = c->oldest;
+
+	while (e && (e->state != READY || e->n_pins || (e->mem != NULL) != in_memory))
+		e = e->newer;
+	return e;
+}
+
+static bool spill_has_room(struct uns_cache *c, uint64_t size)
+{
+	struct uns_cached *e;
+
+	if (size > c->max_spill_bytes)
+		return false;
+	while (size > c->max_spill_bytes - c->spill_bytes && (e = oldest_idle(c, false)))
+		entry_remove(c, e);
+	return size <= c->max_spill_bytes - c->spill_bytes;
+}
+
+static int write_out(const struct uns_cache *c, const struct uns_cached *e, int *fd,
+		     struct uns_err *err)
+{
+	UNS_TRY(uns_spill_open(c->dir, fd, err));
+	return uns_spill_write(c->dir, *fd, e->mem, e->size, 0, err);
+}
+
+/* Move an idle entry from memory to a file, or drop it: it can be made again. */
+static void move_out(struct uns_cache *c, struct uns_cached *e)
+{
+	struct uns_err err = { 0 };
+	int fd = -1, code;
+
+	if (!spill_has_room(c, e->size)) {
+		entry_remove(c, e);
+		return;
+	}
+	count_spill(c, e->size, 0);
+	e->state = MOVING;
+	pthread_mutex_unlock(&c->lock);
+	code = write_out(c, e, &fd, &err);
+	pthread_mutex_lock(&c->lock);
+	if (code < 0) {
+		uns_log(UNS_LOG_WARN, "%s", err.text);
+		uns_close_p(&fd);
+		count_spill(c, 0, e->size);
+		entry_remove(c, e);
+		return;
+	}
+	count_mem(c, 0, e->size);
+	free(e->mem);
+	e->mem = NULL;
+	e->fd = fd;
+	e->state = READY;
+	pthread_cond_broadcast(&c->changed);
+}
+
+enum room { ROOM_NONE, ROOM_MEM, ROOM_SPILL };
+
+/* Where size bytes may go now; counted against that budget. */
+static enum room take_room(struct uns_cache *c, uint64_t size)
+{
+	struct uns_cached *idle;
+
+	while (size <= c->max_mem_bytes) {
+		if (size <= c->max_mem_bytes - c->mem_bytes) {
+			count_mem(c, size, 0);
+			return ROOM_MEM;
+		}
+		idle = oldest_idle(c, true);
+		if (!idle)
+			break;
+		move_out(c, idle);
+	}
+	if (!spill_has_room(c, size))
+		return ROOM_NONE;
+	count_spill(c, size, 0);
+	return ROOM_SPILL;
+}
+
+static int wait_for_room(struct uns_cache *c, uint64_t size, enum room *out, struct uns_err *err)
+{
+	if (size > c->max_mem_bytes && size > c->max_spill_bytes)
+		return uns_fail(err, -ENOSPC,
+				"a decoded piece of %llu bytes fits neither into the %llu bytes of "
+				"memory nor the %llu bytes of %s that it may use; raise mem or "
+				"cache_size",
+				(unsigned long long)size, (unsigned long long)c->max_mem_bytes,
+				(unsigned long long)c->max_spill_bytes, c->dir);
+	while ((*out = take_room(c, size)) == ROOM_NONE)
+		pthread_cond_wait(&c->changed, &c->lock);
+	return 0;
+}
+
+/* -- getting: lock held on entry and return of the static ones -- */
+
+static struct uns_cached *entry_add(struct uns_cache *c, const void *owner, uint64_t id)
+{
+	struct uns_cached *e = calloc(1, sizeof(*e));
+	struct uns_cached **bucket = bucket_of(c, owner, id);
+
+	if (!e)
+		return NULL;
+	e->cache = c;
+	e->owner = owner;
+	e->id = id;
+	e->state = FILLING;
+	e->fd = -1;
+	e->next = *bucket;
+	*bucket = e;
+	order_add(c, e);
+	return e;
+}
+
+/* The lock is not held: the entry is ours alone. A failure leaves it without memory and file, and the
+ * budget with what was counted for it. */
+static int give_storage(struct uns_cache *c, struct uns_cached *e, enum room room, uint64_t size,
+			struct uns_err *err)
+{
+	if (room == ROOM_SPILL)
+		return uns_spill_open(c->dir, &e->fd, err);
+	e->mem = malloc(size ? size : 1);
+	return e->mem ? 0 : uns_fail(err, -ENOMEM, "no memory for a decoded piece of %llu bytes",
+				     (unsigned long long)size);
+}
+
+static int fill_entry(struct uns_cache *c, struct uns_cached *e, uint64_t size,
+		      uns_cache_fill *fill, void *ctx, struct uns_err *err)
+{
+	enum room room = ROOM_NONE;
+	int code;
+
+	UNS_TRY(wait_for_room(c, size, &room, err));
+	e->size = size;
+	pthread_mutex_unlock(&c->lock);
+	code = give_storage(c, e, room, size, err);
+	if (code == 0)
+		code = fill(ctx, e, err);
+	pthread_mutex_lock(&c->lock);
+	if (code < 0 && !e->mem && e->fd < 0) { /* entry_remove cannot tell where it was counted */
+		if (room == ROOM_MEM)
+			count_mem(c, 0, size);
+		else
+			count_spill(c, 0, size);
+	}
+	return code;
+}
+
+static int get_locked(struct uns_cache *c, const void *owner, uint64_t id, uint64_t size,
+		      uns_cache_fill *fill, void *ctx, struct uns_cached **out,
+		      struct uns_err *err)
+{
+	struct uns_cached *e;
+	int code;
+
+	while ((e = find(c, owner, id)) && e->state != READY)
+		pthread_cond_wait(&c->changed, &c->lock);
+	if (!e) {
+		e = entry_add(c, owner, id);
+		if (!e)
+			return uns_fail(err, -ENOMEM, "out of memory");
+		code = fill_entry(c, e, size, fill, ctx, err);
+		if (code < 0) {
+			entry_remove(c, e);
+			return code;
+		}
+		e->state = READY;
+		pthread_cond_broadcast(&c->changed);
+	}
+	order_remove(c, e);
+	order_add(c, e);
+	e->n_pins++;
+	*out = e;
+	return 0;
+}
+
+int uns_cache_get(struct uns_cache *c, const void *owner, uint64_t id, uint64_t size,
+		  uns_cache_fill *fill, void *ctx, struct uns_cached **out, struct uns_err *err)
+{
+	int code;
+
+	pthread_mutex_lock(&c->lock);
+	code = get_locked(c, owner, id, size, fill, ctx, out, err);
+	pthread_mutex_unlock(&c->lock);
+	return code;
+}
+
+void uns_cache_put(struct uns_cache *c, struct uns_cached *e)
+{
+	pthread_mutex_lock(&c->lock);
+	if (--e->n_pins == 0)
+		pthread_cond_broadcast(&c->changed);
+	pthread_mutex_unlock(&c->lock);
+}
+
+void uns_cache_drop(struct uns_cache *c, const void *owner)
+{
+	struct uns_cached *e, *newer;
+
+	pthread_mutex_lock(&c->lock);
+	for (e = c->oldest; e; e = newer) {
+		newer = e->newer;
+		if (e->owner != owner)
+			continue;
+		if (e->state == MOVING) { /* on behalf of another owner; then look again */
+			pthread_cond_wait(&c->changed, &c->lock);
+			newer = c->oldest;
+			continue;
+		}
+		entry_remove(c, e);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* -- bytes: the entry is the caller's (filling) or pinned, so no lock -- */
+
+int uns_cached_write(struct uns_cached *e, const void *buf, size_t len, uint64_t off,
+		     struct uns_err *err)
+{
+	if (!uns_inside(off, len, e->size))
+		return uns_fail(err, -EBADMSG, "decoded data is larger than expected");
+	if (!e->mem)
+		return uns_spill_write(e->cache->dir, e->fd, buf, len, off, err);
+	memcpy(e->mem + off, buf, len);
+	return 0;
+}
+
+int uns_cached_map(struct uns_cached *e, uint8_t **out, struct uns_err *err)
+{
+	if (!e->mem && !e->map) {
+		UNS_TRY(uns_spill_map(e->cache->dir, e->fd, e->size, &e->map, err));
+		e->map_bytes = e->size;
+	}
+	*out = e->mem ? e->mem : e->map;
+	return 0;
+}
+
+void uns_cached_settle(struct uns_cached *e, uint64_t base_bytes, uint64_t used_bytes)
+{
+	struct uns_cache *c = e->cache;
+	uint8_t *smaller;
+
+	if (e->map)
+		uns_spill_unmap(e->map, e->map_bytes);
+	e->map = NULL;
+	if (e->mem && used_bytes < e->size) {
+		smaller = realloc(e->mem, used_bytes ? used_bytes : 1);
+		e->mem = smaller ? smaller : e->mem;
+	}
+	pthread_mutex_lock(&c->lock);
+	if (e->mem)
+		count_mem(c, used_bytes, e->size);
+	else
+		count_spill(c, used_bytes, e->size);
+	e->size = used_bytes;
+	e->base = base_bytes;
+	pthread_cond_broadcast(&c->changed);
+	pthread_mutex_unlock(&c->lock);
+}
+
+static int cached_pread(void *self, void *buf, size_t len, uint64_t off, struct uns_err *err)
+{
+	const struct uns_cached *e = self;
+
+	if (!e->mem)
+		return uns_spill_read(e->cache->dir, e->fd, buf, len, off, err);
+	memcpy(buf, e->mem + off, len);
+	return 0;
+}
+
+struct uns_reader uns_reader_of_cached(struct uns_cached *e, uint64_t written_bytes)
+{
+	return (struct uns_reader){ cached_pread, e, written_bytes };
+}
+
+int uns_cached_read(const struct uns_cached *e, void *buf, size_t len, uint64_t off,
+		    struct uns_err *err)
+{
+	uint64_t at;
+
+	if (!uns_u64_add(e->base, off, &at) || !uns_inside(at, len, e->size))
+		return uns_fail(err, -EBADMSG, "bytes %llu+%zu pass the end of a decoded piece",
+				(unsigned long long)off, len);
+	return cached_pread((void *)e, buf, len, at, err);
+}
+
+const uint8_t *uns_cached_bytes(const struct uns_cached *e)
+{
+	return e->mem ? e->mem + e->base : NULL;
+}

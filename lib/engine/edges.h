@@ -1,0 +1,20 @@
+/* A reader that remembers the first and the last bytes of what it reads: a torch.save item has its
+ * description at both ends, and storage that answers in a millisecond must be asked twice, not ten
+ * times. Private to lib/engine. */
+#ifndef UNS_ENGINE_EDGES_H
+#define UNS_ENGINE_EDGES_H
+
+#include "base/reader.h"
+
+enum { UNS_EDGE_BYTES = 4096 };
+
+struct uns_edges {
+	const struct uns_reader *whole;
+	size_t head_len, tail_len; /* bytes held; 0 = not read yet */
+	uint8_t head[UNS_EDGE_BYTES], tail[UNS_EDGE_BYTES];
+};
+
+/* `edges` and `whole` must outlive the reader. Not thread safe. */
+struct uns_reader uns_reader_of_edges(struct uns_edges *edges, const struct uns_reader *whole);
+
+#endif

@@ -1,0 +1,47 @@
+/* Descriptors of source files: opened on first touch, shared by all readers, closed oldest first
+ * when others are needed. Knows no tensors. Private to lib/engine. */
+#ifndef UNS_ENGINE_FDS_H
+#define UNS_ENGINE_FDS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/error.h"
+#include "engine/counters.h"
+#include "model/catalog.h"
+
+/* One per source file, zero-initialised; all fields belong to the table's lock. */
+struct uns_fd_slot {
+	struct uns_fd_slot *newer, *older; /* among the idle ones */
+	bool is_open, is_idle;
+	int fd;         /* stable while pinned */
+	unsigned n_pins;
+	uint64_t nlink; /* links the file had when it was opened */
+};
+
+struct uns_fds {
+	pthread_mutex_t lock;
+	pthread_cond_t room; /* something became idle or was closed */
+	struct uns_fd_slot *newest, *oldest;
+	size_t n_open, max_open; /* n_open counts those being opened */
+	struct uns_counters *count;
+};
+
+/* max_open 0 = most of what the process may have; raises the soft limit to the hard one. */
+void uns_fds_init(struct uns_fds *fds, unsigned max_open, struct uns_counters *count);
+void uns_fds_fini(struct uns_fds *fds);
+
+/* Open (unless it is) and keep open until unpinned; waits while all descriptors are pinned, so a
+ * thread must not pin two. -ESTALE when the file is not the one the catalog saw, -ENODATA when it was
+ * missing already. */
+int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file,
+		struct uns_err *err);
+void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot);
+
+/* Does the pinned slot's descriptor still hold the bytes that the catalog saw? -ESTALE if not. */
+int uns_fds_check(const struct uns_fd_slot *slot, const struct uns_file *file,
+		  struct uns_err *err);
+
+void uns_fds_close(struct uns_fds *fds, struct uns_fd_slot *slot); /* not pinned */
+
+#endif

@@ -1,0 +1,31 @@
+/* Dense bytes of a tensor out of its pieces. Private to lib/engine. */
+#ifndef UNS_ENGINE_GATHER_H
+#define UNS_ENGINE_GATHER_H
+
+#include "engine/backing.h"
+
+/* Scratch memory that one read may use for runs or for elements to convert. */
+enum { UNS_SCRATCH_BYTES = 1 << 20 };
+
+struct uns_gather {
+	struct uns_backing *b;
+	const struct uns_tensor *tensor;
+	const struct uns_piece *piece;
+	size_t n_pieces;
+	struct uns_ahead ahead;
+};
+
+/* The pieces that serve a tensor: its own, or those of the one it is an alias of. */
+struct uns_gather uns_gather_of(struct uns_backing *b, const struct uns_tensor *tensor);
+struct uns_gather uns_gather_of_segment(struct uns_backing *b, const struct uns_layout *layout,
+					size_t segment);
+
+/* Both pieces hold the same elements of equally shaped tensors. */
+bool uns_same_elements(const struct uns_piece *a, const struct uns_piece *b);
+
+/* Bytes [at, at+len) of the tensor in C order, in its own element type. `at` and len need not be
+ * multiples of an element. */
+int uns_gather_bytes(const struct uns_gather *g, uint8_t *dst, uint64_t at, size_t len,
+		     struct uns_err *err);
+
+#endif

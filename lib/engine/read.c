@@ -1,0 +1,114 @@
+/* uns_read: segments of a layout into a caller's buffer, converting where one asks for it. */
+#include "engine/engine.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "engine/cast.h"
+#include "engine/gather.h"
+
+/* Elements first .. first+n of the tensor, converted, of which bytes [skip, skip+len) are wanted. */
+struct window {
+	enum uns_dtype from, to;
+	uint64_t first;
+	size_t n, skip, len;
+};
+
+/* Convert n elements and give out a part that begins or ends inside an element. Whole elements are
+ * converted in place, the cut ones at the ends by way of `one`. */
+static void cast_window(const struct window *w, const uint8_t *src, uint8_t *dst)
+{
+	size_t in = uns_dtype_size(w->from), out = uns_dtype_size(w->to), i = 0;
+	size_t at = w->skip, end = w->skip + w->len, whole, piece;
+	uint8_t one[16];
+
+	for (; at < end; at += piece) {
+		i = at / out;
+		whole = at % out == 0 ? (end - at) / out : 0;
+		if (whole) {
+			uns_cast(w->from, src + i * in, w->to, dst + (at - w->skip), whole);
+			piece = whole * out;
+			continue;
+		}
+		uns_cast(w->from, src + i * in, w->to, one, 1);
+		piece = (size_t)uns_u64_min(out - at % out, end - at);
+		memcpy(dst + (at - w->skip), one + at % out, piece);
+	}
+}
+
+static int read_cast(const struct uns_gather *g, const struct uns_segment *s, uint8_t *dst,
+		     size_t len, uint64_t off, struct uns_err *err)
+{
+	size_t in = uns_dtype_size(g->tensor->dtype), out = uns_dtype_size(s->out), done, room;
+	UNS_CLEANUP(uns_free_p) uint8_t *scratch = NULL;
+	struct window w = { .from = g->tensor->dtype, .to = s->out };
+
+	if (!uns_cast_exists(w.from, w.to))
+		return uns_fail(err, -ENOTSUP, "tensor %s: %s cannot be given out as %s",
+				g->tensor->key, uns_dtype_info(w.from)->torch,
+				uns_dtype_info(w.to)->torch);
+	room = (size_t)uns_u64_min(UNS_SCRATCH_BYTES / in, len / out + 2);
+	scratch = malloc(room * in);
+	if (!scratch)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	for (done = 0; done < len; done += w.len) {
+		w.first = s->first_elem + (off + done) / out;
+		w.skip = (size_t)((off + done) % out);
+		w.len = (size_t)uns_u64_min(len - done, room * out - w.skip);
+		w.n = (w.skip + w.len + out - 1) / out;
+		UNS_TRY(uns_gather_bytes(g, scratch, w.first * in, w.n * in, err));
+		cast_window(&w, scratch, dst + done);
+	}
+	return 0;
+}
+
+static int read_pieces(struct uns_backing *b, const struct uns_layout *layout, size_t segment,
+		       uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
+{
+	const struct uns_segment *s = &layout->segment[segment];
+	struct uns_gather g = uns_gather_of_segment(b, layout, segment);
+
+	if (s->out != g.tensor->dtype)
+		return read_cast(&g, s, dst, len, off, err);
+	return uns_gather_bytes(&g, dst, s->first_elem * uns_dtype_size(s->out) + off, len, err);
+}
+
+/* Bytes [off, off+len) of one segment. */
+static int read_segment(struct uns_backing *b, const struct uns_layout *layout, size_t segment,
+			uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
+{
+	const struct uns_segment *s = &layout->segment[segment];
+
+	switch (s->from) {
+	case UNS_FROM_LITERAL:
+		memcpy(dst, s->literal + off, len);
+		return 0;
+	case UNS_FROM_ZEROS:
+		memset(dst, 0, len);
+		return 0;
+	case UNS_FROM_PIECES:
+		return read_pieces(b, layout, segment, dst, len, off, err);
+	}
+	return uns_fail(err, -EINVAL, "a segment of unknown kind");
+}
+
+ssize_t uns_read(struct uns_backing *b, const struct uns_layout *layout, void *buf, size_t len,
+		 uint64_t off, struct uns_err *err)
+{
+	uint8_t *dst = buf;
+	size_t i, done = 0, n;
+
+	if (off >= layout->size_bytes)
+		return 0;
+	len = (size_t)uns_u64_min(uns_u64_min(len, SSIZE_MAX), layout->size_bytes - off);
+	for (i = uns_layout_find(layout, off); done < len; i++, done += n) {
+		const struct uns_segment *s = &layout->segment[i];
+		uint64_t in_segment = off + done - s->at_bytes;
+
+		n = (size_t)uns_u64_min(len - done, s->len_bytes - in_segment);
+		UNS_TRY(read_segment(b, layout, i, dst + done, n, in_segment, err));
+	}
+	return (ssize_t)len;
+}

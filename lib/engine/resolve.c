@@ -1,0 +1,307 @@
+/* Item headers: reading, checking, remembering. Wasted work by two threads on the same piece is
+ * accepted; the claim only keeps them from publishing twice and look-ahead from repeating others. */
+#include "engine/resolve.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "engine/backing.h"
+#include "engine/edges.h"
+
+/* Items resolved together: two waits for storage each, a thread each. */
+enum { AHEAD_PIECES = 32, AHEAD_SEGMENTS = 256 };
+
+/* The piece's place, or NULL for a pseudo piece (a whole file). */
+static struct uns_place *place_of(struct uns_backing *b, const struct uns_piece *piece)
+{
+	if (piece < b->cat->pieces || piece >= b->cat->pieces + b->cat->n_pieces)
+		return NULL;
+	return &b->place[piece - b->cat->pieces];
+}
+
+static unsigned place_state(struct uns_place *place)
+{
+	return atomic_load_explicit(&place->state, memory_order_acquire);
+}
+
+static bool place_claim(struct uns_place *place)
+{
+	unsigned expected = UNS_PLACE_NEW;
+
+	return atomic_compare_exchange_strong(&place->state, &expected, UNS_PLACE_CLAIMED);
+}
+
+bool uns_spot_known(struct uns_backing *b, const struct uns_piece *piece, struct uns_spot *out)
+{
+	struct uns_place *place = place_of(b, piece);
+
+	if (!place || place_state(place) != UNS_PLACE_READY)
+		return false;
+	*out = place->spot;
+	return true;
+}
+
+void uns_spot_publish(struct uns_backing *b, const struct uns_piece *piece,
+		      const struct uns_spot *spot)
+{
+	struct uns_place *place = place_of(b, piece);
+
+	if (!place || !place_claim(place))
+		return;
+	place->spot = *spot;
+	atomic_store_explicit(&place->state, UNS_PLACE_READY, memory_order_release);
+}
+
+/* -- one item -- */
+
+static int fail_piece(const struct uns_backing *b, const struct uns_tensor *tensor,
+		      const struct uns_piece *piece, int code, struct uns_err *err)
+{
+	const struct uns_file *f = &b->cat->files[piece->file];
+	char rank[32] = "";
+
+	if (!err)
+		return code;
+	if (piece->rank >= 0)
+		snprintf(rank, sizeof(rank), " (rank %d)", piece->rank);
+	uns_fail_in(err, "%s/%s%s: tensor %s at byte %llu", uns_root_path(f->root), f->path, rank,
+		    tensor->key, (unsigned long long)piece->offset_bytes);
+	return code;
+}
+
+static struct uns_shape piece_shape(const struct uns_piece *piece)
+{
+	struct uns_shape shape = { .n = 1, .dim = { piece->range.count } };
+	uint32_t d;
+
+	if (piece->kind == UNS_PIECE_RANGE)
+		return shape;
+	shape.n = piece->box.n;
+	for (d = 0; d < piece->box.n; d++)
+		shape.dim[d] = piece->box.len[d];
+	return shape;
+}
+
+/* A flat range may have been saved in any shape: its elements are taken in C order. */
+static bool shape_fits(const struct uns_piece *piece, const struct uns_shape *want,
+		       const struct uns_shape *found)
+{
+	if (piece->kind == UNS_PIECE_RANGE)
+		return uns_shape_elems(found) == piece->range.count;
+	return uns_shape_equal(want, found);
+}
+
+static int check_item(const struct uns_tensor *tensor, const struct uns_piece *piece,
+		      const struct uns_torch_tensor *t, struct uns_err *err)
+{
+	struct uns_shape want = piece_shape(piece), found = { .n = (uint32_t)t->n_dims };
+	char a[128], b[128];
+	size_t d;
+
+	for (d = 0; d < t->n_dims; d++)
+		found.dim[d] = t->dims[d];
+	if (t->dtype != tensor->dtype)
+		return uns_fail(err, -EBADMSG,
+				"the metadata says %s, the item is %s; the shard does not belong to "
+				"this metadata or is damaged",
+				uns_dtype_info(tensor->dtype)->torch, uns_dtype_info(t->dtype)->torch);
+	if (!shape_fits(piece, &want, &found))
+		return uns_fail(err, -EBADMSG,
+				"the metadata says shape %s, the item has %s; the shard does not "
+				"belong to this metadata or is damaged",
+				uns_shape_text(&want, a, sizeof(a)),
+				uns_shape_text(&found, b, sizeof(b)));
+	return 0;
+}
+
+static int parse_item(const struct uns_tensor *tensor, const struct uns_piece *piece,
+		      const struct uns_reader *r, struct uns_arena *arena,
+		      struct uns_torch_tensor *out, struct uns_err *err)
+{
+	struct uns_torchfile file;
+
+	UNS_TRY(uns_torchfile_open(r, arena, &file, err));
+	if (!uns_torch_is_tensor(file.root))
+		return uns_fail(err, -EBADMSG, "the item is not a tensor");
+	UNS_TRY(uns_torch_tensor(&file, file.root, out, err));
+	return check_item(tensor, piece, out, err);
+}
+
+int uns_item_tensor(const struct uns_backing *b, const struct uns_tensor *tensor,
+		    const struct uns_piece *piece, const struct uns_reader *r,
+		    struct uns_arena *arena, struct uns_torch_tensor *out, struct uns_err *err)
+{
+	int code = parse_item(tensor, piece, r, arena, out, err);
+
+	/* Sentences about the file itself (stale, I/O) name it already. */
+	if (code == -EBADMSG || code == -ENOTSUP)
+		return fail_piece(b, tensor, piece, code, err);
+	return code;
+}
+
+int uns_item_tensor_at(struct uns_backing *b, const struct uns_tensor *tensor,
+		       const struct uns_piece *piece, struct uns_arena *arena,
+		       struct uns_torch_tensor *out, struct uns_err *err)
+{
+	struct uns_source source = { b, piece->file };
+	struct uns_reader file = uns_reader_of_source(&source);
+	struct uns_subreader part = { &file, piece->offset_bytes };
+	struct uns_reader item = uns_reader_of_part(&part, piece->length_bytes), r;
+	struct uns_edges edges;
+
+	r = uns_reader_of_edges(&edges, &item);
+	UNS_TRY(uns_item_tensor(b, tensor, piece, &r, arena, out, err));
+	out->data_bytes += piece->offset_bytes;
+	uns_count(&b->engine->count.items_resolved, 1);
+	return 0;
+}
+
+/* The record's CRC speaks of the tensor only when the tensor fills it. */
+static uint32_t crc_of(const struct uns_tensor *tensor, const struct uns_torch_tensor *t)
+{
+	uint64_t bytes = uns_dtype_size(tensor->dtype);
+	size_t d;
+
+	for (d = 0; d < t->n_dims; d++)
+		bytes *= t->dims[d];
+	return t->contiguous && t->first_elem == 0 && t->storage_bytes == bytes ? t->crc32 : 0;
+}
+
+static int spot_read(struct uns_backing *b, const struct uns_tensor *tensor,
+		     const struct uns_piece *piece, struct uns_spot *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_torch_tensor t;
+
+	UNS_TRY(uns_item_tensor_at(b, tensor, piece, &arena, &t, err));
+	*out = (struct uns_spot){
+		.dense = t.contiguous,
+		.crc32 = crc_of(tensor, &t),
+		.data_bytes = t.data_bytes + t.first_elem * uns_dtype_size(t.dtype),
+	};
+	return 0;
+}
+
+/* -- several at once -- */
+
+struct todo {
+	struct uns_backing *b;
+	const struct uns_tensor *tensor[AHEAD_PIECES];
+	const struct uns_piece *piece[AHEAD_PIECES];
+	size_t n;
+};
+
+static bool is_plain_item(const struct uns_piece *piece)
+{
+	return piece->container == UNS_TORCH_ITEM && piece->codec == UNS_CODEC_NONE;
+}
+
+static void todo_add(struct todo *todo, const struct uns_tensor *tensor,
+		     const struct uns_piece *piece, const struct uns_piece *end)
+{
+	for (; piece < end && todo->n < AHEAD_PIECES; piece++) {
+		if (!is_plain_item(piece) ||
+		    place_state(place_of(todo->b, piece)) != UNS_PLACE_NEW)
+			continue;
+		todo->tensor[todo->n] = tensor;
+		todo->piece[todo->n++] = piece;
+	}
+}
+
+static void todo_add_following(struct todo *todo, const struct uns_ahead *ahead)
+{
+	size_t i, n;
+
+	for (i = ahead->segment + 1; i < ahead->layout->n && i <= ahead->segment + AHEAD_SEGMENTS &&
+				     todo->n < AHEAD_PIECES;
+	     i++) {
+		const struct uns_segment *s = &ahead->layout->segment[i];
+		const struct uns_piece *piece;
+
+		if (s->from != UNS_FROM_PIECES || s->piece)
+			continue;
+		piece = uns_segment_pieces(ahead->layout, s, &n);
+		todo_add(todo, s->tensor, piece, piece + n);
+	}
+}
+
+/* One item of the list; whoever asked for it learns of failures from its own attempt. */
+static int resolve_quietly(void *ctx, size_t i, struct uns_err *err)
+{
+	struct todo *todo = ctx;
+	struct uns_place *place = place_of(todo->b, todo->piece[i]);
+	struct uns_spot spot;
+
+	(void)err;
+	if (!place_claim(place))
+		return 0;
+	if (spot_read(todo->b, todo->tensor[i], todo->piece[i], &spot, NULL) < 0) {
+		atomic_store_explicit(&place->state, UNS_PLACE_NEW, memory_order_release);
+		return 0;
+	}
+	place->spot = spot;
+	atomic_store_explicit(&place->state, UNS_PLACE_READY, memory_order_release);
+	return 0;
+}
+
+static void resolve_ahead(struct uns_backing *b, const struct uns_tensor *tensor,
+			  const struct uns_piece *piece, const struct uns_ahead *ahead)
+{
+	const struct uns_piece *end = b->cat->pieces + tensor->first_piece + tensor->n_pieces;
+	struct todo todo = { .b = b };
+
+	todo_add(&todo, tensor, piece, end);
+	todo_add_following(&todo, ahead);
+	if (todo.n > 1)
+		uns_pool_each(b->engine->pool, todo.n, resolve_quietly, &todo, NULL);
+}
+
+/* -- */
+
+static struct uns_spot spot_of_raw(const struct uns_piece *piece)
+{
+	return (struct uns_spot){ .dense = !piece->stride_elems,
+				  .data_bytes = piece->offset_bytes };
+}
+
+int uns_spot_find(struct uns_backing *b, const struct uns_tensor *tensor,
+		  const struct uns_piece *piece, const struct uns_ahead *ahead,
+		  struct uns_spot *out, struct uns_err *err)
+{
+	if (piece->container == UNS_RAW) {
+		*out = spot_of_raw(piece);
+		return 0;
+	}
+	if (uns_spot_known(b, piece, out))
+		return 0;
+	if (ahead && ahead->layout)
+		resolve_ahead(b, tensor, piece, ahead);
+	if (uns_spot_known(b, piece, out))
+		return 0;
+	UNS_TRY(spot_read(b, tensor, piece, out, err));
+	uns_spot_publish(b, piece, out);
+	return 0;
+}
+
+struct whole_tensor {
+	struct uns_backing *b;
+	const struct uns_tensor *tensor;
+};
+
+static int resolve_one(void *ctx, size_t i, struct uns_err *err)
+{
+	struct whole_tensor *w = ctx;
+	const struct uns_piece *piece = &w->b->cat->pieces[w->tensor->first_piece + i];
+	struct uns_spot spot;
+
+	return is_plain_item(piece) ? uns_spot_find(w->b, w->tensor, piece, NULL, &spot, err) : 0;
+}
+
+int uns_backing_resolve(struct uns_backing *b, const struct uns_tensor *tensor,
+			struct uns_err *err)
+{
+	struct whole_tensor w = { b, tensor };
+
+	return uns_pool_each(b->engine->pool, tensor->n_pieces, resolve_one, &w, err);
+}
