@@ -10,8 +10,8 @@
 #include "base/text.h"
 #include "wire/utf8.h"
 
-/* Integers up to here are exact in the double that cJSON keeps. */
-static const double MAX_EXACT = 9007199254740992.0;
+/* Integers up to here are exact in the double that cJSON keeps; the next one may be rounded. */
+static const double MAX_EXACT = 9007199254740991.0;
 
 struct scan {
 	const char *p, *start, *end;

@@ -1,0 +1,169 @@
+/* wire/value.c: lookups that answer only when the shape is as asked. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "wire/value.h"
+
+#define STR(text) { .kind = UNS_VALUE_STR, .bytes = { text, sizeof(text) - 1 } }
+#define INT(number) { .kind = UNS_VALUE_INT, .i = number }
+
+static const struct uns_value a = STR("a"), b = STR("b"), nul = STR("a\0b"), empty = STR("");
+static const struct uns_value one = INT(1), two = INT(2), minus = INT(-1);
+static const struct uns_value yes = { .kind = UNS_VALUE_BOOL, .b = true };
+static const struct uns_value half = { .kind = UNS_VALUE_FLOAT, .f = 0.5 };
+static const struct uns_value none = { .kind = UNS_VALUE_NONE };
+
+static const struct uns_value *keys[] = { &a, &b, &a, &one }, *values[] = { &one, &two, &minus, &a };
+static const struct uns_value dict = { .kind = UNS_VALUE_DICT, .dict = { keys, values, 4 } };
+static const struct uns_value other_dict = { .kind = UNS_VALUE_DICT, .dict = { keys + 1, values, 1 } };
+
+static void test_get(void **state)
+{
+	(void)state;
+	assert_ptr_equal(uns_value_get(&dict, "b"), &two);
+	assert_ptr_equal(uns_value_get(&dict, "a"), &minus); /* the last of equal keys */
+	assert_null(uns_value_get(&dict, ""));
+	assert_null(uns_value_get(&dict, "ab"));
+	assert_null(uns_value_get(&a, "a"));
+	assert_null(uns_value_get(NULL, "a"));
+}
+
+static void test_at(void **state)
+{
+	const struct uns_value tuple = { .kind = UNS_VALUE_TUPLE, .seq = { values, 2 } };
+
+	(void)state;
+	assert_ptr_equal(uns_value_at(&tuple, 1), &two);
+	assert_null(uns_value_at(&tuple, 2));
+	assert_null(uns_value_at(&dict, 0));
+	assert_null(uns_value_at(&a, 0));
+	assert_null(uns_value_at(NULL, 0));
+}
+
+static void test_field(void **state)
+{
+	const struct uns_value *slots[] = { &none, &dict }, *both[] = { &dict, &other_dict };
+	const struct uns_value tuple = { .kind = UNS_VALUE_TUPLE, .seq = { slots, 2 } };
+	const struct uns_value pair = { .kind = UNS_VALUE_TUPLE, .seq = { both, 2 } };
+	const struct uns_value plain = { .kind = UNS_VALUE_OBJECT, .cls = "m.C", .state = &dict };
+	const struct uns_value slotted = { .kind = UNS_VALUE_OBJECT, .cls = "m.C", .state = &tuple };
+	const struct uns_value mixed = { .kind = UNS_VALUE_OBJECT, .cls = "m.C", .state = &pair };
+	const struct uns_value bare = { .kind = UNS_VALUE_OBJECT, .cls = "m.C" };
+
+	(void)state;
+	assert_ptr_equal(uns_value_field(&plain, "b"), &two);
+	assert_ptr_equal(uns_value_field(&slotted, "b"), &two);
+	assert_ptr_equal(uns_value_field(&mixed, "b"), &one); /* a slot before an attribute */
+	assert_ptr_equal(uns_value_field(&mixed, "a"), &minus);
+	assert_null(uns_value_field(&slotted, "c"));
+	assert_null(uns_value_field(&bare, "b"));
+	assert_null(uns_value_field(NULL, "b"));
+}
+
+static void test_scalars(void **state)
+{
+	uint64_t u = 7;
+	int64_t i = 7;
+	double f = 7;
+
+	(void)state;
+	assert_true(uns_value_int(&minus, &i) && i == -1);
+	assert_true(uns_value_int(&yes, &i) && i == 1);
+	assert_false(uns_value_int(&half, &i));
+	assert_true(uns_value_u64(&two, &u) && u == 2);
+	assert_false(uns_value_u64(&minus, &u));
+	assert_false(uns_value_u64(&yes, &u));
+	assert_true(uns_value_float(&half, &f) && f == 0.5);
+	assert_true(uns_value_float(&two, &f) && f == 2);
+	assert_false(uns_value_float(&a, &f));
+	assert_false(uns_value_int(NULL, &i) || uns_value_u64(NULL, &u) || uns_value_float(NULL, &f));
+	assert_string_equal(uns_value_str(&a), "a");
+	assert_string_equal(uns_value_str(&empty), "");
+	assert_null(uns_value_str(&nul));
+	assert_null(uns_value_str(&one));
+	assert_null(uns_value_str(NULL));
+}
+
+static void test_is(void **state)
+{
+	const struct uns_value global = { .kind = UNS_VALUE_GLOBAL, .cls = "torch.float32" };
+
+	(void)state;
+	assert_true(uns_value_is(&global, "torch.float32"));
+	assert_false(uns_value_is(&global, "torch.float3"));
+	assert_false(uns_value_is(&a, "a"));
+	assert_false(uns_value_is(NULL, "a"));
+}
+
+static void test_dims(void **state)
+{
+	const struct uns_value *good[] = { &one, &two }, *bad[] = { &one, &minus };
+	const struct uns_value tuple = { .kind = UNS_VALUE_TUPLE, .seq = { good, 2 } };
+	const struct uns_value negative = { .kind = UNS_VALUE_LIST, .seq = { bad, 2 } };
+	const struct uns_value *tuple_arg[] = { &tuple };
+	const struct uns_value args = { .kind = UNS_VALUE_TUPLE, .seq = { tuple_arg, 1 } };
+	const struct uns_value unit = { .kind = UNS_VALUE_TUPLE };
+	const struct uns_value *unit_arg[] = { &unit };
+	const struct uns_value unit_args = { .kind = UNS_VALUE_TUPLE, .seq = { unit_arg, 1 } };
+	const struct uns_value size = { .kind = UNS_VALUE_OBJECT,
+					.cls = "torch.Size",
+					.object.args = &args };
+	const struct uns_value scalar = { .kind = UNS_VALUE_OBJECT,
+					  .cls = "torch.Size",
+					  .object.args = &unit_args };
+	const struct uns_value other = { .kind = UNS_VALUE_OBJECT,
+					 .cls = "torch.Other",
+					 .object.args = &args };
+	uint64_t dims[2];
+	size_t n = 9;
+
+	(void)state;
+	assert_true(uns_value_dims(&size, dims, 2, &n));
+	assert_true(n == 2 && dims[0] == 1 && dims[1] == 2);
+	assert_true(uns_value_dims(&tuple, dims, 2, &n) && n == 2);
+	assert_true(uns_value_dims(&scalar, dims, 2, &n) && n == 0);
+	assert_false(uns_value_dims(&size, dims, 1, &n));
+	assert_false(uns_value_dims(&negative, dims, 2, &n));
+	assert_false(uns_value_dims(&other, dims, 2, &n));
+	assert_false(uns_value_dims(&a, dims, 2, &n));
+	assert_false(uns_value_dims(NULL, dims, 2, &n));
+}
+
+static void test_fits(void **state)
+{
+	const struct uns_value *items[] = { &one, &one, &one };
+	struct uns_value list = { .kind = UNS_VALUE_LIST, .seq = { items, 3 } }, laughs[40];
+	const struct uns_value *twice[40][2];
+	size_t i;
+
+	(void)state;
+	assert_true(uns_value_fits(&one, 1, 1));
+	assert_true(uns_value_fits(&list, 4, 2));
+	assert_false(uns_value_fits(&list, 3, 2));
+	assert_false(uns_value_fits(&list, 4, 1));
+	assert_true(uns_value_fits(&dict, 9, 2));
+	assert_false(uns_value_fits(&dict, 8, 2));
+	items[2] = &list; /* holds itself */
+	assert_false(uns_value_fits(&list, 1000, 1000));
+	for (i = 0; i < 40; i++) { /* 2^40 when written out */
+		twice[i][0] = twice[i][1] = i ? &laughs[i - 1] : &one;
+		laughs[i] = (struct uns_value){ .kind = UNS_VALUE_LIST, .seq = { twice[i], 2 } };
+	}
+	assert_false(uns_value_fits(&laughs[39], 100000, 1000));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_get),    cmocka_unit_test(test_at),
+		cmocka_unit_test(test_field),  cmocka_unit_test(test_scalars),
+		cmocka_unit_test(test_is),     cmocka_unit_test(test_dims),
+		cmocka_unit_test(test_fits),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
