@@ -1,8 +1,10 @@
 /* PEFT's naming of adapter tensors. Owns that convention and nothing else.
- * Source: peft/utils/save_and_load.py, get_peft_model_state_dict (0.10 to 0.17):
+ * Source: huggingface/peft 000b584, src/peft/utils/save_and_load.py, get_peft_model_state_dict:
  *
  *   base_model.model.X.lora_A.default.weight        -> base_model.model.X.lora_A.weight
  *   base_model.model.X.lora_embedding_A.default     -> base_model.model.X.lora_embedding_A
+ *   base_model.model.X.lora_magnitude_vector.default.weight
+ *                                                   -> base_model.model.X.lora_magnitude_vector
  *   base_model.model.X.modules_to_save.default.bias -> base_model.model.X.bias
  *   base_model.model.X.original_module.weight       not saved */
 #include "parts/adapter_names.h"
@@ -16,6 +18,7 @@
 static const char PREFIX[] = "base_model.model.";
 static const char WRAPPER[] = ".modules_to_save.default";
 static const char ADAPTER[] = ".default";
+static const char DORA[] = ".lora_magnitude_vector.default.weight";
 
 static bool is_model_tensor(const struct uns_tensor *t)
 {
@@ -78,8 +81,14 @@ static void cut(char *name, size_t at, size_t len)
 static void drop_adapter(char *name)
 {
 	size_t n = strlen(name), m = sizeof(ADAPTER) - 1;
-	char *last = strrchr(name, '.');
+	char *last;
 
+	/* Once a parameter, now a module: its "weight" never reached the files. */
+	if (uns_str_ends(name, DORA)) {
+		n -= sizeof(".weight") - 1;
+		name[n] = '\0';
+	}
+	last = strrchr(name, '.');
 	if (uns_str_ends(name, ADAPTER))
 		name[n - m] = '\0';
 	else if (last && (size_t)(last - name) > m && memcmp(last - m, ADAPTER, m) == 0)

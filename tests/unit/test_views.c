@@ -287,6 +287,8 @@ static void names_adapters(void **state)
 		{ "base_model.model.x.lora_embedding_A.default",
 		  "base_model.model.x.lora_embedding_A" },
 		{ "base_model.model.x.lora_A.other.weight", "base_model.model.x.lora_A.other.weight" },
+		{ "x.lora_magnitude_vector.default.weight",
+		  "base_model.model.x.lora_magnitude_vector" },
 		{ "x.lora_B.default.weight", "base_model.model.x.lora_B.weight" },
 		{ "base_model.model.head.modules_to_save.default.weight",
 		  "base_model.model.head.weight" },
