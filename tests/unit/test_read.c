@@ -1,0 +1,1048 @@
+/* Bytes out of layouts, against an oracle that the test builds itself: windows over boxes, ranges,
+ * strides, casts and compressed items; sources that change; many threads; bounded descriptors and
+ * caches. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include "base/text.h"
+#include "engine/cast.h"
+#include "engine/engine.h"
+#include "torch_item.h"
+
+/* -- a checkpoint in the making -- */
+
+enum { MAX_TENSORS = 64 };
+
+struct made {
+	char dir[64];
+	struct uns_root *root;
+	struct uns_catalog *cat;
+	struct uns_engine *engine;
+	struct uns_backing *backing;
+	struct uns_arena arena;
+	uint8_t *dense[MAX_TENSORS]; /* every tensor as it should read */
+	unsigned n_files;
+	uint64_t random;
+};
+
+static uint64_t next_random(struct made *m)
+{
+	m->random = m->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return m->random >> 24;
+}
+
+static uint64_t below(struct made *m, uint64_t n)
+{
+	return next_random(m) % n;
+}
+
+static void start(struct made *m)
+{
+	struct uns_err err = { 0 };
+
+	*m = (struct made){ .random = 20240607 };
+	strcpy(m->dir, "/tmp/unshard-read-XXXXXX");
+	assert_non_null(mkdtemp(m->dir));
+	assert_int_equal(uns_root_open(m->dir, NULL, &m->root, &err), 0);
+	assert_int_equal(uns_catalog_new("checkpoint-1", &m->cat, &err), 0);
+}
+
+static void open_engine(struct made *m, struct uns_engine_options options)
+{
+	struct uns_err err = { 0 };
+
+	if (!options.n_threads)
+		options.n_threads = 4;
+	options.cache_dir = m->dir;
+	assert_int_equal(uns_catalog_seal(m->cat, &err), 0);
+	assert_int_equal(uns_engine_new(&options, &m->engine, &err), 0);
+	assert_int_equal(uns_backing_new(m->engine, m->cat, &m->backing, &err), 0);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+	(void)st;
+	(void)flag;
+	(void)ftw;
+	return remove(path);
+}
+
+static void finish(struct made *m)
+{
+	size_t i;
+
+	uns_backing_free(m->backing);
+	uns_engine_free(m->engine);
+	uns_catalog_free(m->cat);
+	uns_root_close(m->root);
+	uns_arena_fini(&m->arena);
+	for (i = 0; i < MAX_TENSORS; i++)
+		free(m->dense[i]);
+	nftw(m->dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static const char *full_path(const struct made *m, const char *name)
+{
+	static char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", m->dir, name);
+	return path;
+}
+
+static void put(const struct made *m, const char *name, const void *bytes, size_t len)
+{
+	int fd = open(full_path(m, name), O_CREAT | O_WRONLY | O_TRUNC, 0644);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, bytes, len), (ssize_t)len);
+	close(fd);
+}
+
+/* A file of its own in the catalog. */
+static uint32_t add_file(struct made *m, const void *bytes, size_t len)
+{
+	struct uns_err err = { 0 };
+	char name[32];
+	uint32_t file;
+
+	snprintf(name, sizeof(name), "shard-%u.bin", m->n_files++);
+	put(m, name, bytes, len);
+	assert_int_equal(uns_catalog_add_file(m->cat, m->root, name, &file, &err), 0);
+	return file;
+}
+
+/* A tensor with random content, except that floats are finite; pieces follow. */
+static uint32_t add_tensor(struct made *m, enum uns_dtype dtype, struct uns_shape shape)
+{
+	struct uns_tensor t = { .name = "w", .key = "model.w", .root = "", .dtype = dtype,
+				.shape = shape, .group = -1, .position = -1,
+				.alias_of = UNS_NONE };
+	size_t size = (size_t)uns_shape_elems(&shape) * uns_dtype_size(dtype), i;
+	struct uns_err err = { 0 };
+	uint32_t id;
+
+	assert_int_equal(uns_catalog_add_tensor(m->cat, &t, &id, &err), 0);
+	assert_true(id < MAX_TENSORS);
+	m->dense[id] = malloc(size + 1);
+	for (i = 0; i < size; i++)
+		m->dense[id][i] = (uint8_t)(next_random(m) & 0xbf);
+	return id;
+}
+
+/* The bytes of a box, by the definition: element by element. */
+static uint8_t *cut_box(const struct made *m, uint32_t id, const struct uns_box *box, size_t *len)
+{
+	const struct uns_tensor *t = &m->cat->tensors[id];
+	size_t es = uns_dtype_size(t->dtype), n = (size_t)uns_box_elems(box), i;
+	uint8_t *out = malloc(n * es + 1);
+
+	for (i = 0; i < n; i++) {
+		uint64_t rest = i, at = 0, stride = 1;
+		uint32_t d;
+
+		for (d = box->n; d-- > 0; rest /= box->len[d]) {
+			at += (box->lo[d] + rest % box->len[d]) * stride;
+			stride *= t->shape.dim[d];
+		}
+		memcpy(out + i * es, m->dense[id] + at * es, es);
+	}
+	*len = n * es;
+	return out;
+}
+
+/* Raw pieces lie behind some other bytes. */
+static void add_raw_box(struct made *m, uint32_t id, struct uns_box box)
+{
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .box = box, .rank = -1 };
+	struct uns_text t = UNS_TEXT_INIT;
+	struct uns_err err = { 0 };
+	uint8_t *bytes;
+	size_t len;
+
+	bytes = cut_box(m, id, &box, &len);
+	piece.offset_bytes = below(m, 100);
+	while (t.len < piece.offset_bytes)
+		uns_text_str(&t, "#");
+	uns_text_add(&t, bytes, len);
+	piece.length_bytes = len;
+	piece.file = add_file(m, t.p, t.len);
+	assert_int_equal(uns_catalog_add_piece(m->cat, &piece, &err), 0);
+	uns_text_fini(&t);
+	free(bytes);
+}
+
+static void add_raw_range(struct made *m, uint32_t id, uint64_t first, uint64_t count)
+{
+	size_t es = uns_dtype_size(m->cat->tensors[id].dtype);
+	struct uns_piece piece = { .kind = UNS_PIECE_RANGE,
+				   .range = { first, count },
+				   .rank = -1,
+				   .length_bytes = count * es };
+	struct uns_err err = { 0 };
+
+	piece.file = add_file(m, m->dense[id] + first * es, (size_t)count * es);
+	assert_int_equal(uns_catalog_add_piece(m->cat, &piece, &err), 0);
+}
+
+/* Cut a two-dimensional tensor into a grid. */
+static void add_grid(struct made *m, uint32_t id, uint64_t rows, uint64_t cols)
+{
+	const struct uns_shape s = m->cat->tensors[id].shape;
+	uint64_t r, c;
+
+	for (r = 0; r < s.dim[0]; r += rows)
+		for (c = 0; c < s.dim[1]; c += cols)
+			add_raw_box(m, id, (struct uns_box){
+				.n = 2, .lo = { r, c },
+				.len = { r + rows < s.dim[0] ? rows : s.dim[0] - r,
+					 c + cols < s.dim[1] ? cols : s.dim[1] - c } });
+}
+
+enum kind { PLAIN, TRANSPOSED, NOT_AT_START };
+
+/* The rows [lo, lo+len) of a two-dimensional tensor as a torch item, maybe compressed. */
+static void add_item_rows(struct made *m, uint32_t id, uint64_t lo, uint64_t len, enum kind kind,
+			  enum uns_codec codec)
+{
+	const struct uns_tensor t = m->cat->tensors[id];
+	size_t es = uns_dtype_size(t.dtype), rows = (size_t)len, cols = (size_t)t.shape.dim[1], i, j;
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX,
+				   .box = { 2, { lo, 0 }, { len, t.shape.dim[1] } },
+				   .rank = 7,
+				   .container = UNS_TORCH_ITEM,
+				   .codec = codec };
+	size_t skip = kind == NOT_AT_START ? 3 : 0, size = (rows * cols + skip) * es;
+	const uint8_t *rows_at = m->dense[id] + lo * cols * es;
+	struct item_spec spec = { .dtype = t.dtype, .n = 2, .dims = { rows, cols },
+				  .storage_bytes = size, .first_elem = (unsigned)skip };
+	struct uns_text item = UNS_TEXT_INIT, out = UNS_TEXT_INIT;
+	uint8_t *storage = calloc(1, size + 1);
+	struct uns_err err = { 0 };
+
+	for (i = 0; i < rows; i++)
+		for (j = 0; j < cols; j++)
+			memcpy(storage + (skip + (kind == TRANSPOSED ? j * rows + i :
+								       i * cols + j)) * es,
+			       rows_at + (i * cols + j) * es, es);
+	spec.strides[0] = kind == TRANSPOSED ? 1 : cols;
+	spec.strides[1] = kind == TRANSPOSED ? rows : 1;
+	spec.storage = storage;
+	item_add(&item, &spec);
+	uns_text_str(&out, "before");
+	if (codec == UNS_CODEC_ZSTD) {
+		size_t room = ZSTD_compressBound(item.len);
+		char *z = malloc(room);
+
+		room = ZSTD_compress(z, room, item.p, item.len, 3);
+		assert_false(ZSTD_isError(room));
+		uns_text_add(&out, z, room);
+		free(z);
+	} else {
+		uns_text_add(&out, item.p, item.len);
+	}
+	piece.offset_bytes = 6;
+	piece.length_bytes = out.len - 6;
+	uns_text_str(&out, "behind");
+	piece.file = add_file(m, out.p, out.len);
+	assert_int_equal(uns_catalog_add_piece(m->cat, &piece, &err), 0);
+	uns_text_fini(&item);
+	uns_text_fini(&out);
+	free(storage);
+}
+
+static struct uns_shape shape2(uint64_t a, uint64_t b)
+{
+	return (struct uns_shape){ 2, { a, b } };
+}
+
+/* -- the oracle -- */
+
+struct file {
+	struct uns_layout layout;
+	uint8_t *want;
+};
+
+/* A header, every tensor given out as out[i], zeros and literals between, and a part of the first. */
+static struct file make_file(struct made *m, const enum uns_dtype *out)
+{
+	struct uns_layout_builder b = { .arena = &m->arena };
+	struct uns_text want = UNS_TEXT_INIT;
+	struct uns_err err = { 0 };
+	struct file f;
+	size_t i, n, es;
+	uint8_t *cast;
+
+	uns_layout_literal(&b, "header of thirteen", 13);
+	uns_text_str(&want, "header of thi");
+	for (i = 0; i < m->cat->n_tensors; i++) {
+		const struct uns_tensor *t = &m->cat->tensors[i];
+		enum uns_dtype to = out ? out[i] : t->dtype;
+		uint64_t first = i ? 0 : uns_shape_elems(&t->shape) / 3;
+
+		n = (size_t)(uns_shape_elems(&t->shape) - first);
+		es = uns_dtype_size(to);
+		cast = malloc(n * es + 1);
+		uns_cast(t->dtype, m->dense[i] + first * uns_dtype_size(t->dtype), to, cast, n);
+		uns_text_add(&want, cast, n * es);
+		free(cast);
+		uns_layout_tensor(&b, t, first, n, to);
+		uns_layout_zeros(&b, i % 3);
+		uns_text_add(&want, "\0\0", i % 3);
+	}
+	assert_int_equal(uns_layout_build(&b, m->cat, &f.layout, &err), 0);
+	assert_int_equal(want.len, f.layout.size_bytes);
+	f.want = (uint8_t *)uns_text_take(&want, NULL);
+	return f;
+}
+
+static void check_window(struct made *m, const struct file *f, uint64_t off, size_t len)
+{
+	size_t want = off >= f->layout.size_bytes   ? 0 :
+		      len > f->layout.size_bytes - off ? (size_t)(f->layout.size_bytes - off) :
+							 len;
+	uint8_t *buf = malloc(len + 1);
+	struct uns_err err = { 0 };
+	ssize_t got;
+
+	buf[len] = 0x5a;
+	got = uns_read(m->backing, &f->layout, buf, len, off, &err);
+	if (got < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(got, want);
+	if (want)
+		assert_memory_equal(buf, f->want + off, want);
+	assert_int_equal(buf[len], 0x5a);
+	free(buf);
+}
+
+static void check_windows(struct made *m, const struct file *f, unsigned n)
+{
+	static const uint64_t sizes[] = { 1, 2, 9, 64, 700, 5000, 100000, 3000000 };
+	uint64_t size = f->layout.size_bytes;
+
+	check_window(m, f, 0, (size_t)size);
+	check_window(m, f, 0, (size_t)size + 100);
+	check_window(m, f, size, 10);
+	check_window(m, f, size + 5, 10);
+	check_window(m, f, size - 1, 10);
+	check_window(m, f, 3, 0);
+	while (n--)
+		check_window(m, f, below(m, size), (size_t)below(m, sizes[below(m, 8)]) + 1);
+}
+
+/* Fails with `code`, and the sentence holds the words. */
+static void check_fails(struct made *m, const struct uns_layout *layout, int code, const char *a,
+			const char *b)
+{
+	uint8_t *buf = malloc((size_t)layout->size_bytes);
+	struct uns_err err = { 0 };
+
+	assert_int_equal(uns_read(m->backing, layout, buf, (size_t)layout->size_bytes, 0, &err),
+			 code);
+	assert_int_equal(err.code, code);
+	if (!strstr(err.text, a) || !strstr(err.text, b))
+		fail_msg("\"%s\" and \"%s\" expected in: %s", a, b, err.text);
+	free(buf);
+}
+
+/* -- windows -- */
+
+static void add_raw_tensors(struct made *m)
+{
+	static const uint64_t transposed[] = { 1, 24 };
+	struct uns_piece strided = { .kind = UNS_PIECE_BOX,
+				     .box = { 2, { 0, 0 }, { 24, 18 } },
+				     .rank = -1,
+				     .length_bytes = 24 * 18 * 8,
+				     .stride_elems = transposed };
+	uint8_t turned[24 * 18 * 8];
+	struct uns_err err = { 0 };
+	uint32_t id;
+	size_t i;
+
+	id = add_tensor(m, UNS_BF16, shape2(37, 53));
+	add_grid(m, id, 13, 17);
+	id = add_tensor(m, UNS_F32, (struct uns_shape){ 1, { 1000 } });
+	add_raw_range(m, id, 0, 331);
+	add_raw_range(m, id, 331, 1);
+	add_raw_range(m, id, 332, 668);
+	id = add_tensor(m, UNS_U8, (struct uns_shape){ 3, { 5, 7, 11 } });
+	for (i = 0; i < 11; i++) /* one element per run */
+		add_raw_box(m, id, (struct uns_box){ 3, { 0, 0, i }, { 5, 7, 1 } });
+	id = add_tensor(m, UNS_F32, shape2(41, 29));
+	add_grid(m, id, 10, 29);
+	add_grid(m, id, 10, 29); /* replicas */
+	id = add_tensor(m, UNS_I64, shape2(24, 18));
+	for (i = 0; i < (size_t)24 * 18; i++)
+		memcpy(turned + (i % 18 * 24 + i / 18) * 8, m->dense[id] + i * 8, 8);
+	strided.file = add_file(m, turned, sizeof(turned));
+	assert_int_equal(uns_catalog_add_piece(m->cat, &strided, &err), 0);
+	id = add_tensor(m, UNS_F64, (struct uns_shape){ 0 });
+	add_raw_box(m, id, (struct uns_box){ 0 });
+	add_tensor(m, UNS_F32, shape2(0, 4));
+	id = add_tensor(m, UNS_F16, shape2(3, 300000)); /* wider than scratch memory */
+	add_grid(m, id, 3, 100001);
+	id = add_tensor(m, UNS_F8_E4M3, shape2(9, 130000));
+	add_grid(m, id, 9, 20000);
+	id = add_tensor(m, UNS_F32, shape2(4, 3)); /* pieces whose ends do not ascend */
+	add_raw_range(m, id, 0, 1);
+	add_raw_box(m, id, (struct uns_box){ 2, { 0, 1 }, { 1, 2 } });
+	add_raw_box(m, id, (struct uns_box){ 2, { 1, 0 }, { 3, 1 } });
+	add_raw_box(m, id, (struct uns_box){ 2, { 1, 1 }, { 1, 2 } });
+	add_raw_box(m, id, (struct uns_box){ 2, { 2, 1 }, { 2, 2 } });
+}
+
+static void reads_any_window(void **state)
+{
+	struct made m;
+	struct file f;
+
+	(void)state;
+	start(&m);
+	add_raw_tensors(&m);
+	open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1 << 20 });
+	f = make_file(&m, NULL);
+	check_windows(&m, &f, 1500);
+	free(f.want);
+	finish(&m);
+}
+
+static void casts_any_window(void **state)
+{
+	static const enum uns_dtype out[] = { UNS_F32, UNS_BF16, UNS_U8, UNS_F16, UNS_I64,
+					      UNS_BF16, UNS_F16, UNS_F32, UNS_BF16, UNS_F64 };
+	struct made m;
+	struct file f;
+
+	(void)state;
+	start(&m);
+	add_raw_tensors(&m);
+	open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1 << 20 });
+	f = make_file(&m, out);
+	check_windows(&m, &f, 1500);
+	free(f.want);
+	finish(&m);
+}
+
+static void reads_byte_by_byte(void **state)
+{
+	static const enum uns_dtype out[] = { UNS_F32 };
+	struct made m;
+	struct file f;
+	uint64_t i;
+
+	(void)state;
+	start(&m);
+	add_grid(&m, add_tensor(&m, UNS_BF16, shape2(11, 13)), 4, 5);
+	open_engine(&m, (struct uns_engine_options){ 0 });
+	f = make_file(&m, out);
+	for (i = 0; i < f.layout.size_bytes; i++) {
+		check_window(&m, &f, i, 1);
+		check_window(&m, &f, i, 7);
+	}
+	free(f.want);
+	finish(&m);
+}
+
+static void refuses_other_casts(void **state)
+{
+	struct uns_layout_builder b;
+	struct uns_err err = { 0 };
+	struct uns_layout l;
+	struct made m;
+
+	(void)state;
+	start(&m);
+	add_grid(&m, add_tensor(&m, UNS_I64, shape2(2, 2)), 2, 2);
+	open_engine(&m, (struct uns_engine_options){ 0 });
+	b = (struct uns_layout_builder){ .arena = &m.arena };
+	uns_layout_tensor(&b, &m.cat->tensors[0], 0, 4, UNS_F32);
+	assert_int_equal(uns_layout_build(&b, m.cat, &l, &err), 0);
+	check_fails(&m, &l, -ENOTSUP, "model.w", "int64 cannot be given out as float32");
+	finish(&m);
+}
+
+static void a_hole_is_an_error(void **state)
+{
+	struct made m;
+	struct file f;
+
+	(void)state;
+	start(&m);
+	add_raw_range(&m, add_tensor(&m, UNS_F32, shape2(4, 4)), 0, 15);
+	open_engine(&m, (struct uns_engine_options){ 0 });
+	f = make_file(&m, NULL);
+	check_fails(&m, &f.layout, -EBADMSG, "model.w", "40 of the 44 bytes");
+	free(f.want);
+	finish(&m);
+}
+
+static void an_alias_reads_the_other(void **state)
+{
+	struct uns_tensor alias;
+	struct uns_layout_builder b;
+	struct uns_err err = { 0 };
+	struct uns_layout l;
+	uint8_t buf[48];
+	struct made m;
+
+	(void)state;
+	start(&m);
+	add_grid(&m, add_tensor(&m, UNS_F32, shape2(3, 4)), 2, 4);
+	alias = m.cat->tensors[0];
+	alias.alias_of = 0;
+	assert_int_equal(uns_catalog_add_tensor(m.cat, &alias, NULL, &err), 0);
+	open_engine(&m, (struct uns_engine_options){ 0 });
+	b = (struct uns_layout_builder){ .arena = &m.arena };
+	uns_layout_tensor(&b, &m.cat->tensors[1], 0, 12, UNS_F32);
+	assert_int_equal(uns_layout_build(&b, m.cat, &l, &err), 0);
+	assert_int_equal(uns_read(m.backing, &l, buf, sizeof(buf), 0, &err), 48);
+	assert_memory_equal(buf, m.dense[0], 48);
+	finish(&m);
+}
+
+static void whole_files_pass_through(void **state)
+{
+	struct uns_err err = { 0 };
+	struct uns_layout l;
+	char buf[32];
+	uint32_t file;
+	struct made m;
+
+	(void)state;
+	start(&m);
+	file = add_file(&m, "{\"hidden_size\": 64}", 19);
+	open_engine(&m, (struct uns_engine_options){ 0 });
+	assert_int_equal(uns_layout_of_file(&m.arena, m.cat, file, &l, &err), 0);
+	assert_int_equal(uns_read(m.backing, &l, buf, sizeof(buf), 2, &err), 17);
+	assert_memory_equal(buf, "hidden_size\": 64}", 17);
+	finish(&m);
+}
+
+/* -- items -- */
+
+static void reads_items(void **state)
+{
+	static const enum uns_dtype out[] = { UNS_F32, UNS_F32, UNS_BF16 };
+	struct uns_engine_stats stats;
+	struct made m;
+	struct file f;
+	uint32_t id;
+	uint64_t r;
+
+	(void)state;
+	start(&m);
+	id = add_tensor(&m, UNS_BF16, shape2(40, 33));
+	for (r = 0; r < 40; r += 2)
+		add_item_rows(&m, id, r, 2, PLAIN, UNS_CODEC_NONE);
+	id = add_tensor(&m, UNS_F32, shape2(30, 21));
+	add_item_rows(&m, id, 0, 10, TRANSPOSED, UNS_CODEC_NONE);
+	add_item_rows(&m, id, 10, 20, NOT_AT_START, UNS_CODEC_NONE);
+	id = add_tensor(&m, UNS_F32, shape2(30, 21));
+	add_item_rows(&m, id, 0, 7, PLAIN, UNS_CODEC_ZSTD);
+	add_item_rows(&m, id, 7, 9, TRANSPOSED, UNS_CODEC_ZSTD);
+	add_item_rows(&m, id, 16, 14, NOT_AT_START, UNS_CODEC_ZSTD);
+	open_engine(&m, (struct uns_engine_options){ .cache_bytes = 16 << 20 });
+	f = make_file(&m, out);
+	check_window(&m, &f, 0, 13); /* a header needs no item */
+	uns_engine_stats(m.engine, &stats);
+	assert_int_equal(stats.source_reads, 0);
+	check_windows(&m, &f, 500);
+	uns_engine_stats(m.engine, &stats);
+	assert_int_equal(stats.decoded_pieces, 4); /* once each */
+	assert_int_equal(stats.items_resolved, 14 + 2 + 1); /* the first third is left out */
+	free(f.want);
+	finish(&m);
+}
+
+/* An item that is not what the metadata says is refused, with what was expected. */
+static void checks_items(void **state)
+{
+	static const struct {
+		uint64_t rows;
+		enum uns_dtype dtype;
+		enum uns_codec codec;
+		const char *a, *b;
+	} cases[] = {
+		{ 4, UNS_F32, UNS_CODEC_NONE, "shape [5, 3], the item has [4, 3]", "rank 7" },
+		{ 5, UNS_I32, UNS_CODEC_NONE, "says float32, the item is int32", "shard-0.bin" },
+		{ 4, UNS_F32, UNS_CODEC_ZSTD, "shape [5, 3], the item has [4, 3]", "rank 7" },
+		{ 5, UNS_I32, UNS_CODEC_ZSTD, "says float32, the item is int32", "shard-0.bin" },
+	};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct made m;
+		struct file f;
+		uint32_t id;
+
+		start(&m);
+		id = add_tensor(&m, cases[i].dtype, shape2(5, 3));
+		add_item_rows(&m, id, 0, cases[i].rows, PLAIN, cases[i].codec);
+		m.cat->tensors[id].dtype = UNS_F32;
+		m.cat->pieces[0].box.len[0] = 5;
+		open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1 << 20 });
+		f = make_file(&m, NULL);
+		check_fails(&m, &f.layout, -EBADMSG, cases[i].a, cases[i].b);
+		check_fails(&m, &f.layout, -EBADMSG, "tensor model.w at byte 6", cases[i].b);
+		free(f.want);
+		finish(&m);
+	}
+}
+
+/* Compressed bytes that are cut, damaged, or hold far more than the metadata says. */
+static void refuses_damaged_zstd(void **state)
+{
+	static const struct {
+		uint64_t rows_claimed;
+		long cut, flip;
+		const char *why;
+	} cases[] = {
+		{ 20000, 100, 0, "cut short" },
+		{ 20000, 0, 3, "no zstd frame" },
+		{ 20000, 0, 200, "zstd data" },
+		{ 5, 0, 0, "holds more than the" },
+	};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct made m;
+		struct file f;
+		uint32_t id;
+
+		start(&m);
+		id = add_tensor(&m, UNS_F32, shape2(20000, 3));
+		add_item_rows(&m, id, 0, 20000, PLAIN, UNS_CODEC_ZSTD);
+		m.cat->pieces[0].length_bytes -= cases[i].cut;
+		m.cat->pieces[0].offset_bytes += cases[i].flip;
+		m.cat->pieces[0].length_bytes -= cases[i].flip;
+		m.cat->pieces[0].box.len[0] = cases[i].rows_claimed;
+		m.cat->tensors[0].shape.dim[0] = cases[i].rows_claimed;
+		open_engine(&m, (struct uns_engine_options){ .cache_bytes = 16 << 20 });
+		f = make_file(&m, NULL);
+		check_fails(&m, &f.layout, -EBADMSG, cases[i].why, "shard-0.bin");
+		free(f.want);
+		finish(&m);
+	}
+}
+
+/* A sequential pass decompresses each item once, though the memory holds less than one of them. */
+static void decodes_once_with_little_memory(void **state)
+{
+	static const uint64_t budgets[] = { 0, 100, 200 << 10, 700 << 10, 64 << 20 };
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(budgets) / sizeof(*budgets); i++) {
+		struct uns_engine_stats stats;
+		struct made m;
+		struct file f;
+		uint64_t at, r;
+		uint32_t id;
+
+		start(&m);
+		id = add_tensor(&m, UNS_F32, shape2(400, 1000));
+		for (r = 0; r < 400; r += 100)
+			add_item_rows(&m, id, r, 100, r == 200 ? TRANSPOSED : PLAIN, UNS_CODEC_ZSTD);
+		open_engine(&m, (struct uns_engine_options){ .cache_bytes = budgets[i],
+							     .spill_bytes = 1 << 30 });
+		f = make_file(&m, NULL);
+		for (at = 0; at < f.layout.size_bytes; at += 32 << 10)
+			check_window(&m, &f, at, 32 << 10);
+		for (at = 0; at < f.layout.size_bytes; at += 100 << 10)
+			check_window(&m, &f, at, 32 << 10);
+		uns_engine_stats(m.engine, &stats);
+		assert_int_equal(stats.decoded_pieces, 3); /* make_file leaves out the first third */
+		assert_true(stats.cache_bytes <= budgets[i]);
+		free(f.want);
+		finish(&m);
+	}
+}
+
+static void says_when_nothing_fits(void **state)
+{
+	struct made m;
+	struct file f;
+	uint32_t id;
+
+	(void)state;
+	start(&m);
+	id = add_tensor(&m, UNS_F32, shape2(100, 1000));
+	add_item_rows(&m, id, 0, 100, PLAIN, UNS_CODEC_ZSTD);
+	open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1000, .spill_bytes = 2000 });
+	f = make_file(&m, NULL);
+	check_fails(&m, &f.layout, -ENOSPC, "cache_size", m.dir);
+	free(f.want);
+	finish(&m);
+}
+
+/* Storage that answers in 2 ms must not make 64 items wait one after the other. */
+static void resolves_in_parallel(void **state)
+{
+	struct uns_engine_stats stats;
+	struct timespec a, b;
+	struct made m;
+	struct file f;
+	uint32_t id;
+	uint64_t r;
+	double s;
+
+	(void)state;
+	start(&m);
+	id = add_tensor(&m, UNS_BF16, shape2(64, 33));
+	for (r = 0; r < 64; r++)
+		add_item_rows(&m, id, r, 1, PLAIN, UNS_CODEC_NONE);
+	open_engine(&m, (struct uns_engine_options){ .delay_read_us = 20000, .n_threads = 32 });
+	f = make_file(&m, NULL);
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	check_window(&m, &f, f.layout.size_bytes - 10, 1);
+	assert_int_equal(uns_backing_resolve(m.backing, &m.cat->tensors[0], NULL), 0);
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	s = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9;
+	uns_engine_stats(m.engine, &stats);
+	assert_int_equal(stats.items_resolved, 64);
+	assert_true(s < 64 * 0.020); /* one after the other needs 64 times this at least */
+	free(f.want);
+	finish(&m);
+}
+
+/* -- sources that change -- */
+
+static struct file one_tensor(struct made *m, struct uns_engine_options options)
+{
+	add_grid(m, add_tensor(m, UNS_F32, shape2(50, 100)), 50, 100);
+	open_engine(m, options);
+	return make_file(m, NULL);
+}
+
+static void a_replaced_file_still_reads_while_open(void **state)
+{
+	struct uns_engine_stats stats;
+	char from[256], to[256];
+	struct made m;
+	struct file f;
+
+	(void)state;
+	start(&m);
+	f = one_tensor(&m, (struct uns_engine_options){ 0 });
+	check_window(&m, &f, 0, 100);
+	put(&m, "new", "other bytes", 11);
+	strcpy(from, full_path(&m, "new"));
+	strcpy(to, full_path(&m, "shard-0.bin"));
+	assert_int_equal(rename(from, to), 0);
+	check_window(&m, &f, 0, (size_t)f.layout.size_bytes);
+	uns_engine_stats(m.engine, &stats);
+	assert_int_equal(stats.stale, 0);
+	free(f.want);
+	finish(&m);
+}
+
+static void a_lost_link_does_not_matter(void **state)
+{
+	char from[256], to[256];
+	struct made m;
+	struct file f;
+
+	(void)state;
+	start(&m);
+	add_grid(&m, add_tensor(&m, UNS_F32, shape2(50, 100)), 50, 100);
+	strcpy(from, full_path(&m, "shard-0.bin"));
+	strcpy(to, full_path(&m, "link"));
+	assert_int_equal(link(from, to), 0);
+	/* The link changed ctime: look at the file again, as a new catalog would. */
+	assert_int_equal(uns_root_stat(m.root, "shard-0.bin", true, &m.cat->files[0].stat, NULL), 0);
+	open_engine(&m, (struct uns_engine_options){ 0 });
+	f = make_file(&m, NULL);
+	check_window(&m, &f, 0, 100);
+	usleep(20000);
+	assert_int_equal(unlink(to), 0);
+	check_window(&m, &f, 0, (size_t)f.layout.size_bytes);
+	free(f.want);
+	finish(&m);
+}
+
+static void rewrite(const struct made *m)
+{
+	int fd = open(full_path(m, "shard-0.bin"), O_WRONLY);
+
+	assert_int_equal(pwrite(fd, "X", 1, 50), 1);
+	close(fd);
+}
+
+static void cut(const struct made *m)
+{
+	assert_int_equal(truncate(full_path(m, "shard-0.bin"), 1000), 0);
+}
+
+static void append(const struct made *m)
+{
+	int fd = open(full_path(m, "shard-0.bin"), O_WRONLY | O_APPEND);
+
+	assert_int_equal(write(fd, "X", 1), 1);
+	close(fd);
+}
+
+static void take_away(const struct made *m)
+{
+	assert_int_equal(unlink(full_path(m, "shard-0.bin")), 0);
+}
+
+static void replace(const struct made *m)
+{
+	char from[256];
+	uint8_t *bytes = calloc(1, 30000);
+
+	put(m, "new", bytes, 30000);
+	free(bytes);
+	strcpy(from, full_path(m, "new"));
+	assert_int_equal(rename(from, full_path(m, "shard-0.bin")), 0);
+}
+
+/* open_first: the engine holds a descriptor when the change happens. */
+static void changed_files_are_stale(void **state)
+{
+	static const struct {
+		void (*change)(const struct made *m);
+		bool open_first;
+		const char *why;
+	} cases[] = {
+		{ rewrite, true, "was written to" },   { rewrite, false, "was written to" },
+		{ cut, true, "has 1000 now" },	       { cut, false, "has 1000 now" },
+		{ append, true, "bytes when" },	       { append, false, "bytes when" },
+		{ take_away, false, "was removed" },   { replace, false, "replaced by another" },
+	};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct uns_engine_stats stats;
+		struct made m;
+		struct file f;
+
+		start(&m);
+		f = one_tensor(&m, (struct uns_engine_options){ 0 });
+		if (cases[i].open_first)
+			check_window(&m, &f, 0, 100);
+		usleep(20000); /* time stamps have the kernel's tick */
+		cases[i].change(&m);
+		check_fails(&m, &f.layout, -ESTALE, cases[i].why, "shard-0.bin");
+		uns_engine_stats(m.engine, &stats);
+		assert_int_equal(stats.stale, 1);
+		free(f.want);
+		finish(&m);
+	}
+}
+
+static void a_changed_file_is_not_served_from_the_cache(void **state)
+{
+	struct made m;
+	struct file f;
+	uint32_t id;
+
+	(void)state;
+	start(&m);
+	id = add_tensor(&m, UNS_F32, shape2(100, 10));
+	add_item_rows(&m, id, 0, 100, PLAIN, UNS_CODEC_ZSTD);
+	open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1 << 20 });
+	f = make_file(&m, NULL);
+	check_window(&m, &f, 0, (size_t)f.layout.size_bytes);
+	usleep(20000);
+	rewrite(&m);
+	check_fails(&m, &f.layout, -ESTALE, "was written to", "shard-0.bin");
+	free(f.want);
+	finish(&m);
+}
+
+static void a_missing_file_is_named(void **state)
+{
+	struct uns_piece piece = { .kind = UNS_PIECE_RANGE, .range = { 0, 4 }, .length_bytes = 16 };
+	struct uns_err err = { 0 };
+	struct made m;
+	struct file f;
+
+	(void)state;
+	start(&m);
+	add_tensor(&m, UNS_F32, shape2(2, 2));
+	assert_int_equal(uns_catalog_add_file(m.cat, m.root, "__3_0.distcp", &piece.file, &err), 0);
+	assert_int_equal(uns_catalog_add_piece(m.cat, &piece, &err), 0);
+	open_engine(&m, (struct uns_engine_options){ 0 });
+	f = make_file(&m, NULL);
+	check_fails(&m, &f.layout, -ENODATA, "__3_0.distcp is missing", m.dir);
+	free(f.want);
+	finish(&m);
+}
+
+/* -- many at once -- */
+
+struct reader {
+	struct made m; /* a copy with its own random numbers; the rest is shared */
+	const struct file *f;
+};
+
+static void *read_windows(void *arg)
+{
+	struct reader *r = arg;
+
+	check_windows(&r->m, r->f, 150);
+	return NULL;
+}
+
+static void read_by_threads(struct made *m, const struct file *f)
+{
+	struct reader r[8];
+	pthread_t thread[8];
+	size_t i;
+
+	for (i = 0; i < 8; i++) {
+		r[i] = (struct reader){ *m, f };
+		r[i].m.random += i;
+		assert_int_equal(pthread_create(&thread[i], NULL, read_windows, &r[i]), 0);
+	}
+	for (i = 0; i < 8; i++)
+		pthread_join(thread[i], NULL);
+}
+
+static void many_threads_read(void **state)
+{
+	static const uint64_t budgets[] = { 0, 300 << 10, 16 << 20 };
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(budgets) / sizeof(*budgets); i++) {
+		struct uns_engine_stats stats;
+		struct made m;
+		struct file f;
+		uint32_t id;
+		uint64_t r;
+
+		start(&m);
+		id = add_tensor(&m, UNS_BF16, shape2(40, 330));
+		for (r = 0; r < 40; r += 2)
+			add_item_rows(&m, id, r, 2, PLAIN, UNS_CODEC_NONE);
+		id = add_tensor(&m, UNS_F32, shape2(60, 210));
+		for (r = 0; r < 60; r += 10)
+			add_item_rows(&m, id, r, 10, r % 20 ? TRANSPOSED : PLAIN, UNS_CODEC_ZSTD);
+		open_engine(&m, (struct uns_engine_options){ .cache_bytes = budgets[i],
+							     .spill_bytes = 200 << 10,
+							     .max_open_files = 3 });
+		f = make_file(&m, NULL);
+		read_by_threads(&m, &f);
+		uns_engine_stats(m.engine, &stats);
+		assert_true(stats.open_files <= 3);
+		assert_true(stats.cache_bytes <= budgets[i]);
+		assert_true(stats.spill_bytes <= 200 << 10);
+		free(f.want);
+		finish(&m);
+	}
+}
+
+static void descriptors_are_bounded(void **state)
+{
+	struct uns_engine_stats stats;
+	struct made m;
+	struct file f;
+
+	(void)state;
+	start(&m);
+	add_grid(&m, add_tensor(&m, UNS_F32, shape2(60, 10)), 1, 10);
+	open_engine(&m, (struct uns_engine_options){ .max_open_files = 4 });
+	f = make_file(&m, NULL);
+	check_windows(&m, &f, 100);
+	uns_engine_stats(m.engine, &stats);
+	assert_int_equal(stats.open_files, 4);
+	uns_backing_free(m.backing);
+	m.backing = NULL;
+	uns_engine_stats(m.engine, &stats);
+	assert_int_equal(stats.open_files, 0);
+	free(f.want);
+	finish(&m);
+}
+
+/* -- comparison -- */
+
+static void compares_tensors(void **state)
+{
+	static const struct {
+		size_t a, b;
+		bool equal;
+		const char *how;
+	} cases[] = {
+		{ 0, 1, true, "recorded CRCs" }, { 0, 2, true, "comparison" },
+		{ 1, 3, false, "recorded CRCs" }, { 2, 3, false, "comparison" },
+		{ 4, 0, true, "comparison" },	 { 4, 3, false, "comparison" },
+		{ 5, 0, true, "comparison" },
+	};
+	struct made m;
+	size_t i, n;
+	bool equal;
+
+	(void)state;
+	start(&m);
+	for (i = 0; i < 6; i++) {
+		uint32_t id = add_tensor(&m, UNS_F32, shape2(40, 25));
+
+		memcpy(m.dense[id], m.dense[0], 4000);
+		if (i == 3)
+			m.dense[id][3999] ^= 1;
+		if (i == 2)
+			add_grid(&m, id, 20, 7);
+		for (n = 0; n < 40 && i != 2; n += 20)
+			add_item_rows(&m, id, n, 20, i == 5 && n ? TRANSPOSED : PLAIN,
+				      i == 4 ? UNS_CODEC_ZSTD : UNS_CODEC_NONE);
+	}
+	open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1 << 20 });
+	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct uns_err err = { 0 };
+		const char *how;
+
+		assert_int_equal(uns_backing_equal(m.backing, &m.cat->tensors[cases[i].a],
+						   &m.cat->tensors[cases[i].b], &equal, &how, &err),
+				 0);
+		assert_int_equal(equal, cases[i].equal);
+		assert_string_equal(how, cases[i].how);
+	}
+	finish(&m);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(reads_any_window),
+		cmocka_unit_test(casts_any_window),
+		cmocka_unit_test(reads_byte_by_byte),
+		cmocka_unit_test(refuses_other_casts),
+		cmocka_unit_test(a_hole_is_an_error),
+		cmocka_unit_test(an_alias_reads_the_other),
+		cmocka_unit_test(whole_files_pass_through),
+		cmocka_unit_test(reads_items),
+		cmocka_unit_test(checks_items),
+		cmocka_unit_test(refuses_damaged_zstd),
+		cmocka_unit_test(decodes_once_with_little_memory),
+		cmocka_unit_test(says_when_nothing_fits),
+		cmocka_unit_test(resolves_in_parallel),
+		cmocka_unit_test(a_replaced_file_still_reads_while_open),
+		cmocka_unit_test(a_lost_link_does_not_matter),
+		cmocka_unit_test(changed_files_are_stale),
+		cmocka_unit_test(a_changed_file_is_not_served_from_the_cache),
+		cmocka_unit_test(a_missing_file_is_named),
+		cmocka_unit_test(many_threads_read),
+		cmocka_unit_test(descriptors_are_bounded),
+		cmocka_unit_test(compares_tensors),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
