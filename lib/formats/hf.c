@@ -1,13 +1,13 @@
 /* hf: a Hugging Face model directory, or a Trainer checkpoint without sharding. Owns which of a
- * directory's files are the weights (in the order in which from_pretrained looks) and what its other
- * files mean; how weights files look inside is in shards/.
+ * directory's files are the weights (in the order in which from_pretrained looks) and what its
+ * other files mean; how weights files look inside is in shards/.
  *
  *   model.safetensors | model.safetensors.index.json + the files it names
  *   pytorch_model.bin | pytorch_model.bin.index.json + the files it names
  *   adapter_model.safetensors | adapter_model.bin
  *   pytorch_model_fsdp.bin                           (Accelerate, FULL_STATE_DICT)
  *   [sharded/]shard-00001-model-00001-of-00002.safetensors   (torch's HuggingFaceStorageWriter)
- *   beside them: config, tokenizer; optimizer.pt, scheduler.pt, rng_state*.pth, trainer_state.json */
+ *   beside them: config, tokenizer; optimizer.pt, scheduler.pt, rng_state*.pth, trainer_state */
 #include "formats/format.h"
 
 #include <stdlib.h>
@@ -152,8 +152,7 @@ static int index_files(const cJSON *map, const struct uns_directory *dir, struct
 	const char *name, *path;
 	void *old;
 
-	cJSON_ArrayForEach(item, map)
-	{
+	cJSON_ArrayForEach (item, map) {
 		name = cJSON_GetStringValue(item);
 		path = name && *name ? uns_path_resolve(arena, dir->path, name) : NULL;
 		if (!path || !uns_path_within(path, dir->path))
@@ -233,7 +232,7 @@ static int check_index(struct uns_catalog *cat, const cJSON *map, const char *pa
 	for (i = 0; i < cat->n_tensors; i++)
 		if (!uns_map_put(&names, cat->tensors[i].name, &cat->tensors[i], NULL))
 			return no_memory(err);
-	cJSON_ArrayForEach(item, map)
+	cJSON_ArrayForEach (item, map)
 		if (!uns_map_get(&names, item->string))
 			return uns_catalog_add_problem(cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
 						       "%s names tensor %s in %s, which does not "
@@ -284,12 +283,13 @@ static int add_shards(struct uns_catalog *cat, const struct uns_directory *dir,
 		UNS_TRY(uns_catalog_add_file(cat, dir->root, path, &file, err));
 		UNS_TRY(uns_catalog_add_companion(cat, name, file, true, err));
 	}
-	/* How many ranks there were is nowhere recorded, and neither are full shapes. A hole shows; that
-	 * the ranks behind the last file are gone cannot. */
-	UNS_TRY(uns_catalog_add_problem(cat, UNS_SCOPE_NOTE, 0,
-					"this form does not record how many shards there were: %zu were "
-					"found; if the last ranks' files were lost, tensors end early",
-					files.n));
+	/* How many ranks there were is nowhere recorded, and neither are full shapes. A hole shows;
+	 * that the ranks behind the last file are gone cannot. */
+	UNS_TRY(uns_catalog_add_problem(
+		cat, UNS_SCOPE_NOTE, 0,
+		"this form does not record how many shards there were: %zu were "
+		"found; if the last ranks' files were lost, tensors end early",
+		files.n));
 	return add_files(cat, dir->root, &files, false, err);
 }
 
@@ -320,8 +320,8 @@ static int add_weights(struct uns_catalog *cat, const struct uns_directory *dir,
 
 /* -- what stands beside them -- */
 
-static int add_companion(struct uns_catalog *cat, const struct uns_directory *dir,
-			 const char *name, struct uns_err *err)
+static int add_companion(struct uns_catalog *cat, const struct uns_directory *dir, const char *name,
+			 struct uns_err *err)
 {
 	const char *path = uns_path_join(&cat->arena, dir->path, name);
 	const char *kept = uns_arena_str(&cat->arena, name);
@@ -403,8 +403,8 @@ static bool weights_whole(const struct uns_catalog *cat)
 	return !weights_problem(cat);
 }
 
-/* A Trainer writes trainer_state.json last (source: Trainer._save_checkpoint). A plain save_pretrained
- * has no last file: it has ended when nothing of the weights is missing. */
+/* A Trainer writes trainer_state.json last (source: Trainer._save_checkpoint). A plain
+ * save_pretrained has no last file: it has ended when nothing of the weights is missing. */
 static bool is_finished(const struct uns_catalog *cat, const struct uns_directory *dir)
 {
 	if (is_training(dir) || cat->facts.step != UNS_UNKNOWN)

@@ -1,4 +1,4 @@
-/* PEFT adapters: are these tensors one, and what save_pretrained of PEFT calls them on disk. Pure. */
+/* PEFT adapters: are these tensors one, and what PEFT calls them on disk. Pure. */
 #ifndef UNS_PARTS_ADAPTER_NAMES_H
 #define UNS_PARTS_ADAPTER_NAMES_H
 

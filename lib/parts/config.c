@@ -95,7 +95,8 @@ static bool have_file(const struct uns_config_facts *out, const char *name)
 	return false;
 }
 
-/* "modeling_x.XModel" -> modeling_x.py. "repo--modeling_x.XModel" lives on the hub: not a file here. */
+/* "modeling_x.XModel" -> modeling_x.py. "repo--modeling_x.XModel" lives on the hub: not a file
+ * here. */
 static int auto_map_add(const char *ref, struct uns_arena *arena, struct uns_config_facts *out,
 			struct uns_err *err)
 {
@@ -106,8 +107,8 @@ static int auto_map_add(const char *ref, struct uns_arena *arena, struct uns_con
 	name = uns_arena_printf(arena, "%.*s.py", (int)(dot - ref), ref);
 	if (!name)
 		return no_memory(err);
-	if (!have_file(out, name) && out->n_auto_map_files < sizeof(out->auto_map_files) /
-								     sizeof(out->auto_map_files[0]))
+	if (!have_file(out, name) &&
+	    out->n_auto_map_files < sizeof(out->auto_map_files) / sizeof(out->auto_map_files[0]))
 		out->auto_map_files[out->n_auto_map_files++] = name;
 	return 0;
 }
@@ -117,12 +118,11 @@ static int auto_map(const cJSON *map, struct uns_arena *arena, struct uns_config
 {
 	const cJSON *entry, *item;
 
-	cJSON_ArrayForEach(entry, map)
-	{
+	cJSON_ArrayForEach (entry, map) {
 		UNS_TRY(auto_map_add(cJSON_GetStringValue(entry), arena, out, err));
 		if (!cJSON_IsArray(entry)) /* a tokenizer names a slow and a fast class */
 			continue;
-		cJSON_ArrayForEach(item, entry)
+		cJSON_ArrayForEach (item, entry)
 			UNS_TRY(auto_map_add(cJSON_GetStringValue(item), arena, out, err));
 	}
 	return 0;
@@ -216,13 +216,13 @@ static int check_embedding(const struct uns_config_facts *facts, const struct un
 }
 
 struct layer_stack {
-	const char *prefix; /* "model" of "model.layers.7.mlp": borrowed from a name, not terminated */
+	const char *prefix; /* "model" of "model.layers.7.mlp": borrowed, not terminated */
 	size_t prefix_len;
 	uint64_t n; /* highest index + 1 */
 };
 
-/* Splits "model.layers.7.mlp.weight" into its stack and index. Only the outermost stack counts: what
- * is inside a layer (experts, sub-blocks) is that layer's business. */
+/* Splits "model.layers.7.mlp.weight" into its stack and index. Only the outermost stack counts:
+ * what is inside a layer (experts, sub-blocks) is that layer's business. */
 static bool layer_of(const char *name, struct layer_stack *stack, uint64_t *index)
 {
 	static const char *const keys[] = { ".layers.", ".h.", ".blocks.", ".block." };

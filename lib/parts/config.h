@@ -6,9 +6,9 @@
 #include "model/catalog.h"
 
 struct uns_config_facts {
-	const char *model_type;     /* NULL when absent */
-	bool ties_embeddings;       /* explicitly, or by the family's default where the key is absent */
-	bool renamed_on_save;       /* transformers publishes this family under other names */
+	const char *model_type; /* NULL when absent */
+	bool ties_embeddings;   /* explicitly, or by the family's default where the key is absent */
+	bool renamed_on_save;   /* transformers publishes this family under other names */
 	const char *auto_map_files[16]; /* "modeling_x.py", from auto_map */
 	size_t n_auto_map_files;
 	int64_t vocab_size, hidden_size, num_hidden_layers; /* text part; UNS_UNKNOWN */

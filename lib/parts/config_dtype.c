@@ -132,8 +132,8 @@ static int walk_text(struct walk *w, struct uns_err *err)
 	return 0;
 }
 
-/* Both spellings: transformers 5 reads either, before 4.56 only torch_dtype is read. The white space
- * in front of the first key is the file's own indentation. */
+/* Both spellings: transformers 5 reads either, before 4.56 only torch_dtype is read. The white
+ * space in front of the first key is the file's own indentation. */
 static void insert_keys(struct uns_text *out, const char *text, size_t len, const char *dtype)
 {
 	const char *open = memchr(text, '{', len), *end = text + len, *first;
@@ -157,8 +157,7 @@ static int check_json(struct uns_span json, struct uns_err *err)
 
 	if (uns_json_parse(json, &root, err) < 0)
 		return uns_fail_in(err, "config.json");
-	return cJSON_IsObject(root) ? 0 :
-				      uns_fail(err, -EBADMSG, "config.json: not a JSON object");
+	return cJSON_IsObject(root) ? 0 : uns_fail(err, -EBADMSG, "config.json: not a JSON object");
 }
 
 static int give(struct uns_text *text, struct uns_arena *arena, struct uns_span *out,
@@ -182,10 +181,8 @@ int uns_config_with_dtype(struct uns_span json, const char *torch_dtype, struct 
 {
 	const char *text = (const char *)json.p;
 	size_t len = uns_span_left(&json);
-	UNS_CLEANUP(walk_fini) struct walk w = { .p = text,
-						 .end = text + len,
-						 .copied = text,
-						 .dtype = torch_dtype };
+	UNS_CLEANUP(walk_fini)
+	struct walk w = { .p = text, .end = text + len, .copied = text, .dtype = torch_dtype };
 	UNS_CLEANUP(uns_text_fini) struct uns_text added = UNS_TEXT_INIT;
 
 	UNS_TRY(check_json(json, err));

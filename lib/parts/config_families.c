@@ -2,10 +2,10 @@
  *
  * Source: transformers 5.23.0. TIES: the attribute of each configuration class of CONFIG_MAPPING
  * built without arguments (PreTrainedConfig itself has no default, and modeling_utils.py reads
- * getattr(config, "tie_word_embeddings", False)); release 4 omits the key exactly for these families.
- * LIFTS: the same classes given {"text_config": {"tie_word_embeddings": true}}.
- * RENAMED: the keys of conversion_mapping.py's table without pure PrefixChange entries (revert drops
- * those), class names resolved to their model_type, and every family that nests one of these. */
+ * getattr(config, "tie_word_embeddings", False)); release 4 omits the key exactly for these
+ * families. LIFTS: the same classes given {"text_config": {"tie_word_embeddings": true}}. RENAMED:
+ * the keys of conversion_mapping.py's table without pure PrefixChange entries (revert drops those),
+ * class names resolved to their model_type, and every family that nests one of these. */
 #include "parts/config_families.h"
 
 #include <stdlib.h>
@@ -363,9 +363,9 @@ static int compare(const void *key, const void *row)
 
 unsigned uns_config_family(const char *model_type)
 {
-	const struct family *f = bsearch(model_type, families,
-					 sizeof(families) / sizeof(families[0]),
-					 sizeof(families[0]), compare);
+	const struct family *f =
+		bsearch(model_type, families, sizeof(families) / sizeof(families[0]),
+			sizeof(families[0]), compare);
 
 	return f ? f->flags : 0;
 }

@@ -22,8 +22,7 @@ static uint64_t out_bytes(const struct uns_named_tensor *t)
 	return uns_shape_elems(&t->tensor->shape) * uns_dtype_size(t->out);
 }
 
-static int entry_of(const struct uns_named_tensor *t, struct uns_st_entry *out,
-		    struct uns_err *err)
+static int entry_of(const struct uns_named_tensor *t, struct uns_st_entry *out, struct uns_err *err)
 {
 	uint64_t bytes;
 

@@ -1,6 +1,6 @@
-/* Safetensors files into a catalog. Whole tensors, one piece each; or, where a file's metadata holds
- * DCP_SHARDING_INFO (torch's HuggingFaceStorageWriter), boxes of tensors whose full shape is nowhere
- * recorded and is the furthest corner that any file reaches:
+/* Safetensors files into a catalog. Whole tensors, one piece each; or, where a file's metadata
+ * holds DCP_SHARDING_INFO (torch's HuggingFaceStorageWriter), boxes of tensors whose full shape is
+ * nowhere recorded and is the furthest corner that any file reaches:
  *
  *   __metadata__ = {"DCP_SHARDING_INFO": "{\"emb.weight\":{\"saved_offsets\":[5,0]}}", ...}
  *
@@ -52,8 +52,8 @@ static void set_fini(struct set *s)
 
 /* -- where a file's parts sit -- */
 
-static int offsets_of(const struct uns_map *info, const struct uns_st_entry *e,
-		      struct uns_box *box, struct uns_err *err)
+static int offsets_of(const struct uns_map *info, const struct uns_st_entry *e, struct uns_box *box,
+		      struct uns_err *err)
 {
 	const cJSON *mine = uns_map_get(info, e->name);
 	const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(mine, "saved_offsets"), *item;
@@ -63,8 +63,7 @@ static int offsets_of(const struct uns_map *info, const struct uns_st_entry *e,
 		return uns_fail(err, -EBADMSG,
 				"DCP_SHARDING_INFO has no saved_offsets with %zu numbers for %s",
 				e->n_dims, e->name);
-	cJSON_ArrayForEach(item, offsets)
-	{
+	cJSON_ArrayForEach (item, offsets) {
 		if (!cJSON_IsNumber(item) || item->valuedouble < 0 ||
 		    item->valuedouble > 9007199254740992.0)
 			return uns_fail(err, -EBADMSG,
@@ -87,7 +86,7 @@ static int sharding_info(const struct uns_st_header *h, cJSON **json, struct uns
 	UNS_TRY(uns_json_parse(uns_span_of(text, strlen(text)), json, err));
 	if (!cJSON_IsObject(*json))
 		return uns_fail(err, -EBADMSG, "DCP_SHARDING_INFO is not an object");
-	cJSON_ArrayForEach(item, *json)
+	cJSON_ArrayForEach (item, *json)
 		if (!uns_map_put(by_name, item->string, item, NULL))
 			return no_memory(err);
 	return 0;
@@ -227,8 +226,8 @@ static int agree(const struct set *s, const struct group *g, struct uns_shape *s
 					"tensor %s has another type or rank in %s than in %s",
 					a->name, files[p->file].path, files[g->first->file].path);
 		if (grow_shape(shape, p) < 0)
-			return uns_fail(err, -EBADMSG, "tensor %s: offset overflows in %s",
-					a->name, files[p->file].path);
+			return uns_fail(err, -EBADMSG, "tensor %s: offset overflows in %s", a->name,
+					files[p->file].path);
 	}
 	if (uns_shape_check(shape, a->dtype, err) < 0)
 		return uns_fail_in(err, "%s: tensor %s", files[g->first->file].path, a->name);

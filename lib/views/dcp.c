@@ -18,8 +18,8 @@ static bool is_metadata(const struct uns_companion *c)
 	const char *name = uns_path_name(c->name);
 	unsigned long long rank;
 
-	return c->shard && (strcmp(name, ".metadata") == 0 ||
-			    uns_str_number(name, "__", ".metadata", &rank));
+	return c->shard &&
+	       (strcmp(name, ".metadata") == 0 || uns_str_number(name, "__", ".metadata", &rank));
 }
 
 static bool has_metadata(const struct uns_catalog *cat)

@@ -66,8 +66,7 @@ static bool is_rounded(const struct uns_tensor *t)
 	return uns_dtype_info(t->dtype)->is_float && uns_dtype_size(t->dtype) < 4;
 }
 
-static const struct uns_tensor *source_of(const struct uns_map *masters,
-					  const struct uns_tensor *t)
+static const struct uns_tensor *source_of(const struct uns_map *masters, const struct uns_tensor *t)
 {
 	const struct uns_tensor *master = is_rounded(t) ? uns_map_get(masters, t->name) : NULL;
 
@@ -119,10 +118,11 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	UNS_TRY(masters_of(cat, parameter, &masters, why));
 	UNS_TRY(proof(cat, &masters, &n_shown, why));
 	if (!n_shown)
-		return uns_fail(why, -ENOTSUP,
-				"%s holds no model weights (optimizer or other state only); if they "
-				"are below another key, name it with -o root=KEY",
-				cat->path);
+		return uns_fail(
+			why, -ENOTSUP,
+			"%s holds no model weights (optimizer or other state only); if they "
+			"are below another key, name it with -o root=KEY",
+			cat->path);
 	return 0;
 }
 
@@ -158,7 +158,8 @@ static const struct uns_companion *published(const struct uns_catalog *cat, uint
 	return NULL;
 }
 
-/* Marks the files that the weights lie in; false when one of them is not what a loader looks for. */
+/* Marks the files that the weights lie in; false when one of them is not what a loader looks for.
+ */
 static bool weights_files(const struct uns_catalog *cat, bool *used)
 {
 	size_t i, k;
@@ -180,8 +181,8 @@ static bool weights_files(const struct uns_catalog *cat, bool *used)
 static int pass_index(const struct uns_catalog *cat, const char *of_name, struct uns_vtree *out,
 		      struct uns_err *err)
 {
-	const char *index = uns_str_ends(of_name, ".bin") ? "pytorch_model.bin.index.json" :
-							    "model.safetensors.index.json";
+	const char *index = uns_str_ends(of_name, ".bin") ? "pytorch_model.bin.index.json"
+							  : "model.safetensors.index.json";
 	const struct uns_companion *c = uns_catalog_companion(cat, index);
 
 	if (!c || !strstr(of_name, "-of-"))
@@ -256,8 +257,7 @@ static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *e
 		if (!name)
 			return no_memory(err);
 		a->n_masters += source != t;
-		a->v[a->n++] = (struct uns_named_tensor){ name, source,
-							  out_type(t, a->parameter) };
+		a->v[a->n++] = (struct uns_named_tensor){ name, source, out_type(t, a->parameter) };
 	}
 	return 0;
 }
@@ -269,12 +269,11 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 	if (a->parameter == UNS_DTYPE_NONE)
 		return "assembled from the checkpoint's tensors";
 	torch = uns_dtype_info((enum uns_dtype)a->parameter)->torch;
-	return uns_arena_printf(arena,
-				"assembled from the checkpoint's tensors, floating types given out as "
-				"%s%s",
-				torch,
-				a->n_masters ? " (from the optimizer's fp32 copies where it has them)" :
-					       "");
+	return uns_arena_printf(
+		arena,
+		"assembled from the checkpoint's tensors, floating types given out as "
+		"%s%s",
+		torch, a->n_masters ? " (from the optimizer's fp32 copies where it has them)" : "");
 }
 
 static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
@@ -291,11 +290,10 @@ static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *e
 	origin = origin_of(a, &out->arena);
 	if (!origin)
 		return no_memory(err);
-	return uns_part_safetensors_set(in->catalog, a->v, a->n,
-					a->adapter ? "adapter_model" : "model",
-					/* PEFT loads one file only. */
-					a->adapter ? UINT64_MAX : in->max_shard_size_bytes, origin,
-					out, err);
+	return uns_part_safetensors_set(
+		in->catalog, a->v, a->n, a->adapter ? "adapter_model" : "model",
+		/* PEFT loads one file only. */
+		a->adapter ? UINT64_MAX : in->max_shard_size_bytes, origin, out, err);
 }
 
 /* -- what stands beside them -- */
@@ -304,9 +302,8 @@ static int add_config(const struct uns_view_input *in, uint64_t parameter, struc
 		      struct uns_err *err)
 {
 	const char *torch = uns_dtype_info((enum uns_dtype)parameter)->torch;
-	const char *origin = uns_arena_printf(&out->arena,
-					      "the checkpoint's config.json with dtype set to %s",
-					      torch);
+	const char *origin = uns_arena_printf(
+		&out->arena, "the checkpoint's config.json with dtype set to %s", torch);
 	struct uns_span text;
 
 	if (!origin)
@@ -347,11 +344,11 @@ static int note_adapter(const struct uns_view_input *in, struct uns_vtree *out)
 {
 	if (is_borrowed(in, "adapter_config.json"))
 		return 0;
-	return uns_vtree_note(out,
-			      "these weights are a PEFT adapter but adapter_config.json was not "
-			      "found, and PeftModel.from_pretrained needs it: put the adapter's "
-			      "adapter_config.json into the run directory, or mount with -o model=DIR "
-			      "where DIR holds it");
+	return uns_vtree_note(
+		out, "these weights are a PEFT adapter but adapter_config.json was not "
+		     "found, and PeftModel.from_pretrained needs it: put the adapter's "
+		     "adapter_config.json into the run directory, or mount with -o model=DIR "
+		     "where DIR holds it");
 }
 
 static int note_config(const struct uns_view_input *in, bool passed, struct uns_vtree *out,
@@ -368,12 +365,13 @@ static int note_config(const struct uns_view_input *in, bool passed, struct uns_
 		return no_memory(err);
 	if (!facts.renamed_on_save || passed)
 		return 0;
-	return uns_vtree_note(out,
-			      "transformers 5 publishes models of type %s under other tensor names than "
-			      "it holds in memory: the weights here have the names that were saved, "
-			      "which from_pretrained reads; a program that expects the published names "
-			      "may not",
-			      facts.model_type);
+	return uns_vtree_note(
+		out,
+		"transformers 5 publishes models of type %s under other tensor names than "
+		"it holds in memory: the weights here have the names that were saved, "
+		"which from_pretrained reads; a program that expects the published names "
+		"may not",
+		facts.model_type);
 }
 
 static int notes(const struct uns_view_input *in, const struct assembly *a, bool passed,
@@ -384,8 +382,9 @@ static int notes(const struct uns_view_input *in, const struct assembly *a, bool
 	for (i = 0; i < in->n_notes; i++)
 		if (uns_vtree_note(out, "%s", in->notes[i]) < 0)
 			return no_memory(err);
-	if (passed && in->n_tied && uns_vtree_note(out, "the directory's own weights files are "
-							"shown unchanged, tied tensors included") < 0)
+	if (passed && in->n_tied &&
+	    uns_vtree_note(out, "the directory's own weights files are "
+				"shown unchanged, tied tensors included") < 0)
 		return no_memory(err);
 	if (a->adapter && note_adapter(in, out) < 0)
 		return no_memory(err);

@@ -31,11 +31,14 @@ static void ties(void **state)
 		{ "{\"model_type\":\"zaya\"}", true },
 		{ "{\"model_type\":\"nobody-knows\"}", false },
 		/* a nested text model: lifted only by the families that do */
-		{ "{\"model_type\":\"llava\",\"text_config\":{\"tie_word_embeddings\":true}}", true },
+		{ "{\"model_type\":\"llava\",\"text_config\":{\"tie_word_embeddings\":true}}",
+		  true },
 		{ "{\"model_type\":\"llava\",\"tie_word_embeddings\":false,"
 		  "\"text_config\":{\"tie_word_embeddings\":true}}",
 		  true },
-		{ "{\"model_type\":\"perception_lm\",\"text_config\":{\"tie_word_embeddings\":true}}", true },
+		{ "{\"model_type\":\"perception_lm\",\"text_config\":{\"tie_word_embeddings\":true}"
+		  "}",
+		  true },
 		{ "{\"model_type\":\"perception_lm\",\"tie_word_embeddings\":false,"
 		  "\"text_config\":{\"tie_word_embeddings\":true}}",
 		  false },
@@ -105,9 +108,9 @@ static void refuses(void **state)
 		assert_int_equal(uns_config_parse(span(cases[i].json), &arena, &facts, &err),
 				 -EBADMSG);
 		assert_non_null(strstr(err.text, cases[i].why));
-		assert_int_equal(uns_config_with_dtype(span(cases[i].json), "float16", &arena, &out,
-						       &err2),
-				 -EBADMSG);
+		assert_int_equal(
+			uns_config_with_dtype(span(cases[i].json), "float16", &arena, &out, &err2),
+			-EBADMSG);
 		assert_non_null(strstr(err2.text, cases[i].why));
 		uns_arena_fini(&arena);
 	}
@@ -239,7 +242,8 @@ static void rewrites_dtype(void **state)
 		  "\"keep\"},\"text_config\":{\"dtype\":\"bfloat16\"}}" },
 		{ "{}", "{\"dtype\": \"bfloat16\",\"torch_dtype\": \"bfloat16\"}" },
 		{ " { } ", " { \"dtype\": \"bfloat16\", \"torch_dtype\": \"bfloat16\"} " },
-		{ "{\"x\":NaN}", "{\"dtype\": \"bfloat16\",\"torch_dtype\": \"bfloat16\",\"x\":NaN}" },
+		{ "{\"x\":NaN}",
+		  "{\"dtype\": \"bfloat16\",\"torch_dtype\": \"bfloat16\",\"x\":NaN}" },
 	};
 	size_t i;
 
@@ -249,9 +253,9 @@ static void rewrites_dtype(void **state)
 		struct uns_span out;
 		struct uns_err err = { 0 };
 
-		assert_int_equal(uns_config_with_dtype(span(cases[i].in), "bfloat16", &arena, &out,
-						       &err),
-				 0);
+		assert_int_equal(
+			uns_config_with_dtype(span(cases[i].in), "bfloat16", &arena, &out, &err),
+			0);
 		assert_string_equal((const char *)out.p, cases[i].want);
 		assert_int_equal(uns_span_left(&out), strlen(cases[i].want));
 		uns_arena_fini(&arena);
@@ -270,7 +274,8 @@ static void refuses_deep_config(void **state)
 	memset(text + n, '[', 80);
 	memset(text + n + 80, ']', 80);
 	strcpy(text + n + 160, "}");
-	assert_int_equal(uns_config_with_dtype(span(text), "float16", &arena, &out, &err), -ENOTSUP);
+	assert_int_equal(uns_config_with_dtype(span(text), "float16", &arena, &out, &err),
+			 -ENOTSUP);
 	assert_non_null(strstr(err.text, "nested deeper"));
 	uns_arena_fini(&arena);
 }
@@ -278,8 +283,8 @@ static void refuses_deep_config(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ties),          cmocka_unit_test(reads_facts),
-		cmocka_unit_test(refuses),       cmocka_unit_test(checks),
+		cmocka_unit_test(ties),           cmocka_unit_test(reads_facts),
+		cmocka_unit_test(refuses),        cmocka_unit_test(checks),
 		cmocka_unit_test(rewrites_dtype), cmocka_unit_test(refuses_deep_config),
 	};
 

@@ -126,9 +126,8 @@ static void describes_tensors(void **state)
 	assert_string_equal(uns_json_str(p, "file"), "a/\"x\"\n.distcp");
 	assert_string_equal(uns_json_str(p, "codec"), "zstd");
 	assert_int_equal(number(p, "rank"), 1);
-	assert_int_equal(cJSON_GetArraySize(
-				 cJSON_GetObjectItem(cJSON_GetObjectItem(p, "box"), "len")),
-			 2);
+	assert_int_equal(
+		cJSON_GetArraySize(cJSON_GetObjectItem(cJSON_GetObjectItem(p, "box"), "len")), 2);
 	t = cJSON_GetArrayItem(json, 1);
 	assert_string_equal(uns_json_str(t, "state"), "exp_avg");
 	p = cJSON_GetArrayItem(cJSON_GetObjectItem(t, "pieces"), 0);
@@ -138,10 +137,10 @@ static void describes_tensors(void **state)
 
 static void describes_provenance(void **state)
 {
-	struct uns_vfile v[] = { { .path = "config.json", .source = 0 },
-				 { .path = "model.safetensors",
-				   .source = UNS_NONE,
-				   .origin = "assembled" } };
+	struct uns_vfile v[] = {
+		{ .path = "config.json", .source = 0 },
+		{ .path = "model.safetensors", .source = UNS_NONE, .origin = "assembled" }
+	};
 	const char *notes[] = { "a \"note\"" };
 	const struct uns_vtree tree = { .v = v, .n = 2, .note = notes, .n_notes = 1 };
 	struct uns_text text = UNS_TEXT_INIT;
@@ -152,8 +151,9 @@ static void describes_provenance(void **state)
 	uns_describe_provenance(&text, &catalog, &tree);
 	json = parsed(&text);
 	f = cJSON_GetObjectItem(json, "files");
-	assert_string_equal(uns_json_str(cJSON_GetObjectItemCaseSensitive(f, "config.json"), "from"),
-			    files[0].path);
+	assert_string_equal(
+		uns_json_str(cJSON_GetObjectItemCaseSensitive(f, "config.json"), "from"),
+		files[0].path);
 	assert_string_equal(
 		uns_json_str(cJSON_GetObjectItemCaseSensitive(f, "model.safetensors"), "origin"),
 		"assembled");

@@ -1,5 +1,5 @@
-/* Plain Hugging Face directories: which files are the weights, what is missing, and shards of torch's
- * HuggingFaceStorageWriter. Every case is a small directory made for it. */
+/* Plain Hugging Face directories: which files are the weights, what is missing, and shards of
+ * torch's HuggingFaceStorageWriter. Every case is a small directory made for it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,7 +67,8 @@ static void put_text(const struct place *p, const char *name, const char *text)
 }
 
 /* A safetensors file of this JSON and n_data zero bytes behind it. */
-static void put_safetensors(const struct place *p, const char *name, const char *json, size_t n_data)
+static void put_safetensors(const struct place *p, const char *name, const char *json,
+			    size_t n_data)
 {
 	unsigned char file[1024] = { 0 };
 	size_t n = strlen(json);
@@ -175,7 +176,7 @@ static void knows_trainer_files(void **state)
 }
 
 #define INDEX(a, b) "{\"metadata\":{},\"weight_map\":{\"x\":\"" a "\",\"w\":\"" b "\"}}"
-#define PART(i) "model-0000" i "-of-00002.safetensors"
+#define PART(i)     "model-0000" i "-of-00002.safetensors"
 
 static void reads_an_index(void **state)
 {
@@ -199,20 +200,28 @@ static void reads_an_index(void **state)
 static void reports_damage(void **state)
 {
 	static const struct {
-		const char *index;         /* NULL = none is written */
+		const char *index;          /* NULL = none is written */
 		const char *first, *second; /* JSON of the two files; NULL = absent */
 		const char *why[2];
 	} cases[] = {
 		{ INDEX(PART("1"), PART("2")), ONE("x"), NULL, { PART("2") " is missing", "" } },
-		{ INDEX(PART("1"), PART("2")), ONE("x"), ONE("y"),
+		{ INDEX(PART("1"), PART("2")),
+		  ONE("x"),
+		  ONE("y"),
 		  { "model.safetensors.index.json names tensor w in " PART("2"),
 		    "does not hold it" } },
-		{ INDEX(PART("1"), PART("2")), ONE("w"), ONE("w"),
+		{ INDEX(PART("1"), PART("2")),
+		  ONE("w"),
+		  ONE("w"),
 		  { "tensor w is whole in both", PART("1") } },
 		{ INDEX(PART("1"), PART("2")), ONE("x"), "{", { PART("2"), "" } },
-		{ INDEX(PART("1"), "../out.safetensors"), ONE("x"), NULL,
+		{ INDEX(PART("1"), "../out.safetensors"),
+		  ONE("x"),
+		  NULL,
 		  { "tensor w", "outside the directory" } },
-		{ INDEX(PART("1"), "/etc/passwd"), ONE("x"), NULL,
+		{ INDEX(PART("1"), "/etc/passwd"),
+		  ONE("x"),
+		  NULL,
 		  { "tensor w", "outside the directory" } },
 		{ "{\"weight_map\":{\"x\":1}}", ONE("x"), NULL, { "tensor x", "outside" } },
 		{ "{\"weight_map\":[]}", ONE("x"), NULL, { "has no weight_map", "index.json" } },
@@ -297,7 +306,7 @@ static void leaves_others_alone(void **state)
 
 /* -- HuggingFaceStorageWriter -- */
 
-#define SHARD_JSON(offset, rows, end)                                                            \
+#define SHARD_JSON(offset, rows, end)                                                              \
 	"{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[" offset    \
 	",0]}}\",\"format\":\"pt\"},\"w\":{\"dtype\":\"F32\",\"shape\":[" rows                     \
 	",2],\"data_offsets\":[0," end "]}}"
@@ -361,11 +370,13 @@ static void reports_wrong_shards(void **state)
 	} cases[] = {
 		{ SHARD_JSON("-1", "1", "8"), "wrong offset for w" },
 		{ SHARD_JSON("1e300", "1", "8"), "wrong offset for w" },
-		{ SHARD_JSON("9007199254740992,0", "1", "8"), "saved_offsets with 2 numbers for w" },
+		{ SHARD_JSON("9007199254740992,0", "1", "8"),
+		  "saved_offsets with 2 numbers for w" },
 		{ "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"[]\"},\"w\":{\"dtype\":\"F32\","
 		  "\"shape\":[1,2],\"data_offsets\":[0,8]}}",
 		  "DCP_SHARDING_INFO is not an object" },
-		{ "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[2,0]"
+		{ "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[2,"
+		  "0]"
 		  "}}\"},\"w\":{\"dtype\":\"I32\",\"shape\":[1,2],\"data_offsets\":[0,8]}}",
 		  "tensor w has another type" },
 	};

@@ -131,8 +131,8 @@ static void index_matches(void **state)
 	const struct uns_vfile *f;
 
 	(void)state;
-	assert_int_equal(uns_part_safetensors_set(&catalog, six, 6, "model", 80, "made", &tree, &err),
-			 0);
+	assert_int_equal(
+		uns_part_safetensors_set(&catalog, six, 6, "model", 80, "made", &tree, &err), 0);
 	uns_vtree_seal(&tree);
 	f = uns_vtree_find(&tree, "model.safetensors.index.json");
 	assert_non_null(f);

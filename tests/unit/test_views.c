@@ -175,7 +175,8 @@ static void assembles(void **state)
 	assert_null(strstr(header(&b, "model.safetensors"), "head"));
 	assert_null(uns_vtree_find(&b.tree, "config.json")->origin);
 	assert_true(noted(&b, "borrowed from x"));
-	assert_true(noted(&b, "does not fit these weights: num_hidden_layers is 3 but model has 1"));
+	assert_true(
+		noted(&b, "does not fit these weights: num_hidden_layers is 3 but model has 1"));
 	uns_vtree_fini(&b.tree);
 }
 
@@ -207,7 +208,8 @@ static void casts(void **state)
 		b.in.config = uns_span_of(config, sizeof(config) - 1);
 		make(&b, &uns_view_weights, cases[i].parameter);
 		assert_non_null(strstr(header(&b, "model.safetensors"), cases[i].header));
-		assert_non_null(strstr(header(&b, "model.safetensors"), "\"ids\":{\"dtype\":\"I64\""));
+		assert_non_null(
+			strstr(header(&b, "model.safetensors"), "\"ids\":{\"dtype\":\"I64\""));
 		f = uns_vtree_find(&b.tree, "config.json");
 		assert_int_equal(f->layout.size_bytes, strlen(cases[i].config));
 		assert_memory_equal(f->layout.segment[0].literal, cases[i].config,
@@ -263,7 +265,8 @@ static void passes_through(void **state)
 	uns_vtree_fini(&b.tree);
 
 	b.tree = (struct uns_vtree){ 0 };
-	b.companions[0] = (struct uns_companion){ "model-00001-of-00001.safetensors", MODEL, false };
+	b.companions[0] =
+		(struct uns_companion){ "model-00001-of-00001.safetensors", MODEL, false };
 	make(&b, &uns_view_weights, "");
 	assert_string_equal(paths(&b, buf, sizeof(buf)),
 			    "model-00001-of-00001.safetensors model.safetensors.index.json");
@@ -286,7 +289,8 @@ static void names_adapters(void **state)
 		{ "base_model.model.x.lora_A.weight", "base_model.model.x.lora_A.weight" },
 		{ "base_model.model.x.lora_embedding_A.default",
 		  "base_model.model.x.lora_embedding_A" },
-		{ "base_model.model.x.lora_A.other.weight", "base_model.model.x.lora_A.other.weight" },
+		{ "base_model.model.x.lora_A.other.weight",
+		  "base_model.model.x.lora_A.other.weight" },
 		{ "x.lora_magnitude_vector.default.weight",
 		  "base_model.model.x.lora_magnitude_vector" },
 		{ "x.lora_B.default.weight", "base_model.model.x.lora_B.weight" },
@@ -368,7 +372,8 @@ static void refuses_weights(void **state)
 	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_DTYPE_NONE, &err), -EBADMSG);
 	assert_string_equal(err.text, "rank 1 is torn");
 
-	/* A broken optimizer does not keep weights from being served; a broken master does for fp32. */
+	/* A broken optimizer does not keep weights from being served; a broken master does for
+	 * fp32. */
 	err = (struct uns_err){ 0 };
 	b.problem.scope = UNS_SCOPE_OPTIMIZER;
 	b.pieces[1].file = SHARD;
