@@ -82,6 +82,13 @@ static enum uns_dtype out_type(const struct uns_tensor *t, uint64_t parameter)
 
 /* -- supports -- */
 
+/* Weights that are there and not understood are a checkpoint to be told of: -ENOTSUP would say that it
+ * has no weights, and hide it. */
+static int problem_code(const struct uns_problem *p)
+{
+	return p->code && p->code != -ENOTSUP ? p->code : -EBADMSG;
+}
+
 static int known_problem(const struct uns_catalog *cat, struct uns_err *why)
 {
 	size_t i;
@@ -90,7 +97,7 @@ static int known_problem(const struct uns_catalog *cat, struct uns_err *why)
 		const struct uns_problem *p = &cat->problems[i];
 
 		if (p->scope == UNS_SCOPE_WEIGHTS || p->scope == UNS_SCOPE_ALL)
-			return uns_fail(why, p->code ? p->code : -EBADMSG, "%s", p->text);
+			return uns_fail(why, problem_code(p), "%s", p->text);
 	}
 	return 0;
 }
