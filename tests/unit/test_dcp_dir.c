@@ -1,0 +1,491 @@
+/* DCP directories: what paths mean, how param groups come together, and real directories against what
+ * torch reads of them (tests/golden/dcp/make.py). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/path.h"
+#include "model/cover.h"
+#include "shards/dcp_dir.h"
+#include "shards/dcp_groups.h"
+#include "shards/dcp_names.h"
+
+/* -- names -- */
+
+enum { MAX_ENTRIES = 6, MAX_STEPS = 5 };
+
+/* A step "#3" is the int 3. */
+struct named {
+	const char *path[MAX_STEPS];
+	enum uns_dcp_what what;
+	const char *root, *name, *state;
+	enum uns_role role;
+	bool inferred;
+};
+
+static const struct {
+	const char *name;
+	bool flat; /* no planner_data */
+	const char *given_root;
+	struct named v[MAX_ENTRIES];
+} name_cases[] = {
+	{ .name = "model and optimizer",
+	  .v = { { { "model", "a.weight" }, 0, "model", "a.weight", NULL, UNS_ROLE_WEIGHT, false },
+		 { { "model", "blocks", "#0", "w" }, 0, "model", "blocks.0.w", NULL,
+		   UNS_ROLE_WEIGHT, false },
+		 { { "optimizer", "state", "a.weight", "exp_avg" }, UNS_DCP_IS_STATE, "optimizer",
+		   "a.weight", "exp_avg", UNS_ROLE_EXP_AVG, false },
+		 { { "optimizer", "state", "a.weight", "momentum_buffer" }, UNS_DCP_IS_STATE,
+		   "optimizer", "a.weight", "momentum_buffer", UNS_ROLE_OPTIM_OTHER, false },
+		 { { "optimizer", "param_groups", "#1", "lr" }, UNS_DCP_IS_HYPER, "optimizer", NULL,
+		   "lr", UNS_ROLE_OTHER, false },
+		 { { "lr_scheduler", "last_epoch" }, UNS_DCP_IS_OTHER, "lr_scheduler", "last_epoch",
+		   NULL, UNS_ROLE_OTHER, false } } },
+	{ .name = "ModelParallelStrategy",
+	  .v = { { { "state_dict", "a" }, 0, "state_dict", "a", NULL, UNS_ROLE_WEIGHT, false },
+		 { { "optimizer_0", "param_groups" }, UNS_DCP_IS_GROUPS, "optimizer_0", NULL, NULL,
+		   UNS_ROLE_OTHER, false } } },
+	{ .name = "both below a wrapper",
+	  .v = { { { "app", "model", "a" }, 0, "app.model", "a", NULL, UNS_ROLE_WEIGHT, false },
+		 { { "app", "optim", "state", "a", "step" }, UNS_DCP_IS_STATE, "optim", "a", "step",
+		   UNS_ROLE_STEP, false },
+		 { { "app", "epoch" }, UNS_DCP_IS_OTHER, "app", "epoch", NULL, UNS_ROLE_OTHER,
+		   false } } },
+	{ .name = "weights at the top, flat optimizer",
+	  .v = { { { "layers.0.w" }, 0, "", "layers.0.w", NULL, UNS_ROLE_WEIGHT, false },
+		 { { "optimizer", "state.layers.0.w.exp_avg_sq" }, UNS_DCP_IS_STATE, "optimizer",
+		   "layers.0.w", "exp_avg_sq", UNS_ROLE_EXP_AVG_SQ, false },
+		 { { "optimizer", "param_groups.layers.0.w.lr" }, UNS_DCP_IS_PARAM_HYPER,
+		   "optimizer", "layers.0.w", "lr", UNS_ROLE_OTHER, false },
+		 { { "train_state", "step" }, UNS_DCP_IS_OTHER, "train_state", "step", NULL,
+		   UNS_ROLE_OTHER, false } } },
+	{ .name = "one other root",
+	  .v = { { { "net", "a.w" }, 0, "net", "a.w", NULL, UNS_ROLE_WEIGHT, false },
+		 { { "net", "b.w" }, 0, "net", "b.w", NULL, UNS_ROLE_WEIGHT, false } } },
+	{ .name = "two other roots keep their names apart",
+	  .v = { { { "net", "w" }, 0, "", "net.w", NULL, UNS_ROLE_WEIGHT, false },
+		 { { "ema", "w" }, 0, "", "ema.w", NULL, UNS_ROLE_WEIGHT, false } } },
+	{ .name = "a given root",
+	  .given_root = "ema",
+	  .v = { { { "model", "w" }, UNS_DCP_IS_OTHER, "model", "w", NULL, UNS_ROLE_OTHER, false },
+		 { { "ema", "w" }, 0, "ema", "w", NULL, UNS_ROLE_WEIGHT, false } } },
+	{ .name = "an optimizer alone",
+	  .v = { { { "state", "w", "exp_avg" }, UNS_DCP_IS_STATE, "optimizer", "w", "exp_avg",
+		   UNS_ROLE_EXP_AVG, false },
+		 { { "param_groups", "#0", "lr" }, UNS_DCP_IS_HYPER, "optimizer", NULL, "lr",
+		   UNS_ROLE_OTHER, false } } },
+	{ .name = "no paths: cut at the first known root only",
+	  .flat = true,
+	  .v = { { { "model.layers.0.model.w" }, 0, "model", "layers.0.model.w", NULL,
+		   UNS_ROLE_WEIGHT, true },
+		 { { "optimizer.state.model.w.exp_avg" }, UNS_DCP_IS_STATE, "optimizer", "model.w",
+		   "exp_avg", UNS_ROLE_EXP_AVG, true } } },
+	{ .name = "no paths: Megatron",
+	  .flat = true,
+	  .v = { { { "decoder.layers.w" }, 0, "", "decoder.layers.w", NULL, UNS_ROLE_WEIGHT,
+		   false },
+		 { { "optimizer.state.exp_avg.decoder.layers.w" }, UNS_DCP_IS_STATE, "optimizer",
+		   "decoder.layers.w", "exp_avg", UNS_ROLE_EXP_AVG, true },
+		 { { "optimizer.state.fp32_param.decoder.layers.w" }, UNS_DCP_IS_STATE, "optimizer",
+		   "decoder.layers.w", "fp32_param", UNS_ROLE_MASTER, true },
+		 { { "rng_state/shard_0_1" }, UNS_DCP_IS_OTHER, "", "rng_state/shard_0_1", NULL,
+		   UNS_ROLE_OTHER, false } } },
+};
+
+static size_t entries_of(const struct named *v, struct uns_arena *arena, struct uns_dcp_entry *out)
+{
+	struct uns_dcp_step *step;
+	size_t n, k;
+
+	for (n = 0; n < MAX_ENTRIES && v[n].path[0]; n++) {
+		step = UNS_NEW_N(arena, struct uns_dcp_step, MAX_STEPS);
+		out[n] = (struct uns_dcp_entry){ .path = step, .kind = UNS_DCP_TENSOR };
+		for (k = 0; k < MAX_STEPS && v[n].path[k]; k++) {
+			if (v[n].path[k][0] == '#')
+				step[k].index = atoi(v[n].path[k] + 1);
+			else
+				step[k].key = v[n].path[k];
+			out[n].key = k ? uns_arena_printf(arena, "%s.%s", out[n].key,
+							  v[n].path[k] + !step[k].key) :
+					 v[n].path[0];
+		}
+		out[n].n_path = k;
+	}
+	return n;
+}
+
+static void same_str(const char *a, const char *b)
+{
+	if (!a || !b)
+		assert_ptr_equal(a, b);
+	else
+		assert_string_equal(a, b);
+}
+
+static void reads_paths(void **state)
+{
+	struct uns_dcp_entry entry[MAX_ENTRIES];
+	size_t i, k, n;
+
+	(void)state;
+	for (i = 0; i < sizeof(name_cases) / sizeof(*name_cases); i++) {
+		struct uns_arena arena = UNS_ARENA_INIT;
+		struct uns_dcp_roots roots = { .weights = name_cases[i].given_root ?
+								  &name_cases[i].given_root :
+								  NULL,
+					       .n_weights = 1 };
+		struct uns_dcp_metadata meta = { .entry = entry,
+						 .has_paths = !name_cases[i].flat };
+		struct uns_dcp_naming naming;
+		struct uns_dcp_place place;
+
+		print_message("%s\n", name_cases[i].name);
+		meta.n_entries = n = entries_of(name_cases[i].v, &arena, entry);
+		assert_int_equal(uns_dcp_naming_init(&naming, &meta, &roots, &arena, NULL), 0);
+		for (k = 0; k < n; k++) {
+			const struct named *want = &name_cases[i].v[k];
+
+			assert_int_equal(uns_dcp_place_of(&naming, &entry[k], entry[k].key, &place,
+							  NULL),
+					 0);
+			assert_int_equal(place.what, want->what);
+			assert_int_equal(place.role, want->role);
+			same_str(place.root, want->root);
+			same_str(place.state, want->state);
+			same_str(place.name, want->name ? want->name : entry[k].key);
+			assert_int_equal(place.inferred, want->inferred);
+		}
+		uns_arena_fini(&arena);
+	}
+}
+
+/* -- groups -- */
+
+static const struct uns_value number_1 = { .kind = UNS_VALUE_INT, .i = 1 },
+			      number_2 = { .kind = UNS_VALUE_INT, .i = 2 },
+			      name_a = { .kind = UNS_VALUE_STR, .bytes = { "a", 1 } },
+			      name_b = { .kind = UNS_VALUE_STR, .bytes = { "b", 1 } };
+static const struct uns_value *list_a[] = { &name_a }, *list_b[] = { &name_b },
+			      *list_1[] = { &number_1 };
+static const struct uns_value params_a = { .kind = UNS_VALUE_LIST, .seq = { list_a, 1 } },
+			      params_b = { .kind = UNS_VALUE_LIST, .seq = { list_b, 1 } },
+			      params_1 = { .kind = UNS_VALUE_LIST, .seq = { list_1, 1 } };
+
+static const struct {
+	const char *name;
+	struct {
+		const char *root;
+		int64_t index;
+		const char *param; /* instead of the index */
+		const char *key;
+		const struct uns_value *value;
+	} v[6];
+	size_t n_groups;
+	const char *first_params; /* of each group, one letter each; '-' = none */
+	const char *problem;
+} group_cases[] = {
+	{ "two groups, any order",
+	  { { "optimizer", 1, NULL, "params", &params_b },
+	    { "optimizer", 0, NULL, "lr", &number_1 },
+	    { "optimizer", 1, NULL, "lr", &number_2 },
+	    { "optimizer", 0, NULL, "params", &params_a } },
+	  2, "ab", NULL },
+	{ "a group is missing",
+	  { { "optimizer", 1, NULL, "params", &params_b } },
+	  1, "-", "ckpt: param group 0 of optimizer is not there" },
+	{ "no parameters",
+	  { { "optimizer", 0, NULL, "lr", &number_1 } },
+	  1, "-", "param group 0 of optimizer does not say which parameters" },
+	{ "numbered parameters",
+	  { { "optimizer", 0, NULL, "params", &params_1 } },
+	  1, "-", "by number, not by name" },
+	{ "a negative group",
+	  { { "optimizer", -1, NULL, "params", &params_a } },
+	  1, "-", "param group 0 of optimizer is not there" },
+	{ "stored with each parameter",
+	  { { "optimizer", 0, "a", "lr", &number_1 },
+	    { "optimizer", 0, "b", "lr", &number_2 },
+	    { "optimizer", 0, "c", "lr", &number_1 } },
+	  2, "ab", "(2 groups)" },
+	{ "two optimizers",
+	  { { "optimizer_1", 0, NULL, "params", &params_b },
+	    { "optimizer_0", 0, NULL, "params", &params_a } },
+	  2, "ab", NULL },
+};
+
+static void collects_groups(void **state)
+{
+	size_t i, k;
+
+	(void)state;
+	for (i = 0; i < sizeof(group_cases) / sizeof(*group_cases); i++) {
+		struct uns_dcp_groups groups;
+		struct uns_catalog *cat;
+
+		print_message("%s\n", group_cases[i].name);
+		assert_int_equal(uns_catalog_new("ckpt", &cat, NULL), 0);
+		uns_dcp_groups_init(&groups, cat, "ckpt");
+		for (k = 0; k < 6 && group_cases[i].v[k].root; k++) {
+			if (group_cases[i].v[k].param)
+				uns_dcp_groups_add_param_key(
+					&groups, group_cases[i].v[k].root,
+					group_cases[i].v[k].param, group_cases[i].v[k].key,
+					group_cases[i].v[k].value, NULL);
+			else
+				uns_dcp_groups_add_key(&groups, group_cases[i].v[k].root,
+						       group_cases[i].v[k].index,
+						       group_cases[i].v[k].key,
+						       group_cases[i].v[k].value, NULL);
+		}
+		assert_int_equal(uns_dcp_groups_finish(&groups, NULL), 0);
+		assert_int_equal(cat->n_groups, group_cases[i].n_groups);
+		for (k = 0; k < cat->n_groups; k++) {
+			if (group_cases[i].first_params[k] == '-') {
+				assert_int_equal(cat->groups[k].n_params, 0);
+				continue;
+			}
+			assert_true(cat->groups[k].n_params > 0);
+			assert_int_equal(cat->groups[k].param[0][0],
+					 group_cases[i].first_params[k]);
+		}
+		assert_int_equal(cat->n_problems, group_cases[i].problem != NULL);
+		if (group_cases[i].problem)
+			assert_non_null(strstr(cat->problems[0].text, group_cases[i].problem));
+		uns_dcp_groups_fini(&groups);
+		uns_catalog_free(cat);
+	}
+}
+
+/* -- real directories -- */
+
+static const char *golden_dir(void)
+{
+	static char dir[512];
+	const char *slash = strrchr(__FILE__, '/');
+
+	snprintf(dir, sizeof(dir), "%.*s/../golden/dcp", (int)(slash - __FILE__), __FILE__);
+	return dir;
+}
+
+static int key_cmp(const void *a, const void *b)
+{
+	const struct uns_tensor *const *x = a, *const *y = b;
+
+	return strcmp((*x)->key, (*y)->key);
+}
+
+/* One line a tensor, sorted by key: what make.py's `expected` prints. */
+static char *describe(const struct uns_catalog *cat)
+{
+	const struct uns_tensor **v = calloc(cat->n_tensors, sizeof(*v));
+	size_t size = 0, i;
+	char *text = NULL, shape[64];
+	FILE *f = open_memstream(&text, &size);
+
+	for (i = 0; i < cat->n_tensors; i++)
+		v[i] = &cat->tensors[i];
+	qsort(v, cat->n_tensors, sizeof(*v), key_cmp);
+	for (i = 0; i < cat->n_tensors; i++)
+		fprintf(f, "%s %s %s %u\n", v[i]->key, uns_dtype_info(v[i]->dtype)->torch,
+			uns_shape_text(&v[i]->shape, shape, sizeof(shape)), v[i]->n_pieces);
+	fclose(f);
+	free(v);
+	return text;
+}
+
+static struct uns_catalog *open_golden(const struct uns_root *root, const char *path)
+{
+	struct uns_catalog *cat;
+	struct uns_err err = { 0 };
+	size_t i;
+
+	assert_int_equal(uns_catalog_new(path, &cat, NULL), 0);
+	if (uns_dcp_dir_add(cat, root, path, "", NULL, &err) < 0 ||
+	    uns_catalog_seal(cat, &err) < 0)
+		fail_msg("%s", err.text);
+	for (i = 0; i < cat->n_tensors; i++)
+		if (uns_cover_check(cat, &cat->tensors[i], &err) < 0)
+			fail_msg("%s", err.text);
+	return cat;
+}
+
+static void reads_what_torch_reads(void **state)
+{
+	static const char *const name[] = { "zstd", "ranks", "torch2.2.2_lightning" };
+	struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_root *root;
+	size_t i;
+
+	(void)state;
+	assert_int_equal(uns_root_open(golden_dir(), NULL, &root, NULL), 0);
+	for (i = 0; i < 3; i++) {
+		struct uns_catalog *cat =
+			open_golden(root, uns_path_join(&arena, name[i], "ckpt"));
+		struct uns_span expected;
+		char *text = describe(cat);
+
+		assert_int_equal(uns_root_read_file(root,
+						    uns_path_join(&arena, name[i], "expected.txt"),
+						    1 << 20, &arena, &expected, NULL, NULL),
+				 0);
+		assert_string_equal(text, (const char *)expected.p);
+		assert_int_equal(cat->n_problems, 0);
+		free(text);
+		uns_catalog_free(cat);
+	}
+	uns_root_close(root);
+	uns_arena_fini(&arena);
+}
+
+static double hyper(const struct uns_catalog *cat, const char *key)
+{
+	double v = -1;
+
+	assert_int_equal(cat->n_groups, 1);
+	assert_true(uns_value_float(uns_value_get(cat->groups[0].hyper, key), &v));
+	assert_null(uns_value_get(cat->groups[0].hyper, "params"));
+	return v;
+}
+
+static void reads_groups_of_real_directories(void **state)
+{
+	struct uns_root *root;
+	struct uns_catalog *cat;
+	const struct uns_tensor *t;
+
+	(void)state;
+	assert_int_equal(uns_root_open(golden_dir(), NULL, &root, NULL), 0);
+
+	cat = open_golden(root, "zstd/ckpt"); /* compressed items, below a wrapper */
+	assert_true(hyper(cat, "lr") == 0.5);
+	assert_int_equal(cat->groups[0].n_params, 4);
+	assert_string_equal(cat->groups[0].param[3], "1.bias");
+	t = uns_catalog_find(cat, UNS_ROLE_WEIGHT, "1.weight");
+	assert_non_null(t);
+	assert_int_equal(t->group, 0);
+	assert_int_equal(t->position, 2);
+	assert_int_equal(cat->pieces[t->first_piece].codec, UNS_CODEC_ZSTD);
+	t = uns_catalog_find(cat, UNS_ROLE_EXP_AVG_SQ, "1.weight");
+	assert_non_null(t);
+	assert_string_equal(t->state, "exp_avg_sq");
+	assert_int_equal(t->position, 2);
+	uns_catalog_free(cat);
+
+	cat = open_golden(root, "torch2.2.2_lightning/ckpt"); /* one item for all groups */
+	assert_true(hyper(cat, "initial_lr") == 0.01);
+	assert_int_equal(cat->groups[0].n_params, 6);
+	assert_string_equal(cat->groups[0].root, "optimizer_0");
+	t = uns_catalog_find(cat, UNS_ROLE_STEP, "net.fc.1.bias");
+	assert_non_null(t);
+	assert_int_equal(t->position, 5);
+	assert_int_equal(cat->pieces[t->first_piece].rank, 0);
+	uns_catalog_free(cat);
+	uns_root_close(root);
+}
+
+/* -- damage -- */
+
+static const struct {
+	const char *name, *from;
+	const char *command; /* in a copy of the directory */
+	int code;            /* of opening it */
+	const char *error, *problem, *cover;
+} damage_cases[] = {
+	{ "no metadata", "zstd", "rm .metadata", -ENODATA, "ckpt/.metadata is missing: the save did",
+	  NULL, NULL },
+	{ "an interrupted save", "zstd", "mv .metadata .metadata.tmp", -ENODATA,
+	  "(.metadata.tmp is there: the save was interrupted)", NULL, NULL },
+	{ "no metadata of rank 0", "ranks", "rm __0.metadata", 0, NULL,
+	  "ckpt/__0.metadata is missing: what rank 0 saved is not known",
+	  "w: rows 0 to 2 of 5 are in no shard (have rank 1)" },
+	{ "no metadata of the last rank", "ranks", "rm __1.metadata", 0, NULL,
+	  "ckpt/__1.metadata is missing: what rank 1 saved is not known",
+	  "w: rows 3 to 4 of 5 are in no shard (have rank 0)" },
+	{ "a shard is missing", "ranks", "rm __1_0.distcp", 0, NULL, NULL,
+	  "ckpt/__1_0.distcp is missing: rank 1's part of w ([5, 3]) is there" },
+	{ "a shard is cut", "ranks", "truncate -s 2000 __0_0.distcp", 0, NULL, NULL,
+	  "ckpt/__0_0.distcp is cut short: expected at least" },
+	{ "the groups' shard is missing", "zstd", "rm __0_0.distcp", 0, NULL,
+	  "ckpt/__0_0.distcp is missing; copy it back",
+	  "ckpt/__0_0.distcp is missing: rank 0's part of app.model" },
+	{ "cut metadata", "zstd", "truncate -s 3000 .metadata", -EBADMSG, "ckpt/.metadata: ", NULL,
+	  NULL },
+	{ "damaged groups", "zstd",
+	  "dd if=/dev/zero of=__0_0.distcp bs=100 seek=0 count=1 conv=notrunc 2>/dev/null", 0, NULL,
+	  "damaged zstd frame", NULL },
+};
+
+static void run(const char *dir, const char *format, const char *a, const char *b)
+{
+	char command[1024];
+	int n = snprintf(command, sizeof(command), "cd %s && ", dir);
+
+	snprintf(command + n, sizeof(command) - (size_t)n, "%s %s %s", format, a, b);
+	assert_int_equal(system(command), 0);
+}
+
+static void check_damage(const struct uns_root *root, size_t i)
+{
+	struct uns_err err = { 0 }, cover = { 0 };
+	struct uns_catalog *cat;
+	size_t k;
+	bool found = !damage_cases[i].problem;
+
+	assert_int_equal(uns_catalog_new("ckpt", &cat, NULL), 0);
+	assert_int_equal(uns_dcp_dir_add(cat, root, "ckpt", "", NULL, &err), damage_cases[i].code);
+	if (damage_cases[i].error && !strstr(err.text, damage_cases[i].error))
+		fail_msg("said: %s", err.text);
+	assert_int_equal(uns_catalog_seal(cat, NULL), 0);
+	for (k = 0; k < cat->n_problems; k++)
+		found |= damage_cases[i].problem &&
+			 strstr(cat->problems[k].text, damage_cases[i].problem);
+	if (!found)
+		fail_msg("%zu problems, first: %s", cat->n_problems,
+			 cat->n_problems ? cat->problems[0].text : "");
+	for (k = 0; k < cat->n_tensors; k++)
+		uns_cover_check(cat, &cat->tensors[k], &cover);
+	if (damage_cases[i].cover && !strstr(cover.text, damage_cases[i].cover))
+		fail_msg("said: %s", cover.text);
+	assert_int_equal(cover.code != 0, damage_cases[i].cover != NULL);
+	uns_catalog_free(cat);
+}
+
+static void names_damage(void **state)
+{
+	struct uns_root *root;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(damage_cases) / sizeof(*damage_cases); i++) {
+		char dir[] = "/tmp/uns_dcp_XXXXXX", from[600];
+
+		print_message("%s\n", damage_cases[i].name);
+		assert_non_null(mkdtemp(dir));
+		snprintf(from, sizeof(from), "%s/%s/ckpt", golden_dir(), damage_cases[i].from);
+		run(".", "cp -r", from, dir);
+		run(dir, "chmod -R u+w", "ckpt", "");
+		run(dir, "cd ckpt &&", damage_cases[i].command, "");
+		assert_int_equal(uns_root_open(dir, NULL, &root, NULL), 0);
+		check_damage(root, i);
+		uns_root_close(root);
+		run("/tmp", "rm -r", dir, "");
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(reads_paths),
+		cmocka_unit_test(collects_groups),
+		cmocka_unit_test(reads_what_torch_reads),
+		cmocka_unit_test(reads_groups_of_real_directories),
+		cmocka_unit_test(names_damage),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
