@@ -24,7 +24,8 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
 	b->slot = calloc(cat->n_files + 1, sizeof(*b->slot));
 	b->place = calloc(cat->n_pieces + 1, sizeof(*b->place));
 	b->piece_order = calloc(cat->n_tensors + 1, sizeof(*b->piece_order));
-	if (!b->slot || !b->place || !b->piece_order)
+	b->crc = calloc(cat->n_tensors + 1, sizeof(*b->crc));
+	if (!b->slot || !b->place || !b->piece_order || !b->crc)
 		return uns_fail(err, -ENOMEM, "out of memory");
 	*out = UNS_TAKE(b);
 	return 0;
@@ -42,6 +43,7 @@ void uns_backing_free(struct uns_backing *b)
 	free(b->slot);
 	free(b->place);
 	free((void *)b->piece_order);
+	free((void *)b->crc);
 	free(b);
 }
 

@@ -62,6 +62,15 @@ int uns_backing_equal(struct uns_backing *backing, const struct uns_tensor *a,
 		      const struct uns_tensor *b, bool *equal, const char **how,
 		      struct uns_err *err);
 
+/* CRC-32 of all of a tensor given out as `out`: from memory, or combined from what the pieces' containers
+ * recorded, when the pieces are whole records in order; else 0, which stands for "not known" (and is
+ * what torch writes with set_crc32_options(False)). Reads headers at most, never the data. */
+int uns_backing_crc(struct uns_backing *backing, const struct uns_tensor *tensor,
+		    enum uns_dtype out, uint32_t *crc, struct uns_err *err);
+/* The same, reading the data where nothing else tells; remembered. */
+int uns_backing_crc_exact(struct uns_backing *backing, const struct uns_tensor *tensor,
+			  enum uns_dtype out, uint32_t *crc, struct uns_err *err);
+
 /* The value of one non-tensor torch.save item (a BYTE item of DCP), parsed into the arena. */
 int uns_backing_value(struct uns_backing *backing, const struct uns_named_value *item,
 		      struct uns_arena *arena, const struct uns_value **out, struct uns_err *err);

@@ -5,21 +5,9 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "engine/gather.h"
+#include "engine/crc.h"
 
 enum { COMPARE_BYTES = 1 << 20 };
-
-/* The CRC of exactly the piece's bytes; 0 = not recorded. */
-static int recorded_crc(const struct uns_gather *g, const struct uns_piece *piece, uint32_t *out,
-			struct uns_err *err)
-{
-	struct uns_spot spot = { 0 };
-
-	if (piece->container == UNS_TORCH_ITEM && piece->codec == UNS_CODEC_NONE)
-		UNS_TRY(uns_spot_find(g->b, g->tensor, piece, NULL, &spot, err));
-	*out = spot.crc32;
-	return 0;
-}
 
 enum verdict { NOT_RECORDED, EQUAL, DIFFERENT };
 
@@ -46,8 +34,8 @@ static int compare_records(const struct uns_gather *a, const struct uns_gather *
 		return 0;
 	*out = EQUAL;
 	for (i = 0; i < a->n_pieces && *out != NOT_RECORDED; i++) {
-		UNS_TRY(recorded_crc(a, &a->piece[i], &crc_a, err));
-		UNS_TRY(recorded_crc(b, &b->piece[i], &crc_b, err));
+		UNS_TRY(uns_crc_recorded(a, &a->piece[i], &crc_a, err));
+		UNS_TRY(uns_crc_recorded(b, &b->piece[i], &crc_b, err));
 		if (!crc_a || !crc_b)
 			*out = NOT_RECORDED;
 		else if (crc_a != crc_b)

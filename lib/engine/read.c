@@ -75,6 +75,18 @@ static int read_pieces(struct uns_backing *b, const struct uns_layout *layout, s
 	return uns_gather_bytes(&g, dst, s->first_elem * uns_dtype_size(s->out) + off, len, err);
 }
 
+static int read_crc(struct uns_backing *b, const struct uns_segment *s, uint8_t *dst, size_t len,
+		    uint64_t off, struct uns_err *err)
+{
+	uint32_t crc;
+	size_t i;
+
+	UNS_TRY(uns_backing_crc(b, s->tensor, s->out, &crc, err));
+	for (i = 0; i < len; i++)
+		dst[i] = (uint8_t)(crc >> (8 * (off + i)));
+	return 0;
+}
+
 /* Bytes [off, off+len) of one segment. */
 static int read_segment(struct uns_backing *b, const struct uns_layout *layout, size_t segment,
 			uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
@@ -90,6 +102,8 @@ static int read_segment(struct uns_backing *b, const struct uns_layout *layout, 
 		return 0;
 	case UNS_FROM_PIECES:
 		return read_pieces(b, layout, segment, dst, len, off, err);
+	case UNS_FROM_CRC32:
+		return read_crc(b, s, dst, len, off, err);
 	}
 	return uns_fail(err, -EINVAL, "a segment of unknown kind");
 }

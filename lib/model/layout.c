@@ -63,6 +63,13 @@ void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *te
 		append(b, s);
 }
 
+void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *tensor,
+		      enum uns_dtype out)
+{
+	append(b, (struct uns_segment){
+			  .from = UNS_FROM_CRC32, .tensor = tensor, .out = out, .len_bytes = 4 });
+}
+
 int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat,
 		     struct uns_layout *out, struct uns_err *err)
 {

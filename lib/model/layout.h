@@ -7,7 +7,13 @@
 
 #include "model/catalog.h"
 
-enum uns_from { UNS_FROM_LITERAL, UNS_FROM_ZEROS, UNS_FROM_PIECES };
+enum uns_from {
+	UNS_FROM_LITERAL,
+	UNS_FROM_ZEROS,
+	UNS_FROM_PIECES,
+	UNS_FROM_CRC32, /* 4 bytes, little endian: the CRC of all of `tensor` given out as `out`, where
+			 * it is known without reading the data, else 0 (see uns_backing_crc) */
+};
 
 struct uns_segment {
 	uint64_t at_bytes, len_bytes; /* in the virtual file */
@@ -42,6 +48,9 @@ void uns_layout_zeros(struct uns_layout_builder *b, uint64_t len_bytes);
 /* n_elems elements of `tensor` from first_elem; out may be the tensor's own dtype. */
 void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *tensor,
 		       uint64_t first_elem, uint64_t n_elems, enum uns_dtype out);
+/* The 4 bytes of that tensor's CRC-32 when given out whole, as zip records hold it. */
+void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *tensor,
+		      enum uns_dtype out);
 int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat,
 		     struct uns_layout *out, struct uns_err *err);
 

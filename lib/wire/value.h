@@ -24,6 +24,7 @@ enum uns_value_kind {
 	UNS_VALUE_DICT,   /* insertion order kept; an OrderedDict is a dict with `cls` set */
 	UNS_VALUE_GLOBAL, /* a class or function by name: "torch.float32" in `cls` */
 	UNS_VALUE_OBJECT, /* cls(*args) with state, whatever cls is: an opaque tag, never executed */
+	UNS_VALUE_TENSOR, /* in what we emit only: an index into a table of tensors (pickle_emit.h) */
 };
 
 struct uns_value {
@@ -47,6 +48,7 @@ struct uns_value {
 		struct { /* OBJECT */
 			const struct uns_value *args; /* TUPLE; NULL for a bare persistent id */
 		} object;
+		size_t tensor;
 	};
 	const char *cls; /* GLOBAL, OBJECT, subclass of LIST or DICT: "module.name"; else NULL */
 	const struct uns_value *state; /* what BUILD gave; NULL = none */

@@ -1,0 +1,132 @@
+/* What is known of a tensor's CRC without reading it, and finding it out by reading. */
+#include "engine/crc.h"
+
+#include <stdlib.h>
+#include <zlib.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+
+enum { CRC_READ_BYTES = 1 << 20 };
+
+/* -- remembered: one number a tensor, for the type it was last asked for -- */
+
+#define KNOWN (UINT64_C(1) << 63)
+
+static bool memo_get(const struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
+		     uint32_t *crc)
+{
+	uint64_t v = atomic_load(&b->crc[t - b->cat->tensors]);
+
+	*crc = (uint32_t)v;
+	return (v & KNOWN) && ((v >> 32) & 0xff) == (uint64_t)out;
+}
+
+static void memo_put(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
+		     uint32_t crc)
+{
+	atomic_store(&b->crc[t - b->cat->tensors], KNOWN | (uint64_t)out << 32 | crc);
+}
+
+/* -- recorded -- */
+
+int uns_crc_recorded(const struct uns_gather *g, const struct uns_piece *piece, uint32_t *out,
+		     struct uns_err *err)
+{
+	struct uns_spot spot = { 0 };
+
+	if (piece->container == UNS_TORCH_ITEM && piece->codec == UNS_CODEC_NONE)
+		UNS_TRY(uns_spot_find(g->b, g->tensor, piece, NULL, &spot, err));
+	*out = spot.crc32;
+	return 0;
+}
+
+/* The stretch of the flattened tensor that a piece is, where it is one. */
+static bool one_run(const struct uns_gather *g, const struct uns_piece *piece,
+		    struct uns_range *out)
+{
+	struct uns_runs runs;
+
+	if (piece->kind == UNS_PIECE_RANGE) {
+		*out = piece->range;
+		return true;
+	}
+	runs = uns_runs_of_box(&piece->box, &g->tensor->shape);
+	*out = (struct uns_range){ .first = runs.n ? uns_runs_at(&runs, 0) : 0,
+				   .count = runs.n ? runs.run_elems : 0 };
+	return runs.n <= 1;
+}
+
+/* Pieces are sorted by position: records in order add up, a replica of what is covered already is
+ * passed over, anything else is not free. */
+static int combine(const struct uns_gather *g, uint32_t *crc, struct uns_err *err)
+{
+	size_t size = uns_dtype_size(g->tensor->dtype), i;
+	struct uns_range run;
+	uint64_t at = 0;
+	uint32_t piece;
+
+	*crc = 0;
+	for (i = 0; i < g->n_pieces; i++) {
+		if (!one_run(g, &g->piece[i], &run) || run.first > at) {
+			*crc = 0;
+			return 0;
+		}
+		if (!run.count || run.first < at)
+			continue;
+		UNS_TRY(uns_crc_recorded(g, &g->piece[i], &piece, err));
+		if (!piece) {
+			*crc = 0;
+			return 0;
+		}
+		*crc = at ? (uint32_t)crc32_combine64(*crc, piece, (z_off64_t)(run.count * size)) :
+			    piece;
+		at += run.count;
+	}
+	return 0;
+}
+
+int uns_backing_crc(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
+		    uint32_t *crc, struct uns_err *err)
+{
+	struct uns_gather g = uns_gather_of(b, t);
+
+	if (memo_get(b, t, out, crc))
+		return 0;
+	*crc = 0;
+	if (out != t->dtype)
+		return 0;
+	UNS_TRY(uns_backing_resolve(b, t, err));
+	UNS_TRY(combine(&g, crc, err));
+	if (*crc)
+		memo_put(b, t, out, *crc);
+	return 0;
+}
+
+/* -- read -- */
+
+int uns_backing_crc_exact(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
+			  uint32_t *crc, struct uns_err *err)
+{
+	struct uns_segment segment = { .from = UNS_FROM_PIECES, .tensor = t, .out = out };
+	struct uns_layout whole = { .catalog = b->cat, .segment = &segment, .n = 1 };
+	UNS_CLEANUP(uns_free_p) uint8_t *buf = NULL;
+	uint64_t at;
+	ssize_t got;
+
+	UNS_TRY(uns_backing_crc(b, t, out, crc, err));
+	if (*crc)
+		return 0;
+	buf = malloc(CRC_READ_BYTES);
+	if (!buf)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	whole.size_bytes = segment.len_bytes = uns_shape_elems(&t->shape) * uns_dtype_size(out);
+	for (at = 0; at < whole.size_bytes; at += (uint64_t)got) {
+		got = uns_read(b, &whole, buf, CRC_READ_BYTES, at, err);
+		if (got < 0)
+			return (int)got;
+		*crc = (uint32_t)crc32_z(*crc, buf, (z_size_t)got);
+	}
+	memo_put(b, t, out, *crc);
+	return 0;
+}

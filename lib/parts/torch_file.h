@@ -1,0 +1,31 @@
+/* A torch.save file as a layout: the zip that torch writes, of any size, around tensors that stay
+ * where they are.
+ *
+ *   STEM/data.pkl | STEM/.format_version | STEM/.storage_alignment | STEM/byteorder |
+ *   STEM/data/0 .. STEM/data/N | STEM/version | STEM/.data/serialization_id |
+ *   central directory | zip64 end | zip64 locator | end
+ *
+ * Every record's data starts 64-aligned, sizes and CRCs follow the data in a descriptor and stand in
+ * the central directory, as torch 2.13 writes them. */
+#ifndef UNS_PARTS_TORCH_FILE_H
+#define UNS_PARTS_TORCH_FILE_H
+
+#include "model/layout.h"
+#include "wire/value.h"
+
+/* One storage. Either a catalog's tensor, given out as `out`, or literal bytes. */
+struct uns_torch_leaf {
+	const struct uns_tensor *tensor; /* NULL = literal */
+	enum uns_dtype out;
+	struct uns_shape shape;
+	const uint8_t *literal; /* as many bytes as shape and out ask for; borrowed */
+};
+
+/* root's UNS_VALUE_TENSOR leaves index `leaves`. stem: the records' directory ("optimizer").
+ * CRCs of literals are exact; a tensor's is filled in by the engine on read, where it is free
+ * (UNS_FROM_CRC32). */
+int uns_part_torch_file(const struct uns_catalog *cat, const struct uns_value *root,
+			const struct uns_torch_leaf *leaves, size_t n_leaves, const char *stem,
+			struct uns_arena *arena, struct uns_layout *out, struct uns_err *err);
+
+#endif

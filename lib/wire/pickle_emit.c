@@ -1,0 +1,305 @@
+/* The inverse of wire/pickle.c for the values that we write. Knows opcodes, not checkpoints. */
+#include "wire/pickle_emit.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_NODES = 50 * 1000 * 1000, MAX_DEPTH = 100 };
+
+struct emitter {
+	struct uns_text *out;
+	const struct uns_pickle_tensor *tensors;
+	size_t n_tensors;
+	struct uns_err *err;
+};
+
+static int emit(struct emitter *e, const struct uns_value *v);
+
+static void op(struct emitter *e, char code)
+{
+	uns_text_add(e->out, &code, 1);
+}
+
+static void put_le(struct emitter *e, uint64_t v, unsigned n_bytes)
+{
+	unsigned char b[8];
+	unsigned i;
+
+	for (i = 0; i < n_bytes; i++)
+		b[i] = (unsigned char)(v >> (8 * i));
+	uns_text_add(e->out, b, n_bytes);
+}
+
+static void emit_int(struct emitter *e, int64_t i)
+{
+	if (i >= 0 && i < 256) {
+		op(e, 'K');
+		put_le(e, (uint64_t)i, 1);
+	} else if (i >= 0 && i < 65536) {
+		op(e, 'M');
+		put_le(e, (uint64_t)i, 2);
+	} else if (i >= INT32_MIN && i <= INT32_MAX) {
+		op(e, 'J');
+		put_le(e, (uint64_t)i, 4);
+	} else {
+		uns_text_add(e->out, "\x8a\x08", 2); /* LONG1 of 8 bytes */
+		put_le(e, (uint64_t)i, 8);
+	}
+}
+
+static void emit_float(struct emitter *e, double f)
+{
+	uint64_t bits;
+	unsigned i;
+	unsigned char b[8];
+
+	memcpy(&bits, &f, sizeof(bits));
+	for (i = 0; i < 8; i++)
+		b[i] = (unsigned char)(bits >> (56 - 8 * i));
+	op(e, 'G');
+	uns_text_add(e->out, b, 8);
+}
+
+static int emit_str(struct emitter *e, const char *s, size_t n)
+{
+	if (n > UINT32_MAX)
+		return uns_fail(e->err, -ENOTSUP, "a string of %zu bytes is too long to pickle", n);
+	op(e, 'X');
+	put_le(e, n, 4);
+	uns_text_add(e->out, s, n);
+	return 0;
+}
+
+static int emit_bigint(struct emitter *e, const struct uns_value *v)
+{
+	if (v->bytes.n > 255)
+		return uns_fail(e->err, -ENOTSUP, "an integer of %zu bytes is too long to pickle",
+				v->bytes.n);
+	op(e, '\x8a');
+	put_le(e, v->bytes.n, 1);
+	uns_text_add(e->out, v->bytes.p, v->bytes.n);
+	return 0;
+}
+
+static void emit_global(struct emitter *e, const char *module, const char *name)
+{
+	op(e, 'c');
+	uns_text_printf(e->out, "%s\n%s\n", module, name);
+}
+
+/* Behind its elements; 1 to 3 have opcodes of their own and need no mark. */
+static void close_tuple(struct emitter *e, size_t n)
+{
+	static const char code[] = { ')', '\x85', '\x86', '\x87' };
+
+	op(e, n < sizeof(code) ? code[n] : 't');
+}
+
+static int emit_tuple(struct emitter *e, const struct uns_value *v)
+{
+	size_t i;
+
+	if (v->seq.n > 3)
+		op(e, '(');
+	for (i = 0; i < v->seq.n; i++)
+		UNS_TRY(emit(e, v->seq.v[i]));
+	close_tuple(e, v->seq.n);
+	return 0;
+}
+
+static int emit_items(struct emitter *e, const struct uns_value *v)
+{
+	size_t i;
+
+	if (!v->seq.n)
+		return 0;
+	op(e, '(');
+	for (i = 0; i < v->seq.n; i++)
+		UNS_TRY(emit(e, v->seq.v[i]));
+	op(e, 'e');
+	return 0;
+}
+
+static int emit_dict(struct emitter *e, const struct uns_value *v)
+{
+	size_t i;
+
+	if (v->cls && strcmp(v->cls, "collections.OrderedDict") == 0) {
+		emit_global(e, "collections", "OrderedDict");
+		uns_text_add(e->out, ")R", 2);
+	} else {
+		op(e, '}');
+	}
+	if (!v->dict.n)
+		return 0;
+	op(e, '(');
+	for (i = 0; i < v->dict.n; i++) {
+		UNS_TRY(emit(e, v->dict.key[i]));
+		UNS_TRY(emit(e, v->dict.v[i]));
+	}
+	op(e, 'u');
+	return 0;
+}
+
+static int emit_set(struct emitter *e, const struct uns_value *v)
+{
+	emit_global(e, "__builtin__", "set");
+	op(e, ']');
+	UNS_TRY(emit_items(e, v));
+	uns_text_add(e->out, "\x85R", 2);
+	return 0;
+}
+
+/* -- tensors -- */
+
+static void emit_dims(struct emitter *e, const uint64_t *dims, size_t n)
+{
+	size_t i;
+
+	if (n > 3)
+		op(e, '(');
+	for (i = 0; i < n; i++)
+		emit_int(e, (int64_t)dims[i]);
+	close_tuple(e, n);
+}
+
+static uint64_t c_strides(const struct uns_pickle_tensor *t, uint64_t *stride)
+{
+	uint64_t elems = 1;
+	size_t i;
+
+	for (i = t->n_dims; i-- > 0;) {
+		stride[i] = elems;
+		elems *= t->dims[i] ? t->dims[i] : 1; /* as torch counts strides of empty tensors */
+	}
+	for (i = 0, elems = 1; i < t->n_dims; i++)
+		elems *= t->dims[i];
+	return elems;
+}
+
+static void emit_storage(struct emitter *e, size_t index, const struct uns_dtype_info *dtype,
+			 uint64_t elems)
+{
+	char key[24];
+
+	snprintf(key, sizeof(key), "%zu", index);
+	op(e, '(');
+	emit_str(e, "storage", 7);
+	if (dtype->storage)
+		emit_global(e, "torch", dtype->storage);
+	else
+		emit_global(e, "torch.storage", "UntypedStorage");
+	emit_str(e, key, strlen(key));
+	emit_str(e, "cpu", 3);
+	emit_int(e, (int64_t)(dtype->storage ? elems : elems * dtype->size_bytes));
+	uns_text_add(e->out, "tQ", 2);
+}
+
+static int emit_tensor(struct emitter *e, size_t index)
+{
+	uint64_t stride[UNS_MAX_DIMS] = { 0 }, elems;
+	const struct uns_pickle_tensor *t;
+	const struct uns_dtype_info *dtype;
+
+	if (index >= e->n_tensors || e->tensors[index].n_dims > UNS_MAX_DIMS)
+		return uns_fail(e->err, -EINVAL, "tensor %zu is not in the table", index);
+	t = &e->tensors[index];
+	dtype = uns_dtype_info(t->dtype);
+	elems = c_strides(t, stride);
+	emit_global(e, "torch._utils", dtype->storage ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
+	op(e, '(');
+	emit_storage(e, index, dtype, elems);
+	emit_int(e, 0);
+	emit_dims(e, t->dims, t->n_dims);
+	emit_dims(e, stride, t->n_dims);
+	op(e, '\x89');
+	emit_global(e, "collections", "OrderedDict");
+	uns_text_add(e->out, ")R", 2);
+	if (!dtype->storage)
+		emit_global(e, "torch", dtype->torch);
+	uns_text_add(e->out, "tR", 2);
+	return 0;
+}
+
+/* -- names: only those that weights_only=True knows -- */
+
+static int refuse(struct emitter *e, const char *cls)
+{
+	return uns_fail(e->err, -ENOTSUP,
+			"an object of class %s cannot be written so that torch.load reads it with "
+			"weights_only=True",
+			cls ? cls : "?");
+}
+
+static int emit_dtype_name(struct emitter *e, const struct uns_value *v)
+{
+	if (!v->cls || strncmp(v->cls, "torch.", 6) != 0 ||
+	    uns_dtype_of_torch(v->cls + 6) == UNS_DTYPE_NONE)
+		return refuse(e, v->cls);
+	emit_global(e, "torch", v->cls + 6);
+	return 0;
+}
+
+static int emit_size(struct emitter *e, const struct uns_value *v)
+{
+	if (!uns_value_is(v, "torch.Size") || !v->object.args)
+		return refuse(e, v->cls);
+	emit_global(e, "torch", "Size");
+	UNS_TRY(emit(e, v->object.args));
+	op(e, 'R');
+	return 0;
+}
+
+static int emit(struct emitter *e, const struct uns_value *v)
+{
+	switch (v->kind) {
+	case UNS_VALUE_NONE:
+		op(e, 'N');
+		return 0;
+	case UNS_VALUE_BOOL:
+		op(e, v->b ? '\x88' : '\x89');
+		return 0;
+	case UNS_VALUE_INT:
+		emit_int(e, v->i);
+		return 0;
+	case UNS_VALUE_BIGINT:
+		return emit_bigint(e, v);
+	case UNS_VALUE_FLOAT:
+		emit_float(e, v->f);
+		return 0;
+	case UNS_VALUE_STR:
+		return emit_str(e, v->bytes.p, v->bytes.n);
+	case UNS_VALUE_LIST:
+		op(e, ']');
+		return emit_items(e, v);
+	case UNS_VALUE_TUPLE:
+		return emit_tuple(e, v);
+	case UNS_VALUE_SET:
+		return emit_set(e, v);
+	case UNS_VALUE_DICT:
+		return emit_dict(e, v);
+	case UNS_VALUE_GLOBAL:
+		return emit_dtype_name(e, v);
+	case UNS_VALUE_OBJECT:
+		return emit_size(e, v);
+	case UNS_VALUE_TENSOR:
+		return emit_tensor(e, v->tensor);
+	case UNS_VALUE_BYTES:
+		break;
+	}
+	return uns_fail(e->err, -ENOTSUP, "bytes cannot be written in a protocol 2 pickle");
+}
+
+int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor *tensors,
+		    size_t n_tensors, struct uns_text *out, struct uns_err *err)
+{
+	struct emitter e = { out, tensors, n_tensors, err };
+
+	if (!uns_value_fits(root, MAX_NODES, MAX_DEPTH))
+		return uns_fail(err, -ENOTSUP, "the value is nested too deeply to be written");
+	uns_text_add(out, "\x80\x02", 2);
+	UNS_TRY(emit(&e, root));
+	op(&e, '.');
+	return out->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+}

@@ -1,0 +1,27 @@
+/* Plain values as a protocol 2 pickle that torch.load reads with weights_only=True.
+ * Without a memo: nothing in a checkpoint is large enough for sharing to matter. */
+#ifndef UNS_WIRE_PICKLE_EMIT_H
+#define UNS_WIRE_PICKLE_EMIT_H
+
+#include "base/error.h"
+#include "base/text.h"
+#include "wire/dtype.h"
+#include "wire/value.h"
+
+/* What a UNS_VALUE_TENSOR leaf points at: a C-contiguous tensor that fills storage `key`.
+ *   torch._utils._rebuild_tensor_v2(('storage', torch.FloatStorage, '0', 'cpu', numel),
+ *                                   0, size, stride, False, OrderedDict())
+ * or, for dtypes without a typed storage, _rebuild_tensor_v3 over an UntypedStorage, whose numel
+ * counts bytes. Source: torch 2.13 torch/_utils.py, torch/_tensor.py. */
+struct uns_pickle_tensor {
+	enum uns_dtype dtype;
+	size_t n_dims;
+	const uint64_t *dims;
+};
+
+/* The whole pickle, PROTO to STOP. Storage keys are the leaves' indices in decimal.
+ * -ENOTSUP for an object that weights_only=True would refuse, naming its class. */
+int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor *tensors,
+		    size_t n_tensors, struct uns_text *out, struct uns_err *err);
+
+#endif

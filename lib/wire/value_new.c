@@ -1,0 +1,101 @@
+/* Constructors of plain values. Knows nothing of what they are for. */
+#include "wire/value_new.h"
+
+#include <string.h>
+
+static struct uns_value *value_new(struct uns_arena *arena, enum uns_value_kind kind)
+{
+	struct uns_value *v = UNS_NEW(arena, struct uns_value);
+
+	if (v)
+		v->kind = kind;
+	return v;
+}
+
+struct uns_value *uns_value_new_none(struct uns_arena *arena)
+{
+	return value_new(arena, UNS_VALUE_NONE);
+}
+
+struct uns_value *uns_value_new_bool(struct uns_arena *arena, bool b)
+{
+	struct uns_value *v = value_new(arena, UNS_VALUE_BOOL);
+
+	if (v)
+		v->b = b;
+	return v;
+}
+
+struct uns_value *uns_value_new_int(struct uns_arena *arena, int64_t i)
+{
+	struct uns_value *v = value_new(arena, UNS_VALUE_INT);
+
+	if (v)
+		v->i = i;
+	return v;
+}
+
+struct uns_value *uns_value_new_float(struct uns_arena *arena, double f)
+{
+	struct uns_value *v = value_new(arena, UNS_VALUE_FLOAT);
+
+	if (v)
+		v->f = f;
+	return v;
+}
+
+struct uns_value *uns_value_new_str(struct uns_arena *arena, const char *s)
+{
+	struct uns_value *v = value_new(arena, UNS_VALUE_STR);
+
+	if (v) {
+		v->bytes.p = s;
+		v->bytes.n = strlen(s);
+	}
+	return v;
+}
+
+struct uns_value *uns_value_new_tensor(struct uns_arena *arena, size_t index)
+{
+	struct uns_value *v = value_new(arena, UNS_VALUE_TENSOR);
+
+	if (v)
+		v->tensor = index;
+	return v;
+}
+
+struct uns_value *uns_value_new_list(struct uns_arena *arena, size_t cap)
+{
+	struct uns_value *v = value_new(arena, UNS_VALUE_LIST);
+
+	if (v && !(v->seq.v = UNS_NEW_N(arena, const struct uns_value *, cap)))
+		return NULL;
+	return v;
+}
+
+struct uns_value *uns_value_new_dict(struct uns_arena *arena, size_t cap)
+{
+	struct uns_value *v = value_new(arena, UNS_VALUE_DICT);
+
+	if (v && (!(v->dict.key = UNS_NEW_N(arena, const struct uns_value *, cap)) ||
+		  !(v->dict.v = UNS_NEW_N(arena, const struct uns_value *, cap))))
+		return NULL;
+	return v;
+}
+
+bool uns_value_append(struct uns_value *list, const struct uns_value *v)
+{
+	if (!list || !v)
+		return false;
+	list->seq.v[list->seq.n++] = v;
+	return true;
+}
+
+bool uns_value_put(struct uns_value *dict, const struct uns_value *key, const struct uns_value *v)
+{
+	if (!dict || !key || !v)
+		return false;
+	dict->dict.key[dict->dict.n] = key;
+	dict->dict.v[dict->dict.n++] = v;
+	return true;
+}

@@ -1,0 +1,24 @@
+/* Building plain values (wire/value.h) for what we emit. All in an arena; NULL = out of memory, and
+ * every function takes NULL for a value that could not be made, so one check at the end is enough. */
+#ifndef UNS_WIRE_VALUE_NEW_H
+#define UNS_WIRE_VALUE_NEW_H
+
+#include "base/arena.h"
+#include "wire/value.h"
+
+struct uns_value *uns_value_new_none(struct uns_arena *arena);
+struct uns_value *uns_value_new_bool(struct uns_arena *arena, bool b);
+struct uns_value *uns_value_new_int(struct uns_arena *arena, int64_t i);
+struct uns_value *uns_value_new_float(struct uns_arena *arena, double f);
+struct uns_value *uns_value_new_str(struct uns_arena *arena, const char *s); /* borrowed */
+/* A tensor: `index` into the table that the torch file's maker is given. */
+struct uns_value *uns_value_new_tensor(struct uns_arena *arena, size_t index);
+
+/* Room for cap elements is made now; adding more is not allowed. */
+struct uns_value *uns_value_new_list(struct uns_arena *arena, size_t cap);
+struct uns_value *uns_value_new_dict(struct uns_arena *arena, size_t cap);
+/* false when one of them is NULL. */
+bool uns_value_append(struct uns_value *list, const struct uns_value *v);
+bool uns_value_put(struct uns_value *dict, const struct uns_value *key, const struct uns_value *v);
+
+#endif
