@@ -149,7 +149,10 @@ int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *roo
 	UNS_CLEANUP(reading_fini) struct reading r = { .cat = cat, .root = root, .add = add_model };
 
 	uns_rank_merge_init(&r.merge, cat, UNS_SCOPE_WEIGHTS);
-	return add_files(&r, files, n, err);
+	UNS_TRY(add_files(&r, files, n, err));
+	if (r.n_read && !r.merge.first && !r.merge.n_problems)
+		return refuse(&r, -ENOTSUP, files[0].path, "the file holds no tensors by name");
+	return 0;
 }
 
 /* -- optimizer -- */
