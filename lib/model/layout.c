@@ -152,7 +152,10 @@ size_t uns_layout_find(const struct uns_layout *layout, uint64_t at_bytes)
 const struct uns_piece *uns_segment_pieces(const struct uns_layout *layout,
 					   const struct uns_segment *segment, size_t *n)
 {
-	*n = segment->tensor->n_pieces;
-	return segment->piece ? segment->piece :
-				layout->catalog->pieces + segment->tensor->first_piece;
+	const struct uns_tensor *t = segment->tensor;
+
+	if (!segment->piece && t->n_pieces == 0 && t->alias_of != UNS_NONE)
+		t = &layout->catalog->tensors[t->alias_of];
+	*n = t->n_pieces;
+	return segment->piece ? segment->piece : layout->catalog->pieces + t->first_piece;
 }

@@ -58,7 +58,8 @@ int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat
 int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, uint32_t file,
 		       struct uns_layout *out, struct uns_err *err);
 
-/* The pieces of a segment of kind PIECES: use this, not tensor->first_piece, when walking a layout. */
+/* The pieces of a segment of kind PIECES (an alias without any has those of the other tensor): use
+ * this, not tensor->first_piece, when walking a layout. */
 const struct uns_piece *uns_segment_pieces(const struct uns_layout *layout,
 					   const struct uns_segment *segment, size_t *n);
 
