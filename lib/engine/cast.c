@@ -7,9 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* gcc's -O2 does not vectorise loops of unknown length. */
+/* gcc at -O2 does not vectorise loops of unknown length, nor float arithmetic that might trap. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#pragma GCC optimize("O3")
+#pragma GCC optimize("O3", "no-trapping-math")
 #endif
 
 enum { BLOCK = 1024 }; /* elements converted at a time; 4 KiB of f32 stay in the first cache */
