@@ -1018,6 +1018,62 @@ static void compares_tensors(void **state)
 	finish(&m);
 }
 
+/* -- values -- */
+
+/* A saved int: a torch.save file whose pickle is K\x2a. */
+static void add_value(struct made *m, enum uns_codec codec, bool damaged,
+			  struct uns_named_value *v)
+{
+	struct uns_text item = UNS_TEXT_INIT, dir = UNS_TEXT_INIT;
+	struct uns_err err = { 0 };
+	char z[1000];
+
+	item_record(&item, &dir, "archive/data.pkl", "\x80\x02K\x2a.", 5);
+	item_end(&item, &dir, 1);
+	if (damaged)
+		item.p[item.len - 22] ^= 1;
+	*v = (struct uns_named_value){ .name = "optimizer.step", .root = "", .codec = codec };
+	v->length_bytes = item.len;
+	if (codec == UNS_CODEC_ZSTD)
+		v->length_bytes = ZSTD_compress(z, sizeof(z), item.p, item.len, 1);
+	v->file = add_file(m, codec == UNS_CODEC_ZSTD ? z : item.p, (size_t)v->length_bytes);
+	assert_int_equal(uns_catalog_add_value(m->cat, v, &err), 0);
+	uns_text_fini(&item);
+	uns_text_fini(&dir);
+}
+
+static void reads_values(void **state)
+{
+	struct uns_named_value v[4];
+	const struct uns_value *found;
+	struct uns_err err = { 0 };
+	struct made m;
+	int64_t n;
+	size_t i;
+
+	(void)state;
+	start(&m);
+	add_value(&m, UNS_CODEC_NONE, false, &v[0]);
+	add_value(&m, UNS_CODEC_ZSTD, false, &v[1]);
+	add_value(&m, UNS_CODEC_NONE, true, &v[2]);
+	add_value(&m, UNS_CODEC_ZSTD, true, &v[3]);
+	open_engine(&m, (struct uns_engine_options){ 0 });
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(uns_backing_value(m.backing, &v[i], &m.arena, &found, &err), 0);
+		assert_true(uns_value_int(found, &n) && n == 42);
+		v[i].value = found; /* known already: given back */
+		assert_int_equal(uns_backing_value(m.backing, &v[i], &m.arena, &found, &err), 0);
+		assert_ptr_equal(found, v[i].value);
+	}
+	for (i = 2; i < 4; i++) {
+		err = (struct uns_err){ 0 };
+		assert_int_equal(uns_backing_value(m.backing, &v[i], &m.arena, &found, &err),
+				 -EBADMSG);
+		assert_non_null(strstr(err.text, "optimizer.step at byte 0: zip:"));
+	}
+	finish(&m);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -1042,6 +1098,7 @@ int main(void)
 		cmocka_unit_test(many_threads_read),
 		cmocka_unit_test(descriptors_are_bounded),
 		cmocka_unit_test(compares_tensors),
+		cmocka_unit_test(reads_values),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

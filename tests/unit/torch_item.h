@@ -107,27 +107,34 @@ static inline void item_record(struct uns_text *t, struct uns_text *dir, const c
 	uns_text_str(dir, name);
 }
 
+/* The directory of n records and the end. */
+static inline void item_end(struct uns_text *t, const struct uns_text *dir, unsigned n)
+{
+	size_t dir_at = t->len;
+
+	uns_text_add(t, dir->p, dir->len);
+	item_le(t, 0x06054b50, 4);
+	item_le(t, 0, 4);
+	item_le(t, n, 2);
+	item_le(t, n, 2);
+	item_le(t, dir->len, 4);
+	item_le(t, dir_at, 4);
+	item_le(t, 0, 2);
+	assert(!t->failed && !dir->failed);
+}
+
 /* Append the file to `out`, which must be empty or hold whole files (each its own archive). */
 static inline void item_add(struct uns_text *out, const struct item_spec *s)
 {
 	struct uns_text t = UNS_TEXT_INIT, dir = UNS_TEXT_INIT, pickle = UNS_TEXT_INIT;
-	size_t dir_at;
 
 	item_pickle(&pickle, s);
 	item_record(&t, &dir, "archive/data.pkl", pickle.p, pickle.len);
 	item_record(&t, &dir, "archive/byteorder", "little", 6);
 	item_record(&t, &dir, "archive/data/0", s->storage, s->storage_bytes);
 	item_record(&t, &dir, "archive/version", "3\n", 2);
-	dir_at = t.len;
-	uns_text_add(&t, dir.p, dir.len);
-	item_le(&t, 0x06054b50, 4);
-	item_le(&t, 0, 4);
-	item_le(&t, 4, 2);
-	item_le(&t, 4, 2);
-	item_le(&t, dir.len, 4);
-	item_le(&t, dir_at, 4);
-	item_le(&t, 0, 2);
-	assert(!t.failed && !dir.failed && !pickle.failed);
+	item_end(&t, &dir, 4);
+	assert(!pickle.failed);
 	uns_text_add(out, t.p, t.len);
 	uns_text_fini(&t);
 	uns_text_fini(&dir);
