@@ -451,6 +451,25 @@ static int add_hyper_tensor(struct dir *d, const struct uns_dcp_entry *e, const 
 
 /* -- entries -- */
 
+/* An entry that contradicts itself may be anything, a weight too. */
+static int report_unknown(struct dir *d, const struct uns_dcp_entry *e,
+			  const struct uns_dcp_place *place)
+{
+	enum uns_scope scope = scope_of(place);
+
+	if (place->what == UNS_DCP_IS_OTHER && e->code == -EBADMSG)
+		scope = UNS_SCOPE_ALL;
+	return uns_catalog_add_problem(d->cat, scope, e->code, "%s: %s", d->path, e->why);
+}
+
+static int report_stray(struct dir *d, const char *key)
+{
+	return uns_catalog_add_problem(d->cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
+				       "%s: %s is spelled like a weight, but planner_data does not say "
+				       "what it is",
+				       d->path, key);
+}
+
 static int add_entry(struct dir *d, const struct uns_dcp_entry *e, struct uns_err *err)
 {
 	char *key = uns_arena_str(&d->cat->arena, e->key);
@@ -460,6 +479,8 @@ static int add_entry(struct dir *d, const struct uns_dcp_entry *e, struct uns_er
 		return no_memory(err);
 	UNS_TRY(uns_dcp_place_of(&d->naming, e, key, &place, err));
 	d->numbered |= place.numbered;
+	if (place.stray)
+		UNS_TRY(report_stray(d, key));
 	switch (e->kind) {
 	case UNS_DCP_TENSOR:
 		if (place.what == UNS_DCP_IS_HYPER || place.what == UNS_DCP_IS_PARAM_HYPER)
@@ -468,8 +489,7 @@ static int add_entry(struct dir *d, const struct uns_dcp_entry *e, struct uns_er
 	case UNS_DCP_BYTES:
 		return add_object(d, key, &place, e->bytes, err);
 	default:
-		return uns_catalog_add_problem(d->cat, scope_of(&place), e->code, "%s: %s",
-					       d->path, e->why);
+		return report_unknown(d, e, &place);
 	}
 }
 

@@ -391,6 +391,19 @@ static bool try_rest(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, co
 	return true;
 }
 
+/* Other weights have paths, and this key looks like one of theirs cut out of planner_data. */
+static bool is_stray(const struct uns_dcp_naming *n, const struct uns_dcp_entry *e)
+{
+	size_t i, len;
+
+	for (i = 0; i < n->n_weight_roots && n->has_paths && e->n_path == 1; i++) {
+		len = strlen(n->weight_root[i]);
+		if (strncmp(e->key, n->weight_root[i], len) == 0 && e->key[len] == '.')
+			return true;
+	}
+	return false;
+}
+
 static void other_place(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, const char *key,
 			struct uns_dcp_place *out)
 {
@@ -401,6 +414,7 @@ static void other_place(struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
 	out->state = NULL;
 	out->root = rooted ? e->path[0].key : "";
 	out->name = join(n, e, rooted ? 1 : 0, key);
+	out->stray = is_stray(n, e);
 }
 
 int uns_dcp_place_of(struct uns_dcp_naming *naming, const struct uns_dcp_entry *entry,

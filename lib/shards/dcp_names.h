@@ -33,6 +33,7 @@ struct uns_dcp_place {
 	int64_t group;
 	bool deep;     /* part of a hyper-parameter that was taken apart: ('betas', 0) */
 	bool numbered; /* state of a parameter that is only numbered */
+	bool stray;    /* spelled like a weight's flat key, while its path was not recorded */
 	bool inferred; /* the path was not recorded, so it was cut at a dot */
 };
 

@@ -395,29 +395,35 @@ static const struct {
 	const char *command; /* in a copy of the directory */
 	int code;            /* of opening it */
 	const char *error, *problem, *cover;
+	enum uns_scope scope; /* of the problem */
 } damage_cases[] = {
 	{ "no metadata", "zstd", "rm .metadata", -ENODATA, "ckpt/.metadata is missing: the save did",
-	  NULL, NULL },
+	  NULL, NULL, 0 },
 	{ "an interrupted save", "zstd", "mv .metadata .metadata.tmp", -ENODATA,
-	  "(.metadata.tmp is there: the save was interrupted)", NULL, NULL },
+	  "(.metadata.tmp is there: the save was interrupted)", NULL, NULL, 0 },
 	{ "no metadata of rank 0", "ranks", "rm __0.metadata", 0, NULL,
 	  "ckpt/__0.metadata is missing: what rank 0 saved is not known",
-	  "w: rows 0 to 2 of 5 are in no shard (have rank 1)" },
+	  "w: rows 0 to 2 of 5 are in no shard (have rank 1)", UNS_SCOPE_ALL },
 	{ "no metadata of the last rank", "ranks", "rm __1.metadata", 0, NULL,
 	  "ckpt/__1.metadata is missing: what rank 1 saved is not known",
-	  "w: rows 3 to 4 of 5 are in no shard (have rank 0)" },
+	  "w: rows 3 to 4 of 5 are in no shard (have rank 0)", UNS_SCOPE_ALL },
 	{ "a shard is missing", "ranks", "rm __1_0.distcp", 0, NULL, NULL,
-	  "ckpt/__1_0.distcp is missing: rank 1's part of w ([5, 3]) is there" },
+	  "ckpt/__1_0.distcp is missing: rank 1's part of w ([5, 3]) is there", 0 },
 	{ "a shard is cut", "ranks", "truncate -s 2000 __0_0.distcp", 0, NULL, NULL,
-	  "ckpt/__0_0.distcp is cut short: expected at least" },
+	  "ckpt/__0_0.distcp is cut short: expected at least", 0 },
 	{ "the groups' shard is missing", "zstd", "rm __0_0.distcp", 0, NULL,
 	  "ckpt/__0_0.distcp is missing; copy it back",
-	  "ckpt/__0_0.distcp is missing: rank 0's part of app.model" },
+	  "ckpt/__0_0.distcp is missing: rank 0's part of app.model", UNS_SCOPE_OPTIMIZER },
 	{ "cut metadata", "zstd", "truncate -s 3000 .metadata", -EBADMSG, "ckpt/.metadata: ", NULL,
-	  NULL },
+	  NULL, 0 },
+	{ "a weight's key is damaged in one place", "torch2.2.2_lightning",
+	  "python3 -c \"b=bytearray(open('.metadata','rb').read());"
+	  "i=b.index(b'model.net.buf');b[i]=ord('x');open('.metadata','wb').write(b)\"",
+	  0, NULL, "'model.net.buf'", "xodel.net.buf: elements 0 to 6 of 7 are in no shard",
+	  UNS_SCOPE_ALL },
 	{ "damaged groups", "zstd",
 	  "dd if=/dev/zero of=__0_0.distcp bs=100 seek=0 count=1 conv=notrunc 2>/dev/null", 0, NULL,
-	  "damaged zstd frame", NULL },
+	  "damaged zstd frame", NULL, UNS_SCOPE_OPTIMIZER },
 };
 
 static void run(const char *dir, const char *format, const char *a, const char *b)
@@ -443,7 +449,8 @@ static void check_damage(const struct uns_root *root, size_t i)
 	assert_int_equal(uns_catalog_seal(cat, NULL), 0);
 	for (k = 0; k < cat->n_problems; k++)
 		found |= damage_cases[i].problem &&
-			 strstr(cat->problems[k].text, damage_cases[i].problem);
+			 strstr(cat->problems[k].text, damage_cases[i].problem) &&
+			 cat->problems[k].scope == damage_cases[i].scope;
 	if (!found)
 		fail_msg("%zu problems, first: %s", cat->n_problems,
 			 cat->n_problems ? cat->problems[0].text : "");
