@@ -254,12 +254,17 @@ static unsigned char order_compute(const struct uns_gather *g)
 	return ORDER_ENDS_ASCEND;
 }
 
-/* Found out once per tensor; two threads that both do find the same. */
+/* Found out once per tensor of the catalog; two threads that both do find the same. */
 static bool ends_ascend(const struct uns_gather *g)
 {
-	_Atomic unsigned char *known = &g->b->piece_order[g->tensor - g->b->cat->tensors];
-	unsigned char order = atomic_load_explicit(known, memory_order_relaxed);
+	const struct uns_catalog *cat = g->b->cat;
+	_Atomic unsigned char *known;
+	unsigned char order;
 
+	if (g->tensor < cat->tensors || g->tensor >= cat->tensors + cat->n_tensors)
+		return order_compute(g) == ORDER_ENDS_ASCEND;
+	known = &g->b->piece_order[g->tensor - cat->tensors];
+	order = atomic_load_explicit(known, memory_order_relaxed);
 	if (order == ORDER_UNKNOWN) {
 		order = order_compute(g);
 		atomic_store_explicit(known, order, memory_order_relaxed);
