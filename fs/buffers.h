@@ -1,5 +1,5 @@
-/* Buffers for read requests, kept between requests: a fresh megabyte for each would cost more in page
- * faults than the copy. At most as many exist as requests ever ran at once. */
+/* Buffers for read requests, kept between requests: a fresh megabyte for each would cost more in
+ * page faults than the copy. At most as many exist as requests ever ran at once. */
 #ifndef FS_BUFFERS_H
 #define FS_BUFFERS_H
 

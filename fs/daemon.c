@@ -29,10 +29,14 @@ static int why_silent(pid_t child, struct unshard_error *err)
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
 	if (WIFSIGNALED(status))
-		return fs_fail(err, -EIO, "the serving process was killed by signal %d (%s) before "
-			       "the mount was ready", WTERMSIG(status), strsignal(WTERMSIG(status)));
-	return fs_fail(err, -EIO, "the serving process ended with status %d before the mount was "
-		       "ready", WEXITSTATUS(status));
+		return fs_fail(err, -EIO,
+			       "the serving process was killed by signal %d (%s) before "
+			       "the mount was ready",
+			       WTERMSIG(status), strsignal(WTERMSIG(status)));
+	return fs_fail(err, -EIO,
+		       "the serving process ended with status %d before the mount was "
+		       "ready",
+		       WEXITSTATUS(status));
 }
 
 static int wait_for(int fd, pid_t child, const struct fs_options *options,

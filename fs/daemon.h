@@ -10,8 +10,8 @@ struct fs_daemon {
 	int report_fd; /* to the waiting parent; -1 when there is none */
 };
 
-/* In the parent: waits, calls options->live, returns 0 or why there is no mount. In the process that
- * is to serve (this one, in the foreground): returns 0 at once with is_parent false. */
+/* In the parent: waits, calls options->live, returns 0 or why there is no mount. In the process
+ * that is to serve (this one, in the foreground): returns 0 at once with is_parent false. */
 int fs_daemon_start(struct fs_daemon *daemon, const struct fs_options *options,
 		    struct unshard_error *err);
 

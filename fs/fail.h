@@ -1,4 +1,4 @@
-/* Sentences in the public error structure: the same rule as in the library, the first cause wins. */
+/* Sentences in the public error structure; as in the library, the first cause wins. */
 #ifndef FS_FAIL_H
 #define FS_FAIL_H
 

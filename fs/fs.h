@@ -1,22 +1,22 @@
-/* Serve a session as a FUSE mount, and what a program around a mount asks the kernel's mount table. */
+/* Serve a session as a FUSE mount, and what programs ask the kernel's mount table. */
 #ifndef UNSHARD_FS_H
 #define UNSHARD_FS_H
 
 #include "unshard.h"
 
 struct fs_options {
-	const char *source;        /* for the mount table: fsname */
+	const char *source; /* for the mount table: fsname */
 	const char *mountpoint;
-	const char *fuse_options;  /* further -o options for libfuse / the kernel, or NULL */
+	const char *fuse_options; /* further -o options for libfuse / the kernel, or NULL */
 	bool foreground;
-	bool allow_other;          /* forces default_permissions */
-	unsigned max_threads;      /* 0 = default 16 */
-	unsigned read_ahead_kb;    /* 0 = default 4096; set on the bdi where privileged */
+	bool allow_other;       /* forces default_permissions */
+	unsigned max_threads;   /* 0 = default 16 */
+	unsigned read_ahead_kb; /* 0 = default 4096; set on the bdi where privileged */
 	/* Called once in the process that serves, after mounting and before the first request: the
 	 * place to open logs after daemonising. */
 	void (*ready)(void *ctx);
-	/* Called once in the process that fs_serve was called in, when the mount is live. `hint` is a
-	 * sentence for people on how to make it faster, or NULL. */
+	/* Called once in the process that fs_serve was called in, when the mount is live. `hint` is
+	 * a sentence for people on how to make it faster, or NULL. */
 	void (*live)(void *ctx, const char *hint);
 	/* A request that is no read failed (the session logs reads), and its caller sees an errno
 	 * only. May be NULL. Any thread. */
@@ -25,9 +25,9 @@ struct fs_options {
 };
 
 /* Mounts, daemonises unless foreground, serves until unmounted. `u` is open and has started no
- * thread. When daemonising this returns twice: in the parent 0 when the mount is live, or a negative
- * errno and a sentence when it is not; in the process that served 0, after the mount has gone. Both
- * then close the session and end; what concerns people is told in `live`. */
+ * thread. When daemonising this returns twice: in the parent 0 when the mount is live, or a
+ * negative errno and a sentence when it is not; in the process that served 0, after the mount has
+ * gone. Both then close the session and end; what concerns people is told in `live`. */
 int fs_serve(unshard *u, const struct fs_options *options, struct unshard_error *err);
 
 /* Is there a dead FUSE mount at path ("Transport endpoint is not connected")? */

@@ -309,8 +309,8 @@ struct dir_reply {
 	size_t size, used;
 };
 
-/* Append one entry; false when the buffer is full. `path` is NULL for "." and "..", which the kernel
- * does not count as lookups. */
+/* Append one entry; false when the buffer is full. `path` is NULL for "." and "..", which the
+ * kernel does not count as lookups. */
 static bool add_entry(struct dir_reply *r, const char *name, const char *path,
 		      const struct unshard_stat *st, off_t next)
 {
@@ -320,8 +320,8 @@ static bool add_entry(struct dir_reply *r, const char *name, const char *path,
 	fill_attr(st, &entry.attr);
 	if (r->plus && path && fill_entry(r->fs, path, st, &entry) < 0)
 		return false;
-	need = r->plus ? fuse_add_direntry_plus(r->req, r->buf + r->used, room, name, &entry, next) :
-			 fuse_add_direntry(r->req, r->buf + r->used, room, name, &entry.attr, next);
+	need = r->plus ? fuse_add_direntry_plus(r->req, r->buf + r->used, room, name, &entry, next)
+		       : fuse_add_direntry(r->req, r->buf + r->used, room, name, &entry.attr, next);
 	if (need > room) {
 		if (entry.ino)
 			fs_nodes_forget(&r->fs->nodes, fs_nodes_of_id(&r->fs->nodes, entry.ino), 1);
@@ -406,7 +406,7 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t id, size_t size, off_t off
 
 /* -- files -- */
 
-/* The file must be the one that the node was looked up as, or the kernel's size would be another's. */
+/* The file must be the one that the node was looked up as, or the kernel's size is another's. */
 static int open_node(struct fs *fs, struct fs_node *node, struct unshard_stat *st,
 		     struct fs_handle **out)
 {

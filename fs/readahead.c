@@ -44,6 +44,7 @@ bool fs_readahead_set(uint64_t dev, unsigned kb, char *hint, size_t hint_len)
 		return true;
 	snprintf(hint, hint_len,
 		 "reads arrive in small pieces; for faster ones while this mount lives, as root: "
-		 "echo %u > %s", kb, path);
+		 "echo %u > %s",
+		 kb, path);
 	return false;
 }

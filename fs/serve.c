@@ -32,9 +32,11 @@ static int check_mountpoint(const struct fs_options *o, char path[PATH_BYTES],
 
 	if (stat(name, &st) < 0) {
 		if (errno == ENOTCONN)
-			return fs_fail(err, -ENOTCONN,
-				       "%s holds a dead mount (Transport endpoint is not connected): "
-				       "run `unshard umount %s` (or fusermount3 -u) first", name, name);
+			return fs_fail(
+				err, -ENOTCONN,
+				"%s holds a dead mount (Transport endpoint is not connected): "
+				"run `unshard umount %s` (or fusermount3 -u) first",
+				name, name);
 		if (errno == ENOENT)
 			return fs_fail(err, -ENOENT,
 				       "mount point %s does not exist: make it first (mkdir -p %s)",
@@ -47,9 +49,11 @@ static int check_mountpoint(const struct fs_options *o, char path[PATH_BYTES],
 	if (!real)
 		return fs_fail(err, -errno, "mount point %s: %s", name, strerror(errno));
 	if (fs_mount_find(path, &mount) && !strcmp(mount.type, "fuse.unshard"))
-		return fs_fail(err, -EBUSY,
-			       "%s already shows %s: run `unshard umount %s` first, or choose another "
-			       "mount point", name, mount.source, name);
+		return fs_fail(
+			err, -EBUSY,
+			"%s already shows %s: run `unshard umount %s` first, or choose another "
+			"mount point",
+			name, mount.source, name);
 	return 0;
 }
 
@@ -78,7 +82,8 @@ static int mount_failure(const char *path, const char *said, struct unshard_erro
 		return fs_fail(err, -ENODEV,
 			       "cannot mount at %s: /dev/fuse is missing: load the fuse module "
 			       "(modprobe fuse), or give the container the device (--device "
-			       "/dev/fuse --cap-add SYS_ADMIN)", path);
+			       "/dev/fuse --cap-add SYS_ADMIN)",
+			       path);
 	if (access("/dev/fuse", R_OK | W_OK) < 0)
 		return fs_fail(err, -EACCES, "cannot mount at %s: no permission to open /dev/fuse",
 			       path);

@@ -1,4 +1,4 @@
-/* The command line of the verbs that read a session and print: ARGUMENT [--json] [-o OPTION,...]. */
+/* The command line of the verbs that only print: ARGUMENT [--json] [-o OPTION,...]. */
 #ifndef TOOLS_ARGUMENTS_H
 #define TOOLS_ARGUMENTS_H
 
@@ -17,7 +17,8 @@ struct arguments {
 int arguments_parse(struct arguments *a, const struct command *self, int argc, char **argv);
 void arguments_fini(struct arguments *a);
 
-/* Open `source` with the options; only errors are logged, and to stderr unless log= says otherwise. */
+/* Open `source` with the options; warnings and errors are logged, to stderr unless log= names a
+ * file. */
 int arguments_open(struct arguments *a, const char *source, unshard **out);
 
 #endif

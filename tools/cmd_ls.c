@@ -120,8 +120,8 @@ static void print(struct listing *l)
 
 static int list(unshard *u, bool json)
 {
-	static const char *const head[N_COLUMNS] = { "PATH", "FORMAT", "STEP", "RANKS", "SIZE",
-						     "STATE" };
+	static const char *const head[N_COLUMNS] = { "PATH",  "FORMAT", "STEP",
+						     "RANKS", "SIZE",   "STATE" };
 	struct listing l = { .table = { .n_columns = N_COLUMNS }, .problems = { .n_columns = 2 } };
 	struct unshard_error err = { 0 };
 	int i, code;
@@ -137,8 +137,9 @@ static int list(unshard *u, bool json)
 	if (l.table.failed || l.problems.failed)
 		code = command_fail("out of memory");
 	else
-		code = code < 0 ? command_fail("%s", err.text) :
-				  l.n_damaged ? EXIT_PROBLEM : EXIT_DONE;
+		code = code < 0      ? command_fail("%s", err.text)
+		       : l.n_damaged ? EXIT_PROBLEM
+				     : EXIT_DONE;
 	table_fini(&l.table);
 	table_fini(&l.problems);
 	cJSON_Delete(l.json);
@@ -164,8 +165,8 @@ const struct command cmd_ls = {
 	.name = "ls",
 	.arguments = "SOURCE [--json] [-o OPTION,...]",
 	.summary = "list the checkpoints below SOURCE",
-	.help = "One line for each checkpoint: path, format, step, number of ranks, size of its files,\n"
-		"state (ok, saving, damaged), and below them why damaged ones are.\n\n"
+	.help = "One line for each checkpoint: path, format, step, number of ranks, size of its\n"
+		"files, state (ok, saving, damaged), and below them why damaged ones are.\n\n"
 		"  --json                     an array of objects instead\n"
 		"  -o OPTION,...              see below; may be repeated\n"
 		"  -h, --help                 this text\n",

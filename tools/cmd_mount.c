@@ -75,9 +75,10 @@ static int run(struct mount *m)
 	int status;
 
 	if (fs_is_stale(m->mountpoint))
-		return command_fail("%s holds a dead mount (Transport endpoint is not connected): run "
-				    "`unshard umount %s` (or fusermount3 -u) first", m->mountpoint,
-				    m->mountpoint);
+		return command_fail(
+			"%s holds a dead mount (Transport endpoint is not connected): run "
+			"`unshard umount %s` (or fusermount3 -u) first",
+			m->mountpoint, m->mountpoint);
 	if (log_open(&m->log, m->options.log, m->foreground, &err) < 0)
 		return command_fail("%s", err.text);
 	library->mountpoint = m->mountpoint;
@@ -139,8 +140,8 @@ const struct command cmd_mount = {
 	.name = "mount",
 	.arguments = "SOURCE MOUNTPOINT [-f] [-o OPTION,...]",
 	.summary = "show the checkpoints below SOURCE at MOUNTPOINT, read-only",
-	.help = "Returns when the mount is live; a process in the background serves it until it is\n"
-		"unmounted (unshard umount). Nothing is ever written to SOURCE.\n\n"
+	.help = "Returns when the mount is live; a process in the background serves it until\n"
+		"it is unmounted (unshard umount). Nothing is ever written to SOURCE.\n\n"
 		"  -f, --foreground           serve in this process, until Ctrl-C or umount\n"
 		"  -o OPTION,...              see below; may be repeated\n"
 		"  -h, --help                 this text\n",

@@ -89,7 +89,7 @@ static void print_views(const cJSON *views)
 	if (!cJSON_GetArraySize(views))
 		return;
 	puts("\nviews");
-	cJSON_ArrayForEach(v, views) {
+	cJSON_ArrayForEach (v, views) {
 		state = string_of(v, "state", "?");
 		printf("  %-14s ", v->string);
 		if (!strcmp(state, "ok")) {
@@ -143,7 +143,7 @@ static void describe_pieces(const cJSON *tensor, struct line *l)
 		return;
 	}
 	line_add(l, "%d:", cJSON_GetArraySize(pieces));
-	cJSON_ArrayForEach(piece, pieces) {
+	cJSON_ArrayForEach (piece, pieces) {
 		if (i == FILES_NAMED) {
 			line_add(l, ", ...");
 			break;
@@ -158,7 +158,7 @@ static void describe_shape(const cJSON *tensor, struct line *l)
 	const char *comma = "";
 
 	line_add(l, "[");
-	cJSON_ArrayForEach(dim, shape) {
+	cJSON_ArrayForEach (dim, shape) {
 		line_add(l, "%s%.0f", comma, dim->valuedouble);
 		comma = ", ";
 	}
@@ -194,7 +194,7 @@ static int print_tensors(const cJSON *tensors)
 	printf("\ntensors (%d)\n", cJSON_GetArraySize(tensors));
 	for (i = 0; i < N_COLUMNS; i++)
 		table_add(&t, head[i]);
-	cJSON_ArrayForEach(tensor, tensors)
+	cJSON_ArrayForEach (tensor, tensors)
 		add_tensor(&t, tensor);
 	failed = t.failed;
 	if (!failed)
@@ -285,8 +285,8 @@ static int show(unshard *u, const char *name, const char *path, bool json)
 	return status;
 }
 
-/* The directory above is opened as SOURCE, so that the files of the run beside the checkpoint (config,
- * tokenizer, trackers) are seen as a mount of the run sees them. */
+/* The directory above is opened as SOURCE, so that the files of the run beside the checkpoint
+ * (config, tokenizer, trackers) are seen as a mount of the run sees them. */
 static int show_path(struct arguments *a, char *path)
 {
 	char *slash = strrchr(path, '/');
@@ -310,8 +310,8 @@ static int show_run(const struct command *self, int argc, char **argv)
 	char *path = status < 0 ? realpath(a.argument, NULL) : NULL;
 
 	if (status < 0)
-		status = path ? show_path(&a, path) :
-				command_fail("%s: %s", a.argument, strerror(errno));
+		status = path ? show_path(&a, path)
+			      : command_fail("%s: %s", a.argument, strerror(errno));
 	free(path);
 	arguments_fini(&a);
 	return status;

@@ -117,18 +117,22 @@ static int umount_path(const char *path, enum how how)
 	if (code == -EBUSY && how == PLAIN) {
 		code = detach(path, true);
 		if (!code)
-			fprintf(stderr, "unshard: %s was in use: it is detached, and what is open "
-				"there can be read until it is closed\n", path);
+			fprintf(stderr,
+				"unshard: %s was in use: it is detached, and what is open "
+				"there can be read until it is closed\n",
+				path);
 	}
 	if (how == FORCED && code == -EINVAL)
 		code = 0; /* already gone with the connection */
 	if (code == -ENOSYS)
 		return command_fail("%s: only root can unmount without fusermount3, which is not "
-				    "installed", path);
+				    "installed",
+				    path);
 	if (code < 0)
 		return command_fail("%s: %s", path,
-				    geteuid() == 0 ? strerror(-code) :
-						     "fusermount3 could not unmount it (not yours?)");
+				    geteuid() == 0
+					    ? strerror(-code)
+					    : "fusermount3 could not unmount it (not yours?)");
 	return wait_until_gone(path, mount.dev);
 }
 
@@ -177,10 +181,10 @@ const struct command cmd_umount = {
 	.name = "umount",
 	.arguments = "MOUNTPOINT [-z | -f]",
 	.summary = "end a mount",
-	.help = "A mount that is in use is detached: it leaves the tree at once, what is open can be\n"
-		"read on, and the serving process ends with the last of it.\n\n"
+	.help = "A mount that is in use is detached: it leaves the tree at once, what is open can\n"
+		"be read on, and the serving process ends with the last of it.\n\n"
 		"  -z, --lazy                 detach without trying the ordinary way first\n"
-		"  -f, --force                readers get errors, the serving process ends at once\n"
+		"  -f, --force                readers get errors, the serving process ends\n"
 		"  -h, --help                 this text\n",
 	.run = umount_run,
 };

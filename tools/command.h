@@ -14,7 +14,7 @@ struct command {
 	const char *name;
 	const char *arguments; /* "SOURCE MOUNTPOINT [-f] [-o OPTION,...]" */
 	const char *summary;
-	const char *help; /* everything but the options of -o */
+	const char *help;   /* everything but the options of -o */
 	bool takes_options; /* -o: then --help lists them */
 	int (*run)(const struct command *self, int argc, char **argv); /* argv[0] = the verb */
 };

@@ -18,7 +18,8 @@ int log_open(struct log *log, const char *path, bool foreground, struct unshard_
 		log->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
 		if (log->fd < 0) {
 			err->code = -errno;
-			snprintf(err->text, sizeof(err->text), "log=%.300s: %s", path, strerror(errno));
+			snprintf(err->text, sizeof(err->text), "log=%.300s: %s", path,
+				 strerror(errno));
 			return err->code;
 		}
 	}

@@ -11,8 +11,8 @@ struct log {
 	bool with_time;
 };
 
-/* `path` NULL: stderr when in the foreground, else syslog. Opened before going to the background, so
- * that the command can still say why not. */
+/* `path` NULL: stderr when in the foreground, else syslog. Opened before going to the background,
+ * so that the command can still say why not. */
 int log_open(struct log *log, const char *path, bool foreground, struct unshard_error *err);
 void log_close(struct log *log);
 

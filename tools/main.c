@@ -36,7 +36,8 @@ int command_help(const struct command *self)
 {
 	printf("usage: unshard %s %s\n\n%s", self->name, self->arguments, self->help);
 	if (self->takes_options) {
-		printf("\nOptions after -o, separated by commas (a comma in a value is written \\,):\n");
+		printf("\nOptions after -o, separated by commas (a comma in a value is written "
+		       "\\,):\n");
 		options_help();
 	}
 	return EXIT_DONE;
@@ -49,8 +50,8 @@ static int help(FILE *to)
 	fprintf(to, "unshard shows sharded training checkpoints as the directories that frameworks "
 		    "load.\n\nusage:\n");
 	for (i = 0; i < N_COMMANDS; i++)
-		fprintf(to, "  unshard %s %s\n      %s\n", commands[i]->name, commands[i]->arguments,
-			commands[i]->summary);
+		fprintf(to, "  unshard %s %s\n      %s\n", commands[i]->name,
+			commands[i]->arguments, commands[i]->summary);
 	fprintf(to, "  unshard COMMAND --help | --help | --version\n\n"
 		    "Exit status: 0 done, 1 a checkpoint has a problem, 2 could not be done.\n");
 	return to == stdout ? EXIT_DONE : EXIT_COULD_NOT;
@@ -63,7 +64,7 @@ static int version(void)
 	return EXIT_DONE;
 }
 
-/* As mount(8) calls its helper for "unshard" in fstab: /sbin/mount.unshard SOURCE MOUNTPOINT -o ... */
+/* As mount(8) calls its helper for type "unshard" in fstab: mount.unshard SOURCE DIR -o ... */
 static bool called_as_mount_helper(const char *program)
 {
 	const char *slash = strrchr(program, '/');

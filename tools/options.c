@@ -30,43 +30,54 @@ struct row {
 
 static const struct row rows[] = {
 	{ "view", STRING, "VIEW", "show this one view at the root instead of all" },
-	{ "root", STRINGS, "KEY", "take weights from this key of the state dict instead of \"model\", "
-				  "\"state_dict\"; may be repeated" },
-	{ "model", MODELS, "[RUN=]DIR", "borrow config and tokenizer from DIR (only for RUN below "
-					"SOURCE); may be repeated" },
+	{ "root", STRINGS, "KEY",
+	  "take weights from this key of the state dict instead of \"model\", "
+	  "\"state_dict\"; may be repeated" },
+	{ "model", MODELS, "[RUN=]DIR",
+	  "borrow config and tokenizer from DIR (only for RUN below SOURCE); may be repeated" },
 	{ "follow", PATHS, "DIR", "links of SOURCE may lead into DIR; may be repeated" },
 	{ "max_shard_size", SIZE, "SIZE", "largest weights file made (50GB)" },
 	{ "mem", SIZE, "SIZE", "memory for what is known and decoded (64MiB)" },
 	{ "cache_dir", PATH, "DIR", "where decoded pieces spill to, unlinked ($TMPDIR or /tmp)" },
 	{ "cache_size", SIZE, "SIZE", "at most this much spilled (16GiB)" },
-	{ "settle", COUNT, "SECONDS", "hide a checkpoint that may still be written until it has not "
-				      "changed for this long (60)" },
+	{ "settle", COUNT, "SECONDS",
+	  "hide a checkpoint that may still be written until it has not changed for so long (60)" },
 	{ "allow_other", FLAG, NULL, "other users may read, as far as mode bits let them" },
 	{ "max_threads", COUNT, "N", "requests served at once (16)" },
 	{ "readahead", COUNT, "KIB", "how far the kernel reads ahead, where it may be set (4096)" },
 	{ "log", PATH, "FILE", "append log lines to FILE (syslog; with -f: stderr)" },
 	{ "debug", FLAG, NULL, "log more" },
-	{ "delay_read_us", COUNT, "MICROSECONDS", "slow every read of SOURCE down, for tests" },
+	{ "delay_read_us", COUNT, "US",
+	  "slow every read of SOURCE down by so many microseconds (0)" },
 };
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 
 /* Known to libfuse or to the kernel, with or without =VALUE: handed on. */
-static const char *const passed_on[] = {
-	"default_permissions", "allow_root",  "auto_unmount", "max_background", "max_readahead",
-	"noexec",	       "noatime",     "atime",	      "dirsync",	"context",
-	"fscontext",	       "defcontext", "rootcontext",  "congestion_threshold",
-};
+static const char *const passed_on[] = { "default_permissions",
+					 "allow_root",
+					 "auto_unmount",
+					 "max_background",
+					 "max_readahead",
+					 "congestion_threshold",
+					 "noexec",
+					 "noatime",
+					 "atime",
+					 "dirsync",
+					 "context",
+					 "fscontext",
+					 "defcontext",
+					 "rootcontext" };
 
 /* Said by mount(8) and fstab, true or meaningless here. */
-static const char *const ignored[] = {
-	"ro",	"rw",	 "nosuid", "nodev",	"suid", "dev",	"exec",	 "async", "defaults",
-	"auto", "noauto", "nofail", "_netdev", "user", "users", "nouser", "relatime",
-};
+static const char *const ignored[] = { "ro",     "rw",      "nosuid",  "nodev",    "suid",
+				       "dev",    "exec",    "async",   "defaults", "auto",
+				       "noauto", "nofail",  "_netdev", "user",     "users",
+				       "nouser", "relatime" };
 
-static int fail(struct unshard_error *err, int code, const char *fmt, ...)
+static int refuse(struct unshard_error *err, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-static int fail(struct unshard_error *err, int code, const char *fmt, ...)
+static int refuse(struct unshard_error *err, int code, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -79,7 +90,7 @@ static int fail(struct unshard_error *err, int code, const char *fmt, ...)
 
 static int out_of_memory(struct unshard_error *err)
 {
-	return fail(err, -ENOMEM, "out of memory");
+	return refuse(err, -ENOMEM, "out of memory");
 }
 
 /* -- ownership -- */
@@ -254,10 +265,10 @@ static int set(struct options *o, const struct row *row, const char *value,
 	uint64_t n;
 
 	if (row->kind == FLAG ? value != NULL : !value || !*value)
-		return fail(err, -EINVAL,
-			    row->kind == FLAG ? "option %s takes no value" :
-						"option %s needs a value: %s=%s",
-			    row->name, row->name, row->value ? row->value : "");
+		return refuse(err, -EINVAL,
+			      row->kind == FLAG ? "option %s takes no value"
+						: "option %s needs a value: %s=%s",
+			      row->name, row->name, row->value ? row->value : "");
 	switch (row->kind) {
 	case FLAG:
 		return set_flag(o, row);
@@ -273,15 +284,15 @@ static int set(struct options *o, const struct row *row, const char *value,
 		return add_string(o, row, absolute_model(o, value), err);
 	case SIZE:
 		if (!options_size(value, &n))
-			return fail(err, -EINVAL, "%s=%s: not a size such as 50GB, 5GiB or 512M",
-				    row->name, value);
+			return refuse(err, -EINVAL, "%s=%s: not a size such as 50GB, 5GiB or 512M",
+				      row->name, value);
 		set_number(o, row, n);
 		return 0;
 	case COUNT:
 		break;
 	}
 	if (!parse_count(value, &n))
-		return fail(err, -EINVAL, "%s=%s: not a number", row->name, value);
+		return refuse(err, -EINVAL, "%s=%s: not a number", row->name, value);
 	set_number(o, row, n);
 	return 0;
 }
@@ -315,7 +326,7 @@ static int unknown(const char *name, struct unshard_error *err)
 	for (i = 0; i < N_ROWS && at < sizeof(list); i++)
 		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", i ? ", " : "",
 				       rows[i].name);
-	return fail(err, -EINVAL, "there is no option '%.60s'; known are %s", name, list);
+	return refuse(err, -EINVAL, "there is no option '%.60s'; known are %s", name, list);
 }
 
 static int parse_one(struct options *o, const char *whole, struct unshard_error *err)
@@ -374,6 +385,8 @@ void options_help(void)
 			 rows[i].value ? rows[i].value : "");
 		printf("  %-26s %s\n", left, rows[i].help);
 	}
-	printf("Handed on to libfuse: default_permissions, auto_unmount, noexec, noatime, context=, "
-	       "...\nSizes: 50GB, 5GiB, 512M (= MiB), or bytes.\n");
+	printf("Sizes: 50GB, 5GiB, 512M (= MiB), or bytes.\nHanded on to libfuse and the kernel:");
+	for (i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
+		printf(" %s", passed_on[i]);
+	putchar('\n');
 }

@@ -1,0 +1,116 @@
+/* The mount's inode table: same path and generation, same node; forgotten exactly when counts say.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../fs/nodes.c"
+
+static const struct unshard_stat root = { .kind = UNSHARD_DIR, .ino = 1 };
+
+static struct unshard_stat file(uint64_t ino)
+{
+	return (struct unshard_stat){ .kind = UNSHARD_FILE, .ino = ino };
+}
+
+static void test_root(void **state)
+{
+	struct fs_nodes nodes;
+
+	(void)state;
+	assert_int_equal(fs_nodes_init(&nodes, &root), 0);
+	assert_int_equal(fs_nodes_id(&nodes, nodes.root), 1);
+	assert_ptr_equal(fs_nodes_of_id(&nodes, 1), nodes.root);
+	assert_string_equal(nodes.root->path, "");
+	fs_nodes_forget(&nodes, nodes.root, 100);
+	assert_string_equal(nodes.root->path, "");
+	fs_nodes_fini(&nodes);
+}
+
+static void test_identity(void **state)
+{
+	struct unshard_stat one = file(7), two = file(8);
+	struct fs_node *a, *b;
+	struct fs_nodes nodes;
+
+	(void)state;
+	assert_int_equal(fs_nodes_init(&nodes, &root), 0);
+	a = fs_nodes_ref(&nodes, "x/y", &one);
+	assert_ptr_equal(fs_nodes_ref(&nodes, "x/y", &one), a);
+	assert_ptr_equal(fs_nodes_of_id(&nodes, fs_nodes_id(&nodes, a)), a);
+	b = fs_nodes_ref(&nodes, "x/y", &two); /* another generation */
+	assert_ptr_not_equal(a, b);
+	assert_ptr_not_equal(fs_nodes_ref(&nodes, "x/z", &one), a); /* a collision of hashes */
+	assert_int_equal(nodes.n, 3);
+	fs_nodes_fini(&nodes);
+}
+
+static void test_forgotten_when_counts_say(void **state)
+{
+	struct unshard_stat st = file(7);
+	struct fs_nodes nodes;
+	struct fs_node *a;
+	int i;
+
+	(void)state;
+	assert_int_equal(fs_nodes_init(&nodes, &root), 0);
+	for (i = 0; i < 5; i++)
+		a = fs_nodes_ref(&nodes, "x", &st);
+	fs_nodes_forget(&nodes, a, 2);
+	assert_int_equal(nodes.n, 1);
+	assert_int_equal(a->n_lookups, 3);
+	fs_nodes_forget(&nodes, a, 3);
+	assert_int_equal(nodes.n, 0);
+	fs_nodes_fini(&nodes);
+}
+
+/* More than the first buckets hold; inode numbers chosen to share low bits. */
+static void test_many(void **state)
+{
+	enum { N = 5000 };
+	struct fs_node **node = calloc(N, sizeof(*node));
+	struct unshard_stat st;
+	struct fs_nodes nodes;
+	char path[32];
+	int i;
+
+	(void)state;
+	assert_non_null(node);
+	assert_int_equal(fs_nodes_init(&nodes, &root), 0);
+	for (i = 0; i < N; i++) {
+		snprintf(path, sizeof(path), "dir/%d", i);
+		st = file((uint64_t)i << 13);
+		node[i] = fs_nodes_ref(&nodes, path, &st);
+		assert_non_null(node[i]);
+	}
+	assert_int_equal(nodes.n, N);
+	assert_true(nodes.n_buckets >= N);
+	for (i = 0; i < N; i += 2)
+		fs_nodes_forget(&nodes, node[i], 1);
+	assert_int_equal(nodes.n, N / 2);
+	for (i = 1; i < N; i += 2) {
+		snprintf(path, sizeof(path), "dir/%d", i);
+		st = file((uint64_t)i << 13);
+		assert_ptr_equal(fs_nodes_ref(&nodes, path, &st), node[i]);
+	}
+	fs_nodes_fini(&nodes);
+	free(node);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_root),
+		cmocka_unit_test(test_identity),
+		cmocka_unit_test(test_forgotten_when_counts_say),
+		cmocka_unit_test(test_many),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
