@@ -131,9 +131,8 @@ static int probe(const struct uns_directory *dir)
 		return 90;
 	if (has_optimizer_shards(dir))
 		return 70;
-	if (has_file(dir->list, "pytorch_model_fsdp.bin"))
-		return uns_listing_find(dir->list, "model.safetensors") ? 40 : 55;
-	return 0;
+	/* FULL_STATE_DICT; Trainer writes the weights a second time as model.safetensors. */
+	return has_file(dir->list, "pytorch_model_fsdp.bin") ? 65 : 0;
 }
 
 /* -- parts -- */

@@ -4,6 +4,7 @@
 #ifndef UNS_VIEWS_VIEW_H
 #define UNS_VIEWS_VIEW_H
 
+#include "model/training.h"
 #include "model/tree.h"
 
 /* A text file beside the shards whose content a view may change (config.json). */
@@ -26,6 +27,12 @@ struct uns_view_input {
 	const struct uns_tensor *const *tied;
 	size_t n_tied;
 
+	/* Facts of the training, merged; trainer_state.json's own text where the checkpoint has a valid
+	 * one (then it is passed through). NULL = nothing is known. */
+	const struct uns_training *training;
+	bool trainer_state_valid;
+	bool hide_rng; /* -o rng=hide: no file of random states in any view */
+
 	const char *const *notes; /* what the session found out on the way (ties, borrowed sets) */
 	size_t n_notes;
 
@@ -41,7 +48,7 @@ struct uns_view {
 	bool (*parse)(const char *parameter, uint64_t *out);
 	/* A view that must not be shown before the save has ended (it lists what is on disk). */
 	bool needs_finished;
-	/* Needs config, tokenizer and so on borrowed (UNS_VIEW_INPUT.borrowed, tied). */
+	/* Needs config, tokenizer and so on (uns_view_input's borrowed, tied). */
 	bool needs_companions;
 	/* 0; -ENODATA or -EBADMSG with a sentence: damaged or not complete yet; -ENOTSUP with a
 	 * sentence: this kind of checkpoint has no such form. Proves cover of what it serves. */

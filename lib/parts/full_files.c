@@ -1,0 +1,184 @@
+/* Weights and optimizer of a whole checkpoint as single files. */
+#include "parts/full_files.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "model/cover.h"
+#include "parts/adapter_names.h"
+#include "parts/safetensors_file.h"
+#include "wire/value_new.h"
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory while putting a checkpoint together");
+}
+
+static bool is_weight(const struct uns_tensor *t)
+{
+	return t->role == UNS_ROLE_WEIGHT || t->role == UNS_ROLE_BUFFER;
+}
+
+/* -- check -- */
+
+static int check_weights(const struct uns_catalog *cat, struct uns_err *why)
+{
+	size_t i, n = 0;
+
+	for (i = 0; i < cat->n_problems; i++)
+		if (cat->problems[i].scope == UNS_SCOPE_WEIGHTS ||
+		    cat->problems[i].scope == UNS_SCOPE_ALL)
+			return uns_fail(why, cat->problems[i].code ? cat->problems[i].code : -EBADMSG,
+					"%s", cat->problems[i].text);
+	for (i = 0; i < cat->n_tensors; i++) {
+		if (!is_weight(&cat->tensors[i]))
+			continue;
+		UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
+		n++;
+	}
+	if (!n)
+		return uns_fail(why, -ENOTSUP, "%s holds no model weights", cat->path);
+	return 0;
+}
+
+int uns_full_check(const struct uns_catalog *cat, struct uns_err *why)
+{
+	UNS_TRY(check_weights(cat, why));
+	return uns_optimizer_check(cat, uns_optimizer_root(cat), why);
+}
+
+/* -- weights -- */
+
+static bool is_tied(const struct uns_full_input *in, const struct uns_tensor *t)
+{
+	size_t i;
+
+	for (i = 0; i < in->n_tied; i++)
+		if (in->tied[i] == t)
+			return true;
+	return false;
+}
+
+int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *out,
+			     struct uns_err *err)
+{
+	const struct uns_catalog *cat = in->resume.catalog;
+	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = calloc(cat->n_tensors + 1, sizeof(*v));
+	const struct uns_tensor *t;
+	bool adapter;
+	size_t i, n = 0;
+
+	if (!v)
+		return no_memory(err);
+	UNS_TRY(uns_adapter_is(cat, &adapter, err));
+	for (i = 0; i < cat->n_tensors; i++) {
+		t = &cat->tensors[i];
+		if (!is_weight(t) || is_tied(in, t) || (adapter && uns_adapter_leaves_out(t->name)))
+			continue;
+		v[n] = (struct uns_named_tensor){ t->name, t, t->dtype };
+		if (adapter && !(v[n].name = uns_adapter_name(&out->arena, t->name)))
+			return no_memory(err);
+		n++;
+	}
+	return uns_part_safetensors_set(cat, v, n, adapter ? "adapter_model" : "model",
+					adapter ? UINT64_MAX : in->max_shard_size_bytes,
+					"assembled from the checkpoint's tensors", out, err);
+}
+
+int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
+			     struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_catalog *cat = in->resume.catalog;
+	struct uns_value *root = uns_value_new_dict(&out->arena, cat->n_tensors);
+	struct uns_torch_leaf *leaves =
+		UNS_NEW_N(&out->arena, struct uns_torch_leaf, cat->n_tensors);
+	struct uns_vfile file = { .source = UNS_NONE };
+	const struct uns_tensor *t;
+	size_t i, n = 0;
+
+	file.path = uns_arena_printf(&out->arena, "%s.bin", stem);
+	file.origin = "assembled from the checkpoint's tensors";
+	if (!root || !leaves || !file.path)
+		return no_memory(err);
+	for (i = 0; i < cat->n_tensors; i++) {
+		t = &cat->tensors[i];
+		if (!is_weight(t))
+			continue;
+		leaves[n] = (struct uns_torch_leaf){ .tensor = t, .out = t->dtype, .shape = t->shape };
+		if (!uns_value_put(root, uns_value_new_str(&out->arena, t->name),
+				   uns_value_new_tensor(&out->arena, n)))
+			return no_memory(err);
+		n++;
+	}
+	UNS_TRY(uns_part_torch_file(cat, root, leaves, n, stem, &out->arena, &file.layout, err));
+	return uns_vtree_add(out, &file, err);
+}
+
+/* -- optimizer -- */
+
+static const char *root_to_write(const struct uns_full_input *in)
+{
+	const struct uns_catalog *cat = in->resume.catalog;
+	const char *root = uns_optimizer_root(cat);
+
+	if (root && uns_resume_is_trainer(cat) && !uns_resume_has_scheduler(cat))
+		return NULL;
+	return root;
+}
+
+static int64_t global_step(const struct uns_full_input *in)
+{
+	const struct uns_fact *fact = uns_training_find(in->resume.training, "global_step");
+
+	return fact ? strtoll(fact->json, NULL, 10) : in->resume.catalog->facts.step;
+}
+
+static const char *origin_of(const struct uns_optimizer_state *state, struct uns_arena *arena)
+{
+	if (state->n_steps_from_group)
+		return uns_arena_printf(arena,
+					"assembled from the checkpoint's optimizer; `step` of %zu "
+					"parameters was not saved and is taken from their param group",
+					state->n_steps_from_group);
+	if (state->n_steps_assumed)
+		return uns_arena_printf(arena,
+					"assembled from the checkpoint's optimizer; `step` of %zu "
+					"parameters was not saved and is inferred from global_step",
+					state->n_steps_assumed);
+	return "assembled from the checkpoint's optimizer";
+}
+
+int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids ids,
+			   const char *name, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_catalog *cat = in->resume.catalog;
+	const char *root = root_to_write(in);
+	struct uns_vfile file = { .path = name, .source = UNS_NONE };
+	struct uns_optimizer_state state;
+
+	if (!root)
+		return uns_optimizer_root(cat) ?
+			       uns_vtree_note(out, "%s is hidden: no scheduler was saved with it, and "
+						   "a Trainer restores both or, silently, neither",
+					      name) :
+			       0;
+	UNS_TRY(uns_optimizer_state_build(cat, root, ids, global_step(in), &out->arena, &state,
+					  err));
+	UNS_TRY(uns_part_torch_file(cat, state.root, state.leaves, state.n_leaves, "optimizer",
+				    &out->arena, &file.layout, err));
+	file.origin = origin_of(&state, &out->arena);
+	return file.origin ? uns_vtree_add(out, &file, err) : no_memory(err);
+}
+
+int uns_full_add_rest(const struct uns_full_input *in, struct uns_vtree *out, struct uns_err *err)
+{
+	struct uns_resume_input resume = in->resume;
+	size_t i;
+
+	resume.with_schedule = root_to_write(in) != NULL;
+	for (i = 0; i < in->n_notes; i++)
+		if (uns_vtree_note(out, "%s", in->notes[i]) < 0)
+			return no_memory(err);
+	return uns_resume_files_add(&resume, out, err);
+}

@@ -1,0 +1,58 @@
+/* full: one process's complete checkpoint, as a Trainer or Accelerate script without FSDP resumes from
+ * it: model.safetensors, optimizer.pt with integer ids (optimizer.bin for Accelerate), scheduler,
+ * random states, trainer_state.json. Never pytorch_model_fsdp.bin or a sharded directory: a plain
+ * Trainer refuses a directory that holds one. */
+#include "parts/full_files.h"
+#include "views/view.h"
+
+static bool parse(const char *parameter, uint64_t *out)
+{
+	*out = 0;
+	return !*parameter;
+}
+
+static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
+{
+	(void)parameter;
+	return uns_full_check(cat, why);
+}
+
+static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
+		struct uns_err *err)
+{
+	const struct uns_full_input full = {
+		.resume = { .catalog = in->catalog,
+			    .borrowed = in->borrowed,
+			    .n_borrowed = in->n_borrowed,
+			    .training = in->training,
+			    .trainer_state_valid = in->trainer_state_valid,
+			    .one_process = true,
+			    .hide_rng = in->hide_rng },
+		.tied = in->tied,
+		.n_tied = in->n_tied,
+		.notes = in->notes,
+		.n_notes = in->n_notes,
+		.max_shard_size_bytes = in->max_shard_size_bytes,
+	};
+	bool trainer = uns_resume_is_trainer(in->catalog);
+
+	(void)parameter;
+	UNS_TRY(uns_full_add_safetensors(&full, out, err));
+	UNS_TRY(uns_full_add_optimizer(&full, UNS_IDS_NUMBERS,
+				       trainer ? "optimizer.pt" : "optimizer.bin", out, err));
+	return uns_full_add_rest(&full, out, err);
+}
+
+static const char *const listed[] = { "", NULL };
+
+extern const struct uns_view uns_view_full;
+const struct uns_view uns_view_full = {
+	.name = "full",
+	.listed = listed,
+	.parse = parse,
+	.needs_finished = true,
+	.needs_companions = true,
+	.supports = supports,
+	.tree = tree,
+	.usage = "trainer.train(resume_from_checkpoint=\"%s\")",
+};
