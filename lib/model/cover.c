@@ -52,7 +52,7 @@ static int bytes_check(const struct cover *c, const struct uns_piece *piece, str
 				"training machine",
 				file->path, who, c->t->key, c->shape);
 	if (file->stat.kind != UNS_KIND_FILE)
-		return uns_fail(err, -ENOTSUP,
+		return uns_fail(err, -EBADMSG,
 				"%s is not a regular file (a link that leads out of the source is not "
 				"followed): %s of %s (%s) is there",
 				file->path, who, c->t->key, c->shape);

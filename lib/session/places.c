@@ -154,7 +154,7 @@ static void place_update(struct unshard *u, struct place *place, const struct fi
 	free(place->open_text);
 	place->open_text = NULL;
 	place->open_code = 0;
-	place->opened = place->finished = false;
+	place->opened = place->finished = place->told = false;
 	place->step = place->world_size = UNS_UNKNOWN;
 	place->format = f->format;
 	place->generation = f->generation;

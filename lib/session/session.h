@@ -57,6 +57,7 @@ struct place {
 	bool opened;      /* the format's open has run for this generation */
 	int open_code;    /* and failed with this, or 0 */
 	char *open_text;
+	bool told; /* that it is damaged, in the log */
 };
 
 /* A view's tree of one snapshot, with the attributes of each of its files. */

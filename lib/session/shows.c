@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/path.h"
 
 #define PROBLEM_FILE "UNSHARD_PROBLEM.txt"
@@ -80,6 +81,19 @@ static int verdict_find_out(struct unshard *u, struct place *place, const struct
 	return added < 0 ? added : code;
 }
 
+/* Once for each state of the files: every view and every look finds the same. */
+static void log_damage(struct unshard *u, struct place *place, const char *why)
+{
+	bool told;
+
+	pthread_mutex_lock(&u->lock);
+	told = place->told;
+	place->told = true;
+	pthread_mutex_unlock(&u->lock);
+	if (!told)
+		uns_log(UNS_LOG_WARN, "%s: %s", place->path, why);
+}
+
 /* Failures that a writer still at work explains. */
 static bool may_be_unfinished(int code)
 {
@@ -103,6 +117,8 @@ int show_state_of(struct unshard *u, struct place *place, const struct uns_view 
 			       : SHOW_DAMAGED;
 	else
 		*out = SHOW_OK;
+	if (*out == SHOW_DAMAGED)
+		log_damage(u, place, why->text);
 	if (*out == SHOW_OK && view->needs_finished && !place->finished &&
 	    place_unsettled(u, place)) {
 		*out = SHOW_SAVING;

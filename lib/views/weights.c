@@ -84,9 +84,9 @@ static enum uns_dtype out_type(const struct uns_tensor *t, uint64_t parameter)
 
 /* Weights that are there and not understood are a checkpoint to be told of: -ENOTSUP would say that it
  * has no weights, and hide it. */
-static int problem_code(const struct uns_problem *p)
+static int never_hidden(int code)
 {
-	return p->code && p->code != -ENOTSUP ? p->code : -EBADMSG;
+	return code && code != -ENOTSUP ? code : -EBADMSG;
 }
 
 static int known_problem(const struct uns_catalog *cat, struct uns_err *why)
@@ -97,7 +97,7 @@ static int known_problem(const struct uns_catalog *cat, struct uns_err *why)
 		const struct uns_problem *p = &cat->problems[i];
 
 		if (p->scope == UNS_SCOPE_WEIGHTS || p->scope == UNS_SCOPE_ALL)
-			return uns_fail(why, problem_code(p), "%s", p->text);
+			return uns_fail(why, never_hidden(p->code), "%s", p->text);
 	}
 	return 0;
 }
@@ -106,11 +106,14 @@ static int proof(const struct uns_catalog *cat, const struct uns_map *masters, s
 		 struct uns_err *why)
 {
 	size_t i;
+	int code;
 
 	for (i = 0; i < cat->n_tensors; i++) {
 		if (!is_shown(&cat->tensors[i]))
 			continue;
-		UNS_TRY(uns_cover_check(cat, source_of(masters, &cat->tensors[i]), why));
+		code = uns_cover_check(cat, source_of(masters, &cat->tensors[i]), why);
+		if (code < 0)
+			return never_hidden(code);
 		++*n_shown;
 	}
 	return 0;

@@ -173,6 +173,16 @@ def mount(tmp_path):
 
 
 @pytest.fixture
+def mnt(tmp_path):
+    """An empty directory that a test mounts on by itself; nothing stays there."""
+    path = tmp_path / "mnt"
+    path.mkdir()
+    yield path
+    if is_mounted(path):
+        subprocess.run(["fusermount3", "-uz", str(path)], check=False)
+
+
+@pytest.fixture
 def copied(tmp_path):
     """A private copy of a tree, times kept."""
     def copy(source, name="source"):

@@ -83,9 +83,7 @@ def test_problems_exit_1(command, copied, run):
     assert command("show", run / "checkpoint-1").returncode == 0
 
 
-def test_mount_returns_when_live_and_umount_ends_it(command, run, tmp_path):
-    mnt = tmp_path / "mnt"
-    mnt.mkdir()
+def test_mount_returns_when_live_and_umount_ends_it(command, run, mnt):
     done = command("mount", run, mnt, "-o", "settle=0")
     assert (mnt / "weights/checkpoint-2/model.safetensors").stat().st_size > 1000
     command("umount", mnt)
@@ -94,11 +92,9 @@ def test_mount_returns_when_live_and_umount_ends_it(command, run, tmp_path):
     assert "log" in (done.stdout + done.stderr).lower(), "says where the log is"
 
 
-def test_foreground_logs_to_stderr(command, copied, run, tmp_path, eventually):
+def test_foreground_logs_to_stderr(command, copied, run, mnt, eventually):
     run = copied(run)
     (run / "checkpoint-2/pytorch_model_fsdp_0/.metadata").write_bytes(b"junk")
-    mnt = tmp_path / "mnt"
-    mnt.mkdir()
     server = subprocess.Popen([UNSHARD, "mount", run, mnt, "-f", "-o", "settle=0"],
                               stderr=subprocess.PIPE, text=True)
     eventually(lambda: os.path.ismount(mnt))
@@ -109,11 +105,10 @@ def test_foreground_logs_to_stderr(command, copied, run, tmp_path, eventually):
     assert server.returncode == 0 and ".metadata" in err
 
 
-def test_log_file(command, run, copied, tmp_path):
+def test_log_file(command, run, copied, mnt, tmp_path):
     run = copied(run)
     (run / "checkpoint-2/pytorch_model_fsdp_0/.metadata").write_bytes(b"junk")
-    mnt, log = tmp_path / "mnt", tmp_path / "log"
-    mnt.mkdir()
+    log = tmp_path / "log"
     command("mount", run, mnt, "-o", f"settle=0,log={log}")
     names = os.listdir(mnt / "weights/checkpoint-2")
     command("umount", mnt)
