@@ -147,6 +147,11 @@ static const struct {
 	  -EBADMSG,
 	  "model.w: two shards hold the same elements (from row 2 on): one of ckpt/a.distcp, one of "
 	  "ckpt/b.distcp" },
+	{ "one element twice",
+	  { 2, { 3, 3 } },
+	  { RANGE('a', 0, 0, 5), RANGE('b', 1, 4, 5) },
+	  -EBADMSG,
+	  "model.w: two shards hold the same elements (from row 1 on)" },
 	{ "boxes that overlap while their sizes add up",
 	  { 2, { 4, 4 } },
 	  { BOX('a', 0, 0, 0, 4, 2), BOX('b', 1, 0, 1, 4, 2) },

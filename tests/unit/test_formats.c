@@ -64,8 +64,8 @@ static const struct {
 	{ "per-rank files", "touch pytorch_model_fsdp_0_rank0.bin", 0, 90 },
 	{ "an optimizer alone", "mkdir optimizer_0; touch optimizer_0/.metadata", 0, 70 },
 	{ "an empty optimizer", "mkdir optimizer_0", 0, 0 },
-	{ "a full model", "touch pytorch_model_fsdp.bin", 0, 55 },
-	{ "a full model twice", "touch pytorch_model_fsdp.bin model.safetensors", 0, 40 },
+	{ "a full model", "touch pytorch_model_fsdp.bin", 0, 65 },
+	{ "a full model twice", "touch pytorch_model_fsdp.bin model.safetensors", 0, 65 },
 	{ "a plain checkpoint", "touch model.safetensors optimizer.pt trainer_state.json", 0, 0 },
 	{ "another name", "mkdir pytorch_model_fsdp_x optimizer_00", 0, 0 },
 };
