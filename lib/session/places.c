@@ -11,7 +11,10 @@
 #include "base/hash.h"
 #include "base/path.h"
 
-enum { MAX_DEPTH = 4 }; /* of a checkpoint's own sub-directories */
+enum {
+	MAX_DEPTH = 4, /* of a checkpoint's own sub-directories */
+	FRESH_S = 5,   /* a directory changed so lately may change again within the same mtime */
+};
 
 /* What examining a directory finds, before it is compared with what was known. */
 struct finding {
@@ -103,8 +106,22 @@ static const struct uns_format *probe(const struct uns_directory *dir)
 	return best;
 }
 
-static int examine(struct unshard *u, const char *path, struct finding *f, struct uns_err *err)
+/* A plain directory whose entries have not changed for a while is still plain: listing it again would
+ * cost as much as it is large. Its times tell, unless they are too fresh for their granularity. */
+static bool still_plain(const struct place *place, const struct uns_stat *now)
 {
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return place->known && !place->format &&
+	       uns_identity_equal(&place->stat.id, &now->id) &&
+	       (int64_t)t.tv_sec - now->id.mtime_ns / 1000000000 > FRESH_S;
+}
+
+static int examine(struct unshard *u, const struct place *place, struct finding *f,
+		   struct uns_err *err)
+{
+	const char *path = place->path;
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_directory dir = { .root = u->root, .path = path };
 	struct uns_listing list;
@@ -113,6 +130,8 @@ static int examine(struct unshard *u, const char *path, struct finding *f, struc
 	UNS_TRY(uns_root_stat(u->root, path, true, &f->stat, err));
 	if (f->stat.kind != UNS_KIND_DIR)
 		return uns_fail(err, -ENOTDIR, "%s is not a directory", path);
+	if (still_plain(place, &f->stat))
+		return 0;
 	UNS_TRY(uns_root_list(u->root, path, &arena, &list, err));
 	dir.list = &list;
 	f->format = probe(&dir);
@@ -138,29 +157,6 @@ static void verdicts_free(struct place *place)
 	place->verdict = NULL;
 }
 
-/* Lock held. What was concluded from the old generation goes; open files keep their snapshot. */
-static void place_update(struct unshard *u, struct place *place, const struct finding *f)
-{
-	bool same = place->known && place->format == f->format &&
-		    place->generation == f->generation;
-
-	place->stat = f->stat;
-	place->newest_ns = f->newest_ns;
-	place->source_bytes = f->source_bytes;
-	if (same)
-		return;
-	snapshot_detach(u, place);
-	verdicts_free(place);
-	free(place->open_text);
-	place->open_text = NULL;
-	place->open_code = 0;
-	place->opened = place->finished = place->told = false;
-	place->step = place->world_size = UNS_UNKNOWN;
-	place->format = f->format;
-	place->generation = f->generation;
-	place->known = true;
-}
-
 static struct place *place_new(const char *path)
 {
 	struct place *place = calloc(1, sizeof(*place));
@@ -169,6 +165,8 @@ static struct place *place_new(const char *path)
 		free(place);
 		return NULL;
 	}
+	if (place)
+		place->step = place->world_size = UNS_UNKNOWN;
 	return place;
 }
 
@@ -182,44 +180,91 @@ static void place_unref(struct place *place)
 	free(place);
 }
 
-/* Lock held: the place, busy for the caller alone, or known and fresh. */
+/* -- the table; lock held for all of these -- */
+
+/* Out of the table: who holds it goes on with it, open files keep their snapshot. */
+static void place_drop(struct unshard *u, struct place *place)
+{
+	snapshot_detach(u, place);
+	if (uns_map_get(&u->places, place->path) != place)
+		return;
+	uns_map_del(&u->places, place->path);
+	place_unref(place);
+}
+
+static bool table_add(struct unshard *u, struct place *place)
+{
+	if (!uns_map_put(&u->places, place->path, place, NULL))
+		return false;
+	place->refs++;
+	return true;
+}
+
+/* The place, with a reference: fresh, or busy for the caller alone. NULL = out of memory. */
 static struct place *place_acquire(struct unshard *u, const char *path, bool *fresh)
 {
-	struct place *place = uns_map_get(&u->places, path);
+	struct place *place;
 
+	while ((place = uns_map_get(&u->places, path)) && place->busy)
+		pthread_cond_wait(&u->changed, &u->lock); /* it may have been replaced meanwhile */
 	if (!place) {
 		place = place_new(path);
-		if (!place || !uns_map_put(&u->places, place->path, place, NULL)) {
+		if (!place || !table_add(u, place)) {
 			if (place)
 				free(place->path);
 			free(place);
 			return NULL;
 		}
-		place->refs = 1;
 	}
 	place->refs++;
-	while (place->busy)
-		pthread_cond_wait(&u->changed, &u->lock);
 	*fresh = place->known && session_now_ns() - place->checked_ns < u->recheck_ns;
 	place->busy = !*fresh;
 	return place;
 }
 
-/* Lock held: a directory that has gone, or cannot be looked at. */
-static void place_forget(struct unshard *u, struct place *place)
+static bool same_finding(const struct place *place, const struct finding *f)
 {
-	snapshot_detach(u, place);
-	place->known = false;
-	if (uns_map_get(&u->places, place->path) == place) {
-		uns_map_del(&u->places, place->path);
+	return place->known && place->format == f->format &&
+	       place->generation == f->generation &&
+	       uns_identity_equal(&place->stat.id, &f->stat.id) &&
+	       place->stat.mode == f->stat.mode;
+}
+
+/* A place is constant once known, but for when it was looked at and what was concluded from it: where
+ * the finding differs, a new place takes its place. Gives the caller's reference back. */
+static struct place *place_renew(struct unshard *u, struct place *place, const struct finding *f)
+{
+	struct place *now = place;
+
+	if (place->known && !same_finding(place, f)) {
+		now = place_new(place->path);
+		if (!now)
+			return NULL;
+		place_drop(u, place);
+		if (!table_add(u, now)) {
+			free(now->path);
+			free(now);
+			return NULL;
+		}
+		now->refs++;
 		place_unref(place);
 	}
+	if (!now->known) {
+		now->format = f->format;
+		now->generation = f->generation;
+		now->stat = f->stat;
+		now->source_bytes = f->source_bytes;
+		now->known = true;
+	}
+	__atomic_store_n(&now->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
+	now->checked_ns = session_now_ns();
+	return now;
 }
 
 int place_get(struct unshard *u, const char *path, struct place **out, struct uns_err *err)
 {
+	struct place *place, *now = NULL;
 	struct finding found;
-	struct place *place;
 	bool fresh;
 	int code;
 
@@ -232,19 +277,21 @@ int place_get(struct unshard *u, const char *path, struct place **out, struct un
 	if (fresh)
 		return 0;
 
-	code = examine(u, path, &found, err);
+	code = examine(u, place, &found, err);
 
 	pthread_mutex_lock(&u->lock);
 	place->busy = false;
 	if (code == 0) {
-		place_update(u, place, &found);
-		place->checked_ns = session_now_ns();
-	} else {
-		place_forget(u, place);
+		now = place_renew(u, place, &found);
+		code = now ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+	}
+	if (!now) {
+		place_drop(u, place); /* it has gone, or cannot be looked at */
 		place_unref(place);
 	}
 	pthread_cond_broadcast(&u->changed);
 	pthread_mutex_unlock(&u->lock);
+	*out = now;
 	return code;
 }
 
@@ -270,6 +317,7 @@ bool place_unsettled(const struct unshard *u, const struct place *place)
 	int64_t age;
 
 	clock_gettime(CLOCK_REALTIME, &t);
-	age = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - place->newest_ns;
+	age = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec -
+	      __atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED);
 	return age < u->settle_ns && age > -u->settle_ns;
 }

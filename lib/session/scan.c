@@ -15,11 +15,25 @@ struct walk {
 	size_t n_dirs, n_checkpoints;
 };
 
-static const char *state_of(const struct unshard *u, const struct place *place, size_t n_serious)
+/* What was found out when the checkpoint was opened. */
+static bool copy_facts(struct unshard *u, const struct place *place, struct unshard_checkpoint *out)
+{
+	bool finished;
+
+	pthread_mutex_lock(&u->lock);
+	out->step = place->step;
+	out->world_size = place->world_size;
+	finished = place->finished;
+	pthread_mutex_unlock(&u->lock);
+	return finished;
+}
+
+static const char *state_of(const struct unshard *u, const struct place *place, size_t n_serious,
+			    bool finished)
 {
 	if (!n_serious)
 		return "ok";
-	return !place->finished && place_unsettled(u, place) ? "saving" : "damaged";
+	return !finished && place_unsettled(u, place) ? "saving" : "damaged";
 }
 
 static int visit_checkpoint(struct walk *w, struct place *place, struct uns_err *err)
@@ -29,10 +43,8 @@ static int visit_checkpoint(struct walk *w, struct place *place, struct uns_err 
 	size_t n_serious;
 
 	UNS_TRY(problems_text(w->u, place, &problems, &n_serious, err));
-	c.step = place->step;
-	c.world_size = place->world_size;
 	c.size_bytes = place->source_bytes;
-	c.state = state_of(w->u, place, n_serious);
+	c.state = state_of(w->u, place, n_serious, copy_facts(w->u, place, &c));
 	if (problems.p)
 		problems.p[strcspn(problems.p, "\n")] = '\0';
 	c.problem = n_serious ? problems.p : NULL;

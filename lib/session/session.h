@@ -38,25 +38,29 @@ struct verdict {
 
 struct place {
 	char *path; /* below SOURCE */
-	unsigned refs;
-	bool busy;          /* being examined */
-	bool known;         /* what follows has been found out at least once */
-	int64_t checked_ns; /* monotonic */
 
+	/* Constant once known: a directory that has changed gets a new place. */
+	bool known;
 	const struct uns_format *format; /* NULL = a plain directory */
 	uint64_t generation;             /* of a checkpoint: identities of all files it may use */
-	int64_t newest_ns;               /* last change of any of them, wall clock */
 	uint64_t source_bytes;           /* their sizes added up */
 	struct uns_stat stat;            /* of the directory */
 
-	bool building;          /* its snapshot is being built */
-	struct snapshot *snap;  /* of `generation`; NULL = none in memory */
-	struct verdict *verdict; /* of `generation` */
-	bool finished;           /* facts.finished, once a snapshot was built */
-	int64_t step, world_size;
-	bool opened;      /* the format's open has run for this generation */
-	int open_code;    /* and failed with this, or 0 */
+	/* Atomic: last change of any file or directory of it, wall clock. */
+	int64_t newest_ns;
+
+	/* Guarded by the session's lock. */
+	unsigned refs;
+	bool busy;          /* being examined */
+	int64_t checked_ns; /* monotonic */
+	bool building;           /* its snapshot is being built */
+	struct snapshot *snap;   /* NULL = none in memory */
+	struct verdict *verdict;
+	bool opened;             /* the format's open has run; then: */
+	int open_code;           /* why it failed, or 0 */
 	char *open_text;
+	bool finished; /* facts.finished */
+	int64_t step, world_size;
 	bool told; /* that it is damaged, in the log */
 };
 
@@ -76,7 +80,6 @@ struct snapshot {
 	struct snapshot *newer, *older; /* LRU */
 	struct place *place;            /* NULL once the place has moved on */
 	unsigned refs;
-	uint64_t generation;
 	size_t bytes;
 
 	struct uns_catalog *cat;

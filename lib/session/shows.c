@@ -94,6 +94,16 @@ static void log_damage(struct unshard *u, struct place *place, const char *why)
 		uns_log(UNS_LOG_WARN, "%s: %s", place->path, why);
 }
 
+static bool is_finished(struct unshard *u, const struct place *place)
+{
+	bool finished;
+
+	pthread_mutex_lock(&u->lock);
+	finished = place->finished;
+	pthread_mutex_unlock(&u->lock);
+	return finished;
+}
+
 /* Failures that a writer still at work explains. */
 static bool may_be_unfinished(int code)
 {
@@ -112,14 +122,14 @@ int show_state_of(struct unshard *u, struct place *place, const struct uns_view 
 	if (code == -ENOTSUP)
 		*out = SHOW_NONE;
 	else if (code < 0)
-		*out = may_be_unfinished(code) && !place->finished && place_unsettled(u, place)
+		*out = may_be_unfinished(code) && !is_finished(u, place) && place_unsettled(u, place)
 			       ? SHOW_SAVING
 			       : SHOW_DAMAGED;
 	else
 		*out = SHOW_OK;
 	if (*out == SHOW_DAMAGED)
 		log_damage(u, place, why->text);
-	if (*out == SHOW_OK && view->needs_finished && !place->finished &&
+	if (*out == SHOW_OK && view->needs_finished && !is_finished(u, place) &&
 	    place_unsettled(u, place)) {
 		*out = SHOW_SAVING;
 		uns_fail(why, -ENODATA,

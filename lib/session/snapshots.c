@@ -146,7 +146,6 @@ static int snapshot_build(struct unshard *u, const struct place *place, struct s
 
 	if (!snap)
 		return uns_fail(err, -ENOMEM, "out of memory");
-	snap->generation = place->generation;
 	code = uns_catalog_new(place->path, &snap->cat, err);
 	if (code == 0)
 		code = open_catalog(u, place, snap->cat, err);
@@ -162,12 +161,12 @@ static int snapshot_build(struct unshard *u, const struct place *place, struct s
 	return 0;
 }
 
-/* Lock held. The place may have moved on while the snapshot was built: then it belongs to its caller
- * alone. */
+/* Lock held. The place may have been replaced while the snapshot was built: then the snapshot belongs
+ * to its caller alone. */
 static struct snapshot *publish(struct unshard *u, struct place *place, struct snapshot *snap)
 {
 	snap->refs = 1;
-	if (place->known && place->generation == snap->generation && !place->snap) {
+	if (uns_map_get(&u->places, place->path) == place && !place->snap) {
 		snap->place = place;
 		place->snap = snap;
 		place->finished = snap->cat->facts.finished;
@@ -180,10 +179,9 @@ static struct snapshot *publish(struct unshard *u, struct place *place, struct s
 	return evict(u);
 }
 
-static void remember_failure(struct place *place, uint64_t generation, int code,
-			     const struct uns_err *err)
+static void remember_failure(struct place *place, int code, const struct uns_err *err)
 {
-	if (place->generation != generation || code == -ENOMEM)
+	if (code == -ENOMEM)
 		return;
 	free(place->open_text);
 	place->open_text = strdup(err->text);
@@ -196,7 +194,6 @@ static int build_for(struct unshard *u, struct place *place, struct snapshot **o
 {
 	struct snapshot *snap = NULL, *dead = NULL;
 	struct uns_err own = { 0 };
-	uint64_t generation = place->generation;
 	int code = snapshot_build(u, place, &snap, &own);
 
 	malloc_trim(0); /* parsing metadata leaves large holes */
@@ -204,7 +201,7 @@ static int build_for(struct unshard *u, struct place *place, struct snapshot **o
 	if (code == 0)
 		dead = publish(u, place, snap);
 	else
-		remember_failure(place, generation, code, &own);
+		remember_failure(place, code, &own);
 	place->building = false;
 	pthread_cond_broadcast(&u->changed);
 	pthread_mutex_unlock(&u->lock);
