@@ -17,22 +17,27 @@ struct uns_store;
 
 /* Open or create. Opens the database DEFENSIVE with trusted_schema off, WAL only where path lies on a
  * local file system, synchronous FULL for facts. An older schema is upgraded in a transaction; a
- * newer one is refused (-ENOTSUP); a corrupt file is moved aside as PATH.corrupt-TIME (never
- * overwritten) and a new one made, which `note` (malloc'd, may be set on success) says; a read-only
- * one is opened for reading. To be called after daemonising. */
+ * newer one, or another program's database, is refused (-ENOTSUP); a corrupt file is moved aside as
+ * PATH.corrupt-TIME (never overwritten) and a new one made, which `note` (malloc'd, may be set on
+ * success) says; a read-only one is opened for reading. To be called after daemonising. */
 int uns_store_open(const char *path, struct uns_store **out, char **note, struct uns_err *err);
 void uns_store_close(struct uns_store *store); /* NULL is allowed */
+const char *uns_store_path(const struct uns_store *store);
+bool uns_store_read_only(const struct uns_store *store);
 
 /* -- facts. subject: the absolute path of a checkpoint or of a run above it -- */
 
 struct uns_store_fact {
 	const char *subject, *key, *json, *origin;
-	int64_t time_s; /* when it was set, Unix */
+	int64_t time_s; /* when it was set, Unix; 0 to _set_all = now */
 };
 
 /* A fact that was acknowledged (0 returned) survives kill -9 and power loss. */
 int uns_store_set(struct uns_store *store, const char *subject, const char *key, const char *json,
 		  const char *origin, struct uns_err *err);
+/* All or none of them. */
+int uns_store_set_all(struct uns_store *store, const struct uns_store_fact *facts, size_t n,
+		      struct uns_err *err);
 /* -ENOENT when it was not set. */
 int uns_store_unset(struct uns_store *store, const char *subject, const char *key,
 		    struct uns_err *err);
@@ -53,5 +58,7 @@ int uns_store_memo_get(struct uns_store *store, const char *kind, uint64_t key,
 int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key,
 		       const void *bytes, size_t len, struct uns_err *err);
 int uns_store_memo_clear(struct uns_store *store, struct uns_err *err);
+/* Keep at most so many compressed bytes, the least recently used go first; default 1 GiB. */
+void uns_store_memo_bound(struct uns_store *store, uint64_t bytes);
 
 #endif

@@ -1,0 +1,47 @@
+/* The SQLite file behind a store: how it is opened, what its schema is, what its errors mean. Private
+ * to lib/store. Callers hold the lock of the store they pass. */
+#ifndef UNS_STORE_DATABASE_H
+#define UNS_STORE_DATABASE_H
+
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "store/store.h"
+
+struct uns_store {
+	pthread_mutex_t lock;
+	sqlite3 *db;
+	char *path;
+	bool read_only;
+	bool memo_failed; /* said once */
+	uint64_t memo_bound_bytes;
+};
+
+enum {
+	BUSY_FACT_MS = 5000, /* somebody waits for the answer */
+	BUSY_MEMO_MS = 200,  /* a mount serves meanwhile: better without */
+};
+
+/* database.c: what SQLite said last (or `code`, where there is no handle), as errno and sentence. */
+int database_fail(struct uns_store *store, int code, const char *doing, struct uns_err *err);
+int database_exec(struct uns_store *store, const char *sql, struct uns_err *err);
+/* SQLite keeps the statement's text; finalize with statement_end. */
+int database_prepare(struct uns_store *store, const char *sql, sqlite3_stmt **out,
+		     struct uns_err *err);
+void statement_end(sqlite3_stmt **statement);
+/* 1 = a row, 0 = done, negative = failed. */
+int statement_step(struct uns_store *store, sqlite3_stmt *statement, struct uns_err *err);
+/* A write transaction; database_end commits when code is 0, else rolls back, and returns the result. */
+int database_begin(struct uns_store *store, struct uns_err *err);
+int database_end(struct uns_store *store, int code, struct uns_err *err);
+
+/* Open store->path: -EBADMSG when it is damaged and may be moved aside. */
+int database_open(struct uns_store *store, struct uns_err *err);
+void database_close(struct uns_store *store);
+
+/* schema.c: bring the file to this program's schema; -ENOTSUP when it is newer or somebody else's. */
+int schema_upgrade(struct uns_store *store, struct uns_err *err);
+
+#endif

@@ -1,0 +1,237 @@
+/* Facts: what the user says. Every change is one transaction that is on disk before it is
+ * acknowledged. */
+#include "store/database.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+
+enum { FIRST_FACTS = 16 };
+
+static void begin(struct uns_store *store)
+{
+	pthread_mutex_lock(&store->lock);
+	sqlite3_busy_timeout(store->db, BUSY_FACT_MS);
+}
+
+static int end(struct uns_store *store, int code)
+{
+	pthread_mutex_unlock(&store->lock);
+	return code;
+}
+
+/* -- changing -- */
+
+static int bump(struct uns_store *store, struct uns_err *err)
+{
+	return database_exec(store, "UPDATE revision SET n = n + 1", err);
+}
+
+static int put(struct uns_store *store, const struct uns_store_fact *f, struct uns_err *err)
+{
+	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
+
+	UNS_TRY(database_prepare(store,
+				 "INSERT INTO fact (subject, key, json, origin, time_s)"
+				 " VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE"
+				 " SET json = ?3, origin = ?4, time_s = ?5",
+				 &s, err));
+	sqlite3_bind_text(s, 1, f->subject, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, 2, f->key, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, 3, f->json, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, 4, f->origin, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(s, 5, f->time_s ? f->time_s : (int64_t)time(NULL));
+	return statement_step(store, s, err);
+}
+
+static int put_all(struct uns_store *store, const struct uns_store_fact *facts, size_t n,
+		   struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		UNS_TRY(put(store, &facts[i], err));
+	return bump(store, err);
+}
+
+int uns_store_set_all(struct uns_store *store, const struct uns_store_fact *facts, size_t n,
+		      struct uns_err *err)
+{
+	int code;
+
+	begin(store);
+	code = database_begin(store, err);
+	if (code == 0)
+		code = database_end(store, put_all(store, facts, n, err), err);
+	return end(store, code);
+}
+
+int uns_store_set(struct uns_store *store, const char *subject, const char *key, const char *json,
+		  const char *origin, struct uns_err *err)
+{
+	const struct uns_store_fact fact = { .subject = subject, .key = key, .json = json,
+					     .origin = origin };
+
+	return uns_store_set_all(store, &fact, 1, err);
+}
+
+static int delete(struct uns_store *store, const char *subject, const char *key,
+		  struct uns_err *err)
+{
+	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
+
+	UNS_TRY(database_prepare(store, "DELETE FROM fact WHERE subject = ? AND key = ?", &s, err));
+	sqlite3_bind_text(s, 1, subject, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, 2, key, -1, SQLITE_STATIC);
+	UNS_TRY(statement_step(store, s, err));
+	if (!sqlite3_changes(store->db))
+		return uns_fail(err, -ENOENT, "%s was not set for %s", key, subject);
+	return bump(store, err);
+}
+
+int uns_store_unset(struct uns_store *store, const char *subject, const char *key,
+		    struct uns_err *err)
+{
+	int code;
+
+	begin(store);
+	code = database_begin(store, err);
+	if (code == 0)
+		code = database_end(store, delete(store, subject, key, err), err);
+	return end(store, code);
+}
+
+/* -- reading -- */
+
+struct found {
+	struct uns_arena *arena;
+	struct uns_store_fact *v;
+	size_t n, cap;
+};
+
+static bool has_key(const struct found *f, const char *key)
+{
+	size_t i;
+
+	for (i = 0; i < f->n; i++)
+		if (strcmp(f->v[i].key, key) == 0)
+			return true;
+	return false;
+}
+
+static const char *column(struct uns_arena *arena, sqlite3_stmt *s, int i)
+{
+	const unsigned char *text = sqlite3_column_text(s, i);
+
+	return uns_arena_str(arena, text ? (const char *)text : "");
+}
+
+static int add_row(struct found *f, sqlite3_stmt *s, struct uns_err *err)
+{
+	struct uns_store_fact *grown, *fact;
+
+	if (f->n == f->cap) {
+		f->cap = f->cap ? 2 * f->cap : FIRST_FACTS;
+		grown = uns_arena_grow(f->arena, f->v, f->n, f->cap, sizeof(*grown));
+		if (!grown)
+			return uns_fail(err, -ENOMEM, "out of memory");
+		f->v = grown;
+	}
+	fact = &f->v[f->n++];
+	*fact = (struct uns_store_fact){
+		.subject = column(f->arena, s, 0), .key = column(f->arena, s, 1),
+		.json = column(f->arena, s, 2),	   .origin = column(f->arena, s, 3),
+		.time_s = sqlite3_column_int64(s, 4),
+	};
+	if (!fact->subject || !fact->key || !fact->json || !fact->origin)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	return 0;
+}
+
+/* The facts of one subject (NULL: of all) whose keys are not there yet. */
+static int add_subject(struct uns_store *store, const char *subject, struct found *f,
+		       struct uns_err *err)
+{
+	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
+	const char *key;
+	int row;
+
+	UNS_TRY(database_prepare(store,
+				 subject ? "SELECT subject, key, json, origin, time_s FROM fact"
+					   " WHERE subject = ?" :
+					   "SELECT subject, key, json, origin, time_s FROM fact",
+				 &s, err));
+	if (subject)
+		sqlite3_bind_text(s, 1, subject, -1, SQLITE_TRANSIENT);
+	while ((row = statement_step(store, s, err)) > 0) {
+		key = (const char *)sqlite3_column_text(s, 1);
+		if (!subject || (key && !has_key(f, key)))
+			UNS_TRY(add_row(f, s, err));
+	}
+	return row;
+}
+
+/* "/a/b", "/a", "/" */
+static int add_upwards(struct uns_store *store, const char *subject, struct found *f,
+		       struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) char *path = strdup(subject);
+	char *slash;
+
+	if (!path)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	UNS_TRY(add_subject(store, path, f, err));
+	while ((slash = strrchr(path, '/')) && slash != path) {
+		*slash = '\0';
+		UNS_TRY(add_subject(store, path, f, err));
+	}
+	return strcmp(subject, "/") != 0 ? add_subject(store, "/", f, err) : 0;
+}
+
+static int by_subject_and_key(const void *a, const void *b)
+{
+	const struct uns_store_fact *x = a, *y = b;
+	int order = strcmp(x->subject, y->subject);
+
+	return order ? order : strcmp(x->key, y->key);
+}
+
+int uns_store_facts(struct uns_store *store, const char *subject, struct uns_arena *arena,
+		    struct uns_store_fact **out, size_t *n, struct uns_err *err)
+{
+	struct found f = { .arena = arena };
+	int code;
+
+	begin(store);
+	code = subject ? add_upwards(store, subject, &f, err) : add_subject(store, NULL, &f, err);
+	end(store, code);
+	if (code < 0)
+		return code;
+	if (f.n)
+		qsort(f.v, f.n, sizeof(*f.v), by_subject_and_key);
+	*out = f.v;
+	*n = f.n;
+	return 0;
+}
+
+int uns_store_revision(struct uns_store *store, uint64_t *out, struct uns_err *err)
+{
+	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
+	int code;
+
+	pthread_mutex_lock(&store->lock);
+	sqlite3_busy_timeout(store->db, BUSY_MEMO_MS);
+	code = database_prepare(store, "SELECT n FROM revision", &s, err);
+	if (code == 0)
+		code = statement_step(store, s, err);
+	if (code > 0)
+		*out = (uint64_t)sqlite3_column_int64(s, 0);
+	else if (code == 0)
+		code = uns_fail(err, -EBADMSG, "metadata store %s is damaged: it has no revision",
+				store->path);
+	statement_end(&s);
+	s = NULL;
+	return end(store, code < 0 ? code : 0);
+}

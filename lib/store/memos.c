@@ -1,0 +1,228 @@
+/* Memos: compressed bytes by kind and key. Whatever goes wrong here costs time, never an answer. */
+#include "store/database.h"
+
+#include <stdlib.h>
+#include <time.h>
+#include <zstd.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+
+enum {
+	LEVEL = 3,
+	USED_STEP_S = 24 * 3600, /* how exactly the last use is known: reading should not write */
+};
+#define MAX_MEMO_BYTES (UINT64_C(1) << 30)
+
+/* -- getting -- */
+
+static int unpack(struct uns_store *store, const void *packed, size_t len, struct uns_arena *arena,
+		  struct uns_span *out, struct uns_err *err)
+{
+	unsigned long long size = ZSTD_getFrameContentSize(packed, len);
+	size_t got;
+	char *bytes;
+
+	if (size > MAX_MEMO_BYTES) /* or one of zstd's error values, which are larger */
+		return uns_fail(err, -EBADMSG, "metadata store %s: a memo is damaged", store->path);
+	bytes = uns_arena_alloc(arena, (size_t)size + 1, 1);
+	if (!bytes)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	got = ZSTD_decompress(bytes, (size_t)size, packed, len);
+	if (ZSTD_isError(got) || got != size)
+		return uns_fail(err, -EBADMSG, "metadata store %s: a memo is damaged", store->path);
+	*out = uns_span_of(bytes, (size_t)size);
+	return 0;
+}
+
+static void touch(struct uns_store *store, const char *kind, uint64_t key, int64_t now)
+{
+	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
+
+	if (store->read_only ||
+	    database_prepare(store, "UPDATE memo SET used_s = ? WHERE kind = ? AND key = ?", &s,
+			     NULL) < 0)
+		return;
+	sqlite3_bind_int64(s, 1, now);
+	sqlite3_bind_text(s, 2, kind, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(s, 3, (int64_t)key);
+	statement_step(store, s, NULL);
+}
+
+static int find(struct uns_store *store, const char *kind, uint64_t key, struct uns_arena *arena,
+		struct uns_span *out, int64_t *used_s, struct uns_err *err)
+{
+	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
+	int row;
+
+	UNS_TRY(database_prepare(store, "SELECT bytes, used_s FROM memo WHERE kind = ? AND key = ?",
+				 &s, err));
+	sqlite3_bind_text(s, 1, kind, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(s, 2, (int64_t)key);
+	row = statement_step(store, s, err);
+	if (row < 0)
+		return row;
+	if (!row)
+		return uns_fail(err, -ENOENT, "there is no memo");
+	*used_s = sqlite3_column_int64(s, 1);
+	return unpack(store, sqlite3_column_blob(s, 0), (size_t)sqlite3_column_bytes(s, 0), arena,
+		      out, err);
+}
+
+int uns_store_memo_get(struct uns_store *store, const char *kind, uint64_t key,
+		       struct uns_arena *arena, struct uns_span *out, struct uns_err *err)
+{
+	int64_t used_s, now = (int64_t)time(NULL);
+	int code;
+
+	pthread_mutex_lock(&store->lock);
+	sqlite3_busy_timeout(store->db, BUSY_MEMO_MS);
+	code = find(store, kind, key, arena, out, &used_s, err);
+	if (code == 0 && (now - used_s > USED_STEP_S || used_s > now))
+		touch(store, kind, key, now);
+	pthread_mutex_unlock(&store->lock);
+	return code;
+}
+
+/* -- putting -- */
+
+static int insert(struct uns_store *store, const char *kind, uint64_t key, const void *bytes,
+		  size_t len, struct uns_err *err)
+{
+	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
+
+	UNS_TRY(database_prepare(store,
+				 "INSERT OR REPLACE INTO memo (kind, key, used_s, size, bytes)"
+				 " VALUES (?, ?, ?, ?, ?)",
+				 &s, err));
+	sqlite3_bind_text(s, 1, kind, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(s, 2, (int64_t)key);
+	sqlite3_bind_int64(s, 3, (int64_t)time(NULL));
+	sqlite3_bind_int64(s, 4, (int64_t)len);
+	sqlite3_bind_blob64(s, 5, bytes, len, SQLITE_STATIC);
+	return statement_step(store, s, err);
+}
+
+static int held_bytes(struct uns_store *store, uint64_t *out, struct uns_err *err)
+{
+	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
+	int row;
+
+	UNS_TRY(database_prepare(store, "SELECT coalesce(sum(size), 0) FROM memo", &s, err));
+	row = statement_step(store, s, err);
+	*out = row > 0 ? (uint64_t)sqlite3_column_int64(s, 0) : 0;
+	return row < 0 ? row : 0;
+}
+
+/* Forget the least recently used until the rest fits; the newest of equal age were put last. */
+static int evict(struct uns_store *store, struct uns_err *err)
+{
+	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
+	uint64_t held;
+	int row;
+
+	UNS_TRY(held_bytes(store, &held, err));
+	if (held <= store->memo_bound_bytes)
+		return 0;
+	UNS_TRY(database_prepare(store,
+				 "DELETE FROM memo WHERE rowid ="
+				 " (SELECT rowid FROM memo ORDER BY used_s, rowid LIMIT 1)"
+				 " RETURNING size",
+				 &s, err));
+	while (held > store->memo_bound_bytes) {
+		row = statement_step(store, s, err);
+		if (row <= 0)
+			return row;
+		held -= uns_u64_min(held, (uint64_t)sqlite3_column_int64(s, 0));
+		sqlite3_reset(s);
+	}
+	return 0;
+}
+
+/* Memos need not survive a power cut, only leave the file whole: with a WAL that saves the waiting. */
+static int put(struct uns_store *store, const char *kind, uint64_t key, const void *bytes,
+	       size_t len, struct uns_err *err)
+{
+	int code;
+
+	sqlite3_busy_timeout(store->db, BUSY_MEMO_MS);
+	UNS_TRY(database_exec(store, "PRAGMA synchronous=NORMAL", err));
+	code = database_begin(store, err);
+	if (code == 0) {
+		code = insert(store, kind, key, bytes, len, err);
+		if (code == 0)
+			code = evict(store, err);
+		code = database_end(store, code, err);
+	}
+	sqlite3_exec(store->db, "PRAGMA synchronous=FULL", NULL, NULL, NULL);
+	return code;
+}
+
+static int pack(const void *bytes, size_t len, char **out, size_t *n, struct uns_err *err)
+{
+	size_t cap = ZSTD_compressBound(len);
+	ZSTD_CCtx *ctx = ZSTD_createCCtx();
+
+	*out = malloc(cap);
+	if (!ctx || !*out) {
+		ZSTD_freeCCtx(ctx);
+		return uns_fail(err, -ENOMEM, "out of memory");
+	}
+	ZSTD_CCtx_setParameter(ctx, ZSTD_c_compressionLevel, LEVEL);
+	ZSTD_CCtx_setParameter(ctx, ZSTD_c_checksumFlag, 1);
+	*n = ZSTD_compress2(ctx, *out, cap, bytes, len);
+	ZSTD_freeCCtx(ctx);
+	return ZSTD_isError(*n) ? uns_fail(err, -ENOMEM, "zstd: %s", ZSTD_getErrorName(*n)) : 0;
+}
+
+int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key,
+		       const void *bytes, size_t len, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) char *packed = NULL;
+	struct uns_err why = { 0 };
+	bool first;
+	size_t n;
+	int code;
+
+	if (store->read_only)
+		return uns_fail(err, -EROFS, "metadata store %s is read-only", store->path);
+	if (len > MAX_MEMO_BYTES)
+		return uns_fail(err, -EFBIG, "a memo of %zu bytes is not kept", len);
+	UNS_TRY(pack(bytes, len, &packed, &n, err));
+	pthread_mutex_lock(&store->lock);
+	code = put(store, kind, key, packed, n, &why);
+	first = code < 0 && !store->memo_failed;
+	store->memo_failed |= code < 0;
+	pthread_mutex_unlock(&store->lock);
+	if (first)
+		uns_log(UNS_LOG_WARN, "nothing is remembered from here on (serving goes on): %s",
+			why.text);
+	return code < 0 ? uns_fail(err, code, "%s", why.text) : 0;
+}
+
+/* -- forgetting -- */
+
+int uns_store_memo_clear(struct uns_store *store, struct uns_err *err)
+{
+	int code;
+
+	pthread_mutex_lock(&store->lock);
+	sqlite3_busy_timeout(store->db, BUSY_FACT_MS);
+	code = database_begin(store, err);
+	if (code == 0)
+		code = database_end(store, database_exec(store, "DELETE FROM memo", err), err);
+	if (code == 0) {
+		sqlite3_exec(store->db, "PRAGMA incremental_vacuum", NULL, NULL, NULL);
+		sqlite3_exec(store->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
+	}
+	pthread_mutex_unlock(&store->lock);
+	return code;
+}
+
+void uns_store_memo_bound(struct uns_store *store, uint64_t bytes)
+{
+	pthread_mutex_lock(&store->lock);
+	store->memo_bound_bytes = bytes;
+	pthread_mutex_unlock(&store->lock);
+}
