@@ -1,0 +1,45 @@
+"""All measurements one after the other; see run."""
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+
+import loads
+import reads
+import scale
+
+WHAT = ("reads", "loads", "scale")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="tests/bench/run", description=__doc__)
+    parser.add_argument("what", nargs="*", help=f"any of {', '.join(WHAT)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
+    parser.add_argument("--rounds", type=int, help="of reading and of loading")
+    parser.add_argument("--size", type=float, help="MB to read, and half of what is loaded")
+    parser.add_argument("--programs", type=Path, required=True, help=argparse.SUPPRESS)
+    found = parser.parse_args()
+    unknown = set(found.what) - set(WHAT)
+    if unknown:
+        parser.error(f"not known: {', '.join(sorted(unknown))}")
+    return found
+
+
+def main():
+    args = arguments()
+    n = args.rounds or (2 if args.quick else 7)
+    size = int(1e6 * (args.size or (140 if args.quick else 512)))
+    programs = args.programs.resolve()
+    with tempfile.TemporaryDirectory(prefix="unshard-bench-") as work:
+        work = Path(work)
+        if not args.what or "reads" in args.what:
+            reads.measure(programs, work, size, n)
+        if not args.what or "loads" in args.what:
+            loads.measure(programs, work, 2 * size, n)
+        if not args.what or "scale" in args.what:
+            scale.measure(programs, work, 1 if args.quick else 3, args.quick)
+
+
+os.environ.update(TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1", TQDM_DISABLE="1")
+main()

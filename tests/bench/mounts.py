@@ -1,0 +1,80 @@
+"""What is measured, mounted: the two FUSE servers, what their processes use, and their read-ahead."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+
+def status_bytes(pid, field):
+    """A line of /proc/PID/status: VmHWM is the most memory it ever had, VmRSS what it has."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(field)
+
+
+def written_bytes(pid):
+    """Bytes the process has written to file systems that store them."""
+    for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+        if line.startswith("write_bytes:"):
+            return int(line.split()[1])
+    raise LookupError("write_bytes")
+
+
+def read_ahead_file(path):
+    dev = os.stat(path).st_dev
+    return Path(f"/sys/class/bdi/{os.major(dev)}:{os.minor(dev)}/read_ahead_kb")
+
+
+def same_read_ahead(path, like):
+    """Give the mount at `path` the read-ahead of the one at `like`."""
+    kb = read_ahead_file(like).read_text()
+    if read_ahead_file(path).read_text() != kb:
+        read_ahead_file(path).write_text(kb)
+    return int(kb)
+
+
+def is_mounted(path):
+    return any(line.split()[1] == str(path)
+               for line in Path("/proc/self/mounts").read_text().splitlines())
+
+
+def daemon_of(mountpoint):
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            argv = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            if b"mount" in argv and str(mountpoint).encode() in argv:
+                return int(entry.name)
+    raise LookupError(f"no process serves {mountpoint}")
+
+
+@contextlib.contextmanager
+def unshard(programs, source, mountpoint, options=""):
+    """The mount; yields the process that serves it."""
+    mountpoint.mkdir(exist_ok=True)
+    subprocess.run([programs / "unshard", "mount", source, mountpoint, "-o", "settle=0",
+                    *(["-o", options] if options else [])], check=True, stderr=subprocess.DEVNULL)
+    try:
+        yield daemon_of(mountpoint)
+    finally:
+        subprocess.run([programs / "unshard", "umount", mountpoint], check=True)
+
+
+@contextlib.contextmanager
+def one_file(programs, source, mountpoint):
+    """The minimal server, showing `source` as MOUNTPOINT/file."""
+    mountpoint.mkdir(exist_ok=True)
+    server = subprocess.Popen([programs / "one_file_fs", source, mountpoint])
+    try:
+        while not is_mounted(mountpoint):
+            if server.poll() is not None:
+                raise RuntimeError("the minimal server did not start")
+            time.sleep(0.01)
+        os.stat(mountpoint)  # answered: read-ahead may be set from now on
+        yield server.pid
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait()
