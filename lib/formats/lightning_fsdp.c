@@ -1,0 +1,217 @@
+/* lightning_fsdp: what Lightning's FSDPStrategy (sharded) and ModelParallelStrategy save.
+ *
+ *   .metadata  __0_0.distcp ...   one DCP directory; roots "model" (FSDP) or "state_dict" (model
+ *                                 parallel), "optimizer_0", "optimizer_1", ...
+ *   meta.pt                       torch.save of the rest: epoch, global_step, loops, callbacks,
+ *                                 lr_schedulers, hyper_parameters; written last
+ *
+ * With save_weights_only there are no optimizers, and meta.pt lacks callbacks and lr_schedulers.
+ * Owns this layout and how meta.pt is kept (model/meta_file.h). Source: lightning 2.2 - 2.6,
+ * strategies/fsdp.py, model_parallel.py. */
+#include "formats/format.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "model/meta_file.h"
+#include "shards/beside.h"
+#include "shards/dcp_dir.h"
+#include "wire/pickle.h"
+#include "wire/torchfile.h"
+#include "wire/value_new.h"
+
+enum { MAX_PICKLE_BYTES = 64 << 20 };
+
+static const char META[] = "meta.pt";
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory while opening a checkpoint");
+}
+
+static int probe(const struct uns_directory *dir)
+{
+	const struct uns_entry *meta = uns_listing_find(dir->list, META);
+
+	if (!meta || meta->kind == UNS_KIND_DIR)
+		return 0;
+	return uns_dcp_dir_is(dir->list) || uns_beside_distcp_ranks(dir->list) ? 80 : 0;
+}
+
+/* -- meta.pt -- */
+
+/* The file while it is open. */
+struct meta {
+	struct uns_catalog *cat;
+	uint32_t file;
+	struct uns_torchfile torch;
+};
+
+static int add_value(struct meta *m, const char *root, const char *name, const struct uns_value *v,
+		     struct uns_err *err)
+{
+	const struct uns_named_value named = { .name = name, .root = root, .value = v,
+					       .file = m->file };
+
+	return uns_catalog_add_value(m->cat, &named, err);
+}
+
+static int add_values(struct meta *m, struct uns_err *err)
+{
+	const struct uns_value *root = m->torch.root;
+	const char *key;
+	size_t i;
+
+	if (root->kind != UNS_VALUE_DICT)
+		return uns_fail(err, -ENOTSUP, "it holds no dict");
+	for (i = 0; i < root->dict.n; i++) {
+		key = uns_value_str(root->dict.key[i]);
+		if (!key)
+			return uns_fail(err, -ENOTSUP, "it holds a key that is not a name");
+		UNS_TRY(add_value(m, UNS_META_ROOT, key, root->dict.v[i], err));
+	}
+	return 0;
+}
+
+/* What comes behind STOP is no part of the pickle. */
+static int add_pickle(struct meta *m, const struct uns_reader *r, struct uns_err *err)
+{
+	const struct uns_zip_record *rec = uns_zip_find(&m->torch.zip, "data.pkl");
+	struct uns_value *bytes = UNS_NEW(&m->cat->arena, struct uns_value);
+	struct uns_arena *arena = &m->cat->arena;
+	const struct uns_value *unused;
+	struct uns_span text, rest;
+
+	if (!rec || !bytes)
+		return no_memory(err);
+	UNS_TRY(uns_zip_read(r, rec, MAX_PICKLE_BYTES, arena, &text, err));
+	rest = text;
+	UNS_TRY(uns_pickle_parse(&rest, arena, &unused, err));
+	bytes->kind = UNS_VALUE_BYTES;
+	bytes->bytes.p = (const char *)text.p;
+	bytes->bytes.n = (size_t)(rest.p - text.p) - 1;
+	return add_value(m, UNS_META_PICKLE, "", bytes, err);
+}
+
+static int add_storage(struct meta *m, const struct uns_reader *r,
+		       const struct uns_zip_record *record, const char *key, struct uns_err *err)
+{
+	struct uns_tensor t = { .name = key, .key = key, .root = UNS_META_ROOT,
+				.role = UNS_ROLE_OTHER, .dtype = UNS_U8, .group = -1,
+				.position = -1, .alias_of = UNS_NONE,
+				.shape = { .n = 1, .dim = { record->size_bytes } } };
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .file = m->file, .rank = -1,
+				   .container = UNS_RAW, .length_bytes = record->size_bytes,
+				   .box = { .n = 1, .len = { record->size_bytes } } };
+	uint32_t index;
+
+	UNS_TRY(uns_zip_data(r, record, &piece.offset_bytes, err));
+	UNS_TRY(uns_catalog_add_tensor(m->cat, &t, &index, err));
+	return record->size_bytes ? uns_catalog_add_piece(m->cat, &piece, err) : 0;
+}
+
+static int add_storages(struct meta *m, const struct uns_reader *r, struct uns_err *err)
+{
+	const struct uns_zip *zip = &m->torch.zip;
+	size_t i, prefix = strlen(zip->prefix);
+	const char *name;
+
+	if (m->torch.big_endian)
+		return uns_fail(err, -ENOTSUP, "it was written on a big-endian machine");
+	for (i = 0; i < zip->n; i++) {
+		name = zip->v[i].name + prefix;
+		if (uns_str_starts(name, "data/"))
+			UNS_TRY(add_storage(m, r, &zip->v[i], name + strlen("data/"), err));
+	}
+	return 0;
+}
+
+static int read_meta(struct meta *m, const struct uns_directory *dir, const char *path,
+		     struct uns_err *err)
+{
+	const struct uns_identity *id = &m->cat->files[m->file].stat.id;
+	UNS_CLEANUP(uns_close_p) int fd = -1;
+	struct uns_open_file open_file = { .name = path };
+	struct uns_reader r;
+	struct uns_stat now;
+
+	UNS_TRY(uns_root_open_file(dir->root, path, &fd, &now, err));
+	if (!uns_identity_equal(&now.id, id))
+		return uns_fail(err, -ESTALE, "the file changed while it was being read");
+	open_file.fd = fd;
+	r = uns_reader_of_file(&open_file, id->size);
+	UNS_TRY(uns_torchfile_open(&r, &m->cat->arena, &m->torch, err));
+	UNS_TRY(add_values(m, err));
+	UNS_TRY(add_storages(m, &r, err));
+	return add_pickle(m, &r, err);
+}
+
+/* Without it the weights are there, and nothing to resume from. */
+static int add_meta(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err)
+{
+	char *path = uns_path_join(&cat->arena, dir->path, META);
+	struct meta m = { .cat = cat };
+	struct uns_err why = { 0 };
+	int code;
+
+	if (!path)
+		return no_memory(err);
+	UNS_TRY(uns_catalog_add_file(cat, dir->root, path, &m.file, err));
+	code = read_meta(&m, dir, path, &why);
+	if (code == -ENOMEM || code == -ESTALE)
+		return uns_fail(err, code, "%s", why.text);
+	if (code < 0)
+		return uns_catalog_add_problem(cat, UNS_SCOPE_OPTIMIZER, code, "%s: %s", path,
+					       why.text);
+	if (!uns_value_int(uns_value_get(m.torch.root, "global_step"), &cat->facts.step) ||
+	    cat->facts.step < 0)
+		cat->facts.step = UNS_UNKNOWN;
+	return 0;
+}
+
+/* -- open -- */
+
+static int add_shards(struct uns_catalog *cat, const struct uns_directory *dir,
+		      const struct uns_format_options *options, struct uns_err *err)
+{
+	const struct uns_dcp_roots roots = {
+		.weights = options && options->n_weight_roots ? options->weight_roots : NULL,
+		.n_weights = options ? options->n_weight_roots : 0,
+	};
+	struct uns_err why = { 0 };
+
+	if (uns_dcp_dir_add(cat, dir->root, dir->path, "", &roots, &why) >= 0)
+		return 0;
+	if (why.code == -ENOMEM || why.code == -ESTALE)
+		return uns_fail(err, why.code, "%s", why.text);
+	return uns_catalog_add_problem(cat, UNS_SCOPE_ALL, why.code, "%s", why.text);
+}
+
+static void find_facts(struct uns_catalog *cat, const struct uns_directory *dir)
+{
+	int64_t ranks = uns_beside_distcp_ranks(dir->list);
+
+	cat->facts.format = "lightning_fsdp";
+	cat->facts.framework = "Lightning, FSDP";
+	cat->facts.step = UNS_UNKNOWN;
+	cat->facts.world_size = ranks ? ranks : UNS_UNKNOWN;
+	cat->facts.finished = uns_dcp_dir_is(dir->list); /* meta.pt is there, and it comes last */
+}
+
+static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
+		    struct uns_catalog *cat, struct uns_err *err)
+{
+	find_facts(cat, dir);
+	UNS_TRY(add_shards(cat, dir, options, err));
+	UNS_TRY(add_meta(cat, dir, err));
+	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
+	return uns_catalog_seal(cat, err);
+}
+
+const struct uns_format uns_format_lightning_fsdp = {
+	.name = "lightning_fsdp",
+	.probe = probe,
+	.open = open_dir,
+};
