@@ -25,6 +25,7 @@ struct uns_backing {
 	struct uns_place *place;          /* one per piece */
 	_Atomic unsigned char *piece_order; /* one per tensor: see gather.c */
 	_Atomic uint64_t *crc;              /* one per tensor: see crc.c */
+	_Atomic uint64_t crc_changes;
 };
 
 /* Exactly len bytes of a source file that is checked, before and after, to be the one that the

@@ -26,6 +26,44 @@ static void memo_put(struct uns_backing *b, const struct uns_tensor *t, enum uns
 		     uint32_t crc)
 {
 	atomic_store(&b->crc[t - b->cat->tensors], KNOWN | (uint64_t)out << 32 | crc);
+	atomic_fetch_add(&b->crc_changes, 1);
+}
+
+uint64_t uns_backing_crc_changes(const struct uns_backing *b)
+{
+	return atomic_load(&b->crc_changes);
+}
+
+/* The number of tensors, then one 64-bit number for each; all little-endian. */
+static void add_u64(struct uns_text *out, uint64_t v)
+{
+	unsigned char bytes[8];
+	int i;
+
+	for (i = 0; i < 8; i++)
+		bytes[i] = (unsigned char)(v >> (8 * i));
+	uns_text_add(out, bytes, sizeof(bytes));
+}
+
+void uns_backing_crc_export(const struct uns_backing *b, struct uns_text *out)
+{
+	size_t i;
+
+	add_u64(out, b->cat->n_tensors);
+	for (i = 0; i < b->cat->n_tensors; i++)
+		add_u64(out, atomic_load(&b->crc[i]));
+}
+
+void uns_backing_crc_import(struct uns_backing *b, struct uns_span in)
+{
+	uint64_t n, v;
+	size_t i;
+
+	if (!uns_take_u64le(&in, &n) || n != b->cat->n_tensors || uns_span_left(&in) != 8 * n)
+		return;
+	for (i = 0; i < n && uns_take_u64le(&in, &v); i++)
+		if ((v & KNOWN) && ((v >> 32) & 0xff) < UNS_N_DTYPES)
+			atomic_store(&b->crc[i], v);
 }
 
 /* -- recorded -- */

@@ -9,6 +9,8 @@
 
 #include <sys/types.h>
 
+#include "base/span.h"
+#include "base/text.h"
 #include "model/layout.h"
 
 struct uns_engine;
@@ -70,6 +72,12 @@ int uns_backing_crc(struct uns_backing *backing, const struct uns_tensor *tensor
 /* The same, reading the data where nothing else tells; remembered. */
 int uns_backing_crc_exact(struct uns_backing *backing, const struct uns_tensor *tensor,
 			  enum uns_dtype out, uint32_t *crc, struct uns_err *err);
+
+/* What the two above found out so far, as bytes, and back. What does not fit the catalog is passed
+ * over: a wrong number cannot get in otherwise than by a wrong `in`. */
+void uns_backing_crc_export(const struct uns_backing *backing, struct uns_text *out);
+void uns_backing_crc_import(struct uns_backing *backing, struct uns_span in);
+uint64_t uns_backing_crc_changes(const struct uns_backing *backing); /* grows with each new one */
 
 /* The value of one non-tensor torch.save item (a BYTE item of DCP), parsed into the arena. */
 int uns_backing_value(struct uns_backing *backing, const struct uns_named_value *item,

@@ -1,10 +1,13 @@
 /* Which config, tokenizer, processor and adapter files a view shows beside the weights. Each set comes
- * from one directory and is never mixed: the checkpoint, then the run directory, then -o model=. */
+ * from one directory and is never mixed: the checkpoint, then the run directory, then -o model=, then
+ * the store's fact "model". */
 #include "session/session.h"
 
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/path.h"
+#include "wire/json.h"
 
 enum { CONFIG_LIMIT_BYTES = 16 << 20 };
 
@@ -55,6 +58,37 @@ static void add_candidate(struct search *s, const struct uns_root *root, const c
 		s->n++;
 }
 
+static const char *model_fact(struct search *s, const char *path)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	struct uns_arena *arena = &s->snap->arena;
+	struct uns_store_fact *v;
+	size_t n, i = 0;
+
+	if (meta_facts(s->u, path, arena, &v, &n, NULL) < 0)
+		return NULL;
+	while (i < n && strcmp(v[i].key, "model") != 0)
+		i++;
+	if (i == n || uns_json_parse(uns_span_of(v[i].json, strlen(v[i].json)), &json, NULL) < 0)
+		return NULL;
+	return cJSON_IsString(json) ? uns_arena_str(arena, json->valuestring) : NULL;
+}
+
+/* The directory that the user once named for this checkpoint or its run. */
+static bool open_model_fact(struct search *s, const char *path)
+{
+	const struct uns_root_options trusted = { .trusted = true };
+	const char *dir = model_fact(s, path);
+	struct uns_err why = { 0 };
+
+	if (!dir)
+		return false;
+	if (uns_root_open(dir, &trusted, &s->snap->model, &why) == 0)
+		return true;
+	snapshot_note(s->snap, "the fact \"model\" cannot be used: %s", why.text);
+	return false;
+}
+
 static void find_candidates(struct search *s, const char *path)
 {
 	struct uns_arena *arena = &s->snap->arena;
@@ -69,6 +103,8 @@ static void find_candidates(struct search *s, const char *path)
 		if (!u->model[i].run || uns_path_within(path, u->model[i].run))
 			add_candidate(s, u->model[i].root, "", uns_root_path(u->model[i].root),
 				      false);
+	if (open_model_fact(s, path))
+		add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false);
 }
 
 static int borrow(struct search *s, const struct candidate *c, const char *name,

@@ -66,6 +66,8 @@ void unshard_file_close(unshard_file *f)
 {
 	if (!f)
 		return;
+	if (f->snap)
+		memo_save_crcs(f->u, f->snap);
 	uns_backing_free(f->own_backing);
 	uns_catalog_free(f->own);
 	snapshot_put(f->u, f->snap);

@@ -36,6 +36,10 @@ static size_t figures(struct unshard *u, struct figure *out)
 	       __atomic_load_n(&u->n_read_bytes, __ATOMIC_RELAXED), true);
 	FIGURE("errors", "reads that failed (see errors.log)",
 	       __atomic_load_n(&u->n_errors, __ATOMIC_RELAXED), true);
+	FIGURE("catalogs_opened", "checkpoints whose metadata files were read",
+	       __atomic_load_n(&u->n_opened, __ATOMIC_RELAXED), true);
+	FIGURE("catalogs_remembered", "checkpoints whose metadata came from the store",
+	       __atomic_load_n(&u->n_remembered, __ATOMIC_RELAXED), true);
 	FIGURE("source_reads", "reads of source files", s.source_reads, true);
 	FIGURE("source_read_bytes", "bytes read from source files", s.source_read_bytes, true);
 	FIGURE("items_resolved", "shard item headers read", s.items_resolved, true);
@@ -101,6 +105,7 @@ static void known_problems(struct unshard *u, struct uns_text *out)
 	size_t at = 0;
 	void *value;
 
+	store_problem(u, out);
 	pthread_mutex_lock(&u->lock);
 	while (uns_map_next(&u->places, &at, NULL, &value)) {
 		place = value;

@@ -20,7 +20,8 @@ enum {
 struct finding {
 	const struct uns_format *format;
 	struct uns_stat stat;
-	uint64_t generation;
+	uint64_t generation, source_generation;
+	struct facts_seen facts;
 	int64_t newest_ns;
 	uint64_t source_bytes;
 };
@@ -141,7 +142,11 @@ static int examine(struct unshard *u, const struct place *place, struct finding 
 	f->generation = uns_hash_str(f->generation, f->format->name);
 	UNS_TRY(add_directory(u, &arena, path, f, 0, err));
 	add_surroundings(u, &arena, path, f);
-	f->generation = uns_hash_end(f->generation);
+	f->source_generation = f->generation = uns_hash_end(f->generation);
+	f->facts = place->facts;
+	meta_digest(u, path, &f->facts);
+	if (f->facts.digest)
+		f->generation = uns_hash_end(uns_hash_u64(f->generation, f->facts.digest));
 	return 0;
 }
 
@@ -281,10 +286,12 @@ int place_get(struct unshard *u, const char *path, struct place **out, struct un
 
 	pthread_mutex_lock(&u->lock);
 	place->busy = false;
+		now->source_generation = f->source_generation;
 	if (code == 0) {
 		now = place_renew(u, place, &found);
 		code = now ? 0 : uns_fail(err, -ENOMEM, "out of memory");
 	}
+	now->facts = f->facts;
 	if (!now) {
 		place_drop(u, place); /* it has gone, or cannot be looked at */
 		place_unref(place);

@@ -179,6 +179,16 @@ static int session_open(struct unshard *u, const char *source, const struct unsh
 	UNS_TRY(choose_view(u, o->view, err));
 	UNS_TRY(open_models(u, o, err));
 	choose_hidden(u, o->mountpoint);
+static int choose_real_root(struct unshard *u, const char *source, struct uns_err *err)
+{
+	char real[PATH_MAX];
+
+	if (!realpath(source, real))
+		return uns_fail(err, -errno, "%s: %s", source, strerror(errno));
+	u->real_root = uns_arena_str(&u->arena, real);
+	return u->real_root ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+}
+
 	UNS_TRY(copy_strings(u, o->weight_root, o->n_weight_root,
 			     &u->format_options.weight_roots));
 	u->format_options.n_weight_roots = o->n_weight_root;
@@ -188,12 +198,16 @@ static int session_open(struct unshard *u, const char *source, const struct unsh
 	if (o->cache_dir && !(engine.cache_dir = uns_arena_str(&u->arena, o->cache_dir)))
 		return uns_fail(err, -ENOMEM, "out of memory");
 	return uns_engine_new(&engine, &u->engine, err);
+	UNS_TRY(choose_real_root(u, source, err));
+	UNS_TRY(meta_init(u, o->store, err));
 }
 
+	UNS_TRY(take_facts(u, o, err));
 int unshard_open(const char *source, const struct unshard_options *options, unshard **out,
 		 struct unshard_error *error)
 {
 	static const struct unshard_options none;
+	memo_init(u, o);
 	struct uns_err err = { 0 };
 	struct unshard *u = calloc(1, sizeof(*u));
 	int code;
@@ -219,6 +233,7 @@ int unshard_open(const char *source, const struct unshard_options *options, unsh
 static void close_places(struct unshard *u)
 {
 	struct place *place;
+	pthread_rwlock_init(&u->store.lock, NULL);
 	size_t at = 0;
 	void *value;
 
@@ -250,3 +265,4 @@ void unshard_close(unshard *u)
 	pthread_mutex_destroy(&u->lock);
 	free(u);
 }
+	meta_fini(u);

@@ -22,10 +22,18 @@
 #include "io/source.h"
 #include "model/tree.h"
 #include "parts/config.h"
+#include "store/store.h"
 #include "unshard.h"
 #include "views/view.h"
 
 enum { ERROR_LOG_LINES = 256 };
+
+/* The facts about one checkpoint, without the facts: 0 = none. */
+struct facts_seen {
+	bool known;
+	uint64_t revision; /* of the store, when they were read */
+	uint64_t digest;
+};
 
 /* One view of one checkpoint: what supports() said. Kept with the place. */
 struct verdict {
@@ -42,12 +50,15 @@ struct place {
 	/* Constant once known: a directory that has changed gets a new place. */
 	bool known;
 	const struct uns_format *format; /* NULL = a plain directory */
-	uint64_t generation;             /* of a checkpoint: identities of all files it may use */
+	uint64_t generation;             /* of a checkpoint: all files it may use, and the facts */
+	uint64_t source_generation;      /* the files alone: identities */
 	uint64_t source_bytes;           /* their sizes added up */
 	struct uns_stat stat;            /* of the directory */
 
 	/* Atomic: last change of any file or directory of it, wall clock. */
 	int64_t newest_ns;
+	/* Only by whoever examines it: what the store said of it. */
+	struct facts_seen facts;
 
 	/* Guarded by the session's lock. */
 	unsigned refs;
@@ -73,7 +84,7 @@ struct shown {
 	struct vattr {
 		uint32_t mode;
 		int64_t mtime_ns;
-	} *attr; /* parallel to tree.v */
+	} *attr; /* parallel to tree.v; one more: tree.whole's */
 };
 
 struct snapshot {
@@ -84,6 +95,10 @@ struct snapshot {
 
 	struct uns_catalog *cat;
 	struct uns_backing *backing;
+	struct uns_root *model; /* the directory that the store's fact "model" names; or NULL */
+	uint64_t memo_key;
+	bool memo_allowed;
+	uint64_t crcs_kept; /* atomic: uns_backing_crc_changes when they were last put into the store */
 
 	/* Chosen while the snapshot is built: their files are part of the catalog. */
 	struct uns_arena arena;
@@ -111,9 +126,25 @@ struct unshard {
 	struct uns_arena arena; /* options */
 	struct uns_root *root;
 	struct unshard_options opt;
+struct session_store {
+	pthread_rwlock_t lock; /* held for reading while the handle is used, across I/O too */
+	bool off;              /* store=none */
+	bool own_place;        /* the default path: its directories may be made */
+	const char *path;
+	struct uns_store *handle; /* NULL = not opened yet, or it could not be */
+	dev_t dev;
+	ino_t ino;
+	bool tried;
+	int64_t retry_ns; /* monotonic */
+	char problem[UNS_ERR_TEXT + 256];
+};
+
 	struct uns_format_options format_options;
 	const char *hidden; /* the mountpoint below SOURCE; NULL = elsewhere */
 	const struct uns_view *only; /* -o view= */
+	const char *real_root; /* its absolute name without links: what facts are kept under */
+	struct session_store store;
+	uint64_t memo_salt;
 	uint64_t only_parameter;
 	struct model_dir *model;
 	size_t n_model;
@@ -132,6 +163,7 @@ struct unshard {
 };
 
 /* -- places.c -- */
+	uint64_t n_opened, n_remembered; /* atomics: catalogs from metadata files, and from memos */
 
 /* What is at this directory of SOURCE: examined now, or at most recheck_ns ago. Returns a reference.
  * -ENOENT, -ENOTDIR. */
@@ -231,3 +263,43 @@ int give_error(struct unshard_error *out, const struct uns_err *err, int code);
 bool session_hides(const struct unshard *u, const char *path);
 
 #endif
+	bool as_file; /* reached by the name of the checkpoint's one file (forms.c) */
+/* -- forms.c: checkpoints that are one file in some views -- */
+
+struct form_names {
+	const char *file, *dir;
+	bool dir_is_listed;
+};
+bool forms_has_file(const struct uns_view *view, const struct place *place);
+/* Only for one that has a file. */
+int forms_names(struct unshard *u, const struct uns_view *view, const struct place *place,
+		struct uns_arena *arena, struct form_names *out, struct uns_err *err);
+/* 1 = `name` of directory `dir` (of SOURCE) is such a checkpoint: its path, place (a reference) and
+ * as_file are set in `spot`. 0 = it is not. */
+int forms_find(struct unshard *u, struct spot *spot, const char *dir, const char *name,
+	       struct uns_err *err);
+
+/* -- meta.c: the store; everything goes on without one -- */
+int meta_init(struct unshard *u, const char *store, struct uns_err *err);
+void meta_fini(struct unshard *u);
+/* The store, opened if need be; give it back. NULL = there is none, and why. */
+struct uns_store *store_hold(struct unshard *u, struct uns_err *err);
+void store_release(struct unshard *u);
+/* A line on what is wrong with it, or nothing. */
+void store_problem(struct unshard *u, struct uns_text *out);
+/* Facts about a path below SOURCE: its own and those of directories above it, the nearest of a key. */
+int meta_facts(struct unshard *u, const char *path, struct uns_arena *arena,
+	       struct uns_store_fact **out, size_t *n, struct uns_err *err);
+/* Bring `seen` up to date; it stays as it is while the store does not answer. */
+void meta_digest(struct unshard *u, const char *path, struct facts_seen *seen);
+
+/* -- memo.c -- */
+void memo_init(struct unshard *u, const struct unshard_options *o);
+/* The catalog as it was when it was last opened; negative when that is not known. */
+int memo_load_catalog(struct unshard *u, const struct place *place, struct uns_catalog **out);
+void memo_save_catalog(struct unshard *u, const struct place *place,
+		       const struct uns_catalog *cat);
+void memo_load_crcs(struct unshard *u, const struct place *place, struct snapshot *snap);
+/* If there are new ones. Writes: no lock may be held. */
+void memo_save_crcs(struct unshard *u, struct snapshot *snap);
+

@@ -21,6 +21,7 @@ static void snapshot_free(struct snapshot *snap)
 	}
 	uns_backing_free(snap->backing);
 	uns_catalog_free(snap->cat);
+	uns_root_close(snap->model);
 	uns_arena_fini(&snap->arena);
 	free(snap);
 }
@@ -138,6 +139,18 @@ static int open_catalog(struct unshard *u, const struct place *place, struct uns
 	return place->format->open(&dir, &u->format_options, cat, err);
 }
 
+/* From the store, else from the checkpoint's own metadata. */
+static int find_catalog(struct unshard *u, const struct place *place, struct snapshot *snap,
+			struct uns_err *err)
+{
+	if (memo_load_catalog(u, place, &snap->cat) == 0)
+		return 0;
+	UNS_TRY(uns_catalog_new(place->path, &snap->cat, err));
+	UNS_TRY(open_catalog(u, place, snap->cat, err));
+	memo_save_catalog(u, place, snap->cat);
+	return 0;
+}
+
 static int snapshot_build(struct unshard *u, const struct place *place, struct snapshot **out,
 			  struct uns_err *err)
 {
@@ -146,13 +159,13 @@ static int snapshot_build(struct unshard *u, const struct place *place, struct s
 
 	if (!snap)
 		return uns_fail(err, -ENOMEM, "out of memory");
-	code = uns_catalog_new(place->path, &snap->cat, err);
-	if (code == 0)
-		code = open_catalog(u, place, snap->cat, err);
+	code = find_catalog(u, place, snap, err);
 	if (code == 0)
 		code = companions_choose(u, snap, place->path, err);
 	if (code == 0)
 		code = uns_backing_new(u->engine, snap->cat, &snap->backing, err);
+	if (code == 0)
+		memo_load_crcs(u, place, snap);
 	if (code < 0) {
 		snapshot_free(snap);
 		return code;

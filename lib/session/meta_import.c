@@ -1,0 +1,159 @@
+/* Files of a trainer as facts: only keys that are known, only values that fit them. */
+#include "session/meta_import.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "session/meta_keys.h"
+#include "wire/json.h"
+#include "wire/torchfile.h"
+
+#define MAX_JSON_BYTES (UINT64_C(256) << 20)
+
+struct facts {
+	struct uns_arena *arena;
+	const char *origin;
+	struct uns_store_fact *v;
+	size_t n, cap;
+};
+
+static int add(struct facts *f, const char *key, const cJSON *value, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) char *json = NULL;
+	struct uns_store_fact *grown;
+
+	if (!meta_key_known(key) || meta_key_check(key, value, NULL) < 0)
+		return 0;
+	if (f->n == f->cap) {
+		f->cap = f->cap ? 2 * f->cap : 32;
+		grown = uns_arena_grow(f->arena, f->v, f->n, f->cap, sizeof(*grown));
+		if (!grown)
+			return uns_fail(err, -ENOMEM, "out of memory");
+		f->v = grown;
+	}
+	json = cJSON_PrintUnformatted(value);
+	f->v[f->n] = (struct uns_store_fact){
+		.key = uns_arena_str(f->arena, key),
+		.json = json ? uns_arena_str(f->arena, json) : NULL,
+		.origin = f->origin,
+	};
+	if (!f->v[f->n].key || !f->v[f->n].json)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	f->n++;
+	return 0;
+}
+
+/* -- JSON: trainer_state.json, training_args.json -- */
+
+static int from_json(struct facts *f, const struct uns_root *root, const char *name,
+		     struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	const cJSON *item;
+	struct uns_span text;
+
+	UNS_TRY(uns_root_read_file(root, name, MAX_JSON_BYTES, &scratch, &text, NULL, err));
+	if (uns_json_parse(text, &json, err) < 0)
+		return uns_fail_in(err, "%s", name);
+	if (!cJSON_IsObject(json))
+		return uns_fail(err, -ENOTSUP, "%s does not hold an object", name);
+	cJSON_ArrayForEach(item, json)
+		UNS_TRY(add(f, item->string, item, err));
+	return 0;
+}
+
+/* -- torch.save: training_args.bin, scheduler.pt -- */
+
+/* An enum member is pickled as its class called with its value: SchedulerType("linear"). */
+static const struct uns_value *plain(const struct uns_value *v)
+{
+	if (v->kind == UNS_VALUE_OBJECT && v->object.args && v->object.args->seq.n == 1)
+		return v->object.args->seq.v[0];
+	return v;
+}
+
+/* Numbers, texts, flags and None; NULL for everything else and out of memory. */
+static cJSON *to_json(const struct uns_value *v)
+{
+	const char *text = uns_value_str(v);
+
+	if (v->kind == UNS_VALUE_NONE)
+		return cJSON_CreateNull();
+	if (v->kind == UNS_VALUE_BOOL)
+		return cJSON_CreateBool(v->b);
+	if (v->kind == UNS_VALUE_INT)
+		return cJSON_CreateNumber((double)v->i);
+	if (v->kind == UNS_VALUE_FLOAT && isfinite(v->f))
+		return cJSON_CreateNumber(v->f);
+	return text ? cJSON_CreateString(text) : NULL;
+}
+
+static int add_value(struct facts *f, const char *key, const struct uns_value *v,
+		     struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = key && v ? to_json(plain(v)) : NULL;
+
+	return json ? add(f, key, json, err) : 0;
+}
+
+/* An object's fields: what BUILD set. */
+static int from_fields(struct facts *f, const struct uns_value *object, struct uns_err *err)
+{
+	const struct uns_value *state = object->state;
+	size_t i;
+
+	for (i = 0; state && state->kind == UNS_VALUE_DICT && i < state->dict.n; i++)
+		UNS_TRY(add_value(f, uns_value_str(state->dict.key[i]), state->dict.v[i], err));
+	return 0;
+}
+
+/* A scheduler counts one step an update, as Trainer counts global_step. */
+static int from_scheduler(struct facts *f, const struct uns_value *dict, struct uns_err *err)
+{
+	return add_value(f, "global_step", uns_value_get(dict, "last_epoch"), err);
+}
+
+static int from_torch(struct facts *f, const struct uns_root *root, const char *name,
+		      struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_close_p) int fd = -1;
+	struct uns_open_file file = { .name = name };
+	struct uns_torchfile torch;
+	struct uns_reader reader;
+	struct uns_stat st;
+
+	UNS_TRY(uns_root_open_file(root, name, &fd, &st, err));
+	file.fd = fd;
+	reader = uns_reader_of_file(&file, st.id.size);
+	if (uns_torchfile_open(&reader, &scratch, &torch, err) < 0)
+		return uns_fail_in(err, "%s", name);
+	if (torch.root && torch.root->kind == UNS_VALUE_OBJECT)
+		return from_fields(f, torch.root, err);
+	if (torch.root && torch.root->kind == UNS_VALUE_DICT)
+		return from_scheduler(f, torch.root, err);
+	return 0;
+}
+
+int meta_import_read(const struct uns_root *root, const char *name, const char *origin,
+		     struct uns_arena *arena, struct uns_store_fact **out, size_t *n,
+		     struct uns_err *err)
+{
+	struct facts f = { .arena = arena, .origin = origin };
+
+	if (uns_str_ends(name, ".json"))
+		UNS_TRY(from_json(&f, root, name, err));
+	else
+		UNS_TRY(from_torch(&f, root, name, err));
+	if (!f.n)
+		return uns_fail(err, -ENOTSUP,
+				"%s says nothing about a training that unshard knows: it takes "
+				"trainer_state.json, training_args.json, training_args.bin and "
+				"scheduler.pt", origin);
+	*out = f.v;
+	*n = f.n;
+	return 0;
+}
