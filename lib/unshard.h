@@ -51,6 +51,15 @@ struct unshard_options {
 	const char *cache_dir;         /* decoded pieces spill here, unlinked; default $TMPDIR, /tmp */
 	uint64_t cache_size_bytes;     /* at most this much spilled; default 16 GiB */
 	unsigned settle_seconds;       /* 0 = default 60; UINT_MAX = 0 s: never wait */
+	/* The metadata store's file; NULL = $XDG_STATE_HOME/unshard/store.db, else
+	 * ~/.local/state/unshard/store.db; "none" = no store. Opened when first needed. */
+	const char *store;
+	/* "KEY=JSON": facts of the training for every checkpoint whose trainer_state.json is missing or
+	 * broken ("train_batch_size=4"). */
+	const char *const *fact;
+	size_t n_fact;
+	bool hide_rng;  /* no file of random states in any view */
+	bool crc_exact; /* find out every CRC of a torch file when it is opened */
 	unsigned delay_read_us;        /* for tests and benchmarks: added to every read of SOURCE */
 	/* Log lines (NULL = dropped). level: 0 error, 1 warning, 2 information, 3 debug. */
 	void (*log)(void *ctx, int level, const char *line);
@@ -143,6 +152,84 @@ UNSHARD_API int unshard_describe(unshard *u, const char *checkpoint, const char 
  * something from being served. */
 UNSHARD_API int unshard_problems(unshard *u, const char *checkpoint, char **text, size_t *n,
 				 struct unshard_error *err);
+
+/* -- what is known about a training, and kept (the metadata store) --
+ *
+ * A fact belongs to a checkpoint, or to a directory above it and then to all checkpoints in there; of
+ * equal keys the nearest counts. It shows in a mount within seconds. Keys are TrainerState's and
+ * TrainingArguments' names, "model" (the absolute path of the directory that config and tokenizer are
+ * borrowed from), or anything made of a-z, 0-9, '_', '.' and '-'. A change that was acknowledged (0
+ * returned) survives a crash. `path` is below SOURCE and need not exist. -ENOENT when there is no
+ * store; else errors name the store's file and what to do. */
+struct unshard_fact {
+	const char *subject; /* the absolute path it was set for */
+	const char *key;
+	const char *json;    /* the value */
+	const char *origin;  /* "set by the user", "imported from FILE" */
+	int64_t time_s;      /* when, Unix */
+};
+
+/* Facts that hold for `path`, sorted by subject and key. A visitor that returns non-zero ends it with
+ * that value. */
+UNSHARD_API int unshard_meta_list(unshard *u, const char *path,
+				  int (*visit)(void *ctx, const struct unshard_fact *fact), void *ctx,
+				  struct unshard_error *err);
+/* value: JSON, or a bare word, which is taken as a string. origin NULL = "set by the user". */
+UNSHARD_API int unshard_meta_set(unshard *u, const char *path, const char *key, const char *value,
+				 const char *origin, struct unshard_error *err);
+/* -ENOENT when it is not set for `path` itself. */
+UNSHARD_API int unshard_meta_unset(unshard *u, const char *path, const char *key,
+				   struct unshard_error *err);
+/* Facts out of a trainer's own file: trainer_state.json, training_args.json, training_args.bin,
+ * scheduler.pt (a path of the machine, not below SOURCE). All or none; *n_facts may be NULL. */
+UNSHARD_API int unshard_meta_import_file(unshard *u, const char *path, const char *file,
+					 size_t *n_facts, struct unshard_error *err);
+/* All facts of the store as JSON (malloc'd), and back: what is there is kept, equal keys are
+ * replaced. */
+UNSHARD_API int unshard_meta_export(unshard *u, char **json, struct unshard_error *err);
+UNSHARD_API int unshard_meta_import(unshard *u, const char *json, size_t *n_facts,
+				    struct unshard_error *err);
+/* Forget what can be found out again. */
+UNSHARD_API int unshard_meta_clear_memos(unshard *u, struct unshard_error *err);
+
+/* -- checks -- */
+
+enum unshard_severity {
+	UNSHARD_NOTE,     /* worth knowing */
+	UNSHARD_PROBLEM,  /* something is lost, fails or goes on wrongly until it is dealt with */
+	UNSHARD_UNJUDGED, /* a rule that needs the version of a package */
+};
+
+struct unshard_finding {
+	const char *path;  /* of a checkpoint: below SOURCE; of a config: as it was given */
+	const char *check; /* which check found it; stable, for programs: "trainer_state" */
+	enum unshard_severity severity;
+	const char *text; /* one sentence: what is wrong, and what to do */
+};
+
+struct unshard_check_counts {
+	size_t checkpoints, problems, notes, unjudged;
+};
+
+typedef int unshard_check_visit(void *ctx, const struct unshard_finding *finding);
+
+/* Everything known to be wrong with the checkpoint at `path` below SOURCE, or with every checkpoint
+ * below it: what unshard_problems says, what a trainer that resumes would miss, and directories that
+ * are named as checkpoints and hold none. Reads no tensor data. `progress` (may be NULL) as for
+ * unshard_scan. A visitor that returns non-zero ends the walk with that value. */
+UNSHARD_API int unshard_check(unshard *u, const char *path, unshard_check_visit *visit,
+			      void (*progress)(void *ctx, size_t directories, size_t checkpoints),
+			      void *ctx, struct unshard_check_counts *counts,
+			      struct unshard_error *err);
+
+/* What is known to go wrong with a training that these config files together describe
+ * (TrainingArguments, Accelerate, DeepSpeed, LightningCLI; JSON or YAML), before it starts. Nothing is
+ * executed or written. versions: "transformers=4.40.2,torch=2.2.2", NULL = none known: rules that need
+ * one are then told as UNSHARD_UNJUDGED. kinds[i] (may be NULL) receives what file i was taken for. */
+UNSHARD_API int unshard_check_config(const char *const *files, size_t n, const char *versions,
+				     unshard_check_visit *visit, void *ctx, const char **kinds,
+				     struct unshard_check_counts *counts,
+				     struct unshard_error *err);
 
 UNSHARD_API const char *unshard_version(void);
 

@@ -69,7 +69,35 @@ static int add_directory(struct unshard *u, struct uns_arena *arena, const char 
 	return 0;
 }
 
-/* Files beside the checkpoint that its views may borrow, and its siblings' existence. */
+static void add_file(struct unshard *u, const char *path, struct finding *f)
+{
+	struct uns_stat st;
+
+	if (path && uns_root_stat(u->root, path, true, &st, NULL) == 0)
+		finding_add(f, path, &st);
+}
+
+/* What stands in for a trainer_state.json that is not there, or was cut: siblings' and the run's. */
+static void add_training(struct unshard *u, struct uns_arena *arena, const char *path,
+			 struct finding *f)
+{
+	static const char *const names[] = { "trainer_state.json", "training_args.json",
+					     "training_args.bin" };
+	struct siblings s;
+	size_t i;
+
+	if (training_state_whole(u, arena, path) ||
+	    training_siblings(u, arena, path, &s, NULL) < 0 || !s.run)
+		return;
+	for (i = 0; i < s.n; i++)
+		f->generation = uns_hash_u64(f->generation, s.number[i]);
+	for (i = 0; i < s.n_near; i++)
+		add_file(u, s.near[i].state, f);
+	for (i = 0; i < sizeof(names) / sizeof(*names); i++)
+		add_file(u, uns_path_join(arena, s.run, names[i]), f);
+}
+
+/* Files beside the checkpoint that its views may borrow or learn from. */
 static void add_surroundings(struct unshard *u, struct uns_arena *arena, const char *path,
 			     struct finding *f)
 {
@@ -87,6 +115,7 @@ static void add_surroundings(struct unshard *u, struct uns_arena *arena, const c
 		if (child && uns_root_stat(u->root, child, true, &st, NULL) == 0)
 			finding_add(f, names[i], &st);
 	}
+	add_training(u, arena, path, f);
 	f->newest_ns = newest;
 	f->source_bytes = bytes;
 }
@@ -257,10 +286,12 @@ static struct place *place_renew(struct unshard *u, struct place *place, const s
 	if (!now->known) {
 		now->format = f->format;
 		now->generation = f->generation;
+		now->source_generation = f->source_generation;
 		now->stat = f->stat;
 		now->source_bytes = f->source_bytes;
 		now->known = true;
 	}
+	now->facts = f->facts;
 	__atomic_store_n(&now->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
 	now->checked_ns = session_now_ns();
 	return now;
@@ -286,12 +317,10 @@ int place_get(struct unshard *u, const char *path, struct place **out, struct un
 
 	pthread_mutex_lock(&u->lock);
 	place->busy = false;
-		now->source_generation = f->source_generation;
 	if (code == 0) {
 		now = place_renew(u, place, &found);
 		code = now ? 0 : uns_fail(err, -ENOMEM, "out of memory");
 	}
-	now->facts = f->facts;
 	if (!now) {
 		place_drop(u, place); /* it has gone, or cannot be looked at */
 		place_unref(place);

@@ -130,6 +130,18 @@ static int open_models(struct unshard *u, const struct unshard_options *o, struc
 	return 0;
 }
 
+static int take_facts(struct unshard *u, const struct unshard_options *o, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < o->n_fact; i++)
+		UNS_TRY(training_check_option(o->fact[i], err));
+	u->n_fact = o->n_fact;
+	if (copy_strings(u, o->fact, o->n_fact, &u->fact) < 0)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	return 0;
+}
+
 static int choose_view(struct unshard *u, const char *name, struct uns_err *err)
 {
 	if (!name)
@@ -167,18 +179,6 @@ static void set_defaults(struct unshard *u)
 	u->recheck_ns = (int64_t)RECHECK_MS * 1000000;
 }
 
-static int session_open(struct unshard *u, const char *source, const struct unshard_options *o,
-			struct uns_err *err)
-{
-	struct uns_root_options root = { .follow = o->follow, .n_follow = o->n_follow };
-	struct uns_engine_options engine = { 0 };
-
-	u->opt = *o;
-	set_defaults(u);
-	UNS_TRY(uns_root_open(source, &root, &u->root, err));
-	UNS_TRY(choose_view(u, o->view, err));
-	UNS_TRY(open_models(u, o, err));
-	choose_hidden(u, o->mountpoint);
 static int choose_real_root(struct unshard *u, const char *source, struct uns_err *err)
 {
 	char real[PATH_MAX];
@@ -189,25 +189,37 @@ static int choose_real_root(struct unshard *u, const char *source, struct uns_er
 	return u->real_root ? 0 : uns_fail(err, -ENOMEM, "out of memory");
 }
 
+static int session_open(struct unshard *u, const char *source, const struct unshard_options *o,
+			struct uns_err *err)
+{
+	struct uns_root_options root = { .follow = o->follow, .n_follow = o->n_follow };
+	struct uns_engine_options engine = { 0 };
+
+	u->opt = *o;
+	set_defaults(u);
+	UNS_TRY(uns_root_open(source, &root, &u->root, err));
+	UNS_TRY(choose_real_root(u, source, err));
+	UNS_TRY(meta_init(u, o->store, err));
+	UNS_TRY(choose_view(u, o->view, err));
+	UNS_TRY(open_models(u, o, err));
+	UNS_TRY(take_facts(u, o, err));
+	choose_hidden(u, o->mountpoint);
 	UNS_TRY(copy_strings(u, o->weight_root, o->n_weight_root,
 			     &u->format_options.weight_roots));
 	u->format_options.n_weight_roots = o->n_weight_root;
+	memo_init(u, o);
 	engine.cache_bytes = u->opt.mem_bytes / 2;
 	engine.spill_bytes = u->opt.cache_size_bytes;
 	engine.delay_read_us = o->delay_read_us;
 	if (o->cache_dir && !(engine.cache_dir = uns_arena_str(&u->arena, o->cache_dir)))
 		return uns_fail(err, -ENOMEM, "out of memory");
 	return uns_engine_new(&engine, &u->engine, err);
-	UNS_TRY(choose_real_root(u, source, err));
-	UNS_TRY(meta_init(u, o->store, err));
 }
 
-	UNS_TRY(take_facts(u, o, err));
 int unshard_open(const char *source, const struct unshard_options *options, unshard **out,
 		 struct unshard_error *error)
 {
 	static const struct unshard_options none;
-	memo_init(u, o);
 	struct uns_err err = { 0 };
 	struct unshard *u = calloc(1, sizeof(*u));
 	int code;
@@ -221,6 +233,7 @@ int unshard_open(const char *source, const struct unshard_options *options, unsh
 		return give_error(error, &err, -ENOMEM);
 	pthread_mutex_init(&u->lock, NULL);
 	pthread_cond_init(&u->changed, NULL);
+	pthread_rwlock_init(&u->store.lock, NULL);
 	code = session_open(u, source, options, &err);
 	if (code < 0) {
 		unshard_close(u);
@@ -233,7 +246,6 @@ int unshard_open(const char *source, const struct unshard_options *options, unsh
 static void close_places(struct unshard *u)
 {
 	struct place *place;
-	pthread_rwlock_init(&u->store.lock, NULL);
 	size_t at = 0;
 	void *value;
 
@@ -255,6 +267,7 @@ void unshard_close(unshard *u)
 		return;
 	close_places(u);
 	uns_engine_free(u->engine);
+	meta_fini(u);
 	for (i = 0; i < u->n_model; i++)
 		uns_root_close(u->model[i].root);
 	uns_root_close(u->root);
@@ -265,4 +278,3 @@ void unshard_close(unshard *u)
 	pthread_mutex_destroy(&u->lock);
 	free(u);
 }
-	meta_fini(u);

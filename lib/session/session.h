@@ -113,6 +113,10 @@ struct snapshot {
 	const char **note;
 	size_t n_notes, cap_notes;
 
+	/* Of training.c, when the first view that needs it is shown; likewise only by whoever is busy. */
+	bool training_known, has_training, trainer_state_valid;
+	struct uns_training training;
+
 	bool busy; /* a tree is being made */
 	struct shown *shown;
 };
@@ -122,10 +126,6 @@ struct model_dir {
 	struct uns_root *root;
 };
 
-struct unshard {
-	struct uns_arena arena; /* options */
-	struct uns_root *root;
-	struct unshard_options opt;
 struct session_store {
 	pthread_rwlock_t lock; /* held for reading while the handle is used, across I/O too */
 	bool off;              /* store=none */
@@ -139,15 +139,21 @@ struct session_store {
 	char problem[UNS_ERR_TEXT + 256];
 };
 
-	struct uns_format_options format_options;
-	const char *hidden; /* the mountpoint below SOURCE; NULL = elsewhere */
-	const struct uns_view *only; /* -o view= */
+struct unshard {
+	struct uns_arena arena; /* options */
+	struct uns_root *root;
 	const char *real_root; /* its absolute name without links: what facts are kept under */
 	struct session_store store;
 	uint64_t memo_salt;
+	struct unshard_options opt;
+	struct uns_format_options format_options;
+	const char *hidden; /* the mountpoint below SOURCE; NULL = elsewhere */
+	const struct uns_view *only; /* -o view= */
 	uint64_t only_parameter;
 	struct model_dir *model;
 	size_t n_model;
+	const char *const *fact; /* -o fact=: "KEY=JSON", checked */
+	size_t n_fact;
 	int64_t settle_ns, recheck_ns;
 	struct uns_engine *engine;
 
@@ -157,13 +163,13 @@ struct session_store {
 	struct snapshot *newest, *oldest;
 	size_t snapshot_bytes;
 	uint64_t n_opens, n_reads, n_read_bytes, n_errors; /* atomics */
+	uint64_t n_opened, n_remembered; /* atomics: catalogs from metadata files, and from memos */
 
 	char *error_line[ERROR_LOG_LINES]; /* a ring */
 	size_t n_error_lines;
 };
 
 /* -- places.c -- */
-	uint64_t n_opened, n_remembered; /* atomics: catalogs from metadata files, and from memos */
 
 /* What is at this directory of SOURCE: examined now, or at most recheck_ns ago. Returns a reference.
  * -ENOENT, -ENOTDIR. */
@@ -192,6 +198,33 @@ int companions_choose(struct unshard *u, struct snapshot *snap, const char *path
 		      struct uns_err *err);
 /* -- ties.c: fills snap->tied; the snapshot is busy -- */
 int ties_prove(struct snapshot *snap, struct uns_err *err);
+
+/* -- training.c -- */
+
+/* The checkpoints beside one, found by their names: what may tell about the same training. */
+struct siblings {
+	const char *run; /* the directory of all of them; NULL = outside SOURCE */
+	bool numbered;   /* this one is checkpoint-OWN */
+	unsigned long long own, *number; /* all numbers, descending, OWN among them */
+	size_t n;
+	struct {
+		const char *state; /* its trainer_state.json, which may not exist; NULL = no memory */
+		unsigned long long number;
+	} near[8]; /* the nearest later ones, then the nearest earlier ones */
+	size_t n_near;
+};
+
+/* In the arena. Nothing (and 0) where there can be none. */
+int training_siblings(struct unshard *u, struct uns_arena *arena, const char *path,
+		      struct siblings *out, struct uns_err *err);
+/* The checkpoint's own trainer_state.json looks whole: then nothing beside it is asked. Reads three
+ * bytes. */
+bool training_state_whole(struct unshard *u, struct uns_arena *arena, const char *path);
+/* Fills snap->training, has_training and trainer_state_valid; the snapshot is busy. */
+int training_collect(struct unshard *u, struct snapshot *snap, const char *path,
+		     struct uns_err *err);
+/* Is this a KEY=VALUE that -o fact= takes? */
+int training_check_option(const char *text, struct uns_err *err);
 
 /* -- shows.c: one view of one checkpoint -- */
 
@@ -231,6 +264,7 @@ struct spot {
 	struct snapshot *snap;
 	const struct shown *shown;
 	const struct uns_vfile *file; /* SPOT_SHOWN: NULL = a directory */
+	bool as_file; /* reached by the name of the checkpoint's one file (forms.c) */
 	struct uns_text text;         /* info files: their content */
 	uint64_t ino;
 };
@@ -242,28 +276,6 @@ void spot_stat(const struct spot *spot, struct unshard_stat *out);
 uint64_t ino_of(const struct uns_view *view, uint64_t parameter, const char *path,
 		uint64_t generation, const char *inside);
 
-/* -- info.c -- */
-extern const char *const root_info_names[]; /* NULL-terminated */
-extern const char *const info_names[];
-int root_info_text(struct unshard *u, const char *name, struct uns_text *out);
-/* usage_path: goes into the lines to write, NULL = the path below the mount. */
-int info_json(struct unshard *u, struct place *place, const char *what, const char *usage_path,
-	      struct uns_text *out, struct uns_err *err);
-/* Sentences, one a line; *n_serious counts those that keep something from being served. */
-int problems_text(struct unshard *u, struct place *place, struct uns_text *out, size_t *n_serious,
-		  struct uns_err *err);
-int info_text(struct unshard *u, struct place *place, const struct uns_view *view,
-	      uint64_t parameter, const char *name, struct uns_text *out, struct uns_err *err);
-
-/* -- session.c -- */
-void session_error(struct unshard *u, const struct uns_err *err, const char *where);
-int64_t session_now_ns(void); /* monotonic */
-int give_error(struct unshard_error *out, const struct uns_err *err, int code);
-/* A directory entry that the tree leaves out: the mountpoint, a link that may not be followed. */
-bool session_hides(const struct unshard *u, const char *path);
-
-#endif
-	bool as_file; /* reached by the name of the checkpoint's one file (forms.c) */
 /* -- forms.c: checkpoints that are one file in some views -- */
 
 struct form_names {
@@ -278,6 +290,19 @@ int forms_names(struct unshard *u, const struct uns_view *view, const struct pla
  * as_file are set in `spot`. 0 = it is not. */
 int forms_find(struct unshard *u, struct spot *spot, const char *dir, const char *name,
 	       struct uns_err *err);
+
+/* -- info.c -- */
+extern const char *const root_info_names[]; /* NULL-terminated */
+extern const char *const info_names[];
+int root_info_text(struct unshard *u, const char *name, struct uns_text *out);
+/* usage_path: goes into the lines to write, NULL = the path below the mount. */
+int info_json(struct unshard *u, struct place *place, const char *what, const char *usage_path,
+	      struct uns_text *out, struct uns_err *err);
+/* Sentences, one a line; *n_serious counts those that keep something from being served. */
+int problems_text(struct unshard *u, struct place *place, struct uns_text *out, size_t *n_serious,
+		  struct uns_err *err);
+int info_text(struct unshard *u, struct place *place, const struct uns_view *view,
+	      uint64_t parameter, const char *name, struct uns_text *out, struct uns_err *err);
 
 /* -- meta.c: the store; everything goes on without one -- */
 int meta_init(struct unshard *u, const char *store, struct uns_err *err);
@@ -303,3 +328,11 @@ void memo_load_crcs(struct unshard *u, const struct place *place, struct snapsho
 /* If there are new ones. Writes: no lock may be held. */
 void memo_save_crcs(struct unshard *u, struct snapshot *snap);
 
+/* -- session.c -- */
+void session_error(struct unshard *u, const struct uns_err *err, const char *where);
+int64_t session_now_ns(void); /* monotonic */
+int give_error(struct unshard_error *out, const struct uns_err *err, int code);
+/* A directory entry that the tree leaves out: the mountpoint, a link that may not be followed. */
+bool session_hides(const struct unshard *u, const char *path);
+
+#endif
