@@ -19,6 +19,7 @@ enum kind {
 	SIZE,
 	COUNT,
 	FLAG,
+	CHOICE, /* one of two words */
 };
 
 struct row {
@@ -42,6 +43,11 @@ static const struct row rows[] = {
 	{ "cache_size", SIZE, "SIZE", "at most this much spilled (16GiB)" },
 	{ "settle", COUNT, "SECONDS",
 	  "hide a checkpoint that may still be written until it has not changed for so long (60)" },
+	{ "fact", STRINGS, "KEY=VALUE",
+	  "a value for trainer_state.json where it is missing: train_batch_size=4; may be repeated" },
+	{ "rng", CHOICE, "keep|hide", "files of random states: show them (keep), or in no view" },
+	{ "crc", CHOICE, "free|exact",
+	  "CRCs in torch files: those known without reading (free), or all, found out at open" },
 	{ "allow_other", FLAG, NULL, "other users may read, as far as mode bits let them" },
 	{ "max_threads", COUNT, "N", "requests served at once (16)" },
 	{ "readahead", COUNT, "KIB", "how far the kernel reads ahead, where it may be set (4096)" },
@@ -119,6 +125,7 @@ void options_fini(struct options *o)
 	free(o->weight_root);
 	free(o->model);
 	free(o->follow);
+	free(o->fact);
 	free(o->fuse);
 }
 
@@ -224,8 +231,11 @@ static int add_string(struct options *o, const struct row *row, const char *s,
 		code = append(&o->model, &l->n_model, s, err);
 	else if (row->kind == PATHS)
 		code = append(&o->follow, &l->n_follow, s, err);
+	else if (!strcmp(row->name, "fact"))
+		code = append(&o->fact, &l->n_fact, s, err);
 	else
 		code = append(&o->weight_root, &l->n_weight_root, s, err);
+	l->fact = o->fact;
 	l->model = o->model;
 	l->follow = o->follow;
 	l->weight_root = o->weight_root;
@@ -259,6 +269,23 @@ static int set_flag(struct options *o, const struct row *row)
 	return 0;
 }
 
+/* The second word of row->value is the one that switches something on. */
+static int set_choice(struct options *o, const struct row *row, const char *value,
+		      struct unshard_error *err)
+{
+	const char *second = strchr(row->value, '|') + 1;
+	size_t first = (size_t)(second - row->value) - 1;
+	bool on = !strcmp(value, second);
+
+	if (!on && (strlen(value) != first || strncmp(value, row->value, first) != 0))
+		return refuse(err, -EINVAL, "%s=%s: %s is expected", row->name, value, row->value);
+	if (!strcmp(row->name, "rng"))
+		o->library.hide_rng = on;
+	else
+		o->library.crc_exact = on;
+	return 0;
+}
+
 static int set(struct options *o, const struct row *row, const char *value,
 	       struct unshard_error *err)
 {
@@ -272,6 +299,8 @@ static int set(struct options *o, const struct row *row, const char *value,
 	switch (row->kind) {
 	case FLAG:
 		return set_flag(o, row);
+	case CHOICE:
+		return set_choice(o, row, value, err);
 	case STRING:
 		return set_string(o, row, own(o, strdup(value)), err);
 	case PATH:
@@ -320,7 +349,7 @@ static int pass_on(struct options *o, const char *whole, struct unshard_error *e
 
 static int unknown(const char *name, struct unshard_error *err)
 {
-	char list[320] = "";
+	char list[400] = "";
 	size_t i, at = 0;
 
 	for (i = 0; i < N_ROWS && at < sizeof(list); i++)

@@ -12,7 +12,7 @@ struct options {
 	char *fuse; /* what goes on to libfuse, separated by commas, or NULL */
 
 	/* Private: what the pointers above point to. */
-	const char **weight_root, **model, **follow;
+	const char **weight_root, **model, **follow, **fact;
 	char **owned;
 	size_t n_owned;
 };

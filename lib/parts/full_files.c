@@ -48,6 +48,47 @@ int uns_full_check(const struct uns_catalog *cat, struct uns_err *why)
 	return uns_optimizer_check(cat, uns_optimizer_root(cat), why);
 }
 
+static bool is_passed_through(const struct uns_catalog *cat, uint32_t file)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_companions; i++)
+		if (cat->companions[i].file == file)
+			return !cat->companions[i].shard;
+	return false;
+}
+
+bool uns_full_is_plain(const struct uns_catalog *cat)
+{
+	const struct uns_tensor *t;
+	uint32_t last = UNS_NONE;
+	size_t i, k;
+
+	for (i = 0; i < cat->n_tensors; i++) {
+		t = &cat->tensors[i];
+		for (k = 0; is_weight(t) && k < t->n_pieces; k++) {
+			if (cat->pieces[t->first_piece + k].file == last)
+				continue;
+			last = cat->pieces[t->first_piece + k].file;
+			if (!is_passed_through(cat, last))
+				return false;
+		}
+	}
+	return last != UNS_NONE;
+}
+
+int uns_full_check_names(const struct uns_catalog *cat, struct uns_err *why)
+{
+	const struct uns_companion *own = uns_resume_own_optimizer(cat);
+
+	if (!own || uns_optimizer_root(cat))
+		return 0;
+	return uns_fail(why, -ENOTSUP,
+			"%s of %s numbers its parameters and FSDP needs their names; resume without "
+			"FSDP from the view full",
+			own->name, cat->path);
+}
+
 /* -- weights -- */
 
 static bool is_tied(const struct uns_full_input *in, const struct uns_tensor *t)
@@ -71,6 +112,8 @@ int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *
 
 	if (!v)
 		return no_memory(err);
+	if (in->resume.plain)
+		return 0;
 	UNS_TRY(uns_adapter_is(cat, &adapter, err));
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
@@ -171,12 +214,19 @@ int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids i
 	return file.origin ? uns_vtree_add(out, &file, err) : no_memory(err);
 }
 
+/* A plain run's optimizer and scheduler: both, or neither. */
+static bool keeps_own_optimizer(const struct uns_full_input *in)
+{
+	return in->resume.plain && uns_resume_own_optimizer(in->resume.catalog) &&
+	       uns_resume_has_scheduler(in->resume.catalog);
+}
+
 int uns_full_add_rest(const struct uns_full_input *in, struct uns_vtree *out, struct uns_err *err)
 {
 	struct uns_resume_input resume = in->resume;
 	size_t i;
 
-	resume.with_schedule = root_to_write(in) != NULL;
+	resume.with_schedule = root_to_write(in) != NULL || keeps_own_optimizer(in);
 	for (i = 0; i < in->n_notes; i++)
 		if (uns_vtree_note(out, "%s", in->notes[i]) < 0)
 			return no_memory(err);

@@ -18,6 +18,13 @@ struct uns_full_input {
 /* Weights and, where there is one, the optimizer can be served whole. -ENOTSUP without weights. */
 int uns_full_check(const struct uns_catalog *cat, struct uns_err *why);
 
+/* Its weights are one process's files already (a Trainer's run without sharding): they, and the
+ * optimizer beside them, are passed through. */
+bool uns_full_is_plain(const struct uns_catalog *cat);
+
+/* 0 unless the optimizer numbers its parameters, as FSDP's full state dict must not: -ENOTSUP. */
+int uns_full_check_names(const struct uns_catalog *cat, struct uns_err *why);
+
 /* model.safetensors (+ index), names as in memory; an adapter as adapter_model.safetensors. */
 int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *out,
 			     struct uns_err *err);

@@ -51,6 +51,34 @@ bool uns_resume_is_trainer(const struct uns_catalog *cat)
 	return true;
 }
 
+bool uns_resume_is_rng(const char *name)
+{
+	return rng_rank(name) >= 0;
+}
+
+bool uns_resume_wants_trainer_state(const struct uns_catalog *cat)
+{
+	unsigned long long n;
+	size_t i;
+
+	if (!uns_resume_is_trainer(cat))
+		return false;
+	for (i = 0; i < cat->n_companions; i++)
+		if (strcmp(cat->companions[i].name, "trainer_state.json") == 0 ||
+		    uns_str_glob("rng_state*.pth", cat->companions[i].name))
+			return true;
+	return uns_str_number(uns_path_name(cat->path), "checkpoint-", "", &n);
+}
+
+const struct uns_companion *uns_resume_own_optimizer(const struct uns_catalog *cat)
+{
+	const struct uns_companion *c = uns_catalog_companion(cat, "optimizer.pt");
+
+	if (!c)
+		c = uns_catalog_companion(cat, "optimizer.bin");
+	return c && !c->shard ? c : NULL;
+}
+
 bool uns_resume_has_scheduler(const struct uns_catalog *cat)
 {
 	size_t i;
@@ -67,15 +95,36 @@ static int add_rng(const struct uns_resume_input *in, const struct uns_companion
 	struct uns_vfile file = { .path = c->name, .source = c->file };
 	bool trainers = uns_str_starts(c->name, "rng_state");
 
-	if (in->hide_rng || (in->one_process && rank > 0))
+	if (in->hide_rng || (in->one_process && !in->plain && rank > 0))
 		return 0;
-	if (!in->one_process)
-		return uns_vtree_add_file(out, in->catalog, c->name, c->file, err);
+	if (!in->one_process || in->plain)
+		UNS_TRY(uns_vtree_add_file(out, in->catalog, c->name, c->file, err));
+	if (!in->one_process || rank > 0)
+		return 0;
 	if (trainers)
 		file.path = "rng_state.pth";
+	else if (in->plain)
+		return 0;
+	if (uns_catalog_companion(in->catalog, file.path) &&
+	    (in->plain || strcmp(file.path, c->name) != 0))
+		return 0; /* it has one of that name itself */
 	UNS_TRY(uns_layout_of_file(&out->arena, in->catalog, c->file, &file.layout, err));
 	file.origin = "rank 0's random states: a single process has one set";
 	return uns_vtree_add(out, &file, err);
+}
+
+/* Weights and optimizer that are one process's already. */
+static int add_own_state(const struct uns_resume_input *in, const struct uns_companion *c,
+			 struct uns_vtree *out, struct uns_err *err)
+{
+	if (uns_str_starts(c->name, "pytorch_model_fsdp"))
+		return 0;
+	if (c == uns_resume_own_optimizer(in->catalog) && !in->with_schedule)
+		return uns_vtree_note(out,
+				      "%s is hidden: no scheduler was saved with it, and a Trainer "
+				      "restores both or, silently, neither",
+				      c->name);
+	return uns_vtree_add_file(out, in->catalog, c->name, c->file, err);
 }
 
 static int add_companion(const struct uns_resume_input *in, const struct uns_companion *c,
@@ -83,8 +132,10 @@ static int add_companion(const struct uns_resume_input *in, const struct uns_com
 {
 	int64_t rank = rng_rank(c->name);
 
-	if (c->shard || matches(state_globs, c->name))
+	if (c->shard)
 		return 0;
+	if (matches(state_globs, c->name))
+		return in->plain ? add_own_state(in, c, out, err) : 0;
 	if (rank >= 0)
 		return add_rng(in, c, rank, out, err);
 	if (strcmp(c->name, "trainer_state.json") == 0 && !in->trainer_state_valid)
@@ -112,9 +163,10 @@ static int note_facts(const struct uns_training *t, struct uns_vtree *out)
 		if (t->v[i].assumed)
 			UNS_TRY(uns_vtree_note(out,
 					       "trainer_state.json: %s = %s is assumed (%s); set it "
-					       "with `unshard meta set CHECKPOINT %s=VALUE`",
+					       "with `unshard meta set CHECKPOINT %s=VALUE` or "
+					       "-o fact=%s=VALUE",
 					       t->v[i].key, t->v[i].json, t->v[i].origin,
-					       t->v[i].key));
+					       t->v[i].key, t->v[i].key));
 	return 0;
 }
 
@@ -128,22 +180,27 @@ static const char *origin_of(const struct uns_training *t, struct uns_arena *are
 	for (i = 0; i < t->n; i++)
 		uns_text_printf(&text, "%s %s %s %s", i ? ";" : "", t->v[i].key,
 				t->v[i].assumed ? "assumed," : "from", t->v[i].origin);
+	uns_text_str(&text, "; the rest are TrainerState's defaults");
 	return text.failed ? NULL : uns_arena_strn(arena, text.p, text.len);
 }
 
-static int add_trainer_state(const struct uns_resume_input *in, struct uns_vtree *out,
-			     struct uns_err *err)
+int uns_resume_trainer_state_add(const struct uns_resume_input *in, struct uns_vtree *out,
+				 struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	struct uns_err why = { 0 };
 	const char *origin;
 
-	if (in->trainer_state_valid || !in->training || !uns_resume_is_trainer(in->catalog))
+	if (!in->training)
+		return 0;
+	if (note_facts(in->training, out) < 0)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	if (in->trainer_state_valid)
 		return 0;
 	if (uns_trainer_state_emit(in->training, &text, &why) < 0)
 		return uns_vtree_note(out, "trainer_state.json cannot be made: %s", why.text);
 	origin = origin_of(in->training, &out->arena);
-	if (!origin || note_facts(in->training, out) < 0)
+	if (!origin)
 		return uns_fail(err, -ENOMEM, "out of memory");
 	return uns_vtree_add_text(out, "trainer_state.json", text.p, text.len, origin, err);
 }
@@ -160,5 +217,5 @@ int uns_resume_files_add(const struct uns_resume_input *in, struct uns_vtree *ou
 		if (!is_companion(cat, in->borrowed[i].name))
 			UNS_TRY(uns_vtree_add_file(out, cat, in->borrowed[i].name,
 						   in->borrowed[i].file, err));
-	return add_trainer_state(in, out, err);
+	return uns_resume_trainer_state_add(in, out, err);
 }

@@ -193,8 +193,8 @@ static int problem_tree(struct shown *shown, const struct place *place, const st
 				  "synthesised: why this checkpoint cannot be served", err);
 }
 
-static int view_tree(const struct unshard *u, struct snapshot *snap, struct shown *shown,
-		     struct uns_err *err)
+static int view_tree(struct unshard *u, const struct place *place, struct snapshot *snap,
+		     struct shown *shown, struct uns_err *err)
 {
 	struct uns_view_input in = { .catalog = snap->cat };
 
@@ -202,6 +202,13 @@ static int view_tree(const struct unshard *u, struct snapshot *snap, struct show
 		UNS_TRY(ties_prove(snap, err));
 		snap->ties_proven = true;
 	}
+	if (shown->view->needs_training && !snap->training_known) {
+		UNS_TRY(training_collect(u, snap, place->path, err));
+		snap->training_known = true;
+	}
+	in.training = snap->has_training ? &snap->training : NULL;
+	in.trainer_state_valid = snap->trainer_state_valid;
+	in.hide_rng = u->opt.hide_rng;
 	in.borrowed = snap->borrowed;
 	in.n_borrowed = snap->n_borrowed;
 	in.config = snap->config;
@@ -222,7 +229,7 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 
 	UNS_TRY(show_state_of(u, place, shown->view, shown->parameter, &state, &why));
 	if (state == SHOW_OK)
-		UNS_TRY(view_tree(u, snap, shown, err));
+		UNS_TRY(view_tree(u, place, snap, shown, err));
 	else if (state == SHOW_DAMAGED)
 		UNS_TRY(problem_tree(shown, place, &why, err));
 	else

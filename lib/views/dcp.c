@@ -4,6 +4,7 @@
 
 #include "base/path.h"
 #include "model/cover.h"
+#include "parts/resume_files.h"
 #include "views/view.h"
 
 static bool parse(const char *parameter, uint64_t *out)
@@ -67,16 +68,30 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	return 0;
 }
 
+/* Everything as it is, but random states that are not wanted and a trainer_state.json that no Trainer
+ * would take. */
+static bool is_left_out(const struct uns_view_input *in, const char *name)
+{
+	return (in->hide_rng && uns_resume_is_rng(name)) ||
+	       (in->training && !in->trainer_state_valid &&
+		strcmp(name, "trainer_state.json") == 0);
+}
+
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		struct uns_err *err)
 {
 	const struct uns_catalog *cat = in->catalog;
+	const struct uns_resume_input resume = { .catalog = cat,
+						 .training = in->training,
+						 .trainer_state_valid = in->trainer_state_valid };
 	size_t i;
 
 	(void)parameter;
 	for (i = 0; i < cat->n_companions; i++)
-		UNS_TRY(uns_vtree_add_file(out, cat, cat->companions[i].name,
-					   cat->companions[i].file, err));
+		if (!is_left_out(in, cat->companions[i].name))
+			UNS_TRY(uns_vtree_add_file(out, cat, cat->companions[i].name,
+						   cat->companions[i].file, err));
+	UNS_TRY(uns_resume_trainer_state_add(&resume, out, err));
 	for (i = 0; i < in->n_notes; i++)
 		if (uns_vtree_note(out, "%s", in->notes[i]) < 0)
 			return uns_fail(err, -ENOMEM, "out of memory");
@@ -91,6 +106,7 @@ const struct uns_view uns_view_dcp = {
 	.listed = listed,
 	.parse = parse,
 	.needs_finished = true,
+	.needs_training = true,
 	.supports = supports,
 	.tree = tree,
 	.usage = "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"%s\")",

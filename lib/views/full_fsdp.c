@@ -13,6 +13,7 @@ static bool parse(const char *parameter, uint64_t *out)
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
 	(void)parameter;
+	UNS_TRY(uns_full_check_names(cat, why));
 	return uns_full_check(cat, why);
 }
 
@@ -45,6 +46,7 @@ const struct uns_view uns_view_full_fsdp = {
 	.parse = parse,
 	.needs_finished = true,
 	.needs_companions = true,
+	.needs_training = true,
 	.supports = supports,
 	.tree = tree,
 	.usage = "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, FULL_STATE_DICT",

@@ -54,6 +54,8 @@ struct uns_view {
 	 * sentence: this kind of checkpoint has no such form. Proves cover of what it serves. */
 	int (*supports)(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why);
 	int (*tree)(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
+	/* Needs uns_view_input's training and trainer_state_valid. */
+	bool needs_training;
 		    struct uns_err *err);
 	/* "AutoModelForCausalLM.from_pretrained(\"%s\")": the line `unshard show` prints, %s = path. */
 	const char *usage;
