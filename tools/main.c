@@ -10,7 +10,8 @@
 #include "fs.h"
 #include "options.h"
 
-static const struct command *const commands[] = { &cmd_mount, &cmd_umount, &cmd_ls, &cmd_show };
+static const struct command *const commands[] = { &cmd_mount, &cmd_umount, &cmd_ls, &cmd_show,
+						  &cmd_check };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 int command_fail(const char *fmt, ...)

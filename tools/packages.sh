@@ -2,10 +2,10 @@
 # tools/quickstart and tests/run; knows nothing of either.
 
 packages_debian_build="cmake ninja-build gcc pkg-config libfuse3-dev fuse3 libzstd-dev libcjson-dev \
-zlib1g-dev libsqlite3-dev"
+zlib1g-dev libsqlite3-dev libyaml-dev"
 packages_debian_tests="libcmocka-dev python3-venv rsync clang libclang-rt-dev"
 packages_fedora_build="cmake ninja-build gcc pkgconf-pkg-config fuse3-devel fuse3 libzstd-devel \
-cjson-devel zlib-devel sqlite-devel"
+cjson-devel zlib-devel sqlite-devel libyaml-devel"
 packages_fedora_tests="libcmocka-devel python3 rsync clang compiler-rt libasan libubsan libtsan"
 
 # packages_missing NAME...: those of a Debian list that are not installed.
@@ -71,7 +71,7 @@ packages_install() {
 # No apt-get: go on where everything is there already.
 packages_by_hand() {
 	local pc
-	for pc in "fuse3 >= 3.14" libzstd libcjson zlib sqlite3; do
+	for pc in "fuse3 >= 3.14" libzstd libcjson zlib sqlite3 yaml-0.1; do
 		if ! pkg-config --exists "$pc" 2>/dev/null; then
 			echo "$pc is missing; as root: $1" >&2
 			return 2

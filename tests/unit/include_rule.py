@@ -17,7 +17,7 @@ BELOW = {
     "model": {"base", "io", "wire"},
 }
 NOUNS = {"base", "io", "wire", "model"}
-BELOW.update({folder: NOUNS for folder in ("parts", "store", "engine", "shards")})
+BELOW.update({folder: NOUNS for folder in ("parts", "checks", "store", "engine", "shards")})
 BELOW["formats"] = NOUNS | {"shards"}
 BELOW["views"] = NOUNS | {"parts"}
 BELOW["session"] = set(BELOW)

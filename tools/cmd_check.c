@@ -1,0 +1,278 @@
+/* unshard check: what is wrong with checkpoints, or with configs before they are trained with. */
+#include <cJSON.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "arguments.h"
+#include "progress.h"
+#include "text.h"
+
+enum { MAX_CONFIGS = 16 };
+
+struct check {
+	struct arguments a;
+	const char *config[MAX_CONFIGS], *kind[MAX_CONFIGS];
+	size_t n_configs;
+	const char *versions;
+
+	const char *top; /* what SOURCE's "" is called */
+	cJSON *findings; /* NULL = lines are wanted */
+	char *last_path;
+	struct progress progress;
+	struct unshard_check_counts counts;
+};
+
+static const char *severity_text(enum unshard_severity severity)
+{
+	return severity == UNSHARD_PROBLEM ? "problem"
+	       : severity == UNSHARD_NOTE  ? "note"
+					   : "not judged";
+}
+
+/* -- findings as they come -- */
+
+static int add_object(struct check *c, const struct unshard_finding *f)
+{
+	cJSON *o = cJSON_CreateObject();
+
+	cJSON_AddStringToObject(o, "path", f->path);
+	cJSON_AddStringToObject(o, "check", f->check);
+	cJSON_AddStringToObject(o, "severity", severity_text(f->severity));
+	cJSON_AddStringToObject(o, "text", f->text);
+	return cJSON_AddItemToArray(c->findings, o) ? 0 : -ENOMEM;
+}
+
+static int print_path(struct check *c, const char *path)
+{
+	if (c->last_path && !strcmp(c->last_path, path))
+		return 0;
+	free(c->last_path);
+	c->last_path = strdup(path);
+	text_print(*path ? path : c->top);
+	putchar('\n');
+	return c->last_path ? 0 : -ENOMEM;
+}
+
+static int visit(void *ctx, const struct unshard_finding *f)
+{
+	struct check *c = ctx;
+
+	if (c->findings)
+		return add_object(c, f);
+	progress_end(&c->progress);
+	if (print_path(c, f->path) < 0)
+		return -ENOMEM;
+	printf("  %-10s  %s: ", severity_text(f->severity), f->check);
+	text_print(f->text);
+	putchar('\n');
+	return 0;
+}
+
+static void step(void *ctx, size_t directories, size_t checkpoints)
+{
+	struct check *c = ctx;
+
+	progress_step(&c->progress, directories, checkpoints);
+}
+
+/* -- the end -- */
+
+static void add_configs(const struct check *c, cJSON *o)
+{
+	cJSON *list = cJSON_AddArrayToObject(o, "configs"), *one;
+	size_t i;
+
+	for (i = 0; i < c->n_configs; i++) {
+		one = cJSON_CreateObject();
+		cJSON_AddStringToObject(one, "path", c->config[i]);
+		cJSON_AddStringToObject(one, "kind", c->kind[i]);
+		cJSON_AddItemToArray(list, one);
+	}
+}
+
+static int print_json(struct check *c)
+{
+	cJSON *o = cJSON_CreateObject();
+	char *text;
+
+	if (c->n_configs)
+		add_configs(c, o);
+	else
+		cJSON_AddNumberToObject(o, "checkpoints", (double)c->counts.checkpoints);
+	cJSON_AddNumberToObject(o, "problems", (double)c->counts.problems);
+	cJSON_AddNumberToObject(o, "notes", (double)c->counts.notes);
+	cJSON_AddNumberToObject(o, "not_judged", (double)c->counts.unjudged);
+	if (cJSON_AddItemToObject(o, "findings", c->findings))
+		c->findings = NULL;
+	text = cJSON_Print(o);
+	if (text)
+		puts(text);
+	cJSON_Delete(o);
+	cJSON_free(text);
+	return text ? 0 : -ENOMEM;
+}
+
+static void print_count(size_t n, const char *one, const char *many)
+{
+	printf("%zu %s", n, n == 1 ? one : many);
+}
+
+static void print_summary(const struct check *c)
+{
+	size_t i;
+
+	if (c->last_path)
+		putchar('\n');
+	for (i = 0; i < c->n_configs; i++) {
+		text_print(c->config[i]);
+		printf(" (%s)%s", c->kind[i], i + 1 < c->n_configs ? ", " : ": ");
+	}
+	if (!c->n_configs)
+		print_count(c->counts.checkpoints, "checkpoint: ", "checkpoints: ");
+	print_count(c->counts.problems, "problem, ", "problems, ");
+	print_count(c->counts.notes, "note", "notes");
+	if (c->counts.unjudged)
+		printf(", %zu not judged", c->counts.unjudged);
+	putchar('\n');
+}
+
+static int finish(struct check *c, int code, const struct unshard_error *err)
+{
+	progress_end(&c->progress);
+	if (code == 0 && c->findings)
+		code = print_json(c);
+	else if (code == 0)
+		print_summary(c);
+	if (code < 0)
+		return command_fail("%s", err->text[0] ? err->text : "out of memory");
+	return c->counts.problems ? EXIT_PROBLEM : EXIT_DONE;
+}
+
+/* -- what is checked -- */
+
+static int check_configs(struct check *c)
+{
+	struct unshard_error err = { 0 };
+	int code;
+
+	c->top = "these together";
+	code = unshard_check_config(c->config, c->n_configs, c->versions, visit, c, c->kind,
+				    &c->counts, &err);
+	return finish(c, code, &err);
+}
+
+static int check_below(struct check *c, unshard *u, const char *path)
+{
+	struct unshard_error err = { 0 };
+	int code;
+
+	progress_start(&c->progress);
+	code = unshard_check(u, path, visit, step, c, &c->counts, &err);
+	return finish(c, code, &err);
+}
+
+/* The directory above is opened as SOURCE, so that the run's files beside a checkpoint are seen;
+ * where that may not be read, or there is none, the directory itself. */
+static int check_path(struct check *c, char *path)
+{
+	char *slash = strrchr(path, '/');
+	unshard *u = NULL;
+	bool above = slash != path && slash[1];
+	int status;
+
+	c->top = slash[1] ? slash + 1 : path;
+	if (above) {
+		*slash = '\0';
+		above = access(path, R_OK | X_OK) == 0;
+		if (!above)
+			*slash = '/';
+	}
+	status = arguments_open(&c->a, path, &u);
+	if (status < 0)
+		status = check_below(c, u, above ? slash + 1 : "");
+	unshard_close(u);
+	return status;
+}
+
+static int parse(struct check *c, const struct command *self, int argc, char **argv)
+{
+	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
+					       { "json", no_argument, NULL, 'j' },
+					       { "config", required_argument, NULL, 'c' },
+					       { "versions", required_argument, NULL, 'v' },
+					       { 0 } };
+	struct unshard_error err = { 0 };
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "ho:", longs, NULL)) != -1) {
+		if (opt == 'h')
+			return command_help(self);
+		if (opt == '?')
+			return command_usage(self);
+		if (opt == 'j' && !c->findings && !(c->findings = cJSON_CreateArray()))
+			return command_fail("out of memory");
+		if (opt == 'v')
+			c->versions = optarg;
+		if (opt == 'c' && c->n_configs == MAX_CONFIGS)
+			return command_fail("--config: more than %d files", MAX_CONFIGS);
+		if (opt == 'c')
+			c->config[c->n_configs++] = optarg;
+		if (opt == 'o' && options_parse(&c->a.options, optarg, &err) < 0)
+			return command_fail("%s", err.text);
+	}
+	if (argc - optind != (c->n_configs ? 0 : 1) || (c->versions && !c->n_configs))
+		return command_usage(self);
+	c->a.argument = argv[optind];
+	return -1;
+}
+
+static int check_run(const struct command *self, int argc, char **argv)
+{
+	struct check c = { .a = { .log = { .fd = -1 } } };
+	char *path = NULL;
+	int status = parse(&c, self, argc, argv);
+
+	if (status < 0 && c.n_configs) {
+		status = check_configs(&c);
+	} else if (status < 0) {
+		path = realpath(c.a.argument, NULL);
+		status = path ? check_path(&c, path)
+			      : command_fail("%s: %s", c.a.argument, strerror(errno));
+	}
+	free(path);
+	free(c.last_path);
+	cJSON_Delete(c.findings);
+	arguments_fini(&c.a);
+	return status;
+}
+
+const struct command cmd_check = {
+	.name = "check",
+	.arguments = "CHECKPOINT-or-RUN | --config FILE [--versions PACKAGE=VERSION,...] [--json]",
+	.summary = "name what is wrong with checkpoints, or with configs before training",
+	.help = "Of every checkpoint: shards and files that are damaged or missing, what a trainer "
+		"that\n"
+		"resumes would miss, and directories that are named as checkpoints and hold none; "
+		"each\n"
+		"with what to do. Of configs: settings that are known to lose weights, to fail or "
+		"to go\n"
+		"on wrongly. Nothing is written. Exit status: 0 sound, 1 problems found (notes are "
+		"not\n"
+		"problems), 2 could not run.\n\n"
+		"  --config FILE              TrainingArguments, Accelerate, DeepSpeed or "
+		"LightningCLI, as\n"
+		"                             JSON or YAML; several are taken for one training\n"
+		"  --versions PACKAGE=VERSION,...\n"
+		"                             of transformers, accelerate, lightning, deepspeed, "
+		"torch;\n"
+		"                             none is guessed\n"
+		"  --json                     one object: counts, findings\n"
+		"  -o OPTION,...              see below; may be repeated\n"
+		"  -h, --help                 this text\n",
+	.takes_options = true,
+	.run = check_run,
+};
