@@ -17,6 +17,9 @@ struct uns_vtree {
 	struct uns_arena arena;
 	struct uns_vfile *v; /* sorted by path (natural order), paths unique */
 	size_t n, cap;
+	/* The checkpoint as one file, for views that show it so (views/view.h, form); its path is its
+	 * name. NULL = only a directory. */
+	const struct uns_vfile *whole;
 	const char **note; /* sentences for problems.txt */
 	size_t n_notes, cap_notes;
 };

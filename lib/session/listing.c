@@ -16,7 +16,9 @@ static void stat_shown(const struct spot *spot, struct unshard_stat *out)
 	out->stable = true;
 	if (!spot->file)
 		return;
-	attr = &spot->shown->attr[spot->file - spot->shown->tree.v];
+	attr = &spot->shown->attr[spot->file == spot->shown->tree.whole
+					  ? (ptrdiff_t)spot->shown->tree.n
+					  : spot->file - spot->shown->tree.v];
 	out->kind = UNSHARD_FILE;
 	out->mode = attr->mode;
 	out->size_bytes = spot->file->layout.size_bytes;
@@ -215,15 +217,54 @@ static int list_shown(struct unshard *u, struct spot *spot, struct listing *l, s
 	return 0;
 }
 
+/* A checkpoint that is a file here: its names instead of its own. 0 = it is none. */
+static int add_forms(struct unshard *u, const struct spot *spot, const char *path,
+		     const struct uns_entry *entry, struct listing *l, struct uns_err *err)
+{
+	const char *own = uns_path_join(&l->arena, spot->path, entry->name);
+	struct form_names names;
+	struct place *place;
+	int code = 0;
+
+	if (!spot->view || !spot->view->form || entry->kind != UNS_KIND_DIR || !own ||
+	    session_hides(u, own) || place_get(u, own, &place, NULL) < 0)
+		return 0;
+	if (forms_has_file(spot->view, place)) {
+		code = forms_names(u, spot->view, place, &l->arena, &names, err);
+		if (code == 0)
+			code = add_path(u, l, path, names.file, strlen(names.file));
+		if (code == 0 && names.dir_is_listed)
+			code = add_path(u, l, path, names.dir, strlen(names.dir));
+		code = code < 0 ? code : 1;
+	}
+	place_put(u, place);
+	return code;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	const struct unshard_dirent *x = a, *y = b;
+
+	return uns_str_natural(x->name, y->name);
+}
+
 static int list_source(struct unshard *u, const struct spot *spot, const char *path,
 		       struct listing *l, struct uns_err *err)
 {
 	struct uns_listing list;
+	bool sorted = true;
 	size_t i;
+	int added;
 
 	UNS_TRY(uns_root_list(u->root, spot->path, &l->arena, &list, err));
-	for (i = 0; i < list.n; i++)
-		UNS_TRY(add_path(u, l, path, list.v[i].name, strlen(list.v[i].name)));
+	for (i = 0; i < list.n; i++) {
+		UNS_TRY(added = add_forms(u, spot, path, &list.v[i], l, err));
+		sorted &= !added;
+		if (!added)
+			UNS_TRY(add_path(u, l, path, list.v[i].name, strlen(list.v[i].name)));
+	}
+	if (!sorted && l->pub.n)
+		qsort(l->pub.v, l->pub.n, sizeof(*l->pub.v), by_name);
 	return 0;
 }
 

@@ -240,6 +240,8 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 		return uns_fail(err, -ENOMEM, "out of memory");
 	for (i = 0; i < shown->tree.n; i++)
 		vattr_of(snap->cat, &shown->tree.v[i], place, &shown->attr[i]);
+	if (shown->tree.whole)
+		vattr_of(snap->cat, shown->tree.whole, place, &shown->attr[i]);
 	return 0;
 }
 

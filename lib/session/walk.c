@@ -69,14 +69,18 @@ static int find_shown(struct unshard *u, struct spot *spot, const char *inside,
 		return uns_fail(err, -ENOENT, "%s", why.text);
 	spot->kind = SPOT_SHOWN;
 	spot->inside = inside;
-	if (*inside) {
-		UNS_TRY(snapshot_get(u, spot->place, &spot->snap, err));
-		UNS_TRY(show_tree(u, spot->place, spot->snap, spot->view, spot->parameter,
-				  &spot->shown, err));
-		spot->file = uns_vtree_find(&spot->shown->tree, inside);
-		if (!spot->file && !shown_has_dir(spot->shown, inside))
-			return uns_fail(err, -ENOENT, "no such file");
+	if (!*inside && !spot->as_file)
+		return 0;
+	UNS_TRY(snapshot_get(u, spot->place, &spot->snap, err));
+	UNS_TRY(show_tree(u, spot->place, spot->snap, spot->view, spot->parameter, &spot->shown,
+			  err));
+	if (spot->as_file && spot->shown->tree.whole) {
+		spot->file = spot->shown->tree.whole;
+		return *inside ? uns_fail(err, -ENOTDIR, "%s is a file", spot->file->path) : 0;
 	}
+	spot->file = uns_vtree_find(&spot->shown->tree, inside);
+	if (*inside && !spot->file && !shown_has_dir(spot->shown, inside))
+		return uns_fail(err, -ENOENT, "no such file");
 	return 0;
 }
 
@@ -103,7 +107,8 @@ static int find_in_checkpoint(struct unshard *u, struct spot *spot, const char *
 		return 0;
 	}
 	UNS_TRY(find_shown(u, spot, rest, err));
-	spot->ino = ino_of(spot->view, spot->parameter, spot->path, spot->place->generation, rest);
+	spot->ino = ino_of(spot->view, spot->parameter, spot->path, spot->place->generation,
+			   *rest || !spot->as_file ? rest : "/");
 	return 0;
 }
 
@@ -139,8 +144,9 @@ static int find_entry(struct unshard *u, struct spot *spot, struct uns_err *err)
 /* Directory `spot->path` was reached; `rest` is below it. */
 static int find_below(struct unshard *u, struct spot *spot, const char *rest, struct uns_err *err)
 {
-	const char *next, *dir;
+	const char *next, *dir, *name;
 	size_t n;
+	int found;
 
 	for (;;) {
 		if (session_hides(u, spot->path))
@@ -155,9 +161,14 @@ static int find_below(struct unshard *u, struct spot *spot, const char *rest, st
 
 		n = component(rest, &next);
 		dir = spot->path;
-		spot->path = uns_path_join(&spot->arena, dir,
-					   uns_arena_strn(&spot->arena, rest, n));
+		name = uns_arena_strn(&spot->arena, rest, n);
+		spot->path = name ? uns_path_join(&spot->arena, dir, name) : NULL;
+		if (!spot->path)
+			return uns_fail(err, -ENOMEM, "out of memory");
 		rest = next;
+		UNS_TRY(found = forms_find(u, spot, dir, name, err));
+		if (found)
+			return find_in_checkpoint(u, spot, rest, err);
 		if (session_hides(u, spot->path))
 			return uns_fail(err, -ENOENT, "no such file");
 		UNS_TRY(find_entry(u, spot, err));

@@ -39,6 +39,10 @@ struct uns_view_input {
 	uint64_t max_shard_size_bytes; /* of weights; never 0 */
 };
 
+/* How a checkpoint appears: as a directory of its own name, as one file NAME.ckpt, or both, the
+ * directory then without ".ckpt". */
+enum uns_form { UNS_FORM_DIR, UNS_FORM_FILE, UNS_FORM_BOTH };
+
 struct uns_view {
 	const char *name; /* the directory; a parameter follows after '-': "weights-bf16" */
 	/* Parameters that are listed at the mount's root ("bf16"); NULL-terminated, "" = the bare
@@ -50,15 +54,20 @@ struct uns_view {
 	bool needs_finished;
 	/* Needs config, tokenizer and so on (uns_view_input's borrowed, tied). */
 	bool needs_companions;
+	/* Needs uns_view_input's training and trainer_state_valid. */
+	bool needs_training;
 	/* 0; -ENODATA or -EBADMSG with a sentence: damaged or not complete yet; -ENOTSUP with a
 	 * sentence: this kind of checkpoint has no such form. Proves cover of what it serves. */
 	int (*supports)(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why);
 	int (*tree)(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
-	/* Needs uns_view_input's training and trainer_state_valid. */
-	bool needs_training;
 		    struct uns_err *err);
+	/* By the format's name; NULL = always a directory. The file is uns_vtree's `whole`; a tree
+	 * without one (and a damaged checkpoint) is a directory under every name. A checkpoint that is
+	 * SOURCE itself cannot be a file: the view puts the file into its directory. */
+	enum uns_form (*form)(const char *format);
 	/* "AutoModelForCausalLM.from_pretrained(\"%s\")": the line `unshard show` prints, %s = path. */
 	const char *usage;
+	const char *file_usage; /* the same for a checkpoint that is a file */
 };
 
 extern const struct uns_view *const uns_views[]; /* ends with NULL */

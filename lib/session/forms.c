@@ -1,0 +1,120 @@
+/* Checkpoints that appear as one file, and under which names: a Lightning directory X.ckpt (or X) is
+ * the file X.ckpt in views that say so, and, where they show both, the directory X beside it. Owns
+ * these names; what is in the file is the view's. */
+#include "session/session.h"
+
+#include <string.h>
+
+#include "base/path.h"
+
+#define FILE_SUFFIX  ".ckpt"
+#define TAKEN_SUFFIX ".unshard"
+
+bool forms_has_file(const struct uns_view *view, const struct place *place)
+{
+	return place->format && view->form && *place->path &&
+	       view->form(place->format->name) != UNS_FORM_DIR;
+}
+
+static const char *without(struct uns_arena *arena, const char *name, const char *suffix)
+{
+	size_t n = strlen(name), m = strlen(suffix);
+
+	if (n <= m || !uns_str_ends(name, suffix))
+		return NULL;
+	return uns_arena_strn(arena, name, n - m);
+}
+
+/* A name of SOURCE wins over a made one. */
+static const char *made_name(struct unshard *u, struct uns_arena *arena, const char *dir,
+			     const char *own, const char *name)
+{
+	const char *path = name ? uns_path_join(arena, dir, name) : NULL;
+	struct uns_stat st;
+
+	if (!path || strcmp(name, own) == 0 || uns_root_stat(u->root, path, false, &st, NULL) < 0)
+		return path ? name : NULL;
+	return uns_arena_printf(arena, "%s" TAKEN_SUFFIX, name);
+}
+
+int forms_names(struct unshard *u, const struct uns_view *view, const struct place *place,
+		struct uns_arena *arena, struct form_names *out, struct uns_err *err)
+{
+	const char *own = uns_path_name(place->path), *base = without(arena, own, FILE_SUFFIX);
+	const char *dir = uns_path_parent(arena, place->path);
+
+	if (!base)
+		base = own;
+	out->file = dir ? made_name(u, arena, dir, own,
+				    uns_arena_printf(arena, "%s" FILE_SUFFIX, base)) :
+			  NULL;
+	out->dir = dir ? made_name(u, arena, dir, own, base) : NULL;
+	out->dir_is_listed = view->form(place->format->name) == UNS_FORM_BOTH;
+	return out->file && out->dir ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+}
+
+/* -- from a name to the checkpoint -- */
+
+struct lookup {
+	struct unshard *u;
+	struct spot *spot;
+	const char *dir, *name;
+};
+
+/* 1 = `own` is a checkpoint of that directory, and in this view it has the name looked for. */
+static int try_directory(struct lookup *l, const char *own, struct uns_err *err)
+{
+	struct uns_arena *arena = &l->spot->arena;
+	const char *path = own ? uns_path_join(arena, l->dir, own) : NULL;
+	struct form_names names;
+	struct place *place;
+	struct uns_stat st;
+	int code = 0;
+
+	if (!path || session_hides(l->u, path) ||
+	    uns_root_stat(l->u->root, path, false, &st, NULL) < 0 || st.kind != UNS_KIND_DIR ||
+	    place_get(l->u, path, &place, NULL) < 0)
+		return 0;
+	if (forms_has_file(l->spot->view, place))
+		code = forms_names(l->u, l->spot->view, place, arena, &names, err);
+	if (code < 0 || !forms_has_file(l->spot->view, place) ||
+	    (strcmp(names.file, l->name) != 0 && strcmp(names.dir, l->name) != 0)) {
+		place_put(l->u, place);
+		return code;
+	}
+	l->spot->path = path;
+	l->spot->place = place;
+	l->spot->as_file = strcmp(names.file, l->name) == 0;
+	return 1;
+}
+
+/* The directories that may have been given the name `made`. */
+static int try_made(struct lookup *l, const char *made, struct uns_err *err)
+{
+	struct uns_arena *arena = &l->spot->arena;
+	int found = try_directory(l, without(arena, made, FILE_SUFFIX), err);
+
+	if (found)
+		return found;
+	return try_directory(l, uns_arena_printf(arena, "%s" FILE_SUFFIX, made), err);
+}
+
+int forms_find(struct unshard *u, struct spot *spot, const char *dir, const char *name,
+	       struct uns_err *err)
+{
+	struct lookup l = { u, spot, dir, name };
+	const char *path = uns_path_join(&spot->arena, dir, name), *plain;
+	struct uns_stat st;
+	int found;
+
+	if (!spot->view->form || !path)
+		return 0;
+	if (uns_root_stat(u->root, path, false, &st, NULL) == 0)
+		return try_directory(&l, name, err);
+	found = try_made(&l, name, err);
+	plain = without(&spot->arena, name, TAKEN_SUFFIX);
+	if (found || !plain)
+		return found;
+	found = try_directory(&l, plain, err);
+	return found ? found : try_made(&l, plain, err);
+}
