@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "engine/crc.h"
 
 static void backing_free_p(struct uns_backing **b)
 {
@@ -25,7 +26,9 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
 	b->place = calloc(cat->n_pieces + 1, sizeof(*b->place));
 	b->piece_order = calloc(cat->n_tensors + 1, sizeof(*b->piece_order));
 	b->crc = calloc(cat->n_tensors + 1, sizeof(*b->crc));
-	if (!b->slot || !b->place || !b->piece_order || !b->crc)
+	b->crc_given = calloc(cat->n_tensors + 1, sizeof(*b->crc_given));
+	b->stream = uns_crc_stream_new();
+	if (!b->slot || !b->place || !b->piece_order || !b->crc || !b->crc_given || !b->stream)
 		return uns_fail(err, -ENOMEM, "out of memory");
 	*out = UNS_TAKE(b);
 	return 0;
@@ -44,6 +47,8 @@ void uns_backing_free(struct uns_backing *b)
 	free(b->place);
 	free((void *)b->piece_order);
 	free((void *)b->crc);
+	free((void *)b->crc_given);
+	uns_crc_stream_free(b->stream);
 	free(b);
 }
 
@@ -65,27 +70,33 @@ static int count_failure(struct uns_backing *b, int code)
 	return code;
 }
 
-static int pread_pinned(struct uns_backing *b, const struct uns_fd_slot *slot,
-			const struct uns_file *file, void *buf, size_t len, uint64_t off,
-			struct uns_err *err)
+static int read_waiting(struct uns_backing *b, int fd, const struct uns_file *file, void *buf,
+			size_t len, uint64_t off, struct uns_err *err)
 {
 	int code;
 
 	delay(b->engine->delay_read_us);
-	UNS_TRY(uns_fds_check(slot, file, err));
-	code = uns_fd_pread(slot->fd, buf, len, off, file->path, err);
-	if (code < 0) {
+	code = uns_fd_pread(fd, buf, len, off, file->path, err);
+	if (code < 0)
 		uns_fail_in(err, "%s", uns_root_path(file->root));
-		return code;
-	}
+	return code;
+}
+
+static int read_pinned(struct uns_backing *b, const struct uns_fd_slot *slot,
+		       const struct uns_file *file, void *buf, size_t len, uint64_t off,
+		       bool may_wait, struct uns_err *err)
+{
+	UNS_TRY(uns_fds_check(slot, file, err));
+	UNS_TRY(may_wait ? read_waiting(b, slot->fd, file, buf, len, off, err) :
+			   uns_fd_pread_now(slot->fd, buf, len, off));
 	UNS_TRY(uns_fds_check(slot, file, err));
 	uns_count(&b->engine->count.source_reads, 1);
 	uns_count(&b->engine->count.source_read_bytes, len);
 	return 0;
 }
 
-int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
-		     struct uns_err *err)
+static int read_source(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
+		       bool may_wait, struct uns_err *err)
 {
 	const struct uns_file *f = &b->cat->files[file];
 	int code;
@@ -96,10 +107,24 @@ int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len
 				(unsigned long long)f->stat.id.size);
 	code = uns_fds_pin(&b->engine->fds, &b->slot[file], f, err);
 	if (code == 0) {
-		code = pread_pinned(b, &b->slot[file], f, buf, len, off, err);
+		code = read_pinned(b, &b->slot[file], f, buf, len, off, may_wait, err);
 		uns_fds_unpin(&b->engine->fds, &b->slot[file]);
 	}
 	return count_failure(b, code);
+}
+
+int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
+		     struct uns_err *err)
+{
+	return read_source(b, file, buf, len, off, true, err);
+}
+
+int uns_source_pread_now(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
+			 struct uns_err *err)
+{
+	if (b->engine->delay_read_us)
+		return -EAGAIN;
+	return read_source(b, file, buf, len, off, false, err);
 }
 
 int uns_source_check(struct uns_backing *b, uint32_t file, struct uns_err *err)

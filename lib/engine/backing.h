@@ -16,6 +16,7 @@ struct uns_engine {
 	struct uns_fds fds;
 	struct uns_cache *cache;
 	unsigned delay_read_us;
+	bool crc_exact;
 };
 
 struct uns_backing {
@@ -26,12 +27,17 @@ struct uns_backing {
 	_Atomic unsigned char *piece_order; /* one per tensor: see gather.c */
 	_Atomic uint64_t *crc;              /* one per tensor: see crc.c */
 	_Atomic uint64_t crc_changes;
+	_Atomic uint64_t *crc_given; /* one per tensor: what readers have seen, see crc.c */
+	struct uns_crc_stream *stream;
 };
 
 /* Exactly len bytes of a source file that is checked, before and after, to be the one that the
  * catalog saw: -ESTALE when it is not. */
 int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
 		     struct uns_err *err);
+/* The same where it needs no waiting for storage: -EAGAIN, without a sentence, where it does. */
+int uns_source_pread_now(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
+			 struct uns_err *err);
 /* The check alone, for bytes that were read earlier. */
 int uns_source_check(struct uns_backing *b, uint32_t file, struct uns_err *err);
 

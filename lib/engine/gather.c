@@ -109,14 +109,15 @@ struct origin {
 	uint32_t file;
 	uint64_t data_bytes;
 	struct uns_cached *cached; /* NULL: in the file at data_bytes */
+	bool may_wait;             /* else -EAGAIN where storage would be waited for */
 };
 
-static int origin_open(const struct uns_gather *g, const struct uns_piece *piece,
+static int origin_open(const struct uns_gather *g, const struct uns_piece *piece, bool may_wait,
 		       struct origin *out, struct uns_err *err)
 {
 	struct uns_spot spot = { 0 };
 
-	*out = (struct origin){ .b = g->b, .file = piece->file };
+	*out = (struct origin){ .b = g->b, .file = piece->file, .may_wait = may_wait };
 	if (piece->codec == UNS_CODEC_NONE)
 		UNS_TRY(uns_spot_find(g->b, g->tensor, piece, &g->ahead, &spot, err));
 	if (!uns_reads_in_place(piece, &spot))
@@ -137,7 +138,8 @@ static int origin_read(const struct origin *o, void *buf, size_t len, uint64_t o
 {
 	if (o->cached)
 		return uns_cached_read(o->cached, buf, len, off, err);
-	return uns_source_pread(o->b, o->file, buf, len, o->data_bytes + off, err);
+	return (o->may_wait ? uns_source_pread : uns_source_pread_now)(
+		o->b, o->file, buf, len, o->data_bytes + off, err);
 }
 
 /* -- copying -- */
@@ -201,26 +203,38 @@ static int copy_runs(struct copy *c, struct walk *w, struct uns_err *err)
 	return 0;
 }
 
-/* What one piece has of [at, at+len). */
-static int copy_piece(const struct uns_gather *g, const struct uns_piece *piece, uint8_t *dst,
-		      uint64_t at, size_t len, uint64_t *copied, struct uns_err *err)
+/* Bytes [at, at+len) of a tensor, wanted at dst. */
+struct wanted {
+	const struct uns_gather *g;
+	uint8_t *dst;
+	uint64_t at;
+	size_t len;
+	_Atomic uint64_t copied;
+};
+
+/* What one piece has of it. */
+static int copy_piece(struct wanted *want, const struct uns_piece *piece, bool may_wait,
+		      struct uns_err *err)
 {
+	const struct uns_gather *g = want->g;
 	UNS_CLEANUP(origin_close) struct origin from = { 0 };
 	UNS_CLEANUP(uns_free_p) uint8_t *scratch = NULL;
-	struct copy c = { .from = &from, .dst = dst, .at = at, .end = at + len };
+	struct copy c = { .from = &from, .dst = want->dst, .at = want->at,
+			  .end = want->at + want->len };
 	struct walk w = { .runs = runs_of(g, piece),
 			  .elem_bytes = uns_dtype_size(g->tensor->dtype) };
 	struct part p;
 	int code;
 
 	w.run_bytes = w.runs.run_elems * w.elem_bytes;
-	walk_start(&w, at / w.elem_bytes);
+	walk_start(&w, want->at / w.elem_bytes);
 	if (!walk_part(&w, c.at, c.end, &p))
 		return 0;
-	UNS_TRY(origin_open(g, piece, &from, err));
+	UNS_TRY(origin_open(g, piece, may_wait, &from, err));
 	code = copy_runs(&c, &w, err);
 	scratch = c.scratch;
-	*copied += c.copied;
+	if (code >= 0)
+		atomic_fetch_add_explicit(&want->copied, c.copied, memory_order_relaxed);
 	return code;
 }
 
@@ -306,24 +320,90 @@ bool uns_same_elements(const struct uns_piece *a, const struct uns_piece *b)
 	return true;
 }
 
+/* The first piece from `i` on that lies in what is wanted and repeats none before it; n_pieces when
+ * there is none. No piece before `first` does. */
+static size_t next_piece(const struct wanted *want, size_t first, size_t i)
+{
+	const struct uns_gather *g = want->g;
+	uint64_t start, end;
+
+	for (; i < g->n_pieces; i++) {
+		piece_span(g, &g->piece[i], &start, &end);
+		if (start >= want->at + want->len)
+			break;
+		if (end > want->at &&
+		    (i == first || !uns_same_elements(&g->piece[i - 1], &g->piece[i])))
+			return i;
+	}
+	return g->n_pieces;
+}
+
+/* -- storage that makes one wait: all pieces at once -- */
+
+enum { PIECES_AT_ONCE = 64 };
+
+struct at_once {
+	struct wanted *want;
+	const struct uns_piece *piece[PIECES_AT_ONCE];
+	size_t n;
+};
+
+static int copy_one(void *ctx, size_t i, struct uns_err *err)
+{
+	const struct at_once *work = ctx;
+
+	return copy_piece(work->want, work->piece[i], true, err);
+}
+
+static int copy_at_once(const struct wanted *want, size_t first, size_t i, uint64_t *copied,
+			struct uns_err *err)
+{
+	struct uns_gather g = *want->g;
+	struct wanted rest = { .g = &g, .dst = want->dst, .at = want->at, .len = want->len };
+	struct at_once work = { .want = &rest };
+
+	g.ahead = (struct uns_ahead){ 0 }; /* looking ahead uses the pool, which work on it may not */
+	while (i < g.n_pieces) {
+		for (work.n = 0; i < g.n_pieces && work.n < PIECES_AT_ONCE;
+		     i = next_piece(&rest, first, i + 1))
+			work.piece[work.n++] = &g.piece[i];
+		UNS_TRY(uns_pool_each(g.b->engine->pool, work.n, copy_one, &work, err));
+	}
+	*copied = rest.copied;
+	return 0;
+}
+
+/* One after the other as long as nothing has to be waited for. */
+static int copy_pieces(struct wanted *want, struct uns_err *err)
+{
+	size_t first = first_piece(want->g, want->at), next, i;
+	uint64_t copied;
+	int code;
+
+	for (i = next_piece(want, first, first); i < want->g->n_pieces; i = next) {
+		next = next_piece(want, first, i + 1);
+		code = copy_piece(want, &want->g->piece[i], next == want->g->n_pieces, err);
+		if (code == -EAGAIN) {
+			UNS_TRY(copy_at_once(want, first, i, &copied, err));
+			want->copied += copied;
+			return 0;
+		}
+		if (code < 0)
+			return code;
+	}
+	return 0;
+}
+
 int uns_gather_bytes(const struct uns_gather *g, uint8_t *dst, uint64_t at, size_t len,
 		     struct uns_err *err)
 {
-	uint64_t start, end, copied = 0;
-	size_t first = first_piece(g, at), i;
+	struct wanted want = { .g = g, .dst = dst, .at = at, .len = len };
 
-	for (i = first; i < g->n_pieces; i++) {
-		piece_span(g, &g->piece[i], &start, &end);
-		if (start >= at + len)
-			break;
-		if (end <= at || (i > first && uns_same_elements(&g->piece[i - 1], &g->piece[i])))
-			continue;
-		UNS_TRY(copy_piece(g, &g->piece[i], dst, at, len, &copied, err));
-	}
-	if (copied != len) /* views prove cover first, so this is a net, not the proof */
+	UNS_TRY(copy_pieces(&want, err));
+	if (want.copied != len) /* views prove cover first, so this is a net, not the proof */
 		return uns_fail(err, -EBADMSG,
 				"%s: tensor %s: its shards hold %llu of the %zu bytes from %llu on",
-				g->b->cat->path, g->tensor->key, (unsigned long long)copied, len,
-				(unsigned long long)at);
+				g->b->cat->path, g->tensor->key, (unsigned long long)want.copied,
+				len, (unsigned long long)at);
 	return 0;
 }

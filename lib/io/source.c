@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -433,6 +434,16 @@ int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, 
 		len -= (size_t)n;
 	}
 	return 0;
+}
+
+int uns_fd_pread_now(int fd, void *buf, size_t len, uint64_t off)
+{
+	struct iovec to = { buf, len };
+	ssize_t n = -1;
+
+	if (off <= INT64_MAX - len)
+		n = preadv2(fd, &to, 1, (off_t)off, RWF_NOWAIT);
+	return n >= 0 && (size_t)n == len ? 0 : -EAGAIN; /* errors are for the read that waits */
 }
 
 static int file_pread(void *self, void *buf, size_t len, uint64_t off, struct uns_err *err)

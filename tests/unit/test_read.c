@@ -886,6 +886,102 @@ static void a_missing_file_is_named(void **state)
 	finish(&m);
 }
 
+/* -- storage that makes one wait -- */
+
+static double seconds_of_window(struct made *m, const struct file *f)
+{
+	struct timespec a, b;
+
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	check_window(m, f, 0, (size_t)f->layout.size_bytes);
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	return (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9;
+}
+
+static void waits_for_all_pieces_at_once(void **state)
+{
+	struct made m;
+	struct file f;
+
+	(void)state;
+	start(&m);
+	add_grid(&m, add_tensor(&m, UNS_BF16, shape2(100, 33)), 1, 33); /* more than are taken at once */
+	open_engine(&m, (struct uns_engine_options){ .delay_read_us = 20000, .n_threads = 32 });
+	f = make_file(&m, NULL);
+	assert_true(seconds_of_window(&m, &f) < 100 * 0.020 / 2);
+	free(f.want);
+	finish(&m);
+}
+
+static void reads_any_window_of_slow_storage(void **state)
+{
+	static const enum uns_dtype out[] = { UNS_F32, UNS_BF16, UNS_U8, UNS_F16, UNS_I64,
+					      UNS_BF16, UNS_F16, UNS_F32, UNS_BF16, UNS_F64 };
+	struct made m;
+	struct file f;
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < 2; i++) {
+		start(&m);
+		add_raw_tensors(&m);
+		open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1 << 20,
+							     .delay_read_us = 1 });
+		f = make_file(&m, i ? out : NULL);
+		check_windows(&m, &f, 100);
+		free(f.want);
+		finish(&m);
+	}
+}
+
+static void slow_items_of_all_kinds(void **state)
+{
+	struct made m;
+	struct file f;
+	uint32_t id;
+	uint64_t r;
+
+	(void)state;
+	start(&m);
+	id = add_tensor(&m, UNS_F32, shape2(40, 33));
+	for (r = 0; r < 40; r += 4) {
+		add_item_rows(&m, id, r, 1, PLAIN, UNS_CODEC_NONE);
+		add_item_rows(&m, id, r + 1, 1, PLAIN, UNS_CODEC_ZSTD);
+		add_item_rows(&m, id, r + 2, 2, TRANSPOSED, r % 8 ? UNS_CODEC_ZSTD : UNS_CODEC_NONE);
+	}
+	open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1000, .delay_read_us = 1,
+						     .spill_bytes = 1 << 20 });
+	f = make_file(&m, NULL);
+	check_windows(&m, &f, 200);
+	free(f.want);
+	finish(&m);
+}
+
+static void a_missing_one_of_many_is_named(void **state)
+{
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .box = { 2, { 7, 0 }, { 1, 33 } },
+				   .length_bytes = 33 * 2 };
+	struct uns_err err = { 0 };
+	struct made m;
+	struct file f;
+	uint32_t id;
+	uint64_t r;
+
+	(void)state;
+	start(&m);
+	id = add_tensor(&m, UNS_BF16, shape2(9, 33));
+	for (r = 0; r < 7; r++)
+		add_raw_box(&m, id, (struct uns_box){ 2, { r, 0 }, { 1, 33 } });
+	assert_int_equal(uns_catalog_add_file(m.cat, m.root, "__3_0.distcp", &piece.file, &err), 0);
+	assert_int_equal(uns_catalog_add_piece(m.cat, &piece, &err), 0);
+	add_raw_box(&m, id, (struct uns_box){ 2, { 8, 0 }, { 1, 33 } });
+	open_engine(&m, (struct uns_engine_options){ .delay_read_us = 1 });
+	f = make_file(&m, NULL);
+	check_fails(&m, &f.layout, -ENODATA, "__3_0.distcp is missing", m.dir);
+	free(f.want);
+	finish(&m);
+}
+
 /* -- many at once -- */
 
 struct reader {
@@ -1095,6 +1191,10 @@ int main(void)
 		cmocka_unit_test(changed_files_are_stale),
 		cmocka_unit_test(a_changed_file_is_not_served_from_the_cache),
 		cmocka_unit_test(a_missing_file_is_named),
+		cmocka_unit_test(waits_for_all_pieces_at_once),
+		cmocka_unit_test(reads_any_window_of_slow_storage),
+		cmocka_unit_test(slow_items_of_all_kinds),
+		cmocka_unit_test(a_missing_one_of_many_is_named),
 		cmocka_unit_test(many_threads_read),
 		cmocka_unit_test(descriptors_are_bounded),
 		cmocka_unit_test(compares_tensors),
