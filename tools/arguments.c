@@ -9,6 +9,7 @@ int arguments_parse(struct arguments *a, const struct command *self, int argc, c
 {
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
 					       { "json", no_argument, NULL, 'j' },
+					       { "store", required_argument, NULL, 'S' },
 					       { 0 } };
 	struct unshard_error err = { 0 };
 	int c;
@@ -22,6 +23,8 @@ int arguments_parse(struct arguments *a, const struct command *self, int argc, c
 		if (c == 'j')
 			a->json = true;
 		if (c == 'o' && options_parse(&a->options, optarg, &err) < 0)
+			return command_fail("%s", err.text);
+		if (c == 'S' && options_store(&a->options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
 	}
 	if (argc - optind != 1)

@@ -103,6 +103,7 @@ static int parse(struct mount *m, int argc, char **argv)
 {
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
 					       { "foreground", no_argument, NULL, 'f' },
+					       { "store", required_argument, NULL, 'S' },
 					       { 0 } };
 	struct unshard_error err = { 0 };
 	int c;
@@ -116,6 +117,8 @@ static int parse(struct mount *m, int argc, char **argv)
 		if (c == 'f')
 			m->foreground = true;
 		if (c == 'o' && options_parse(&m->options, optarg, &err) < 0)
+			return command_fail("%s", err.text);
+		if (c == 'S' && options_store(&m->options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
 	}
 	if (argc - optind != 2)
@@ -138,12 +141,13 @@ static int mount_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_mount = {
 	.name = "mount",
-	.arguments = "SOURCE MOUNTPOINT [-f] [-o OPTION,...]",
+	.arguments = "SOURCE MOUNTPOINT [-f] [-o OPTION,...] [--store FILE|none]",
 	.summary = "show the checkpoints below SOURCE at MOUNTPOINT, read-only",
 	.help = "Returns when the mount is live; a process in the background serves it until\n"
 		"it is unmounted (unshard umount). Nothing is ever written to SOURCE.\n\n"
 		"  -f, --foreground           serve in this process, until Ctrl-C or umount\n"
 		"  -o OPTION,...              see below; may be repeated\n"
+		"  --store FILE|none          as -o store=: facts and memos are kept in FILE\n"
 		"  -h, --help                 this text\n",
 	.takes_options = true,
 	.run = mount_run,

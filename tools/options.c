@@ -43,6 +43,8 @@ static const struct row rows[] = {
 	{ "cache_size", SIZE, "SIZE", "at most this much spilled (16GiB)" },
 	{ "settle", COUNT, "SECONDS",
 	  "hide a checkpoint that may still be written until it has not changed for so long (60)" },
+	{ "store", PATH, "FILE|none",
+	  "metadata store ($XDG_STATE_HOME or ~/.local/state, unshard/store.db)" },
 	{ "fact", STRINGS, "KEY=VALUE",
 	  "a value for trainer_state.json where it is missing: train_batch_size=4; may be repeated" },
 	{ "rng", CHOICE, "keep|hide", "files of random states: show them (keep), or in no view" },
@@ -205,6 +207,12 @@ static char *absolute_model(struct options *o, const char *value)
 	return own(o, whole);
 }
 
+int options_store(struct options *o, const char *value, struct unshard_error *err)
+{
+	o->library.store = strcmp(value, "none") ? absolute(o, value) : "none";
+	return o->library.store ? 0 : out_of_memory(err);
+}
+
 /* -- what a row sets -- */
 
 static int set_string(struct options *o, const struct row *row, const char *s,
@@ -304,6 +312,8 @@ static int set(struct options *o, const struct row *row, const char *value,
 	case STRING:
 		return set_string(o, row, own(o, strdup(value)), err);
 	case PATH:
+		if (!strcmp(row->name, "store"))
+			return options_store(o, value, err);
 		return set_string(o, row, absolute(o, value), err);
 	case STRINGS:
 		return add_string(o, row, own(o, strdup(value)), err);

@@ -1,0 +1,391 @@
+/* Catalogs as bytes and back: nothing is lost, and bytes that are cut or changed are refused or give
+ * a catalog that holds together. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "formats/format.h"
+#include "model/catalog_pack.h"
+#include "parts/describe.h"
+#include "wire/value_new.h"
+
+struct fixture {
+	char dir[32];
+	struct uns_root *root;
+};
+
+static void run(const struct fixture *f, const char *command)
+{
+	char text[1024];
+
+	snprintf(text, sizeof(text), "cd %s && %s", f->dir, command);
+	if (system(text) != 0)
+		fail_msg("%s", text);
+}
+
+static int setup(void **state)
+{
+	static struct fixture f;
+
+	strcpy(f.dir, "/tmp/uns_pack_XXXXXX");
+	assert_non_null(mkdtemp(f.dir));
+	run(&f, "head -c 4096 /dev/zero > a.bin && head -c 100 /dev/zero > b.bin");
+	assert_int_equal(uns_root_open(f.dir, NULL, &f.root, NULL), 0);
+	*state = &f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	uns_root_close(f->root);
+	run(f, "rm -r ../$(basename $PWD)");
+	return 0;
+}
+
+/* One of everything. */
+static struct uns_catalog *example(const struct fixture *f)
+{
+	static const char *const params[] = { "w", "other" };
+	static const uint64_t strides[] = { 1, 4 };
+	struct uns_catalog *cat;
+	struct uns_value *dict, *list;
+	uint32_t a, b, gone;
+
+	assert_int_equal(uns_catalog_new("", &cat, NULL), 0);
+	cat->facts = (struct uns_facts){ "hf_fsdp", "Hugging Face", 200, 4, true };
+	assert_int_equal(uns_catalog_add_file(cat, f->root, "a.bin", &a, NULL), 0);
+	assert_int_equal(uns_catalog_add_file(cat, f->root, "b.bin", &b, NULL), 0);
+	assert_int_equal(uns_catalog_add_file(cat, f->root, "gone.bin", &gone, NULL), 0);
+	uns_catalog_add_tensor(cat, &(struct uns_tensor){ .name = "w", .key = "model.w",
+		.root = "model", .role = UNS_ROLE_WEIGHT, .dtype = UNS_F32,
+		.shape = { 2, { 4, 4 } }, .group = 0, .position = 0, .alias_of = UNS_NONE,
+		.inferred = true }, NULL, NULL);
+	uns_catalog_add_piece(cat, &(struct uns_piece){ .kind = UNS_PIECE_BOX,
+		.box = { 2, { 0, 0 }, { 2, 4 } }, .file = a, .rank = 0, .container = UNS_RAW,
+		.offset_bytes = 64, .length_bytes = 32 }, NULL);
+	uns_catalog_add_piece(cat, &(struct uns_piece){ .kind = UNS_PIECE_BOX,
+		.box = { 2, { 2, 0 }, { 2, 4 } }, .file = a, .rank = 1, .container = UNS_RAW,
+		.offset_bytes = 128, .length_bytes = 64, .stride_elems = strides }, NULL);
+	uns_catalog_add_tensor(cat, &(struct uns_tensor){ .name = "w", .key = "optimizer.w.exp_avg",
+		.root = "optimizer", .state = "exp_avg", .role = UNS_ROLE_EXP_AVG, .dtype = UNS_BF16,
+		.shape = { 1, { 16 } }, .group = -1, .position = -1, .alias_of = UNS_NONE }, NULL,
+		NULL);
+	uns_catalog_add_piece(cat, &(struct uns_piece){ .kind = UNS_PIECE_RANGE, .range = { 0, 16 },
+		.file = gone, .rank = -1, .container = UNS_TORCH_ITEM, .codec = UNS_CODEC_ZSTD,
+		.offset_bytes = UINT64_C(1) << 40, .length_bytes = 999 }, NULL);
+	uns_catalog_add_tensor(cat, &(struct uns_tensor){ .name = "tied", .key = "model.tied",
+		.root = "model", .role = UNS_ROLE_WEIGHT, .dtype = UNS_F32, .shape = { 2, { 4, 4 } },
+		.group = -1, .position = -1, .alias_of = 0 }, NULL, NULL);
+	dict = uns_value_new_dict(&cat->arena, 2);
+	list = uns_value_new_list(&cat->arena, 3);
+	uns_value_append(list, uns_value_new_int(&cat->arena, -5));
+	uns_value_append(list, uns_value_new_none(&cat->arena));
+	uns_value_append(list, uns_value_new_bool(&cat->arena, true));
+	uns_value_put(dict, uns_value_new_str(&cat->arena, "lr"),
+		      uns_value_new_float(&cat->arena, 1e-4));
+	uns_value_put(dict, uns_value_new_str(&cat->arena, "betas"), list);
+	uns_catalog_add_group(cat, &(struct uns_group){ dict, (const char **)params, 2, "optimizer" },
+			      NULL);
+	uns_catalog_add_value(cat, &(struct uns_named_value){ .name = "step", .root = "optimizer",
+		.value = list, .file = UNS_NONE }, NULL);
+	uns_catalog_add_value(cat, &(struct uns_named_value){ .name = "late", .root = "",
+		.file = b, .offset_bytes = 3, .length_bytes = 4 }, NULL);
+	uns_catalog_add_companion(cat, "config.json", b, false, NULL);
+	uns_catalog_add_companion(cat, ".metadata", a, true, NULL);
+	uns_catalog_add_problem(cat, UNS_SCOPE_OPTIMIZER, -ENODATA, "rank %d is missing", 3);
+	assert_int_equal(uns_catalog_seal(cat, NULL), 0);
+	return cat;
+}
+
+static void same_value(const struct uns_value *a, const struct uns_value *b)
+{
+	size_t i;
+
+	assert_int_equal(!a, !b);
+	if (!a)
+		return;
+	assert_int_equal(a->kind, b->kind);
+	if (a->kind == UNS_VALUE_INT)
+		assert_int_equal(a->i, b->i);
+	if (a->kind == UNS_VALUE_BOOL)
+		assert_int_equal(a->b, b->b);
+	if (a->kind == UNS_VALUE_FLOAT)
+		assert_memory_equal(&a->f, &b->f, sizeof(a->f));
+	if (a->kind == UNS_VALUE_STR) {
+		assert_int_equal(a->bytes.n, b->bytes.n);
+		assert_memory_equal(a->bytes.p, b->bytes.p, a->bytes.n);
+	}
+	if (a->kind == UNS_VALUE_LIST || a->kind == UNS_VALUE_TUPLE) {
+		assert_int_equal(a->seq.n, b->seq.n);
+		for (i = 0; i < a->seq.n; i++)
+			same_value(a->seq.v[i], b->seq.v[i]);
+	}
+	if (a->kind == UNS_VALUE_DICT) {
+		assert_int_equal(a->dict.n, b->dict.n);
+		for (i = 0; i < a->dict.n; i++) {
+			same_value(a->dict.key[i], b->dict.key[i]);
+			same_value(a->dict.v[i], b->dict.v[i]);
+		}
+	}
+	same_value(a->state, b->state);
+}
+
+/* What `show` and tensors.json say covers tensors, pieces, files and facts. */
+static void same_description(const struct uns_catalog *a, const struct uns_catalog *b)
+{
+	struct uns_text x = UNS_TEXT_INIT, y = UNS_TEXT_INIT;
+
+	uns_describe_info(&x, a, NULL, 0);
+	uns_describe_tensors(&x, a);
+	uns_describe_info(&y, b, NULL, 0);
+	uns_describe_tensors(&y, b);
+	assert_string_equal(x.p, y.p);
+	uns_text_fini(&x);
+	uns_text_fini(&y);
+}
+
+static void same_pieces(const struct uns_catalog *a, const struct uns_catalog *b)
+{
+	size_t i, d;
+
+	assert_int_equal(a->n_pieces, b->n_pieces);
+	for (i = 0; i < a->n_pieces; i++) {
+		struct uns_piece x = a->pieces[i], y = b->pieces[i];
+
+		assert_int_equal(!x.stride_elems, !y.stride_elems);
+		for (d = 0; x.stride_elems && d < x.box.n; d++)
+			assert_int_equal(x.stride_elems[d], y.stride_elems[d]);
+		x.stride_elems = y.stride_elems = NULL;
+		assert_int_equal(x.kind, y.kind);
+		assert_int_equal(x.file, y.file);
+		assert_int_equal(x.rank, y.rank);
+		assert_int_equal(x.container, y.container);
+		assert_int_equal(x.codec, y.codec);
+		assert_int_equal(x.offset_bytes, y.offset_bytes);
+		assert_int_equal(x.length_bytes, y.length_bytes);
+		if (x.kind == UNS_PIECE_RANGE)
+			assert_memory_equal(&x.range, &y.range, sizeof(x.range));
+		else
+			assert_memory_equal(&x.box, &y.box, sizeof(x.box));
+	}
+}
+
+static void same(const struct uns_catalog *a, const struct uns_catalog *b)
+{
+	size_t i, k;
+
+	same_description(a, b);
+	same_pieces(a, b);
+	assert_int_equal(a->facts.finished, b->facts.finished);
+	assert_int_equal(uns_catalog_generation(a), uns_catalog_generation(b));
+	assert_int_equal(a->n_groups, b->n_groups);
+	for (i = 0; i < a->n_groups; i++) {
+		assert_string_equal(a->groups[i].root, b->groups[i].root);
+		assert_int_equal(a->groups[i].n_params, b->groups[i].n_params);
+		for (k = 0; k < a->groups[i].n_params; k++)
+			assert_string_equal(a->groups[i].param[k], b->groups[i].param[k]);
+		same_value(a->groups[i].hyper, b->groups[i].hyper);
+	}
+	assert_int_equal(a->n_values, b->n_values);
+	for (i = 0; i < a->n_values; i++) {
+		assert_string_equal(a->values[i].name, b->values[i].name);
+		assert_int_equal(a->values[i].file, b->values[i].file);
+		assert_int_equal(a->values[i].length_bytes, b->values[i].length_bytes);
+		same_value(a->values[i].value, b->values[i].value);
+	}
+	assert_int_equal(a->n_companions, b->n_companions);
+	for (i = 0; i < a->n_companions; i++) {
+		assert_string_equal(a->companions[i].name, b->companions[i].name);
+		assert_int_equal(a->companions[i].shard, b->companions[i].shard);
+	}
+	assert_int_equal(a->n_problems, b->n_problems);
+	for (i = 0; i < a->n_problems; i++) {
+		assert_string_equal(a->problems[i].text, b->problems[i].text);
+		assert_int_equal(a->problems[i].code, b->problems[i].code);
+		assert_int_equal(a->problems[i].scope, b->problems[i].scope);
+	}
+	for (i = 0; i < a->n_tensors; i++) {
+		assert_int_equal(a->tensors[i].alias_of, b->tensors[i].alias_of);
+		assert_int_equal(a->tensors[i].group, b->tensors[i].group);
+		assert_int_equal(a->tensors[i].position, b->tensors[i].position);
+		assert_int_equal(a->tensors[i].inferred, b->tensors[i].inferred);
+	}
+}
+
+static void there_and_back(void **state)
+{
+	const struct fixture *f = *state;
+	struct uns_catalog *cat = example(f), *back;
+	struct uns_text bytes = UNS_TEXT_INIT;
+	struct uns_err err = { 0 };
+
+	assert_int_equal(uns_catalog_pack(cat, f->root, &bytes, NULL), 0);
+	assert_int_equal(uns_catalog_new("", &back, NULL), 0);
+	if (uns_catalog_unpack(uns_span_of(bytes.p, bytes.len), f->root, back, &err) < 0)
+		fail_msg("%s", err.text);
+	same(cat, back);
+	uns_catalog_free(cat);
+	uns_catalog_free(back);
+	uns_text_fini(&bytes);
+}
+
+/* A real checkpoint, as its format opens it. */
+static void real_checkpoint(void **state)
+{
+	extern const struct uns_format uns_format_hf_fsdp;
+	struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_text bytes = UNS_TEXT_INIT;
+	struct uns_directory dir = { .path = "checkpoint-2" };
+	const struct uns_format_options options = { 0 };
+	struct uns_catalog *cat, *back;
+	struct uns_listing list;
+	struct uns_root *root;
+	struct uns_err err = { 0 };
+
+	(void)state;
+	assert_int_equal(uns_root_open(UNSHARD_GOLDEN "/run", NULL, &root, NULL), 0);
+	assert_int_equal(uns_root_list(root, dir.path, &arena, &list, NULL), 0);
+	dir.root = root;
+	dir.list = &list;
+	assert_int_equal(uns_catalog_new(dir.path, &cat, NULL), 0);
+	assert_int_equal(uns_catalog_new(dir.path, &back, NULL), 0);
+	if (uns_format_hf_fsdp.open(&dir, &options, cat, &err) < 0 ||
+	    uns_catalog_pack(cat, root, &bytes, &err) < 0 ||
+	    uns_catalog_unpack(uns_span_of(bytes.p, bytes.len), root, back, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_true(cat->n_tensors > 10 && cat->n_groups > 0);
+	same(cat, back);
+	uns_catalog_free(cat);
+	uns_catalog_free(back);
+	uns_text_fini(&bytes);
+	uns_arena_fini(&arena);
+	uns_root_close(root);
+}
+
+static int unpack(const struct fixture *f, const char *p, size_t n, struct uns_err *err)
+{
+	char *copy = malloc(n + !n); /* so that a sanitizer sees the end */
+	struct uns_catalog *back;
+	int code;
+
+	memcpy(copy, p, n);
+	assert_int_equal(uns_catalog_new("", &back, NULL), 0);
+	code = uns_catalog_unpack(uns_span_of(copy, n), f->root, back, err);
+	if (code == 0)
+		assert_true(back->sealed);
+	uns_catalog_free(back);
+	free(copy);
+	return code;
+}
+
+static void cut_bytes_are_refused(void **state)
+{
+	const struct fixture *f = *state;
+	struct uns_catalog *cat = example(f);
+	struct uns_text bytes = UNS_TEXT_INIT;
+	struct uns_err err;
+	size_t n;
+
+	uns_catalog_pack(cat, f->root, &bytes, NULL);
+	for (n = 0; n < bytes.len; n++) {
+		err = (struct uns_err){ 0 };
+		assert_int_equal(unpack(f, bytes.p, n, &err), -EBADMSG);
+		assert_non_null(strstr(err.text, "not a packed catalog"));
+	}
+	uns_text_add(&bytes, "", 1);
+	assert_int_equal(unpack(f, bytes.p, bytes.len, NULL), -EBADMSG);
+	uns_catalog_free(cat);
+	uns_text_fini(&bytes);
+}
+
+/* Whatever is in the bytes: an answer, and no access outside of them (under a sanitizer). */
+static void changed_bytes_are_survived(void **state)
+{
+	static const unsigned char values[] = { 0x00, 0x01, 0x7f, 0x80, 0xff };
+	const struct fixture *f = *state;
+	struct uns_catalog *cat = example(f);
+	struct uns_text bytes = UNS_TEXT_INIT;
+	size_t i, k;
+	char kept;
+
+	uns_catalog_pack(cat, f->root, &bytes, NULL);
+	for (i = 0; i < bytes.len; i++) {
+		kept = bytes.p[i];
+		for (k = 0; k < sizeof(values); k++) {
+			bytes.p[i] = (char)values[k];
+			unpack(f, bytes.p, bytes.len, NULL);
+		}
+		bytes.p[i] = kept;
+	}
+	bytes.p[4] = UNS_CATALOG_PACK_VERSION + 1;
+	assert_int_equal(unpack(f, bytes.p, bytes.len, NULL), -EBADMSG);
+	uns_catalog_free(cat);
+	uns_text_fini(&bytes);
+}
+
+static void changed_files_are_noticed(void **state)
+{
+	static const char *const change[] = { "printf x >> a.bin", "touch b.bin", "touch gone.bin" };
+	const struct fixture *f = *state;
+	struct uns_catalog *cat;
+	struct uns_text bytes;
+	struct uns_err err;
+	size_t i;
+
+	for (i = 0; i < sizeof(change) / sizeof(*change); i++) {
+		cat = example(f);
+		bytes = UNS_TEXT_INIT;
+		err = (struct uns_err){ 0 };
+		uns_catalog_pack(cat, f->root, &bytes, NULL);
+		run(f, "sleep 0.02");
+		run(f, change[i]);
+		assert_int_equal(unpack(f, bytes.p, bytes.len, &err), -ESTALE);
+		assert_non_null(strstr(err.text, "has changed"));
+		run(f, "rm -f gone.bin");
+		uns_catalog_free(cat);
+		uns_text_fini(&bytes);
+	}
+}
+
+static void values_that_hold_themselves_are_not_packed(void **state)
+{
+	const struct fixture *f = *state;
+	struct uns_text bytes = UNS_TEXT_INIT;
+	struct uns_catalog *cat;
+	struct uns_value *list;
+	struct uns_err err = { 0 };
+
+	assert_int_equal(uns_catalog_new("", &cat, NULL), 0);
+	list = uns_value_new_list(&cat->arena, 1);
+	uns_value_append(list, list);
+	uns_catalog_add_value(cat, &(struct uns_named_value){ .name = "x", .root = "",
+		.value = list, .file = UNS_NONE }, NULL);
+	assert_int_equal(uns_catalog_seal(cat, NULL), 0);
+	assert_int_equal(uns_catalog_pack(cat, f->root, &bytes, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "too large"));
+	uns_catalog_free(cat);
+	uns_text_fini(&bytes);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(there_and_back, setup, teardown),
+		cmocka_unit_test(real_checkpoint),
+		cmocka_unit_test_setup_teardown(cut_bytes_are_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(changed_bytes_are_survived, setup, teardown),
+		cmocka_unit_test_setup_teardown(changed_files_are_noticed, setup, teardown),
+		cmocka_unit_test_setup_teardown(values_that_hold_themselves_are_not_packed, setup,
+						teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

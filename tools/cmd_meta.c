@@ -1,0 +1,481 @@
+/* unshard meta: the facts of the metadata store, from the command line. */
+#include <cJSON.h>
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "command.h"
+#include "fs.h"
+#include "log.h"
+#include "options.h"
+#include "text.h"
+
+enum { LOG_WARNINGS = 1, N_COLUMNS = 5 };
+
+struct meta {
+	const struct command *self;
+	bool json;
+	struct options options;
+	struct log log;
+	unshard *u; /* of "/": facts are kept under absolute paths */
+	int n;
+	char **argument;
+};
+
+struct action {
+	const char *name;
+	int min, max; /* arguments */
+	int (*run)(struct meta *m);
+};
+
+/* -- paths -- */
+
+/* As written, where it does not exist (any more). */
+static char *absolute(const char *path)
+{
+	char here[PATH_MAX], *whole;
+	size_t n;
+
+	if (*path == '/')
+		whole = strdup(path);
+	else if (!getcwd(here, sizeof(here)) || asprintf(&whole, "%s/%s", here, path) < 0)
+		return NULL;
+	for (n = whole ? strlen(whole) : 0; n > 1 && whole[n - 1] == '/';)
+		whole[--n] = '\0';
+	return whole;
+}
+
+/* A path of a mount is another name for a checkpoint, which facts are not kept under. */
+static bool is_in_mount(const char *path)
+{
+	char up[PATH_MAX], *slash;
+	struct fs_mount mount;
+
+	snprintf(up, sizeof(up), "%s", path);
+	do {
+		if (fs_mount_find(up, &mount) && !strcmp(mount.type, "fuse.unshard"))
+			return true;
+		slash = strrchr(up, '/');
+		if (slash)
+			*slash = '\0';
+	} while (slash && *up);
+	return false;
+}
+
+/* The checkpoint's (or run's) path without links, below "/"; must_exist: to be a directory. */
+static int find_path(const char *name, bool must_exist, char **out)
+{
+	char *real = realpath(name, NULL);
+	struct stat st;
+
+	if (!real && !must_exist)
+		real = absolute(name);
+	if (!real)
+		return command_fail("%s: %s", name, strerror(errno));
+	if (must_exist && (stat(real, &st) < 0 || !S_ISDIR(st.st_mode))) {
+		free(real);
+		return command_fail("%s is not a directory: facts belong to a checkpoint's directory or "
+				    "a run's", name);
+	}
+	if (is_in_mount(real)) {
+		free(real);
+		return command_fail("%s is in a mount: give the checkpoint's own path, in the directory "
+				    "that is mounted", name);
+	}
+	*out = real;
+	return -1;
+}
+
+/* -- list, get -- */
+
+struct listing {
+	bool json, first;
+	const char *key; /* only this one */
+	int n;
+	struct table table;
+};
+
+static void print_string(const char *s)
+{
+	cJSON *string = cJSON_CreateString(s);
+	char *text = string ? cJSON_PrintUnformatted(string) : NULL;
+
+	fputs(text ? text : "null", stdout);
+	free(text);
+	cJSON_Delete(string);
+}
+
+static void print_json(struct listing *l, const struct unshard_fact *fact)
+{
+	printf("%s\n  {\"subject\": ", l->first ? "" : ",");
+	print_string(fact->subject);
+	printf(", \"key\": ");
+	print_string(fact->key);
+	printf(", \"value\": %s, \"origin\": ", fact->json);
+	print_string(fact->origin);
+	printf(", \"time\": %lld}", (long long)fact->time_s);
+	l->first = false;
+}
+
+static void add_row(struct listing *l, const struct unshard_fact *fact)
+{
+	time_t when = (time_t)fact->time_s;
+	char stamp[32] = "";
+	struct tm tm;
+
+	if (localtime_r(&when, &tm))
+		strftime(stamp, sizeof(stamp), "%Y-%m-%d %H:%M", &tm);
+	table_add(&l->table, fact->key);
+	table_add(&l->table, fact->json);
+	table_add(&l->table, fact->subject);
+	table_add(&l->table, fact->origin);
+	table_add(&l->table, stamp);
+}
+
+static int list_one(void *ctx, const struct unshard_fact *fact)
+{
+	struct listing *l = ctx;
+
+	l->n++;
+	if (l->json)
+		print_json(l, fact);
+	else
+		add_row(l, fact);
+	return 0;
+}
+
+static int list_at(struct meta *m, const char *path)
+{
+	static const char *const head[N_COLUMNS] = { "KEY", "VALUE", "SET FOR", "FROM", "WHEN" };
+	struct listing l = { .json = m->json, .first = true, .table = { .n_columns = N_COLUMNS } };
+	struct unshard_error err = { 0 };
+	int i, code;
+
+	for (i = 0; i < N_COLUMNS; i++)
+		table_add(&l.table, head[i]);
+	if (l.json)
+		putchar('[');
+	code = unshard_meta_list(m->u, path + 1, list_one, &l, &err);
+	if (l.json)
+		puts(l.n ? "\n]" : "]");
+	else if (code == 0 && l.n)
+		table_print(&l.table, "");
+	table_fini(&l.table);
+	return code < 0 ? command_fail("%s", err.text) : EXIT_DONE;
+}
+
+static int get_one(void *ctx, const struct unshard_fact *fact)
+{
+	struct listing *l = ctx;
+
+	if (strcmp(fact->key, l->key))
+		return 0;
+	puts(fact->json);
+	l->n++;
+	return 0;
+}
+
+static int get_at(struct meta *m, const char *path)
+{
+	struct listing l = { .json = false };
+	struct unshard_error err = { 0 };
+	int i, status = EXIT_DONE;
+
+	for (i = 1; i < m->n; i++) {
+		l.n = 0;
+		l.key = m->argument[i];
+		if (unshard_meta_list(m->u, path + 1, get_one, &l, &err) < 0)
+			return command_fail("%s", err.text);
+		if (l.n)
+			continue;
+		command_fail("%s is not set for %s", l.key, path);
+		status = EXIT_PROBLEM;
+	}
+	return status;
+}
+
+/* -- set, unset -- */
+
+/* A directory is kept by its absolute name, whatever it was called here. */
+static char *value_of(const char *key, const char *value)
+{
+	char *real;
+
+	if (strcmp(key, "model") || *value == '"' || *value == '/')
+		return strdup(value);
+	real = realpath(value, NULL);
+	return real ? real : strdup(value);
+}
+
+static int set_one(struct meta *m, const char *path, char *pair)
+{
+	struct unshard_error err = { 0 };
+	char *equals = strchr(pair, '='), *value;
+	int code;
+
+	if (!equals)
+		return command_fail("%s: KEY=VALUE is expected", pair);
+	*equals = '\0';
+	value = value_of(pair, equals + 1);
+	if (!value)
+		return command_fail("out of memory");
+	code = unshard_meta_set(m->u, path + 1, pair, value, NULL, &err);
+	if (code == 0)
+		printf("%s=%s\n", pair, value);
+	free(value);
+	fflush(stdout);
+	return code < 0 ? command_fail("%s", err.text) : EXIT_DONE;
+}
+
+static int set_at(struct meta *m, const char *path)
+{
+	int i, status = EXIT_DONE;
+
+	for (i = 1; i < m->n && status == EXIT_DONE; i++)
+		status = set_one(m, path, m->argument[i]);
+	return status;
+}
+
+static int unset_at(struct meta *m, const char *path)
+{
+	struct unshard_error err = { 0 };
+	int i;
+
+	for (i = 1; i < m->n; i++)
+		if (unshard_meta_unset(m->u, path + 1, m->argument[i], &err) < 0)
+			return command_fail("%s", err.text);
+	return EXIT_DONE;
+}
+
+/* -- import, export -- */
+
+static int import_at(struct meta *m, const char *path)
+{
+	struct unshard_error err = { 0 };
+	char *file = realpath(m->argument[1], NULL);
+	size_t n;
+	int code;
+
+	if (!file)
+		return command_fail("%s: %s", m->argument[1], strerror(errno));
+	code = unshard_meta_import_file(m->u, path + 1, file, &n, &err);
+	free(file);
+	if (code < 0)
+		return command_fail("%s", err.text);
+	printf("%zu facts for %s\n", n, path);
+	return EXIT_DONE;
+}
+
+static char *read_all(FILE *from)
+{
+	char *text = NULL, *grown;
+	size_t n = 0, cap = 0;
+
+	do {
+		if (cap - n < 2) {
+			cap = cap ? 2 * cap : 65536;
+			grown = realloc(text, cap);
+			if (!grown) {
+				free(text);
+				return NULL;
+			}
+			text = grown;
+		}
+		n += fread(text + n, 1, cap - n - 1, from);
+		text[n] = '\0';
+	} while (!feof(from) && !ferror(from));
+	return text;
+}
+
+static int import_all(struct meta *m, const char *name)
+{
+	struct unshard_error err = { 0 };
+	FILE *from = strcmp(name, "-") ? fopen(name, "re") : stdin;
+	char *text = from ? read_all(from) : NULL;
+	size_t n;
+	int code;
+
+	if (!text)
+		return command_fail("%s: %s", name, strerror(errno));
+	code = unshard_meta_import(m->u, text, &n, &err);
+	free(text);
+	if (from != stdin)
+		fclose(from);
+	if (code < 0)
+		return command_fail("%s: %s", name, err.text);
+	printf("%zu facts\n", n);
+	return EXIT_DONE;
+}
+
+static int export_all(struct meta *m)
+{
+	struct unshard_error err = { 0 };
+	bool to_file = m->n && strcmp(m->argument[0], "-");
+	FILE *to = stdout;
+	char *json;
+	int failed;
+
+	if (unshard_meta_export(m->u, &json, &err) < 0)
+		return command_fail("%s", err.text);
+	if (to_file)
+		to = fopen(m->argument[0], "we");
+	failed = !to || fputs(json, to) < 0 || fflush(to) != 0;
+	free(json);
+	if (failed)
+		command_fail("%s: %s", to_file ? m->argument[0] : "stdout", strerror(errno));
+	if (to && to_file)
+		fclose(to);
+	return failed ? EXIT_COULD_NOT : EXIT_DONE;
+}
+
+static int clear_memos(struct meta *m)
+{
+	struct unshard_error err = { 0 };
+
+	return unshard_meta_clear_memos(m->u, &err) < 0 ? command_fail("%s", err.text) : EXIT_DONE;
+}
+
+/* -- which -- */
+
+static int with_path(struct meta *m, bool must_exist, int (*run)(struct meta *m, const char *path))
+{
+	char *path;
+	int status = find_path(m->argument[0], must_exist, &path);
+
+	if (status < 0) {
+		status = run(m, path);
+		free(path);
+	}
+	return status;
+}
+
+static int run_list(struct meta *m)
+{
+	return with_path(m, false, list_at);
+}
+
+static int run_get(struct meta *m)
+{
+	return with_path(m, false, get_at);
+}
+
+static int run_set(struct meta *m)
+{
+	return with_path(m, true, set_at);
+}
+
+static int run_unset(struct meta *m)
+{
+	return with_path(m, false, unset_at);
+}
+
+static int run_import(struct meta *m)
+{
+	return m->n == 1 ? import_all(m, m->argument[0]) : with_path(m, true, import_at);
+}
+
+static const struct action actions[] = {
+	{ "list", 1, 1, run_list },	  { "get", 2, INT_MAX, run_get },
+	{ "set", 2, INT_MAX, run_set },	  { "unset", 2, INT_MAX, run_unset },
+	{ "import", 1, 2, run_import },	  { "export", 0, 1, export_all },
+	{ "clear-memos", 0, 0, clear_memos },
+};
+
+static const struct action *find_action(const char *name, int n)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(actions) / sizeof(*actions); i++)
+		if (!strcmp(actions[i].name, name))
+			return n >= actions[i].min && n <= actions[i].max ? &actions[i] : NULL;
+	return NULL;
+}
+
+static int open_store(struct meta *m)
+{
+	struct unshard_error err = { 0 };
+	struct unshard_options *library = &m->options.library;
+
+	if (log_open(&m->log, NULL, true, &err) < 0)
+		return command_fail("%s", err.text);
+	library->log = log_line;
+	library->log_ctx = &m->log;
+	library->log_level = LOG_WARNINGS;
+	return unshard_open("/", library, &m->u, &err) < 0 ? command_fail("%s", err.text) : -1;
+}
+
+static int run(struct meta *m, const char *name)
+{
+	const struct action *action = find_action(name, m->n);
+	int status;
+
+	if (!action)
+		return command_usage(m->self);
+	status = open_store(m);
+	if (status < 0)
+		status = action->run(m);
+	unshard_close(m->u);
+	log_close(&m->log);
+	return status;
+}
+
+static int meta_run(const struct command *self, int argc, char **argv)
+{
+	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
+					       { "json", no_argument, NULL, 'j' },
+					       { "store", required_argument, NULL, 's' },
+					       { 0 } };
+	struct meta m = { .self = self, .log = { .fd = -1 } };
+	struct unshard_error err = { 0 };
+	int c, status;
+
+	while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+		if (c == 'h')
+			return command_help(self);
+		if (c == '?')
+			return command_usage(self);
+		if (c == 'j')
+			m.json = true;
+		if (c == 's' && options_store(&m.options, optarg, &err) < 0)
+			return command_fail("%s", err.text);
+	}
+	if (optind == argc)
+		return command_usage(self);
+	m.argument = argv + optind + 1;
+	m.n = argc - optind - 1;
+	status = run(&m, argv[optind]);
+	options_fini(&m.options);
+	return status;
+}
+
+const struct command cmd_meta = {
+	.name = "meta",
+	.arguments = "list|get|set|unset CHECKPOINT [KEY[=VALUE]...] | import [CHECKPOINT] FILE | "
+		     "export [FILE] | clear-memos [--store FILE]",
+	.summary = "say what is known about a training: step, batch size, cadences, model directory",
+	.help = "Facts belong to a checkpoint, or to a run's directory and then to all checkpoints in\n"
+		"it; the nearest counts. Mounts show a change within seconds. Nothing is written to\n"
+		"the checkpoint: facts are kept in the metadata store.\n\n"
+		"  list CHECKPOINT            the facts that hold for it\n"
+		"  get CHECKPOINT KEY...      their values, as JSON\n"
+		"  set CHECKPOINT KEY=VALUE...\n"
+		"                             VALUE is JSON, or a word that is taken as a string;\n"
+		"                             model=DIR: where config and tokenizer are borrowed from\n"
+		"  unset CHECKPOINT KEY...\n"
+		"  import CHECKPOINT FILE     facts out of a trainer_state.json, training_args.json,\n"
+		"                             training_args.bin or scheduler.pt\n"
+		"  export [FILE]              all facts, as JSON\n"
+		"  import FILE                the same back (-: from standard input)\n"
+		"  clear-memos                forget what can be found out again\n\n"
+		"  --store FILE               the store ($XDG_STATE_HOME/unshard/store.db, or\n"
+		"                             ~/.local/state/unshard/store.db)\n"
+		"  --json                     list: as JSON\n"
+		"  -h, --help                 this text\n",
+	.run = meta_run,
+};
