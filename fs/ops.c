@@ -406,14 +406,25 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t id, size_t size, off_t off
 
 /* -- files -- */
 
+/* Opening may take long (-o crc=exact): nobody has to wait who does not want to any more. */
+static bool open_gave_up(void *ctx)
+{
+	fuse_req_t req = ctx;
+
+	return fuse_req_interrupted(req) || fuse_session_exited(fs_of(req)->se);
+}
+
 /* The file must be the one that the node was looked up as, or the kernel's size is another's. */
-static int open_node(struct fs *fs, struct fs_node *node, struct unshard_stat *st,
+static int open_node(fuse_req_t req, struct fs_node *node, struct unshard_stat *st,
 		     struct fs_handle **out)
 {
+	struct fs *fs = fs_of(req);
 	struct unshard_error err = { 0 };
 	unshard_file *file = NULL;
-	int code = unshard_file_open(fs->u, node->path, &file, st, &err);
+	int code = unshard_file_open_unless(fs->u, node->path, open_gave_up, req, &file, st, &err);
 
+	if (code == -EINTR)
+		return code;
 	if (code < 0) {
 		complain(fs, "open", node->path, &err);
 		return code;
@@ -432,7 +443,7 @@ static void op_open(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 	int code = -EROFS;
 
 	if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC))
-		code = open_node(fs_of(req), node_of(req, id), &st, &handle);
+		code = open_node(req, node_of(req, id), &st, &handle);
 	if (code < 0) {
 		reply_failure(req, code);
 		return;

@@ -15,6 +15,7 @@
 
 struct fs {
 	unshard *u;
+	struct fuse_session *se; /* while it serves */
 	struct fs_nodes nodes;
 	struct fs_handles handles;
 	struct fs_buffers buffers;

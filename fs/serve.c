@@ -177,6 +177,7 @@ static int serve_session(struct fs *fs, const struct fs_options *o, const char *
 
 	if (code < 0)
 		return code;
+	fs->se = se;
 	code = answer_init(se, path, err);
 	if (!code) {
 		raise_read_ahead(o, path, hint, sizeof(hint));

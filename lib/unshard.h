@@ -115,6 +115,11 @@ UNSHARD_API void unshard_listing_free(struct unshard_listing *listing);
  * fail with -ESTALE. `st` (may be NULL) receives what was opened. Reads no tensor data. */
 UNSHARD_API int unshard_file_open(unshard *u, const char *path, unshard_file **out,
 				  struct unshard_stat *st, struct unshard_error *err);
+/* The same for one who may change their mind: with crc_exact the first open of a file may read all of
+ * it. stop(ctx) is asked often, from several threads at once; true = give up with -EINTR. */
+UNSHARD_API int unshard_file_open_unless(unshard *u, const char *path, bool (*stop)(void *ctx),
+					 void *ctx, unshard_file **out, struct unshard_stat *st,
+					 struct unshard_error *err);
 UNSHARD_API void unshard_file_close(unshard_file *file);
 
 /* Read up to len bytes at byte offset off. Returns bytes copied (short only at end of file, 0 behind
@@ -152,6 +157,14 @@ UNSHARD_API int unshard_describe(unshard *u, const char *checkpoint, const char 
  * something from being served. */
 UNSHARD_API int unshard_problems(unshard *u, const char *checkpoint, char **text, size_t *n,
 				 struct unshard_error *err);
+
+/* Find out, ahead of time, every CRC in the torch files of all views of a checkpoint, and keep them in
+ * the store: mounts with crc_exact then open them at once. Reads what is not known yet. progress (may
+ * be NULL) is called often, from one thread at a time; true = give up with -EINTR: what was found is
+ * kept. -ENOENT when there is no store. */
+UNSHARD_API int unshard_warm(unshard *u, const char *checkpoint,
+			     bool (*progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes),
+			     void *ctx, struct unshard_error *err);
 
 /* -- what is known about a training, and kept (the metadata store) --
  *

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "engine/crc.h"
 
 static void backing_free_p(struct uns_backing **b)
 {
@@ -25,7 +26,9 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
 	b->place = calloc(cat->n_pieces + 1, sizeof(*b->place));
 	b->piece_order = calloc(cat->n_tensors + 1, sizeof(*b->piece_order));
 	b->crc = calloc(cat->n_tensors + 1, sizeof(*b->crc));
-	if (!b->slot || !b->place || !b->piece_order || !b->crc)
+	b->crc_given = calloc(cat->n_tensors + 1, sizeof(*b->crc_given));
+	b->stream = uns_crc_stream_new();
+	if (!b->slot || !b->place || !b->piece_order || !b->crc || !b->crc_given || !b->stream)
 		return uns_fail(err, -ENOMEM, "out of memory");
 	*out = UNS_TAKE(b);
 	return 0;
@@ -44,6 +47,8 @@ void uns_backing_free(struct uns_backing *b)
 	free(b->place);
 	free((void *)b->piece_order);
 	free((void *)b->crc);
+	free((void *)b->crc_given);
+	uns_crc_stream_free(b->stream);
 	free(b);
 }
 

@@ -16,6 +16,7 @@ struct uns_engine {
 	struct uns_fds fds;
 	struct uns_cache *cache;
 	unsigned delay_read_us;
+	bool crc_exact;
 };
 
 struct uns_backing {
@@ -26,6 +27,8 @@ struct uns_backing {
 	_Atomic unsigned char *piece_order; /* one per tensor: see gather.c */
 	_Atomic uint64_t *crc;              /* one per tensor: see crc.c */
 	_Atomic uint64_t crc_changes;
+	_Atomic uint64_t *crc_given; /* one per tensor: what readers have seen, see crc.c */
+	struct uns_crc_stream *stream;
 };
 
 /* Exactly len bytes of a source file that is checked, before and after, to be the one that the

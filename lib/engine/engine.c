@@ -21,6 +21,7 @@ int uns_engine_new(const struct uns_engine_options *options, struct uns_engine *
 		return uns_fail(err, -ENOMEM, "out of memory");
 	uns_fds_init(&e->fds, options->max_open_files, &e->count);
 	e->delay_read_us = options->delay_read_us;
+	e->crc_exact = options->crc_exact;
 	UNS_TRY(uns_pool_new(options->n_threads ? options->n_threads : DEFAULT_THREADS, &e->pool,
 			     err));
 	UNS_TRY(uns_cache_new(options->cache_bytes, options->cache_dir, options->spill_bytes,
@@ -59,5 +60,9 @@ void uns_engine_stats(const struct uns_engine *engine, struct uns_engine_stats *
 		.stale = GET(stale),
 		.io_errors = GET(io_errors),
 		.open_files = GET(open_files),
+		.crc_exact = GET(crc_exact),
+		.crc_zero = GET(crc_zero),
+		.crc_done_bytes = GET(crc_done_bytes),
+		.crc_total_bytes = GET(crc_total_bytes),
 	};
 }

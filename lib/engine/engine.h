@@ -23,6 +23,7 @@ struct uns_engine_options {
 	unsigned n_threads;     /* of the pool; 0 = a default for storage that waits */
 	unsigned max_open_files; /* 0 = most of RLIMIT_NOFILE */
 	unsigned delay_read_us; /* tests: added to every read of a source file */
+	bool crc_exact;         /* give out no CRC that is not known: read the data first */
 };
 
 struct uns_engine_stats {
@@ -32,6 +33,8 @@ struct uns_engine_stats {
 	uint64_t cache_bytes, spill_bytes;      /* held now */
 	uint64_t stale, io_errors;
 	uint64_t open_files;
+	uint64_t crc_exact, crc_zero; /* CRCs given out: known ones, and those left 0 */
+	uint64_t crc_done_bytes, crc_total_bytes; /* read for CRCs alone, of what is to be read */
 };
 
 int uns_engine_new(const struct uns_engine_options *options, struct uns_engine **out,
@@ -64,14 +67,28 @@ int uns_backing_equal(struct uns_backing *backing, const struct uns_tensor *a,
 		      const struct uns_tensor *b, bool *equal, const char **how,
 		      struct uns_err *err);
 
-/* CRC-32 of all of a tensor given out as `out`: from memory, or combined from what the pieces' containers
- * recorded, when the pieces are whole records in order; else 0, which stands for "not known" (and is
- * what torch writes with set_crc32_options(False)). Reads headers at most, never the data. */
+/* CRC-32 of all of a tensor given out as `out`, as UNS_FROM_CRC32 shows it: from memory, or combined
+ * from what the pieces' containers recorded, when the pieces are whole records in order; else 0, which
+ * stands for "not known" (and is what torch writes with set_crc32_options(False)), or, with the
+ * engine's crc_exact, the data is read. Without that it reads headers at most.
+ * What was given out once stays as long as the backing does, even if more becomes known: a page that
+ * the kernel keeps and one that it asks for later must agree. */
 int uns_backing_crc(struct uns_backing *backing, const struct uns_tensor *tensor,
 		    enum uns_dtype out, uint32_t *crc, struct uns_err *err);
-/* The same, reading the data where nothing else tells; remembered. */
+/* The number itself, reading the data where nothing else tells; remembered. */
 int uns_backing_crc_exact(struct uns_backing *backing, const struct uns_tensor *tensor,
 			  enum uns_dtype out, uint32_t *crc, struct uns_err *err);
+
+/* Asked often, and from several threads: true = give up. */
+struct uns_stop {
+	bool (*asked)(void *ctx);
+	void *ctx;
+};
+
+/* Find out all CRCs that a layout shows, in parallel. -EINTR when `stop` (may be NULL) says so: what
+ * was found until then is remembered. */
+int uns_backing_crcs_find(struct uns_backing *backing, const struct uns_layout *layout,
+			  const struct uns_stop *stop, struct uns_err *err);
 
 /* What the two above found out so far, as bytes, and back. What does not fit the catalog is passed
  * over: a wrong number cannot get in otherwise than by a wrong `in`. */

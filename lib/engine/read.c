@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "engine/cast.h"
+#include "engine/crc.h"
 #include "engine/gather.h"
 
 /* Elements first .. first+n of the tensor, converted, of which bytes [skip, skip+len) are wanted. */
@@ -87,6 +88,16 @@ static int read_crc(struct uns_backing *b, const struct uns_segment *s, uint8_t 
 	return 0;
 }
 
+/* A zip record's CRC follows its data within two segments: then it is worth knowing. */
+static bool wants_crc(const struct uns_backing *b, const struct uns_layout *layout, size_t segment)
+{
+	const struct uns_segment *s = &layout->segment[segment];
+
+	return s->from == UNS_FROM_PIECES && segment + 2 < layout->n &&
+	       s[2].from == UNS_FROM_CRC32 && s[2].tensor == s->tensor && s->first_elem == 0 &&
+	       uns_crc_wanted(b, s->tensor, s->out);
+}
+
 /* Bytes [off, off+len) of one segment. */
 static int read_segment(struct uns_backing *b, const struct uns_layout *layout, size_t segment,
 			uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
@@ -123,6 +134,8 @@ ssize_t uns_read(struct uns_backing *b, const struct uns_layout *layout, void *b
 
 		n = (size_t)uns_u64_min(len - done, s->len_bytes - in_segment);
 		UNS_TRY(read_segment(b, layout, i, dst + done, n, in_segment, err));
+		if (wants_crc(b, layout, i))
+			uns_crc_stream_add(b, s->tensor, s->out, in_segment, dst + done, n);
 	}
 	return (ssize_t)len;
 }

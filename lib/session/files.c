@@ -80,6 +80,14 @@ void unshard_file_close(unshard_file *f)
 int unshard_file_open(unshard *u, const char *path, unshard_file **out, struct unshard_stat *st,
 		      struct unshard_error *error)
 {
+	return unshard_file_open_unless(u, path, NULL, NULL, out, st, error);
+}
+
+int unshard_file_open_unless(unshard *u, const char *path, bool (*stop)(void *ctx), void *ctx,
+			     unshard_file **out, struct unshard_stat *st,
+			     struct unshard_error *error)
+{
+	const struct uns_stop until = { stop, ctx };
 	struct uns_err err = { 0 };
 	struct unshard_file *f;
 	struct spot spot;
@@ -96,6 +104,8 @@ int unshard_file_open(unshard *u, const char *path, unshard_file **out, struct u
 		spot_stat(&spot, st);
 	code = f && f->path ? open_spot(f, &spot, &err) : -ENOMEM;
 	spot_fini(u, &spot);
+	if (code == 0 && f->snap && u->opt.crc_exact)
+		code = crcs_find(u, f->snap, f->layout, stop ? &until : NULL, &err);
 	if (code < 0) {
 		unshard_file_close(f);
 		return give_error(error, &err, code);

@@ -69,9 +69,10 @@ void memo_init(struct unshard *u, const struct unshard_options *o)
 	if (!build.found)
 		build.hash = uns_hash_str(build.hash, __DATE__ __TIME__);
 	build.hash = uns_hash_u64(build.hash, UNS_CATALOG_PACK_VERSION);
-	build.hash = uns_hash_str(build.hash, u->real_root);
 	build.hash = hash_strings(build.hash, o->weight_root, o->n_weight_root);
-	u->memo_salt = hash_strings(build.hash, o->follow, o->n_follow);
+	build.hash = hash_strings(build.hash, o->follow, o->n_follow);
+	u->crc_salt = build.hash;
+	u->memo_salt = uns_hash_str(build.hash, u->real_root);
 }
 
 static uint64_t key_of(const struct unshard *u, const struct place *place)
@@ -80,6 +81,14 @@ static uint64_t key_of(const struct unshard *u, const struct place *place)
 
 	h = uns_hash_str(h, place->format->name);
 	return uns_hash_end(uns_hash_str(h, place->path));
+}
+
+/* CRCs hang on the files alone, whichever directory above them is SOURCE. */
+static uint64_t crc_key_of(const struct unshard *u, const struct place *place)
+{
+	uint64_t h = uns_hash_u64(u->crc_salt, place->source_generation);
+
+	return uns_hash_end(uns_hash_str(h, place->format->name));
 }
 
 /* A file that changed just before it was read may change again without its times showing it: by how
@@ -150,7 +159,7 @@ void memo_load_crcs(struct unshard *u, const struct place *place, struct snapsho
 	struct uns_span bytes;
 	int code;
 
-	snap->memo_key = key_of(u, place);
+	snap->memo_key = crc_key_of(u, place);
 	snap->memo_allowed = !may_hide_changes(place);
 	if (!store)
 		return;

@@ -74,7 +74,7 @@ static void add_file(struct unshard *u, const char *path, struct finding *f)
 	struct uns_stat st;
 
 	if (path && uns_root_stat(u->root, path, true, &st, NULL) == 0)
-		finding_add(f, path, &st);
+		finding_add(f, uns_path_name(path), &st); /* the same from whichever SOURCE */
 }
 
 /* What stands in for a trainer_state.json that is not there, or was cut: siblings' and the run's. */

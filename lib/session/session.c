@@ -211,6 +211,7 @@ static int session_open(struct unshard *u, const char *source, const struct unsh
 	engine.cache_bytes = u->opt.mem_bytes / 2;
 	engine.spill_bytes = u->opt.cache_size_bytes;
 	engine.delay_read_us = o->delay_read_us;
+	engine.crc_exact = o->crc_exact;
 	if (o->cache_dir && !(engine.cache_dir = uns_arena_str(&u->arena, o->cache_dir)))
 		return uns_fail(err, -ENOMEM, "out of memory");
 	return uns_engine_new(&engine, &u->engine, err);

@@ -117,7 +117,8 @@ struct snapshot {
 	bool training_known, has_training, trainer_state_valid;
 	struct uns_training training;
 
-	bool busy; /* a tree is being made */
+	bool crcs_busy; /* somebody finds out CRCs; guarded by the session's lock */
+	bool busy;      /* a tree is being made */
 	struct shown *shown;
 };
 
@@ -144,7 +145,7 @@ struct unshard {
 	struct uns_root *root;
 	const char *real_root; /* its absolute name without links: what facts are kept under */
 	struct session_store store;
-	uint64_t memo_salt;
+	uint64_t memo_salt, crc_salt;
 	struct unshard_options opt;
 	struct uns_format_options format_options;
 	const char *hidden; /* the mountpoint below SOURCE; NULL = elsewhere */
@@ -327,6 +328,13 @@ void memo_save_catalog(struct unshard *u, const struct place *place,
 void memo_load_crcs(struct unshard *u, const struct place *place, struct snapshot *snap);
 /* If there are new ones. Writes: no lock may be held. */
 void memo_save_crcs(struct unshard *u, struct snapshot *snap);
+
+/* -- crcs.c -- */
+
+/* All CRCs that a layout of this snapshot shows, and into the store with them. -EINTR when asked to
+ * stop. */
+int crcs_find(struct unshard *u, struct snapshot *snap, const struct uns_layout *layout,
+	      const struct uns_stop *stop, struct uns_err *err);
 
 /* -- session.c -- */
 void session_error(struct unshard *u, const struct uns_err *err, const char *where);

@@ -1,0 +1,119 @@
+/* unshard warm: find out ahead of time what a mount would have to read data for. */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "arguments.h"
+#include "text.h"
+
+enum { EVERY_MS = 200 };
+
+struct warming {
+	bool terminal, shown;
+	int64_t next_ms; /* monotonic: not drawn before */
+	uint64_t done_bytes;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+	(void)number;
+	interrupted = 1;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static bool progress(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
+{
+	struct warming *w = ctx;
+	char done[32], total[32];
+	int64_t now = now_ms();
+
+	w->done_bytes = done_bytes;
+	if (w->terminal && now >= w->next_ms) {
+		text_bytes(done_bytes, done);
+		text_bytes(total_bytes, total);
+		fprintf(stderr, "\r\033[Kreading for CRCs: %s of %s", done, total);
+		w->next_ms = now + EVERY_MS;
+		w->shown = true;
+	}
+	return interrupted;
+}
+
+static int warm(unshard *u, const char *checkpoint)
+{
+	struct warming w = { .terminal = isatty(STDERR_FILENO), .next_ms = now_ms() + EVERY_MS };
+	struct sigaction action = { .sa_handler = on_signal };
+	struct unshard_error err = { 0 };
+	char read[32];
+	int code;
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	code = unshard_warm(u, checkpoint, progress, &w, &err);
+	if (w.shown)
+		fputs("\r\033[K", stderr);
+	if (code == -EINTR)
+		return command_fail("interrupted; what was found out until now is kept");
+	if (code < 0)
+		return command_fail("%s", err.text);
+	text_bytes(w.done_bytes, read);
+	printf("all CRCs are known; %s of data were read for them\n", read);
+	return EXIT_DONE;
+}
+
+/* The directory above is opened as SOURCE, as a mount of the run sees it: what is kept is kept under
+ * what that mount sees. */
+static int warm_path(struct arguments *a, char *path)
+{
+	char *slash = strrchr(path, '/');
+	unshard *u = NULL;
+	int status;
+
+	*slash = '\0';
+	status = arguments_open(a, slash == path ? "/" : path, &u);
+	if (status < 0)
+		status = warm(u, slash + 1);
+	unshard_close(u);
+	return status;
+}
+
+static int warm_run(const struct command *self, int argc, char **argv)
+{
+	struct arguments a;
+	int status = arguments_parse(&a, self, argc, argv);
+	char *path = status < 0 ? realpath(a.argument, NULL) : NULL;
+
+	if (status < 0)
+		status = path ? warm_path(&a, path)
+			      : command_fail("%s: %s", a.argument, strerror(errno));
+	free(path);
+	arguments_fini(&a);
+	return status;
+}
+
+const struct command cmd_warm = {
+	.name = "warm",
+	.arguments = "CHECKPOINT [-o OPTION,...]",
+	.summary = "find out the CRCs of a checkpoint's torch files ahead of time",
+	.help = "optimizer.pt, pytorch_model_fsdp.bin and the like are zip files, and a mount makes\n"
+		"up their CRCs only where that is free; -o crc=exact reads the data at the first\n"
+		"open. This reads it now and keeps the CRCs in the metadata store, for mounts of the\n"
+		"directory above CHECKPOINT with the same options.\n\n"
+		"  -o OPTION,...              see below; may be repeated\n"
+		"  -h, --help                 this text\n",
+	.takes_options = true,
+	.run = warm_run,
+};
