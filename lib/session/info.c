@@ -165,34 +165,68 @@ static char *expand_usage(struct uns_arena *arena, const char *usage, const char
 	return uns_arena_printf(arena, "%.*s%s%s", (int)(at - usage), usage, path, at + 2);
 }
 
-static int verdict_of(struct unshard *u, struct place *place, const struct uns_view *view,
-		      const char *parameter, const char *usage_path, struct views *out)
+/* For whom verdicts are collected. usage_path: where the mount is, for the lines to write. */
+struct asked {
+	struct unshard *u;
+	struct place *place;
+	const struct uns_catalog *cat;
+	const char *usage_path;
+};
+
+/* The checkpoint's path below the view: its own, or that of the one file it appears as. */
+static const char *shown_path(const struct asked *a, const struct uns_view *view,
+			      struct uns_arena *arena)
+{
+	struct form_names names;
+
+	if (!forms_has_file(view, a->place))
+		return a->place->path;
+	if (forms_names(a->u, view, a->place, arena, &names, NULL) < 0)
+		return NULL;
+	return uns_path_join(arena, uns_path_parent(arena, a->place->path), names.file);
+}
+
+static const char *usage_line(const struct asked *a, const struct uns_view *view, const char *name,
+			      struct uns_arena *arena)
+{
+	const char *below = shown_path(a, view, arena), *path;
+
+	if (!below)
+		return NULL;
+	path = uns_arena_printf(arena, "%s/%s%s%s", a->usage_path ? a->usage_path : "MOUNTPOINT",
+				a->u->only ? "" : name, a->u->only || !*below ? "" : "/", below);
+	if (!path)
+		return NULL;
+	return expand_usage(arena,
+			    forms_has_file(view, a->place) && view->file_usage ?
+				    view->file_usage :
+				    view->usage(a->cat),
+			    path);
+}
+
+static int verdict_of(const struct asked *a, const struct uns_view *view, const char *parameter,
+		      struct views *out)
 {
 	struct uns_view_verdict *row = &out->v[out->n];
 	struct uns_err why = { 0 };
 	enum show_state state;
 	uint64_t number;
-	const char *path;
 
 	row->view = uns_arena_printf(&out->arena, "%s%s%s", view->name, *parameter ? "-" : "",
 				     parameter);
 	if (!row->view || !view->parse(parameter, &number))
 		return -ENOMEM;
-	UNS_TRY(show_state_of(u, place, view, number, &state, &why));
+	UNS_TRY(show_state_of(a->u, a->place, view, number, &state, &why));
 	row->state = show_state_text(state);
-	path = uns_arena_printf(&out->arena, "%s/%s%s%s", usage_path ? usage_path : "MOUNTPOINT",
-				u->only ? "" : row->view, u->only || !*place->path ? "" : "/",
-				place->path);
 	if (state != SHOW_OK)
 		row->why = uns_arena_str(&out->arena, why.text);
-	else if (path)
-		row->usage = expand_usage(&out->arena, view->usage, path);
+	else
+		row->usage = usage_line(a, view, row->view, &out->arena);
 	out->n++;
-	return path && (row->why || row->usage) ? 0 : -ENOMEM;
+	return row->why || row->usage ? 0 : -ENOMEM;
 }
 
-static int all_verdicts(struct unshard *u, struct place *place, const char *usage_path,
-			struct views *out)
+static int all_verdicts(const struct asked *a, struct views *out)
 {
 	size_t i, k;
 
@@ -201,8 +235,7 @@ static int all_verdicts(struct unshard *u, struct place *place, const char *usag
 		return -ENOMEM;
 	for (i = 0; uns_views[i]; i++)
 		for (k = 0; uns_views[i]->listed[k]; k++)
-			UNS_TRY(verdict_of(u, place, uns_views[i], uns_views[i]->listed[k],
-					   usage_path, out));
+			UNS_TRY(verdict_of(a, uns_views[i], uns_views[i]->listed[k], out));
 	return 0;
 }
 
@@ -240,7 +273,7 @@ int info_json(struct unshard *u, struct place *place, const char *what, const ch
 	if (strcmp(what, "tensors") == 0) {
 		uns_describe_tensors(out, snap->cat);
 	} else {
-		code = all_verdicts(u, place, usage_path, &views);
+		code = all_verdicts(&(struct asked){ u, place, snap->cat, usage_path }, &views);
 		if (code == 0)
 			uns_describe_info(out, snap->cat, views.v, views.n);
 	}
@@ -298,7 +331,7 @@ int problems_text(struct unshard *u, struct place *place, struct uns_text *out, 
 		return 0;
 	}
 	catalog_problems(snap->cat, out, n_serious);
-	code = all_verdicts(u, place, NULL, &views);
+	code = all_verdicts(&(struct asked){ u, place, snap->cat, NULL }, &views);
 	for (i = 0; code == 0 && i < views.n; i++) {
 		if (strcmp(views.v[i].state, "damaged") == 0) {
 			++*n_serious;

@@ -98,6 +98,19 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	return 0;
 }
 
+static const char *usage(const struct uns_catalog *cat)
+{
+	if (strcmp(cat->facts.format, "lightning_fsdp") == 0)
+		return "trainer.fit(model, ckpt_path=\"%s\")";
+	if (strcmp(cat->facts.format, "hf_fsdp") != 0)
+		return "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"%s\")";
+	return uns_resume_is_trainer(cat) ?
+		       "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, "
+		       "SHARDED_STATE_DICT, any number of ranks" :
+		       "accelerator.load_state(\"%s\")  # with FSDP, SHARDED_STATE_DICT, any number of "
+		       "ranks";
+}
+
 static const char *const listed[] = { "", NULL };
 
 extern const struct uns_view uns_view_dcp;
@@ -109,5 +122,5 @@ const struct uns_view uns_view_dcp = {
 	.needs_training = true,
 	.supports = supports,
 	.tree = tree,
-	.usage = "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"%s\")",
+	.usage = usage,
 };

@@ -2,6 +2,7 @@
  * script that runs with it: pytorch_model_fsdp.bin and optimizer.bin keyed by names, the ranks' own
  * random states. */
 #include "parts/full_files.h"
+#include "parts/lightning_file.h"
 #include "views/view.h"
 
 static bool parse(const char *parameter, uint64_t *out)
@@ -13,8 +14,27 @@ static bool parse(const char *parameter, uint64_t *out)
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
 	(void)parameter;
+	if (uns_lightning_is(cat->facts.format))
+		return uns_lightning_check(cat, true, why);
 	UNS_TRY(uns_full_check_names(cat, why));
 	return uns_full_check(cat, why);
+}
+
+static int lightning_tree(const struct uns_view_input *in, struct uns_vtree *out,
+			  struct uns_err *err)
+{
+	const struct uns_lightning_input file = { .catalog = in->catalog,
+						  .out = UNS_DTYPE_NONE,
+						  .resume = true,
+						  .for_fsdp = true,
+						  .global_step = in->catalog->facts.step };
+
+	return uns_lightning_add(&file, out, err);
+}
+
+static enum uns_form form(const char *format)
+{
+	return uns_lightning_is(format) ? UNS_FORM_FILE : UNS_FORM_DIR;
 }
 
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
@@ -32,9 +52,18 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	};
 
 	(void)parameter;
+	if (uns_lightning_is(in->catalog->facts.format))
+		return lightning_tree(in, out, err);
 	UNS_TRY(uns_full_add_torch_model(&full, "pytorch_model_fsdp", out, err));
 	UNS_TRY(uns_full_add_optimizer(&full, UNS_IDS_NAMES, "optimizer.bin", out, err));
 	return uns_full_add_rest(&full, out, err);
+}
+
+static const char *usage(const struct uns_catalog *cat)
+{
+	return uns_resume_is_trainer(cat) ?
+		       "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, FULL_STATE_DICT" :
+		       "accelerator.load_state(\"%s\")  # with FSDP, FULL_STATE_DICT";
 }
 
 static const char *const listed[] = { "", NULL };
@@ -49,5 +78,7 @@ const struct uns_view uns_view_full_fsdp = {
 	.needs_training = true,
 	.supports = supports,
 	.tree = tree,
-	.usage = "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, FULL_STATE_DICT",
+	.form = form,
+	.file_usage = "trainer.fit(model, ckpt_path=\"%s\")  # FSDPStrategy",
+	.usage = usage,
 };

@@ -37,6 +37,7 @@ struct uns_view_input {
 	size_t n_notes;
 
 	uint64_t max_shard_size_bytes; /* of weights; never 0 */
+	const char *strip; /* -o strip=: left out in front of weights' names; NULL = nothing */
 };
 
 /* How a checkpoint appears: as a directory of its own name, as one file NAME.ckpt, or both, the
@@ -65,8 +66,9 @@ struct uns_view {
 	 * without one (and a damaged checkpoint) is a directory under every name. A checkpoint that is
 	 * SOURCE itself cannot be a file: the view puts the file into its directory. */
 	enum uns_form (*form)(const char *format);
-	/* "AutoModelForCausalLM.from_pretrained(\"%s\")": the line `unshard show` prints, %s = path. */
-	const char *usage;
+	/* "AutoModelForCausalLM.from_pretrained(\"%s\")": the line that `unshard show` prints for this
+	 * checkpoint, %s = its path in the view. */
+	const char *(*usage)(const struct uns_catalog *cat);
 	const char *file_usage; /* the same for a checkpoint that is a file */
 };
 

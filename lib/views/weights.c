@@ -11,6 +11,7 @@
 #include "model/cover.h"
 #include "parts/adapter_names.h"
 #include "parts/config.h"
+#include "parts/lightning_file.h"
 #include "parts/safetensors_file.h"
 #include "views/view.h"
 
@@ -230,6 +231,7 @@ struct assembly {
 	const struct uns_view_input *in;
 	uint64_t parameter;
 	bool adapter;
+	const char *strip; /* in front of names: left out; "" = nothing */
 	struct uns_map masters, tied; /* tied: by name */
 	struct uns_named_tensor *v;
 	size_t n, n_masters;
@@ -248,6 +250,39 @@ static bool leaves_out(const struct assembly *a, const struct uns_tensor *t)
 	       (a->adapter && uns_adapter_leaves_out(t->name));
 }
 
+static const char *stripped(const struct assembly *a, const char *name)
+{
+	size_t n = strlen(a->strip);
+
+	return strncmp(name, a->strip, n) == 0 && name[n] ? name + n : name;
+}
+
+/* Names that become equal would be one: then all stay as they are. */
+static int choose_strip(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map names = UNS_MAP_INIT;
+	const struct uns_catalog *cat = a->in->catalog;
+	const char *name = NULL;
+	void *twice = NULL;
+	size_t i;
+
+	a->strip = a->in->strip ? a->in->strip : "";
+	for (i = 0; *a->strip && i < cat->n_tensors && !twice; i++) {
+		if (leaves_out(a, &cat->tensors[i]))
+			continue;
+		name = stripped(a, cat->tensors[i].name);
+		if (!uns_map_put(&names, name, (void *)&cat->tensors[i], &twice))
+			return no_memory(err);
+	}
+	if (!twice)
+		return 0;
+	if (uns_vtree_note(out, "strip=%s: two tensors would be called %s, so nothing is stripped",
+			   a->strip, name) < 0)
+		return no_memory(err);
+	a->strip = "";
+	return 0;
+}
+
 static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *err)
 {
 	const struct uns_catalog *cat = a->in->catalog;
@@ -263,7 +298,9 @@ static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *e
 		if (leaves_out(a, t))
 			continue;
 		source = source_of(&a->masters, t);
-		name = a->adapter ? uns_adapter_name(arena, t->name) : t->name;
+		name = stripped(a, t->name);
+		if (a->adapter)
+			name = uns_adapter_name(arena, name);
 		if (!name)
 			return no_memory(err);
 		a->n_masters += source != t;
@@ -296,6 +333,7 @@ static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *e
 		if (!uns_map_put(&a->tied, in->tied[i]->name, (void *)in->tied[i], NULL))
 			return no_memory(err);
 	UNS_TRY(masters_of(in->catalog, a->parameter, &a->masters, err));
+	UNS_TRY(choose_strip(a, out, err));
 	UNS_TRY(choose(a, &out->arena, err));
 	origin = origin_of(a, &out->arena);
 	if (!origin)
@@ -401,6 +439,26 @@ static int notes(const struct uns_view_input *in, const struct assembly *a, bool
 	return note_config(in, passed, out, err);
 }
 
+/* The same weights as one .ckpt. */
+static int add_lightning(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
+			 struct uns_err *err)
+{
+	const struct uns_lightning_input file = { .catalog = in->catalog,
+						  .out = (enum uns_dtype)parameter,
+						  .global_step = UNS_UNKNOWN };
+	struct uns_err why = { 0 };
+
+	if (uns_lightning_check(in->catalog, false, &why) == 0)
+		return uns_lightning_add(&file, out, err);
+	return uns_vtree_note(out, "there is no .ckpt file here: %s", why.text) < 0 ?
+		       no_memory(err) : 0;
+}
+
+static enum uns_form form(const char *format)
+{
+	return uns_lightning_is(format) ? UNS_FORM_BOTH : UNS_FORM_DIR;
+}
+
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		struct uns_err *err)
 {
@@ -412,8 +470,23 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 		UNS_TRY(passed = pass_through(in, out, err));
 	if (!passed)
 		UNS_TRY(assemble(&a, out, err));
+	if (uns_lightning_is(in->catalog->facts.format))
+		UNS_TRY(add_lightning(in, parameter, out, err));
 	UNS_TRY(add_borrowed(in, parameter, out, err));
 	return notes(in, &a, passed, out, err);
+}
+
+/* What has no config.json of its own family's trainer is loaded as tensors. */
+static const char *usage(const struct uns_catalog *cat)
+{
+	bool adapter = false;
+
+	if (uns_adapter_is(cat, &adapter, NULL) == 0 && adapter)
+		return "PeftModel.from_pretrained(base_model, \"%s\")";
+	if (strncmp(cat->facts.format, "hf", 2) != 0 && strcmp(cat->facts.format, "ranks") != 0 &&
+	    strcmp(cat->facts.format, "zero") != 0)
+		return "safetensors.torch.load_file(\"%s/model.safetensors\")";
+	return "AutoModelForCausalLM.from_pretrained(\"%s\")";
 }
 
 static const char *const listed[] = { "", "bf16", "fp16", "fp32", NULL };
@@ -426,5 +499,7 @@ const struct uns_view uns_view_weights = {
 	.needs_companions = true,
 	.supports = supports,
 	.tree = tree,
-	.usage = "AutoModelForCausalLM.from_pretrained(\"%s\")",
+	.form = form,
+	.file_usage = "MyLightningModule.load_from_checkpoint(\"%s\")",
+	.usage = usage,
 };
