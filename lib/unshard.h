@@ -60,6 +60,7 @@ struct unshard_options {
 	size_t n_fact;
 	bool hide_rng;  /* no file of random states in any view */
 	bool crc_exact; /* find out every CRC of a torch file when it is opened */
+	const char *strip;             /* left out in front of weights' names ("model.") */
 	unsigned delay_read_us;        /* for tests and benchmarks: added to every read of SOURCE */
 	/* Log lines (NULL = dropped). level: 0 error, 1 warning, 2 information, 3 debug. */
 	void (*log)(void *ctx, int level, const char *line);

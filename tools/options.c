@@ -34,6 +34,8 @@ static const struct row rows[] = {
 	{ "root", STRINGS, "KEY",
 	  "take weights from this key of the state dict instead of \"model\", "
 	  "\"state_dict\"; may be repeated" },
+	{ "strip", STRING, "PREFIX",
+	  "leave PREFIX out in front of the weights' names (\"model.\" of a LightningModule)" },
 	{ "model", MODELS, "[RUN=]DIR",
 	  "borrow config and tokenizer from DIR (only for RUN below SOURCE); may be repeated" },
 	{ "follow", PATHS, "DIR", "links of SOURCE may lead into DIR; may be repeated" },
@@ -222,6 +224,8 @@ static int set_string(struct options *o, const struct row *row, const char *s,
 		return out_of_memory(err);
 	if (!strcmp(row->name, "view"))
 		o->library.view = s;
+	else if (!strcmp(row->name, "strip"))
+		o->library.strip = s;
 	else if (!strcmp(row->name, "cache_dir"))
 		o->library.cache_dir = s;
 	else if (!strcmp(row->name, "log"))

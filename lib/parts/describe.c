@@ -236,6 +236,16 @@ static void inferred(struct uns_text *t, const struct uns_catalog *cat)
 	uns_text_str(t, "]");
 }
 
+static void provenance_file(struct uns_text *t, const struct uns_catalog *cat,
+			    const struct uns_vfile *f)
+{
+	key(t, f->path);
+	uns_text_str(t, "{");
+	key_str(t, "origin", f->origin ? f->origin : "passed through unchanged");
+	source_path(t, cat, f->source);
+	uns_text_str(t, "}");
+}
+
 void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat,
 			     const struct uns_vtree *tree)
 {
@@ -244,15 +254,10 @@ void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat
 	uns_text_str(out, "{");
 	key(out, "files");
 	uns_text_str(out, "{");
-	for (i = 0; i < tree->n; i++) {
-		const struct uns_vfile *f = &tree->v[i];
-
-		key(out, f->path);
-		uns_text_str(out, "{");
-		key_str(out, "origin", f->origin ? f->origin : "passed through unchanged");
-		source_path(out, cat, f->source);
-		uns_text_str(out, "}");
-	}
+	if (tree->whole)
+		provenance_file(out, cat, tree->whole);
+	for (i = 0; i < tree->n; i++)
+		provenance_file(out, cat, &tree->v[i]);
 	uns_text_str(out, "}");
 	key(out, "notes");
 	uns_text_str(out, "[");

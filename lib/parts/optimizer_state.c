@@ -181,6 +181,7 @@ struct builder {
 	struct uns_arena *arena;
 	enum uns_param_ids ids;
 	int64_t global_step;
+	size_t first_leaf;
 	struct uns_optimizer_state *out;
 };
 
@@ -196,7 +197,7 @@ static const struct uns_value *leaf(struct builder *b, const struct uns_torch_le
 	struct uns_optimizer_state *out = b->out;
 
 	out->leaves[out->n_leaves] = *l;
-	return uns_value_new_tensor(b->arena, out->n_leaves++);
+	return uns_value_new_tensor(b->arena, b->first_leaf + out->n_leaves++);
 }
 
 static const char *state_name(const struct uns_tensor *t)
@@ -319,14 +320,22 @@ static int build(struct builder *b, struct uns_err *err)
 	return 0;
 }
 
-int uns_optimizer_state_build(const struct uns_catalog *cat, const char *root,
-			      enum uns_param_ids ids, int64_t global_step, struct uns_arena *arena,
-			      struct uns_optimizer_state *out, struct uns_err *err)
+int uns_optimizer_state_build_behind(const struct uns_catalog *cat, const char *root,
+				     enum uns_param_ids ids, int64_t global_step,
+				     size_t first_leaf, struct uns_arena *arena,
+				     struct uns_optimizer_state *out, struct uns_err *err)
 {
 	UNS_CLEANUP(table_fini) struct table t = { 0 };
-	struct builder b = { &t, arena, ids, global_step, out };
+	struct builder b = { &t, arena, ids, global_step, first_leaf, out };
 
 	*out = (struct uns_optimizer_state){ 0 };
 	UNS_TRY(table_build(&t, cat, root, err));
 	return build(&b, err);
+}
+
+int uns_optimizer_state_build(const struct uns_catalog *cat, const char *root,
+			      enum uns_param_ids ids, int64_t global_step, struct uns_arena *arena,
+			      struct uns_optimizer_state *out, struct uns_err *err)
+{
+	return uns_optimizer_state_build_behind(cat, root, ids, global_step, 0, arena, out, err);
 }

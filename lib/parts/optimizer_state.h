@@ -31,4 +31,11 @@ int uns_optimizer_state_build(const struct uns_catalog *cat, const char *root,
 			      enum uns_param_ids ids, int64_t global_step, struct uns_arena *arena,
 			      struct uns_optimizer_state *out, struct uns_err *err);
 
+/* The same for a file that holds other tensors too: the values number this state's leaves from
+ * first_leaf on. */
+int uns_optimizer_state_build_behind(const struct uns_catalog *cat, const char *root,
+				     enum uns_param_ids ids, int64_t global_step,
+				     size_t first_leaf, struct uns_arena *arena,
+				     struct uns_optimizer_state *out, struct uns_err *err);
+
 #endif

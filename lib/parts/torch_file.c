@@ -260,9 +260,9 @@ static const char *serialization_id(struct uns_arena *arena, const uint8_t *pick
 	return uns_arena_printf(arena, "%020u%020u", a, b);
 }
 
-static int emit_pickle(const struct uns_value *root, const struct uns_torch_leaf *leaves, size_t n,
-		       struct uns_arena *arena, const char **bytes, size_t *len,
-		       struct uns_err *err)
+static int emit_pickle(struct uns_span front, const struct uns_value *root,
+		       const struct uns_torch_leaf *leaves, size_t n, struct uns_arena *arena,
+		       const char **bytes, size_t *len, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	struct uns_pickle_tensor *t = UNS_NEW_N(arena, struct uns_pickle_tensor, n);
@@ -273,21 +273,25 @@ static int emit_pickle(const struct uns_value *root, const struct uns_torch_leaf
 	for (i = 0; i < n; i++)
 		t[i] = (struct uns_pickle_tensor){ leaves[i].out, leaves[i].shape.n,
 						   leaves[i].shape.dim };
-	UNS_TRY(uns_pickle_emit(root, t, n, &text, err));
+	if (uns_span_left(&front))
+		UNS_TRY(uns_pickle_emit_behind(front, root, t, n, &text, err));
+	else
+		UNS_TRY(uns_pickle_emit(root, t, n, &text, err));
 	*len = text.len;
 	*bytes = uns_arena_strn(arena, text.p, text.len);
 	return *bytes ? 0 : uns_fail(err, -ENOMEM, "out of memory");
 }
 
-int uns_part_torch_file(const struct uns_catalog *cat, const struct uns_value *root,
-			const struct uns_torch_leaf *leaves, size_t n_leaves, const char *stem,
-			struct uns_arena *arena, struct uns_layout *out, struct uns_err *err)
+int uns_part_torch_file_behind(const struct uns_catalog *cat, struct uns_span front,
+			       const struct uns_value *root, const struct uns_torch_leaf *leaves,
+			       size_t n_leaves, const char *stem, struct uns_arena *arena,
+			       struct uns_layout *out, struct uns_err *err)
 {
 	struct writer w = { .b = { .arena = arena }, .arena = arena, .stem = stem };
 	const char *pickle, *id;
 	size_t len, i;
 
-	UNS_TRY(emit_pickle(root, leaves, n_leaves, arena, &pickle, &len, err));
+	UNS_TRY(emit_pickle(front, root, leaves, n_leaves, arena, &pickle, &len, err));
 	id = serialization_id(arena, (const uint8_t *)pickle, len);
 	if (!id)
 		return uns_fail(err, -ENOMEM, "out of memory");
@@ -303,4 +307,12 @@ int uns_part_torch_file(const struct uns_catalog *cat, const struct uns_value *r
 	if (w.failed)
 		return uns_fail(err, -ENOMEM, "out of memory");
 	return uns_layout_build(&w.b, cat, out, err);
+}
+
+int uns_part_torch_file(const struct uns_catalog *cat, const struct uns_value *root,
+			const struct uns_torch_leaf *leaves, size_t n_leaves, const char *stem,
+			struct uns_arena *arena, struct uns_layout *out, struct uns_err *err)
+{
+	return uns_part_torch_file_behind(cat, uns_span_of("", 0), root, leaves, n_leaves, stem,
+					  arena, out, err);
 }

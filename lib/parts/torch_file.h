@@ -28,4 +28,11 @@ int uns_part_torch_file(const struct uns_catalog *cat, const struct uns_value *r
 			const struct uns_torch_leaf *leaves, size_t n_leaves, const char *stem,
 			struct uns_arena *arena, struct uns_layout *out, struct uns_err *err);
 
+/* The same behind a pickled dict without STOP (wire/pickle_emit.h), whose storages are the first
+ * leaves, by their keys. */
+int uns_part_torch_file_behind(const struct uns_catalog *cat, struct uns_span front,
+			       const struct uns_value *root, const struct uns_torch_leaf *leaves,
+			       size_t n_leaves, const char *stem, struct uns_arena *arena,
+			       struct uns_layout *out, struct uns_err *err);
+
 #endif

@@ -212,6 +212,8 @@ static int session_open(struct unshard *u, const char *source, const struct unsh
 	engine.spill_bytes = u->opt.cache_size_bytes;
 	engine.delay_read_us = o->delay_read_us;
 	engine.crc_exact = o->crc_exact;
+	if (o->strip && !(u->opt.strip = uns_arena_str(&u->arena, o->strip)))
+		return uns_fail(err, -ENOMEM, "out of memory");
 	if (o->cache_dir && !(engine.cache_dir = uns_arena_str(&u->arena, o->cache_dir)))
 		return uns_fail(err, -ENOMEM, "out of memory");
 	return uns_engine_new(&engine, &u->engine, err);

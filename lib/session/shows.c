@@ -217,6 +217,7 @@ static int view_tree(struct unshard *u, const struct place *place, struct snapsh
 	in.notes = snap->note;
 	in.n_notes = snap->n_notes;
 	in.max_shard_size_bytes = u->opt.max_shard_size_bytes;
+	in.strip = u->opt.strip;
 	return shown->view->tree(&in, shown->parameter, &shown->tree, err);
 }
 

@@ -121,16 +121,10 @@ static int emit_items(struct emitter *e, const struct uns_value *v)
 	return 0;
 }
 
-static int emit_dict(struct emitter *e, const struct uns_value *v)
+static int emit_pairs(struct emitter *e, const struct uns_value *v)
 {
 	size_t i;
 
-	if (v->cls && strcmp(v->cls, "collections.OrderedDict") == 0) {
-		emit_global(e, "collections", "OrderedDict");
-		uns_text_add(e->out, ")R", 2);
-	} else {
-		op(e, '}');
-	}
 	if (!v->dict.n)
 		return 0;
 	op(e, '(');
@@ -140,6 +134,17 @@ static int emit_dict(struct emitter *e, const struct uns_value *v)
 	}
 	op(e, 'u');
 	return 0;
+}
+
+static int emit_dict(struct emitter *e, const struct uns_value *v)
+{
+	if (v->cls && strcmp(v->cls, "collections.OrderedDict") == 0) {
+		emit_global(e, "collections", "OrderedDict");
+		uns_text_add(e->out, ")R", 2);
+	} else {
+		op(e, '}');
+	}
+	return emit_pairs(e, v);
 }
 
 static int emit_set(struct emitter *e, const struct uns_value *v)
@@ -300,6 +305,20 @@ int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor
 		return uns_fail(err, -ENOTSUP, "the value is nested too deeply to be written");
 	uns_text_add(out, "\x80\x02", 2);
 	UNS_TRY(emit(&e, root));
+	op(&e, '.');
+	return out->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+}
+
+int uns_pickle_emit_behind(struct uns_span front, const struct uns_value *root,
+			   const struct uns_pickle_tensor *tensors, size_t n_tensors,
+			   struct uns_text *out, struct uns_err *err)
+{
+	struct emitter e = { .out = out, .tensors = tensors, .n_tensors = n_tensors, .err = err };
+
+	if (root->kind != UNS_VALUE_DICT || !uns_value_fits(root, MAX_NODES, MAX_DEPTH))
+		return uns_fail(err, -ENOTSUP, "the value is no dict, or nested too deeply");
+	uns_text_add(out, front.p, uns_span_left(&front));
+	UNS_TRY(emit_pairs(&e, root));
 	op(&e, '.');
 	return out->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
 }

@@ -4,6 +4,7 @@
 #define UNS_WIRE_PICKLE_EMIT_H
 
 #include "base/error.h"
+#include "base/span.h"
 #include "base/text.h"
 #include "wire/dtype.h"
 #include "wire/value.h"
@@ -23,5 +24,11 @@ struct uns_pickle_tensor {
  * -ENOTSUP for an object that weights_only=True would refuse, naming its class. */
 int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor *tensors,
 		    size_t n_tensors, struct uns_text *out, struct uns_err *err);
+
+/* `front` is a pickle of a dict without its STOP: the same dict with the items of `root`, a dict, put
+ * in behind its own. What front holds is not looked at. */
+int uns_pickle_emit_behind(struct uns_span front, const struct uns_value *root,
+			   const struct uns_pickle_tensor *tensors, size_t n_tensors,
+			   struct uns_text *out, struct uns_err *err);
 
 #endif
