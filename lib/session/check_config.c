@@ -66,7 +66,7 @@ static int parse(const char *file, struct uns_span text, cJSON **out, struct uns
 
 	if (is_blank(text))
 		return uns_fail(err, -EINVAL, "%s is empty", file);
-	if (json && uns_str_ends(file, ".yaml"))
+	if (json && (uns_str_ends(file, ".yaml") || uns_str_ends(file, ".yml")))
 		json = false;
 	if ((json ? uns_json_parse(text, out, err) : uns_yaml_parse(text, out, err)) < 0)
 		return uns_fail_in(err, "%s", file);

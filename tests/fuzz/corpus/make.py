@@ -94,6 +94,12 @@ put("json/object", b'{"a":1,"b":[true,false,null,1.5e3,"x\\n\\u00e4\\ud83d\\ude0
 put("json/python", b'{"a":NaN,"b":[Infinity,-Infinity,-1],"c":"NaN \\\\u0000"}')
 put("json/nul", b'{"a\\u0000":1}')
 put("json/deep", b"[" * 2000)
+
+for seed, config in (("accelerate", "fsdp2_torch.bad.yaml"), ("aliases", "aliases.yaml"),
+                     ("lightning", "lightning_sharded_weights_only.bad.yaml"),
+                     ("arguments", "load_universal_groups.bad.json")):
+    put(f"yaml/{seed}", (pathlib.Path(here).parents[1] / "golden/check" / config).read_bytes())
+put("yaml/deep", b"- " * 300 + b"[{a: [" * 60)
 torch.save({"w": torch.arange(4.0), "v": torch.zeros(0, 2), "n": 1}, os.path.join(here, "torchfile/small"))
 shutil.copy(os.path.join(here, "torchfile/small"), os.path.join(here, "zip/small"))
 with open(os.path.join(here, "zip/small"), "rb") as f:

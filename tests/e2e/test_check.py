@@ -1,0 +1,163 @@
+"""`unshard check`: checkpoints and configs, by the command."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import ROOT, UNSHARD
+
+GOLDEN = ROOT / "tests/golden"
+CONFIGS = GOLDEN / "check"
+
+
+@pytest.fixture
+def run(tmp_path):
+    return shutil.copytree(GOLDEN / "run", tmp_path / "run")
+
+
+def findings(done):
+    return [(f["path"], f["check"], f["severity"]) for f in json.loads(done.stdout)["findings"]]
+
+
+def check(command, *args):
+    return command("check", *args, "-o", "settle=0", check=False)
+
+
+def test_a_sound_run(command, run):
+    done = check(command, run)
+    assert (done.returncode, done.stdout) == (0, "1 checkpoint: 0 problems, 0 notes\n")
+    done = check(command, run / "checkpoint-2", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {"checkpoints": 1, "problems": 0, "notes": 0, "not_judged": 0,
+                                       "findings": []}
+
+
+def test_the_current_directory(command, run):
+    done = subprocess.run([UNSHARD, "check", ".", "-o", "settle=0"], cwd=run, capture_output=True,
+                          text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "1 checkpoint: 0 problems, 0 notes\n")
+
+
+def test_every_checkpoint_of_a_run(command, run):
+    shutil.copytree(run / "checkpoint-2", run / "checkpoint-3")
+    (run / "checkpoint-3/scheduler.pt").unlink()
+    (run / "checkpoint-10").mkdir()
+    (run / "sub/last.ckpt").mkdir(parents=True)
+    done = check(command, run, "--json")
+    assert done.returncode == 1
+    assert findings(done) == [("run/checkpoint-3", "scheduler", "problem"),
+                              ("run/checkpoint-10", "empty", "problem"),
+                              ("run/sub/last.ckpt", "empty", "problem")]
+    text = check(command, run).stdout
+    assert text.index("run/checkpoint-3\n") < text.index("run/checkpoint-10\n")
+    assert text.endswith("2 checkpoints: 3 problems, 0 notes\n")
+    # One of them alone, by its path.
+    assert findings(check(command, run / "checkpoint-10", "--json")) == \
+        [("checkpoint-10", "empty", "problem")]
+
+
+def test_notes_are_not_problems(command, run):
+    (run / "config.json").unlink()
+    done = check(command, run)
+    assert done.returncode == 0
+    assert "note        config: there is no config.json beside the weights" in done.stdout
+
+
+def test_damage_is_named(command, run):
+    (run / "checkpoint-2/pytorch_model_fsdp_0/.metadata").unlink()
+    done = check(command, run, "--json")
+    assert done.returncode == 1
+    texts = [f["text"] for f in json.loads(done.stdout)["findings"] if f["severity"] == "problem"]
+    assert any(".metadata" in text for text in texts), texts
+
+
+def test_a_save_that_goes_on(command, run):
+    (run / "checkpoint-2/trainer_state.json").unlink()
+    done = command("check", run, "--json", "-o", "settle=3600")
+    assert findings(done) == [("run/checkpoint-2", "saving", "note")]
+    assert check(command, run).returncode == 1
+
+
+def test_nothing_is_written(command, run):
+    before = {p: os.lstat(p).st_mtime_ns for p in run.rglob("*")}
+    check(command, run)
+    assert {p: os.lstat(p).st_mtime_ns for p in run.rglob("*")} == before
+
+
+def test_names_that_would_draw_on_the_terminal(command, tmp_path):
+    (tmp_path / "run/\x1b[31m/checkpoint-1").mkdir(parents=True)
+    done = check(command, tmp_path / "run")
+    assert done.returncode == 1 and "\x1b" not in done.stdout
+    assert findings(check(command, tmp_path / "run", "--json"))[0][0] == "run/\x1b[31m/checkpoint-1"
+
+
+@pytest.mark.parametrize("args", [[], ["/nonexistent"], ["a", "b"], ["--config"],
+                                  ["--config", "/nonexistent"], ["--versions", "torch=2", "."],
+                                  ["--config", str(CONFIGS / "empty.json")],
+                                  ["--config", str(CONFIGS / "unknown.yaml")],
+                                  ["--config", str(CONFIGS / "broken.json")],
+                                  ["--config", str(CONFIGS / "broken.yaml")],
+                                  ["--config", str(CONFIGS / "aliases.yaml")],
+                                  ["--config", str(CONFIGS)],
+                                  ["--config", str(CONFIGS / "output_dir.good.json"), "."],
+                                  ["--config", str(CONFIGS / "output_dir.good.json"),
+                                   "--versions", "torch"]])
+def test_what_cannot_run_says_why_and_exits_2(command, args):
+    done = command("check", *args, check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.strip()
+
+
+VERSIONS = "transformers=5.23.0,accelerate=1.15.0,lightning=2.6.6,deepspeed=0.15.4,torch=2.13.0"
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.good.*")), ids=lambda p: p.stem)
+def test_good_configs(command, path):
+    done = command("check", "--config", path, "--versions", VERSIONS, "--json", check=False)
+    shown = json.loads(done.stdout)
+    assert (done.returncode, shown["problems"], shown["not_judged"]) == (0, 0, 0)
+    assert shown["configs"][0]["kind"] in ("TrainingArguments", "Accelerate config",
+                                           "DeepSpeed config", "LightningCLI config")
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.bad.*")), ids=lambda p: p.stem)
+def test_bad_configs(command, path):
+    done = command("check", "--config", path, "--versions",
+                   "accelerate=1.5.2,lightning=2.2.0,torch=2.5.1", "--json",
+                   check=False)
+    shown = json.loads(done.stdout)
+    assert shown["findings"] and done.returncode == (1 if shown["problems"] else 0)
+    assert all(f["text"] and f["path"] == str(path) for f in shown["findings"])
+
+
+def test_versions_are_not_guessed(command):
+    done = command("check", "--config", CONFIGS / "fsdp2_torch.bad.yaml")
+    assert "not judged  fsdp2_torch: the version of torch decides (--versions torch=...): " in \
+        done.stdout
+    assert done.stdout.endswith("(Accelerate config): 0 problems, 0 notes, 2 not judged\n")
+
+
+def test_two_configs_are_one_training(command, tmp_path):
+    arguments = tmp_path / "arguments.json"
+    arguments.write_text(json.dumps({"output_dir": str(tmp_path / "out"), "save_only_model": True}))
+    accelerate = CONFIGS / "fsdp2_torch.good.yaml"
+    for one in (arguments, accelerate):
+        assert command("check", "--config", one).returncode == 0
+    done = command("check", "--config", arguments, "--config", accelerate, check=False)
+    assert done.returncode == 1
+    assert "problem     sharded_save_only_model: " in done.stdout
+
+
+def test_an_output_dir_on_the_mount(command, mount, run, tmp_path):
+    m = mount(run)
+    config = tmp_path / "arguments.json"
+    for where in ("weights", "weights/checkpoint-2", "new/deeper"):
+        config.write_text(json.dumps({"output_dir": str(m / where)}))
+        done = command("check", "--config", config, check=False)
+        assert done.returncode == 1 and "lies on an unshard mount" in done.stdout
+    config.write_text(json.dumps({"output_dir": str(tmp_path / "out")}))
+    assert command("check", "--config", config).returncode == 0
+    assert not (tmp_path / "out").exists()
