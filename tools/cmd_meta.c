@@ -16,7 +16,7 @@
 #include "options.h"
 #include "text.h"
 
-enum { LOG_WARNINGS = 1, N_COLUMNS = 5 };
+enum { LOG_WARNINGS = 1, N_COLUMNS = 5, VALUE_BYTES = 60 };
 
 struct meta {
 	const struct command *self;
@@ -123,6 +123,19 @@ static void print_json(struct listing *l, const struct unshard_fact *fact)
 	l->first = false;
 }
 
+/* A long value would make every row as wide: its beginning, cut between characters. */
+static void add_value(struct table *t, const char *json)
+{
+	char text[VALUE_BYTES + sizeof("...")];
+	size_t n = strlen(json);
+
+	if (n > VALUE_BYTES)
+		for (n = VALUE_BYTES; n && (json[n] & 0xc0) == 0x80;)
+			n--;
+	snprintf(text, sizeof(text), "%.*s%s", (int)n, json, json[n] ? "..." : "");
+	table_add(t, text);
+}
+
 static void add_row(struct listing *l, const struct unshard_fact *fact)
 {
 	time_t when = (time_t)fact->time_s;
@@ -132,7 +145,7 @@ static void add_row(struct listing *l, const struct unshard_fact *fact)
 	if (localtime_r(&when, &tm))
 		strftime(stamp, sizeof(stamp), "%Y-%m-%d %H:%M", &tm);
 	table_add(&l->table, fact->key);
-	table_add(&l->table, fact->json);
+	add_value(&l->table, fact->json);
 	table_add(&l->table, fact->subject);
 	table_add(&l->table, fact->origin);
 	table_add(&l->table, stamp);

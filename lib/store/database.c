@@ -109,6 +109,8 @@ int database_begin(struct uns_store *store, struct uns_err *err)
 {
 	int code;
 
+	if (store->why_read_only.code)
+		return uns_fail(err, store->why_read_only.code, "%s", store->why_read_only.text);
 	if (store->read_only)
 		return uns_fail(err, -EROFS, "metadata store %s cannot be written: it is read-only",
 				store->path);
@@ -253,6 +255,7 @@ static int open_writable(struct uns_store *store, struct uns_err *err)
 	UNS_TRY(check_kind(store->path, err));
 	UNS_TRY(connect(store, store->path, SQLITE_OPEN_READWRITE, err));
 	store->read_only = sqlite3_db_readonly(store->db, "main") == 1;
+	UNS_TRY(schema_check(store, err)); /* the journal's kind is a change of the file */
 	UNS_TRY(choose_journal(store, err));
 	UNS_TRY(schema_upgrade(store, err));
 	UNS_TRY(check(store, err));
@@ -316,8 +319,11 @@ int database_open(struct uns_store *store, struct uns_err *err)
 		return 0;
 	database_close(store);
 	if ((code == -EROFS || code == -ENOSPC || code == -EIO) && !has_log(store) &&
-	    access(store->path, R_OK) == 0 && open_immutable(store, NULL) == 0)
+	    access(store->path, R_OK) == 0 && open_immutable(store, NULL) == 0) {
+		if (code != -EROFS)
+			store->why_read_only = why;
 		return 0;
+	}
 	database_close(store);
 	return uns_fail(err, code, "%s", why.text);
 }

@@ -15,6 +15,7 @@ struct uns_store {
 	sqlite3 *db;
 	char *path;
 	bool read_only;
+	struct uns_err why_read_only; /* code 0 = its mode, or its file system's */
 	bool memo_failed; /* said once */
 	uint64_t memo_bound_bytes;
 };
@@ -41,7 +42,9 @@ int database_end(struct uns_store *store, int code, struct uns_err *err);
 int database_open(struct uns_store *store, struct uns_err *err);
 void database_close(struct uns_store *store);
 
-/* schema.c: bring the file to this program's schema; -ENOTSUP when it is newer or somebody else's. */
+/* schema.c: -ENOTSUP when the file is of a newer schema or somebody else's; writes nothing. */
+int schema_check(struct uns_store *store, struct uns_err *err);
+/* Bring the file to this program's schema. */
 int schema_upgrade(struct uns_store *store, struct uns_err *err);
 
 #endif

@@ -71,6 +71,13 @@ static int run_steps(struct uns_store *store, struct uns_err *err)
 	return database_exec(store, sql, err);
 }
 
+int schema_check(struct uns_store *store, struct uns_err *err)
+{
+	int version;
+
+	return version_of(store, &version, err);
+}
+
 int schema_upgrade(struct uns_store *store, struct uns_err *err)
 {
 	int version;
@@ -84,5 +91,8 @@ int schema_upgrade(struct uns_store *store, struct uns_err *err)
 				store->path, version ? "of an older unshard" : "empty",
 				version ? "upgraded" : "used");
 	UNS_TRY(database_begin(store, err));
-	return database_end(store, run_steps(store, err), err);
+	UNS_TRY(database_end(store, run_steps(store, err), err));
+	/* The file gets its full size now: to change a page of it later takes no room on a full disk. */
+	sqlite3_exec(store->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
+	return 0;
 }

@@ -1,0 +1,664 @@
+/* The store: facts survive, damage is kept aside, and each thing that can be wrong with its file has
+ * its sentence. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+
+#include "store/store.h"
+
+struct fixture {
+	char dir[32], path[64];
+	struct uns_arena arena;
+	struct uns_err err;
+	char *note;
+};
+
+static int setup(void **state)
+{
+	static struct fixture f;
+
+	f = (struct fixture){ .dir = "/tmp/uns_store_XXXXXX" };
+	assert_non_null(mkdtemp(f.dir));
+	snprintf(f.path, sizeof(f.path), "%s/store.db", f.dir);
+	*state = &f;
+	return 0;
+}
+
+static void shell(const struct fixture *f, const char *command)
+{
+	char text[1024];
+
+	snprintf(text, sizeof(text), "cd %s && %s", f->dir, command);
+	if (system(text) != 0)
+		fail_msg("%s", text);
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	uns_arena_fini(&f->arena);
+	free(f->note);
+	shell(f, "rm -r ../$(basename $PWD)");
+	return 0;
+}
+
+static struct uns_store *open_at(struct fixture *f, const char *path)
+{
+	struct uns_store *store = NULL;
+
+	free(f->note);
+	f->err = (struct uns_err){ 0 };
+	if (uns_store_open(path, &store, &f->note, &f->err) < 0)
+		fail_msg("%s", f->err.text);
+	return store;
+}
+
+static struct uns_store *open_store(struct fixture *f)
+{
+	return open_at(f, f->path);
+}
+
+static void refused(struct fixture *f, int code, const char *words)
+{
+	struct uns_store *store = NULL;
+
+	free(f->note);
+	f->err = (struct uns_err){ 0 };
+	assert_int_equal(uns_store_open(f->path, &store, &f->note, &f->err), code);
+	if (!strstr(f->err.text, words) || !strstr(f->err.text, "store.db"))
+		fail_msg("'%s' does not say '%s'", f->err.text, words);
+}
+
+/* Without the library, as another program or version would. */
+static void sql(const struct fixture *f, const char *text)
+{
+	char *why = NULL;
+	sqlite3 *db;
+
+	assert_int_equal(sqlite3_open(f->path, &db), SQLITE_OK);
+	if (sqlite3_exec(db, text, NULL, NULL, &why) != SQLITE_OK)
+		fail_msg("%s: %s", text, why);
+	sqlite3_close(db);
+}
+
+static void set(struct uns_store *store, const char *subject, const char *key, const char *json)
+{
+	struct uns_err err = { 0 };
+
+	if (uns_store_set(store, subject, key, json, "test", &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+/* "subject key=json, ..." */
+static void expect(struct fixture *f, struct uns_store *store, const char *subject,
+		   const char *wanted)
+{
+	struct uns_store_fact *v = NULL;
+	char text[1024] = "";
+	size_t n, i, at = 0;
+
+	assert_int_equal(uns_store_facts(store, subject, &f->arena, &v, &n, NULL), 0);
+	for (i = 0; i < n; i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s %s=%s", i ? ", " : "",
+				       v[i].subject, v[i].key, v[i].json);
+	assert_string_equal(text, wanted);
+}
+
+/* -- facts -- */
+
+static void facts_are_kept_with_origin_and_time(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_store(f);
+	struct uns_store_fact *v;
+	size_t n;
+
+	assert_int_equal(uns_store_set(store, "/r/c", "global_step", "200", "scheduler.pt", NULL), 0);
+	uns_store_close(store);
+	store = open_store(f);
+	assert_int_equal(uns_store_facts(store, "/r/c", &f->arena, &v, &n, NULL), 0);
+	assert_int_equal(n, 1);
+	assert_string_equal(v[0].origin, "scheduler.pt");
+	assert_true(v[0].time_s > 1700000000);
+	uns_store_close(store);
+}
+
+static void the_nearest_fact_counts(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_store(f);
+
+	set(store, "/", "z", "0");
+	set(store, "/r", "a", "1");
+	set(store, "/r", "b", "1");
+	set(store, "/r/c", "b", "2");
+	set(store, "/r/c2", "b", "3");
+	set(store, "/r/c", "a_b", "\"x\"");
+	expect(f, store, "/r/c", "/ z=0, /r a=1, /r/c a_b=\"x\", /r/c b=2");
+	expect(f, store, "/r/c/d", "/ z=0, /r a=1, /r/c a_b=\"x\", /r/c b=2");
+	expect(f, store, "/r", "/ z=0, /r a=1, /r b=1");
+	expect(f, store, "/", "/ z=0");
+	expect(f, store, NULL,
+	       "/ z=0, /r a=1, /r b=1, /r/c a_b=\"x\", /r/c b=2, /r/c2 b=3");
+	set(store, "/r", "a", "5");
+	expect(f, store, "/r/x", "/ z=0, /r a=5, /r b=1");
+	uns_store_close(store);
+}
+
+static void unset(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_store(f);
+
+	set(store, "/r", "a", "1");
+	assert_int_equal(uns_store_unset(store, "/r/c", "a", &f->err), -ENOENT);
+	assert_non_null(strstr(f->err.text, "a was not set for /r/c"));
+	assert_int_equal(uns_store_unset(store, "/r", "a", NULL), 0);
+	assert_int_equal(uns_store_unset(store, "/r", "a", NULL), -ENOENT);
+	expect(f, store, "/r", "");
+	uns_store_close(store);
+}
+
+static uint64_t revision(struct uns_store *store)
+{
+	uint64_t n;
+
+	assert_int_equal(uns_store_revision(store, &n, NULL), 0);
+	return n;
+}
+
+static void the_revision_follows_facts_and_not_memos(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *one = open_store(f), *two = open_store(f);
+	uint64_t n = revision(one);
+
+	assert_int_equal(revision(two), n);
+	assert_int_equal(uns_store_memo_put(two, "catalog", 1, "x", 1, NULL), 0);
+	assert_int_equal(revision(one), n);
+	set(two, "/r", "a", "1");
+	assert_int_not_equal(revision(one), n);
+	assert_int_equal(revision(one), revision(two));
+	n = revision(one);
+	assert_int_equal(uns_store_unset(two, "/r", "a", NULL), 0);
+	assert_int_not_equal(revision(one), n);
+	uns_store_close(one);
+	uns_store_close(two);
+}
+
+static void the_file_is_its_owners(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_store(f);
+	struct stat st;
+
+	assert_int_equal(stat(f->path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	uns_store_close(store);
+}
+
+/* -- memos -- */
+
+static void memos(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_store(f);
+	static char zeros[1 << 20];
+	struct uns_span got;
+	struct stat st;
+
+	assert_int_equal(uns_store_memo_get(store, "catalog", 7, &f->arena, &got, NULL), -ENOENT);
+	assert_int_equal(uns_store_memo_put(store, "catalog", 7, zeros, sizeof(zeros), NULL), 0);
+	assert_int_equal(uns_store_memo_put(store, "crc", UINT64_MAX, "abc", 3, NULL), 0);
+	assert_int_equal(uns_store_memo_put(store, "crc", 9, "", 0, NULL), 0);
+	uns_store_close(store);
+	assert_int_equal(stat(f->path, &st), 0);
+	assert_true(st.st_size < 100000);
+
+	store = open_store(f);
+	assert_int_equal(uns_store_memo_get(store, "catalog", 7, &f->arena, &got, NULL), 0);
+	assert_int_equal(uns_span_left(&got), sizeof(zeros));
+	assert_memory_equal(got.p, zeros, sizeof(zeros));
+	assert_int_equal(uns_store_memo_get(store, "crc", UINT64_MAX, &f->arena, &got, NULL), 0);
+	assert_memory_equal(got.p, "abc", 3);
+	assert_int_equal(uns_store_memo_get(store, "crc", 9, &f->arena, &got, NULL), 0);
+	assert_int_equal(uns_span_left(&got), 0);
+	assert_int_equal(uns_store_memo_get(store, "crc", 7, &f->arena, &got, NULL), -ENOENT);
+	set(store, "/r", "a", "1");
+	assert_int_equal(uns_store_memo_clear(store, NULL), 0);
+	assert_int_equal(uns_store_memo_get(store, "crc", 9, &f->arena, &got, NULL), -ENOENT);
+	expect(f, store, "/r", "/r a=1");
+	uns_store_close(store);
+}
+
+static void the_oldest_memo_goes_first(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_store(f);
+	unsigned char noise[1000];
+	struct uns_span got;
+	uint64_t key;
+	size_t i;
+
+	uns_store_memo_bound(store, 5000);
+	for (key = 0; key < 8; key++) {
+		for (i = 0; i < sizeof(noise); i++)
+			noise[i] = (unsigned char)random();
+		assert_int_equal(uns_store_memo_put(store, "catalog", key, noise, sizeof(noise),
+						    NULL), 0);
+	}
+	for (key = 0; key < 8; key++)
+		assert_int_equal(uns_store_memo_get(store, "catalog", key, &f->arena, &got, NULL),
+				 key < 4 ? -ENOENT : 0);
+	uns_store_close(store);
+}
+
+static void a_damaged_memo_is_no_memo(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_store(f);
+	struct uns_span got;
+
+	uns_store_memo_put(store, "catalog", 1, "abcdefgh", 8, NULL);
+	uns_store_memo_put(store, "catalog", 2, "abcdefgh", 8, NULL);
+	uns_store_close(store);
+	sql(f, "UPDATE memo SET bytes = x'0011223344' WHERE key = 1;"
+	       "UPDATE memo SET bytes = substr(bytes, 1, length(bytes) - 1) || x'00' WHERE key = 2");
+	store = open_store(f);
+	assert_int_equal(uns_store_memo_get(store, "catalog", 1, &f->arena, &got, &f->err), -EBADMSG);
+	assert_non_null(strstr(f->err.text, "a memo is damaged"));
+	assert_int_equal(uns_store_memo_get(store, "catalog", 2, &f->arena, &got, NULL), -EBADMSG);
+	uns_store_close(store);
+}
+
+/* -- schemas -- */
+
+/* What the first version of the schema left, byte for byte its SQL. */
+static const char first_schema[] =
+	"CREATE TABLE fact ("
+	"  subject TEXT NOT NULL, key TEXT NOT NULL, json TEXT NOT NULL, origin TEXT NOT NULL,"
+	"  time_s INTEGER NOT NULL, PRIMARY KEY (subject, key)) WITHOUT ROWID;"
+	"CREATE TABLE revision (n INTEGER NOT NULL);"
+	"INSERT INTO revision VALUES (77);"
+	"PRAGMA application_id=1970172776; PRAGMA user_version=1;"
+	"INSERT INTO fact VALUES ('/r', 'a', '1', 'long ago', 1600000000);";
+
+static void an_older_schema_is_upgraded(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store;
+	struct uns_span got;
+
+	sql(f, first_schema);
+	store = open_store(f);
+	assert_null(f->note);
+	expect(f, store, "/r", "/r a=1");
+	assert_int_equal(revision(store), 77);
+	assert_int_equal(uns_store_memo_put(store, "crc", 1, "x", 1, NULL), 0);
+	uns_store_close(store);
+	store = open_store(f);
+	assert_int_equal(uns_store_memo_get(store, "crc", 1, &f->arena, &got, NULL), 0);
+	uns_store_close(store);
+}
+
+/* An upgrade that cannot be made leaves the file as it was. */
+static void an_upgrade_is_whole_or_not_at_all(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store;
+
+	sql(f, first_schema);
+	sql(f, "CREATE TABLE memo_by_use (x)"); /* in the way of the second step's last statement */
+	refused(f, -EIO, "memo_by_use");
+	sql(f, "DROP TABLE memo_by_use");
+	store = open_store(f);
+	expect(f, store, "/r", "/r a=1");
+	uns_store_close(store);
+}
+
+static void a_newer_schema_is_refused_and_kept(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_store(f);
+
+	set(store, "/r", "a", "1");
+	uns_store_close(store);
+	sql(f, "PRAGMA user_version=9");
+	refused(f, -ENOTSUP, "newer unshard (schema 9, this one knows 2)");
+	sql(f, "PRAGMA user_version=2");
+	store = open_store(f);
+	expect(f, store, "/r", "/r a=1");
+	uns_store_close(store);
+}
+
+static void a_database_of_others_is_left_alone(void **state)
+{
+	struct fixture *f = *state;
+
+	sql(f, "CREATE TABLE bookmarks (url); INSERT INTO bookmarks VALUES ('x')");
+	shell(f, "cp store.db before");
+	refused(f, -ENOTSUP, "another program");
+	shell(f, "cmp store.db before");
+}
+
+/* -- damage -- */
+
+/* The one file of its kind, whose name it gives. */
+static void expect_aside(struct fixture *f, const char *like)
+{
+	char command[256];
+
+	snprintf(command, sizeof(command), "f=$(ls store.db.corrupt-* | grep -E "
+		 "'corrupt-[0-9]{8}T[0-9]{6}$') && cmp $f %s", like);
+	shell(f, command);
+}
+
+static const struct {
+	const char *name, *damage;
+} damages[] = {
+	{ "no database at all", "printf 'not a database, but a good long line of text' > store.db" },
+	{ "header overwritten", "dd if=/dev/urandom of=store.db bs=64 count=1 conv=notrunc" },
+	{ "cut", "truncate -s 5000 store.db" },
+	{ "tables overwritten", "dd if=/dev/urandom of=store.db bs=4096 seek=1 count=4 conv=notrunc" },
+	{ "schema overwritten", "dd if=/dev/urandom of=store.db bs=100 seek=1 count=39 conv=notrunc" },
+};
+
+static void a_damaged_file_is_kept_aside(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store;
+	char command[256], key[16];
+	size_t i, k;
+
+	for (i = 0; i < sizeof(damages) / sizeof(*damages); i++) {
+		store = open_store(f);
+		for (k = 0; k < 200; k++) {
+			snprintf(key, sizeof(key), "key%zu", k);
+			set(store, "/r", key, "\"a value that takes some room\"");
+		}
+		uns_store_close(store);
+		snprintf(command, sizeof(command), "%s 2>/dev/null; cp store.db damaged",
+			 damages[i].damage);
+		shell(f, command);
+		store = open_store(f);
+		if (!f->note || !strstr(f->note, "store.db.corrupt-"))
+			fail_msg("%s: %s", damages[i].name, f->note ? f->note : "no note");
+		expect_aside(f, "damaged");
+		expect(f, store, NULL, "");
+		set(store, "/r", "a", "1");
+		uns_store_close(store);
+		store = open_store(f);
+		assert_null(f->note);
+		expect(f, store, NULL, "/r a=1");
+		uns_store_close(store);
+		shell(f, "rm -f store.db*");
+	}
+}
+
+static void two_damaged_files_are_both_kept(void **state)
+{
+	struct fixture *f = *state;
+
+	shell(f, "echo one, and quite a few more bytes > store.db");
+	uns_store_close(open_store(f));
+	shell(f, "echo two, and quite a few more bytes > store.db");
+	uns_store_close(open_store(f));
+	shell(f, "cat store.db.corrupt-* | grep -c 'few more' | grep -x 2");
+}
+
+static void a_file_named_by_mistake_stays(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store;
+	char path[80];
+
+	shell(f, "seq 1000 > notes.txt && cp notes.txt before");
+	snprintf(path, sizeof(path), "%s/notes.txt", f->dir);
+	assert_int_equal(uns_store_open(path, &store, &f->note, &f->err), -EBADMSG);
+	assert_non_null(strstr(f->err.text, "is not a metadata store"));
+	shell(f, "cmp notes.txt before");
+}
+
+/* -- locked, read-only, full -- */
+
+static void a_locked_file_has_its_sentence(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_store(f);
+	sqlite3 *other;
+
+	set(store, "/r", "a", "1");
+	assert_int_equal(sqlite3_open(f->path, &other), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(uns_store_set(store, "/r", "a", "2", "", &f->err), -EBUSY);
+	assert_non_null(strstr(f->err.text, "another program keeps it locked"));
+	expect(f, store, "/r", "/r a=1"); /* reading goes on */
+	assert_int_equal(uns_store_memo_put(store, "crc", 1, "x", 1, NULL), -EBUSY);
+	sqlite3_close(other);
+	set(store, "/r", "a", "2");
+	uns_store_close(store);
+}
+
+static void wholly_locked(void **state)
+{
+	struct fixture *f = *state;
+	sqlite3 *other;
+
+	uns_store_close(open_store(f));
+	assert_int_equal(sqlite3_open(f->path, &other), SQLITE_OK);
+	sqlite3_exec(other, "PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE", NULL, NULL, NULL);
+	refused(f, -EBUSY, "another program keeps it locked");
+	sqlite3_close(other);
+	uns_store_close(open_store(f));
+}
+
+/* In a namespace of its own, where a small file system can be mounted: exits 0 when all is well. */
+static void in_small_filesystem(struct fixture *f, const char *size, void (*work)(struct fixture *f))
+{
+	char command[512];
+	pid_t child;
+	int status;
+
+	snprintf(command, sizeof(command), "mkdir small && mount -t tmpfs -o size=%s none %s/small",
+		 size, f->dir);
+	shell(f, command);
+	snprintf(f->path, sizeof(f->path), "%s/small/store.db", f->dir);
+	child = fork();
+	if (!child) {
+		work(f);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	shell(f, "umount small && rmdir small");
+	assert_int_equal(status, 0);
+}
+
+static void read_only_work(struct fixture *f)
+{
+	struct uns_store *store = open_store(f);
+	struct uns_span got;
+
+	set(store, "/r", "a", "1");
+	uns_store_memo_put(store, "crc", 1, "x", 1, NULL);
+	uns_store_close(store);
+	shell(f, "mount -o remount,ro small");
+	store = open_store(f);
+	assert_true(uns_store_read_only(store));
+	expect(f, store, "/r", "/r a=1");
+	assert_int_equal(uns_store_memo_get(store, "crc", 1, &f->arena, &got, NULL), 0);
+	assert_int_equal(uns_store_set(store, "/r", "a", "2", "", &f->err), -EROFS);
+	assert_non_null(strstr(f->err.text, "cannot be written: it is read-only"));
+	assert_int_equal(uns_store_memo_put(store, "crc", 1, "y", 1, NULL), -EROFS);
+	uns_store_close(store);
+	shell(f, "mount -o remount,rw small");
+}
+
+static void a_read_only_file_is_read(void **state)
+{
+	in_small_filesystem(*state, "1m", read_only_work);
+}
+
+static void read_only_and_absent_work(struct fixture *f)
+{
+	shell(f, "mount -o remount,ro small");
+	refused(f, -EROFS, "Read-only file system");
+}
+
+static void a_store_that_cannot_be_made(void **state)
+{
+	in_small_filesystem(*state, "1m", read_only_and_absent_work);
+}
+
+static void full_work(struct fixture *f)
+{
+	struct uns_store *store = open_store(f);
+	static char noise[500000];
+	struct uns_store_fact *v;
+	size_t i, n;
+
+	for (i = 0; i < sizeof(noise); i++)
+		noise[i] = (char)random();
+	set(store, "/r", "a", "1");
+	shell(f, "head -c 10m /dev/zero > small/filler 2>/dev/null || true");
+	assert_int_equal(uns_store_memo_put(store, "crc", 1, noise, sizeof(noise), NULL), -ENOSPC);
+	for (i = 0; i < 100 && uns_store_set(store, "/r", "b", "\"more and more\"", "",
+					     &f->err) == 0; i++)
+		;
+	assert_int_equal(f->err.code, -ENOSPC);
+	assert_non_null(strstr(f->err.text, "disk is full"));
+	uns_store_close(store);
+	store = open_store(f); /* nothing can be made beside it: for reading */
+	assert_int_equal(uns_store_facts(store, "/r", &f->arena, &v, &n, NULL), 0);
+	assert_true(n >= 1 && strcmp(v[0].json, "1") == 0);
+	f->err = (struct uns_err){ 0 };
+	assert_int_equal(uns_store_set(store, "/r", "c", "1", "", &f->err), -ENOSPC);
+	assert_non_null(strstr(f->err.text, "disk is full"));
+	uns_store_close(store);
+	shell(f, "rm small/filler");
+	store = open_store(f);
+	set(store, "/r", "b", "2");
+	expect(f, store, "/r", "/r a=1, /r b=2");
+	uns_store_close(store);
+}
+
+static void a_full_disk_loses_nothing(void **state)
+{
+	in_small_filesystem(*state, "512k", full_work);
+}
+
+/* -- killed -- */
+
+/* A child that sets fact after fact and says each on a pipe once it is acknowledged. */
+static pid_t start_setting(struct fixture *f, int *acknowledged)
+{
+	int pipe_fd[2];
+	pid_t child;
+
+	assert_int_equal(pipe(pipe_fd), 0);
+	child = fork();
+	if (!child) {
+		struct uns_store *store = open_store(f);
+		static char memo[50000];
+		unsigned n;
+		char json[16];
+
+		for (n = 1;; n++) {
+			snprintf(json, sizeof(json), "%u", n);
+			set(store, "/r", "n", json);
+			if (write(pipe_fd[1], &n, sizeof(n)) != sizeof(n))
+				_exit(1);
+			snprintf(memo, sizeof(memo), "%u", n * 7919);
+			uns_store_memo_put(store, "catalog", n % 50, memo, sizeof(memo), NULL);
+		}
+	}
+	close(pipe_fd[1]);
+	*acknowledged = pipe_fd[0];
+	return child;
+}
+
+static void integrity(const struct fixture *f)
+{
+	sqlite3_stmt *s;
+	sqlite3 *db;
+
+	assert_int_equal(sqlite3_open(f->path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_prepare_v2(db, "PRAGMA integrity_check", -1, &s, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_step(s), SQLITE_ROW);
+	assert_string_equal((const char *)sqlite3_column_text(s, 0), "ok");
+	sqlite3_finalize(s);
+	sqlite3_close(db);
+}
+
+static void killed_at_any_point(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store_fact *v;
+	struct uns_store *store;
+	unsigned last, n;
+	int round, pipe_fd, status;
+	size_t n_facts;
+	pid_t child;
+
+	srandom(4);
+	for (round = 0; round < 60; round++) {
+		child = start_setting(f, &pipe_fd);
+		usleep((useconds_t)(random() % 40000));
+		kill(child, SIGKILL);
+		waitpid(child, &status, 0);
+		assert_true(WIFSIGNALED(status));
+		for (last = 0; read(pipe_fd, &n, sizeof(n)) == sizeof(n);)
+			last = n;
+		close(pipe_fd);
+		if (access(f->path, F_OK) == 0)
+			integrity(f);
+		store = open_store(f);
+		assert_null(f->note);
+		assert_int_equal(uns_store_facts(store, "/r", &f->arena, &v, &n_facts, NULL), 0);
+		if (last) {
+			assert_int_equal(n_facts, 1);
+			assert_true(strtoul(v[0].json, NULL, 10) >= last);
+		}
+		uns_store_close(store);
+	}
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(facts_are_kept_with_origin_and_time),
+		TEST(the_nearest_fact_counts),
+		TEST(unset),
+		TEST(the_revision_follows_facts_and_not_memos),
+		TEST(the_file_is_its_owners),
+		TEST(memos),
+		TEST(the_oldest_memo_goes_first),
+		TEST(a_damaged_memo_is_no_memo),
+		TEST(an_older_schema_is_upgraded),
+		TEST(an_upgrade_is_whole_or_not_at_all),
+		TEST(a_newer_schema_is_refused_and_kept),
+		TEST(a_database_of_others_is_left_alone),
+		TEST(a_damaged_file_is_kept_aside),
+		TEST(two_damaged_files_are_both_kept),
+		TEST(a_file_named_by_mistake_stays),
+		TEST(a_locked_file_has_its_sentence),
+		TEST(wholly_locked),
+		TEST(a_read_only_file_is_read),
+		TEST(a_store_that_cannot_be_made),
+		TEST(a_full_disk_loses_nothing),
+		TEST(killed_at_any_point),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
