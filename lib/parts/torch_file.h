@@ -11,7 +11,7 @@
 #define UNS_PARTS_TORCH_FILE_H
 
 #include "model/layout.h"
-#include "wire/value.h"
+#include "wire/pickle_emit.h"
 
 /* One storage. Either a catalog's tensor, given out as `out`, or literal bytes. */
 struct uns_torch_leaf {
@@ -23,7 +23,7 @@ struct uns_torch_leaf {
 
 /* root's UNS_VALUE_TENSOR leaves index `leaves`. stem: the records' directory ("optimizer").
  * CRCs of literals are exact; a tensor's is filled in by the engine on read, where it is free
- * (UNS_FROM_CRC32). */
+ * (UNS_FROM_CRC32); that of parts is 0, which torch does not look at. */
 int uns_part_torch_file(const struct uns_catalog *cat, const struct uns_value *root,
 			const struct uns_torch_leaf *leaves, size_t n_leaves, const char *stem,
 			struct uns_arena *arena, struct uns_layout *out, struct uns_err *err);
@@ -34,5 +34,33 @@ int uns_part_torch_file_behind(const struct uns_catalog *cat, struct uns_span fr
 			       const struct uns_value *root, const struct uns_torch_leaf *leaves,
 			       size_t n_leaves, const char *stem, struct uns_arena *arena,
 			       struct uns_layout *out, struct uns_err *err);
+
+/* A storage that is put together from stretches of tensors, one behind the other. */
+struct uns_torch_part {
+	const struct uns_tensor *tensor; /* NULL = zeros */
+	uint64_t first_elem, n_elems;
+};
+
+struct uns_torch_parts {
+	const struct uns_torch_part *v; /* NULL = the leaf says what it is */
+	size_t n;
+};
+
+/* The same with storages in parts, and for loaders that do not insist on weights_only=True: objects of
+ * `classes` are allowed. */
+struct uns_torch_input {
+	const struct uns_catalog *cat;
+	const struct uns_value *root;
+	const struct uns_torch_leaf *leaves;
+	const struct uns_torch_parts *parts; /* parallel to leaves, or NULL; a leaf in parts has no
+	                                      * tensor, and its shape as many elements as they */
+	size_t n_leaves;
+	const char *stem;
+	const struct uns_pickle_class *classes; /* see uns_pickle_emit */
+	struct uns_span front; /* of uns_part_torch_file_behind; empty = none */
+};
+
+int uns_part_torch_file_of(const struct uns_torch_input *in, struct uns_arena *arena,
+			   struct uns_layout *out, struct uns_err *err);
 
 #endif

@@ -11,6 +11,7 @@ struct emitter {
 	struct uns_text *out;
 	const struct uns_pickle_tensor *tensors;
 	size_t n_tensors;
+	const struct uns_pickle_class *classes;
 	struct uns_err *err;
 };
 
@@ -227,7 +228,7 @@ static int emit_tensor(struct emitter *e, size_t index)
 	return 0;
 }
 
-/* -- names: only those that weights_only=True knows -- */
+/* -- names: only those that weights_only=True knows, or the caller -- */
 
 static int refuse(struct emitter *e, const char *cls)
 {
@@ -248,11 +249,37 @@ static int emit_dtype_name(struct emitter *e, const struct uns_value *v)
 
 static int emit_size(struct emitter *e, const struct uns_value *v)
 {
-	if (!uns_value_is(v, "torch.Size") || !v->object.args)
-		return refuse(e, v->cls);
 	emit_global(e, "torch", "Size");
 	UNS_TRY(emit(e, v->object.args));
 	op(e, 'R');
+	return 0;
+}
+
+static const struct uns_pickle_class *class_of(const struct emitter *e, const struct uns_value *v)
+{
+	const struct uns_pickle_class *c = e->classes;
+
+	while (c && c->name && !uns_value_is(v, c->name))
+		c++;
+	return c && c->name && v->object.args ? c : NULL;
+}
+
+static int emit_object(struct emitter *e, const struct uns_value *v)
+{
+	const struct uns_pickle_class *c = class_of(e, v);
+	const char *dot = c ? strrchr(c->name, '.') : NULL;
+
+	if (uns_value_is(v, "torch.Size") && v->object.args)
+		return emit_size(e, v);
+	if (!dot)
+		return refuse(e, v->cls);
+	uns_text_printf(e->out, "c%.*s\n%s\n", (int)(dot - c->name), c->name, dot + 1);
+	UNS_TRY(emit(e, v->object.args));
+	op(e, c->called ? 'R' : '\x81');
+	if (!v->state)
+		return 0;
+	UNS_TRY(emit(e, v->state));
+	op(e, 'b');
 	return 0;
 }
 
@@ -287,7 +314,7 @@ static int emit(struct emitter *e, const struct uns_value *v)
 	case UNS_VALUE_GLOBAL:
 		return emit_dtype_name(e, v);
 	case UNS_VALUE_OBJECT:
-		return emit_size(e, v);
+		return emit_object(e, v);
 	case UNS_VALUE_TENSOR:
 		return emit_tensor(e, v->tensor);
 	case UNS_VALUE_BYTES:
@@ -297,9 +324,10 @@ static int emit(struct emitter *e, const struct uns_value *v)
 }
 
 int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor *tensors,
-		    size_t n_tensors, struct uns_text *out, struct uns_err *err)
+		    size_t n_tensors, const struct uns_pickle_class *classes, struct uns_text *out,
+		    struct uns_err *err)
 {
-	struct emitter e = { out, tensors, n_tensors, err };
+	struct emitter e = { out, tensors, n_tensors, classes, err };
 
 	if (!uns_value_fits(root, MAX_NODES, MAX_DEPTH))
 		return uns_fail(err, -ENOTSUP, "the value is nested too deeply to be written");

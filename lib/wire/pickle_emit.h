@@ -20,10 +20,18 @@ struct uns_pickle_tensor {
 	const uint64_t *dims;
 };
 
+/* A class that weights_only=True refuses and that a loader without it wants back. */
+struct uns_pickle_class {
+	const char *name; /* "module.name" */
+	bool called;      /* cls(*args), as an enum's member; else made without a call and given its state */
+};
+
 /* The whole pickle, PROTO to STOP. Storage keys are the leaves' indices in decimal.
- * -ENOTSUP for an object that weights_only=True would refuse, naming its class. */
+ * -ENOTSUP for an object that weights_only=True would refuse, naming its class, unless its class is
+ * one of `classes` (ends with a NULL name; NULL = none). */
 int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor *tensors,
-		    size_t n_tensors, struct uns_text *out, struct uns_err *err);
+		    size_t n_tensors, const struct uns_pickle_class *classes, struct uns_text *out,
+		    struct uns_err *err);
 
 /* `front` is a pickle of a dict without its STOP: the same dict with the items of `root`, a dict, put
  * in behind its own. What front holds is not looked at. */
