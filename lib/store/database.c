@@ -320,7 +320,7 @@ int database_open(struct uns_store *store, struct uns_err *err)
 	database_close(store);
 	if ((code == -EROFS || code == -ENOSPC || code == -EIO) && !has_log(store) &&
 	    access(store->path, R_OK) == 0 && open_immutable(store, NULL) == 0) {
-		if (code != -EROFS)
+		if (code == -ENOSPC)
 			store->why_read_only = why;
 		return 0;
 	}

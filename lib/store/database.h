@@ -15,7 +15,7 @@ struct uns_store {
 	sqlite3 *db;
 	char *path;
 	bool read_only;
-	struct uns_err why_read_only; /* code 0 = its mode, or its file system's */
+	struct uns_err why_read_only; /* a full disk; code 0 = anything else */
 	bool memo_failed; /* said once */
 	uint64_t memo_bound_bytes;
 };
