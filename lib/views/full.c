@@ -1,5 +1,6 @@
 /* full: one process's complete checkpoint, as a Trainer or Accelerate script without FSDP resumes from
- * it: model.safetensors, optimizer.pt with integer ids (optimizer.bin for Accelerate), scheduler,
+ * it: model.safetensors (pytorch_model.bin for Accelerate without a config), optimizer.pt with integer
+ * ids (optimizer.bin for Accelerate), scheduler,
  * random states, trainer_state.json. Never pytorch_model_fsdp.bin or a sharded directory: a plain
  * Trainer refuses a directory that holds one. */
 #include "parts/full_files.h"
@@ -59,7 +60,12 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	(void)parameter;
 	if (uns_lightning_is(in->catalog->facts.format))
 		return lightning_tree(in, out, err);
-	UNS_TRY(uns_full_add_safetensors(&full, out, err));
+	/* Accelerate loads safetensors by way of safetensors.load_model, which refuses a file that
+	 * holds both names of a tied tensor; and without a config nobody can say which are. */
+	if (!trainer && !full.resume.plain && uns_span_left(&in->config) == 0)
+		UNS_TRY(uns_full_add_torch_model(&full, "pytorch_model", out, err));
+	else
+		UNS_TRY(uns_full_add_safetensors(&full, out, err));
 	UNS_TRY(uns_full_add_optimizer(&full, UNS_IDS_NUMBERS,
 				       trainer ? "optimizer.pt" : "optimizer.bin", out, err));
 	return uns_full_add_rest(&full, out, err);
