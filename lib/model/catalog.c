@@ -379,6 +379,13 @@ static int sort_pieces(const struct uns_catalog *cat, const struct uns_tensor *t
 	return 0;
 }
 
+/* A weight that is held as the optimizer's copy of it only. */
+static bool is_rounded(const struct uns_tensor *t, const struct uns_tensor *of)
+{
+	return t->role == UNS_ROLE_WEIGHT && of->role == UNS_ROLE_MASTER && !t->n_pieces &&
+	       uns_dtype_info(t->dtype)->is_float && uns_dtype_info(of->dtype)->is_float;
+}
+
 static int alias_check(const struct uns_catalog *cat, const struct uns_tensor *t,
 		       struct uns_err *err)
 {
@@ -387,7 +394,8 @@ static int alias_check(const struct uns_catalog *cat, const struct uns_tensor *t
 	if (t->alias_of == UNS_NONE)
 		return 0;
 	of = t->alias_of < cat->n_tensors ? &cat->tensors[t->alias_of] : NULL;
-	if (!of || of == t || of->alias_of != UNS_NONE || of->dtype != t->dtype ||
+	if (!of || of == t || of->alias_of != UNS_NONE ||
+	    (of->dtype != t->dtype && !is_rounded(t, of)) ||
 	    uns_shape_elems(&of->shape) != uns_shape_elems(&t->shape))
 		return uns_fail(err, -EBADMSG, "it is declared to share another tensor's bytes, "
 					       "but differs from it");

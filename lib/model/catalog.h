@@ -77,7 +77,10 @@ struct uns_tensor {
 	struct uns_shape shape;
 	int32_t group, position; /* param group and place in it; -1 = not known or not in one */
 	uint32_t first_piece, n_pieces; /* in catalog->pieces; sorted by uns_catalog_seal */
-	uint32_t alias_of; /* tensor that the source itself declares to share these bytes, or UNS_NONE */
+	/* Tensor that the source itself declares to share these bytes, or UNS_NONE. Of a WEIGHT without
+	 * pieces it may be a MASTER of another type: the source holds the weight in that form only, and
+	 * the weight is its elements rounded to `dtype`. */
+	uint32_t alias_of;
 	bool inferred;     /* name or place was derived, not recorded: provenance says so */
 };
 

@@ -70,12 +70,24 @@ void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *ten
 			  .from = UNS_FROM_CRC32, .tensor = tensor, .out = out, .len_bytes = 4 });
 }
 
+/* An alias without pieces is read as the tensor that it names: their types may differ (a weight that is
+ * held as its fp32 master only), and then the segment's own type says what is given out. */
+static void resolve_aliases(struct uns_layout_builder *b, const struct uns_catalog *cat)
+{
+	struct uns_segment *s = b->segment, *end = s + b->n;
+
+	for (; s < end; s++)
+		if (s->tensor && !s->piece && !s->tensor->n_pieces && s->tensor->alias_of != UNS_NONE)
+			s->tensor = &cat->tensors[s->tensor->alias_of];
+}
+
 int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat,
 		     struct uns_layout *out, struct uns_err *err)
 {
 	if (b->failed)
 		return uns_fail(err, b->why ? -EINVAL : -ENOMEM, "%s: %s", cat->path,
 				b->why ? b->why : "out of memory");
+	resolve_aliases(b, cat);
 	*out = (struct uns_layout){ .catalog = cat,
 				    .segment = b->segment,
 				    .n = b->n,

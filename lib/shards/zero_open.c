@@ -1,0 +1,423 @@
+/* One world after the other: its model file says which parameters there are, its optimizer's shards
+ * where their fp32 copies and moments lie. Owns the order of it, and what is lost when a file is. */
+#include "shards/zero_open.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "shards/zero_gathered.h"
+#include "shards/zero_groups.h"
+#include "shards/zero_model.h"
+#include "shards/zero_values.h"
+#include "shards/zero_whole.h"
+#include "shards/zero_world.h"
+
+/* DeepSpeed's default of zero_optimization.sub_group_size. */
+enum { SUB_GROUP_SIZE = 1000000000 };
+
+struct opening {
+	struct uns_catalog *cat;
+	const struct uns_zero_input *in;
+	struct uns_zero_found *out;
+	struct uns_zero_names names;
+	bool values_added; /* of the first model file and optimizer shard */
+	bool optim_values_added;
+};
+
+static void opening_fini(struct opening *o)
+{
+	uns_zero_names_fini(&o->names);
+}
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory while reading a DeepSpeed checkpoint");
+}
+
+/* What is wrong with a file is a problem; running out of memory, or a file that changed under us, is
+ * nobody's property. */
+static int problem(struct opening *o, enum uns_scope scope, const struct uns_err *why,
+		   struct uns_err *err)
+{
+	if (why->code == -ENOMEM || why->code == -ESTALE)
+		return uns_fail(err, why->code, "%s", why->text);
+	return uns_catalog_add_problem(o->cat, scope, why->code, "%s", why->text);
+}
+
+/* -- the model file of one world -- */
+
+struct world {
+	struct uns_zero_world zero;
+	struct uns_zero_file file;
+	struct uns_zero_model model;
+	const struct uns_zero_entry *models, *optims;
+	size_t n_models, n_optims;
+	bool sliced; /* stage 3, by the model files' names */
+	int32_t *group_of;
+};
+
+static void world_fini(struct world *w)
+{
+	uns_zero_file_close(&w->file);
+	uns_zero_world_fini(&w->zero);
+}
+
+static int open_model(struct opening *o, struct world *w, const struct uns_zero_entry *e,
+		      struct uns_err *err)
+{
+	UNS_TRY(uns_zero_file_open(o->cat, e->file, &o->cat->arena, &w->file, err));
+	if (uns_zero_model_parse(w->file.torch.root, &o->cat->arena, &w->model, err) < 0)
+		return uns_fail_in(err, "%s", e->path);
+	w->zero.where = e->path;
+	return 0;
+}
+
+/* 1 = found: the lowest rank's that can be read. Of stage 3 all hold the same names and shapes. */
+static int find_model(struct opening *o, struct world *w, struct uns_err *err)
+{
+	struct uns_err why;
+	size_t i;
+	int code;
+
+	for (i = 0; i < w->n_models; i++) {
+		why = (struct uns_err){ 0 };
+		uns_zero_file_close(&w->file);
+		code = open_model(o, w, &w->models[i], &why);
+		if (code == 0)
+			return 1;
+		UNS_TRY(problem(o, UNS_SCOPE_ALL, &why, err));
+	}
+	if (w->n_models)
+		return 0;
+	return uns_catalog_add_problem(
+		o->cat, UNS_SCOPE_ALL, -ENODATA,
+		"%s: there is no model file (mp_rank_%02d_model_states.pt, or one of each rank): only "
+		"it says which parameters the optimizer's shards hold",
+		o->cat->path, w->zero.mp);
+}
+
+static int64_t count_of(const struct uns_value *root, const char *key)
+{
+	int64_t n;
+
+	return uns_value_int(uns_value_get(root, key), &n) && n >= 0 ? n : UNS_UNKNOWN;
+}
+
+static void take_facts(struct opening *o, const struct uns_value *root)
+{
+	const struct uns_value *config =
+		uns_value_get(uns_value_get(root, "ds_config"), "zero_optimization");
+	int64_t stage = count_of(config, "stage");
+
+	o->out->global_steps = count_of(root, "global_steps");
+	o->out->dp_world_size = count_of(root, "dp_world_size");
+	o->out->mp_world_size = count_of(root, "mp_world_size");
+	if (stage >= 0 && stage <= 3)
+		o->out->stage = (int)stage;
+}
+
+static int take_values(struct opening *o, const struct world *w, struct uns_err *err)
+{
+	if (o->values_added)
+		return 0;
+	o->values_added = true;
+	take_facts(o, w->model.root);
+	return uns_zero_values_add_model(o->cat, &w->file, err);
+}
+
+/* -- its optimizer -- */
+
+static uint64_t sub_group_size(const struct world *w)
+{
+	const struct uns_value *config = uns_value_get(
+		uns_value_get(w->model.root, "ds_config"), "zero_optimization");
+	double size;
+
+	/* Written as 1e9 as often as not. */
+	if (!uns_value_float(uns_value_get(config, "sub_group_size"), &size) || size < 1 ||
+	    size > 1e18)
+		return SUB_GROUP_SIZE;
+	return (uint64_t)size;
+}
+
+static int add_optimizer(struct opening *o, struct world *w, struct uns_err *err)
+{
+	struct uns_zero_world *z = &w->zero;
+
+	w->group_of = UNS_NEW_N(&z->scratch, int32_t, z->n_shapes);
+	if (!w->group_of)
+		return no_memory(err);
+	uns_zero_groups_assign(z, sub_group_size(w), w->group_of);
+	UNS_TRY(uns_zero_groups_add(z, w->group_of, &o->names.masters, err));
+	UNS_TRY(uns_zero_states_add(z, w->group_of, &o->names.masters, err));
+	if (o->optim_values_added || !z->any)
+		return 0;
+	o->optim_values_added = true;
+	return uns_zero_values_add_optim(o->cat, z->rank[0].file, z->any->dict, err);
+}
+
+static int no_optimizer(struct opening *o, struct world *w, struct uns_err *err)
+{
+	const struct uns_value *whole = uns_value_get(w->model.root, "optimizer");
+
+	if (whole && whole->kind == UNS_VALUE_DICT)
+		return uns_zero_whole_add(o->cat, &w->model, &w->file, whole, &o->names, err);
+	if (!w->model.has_shapes)
+		return 0; /* stage 0, saved without an optimizer */
+	return uns_catalog_add_problem(
+		o->cat, w->zero.scope, -ENODATA,
+		"%s: there are no optimizer shards (zero_pp_rank_*_mp_rank_%02d_optim_states.pt) of the "
+		"parameters that %s lists: the save did not finish, or they were not copied",
+		o->cat->path, w->zero.mp, w->zero.where);
+}
+
+static int read_optimizer(struct opening *o, struct world *w, struct uns_err *err)
+{
+	struct uns_zero_path *paths;
+	size_t i;
+
+	paths = UNS_NEW_N(&w->zero.scratch, struct uns_zero_path, w->n_optims);
+	if (!paths)
+		return no_memory(err);
+	for (i = 0; i < w->n_optims; i++)
+		paths[i] = (struct uns_zero_path){ w->optims[i].path, w->optims[i].name.dp };
+	UNS_TRY(uns_zero_world_read(&w->zero, o->in->root, paths, w->n_optims, err));
+	return w->zero.any ? add_optimizer(o, w, err) : 0;
+}
+
+/* -- its weights -- */
+
+/* Model files of all ranks of stage 3, by rank; those that are missing too. */
+static int list_models(struct opening *o, struct world *w, uint32_t **out, size_t *n,
+		       struct uns_err *err)
+{
+	int64_t dp = count_of(w->model.root, "dp_world_size");
+	const char *path;
+	size_t r, i = 0;
+
+	*n = w->zero.n_ranks ? w->zero.n_ranks : dp > 0 && dp < 1 << 16 ? (size_t)dp : 0;
+	*out = UNS_NEW_N(&w->zero.scratch, uint32_t, *n);
+	if (!*out)
+		return no_memory(err);
+	for (r = 0; r < *n; r++) {
+		while (i < w->n_models && (size_t)w->models[i].name.dp < r)
+			i++;
+		path = i < w->n_models && (size_t)w->models[i].name.dp == r ?
+			       w->models[i].path :
+			       uns_zero_name_of_rank(&o->cat->arena, w->models[0].path, (int32_t)r);
+		if (!path)
+			return no_memory(err);
+		UNS_TRY(uns_catalog_add_file(o->cat, o->in->root, path, &(*out)[r], err));
+	}
+	return 0;
+}
+
+/* Rank 0 alone records the shared parameters; the others are needed for frozen slices only (a version
+ * of DeepSpeed wrote no more than rank 0's). */
+static int tell_missing_models(struct opening *o, const struct world *w, const uint32_t *files,
+			       size_t n)
+{
+	const struct uns_file *f;
+	size_t r;
+
+	for (r = 0; r < n; r++) {
+		f = &o->cat->files[files[r]];
+		if (!f->missing)
+			continue;
+		return uns_catalog_add_problem(
+			o->cat, w->model.frozen.n ? UNS_SCOPE_WEIGHTS : UNS_SCOPE_NOTE,
+			w->model.frozen.n ? -ENODATA : 0,
+			"%s (data-parallel rank %zu) is missing: expected a model file of each of %zu "
+			"ranks%s",
+			f->path, r, n,
+			w->model.frozen.n ? ", which hold slices of the frozen parameters; copy it "
+					    "back from the training machine" :
+					    "; nothing that is needed is in it");
+	}
+	return 0;
+}
+
+static int add_frozen(struct opening *o, struct world *w, struct uns_err *err)
+{
+	uint32_t *files;
+	size_t n;
+
+	if (!w->sliced)
+		return 0;
+	UNS_TRY(list_models(o, w, &files, &n, err));
+	UNS_TRY(tell_missing_models(o, w, files, n));
+	return uns_zero_frozen_add(o->cat, &w->model, files, n, &o->names, err);
+}
+
+static int note_rounded(struct opening *o)
+{
+	size_t i, n = 0;
+
+	for (i = 0; i < o->cat->n_tensors; i++)
+		n += o->cat->tensors[i].role == UNS_ROLE_WEIGHT && !o->cat->tensors[i].n_pieces &&
+		     o->cat->tensors[i].alias_of != UNS_NONE &&
+		     o->cat->tensors[o->cat->tensors[i].alias_of].role == UNS_ROLE_MASTER;
+	if (!n)
+		return 0;
+	return uns_catalog_add_problem(o->cat, UNS_SCOPE_NOTE, 0,
+				       "ZeRO stage 3 saved no weights: %zu of them are the optimizer's "
+				       "fp32 copies, rounded to the model's type",
+				       n);
+}
+
+static int add_weights(struct opening *o, struct world *w, struct uns_err *err)
+{
+	const struct uns_value *module = uns_value_get(w->model.root, "module");
+	struct uns_err why = { 0 };
+
+	UNS_TRY(add_frozen(o, w, err));
+	if (uns_zero_model_add(o->cat, &w->model, &w->file, module, "", &o->names, &why) < 0) {
+		uns_fail_in(&why, "%s", w->zero.where);
+		return problem(o, UNS_SCOPE_WEIGHTS, &why, err);
+	}
+	UNS_TRY(uns_zero_model_add_shared(o->cat, &w->model, &o->names, err));
+	UNS_TRY(uns_zero_model_check(o->cat, &w->model, w->zero.where, &o->names, err));
+	return note_rounded(o);
+}
+
+/* -- worlds -- */
+
+static bool is_pipeline(const struct world *w)
+{
+	const struct uns_value *module = uns_value_get(w->model.root, "module");
+
+	return !module || module->kind == UNS_VALUE_NONE;
+}
+
+/* 1 = yes, and told. */
+static int is_tensor_parallel(struct opening *o, const struct world *w)
+{
+	const struct uns_value *dims =
+		uns_value_get(w->model.root, "checkpoint_parallel_dimensions");
+	int64_t tp = count_of(dims, "tp_degree");
+
+	if (tp <= 1 && (tp == 1 || o->in->dir->n_mp == 1 || is_pipeline(w)))
+		return 0;
+	UNS_TRY(uns_catalog_add_problem(
+		o->cat, UNS_SCOPE_ALL, -ENOTSUP,
+		"%s holds tensor-parallel slices of %zu model-parallel ranks, and does not record how "
+		"each parameter was cut: this is not supported",
+		o->cat->path, o->in->dir->n_mp));
+	return 1;
+}
+
+static int add_world_parts(struct opening *o, struct world *w, struct uns_err *err)
+{
+	UNS_TRY(take_values(o, w, err));
+	w->zero.shapes = w->model.shapes;
+	w->zero.n_shapes = w->model.n_shapes;
+	if (w->sliced && o->in->beside)
+		UNS_TRY(uns_zero_gathered_add(o->cat, o->in->root, o->in->beside_path,
+					      o->in->beside, &w->model, &o->names, err));
+	w->zero.scope = w->sliced && !o->names.weights.n ? UNS_SCOPE_ALL : UNS_SCOPE_OPTIMIZER;
+	/* Stage 0's optimizer is found by comparing it with the weights. */
+	if (w->n_optims)
+		UNS_TRY(read_optimizer(o, w, err));
+	if (!is_pipeline(w))
+		UNS_TRY(add_weights(o, w, err));
+	return w->n_optims ? 0 : no_optimizer(o, w, err);
+}
+
+/* 1 = nothing more can be said of this checkpoint. */
+static int add_world(struct opening *o, int32_t mp, bool *pipeline, struct uns_err *err)
+{
+	UNS_CLEANUP(world_fini) struct world w = { .file.fd = -1,
+						   .zero = { .cat = o->cat, .mp = mp } };
+	int code;
+
+	w.models = uns_zero_dir_of(o->in->dir, UNS_ZERO_MODEL, mp, &w.n_models);
+	w.optims = uns_zero_dir_of(o->in->dir, UNS_ZERO_OPTIM, mp, &w.n_optims);
+	w.sliced = w.n_models && w.models[w.n_models - 1].name.dp >= 0;
+	code = find_model(o, &w, err);
+	if (code <= 0)
+		return code;
+	code = is_tensor_parallel(o, &w);
+	if (code)
+		return code;
+	*pipeline = is_pipeline(&w);
+	return add_world_parts(o, &w, err);
+}
+
+/* -- a pipeline's layers -- */
+
+static int add_layer(struct opening *o, const struct uns_zero_entry *e, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_zero_file_close) struct uns_zero_file file = UNS_ZERO_FILE_INIT;
+	const struct uns_zero_model none = { 0 };
+	char prefix[16];
+
+	snprintf(prefix, sizeof(prefix), "%d.", e->name.layer);
+	UNS_TRY(uns_zero_file_open(o->cat, e->file, &o->cat->arena, &file, err));
+	if (uns_zero_model_add(o->cat, &none, &file, file.torch.root, prefix, &o->names, err) < 0)
+		return uns_fail_in(err, "%s", e->path);
+	return 0;
+}
+
+static int check_layers(struct opening *o)
+{
+	size_t i;
+
+	for (i = 0; i < o->cat->n_tensors; i++)
+		if (o->cat->tensors[i].role == UNS_ROLE_MASTER &&
+		    !uns_map_get(&o->names.weights, o->cat->tensors[i].name))
+			return uns_catalog_add_problem(
+				o->cat, UNS_SCOPE_WEIGHTS, -ENODATA,
+				"%s: the optimizer holds %s, but no layer_*-model_states.pt does: a "
+				"layer's file is missing",
+				o->cat->path, o->cat->tensors[i].name);
+	return 0;
+}
+
+static int add_layers(struct opening *o, struct uns_err *err)
+{
+	const struct uns_zero_entry *e;
+	struct uns_err why;
+	size_t n;
+
+	e = uns_zero_dir_of(o->in->dir, UNS_ZERO_LAYER, -1, &n);
+	for (; n; n--, e++) {
+		why = (struct uns_err){ 0 };
+		if (add_layer(o, e, &why) < 0)
+			UNS_TRY(problem(o, UNS_SCOPE_WEIGHTS, &why, err));
+	}
+	return check_layers(o);
+}
+
+static int tell_experts(struct opening *o)
+{
+	size_t n;
+	const struct uns_zero_entry *e = uns_zero_dir_of(o->in->dir, UNS_ZERO_EXPERT, -1, &n);
+
+	if (!n)
+		return 0;
+	return uns_catalog_add_problem(o->cat, UNS_SCOPE_ALL, -ENOTSUP,
+				       "%s: experts in files of their own (%zu of them) are not "
+				       "supported",
+				       e->path, n);
+}
+
+int uns_zero_add(struct uns_catalog *cat, const struct uns_zero_input *in,
+		 struct uns_zero_found *out, struct uns_err *err)
+{
+	UNS_CLEANUP(opening_fini) struct opening o = { .cat = cat, .in = in, .out = out };
+	bool pipeline = false;
+	size_t i;
+	int code = 0;
+
+	*out = (struct uns_zero_found){ -1, UNS_UNKNOWN, UNS_UNKNOWN, UNS_UNKNOWN };
+	UNS_TRY(tell_experts(&o));
+	for (i = 0; i < in->dir->n_mp && code == 0; i++)
+		code = add_world(&o, in->dir->mp[i], &pipeline, err);
+	if (code < 0)
+		return code;
+	if (pipeline && code == 0)
+		UNS_TRY(add_layers(&o, err));
+	return uns_catalog_assign_groups(cat, err);
+}

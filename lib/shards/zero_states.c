@@ -1,0 +1,394 @@
+/* An optimizer's parts into tensors with pieces. Owns the checks that a group's partitions fit its
+ * parameters: a wrong boundary would mix parameters silently. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/checked.h"
+#include "base/map.h"
+#include "shards/zero_world.h"
+
+#define MASTER_ROOT "fp32"
+#define OPTIMIZER_ROOT "optimizer"
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory while reading a ZeRO optimizer");
+}
+
+/* One group (or sub-group) of one world. */
+struct group {
+	struct uns_zero_world *w;
+	size_t g;
+	const struct uns_zero_shapes *shapes;
+	struct uns_zero_place place;
+	uint64_t *at; /* where each parameter starts */
+	uint64_t end; /* of the last one, interior padding included */
+	int32_t number;
+};
+
+static const struct uns_zero_rank_group *held(const struct group *s, uint64_t rank)
+{
+	const struct uns_zero_optim *o = s->w->rank[rank].optim;
+
+	return o ? &o->group[s->g] : NULL;
+}
+
+static const char *path_of(const struct group *s, uint64_t rank)
+{
+	return s->w->cat->files[s->w->rank[rank].file].path;
+}
+
+static const struct uns_zero_state *state_named(const struct uns_zero_rank_group *h,
+						const char *name)
+{
+	size_t i;
+
+	for (i = 0; h && i < h->n_states; i++)
+		if (strcmp(h->state[i].name, name) == 0)
+			return &h->state[i];
+	return NULL;
+}
+
+/* -- boundaries -- */
+
+static int find_starts(struct group *s, struct uns_err *err)
+{
+	uint64_t padding;
+	size_t i;
+
+	s->at = UNS_NEW_N(&s->w->scratch, uint64_t, s->shapes->n);
+	if (!s->at)
+		return no_memory(err);
+	for (i = 0; i < s->shapes->n; i++) {
+		s->at[i] = s->end;
+		UNS_TRY(uns_zero_interior_padding(s->w->any, s->g, i, &padding, err));
+		if (!uns_u64_add(s->end, uns_zero_advance(&s->place, s->shapes->v[i].elems) + padding,
+				 &s->end) ||
+		    s->end > INT64_MAX / 8)
+			return uns_fail(err, -EBADMSG, "the parameters of group %zu are too many",
+					s->g);
+	}
+	return 0;
+}
+
+/* The largest part that a rank holds: a full one, unless all of it fits into the first. */
+static uint64_t largest_part(const struct group *s)
+{
+	const struct uns_zero_rank_group *h;
+	uint64_t most = 0, r;
+	size_t i;
+
+	for (r = 0; r < s->w->n_ranks; r++) {
+		h = held(s, r);
+		if (!h)
+			continue;
+		most = uns_u64_max(most, h->fp32.elems);
+		for (i = 0; i < h->n_states; i++)
+			if (!h->state[i].scalar)
+				most = uns_u64_max(most, h->state[i].part.elems);
+	}
+	return most;
+}
+
+/* Elements of the group that rank r must hold, padding not counted. */
+static uint64_t real_elems(const struct group *s, uint64_t rank)
+{
+	uint64_t part = s->place.part_elems, first = rank * part;
+
+	if (s->place.sliced)
+		return s->end;
+	return first < s->end ? uns_u64_min(part, s->end - first) : 0;
+}
+
+static int mismatch(const struct group *s, uint64_t rank, const char *what, uint64_t found,
+		    struct uns_err *err)
+{
+	return uns_fail(err, -EBADMSG,
+			"%s: %s of group %zu, rank %llu, has %llu elements; expected %llu of the %llu "
+			"that param_shapes of %s add up to over %zu ranks: the files are damaged or of "
+			"different checkpoints",
+			path_of(s, rank), what, s->g, (unsigned long long)rank,
+			(unsigned long long)found, (unsigned long long)real_elems(s, rank),
+			(unsigned long long)s->end, s->w->where, s->w->n_ranks);
+}
+
+static bool fits(const struct group *s, uint64_t rank, uint64_t elems)
+{
+	uint64_t real = real_elems(s, rank);
+
+	return s->place.sliced ? elems == real : elems >= real && elems <= s->place.part_elems;
+}
+
+static int check_rank(const struct group *s, uint64_t rank, struct uns_err *err)
+{
+	const struct uns_zero_rank_group *h = held(s, rank);
+	uint64_t real = real_elems(s, rank);
+	size_t i;
+
+	if (!h)
+		return 0;
+	if (!fits(s, rank, h->fp32.elems))
+		return mismatch(s, rank, "the fp32 partition", h->fp32.elems, err);
+	if (!s->place.sliced && h->has_padding && real &&
+	    h->padding > s->place.part_elems - real)
+		return uns_fail(err, -EBADMSG,
+				"%s: group %zu, rank %llu, is said to end in %llu elements of padding, "
+				"but only %llu of its %llu are",
+				path_of(s, rank), s->g, (unsigned long long)rank,
+				(unsigned long long)h->padding,
+				(unsigned long long)(s->place.part_elems - real),
+				(unsigned long long)s->place.part_elems);
+	for (i = 0; i < h->n_states; i++)
+		if (!h->state[i].scalar && !fits(s, rank, h->state[i].part.elems))
+			return mismatch(s, rank, h->state[i].name, h->state[i].part.elems, err);
+	return 0;
+}
+
+/* Flat groups are padded to a multiple of 2 W elements. Where all parts are there, their sum must
+ * round to the same; where one is missing, the part size itself must be the one that DeepSpeed takes,
+ * because it is what tells where the next rank's part begins. */
+static int check_sum(const struct group *s, struct uns_err *err)
+{
+	uint64_t align = 2 * s->w->n_ranks, sum = 0, r, total;
+	bool all = true;
+
+	if (s->place.sliced)
+		return 0;
+	if (!uns_u64_mul(s->place.part_elems, s->w->n_ranks, &total) || total > INT64_MAX / 8)
+		return uns_fail(err, -EBADMSG, "the partitions of group %zu are too large", s->g);
+	for (r = 0; r < s->w->n_ranks; r++) {
+		all = all && held(s, r);
+		sum += held(s, r) ? held(s, r)->fp32.elems : 0;
+	}
+	if (!all)
+		sum = total;
+	if (all ? uns_zero_ceil(sum, align) == uns_zero_ceil(s->end, align) :
+		  s->place.part_elems == 2 * uns_zero_ceil(s->end, align))
+		return 0;
+	return uns_fail(err, -EBADMSG,
+			"group %zu: param_shapes of %s add up to %llu elements, but the partitions of "
+			"%zu ranks to %llu: the files are damaged or of different checkpoints",
+			s->g, s->w->where, (unsigned long long)s->end, s->w->n_ranks,
+			(unsigned long long)sum);
+}
+
+static int check_group(struct group *s, struct uns_err *err)
+{
+	uint64_t r;
+
+	UNS_TRY(find_starts(s, err));
+	s->place.part_elems = largest_part(s);
+	UNS_TRY(check_sum(s, err));
+	for (r = 0; r < s->w->n_ranks; r++)
+		UNS_TRY(check_rank(s, r, err));
+	return 0;
+}
+
+/* -- tensors -- */
+
+/* A part of the rank, or, where its file is missing, the place that it would have there: whoever needs
+ * it names the file. */
+static struct uns_zero_part part_of(const struct group *s, uint64_t rank, const char *state)
+{
+	const struct uns_zero_rank_group *h = held(s, rank);
+	const struct uns_zero_state *found = state ? state_named(h, state) : NULL;
+
+	if (h && !state)
+		return h->fp32;
+	if (found)
+		return found->part;
+	return (struct uns_zero_part){ .there = !h, .file = s->w->rank[rank].file };
+}
+
+static int add_run(const struct group *s, const struct uns_zero_run *run, const char *state,
+		   enum uns_dtype dtype, struct uns_err *err)
+{
+	struct uns_zero_part part = part_of(s, run->rank, state);
+	uint64_t size = uns_dtype_size(dtype);
+	struct uns_piece piece = { .kind = UNS_PIECE_RANGE,
+				   .range = { run->first, run->count },
+				   .file = part.file,
+				   .rank = (int32_t)run->rank,
+				   .container = UNS_RAW,
+				   .offset_bytes = part.offset_bytes + run->local * size,
+				   .length_bytes = run->count * size };
+
+	if (!part.there)
+		return 0; /* a hole, which the proof of cover names */
+	return uns_catalog_add_piece(s->w->cat, &piece, err);
+}
+
+static enum uns_dtype dtype_of(const struct group *s, const char *state, bool *same)
+{
+	enum uns_dtype dtype = UNS_DTYPE_NONE;
+	struct uns_zero_part part;
+	uint64_t r;
+
+	*same = true;
+	for (r = 0; r < s->w->n_ranks; r++) {
+		part = part_of(s, r, state);
+		if (!held(s, r) || !part.there)
+			continue;
+		if (dtype == UNS_DTYPE_NONE)
+			dtype = part.dtype;
+		*same = *same && dtype == part.dtype;
+	}
+	return dtype;
+}
+
+static struct uns_tensor tensor_of(const struct group *s, size_t i, const char *state)
+{
+	return (struct uns_tensor){ .name = s->shapes->v[i].name,
+				    .key = uns_arena_printf(&s->w->cat->arena, "%s.%s",
+							    s->shapes->v[i].name,
+							    state ? state : "fp32"),
+				    .root = state ? OPTIMIZER_ROOT : MASTER_ROOT,
+				    .state = state,
+				    .role = UNS_ROLE_MASTER,
+				    .shape = s->shapes->v[i].shape,
+				    .group = s->number,
+				    .position = -1,
+				    .alias_of = UNS_NONE };
+}
+
+static enum uns_role role_of(const char *state)
+{
+	if (strcmp(state, "exp_avg") == 0)
+		return UNS_ROLE_EXP_AVG;
+	if (strcmp(state, "exp_avg_sq") == 0)
+		return UNS_ROLE_EXP_AVG_SQ;
+	return strcmp(state, "step") == 0 ? UNS_ROLE_STEP : UNS_ROLE_OPTIM_OTHER;
+}
+
+/* state NULL = the fp32 copy. */
+static int add_cut(const struct group *s, size_t i, int32_t position, const char *state,
+		   uint32_t *index, struct uns_err *err)
+{
+	struct uns_tensor t = tensor_of(s, i, state);
+	struct uns_zero_run run = { 0 };
+	bool same;
+
+	if (!t.key)
+		return no_memory(err);
+	t.position = position;
+	if (state)
+		t.role = role_of(state);
+	t.dtype = dtype_of(s, state, &same);
+	if (!same || t.dtype == UNS_DTYPE_NONE)
+		return uns_zero_world_problem(s->w, -EBADMSG,
+					      "%s: ranks hold it in different types", t.key);
+	UNS_TRY(uns_catalog_add_tensor(s->w->cat, &t, index, err));
+	for (; uns_zero_run_next(&s->place, s->at[i], s->shapes->v[i].elems, &run); run.rank++)
+		UNS_TRY(add_run(s, &run, state, t.dtype, err));
+	return 0;
+}
+
+/* Every rank holds the same value, for the whole group: the first that is there is taken. */
+static int add_scalar(const struct group *s, size_t i, int32_t position,
+		      const struct uns_zero_state *state, int32_t rank, struct uns_err *err)
+{
+	struct uns_tensor t = tensor_of(s, i, state->name);
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX,
+				   .file = state->part.file,
+				   .rank = rank,
+				   .container = UNS_RAW,
+				   .offset_bytes = state->part.offset_bytes,
+				   .length_bytes = uns_dtype_size(state->part.dtype) };
+
+	if (!t.key)
+		return no_memory(err);
+	t.position = position;
+	t.role = role_of(state->name);
+	t.dtype = state->part.dtype;
+	t.shape = (struct uns_shape){ .n = 0 };
+	UNS_TRY(uns_catalog_add_tensor(s->w->cat, &t, NULL, err));
+	return uns_catalog_add_piece(s->w->cat, &piece, err);
+}
+
+static int add_states(const struct group *s, size_t i, int32_t position, struct uns_err *err)
+{
+	const struct uns_zero_rank_group *h = NULL;
+	uint64_t r;
+	size_t k;
+
+	for (r = 0; r < s->w->n_ranks && !(h = held(s, r));)
+		r++;
+	for (k = 0; h && k < h->n_states; k++) {
+		if (h->state[k].scalar)
+			UNS_TRY(add_scalar(s, i, position, &h->state[k], (int32_t)r, err));
+		else
+			UNS_TRY(add_cut(s, i, position, h->state[k].name, NULL, err));
+	}
+	return 0;
+}
+
+static int add_param(const struct group *s, size_t i, int32_t *position, struct uns_map *seen,
+		     struct uns_err *err)
+{
+	const char *name = s->shapes->v[i].name;
+	uint32_t index = UNS_NONE;
+
+	if (uns_map_get(seen, name))
+		return 0;
+	UNS_TRY(add_cut(s, i, s->number < 0 ? -1 : *position, NULL, &index, err));
+	if (index == UNS_NONE)
+		return 0;
+	if (!uns_map_put(seen, name, (void *)((uintptr_t)index + 1), NULL))
+		return no_memory(err);
+	return add_states(s, i, s->number < 0 ? -1 : (*position)++, err);
+}
+
+static int add_group(struct group *s, int32_t *position, struct uns_map *seen, struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	int code = check_group(s, &why);
+	size_t i;
+
+	if (code == -ENOMEM)
+		return no_memory(err);
+	if (code < 0)
+		return uns_zero_world_problem(s->w, code, "%s", why.text);
+	for (i = 0; i < s->shapes->n; i++)
+		UNS_TRY(add_param(s, i, position, seen, err));
+	return 0;
+}
+
+/* The position that the group's next parameter has. */
+static int32_t next_position(const struct uns_catalog *cat, int32_t group)
+{
+	int32_t next = 0;
+	size_t i;
+
+	for (i = 0; i < cat->n_tensors; i++)
+		if (cat->tensors[i].group == group && cat->tensors[i].position >= next)
+			next = cat->tensors[i].position + 1;
+	return next;
+}
+
+int uns_zero_states_add(struct uns_zero_world *w, const int32_t *group_of, struct uns_map *seen,
+			struct uns_err *err)
+{
+	int32_t position;
+	size_t g;
+
+	if (!w->any || !w->n_ranks)
+		return 0;
+	if (w->any->n_groups != w->n_shapes)
+		return uns_zero_world_problem(
+			w, -EBADMSG,
+			"%s lists %zu groups of parameters, but the optimizer's shards hold %zu: they "
+			"are of different checkpoints",
+			w->where, w->n_shapes, w->any->n_groups);
+	for (g = 0; g < w->n_shapes; g++) {
+		struct group s = { .w = w,
+				   .g = g,
+				   .shapes = &w->shapes[g],
+				   .place = { .sliced = w->any->stage == 3,
+					      .world = w->n_ranks },
+				   .number = group_of[g] };
+
+		position = group_of[g] < 0 ? 0 : next_position(w->cat, group_of[g]);
+		UNS_TRY(add_group(&s, &position, seen, err));
+	}
+	return 0;
+}
