@@ -36,15 +36,27 @@ enum uns_checkpoint_name uns_checkpoint_name_of(const char *name)
 	return is_numbered(name) ? UNS_NAME_STEP : UNS_NAME_OTHER;
 }
 
-bool uns_leftover_is_deepspeed(const char *file)
+/* What is not in here might be weights of a framework that nobody here knows. */
+bool uns_leftover_is_weightless(const char *file)
 {
-	return uns_str_glob("*zero_pp_rank_*_mp_rank_*_states.pt", file) ||
-	       uns_str_glob("mp_rank_*_model_states.pt", file);
+	static const char *const globs[] = {
+		"*.json",     "*.jsonl",     "*.txt",       "*.md",           "*.yaml",
+		"*.yml",      "*.py",        "*.log",       "*.jinja",        "*.model",
+		"*.lock",     "*.tmp",       "optimizer.*", "scheduler.*",    "scaler.pt",
+		"rng_state*", "latest*",     "meta.pt",     "random_states*", "training_args.bin",
+		".*",         "events.out.*"
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(globs) / sizeof(globs[0]); i++)
+		if (uns_str_glob(globs[i], file))
+			return true;
+	return !strchr(file, '.');
 }
 
 const char *uns_leftover_check(const struct uns_leftover *l)
 {
-	if (l->deepspeed)
+	if (l->unread)
 		return "not_read";
 	if (l->name == UNS_NAME_TRAINER_STAGING)
 		return "staging";
@@ -73,9 +85,10 @@ static const char *what_to_do(enum uns_checkpoint_name name)
 
 void uns_leftover_sentence(const struct uns_leftover *l, struct uns_text *out)
 {
-	if (l->deepspeed)
+	if (l->unread)
 		uns_text_printf(out,
-				"%s holds DeepSpeed shards (%s), which this version does not read",
+				"%s is in a form that is not known here (%s), so nothing of it was "
+				"checked",
 				l->path, l->some_file);
 	else if (l->name == UNS_NAME_TRAINER_STAGING)
 		uns_text_printf(out,

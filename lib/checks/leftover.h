@@ -20,12 +20,12 @@ struct uns_leftover {
 	const char *path; /* for the sentence */
 	enum uns_checkpoint_name name;
 	size_t n_files;        /* regular files at any depth */
-	bool deepspeed;        /* shards that this version does not read */
+	bool unread;           /* some_file may hold weights, in a form that is not known */
 	const char *some_file; /* one of them, NULL = none */
 };
 
-/* Does a file's name say that it is a DeepSpeed shard? */
-bool uns_leftover_is_deepspeed(const char *file);
+/* Does a file's name say that it holds no weights: configs, random states, schedulers, logs? */
+bool uns_leftover_is_weightless(const char *file);
 
 /* A short stable name for programs, and the sentence. */
 const char *uns_leftover_check(const struct uns_leftover *l);

@@ -51,29 +51,35 @@ static const char *name_of(const struct checking *c)
 
 /* -- what the session already knows -- */
 
-static bool is_note(const struct uns_catalog *cat, const char *line)
+/* The catalog's own problem that a line tells; NULL = a view's. */
+static const struct uns_problem *problem_of(const struct uns_catalog *cat, const char *line)
 {
 	size_t i;
 
-	for (i = 0; i < cat->n_problems; i++)
-		if (cat->problems[i].scope == UNS_SCOPE_NOTE &&
-		    strcmp(cat->problems[i].text, line) == 0)
-			return true;
-	return false;
+	for (i = 0; cat && i < cat->n_problems; i++)
+		if (strcmp(cat->problems[i].text, line) == 0)
+			return &cat->problems[i];
+	return NULL;
+}
+
+static int check_line(struct checking *c, const struct uns_problem *problem, const char *line)
+{
+	if (problem && problem->scope == UNS_SCOPE_NOTE)
+		return found(c, "note", UNSHARD_NOTE, "%s", line);
+	/* Sound, for all that is known, and in a form that some view cannot be made of. */
+	if (problem && problem->code == -ENOTSUP)
+		return found(c, "not_supported", UNSHARD_NOTE, "%s", line);
+	return found(c, "damaged", UNSHARD_PROBLEM, "%s", line);
 }
 
 static int check_problems(struct checking *c, const struct uns_catalog *cat, char *lines)
 {
 	char *rest = NULL, *line;
-	bool note;
 	int code = 0;
 
 	for (line = strtok_r(lines, "\n", &rest); line && code == 0;
-	     line = strtok_r(NULL, "\n", &rest)) {
-		note = cat && is_note(cat, line);
-		code = found(c, note ? "note" : "damaged", note ? UNSHARD_NOTE : UNSHARD_PROBLEM,
-			     "%s", line);
-	}
+	     line = strtok_r(NULL, "\n", &rest))
+		code = check_line(c, problem_of(cat, line), line);
 	return code;
 }
 
@@ -321,14 +327,14 @@ static int check_opened(struct checking *c, struct subject *s, size_t problems_b
 		code = check_rng(c, s);
 	if (code == 0)
 		code = check_config(c, s);
-	/* Whatever is missing was said above, and is why; else something has to be. */
+	/* What a Trainer leaves out was said above; others do not mark the end of a save. */
 	if (code == 0 && !is_finished(c->u, s->place) && c->counts.problems == problems_before)
-		code = found(c, "unfinished",
-			     s->trainer && !s->optimizer ? UNSHARD_NOTE : UNSHARD_PROBLEM,
-			     "the save of %s did not end: what is written last is not there, and "
-			     "nothing has changed for %" PRId64 " s; go on from the checkpoint "
-			     "before it, or copy the rest back from the training machine",
-			     name_of(c), c->u->settle_ns / 1000000000);
+		code = found(
+			c, "unfinished", UNSHARD_NOTE,
+			"nothing in %s says that its save ended, though what is there is whole: "
+			"if a file that the script saves last is missing, go on from the "
+			"checkpoint before it",
+			name_of(c));
 	return code;
 }
 
@@ -384,10 +390,10 @@ static int count_files(struct checking *c, struct uns_leftover *l, struct uns_ar
 		if (list.v[i].kind == UNS_KIND_DIR)
 			continue;
 		l->n_files++;
-		if (l->deepspeed)
+		if (l->unread)
 			continue;
-		l->deepspeed = uns_leftover_is_deepspeed(list.v[i].name);
-		if (l->deepspeed || !l->some_file)
+		l->unread = !uns_leftover_is_weightless(list.v[i].name);
+		if (l->unread || !l->some_file)
 			l->some_file = list.v[i].name;
 	}
 	return 0;
@@ -417,7 +423,7 @@ static int check_leftover(struct checking *c, const struct place *place,
 	uns_leftover_sentence(&l, &text);
 	if (text.failed)
 		return uns_fail(err, -ENOMEM, "out of memory");
-	return found(c, uns_leftover_check(&l), l.deepspeed ? UNSHARD_NOTE : UNSHARD_PROBLEM, "%s",
+	return found(c, uns_leftover_check(&l), l.unread ? UNSHARD_NOTE : UNSHARD_PROBLEM, "%s",
 		     text.p);
 }
 

@@ -169,6 +169,10 @@ static const struct {
 	{ "mkdir -p global_step7/empty", "empty", UNSHARD_PROBLEM,
 	  "global_step7 is empty: nothing can be recovered from it; the save did not begin, or the "
 	  "shards are on other nodes' disks: copy them here, or delete the directory" },
+	{ "mkdir -p step-000007/actor && touch step-000007/x.json step-000007/actor/shard_0.npz",
+	  "not_read", UNSHARD_NOTE,
+	  "step-000007 is in a form that is not known here (shard_0.npz), so nothing of it was "
+	  "checked" },
 	{ "mkdir tmp-checkpoint-4 && touch tmp-checkpoint-4/x", "staging", UNSHARD_PROBLEM,
 	  "tmp-checkpoint-4 is what a Trainer renames when a save has ended: this one did not end; "
 	  "go "
@@ -314,15 +318,23 @@ static void names(void **state)
 		{ "logs", UNS_NAME_OTHER },
 		{ "", UNS_NAME_OTHER },
 	};
+	static const char *const weightless[] = {
+		"trainer_state.json", "rng_state_0.pth",   "latest",   "scheduler.pt",
+		"tokenizer.model",    "training_args.bin", ".complete"
+	};
+	static const char *const unread[] = { "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
+					      "model_world_size_2_rank_0.pt", "weights.npz",
+					      "model.bin", "__0_0.distcp" };
 	size_t i;
 
 	(void)state;
 	for (i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		if (uns_checkpoint_name_of(all[i].name) != all[i].is)
 			fail_msg("%s", all[i].name);
-	assert_true(uns_leftover_is_deepspeed("bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"));
-	assert_true(uns_leftover_is_deepspeed("mp_rank_00_model_states.pt"));
-	assert_false(uns_leftover_is_deepspeed("model.pt"));
+	for (i = 0; i < sizeof(weightless) / sizeof(weightless[0]); i++)
+		assert_true(uns_leftover_is_weightless(weightless[i]));
+	for (i = 0; i < sizeof(unread) / sizeof(unread[0]); i++)
+		assert_false(uns_leftover_is_weightless(unread[i]));
 }
 
 int main(void)
