@@ -191,6 +191,8 @@ static int check_path(struct check *c, char *path)
 		if (!above)
 			*slash = '/';
 	}
+	if (!c->a.options.log && !c->a.options.debug)
+		c->a.options.log = "/dev/null"; /* what would be logged is found and told */
 	status = arguments_open(&c->a, path, &u);
 	if (status < 0)
 		status = check_below(c, u, above ? slash + 1 : "");

@@ -69,6 +69,12 @@ static int check_line(struct checking *c, const struct uns_problem *problem, con
 	/* Sound, for all that is known, and in a form that some view cannot be made of. */
 	if (problem && problem->code == -ENOTSUP)
 		return found(c, "not_supported", UNSHARD_NOTE, "%s", line);
+	/* Sentences that tell what happened and leave open what to do. */
+	if (problem && problem->code == -ENODATA && !strstr(line, "copy "))
+		return found(c, "damaged", UNSHARD_PROBLEM,
+			     "%s; copy it back from the training machine, or go on from the "
+			     "checkpoint before it",
+			     line);
 	return found(c, "damaged", UNSHARD_PROBLEM, "%s", line);
 }
 

@@ -72,6 +72,7 @@ def test_damage_is_named(command, run):
     assert done.returncode == 1
     texts = [f["text"] for f in json.loads(done.stdout)["findings"] if f["severity"] == "problem"]
     assert any(".metadata" in text for text in texts), texts
+    assert done.stderr == ""
 
 
 def test_a_save_that_goes_on(command, run):

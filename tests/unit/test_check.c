@@ -148,6 +148,11 @@ static const struct {
 	  "put "
 	  "the model's config.json and tokenizer into the run directory, or mount with -o "
 	  "model=DIR" },
+	{ "rm checkpoint-2/optimizer_0/.metadata", "damaged", UNSHARD_PROBLEM,
+	  "run/checkpoint-2/optimizer_0/.metadata is missing: the save did not finish, or the file "
+	  "was "
+	  "not copied; without it the .distcp files cannot be read; copy it back from the training "
+	  "machine, or go on from the checkpoint before it" },
 	{ "mkdir checkpoint-4", "empty", UNSHARD_PROBLEM,
 	  "checkpoint-4 is empty: nothing can be recovered from it; FSDP SHARDED_STATE_DICT with "
 	  "save_only_model does this (transformers before 4.50): set save_only_model to false, or "
