@@ -440,3 +440,15 @@ int uns_rank_merge_emit(struct uns_rank_merge *m, struct uns_err *err)
 					       m->n_problems - MAX_PROBLEMS);
 	return 0;
 }
+
+int uns_rank_merge_each_param(const struct uns_rank_merge *m,
+			      int (*visit)(void *ctx, const struct uns_tensor *t), void *ctx)
+{
+	const struct uns_merged *t;
+
+	for (t = m->first; t; t = t->next)
+		if (uns_dtype_info(t->tensor.dtype)->is_float && (t->sharded || !m->n_sharded) &&
+		    t->tensor.alias_of == UNS_NONE)
+			UNS_TRY(visit(ctx, &t->tensor));
+	return 0;
+}

@@ -40,4 +40,9 @@ int uns_rank_merge_add(struct uns_rank_merge *m, struct uns_rank_source *source,
  * every rank become aliases. */
 int uns_rank_merge_emit(struct uns_rank_merge *m, struct uns_err *err);
 
+/* Once emitted: visit the tensors that FSDP treats as parameters, in order: floating ones that are held
+ * as wrappers (all, where none is) and are no second name of another. */
+int uns_rank_merge_each_param(const struct uns_rank_merge *m,
+			      int (*visit)(void *ctx, const struct uns_tensor *t), void *ctx);
+
 #endif

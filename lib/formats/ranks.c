@@ -1,0 +1,391 @@
+/* ranks: what veRL and EasyR1 save of each model (actor, critic), one file per rank and kind.
+ *
+ *   RUN/global_step_<n>/actor/
+ *       model_world_size_<w>_rank_<r>.pt         DTensors or ShardedTensors by name
+ *       optim_world_size_<w>_rank_<r>.pt         EasyR1: by name; veRL: by number
+ *       extra_state_world_size_<w>_rank_<r>.pt   scheduler, random states
+ *       fsdp_config.json                         veRL: {"FSDP_version", "world_size"}
+ *       huggingface/                             config and tokenizer
+ *   RUN/latest_checkpointed_iteration.txt (veRL)  RUN/checkpoint_tracker.json (EasyR1): written last
+ *
+ * Owns these names, the world size and the facts; what is in the files is in shards/. Source: verl 0.9.1
+ * fsdp_checkpoint_manager.py, EasyR1 b44b311. */
+#include "formats/format.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/path.h"
+#include "shards/beside.h"
+#include "shards/rank_files.h"
+#include "wire/json.h"
+
+enum { MAX_WORLD = 1 << 16, MAX_JSON = 1 << 20 };
+
+static const char *const kinds[] = { "model", "optim", "extra_state" };
+enum { MODEL, OPTIM, EXTRA, N_KINDS };
+
+struct source {
+	const struct uns_directory *dir;
+	struct uns_catalog *cat;
+	struct uns_arena scratch;
+	int64_t world;  /* whose files are read */
+	int64_t config; /* world_size of fsdp_config.json; 0 = there is none */
+};
+
+static void source_fini(struct source *s)
+{
+	uns_arena_fini(&s->scratch);
+}
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory while opening a checkpoint");
+}
+
+/* -- names -- */
+
+struct rank_name {
+	int64_t world, rank;
+};
+
+/* "model_world_size_4_rank_2.pt" */
+static bool parse_name(const char *name, const char *kind, struct rank_name *out)
+{
+	unsigned long long world, rank;
+	char text[64], prefix[32];
+	const char *mark;
+
+	snprintf(prefix, sizeof(prefix), "%s_world_size_", kind);
+	mark = strstr(name, "_rank_");
+	if (!mark || (size_t)(mark - name) >= sizeof(text))
+		return false;
+	memcpy(text, name, (size_t)(mark - name));
+	text[mark - name] = '\0';
+	if (!uns_str_number(text, prefix, "", &world) ||
+	    !uns_str_number(mark, "_rank_", ".pt", &rank) || !world || world > MAX_WORLD ||
+	    rank >= MAX_WORLD)
+		return false;
+	*out = (struct rank_name){ (int64_t)world, (int64_t)rank };
+	return true;
+}
+
+static bool is_rank_file(const struct uns_entry *e, const char *kind, struct rank_name *out)
+{
+	return e->kind != UNS_KIND_DIR && parse_name(e->name, kind, out);
+}
+
+static int probe(const struct uns_directory *dir)
+{
+	struct rank_name unused;
+	size_t i;
+
+	for (i = 0; i < dir->list->n; i++)
+		if (is_rank_file(&dir->list->v[i], kinds[MODEL], &unused) ||
+		    is_rank_file(&dir->list->v[i], kinds[OPTIM], &unused))
+			return 90;
+	return 0;
+}
+
+static bool has_kind(const struct source *s, int kind, int64_t world)
+{
+	const struct uns_listing *list = s->dir->list;
+	struct rank_name name;
+	size_t i;
+
+	for (i = 0; i < list->n; i++)
+		if (is_rank_file(&list->v[i], kinds[kind], &name) && name.world == world)
+			return true;
+	return false;
+}
+
+/* -- small files beside and above -- */
+
+static cJSON *read_json(struct source *s, const char *dir, const char *name)
+{
+	const char *path = dir ? uns_path_join(&s->scratch, dir, name) : NULL;
+	struct uns_span text;
+	cJSON *json = NULL;
+
+	if (!path || uns_root_read_file(s->dir->root, path, MAX_JSON, &s->scratch, &text, NULL,
+					NULL) < 0 ||
+	    uns_json_parse(text, &json, NULL) < 0)
+		return NULL;
+	return json;
+}
+
+static int64_t world_of_config(struct source *s)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	int64_t world;
+
+	if (!uns_listing_find(s->dir->list, "fsdp_config.json"))
+		return 0;
+	json = read_json(s, s->dir->path, "fsdp_config.json");
+	if (!json || !uns_json_int(json, "world_size", &world) || world <= 0 || world > MAX_WORLD)
+		return 0;
+	return world;
+}
+
+static int64_t step_of_name(const char *path)
+{
+	unsigned long long n;
+
+	if (uns_str_number(uns_path_name(path), "global_step_", "", &n) && n <= INT64_MAX)
+		return (int64_t)n;
+	return UNS_UNKNOWN;
+}
+
+/* "RUN/global_step_7/actor", or the files lie in global_step_7 itself. */
+static const char *step_dir(struct source *s)
+{
+	const char *parent;
+
+	if (step_of_name(s->dir->path) != UNS_UNKNOWN)
+		return s->dir->path;
+	parent = *s->dir->path ? uns_path_parent(&s->scratch, s->dir->path) : NULL;
+	return parent && step_of_name(parent) != UNS_UNKNOWN ? parent : NULL;
+}
+
+/* The last step whose save has ended, as either family's tracker says. */
+static int64_t tracked_step(struct source *s, const char *run)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	const char *path = uns_path_join(&s->scratch, run, "latest_checkpointed_iteration.txt");
+	struct uns_span text;
+	long long n;
+	int64_t step;
+
+	if (path && uns_root_read_file(s->dir->root, path, 64, &s->scratch, &text, NULL, NULL) == 0 &&
+	    sscanf((const char *)text.p, "%18lld", &n) == 1)
+		return n;
+	json = read_json(s, run, "checkpoint_tracker.json");
+	return json && uns_json_int(json, "last_global_step", &step) ? step : UNS_UNKNOWN;
+}
+
+/* -- world size -- */
+
+/* The numbers of ranks that files name, smallest first, as text for people: "2 and 3". */
+static size_t list_worlds(struct source *s, int64_t *first, char *text, size_t size)
+{
+	const struct uns_listing *list = s->dir->list;
+	struct rank_name name;
+	int64_t last = 0, next;
+	size_t i, n = 0, at = 0;
+	int kind;
+
+	for (;;) {
+		next = INT64_MAX;
+		for (i = 0; i < list->n; i++)
+			for (kind = 0; kind < N_KINDS; kind++)
+				if (is_rank_file(&list->v[i], kinds[kind], &name) &&
+				    name.world > last && name.world < next)
+					next = name.world;
+		if (next == INT64_MAX)
+			return n;
+		last = next;
+		if (!n++)
+			*first = next;
+		if (at < size)
+			at += (size_t)snprintf(text + at, size - at, "%s%lld", n > 1 ? " and " : "",
+					       (long long)next);
+	}
+}
+
+static int choose_world(struct source *s)
+{
+	char text[256];
+	size_t n = list_worlds(s, &s->world, text, sizeof(text));
+
+	s->config = world_of_config(s);
+	if (n == 1 && s->config && s->config != s->world)
+		return uns_catalog_add_problem(
+			s->cat, UNS_SCOPE_ALL, -ENODATA,
+			"%s: fsdp_config.json says world size %lld, but the files are of world size "
+			"%s: copy the missing files back from the training machine",
+			s->cat->path, (long long)s->config, text);
+	if (n == 1)
+		return 0;
+	if (!s->config)
+		return uns_catalog_add_problem(
+			s->cat, UNS_SCOPE_ALL, -EBADMSG,
+			"%s holds files of world sizes %s, and nothing says which are current: move "
+			"the others away (of one save, all ranks have the same world size)",
+			s->cat->path, text);
+	s->world = s->config;
+	return uns_catalog_add_problem(s->cat, UNS_SCOPE_NOTE, 0,
+				       "%s holds files of world sizes %s; those of %lld are read, as "
+				       "fsdp_config.json says",
+				       s->cat->path, text, (long long)s->config);
+}
+
+/* -- shards -- */
+
+/* One file for every rank, whether it is there or not: what is missing is told by the reader. */
+static int name_files(struct source *s, int kind, struct uns_rank_file **out, struct uns_err *err)
+{
+	struct uns_rank_file *v = UNS_NEW_N(&s->scratch, struct uns_rank_file, (size_t)s->world);
+	const char *name;
+	int64_t rank;
+
+	if (!v)
+		return no_memory(err);
+	for (rank = 0; rank < s->world; rank++) {
+		name = uns_arena_printf(&s->scratch, "%s_world_size_%lld_rank_%lld.pt", kinds[kind],
+					(long long)s->world, (long long)rank);
+		v[rank].path = name ? uns_path_join(&s->cat->arena, s->dir->path, name) : NULL;
+		v[rank].rank = (int32_t)rank;
+		if (!v[rank].path)
+			return no_memory(err);
+	}
+	*out = v;
+	return 0;
+}
+
+static int part_problem(struct source *s, enum uns_scope scope, const struct uns_err *why,
+			struct uns_err *err)
+{
+	if (why->code == -ENOMEM || why->code == -ESTALE)
+		return uns_fail(err, why->code, "%s", why->text);
+	return uns_catalog_add_problem(s->cat, scope, why->code, "%s", why->text);
+}
+
+static int add_model(struct source *s, struct uns_rank_params *params, struct uns_err *err)
+{
+	struct uns_rank_file *files = NULL;
+	struct uns_err why = { 0 };
+
+	if (!has_kind(s, MODEL, s->world))
+		return uns_catalog_add_problem(
+			s->cat, UNS_SCOPE_NOTE, 0,
+			"%s holds no model files: the trainer was told not to save them",
+			s->cat->path);
+	UNS_TRY(name_files(s, MODEL, &files, err));
+	if (uns_rank_files_add_model_params(s->cat, s->dir->root, files, (size_t)s->world, params,
+					    &why) < 0)
+		return part_problem(s, UNS_SCOPE_WEIGHTS, &why, err);
+	return 0;
+}
+
+static int add_optimizer(struct source *s, const struct uns_rank_params *params, struct uns_err *err)
+{
+	struct uns_rank_file *files = NULL;
+	struct uns_err why = { 0 };
+
+	if (!has_kind(s, OPTIM, s->world))
+		return 0;
+	UNS_TRY(name_files(s, OPTIM, &files, err));
+	if (uns_rank_files_add_optimizer_of(s->cat, s->dir->root, files, (size_t)s->world, params,
+					    &why) < 0)
+		return part_problem(s, UNS_SCOPE_OPTIMIZER, &why, err);
+	return 0;
+}
+
+/* All per-rank files belong to the sharded form, those of other world sizes too. */
+static int add_companions(struct source *s, struct uns_err *err)
+{
+	const struct uns_listing *list = s->dir->list;
+	struct rank_name name;
+	const char *path;
+	uint32_t file;
+	size_t i;
+	int kind;
+
+	for (i = 0; i < list->n; i++) {
+		for (kind = 0; kind < N_KINDS; kind++)
+			if (is_rank_file(&list->v[i], kinds[kind], &name))
+				break;
+		if (kind == N_KINDS && strcmp(list->v[i].name, "fsdp_config.json") != 0)
+			continue;
+		path = uns_path_join(&s->cat->arena, s->dir->path, list->v[i].name);
+		if (!path)
+			return no_memory(err);
+		UNS_TRY(uns_catalog_add_file(s->cat, s->dir->root, path, &file, err));
+		UNS_TRY(uns_catalog_add_companion(s->cat, uns_path_name(path), file, true, err));
+	}
+	return uns_beside_add(s->cat, s->dir->root, s->dir->path, "", list, err);
+}
+
+/* -- what no rank sees alone -- */
+
+/* Adam keeps both moments in one type. */
+static int check_moments(struct source *s, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map by_name = UNS_MAP_INIT;
+	const struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors, *first;
+
+	for (; t < end; t++)
+		if (t->role == UNS_ROLE_EXP_AVG && !uns_map_put(&by_name, t->name, (void *)t, NULL))
+			return no_memory(err);
+	for (t = s->cat->tensors; t < end; t++) {
+		first = t->role == UNS_ROLE_EXP_AVG_SQ ? uns_map_get(&by_name, t->name) : NULL;
+		if (first && first->dtype != t->dtype)
+			return uns_catalog_add_problem(
+				s->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
+				"%s: exp_avg of %s is %s, but its exp_avg_sq is %s: an optimizer keeps "
+				"both in one type",
+				s->cat->path, t->name, uns_dtype_info(first->dtype)->torch,
+				uns_dtype_info(t->dtype)->torch);
+	}
+	return 0;
+}
+
+/* -- facts -- */
+
+static const char *framework_of(struct source *s, const char *run)
+{
+	struct uns_stat st;
+	const char *path = run ? uns_path_join(&s->scratch, run, "checkpoint_tracker.json") : NULL;
+
+	if (uns_listing_find(s->dir->list, "fsdp_config.json"))
+		return "veRL, FSDP";
+	if (path && uns_root_stat(s->dir->root, path, true, &st, NULL) == 0)
+		return "EasyR1, FSDP";
+	return "FSDP, one file per rank";
+}
+
+static void find_facts(struct source *s)
+{
+	const char *step = step_dir(s), *run = NULL;
+	struct uns_facts *facts = &s->cat->facts;
+
+	if (step && *step)
+		run = uns_path_parent(&s->scratch, step);
+	facts->format = "ranks";
+	facts->framework = framework_of(s, run);
+	facts->step = step ? step_of_name(step) : UNS_UNKNOWN;
+	facts->world_size = s->world ? s->world : UNS_UNKNOWN;
+	facts->finished = run && facts->step != UNS_UNKNOWN && tracked_step(s, run) >= facts->step;
+}
+
+static bool is_refused(const struct uns_catalog *cat)
+{
+	return cat->n_problems && cat->problems[cat->n_problems - 1].scope == UNS_SCOPE_ALL;
+}
+
+static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
+		    struct uns_catalog *cat, struct uns_err *err)
+{
+	UNS_CLEANUP(source_fini) struct source s = { .dir = dir, .cat = cat };
+	struct uns_rank_params params = { 0 };
+
+	(void)options;
+	UNS_TRY(choose_world(&s));
+	find_facts(&s);
+	if (!is_refused(cat)) {
+		UNS_TRY(add_model(&s, &params, err));
+		UNS_TRY(add_optimizer(&s, &params, err));
+		UNS_TRY(check_moments(&s, err));
+	}
+	UNS_TRY(add_companions(&s, err));
+	return uns_catalog_seal(cat, err);
+}
+
+const struct uns_format uns_format_ranks = {
+	.name = "ranks",
+	.probe = probe,
+	.open = open_dir,
+};
