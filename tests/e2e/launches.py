@@ -9,6 +9,7 @@ LAUNCHES = {
     "t4": ("trainer.py", 4, ["tied-f1-fp32", "tied-f2-bf16", "untied-f1-bf16", "untied-f2-fp32"]),
     "a2": ("accelerate_state.py", 2, ["f1", "f2", "f1-ranks", "f2-ranks"]),
     "a3": ("accelerate_state.py", 3, ["f1", "f2", "f1-ranks", "f2-ranks"]),
+    "r2": ("resume_make.py", 2, ["f1", "f2", "full", "acc"]),
     "d1": ("plain_dcp.py", 1, ["nodist"]),
     "d2": ("plain_dcp.py", 2, ["fsdp1", "fsdp2", "zstd", "threads", "filepertensor", "async",
                                "nocollect", "zstd-bf16"]),
