@@ -160,12 +160,18 @@ int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
 
 /* -- optimizer -- */
 
+/* What veRL and EasyR1 save per rank is loaded by their own code, or by hand. */
+static bool is_for_trainer(const struct uns_catalog *cat)
+{
+	return uns_resume_is_trainer(cat) && strcmp(cat->facts.format, "ranks") != 0;
+}
+
 static const char *root_to_write(const struct uns_full_input *in)
 {
 	const struct uns_catalog *cat = in->resume.catalog;
 	const char *root = uns_optimizer_root(cat);
 
-	if (root && uns_resume_is_trainer(cat) && !uns_resume_has_scheduler(cat))
+	if (root && is_for_trainer(cat) && !uns_resume_has_scheduler(cat))
 		return NULL;
 	return root;
 }

@@ -296,12 +296,19 @@ static int provenance(struct unshard *u, struct place *place, const struct uns_v
 	return code;
 }
 
+/* An optimizer that is sound but written in a form that says too little is no damage. */
+static bool is_serious(const struct uns_problem *p)
+{
+	return p->scope != UNS_SCOPE_NOTE &&
+	       !(p->scope == UNS_SCOPE_OPTIMIZER && p->code == -ENOTSUP);
+}
+
 static void catalog_problems(const struct uns_catalog *cat, struct uns_text *out, size_t *n_serious)
 {
 	size_t i;
 
 	for (i = 0; i < cat->n_problems; i++) {
-		*n_serious += cat->problems[i].scope != UNS_SCOPE_NOTE;
+		*n_serious += is_serious(&cat->problems[i]);
 		uns_text_printf(out, "%s\n", cat->problems[i].text);
 	}
 }

@@ -3,6 +3,8 @@
  * ids (optimizer.bin for Accelerate), scheduler,
  * random states, trainer_state.json. Never pytorch_model_fsdp.bin or a sharded directory: a plain
  * Trainer refuses a directory that holds one. */
+#include <string.h>
+
 #include "parts/full_files.h"
 #include "parts/lightning_file.h"
 #include "views/view.h"
@@ -73,6 +75,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 static const char *usage(const struct uns_catalog *cat)
 {
+	if (strcmp(cat->facts.format, "ranks") == 0)
+		return "torch.load(\"%s/optimizer.pt\", weights_only=True)";
 	return uns_resume_is_trainer(cat) ?
 		       "trainer.train(resume_from_checkpoint=\"%s\")" :
 		       "accelerator.load_state(\"%s\")";
