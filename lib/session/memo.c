@@ -93,15 +93,15 @@ static uint64_t crc_key_of(const struct unshard *u, const struct place *place)
 
 /* A file that changed just before it was read may change again without its times showing it: by how
  * much depends on how finely its file system keeps time. */
-static bool may_hide_changes(const struct place *place)
+bool memo_allowed(const struct place *place)
 {
 	const int64_t fine_ns = 100000000, coarse_ns = 2500000000;
 	struct timespec t;
-	int64_t age;
+	int64_t newest_ns = __atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED), age;
 
 	clock_gettime(CLOCK_REALTIME, &t);
-	age = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - place->newest_ns;
-	return age < (place->newest_ns % 1000000000 ? fine_ns : coarse_ns);
+	age = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - newest_ns;
+	return age >= (newest_ns % 1000000000 ? fine_ns : coarse_ns);
 }
 
 /* -- catalogs -- */
@@ -138,11 +138,8 @@ int memo_load_catalog(struct unshard *u, const struct place *place, struct uns_c
 void memo_save_catalog(struct unshard *u, const struct place *place, const struct uns_catalog *cat)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text bytes = UNS_TEXT_INIT;
-	struct uns_store *store;
+	struct uns_store *store = store_hold(u, NULL);
 
-	if (may_hide_changes(place))
-		return;
-	store = store_hold(u, NULL);
 	if (!store)
 		return;
 	if (uns_catalog_pack(cat, u->root, &bytes, NULL) == 0)
@@ -160,7 +157,7 @@ void memo_load_crcs(struct unshard *u, const struct place *place, struct snapsho
 	int code;
 
 	snap->memo_key = crc_key_of(u, place);
-	snap->memo_allowed = !may_hide_changes(place);
+	snap->memo_allowed = memo_allowed(place);
 	if (!store)
 		return;
 	code = uns_store_memo_get(store, "crc", snap->memo_key, &arena, &bytes, NULL);

@@ -129,6 +129,7 @@ static void reopen(struct unshard *u)
 	if (check_path(u, &err) == 0)
 		uns_store_open(s->path, &s->handle, &note, &err);
 	tell(s, s->handle ? "" : err.text);
+	s->problem_code = err.code;
 	if (note)
 		tell(s, note);
 	note_identity(s);
@@ -155,7 +156,7 @@ struct uns_store *store_hold(struct unshard *u, struct uns_err *err)
 	}
 	if (s->handle)
 		return s->handle;
-	uns_fail(err, -EIO, "%s", s->problem);
+	uns_fail(err, s->problem_code, "%s", s->problem);
 	pthread_rwlock_unlock(&s->lock);
 	return NULL;
 }

@@ -137,6 +137,7 @@ struct session_store {
 	ino_t ino;
 	bool tried;
 	int64_t retry_ns; /* monotonic */
+	int problem_code; /* negative while there is no handle */
 	char problem[UNS_ERR_TEXT + 256];
 };
 
@@ -323,6 +324,8 @@ void meta_digest(struct unshard *u, const char *path, struct facts_seen *seen);
 void memo_init(struct unshard *u, const struct unshard_options *o);
 /* The catalog as it was when it was last opened; negative when that is not known. */
 int memo_load_catalog(struct unshard *u, const struct place *place, struct uns_catalog **out);
+/* Its files are old enough for their times to show any change from now on: ask before reading them. */
+bool memo_allowed(const struct place *place);
 void memo_save_catalog(struct unshard *u, const struct place *place,
 		       const struct uns_catalog *cat);
 void memo_load_crcs(struct unshard *u, const struct place *place, struct snapshot *snap);

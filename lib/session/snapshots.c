@@ -143,11 +143,14 @@ static int open_catalog(struct unshard *u, const struct place *place, struct uns
 static int find_catalog(struct unshard *u, const struct place *place, struct snapshot *snap,
 			struct uns_err *err)
 {
+	bool lasting = memo_allowed(place);
+
 	if (memo_load_catalog(u, place, &snap->cat) == 0)
 		return 0;
 	UNS_TRY(uns_catalog_new(place->path, &snap->cat, err));
 	UNS_TRY(open_catalog(u, place, snap->cat, err));
-	memo_save_catalog(u, place, snap->cat);
+	if (lasting)
+		memo_save_catalog(u, place, snap->cat);
 	return 0;
 }
 

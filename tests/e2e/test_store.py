@@ -1,0 +1,375 @@
+"""The metadata store: facts that show, checkpoints that are not read twice, and a store that is killed,
+locked, full, read-only, damaged or too new."""
+
+import contextlib
+import json
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import UNSHARD
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "run"
+
+
+@pytest.fixture
+def store(tmp_path):
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of one checkpoint, changed long enough ago."""
+    shutil.copytree(GOLDEN, tmp_path / "runs" / "llama")
+    time.sleep(0.2)
+    return tmp_path / "runs" / "llama"
+
+
+@pytest.fixture
+def meta(command, store):
+    def call(*args, at=None, **kwargs):
+        return command("meta", *args, "--store", at or store, **kwargs)
+
+    return call
+
+
+def facts(text):
+    return {f["key"]: f["value"] for f in json.loads(text)}
+
+
+def stats(mounted):
+    return json.loads((mounted / ".unshard/stats.json").read_text())
+
+
+def load(mounted):
+    return (mounted / "weights/llama/checkpoint-2/model.safetensors").read_bytes()
+
+
+def serves(mounted):
+    assert load(mounted) == (GOLDEN.parent / "run.model.safetensors").read_bytes()
+    assert (mounted / "weights/llama/checkpoint-2/config.json").exists()
+
+
+# -- memos --
+
+
+def opened_metadata(trace):
+    """How often a checkpoint's metadata was opened to be read (a stat opens with O_PATH)."""
+    return sum(".metadata" in line and "O_PATH" not in line for line in trace.splitlines())
+
+
+def test_an_unchanged_tree_is_not_read_again(run, mount, store, tmp_path, command):
+    mounted = mount(run.parent, f"store={store}", changing=True)
+    serves(mounted)
+    assert stats(mounted)["catalogs_opened"] == 1
+    command("umount", mounted)
+    mounted = mount(run.parent, f"store={store}", changing=True)
+    serves(mounted)
+    assert stats(mounted)["catalogs_opened"] == 0
+    assert stats(mounted)["catalogs_remembered"] >= 1
+    command("umount", mounted)
+    (run / "checkpoint-2" / "scheduler.pt").touch()
+    mounted = mount(run.parent, f"store={store}")
+    serves(mounted)
+    assert stats(mounted)["catalogs_opened"] == 1
+
+
+def test_no_metadata_file_is_opened(run, store, tmp_path):
+    counts = []
+    for i in range(2):
+        trace = tmp_path / f"trace{i}"
+        subprocess.run(["strace", "-f", "-e", "trace=openat,openat2", "-o", trace, UNSHARD, "show",
+                        run / "checkpoint-2", "--store", store], check=True, capture_output=True)
+        counts.append(opened_metadata(trace.read_text()))
+    assert counts[0] >= 2 and counts[1] == 0, counts
+
+
+def test_crcs_are_kept(run, mount, store, command):
+    mounted = mount(run.parent, f"store={store},crc=exact")
+    first = (mounted / "full/llama/checkpoint-2/optimizer.pt").read_bytes()
+    subprocess.run(["python3", "-m", "zipfile", "-t",
+                    mounted / "full/llama/checkpoint-2/optimizer.pt"], check=True)
+    command("umount", mounted)
+    mounted = mount(run.parent, f"store={store},crc=exact")
+    (mounted / "full/llama/checkpoint-2/optimizer.pt").open("rb").close()
+    opened = stats(mounted)["source_read_bytes"]
+    assert (mounted / "full/llama/checkpoint-2/optimizer.pt").read_bytes() == first
+    assert opened < 50_000, "the data was read again to find the CRCs out"
+
+
+def test_memos_can_be_forgotten(run, mount, store, command, meta):
+    serves(mount(run.parent, f"store={store}"))
+    meta("set", run, "seed=1")
+    meta("clear-memos")
+    assert facts(meta("list", run, "--json").stdout) == {"seed": 1}
+    mounted = mount(run.parent, f"store={store}")
+    serves(mounted)
+    assert stats(mounted)["catalogs_opened"] == 1
+
+
+def test_no_store_writes_nothing(run, mount, command, tmp_path):
+    home = {"HOME": str(tmp_path / "home"), "XDG_STATE_HOME": "", "PATH": "/usr/bin:/bin"}
+    done = command("show", run / "checkpoint-2", "--store", "none", env=home)
+    assert "hf_fsdp" in done.stdout and not (tmp_path / "home").exists()
+    command("show", run / "checkpoint-2", env=home)
+    made = tmp_path / "home/.local/state/unshard/store.db"
+    assert made.stat().st_mode & 0o777 == 0o600
+    assert made.parent.stat().st_mode & 0o777 == 0o700
+
+
+# -- facts --
+
+
+def test_a_fact_set_while_mounted_shows_at_the_next_open(run, mount, store, meta, eventually, tmp_path):
+    base = tmp_path / "base"
+    base.mkdir()
+    shutil.move(run / "config.json", base / "config.json")
+    checkpoint = run / "checkpoint-2"
+    mounted = mount(run.parent, f"store={store}")
+    config = mounted / "weights/llama/checkpoint-2/config.json"
+    assert not config.exists()
+    meta("set", run, f"model={base}")
+    eventually(config.exists)
+    assert json.loads(config.read_text()) == json.loads((base / "config.json").read_text())
+    assert str(base) in (config.parent / ".unshard/problems.txt").read_text()
+    meta("unset", run, "model")
+    eventually(lambda: not config.exists())
+    assert meta("get", checkpoint, "model", check=False).returncode == 1
+
+
+def test_facts_reach_trainer_state(run, mount, store, meta, eventually):
+    (run / "checkpoint-2" / "trainer_state.json").unlink(missing_ok=True)
+    mounted = mount(run.parent, f"store={store}")
+    state = mounted / "full/llama/checkpoint-2/trainer_state.json"
+    assert json.loads(state.read_text())["train_batch_size"] != 77
+    meta("set", run, "train_batch_size=77", "save_steps=13")
+    eventually(lambda: json.loads(state.read_text())["train_batch_size"] == 77)
+    assert json.loads(state.read_text())["save_steps"] == 13
+
+
+def test_imports_from_what_trainers_write(run, meta, made, tmp_path):
+    import torch
+    from transformers import TrainingArguments
+
+    args = TrainingArguments(output_dir=str(tmp_path / "out"), per_device_train_batch_size=3,
+                             logging_steps=5, save_steps=50, eval_steps=25, max_steps=200,
+                             eval_strategy="steps", use_cpu=True)
+    torch.save(args, tmp_path / "training_args.bin")
+    (tmp_path / "training_args.json").write_text(args.to_json_string())
+    wanted = {"per_device_train_batch_size": 3, "logging_steps": 5, "save_steps": 50,
+              "eval_steps": 25, "max_steps": 200, "eval_strategy": "steps"}
+    for name in ("training_args.bin", "training_args.json"):
+        checkpoint = tmp_path / name.replace(".", "-")
+        checkpoint.mkdir()
+        meta("import", checkpoint, tmp_path / name)
+        got = facts(meta("list", checkpoint, "--json").stdout)
+        assert wanted.items() <= got.items(), name
+
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    for _ in range(7):
+        optimizer.step()
+        scheduler.step()
+    torch.save(scheduler.state_dict(), tmp_path / "scheduler.pt")
+    meta("import", run, tmp_path / "scheduler.pt")
+    assert facts(meta("list", run, "--json").stdout) == {"global_step": 7}
+    listed = json.loads(meta("list", run, "--json").stdout)[0]
+    assert listed["origin"] == f"imported from {tmp_path / 'scheduler.pt'}"
+    assert abs(listed["time"] - time.time()) < 60
+
+
+def test_the_whole_store_as_json(run, meta, tmp_path):
+    meta("set", run, "seed=1", "trial_name=a b")
+    meta("set", run / "checkpoint-2", "global_step=2")
+    meta("export", tmp_path / "all.json")
+    other = tmp_path / "other.db"
+    meta("import", tmp_path / "all.json", at=other)
+    assert meta("export", at=other).stdout == (tmp_path / "all.json").read_text()
+
+
+REFUSED = [
+    (["set", "{run}", "global_step=abc"], "global_step takes an integer"),
+    (["set", "{run}", "Nonsense=1"], "'Nonsense' is not a key"),
+    (["set", "{run}", "global_step"], "KEY=VALUE is expected"),
+    (["set", "{run}/gone", "seed=1"], "No such file or directory"),
+    (["set", "{run}/config.json", "seed=1"], "is not a directory"),
+    (["unset", "{run}", "seed"], "seed was not set for"),
+    (["import", "{run}", "{run}/config.json"], "says nothing about a training"),
+    (["import", "{run}/config.json"], "not what `unshard meta export` writes"),
+    (["import", "{run}", "{run}/gone.json"], "No such file or directory"),
+    (["rename", "{run}"], "usage: unshard meta"),
+]
+
+
+@pytest.mark.parametrize("args,sentence", REFUSED, ids=[s for _, s in REFUSED])
+def test_what_cannot_be_done_is_said(run, meta, args, sentence):
+    done = meta(*(a.format(run=run) for a in args), check=False)
+    assert done.returncode == 2 and sentence in done.stderr
+
+
+def test_a_path_of_the_mount_is_not_a_checkpoint(run, mount, store, meta):
+    mounted = mount(run.parent, f"store={store}")
+    done = meta("set", mounted / "weights/llama/checkpoint-2", "seed=1", check=False)
+    assert done.returncode == 2 and "is in a mount" in done.stderr
+
+
+# -- killed --
+
+
+def integrity(store):
+    with contextlib.closing(sqlite3.connect(store)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def kill_at_random(command, longest):
+    """What the command had printed when it was killed, or when it was done before."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    time.sleep(random.uniform(0, longest))
+    process.send_signal(signal.SIGKILL)
+    return process.communicate()[0]
+
+
+def duration(command):
+    start = time.monotonic()
+    subprocess.run(command, check=True, capture_output=True)
+    return time.monotonic() - start
+
+
+def test_killed_while_setting_facts(run, store, meta):
+    """Each line that `meta set` prints acknowledges one fact."""
+    keys = [f"key{i}" for i in range(10)]
+    random.seed(1)
+    known = {}
+    longest = 1.2 * duration([UNSHARD, "meta", "set", run, *(f"{k}=0" for k in keys),
+                              "--store", store])
+    store.unlink()
+    cut = 0
+    for n in range(1, 101):
+        said = kill_at_random([UNSHARD, "meta", "set", run, *(f"{k}={n}" for k in keys),
+                               "--store", store], longest).split()
+        cut += len(said) < len(keys)
+        known.update((k, int(v)) for k, v in (line.split("=") for line in said))
+        if store.exists():
+            integrity(store)
+        got = facts(meta("list", run, "--json").stdout)
+        for key, value in known.items():
+            assert got[key] >= value, f"round {n}: {key} was acknowledged as {value}, is {got[key]}"
+    assert cut > 20, "hardly any was killed before its end"
+    assert not list(store.parent.glob("*corrupt*"))
+
+
+def test_killed_while_remembering(run, store, meta):
+    """The index of checkpoints is written anew each time, since each time the checkpoint changed."""
+    random.seed(2)
+    meta("set", run, "seed=1")
+    show = [UNSHARD, "show", run / "checkpoint-2", "--store", store]
+    longest = 1.2 * duration(show)
+    scheduler = run / "checkpoint-2" / "scheduler.pt"
+    for n in range(100):
+        scheduler.chmod(0o600 + n % 2 * 0o44)
+        time.sleep(0.11)
+        kill_at_random(show, longest)
+        integrity(store)
+        assert facts(meta("list", run, "--json").stdout) == {"seed": 1}
+    subprocess.run(show, check=True, capture_output=True)
+    assert not list(store.parent.glob("*corrupt*"))
+
+
+# -- what can be wrong with the file --
+
+
+def problems(mounted):
+    return (mounted / ".unshard/problems.txt").read_text()
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A file system of half a megabyte."""
+    path = tmp_path / "small"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", path], check=True)
+    yield path
+    subprocess.run(["umount", "-l", path], check=True)
+
+
+def test_locked(run, mount, store, meta):
+    meta("set", run, "seed=1")
+    with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as db:
+        db.execute("PRAGMA locking_mode=EXCLUSIVE")
+        db.execute("BEGIN EXCLUSIVE")
+        mounted = mount(run.parent, f"store={store}")
+        serves(mounted)
+        assert "another program keeps it locked" in problems(mounted)
+        done = meta("set", run, "seed=2", check=False)
+        assert done.returncode == 2 and "another program keeps it locked" in done.stderr
+    assert facts(meta("list", run, "--json").stdout) == {"seed": 1}
+    meta("set", run, "seed=2")
+
+
+def test_read_only(run, mount, small, meta):
+    store = small / "store.db"
+    meta("set", run, "seed=1", at=store)
+    subprocess.run(["mount", "-o", "remount,ro", small], check=True)
+    mounted = mount(run.parent, f"store={store}")
+    serves(mounted)
+    assert facts(meta("list", run, "--json", at=store).stdout) == {"seed": 1}
+    done = meta("set", run, "seed=2", at=store, check=False)
+    assert done.returncode == 2 and "cannot be written: it is read-only" in done.stderr
+
+
+def test_no_place_for_a_store(run, mount, small):
+    subprocess.run(["mount", "-o", "remount,ro", small], check=True)
+    mounted = mount(run.parent, f"store={small / 'store.db'}")
+    serves(mounted)
+    assert "cannot be made: Read-only file system" in problems(mounted)
+
+
+def test_full(run, mount, small, meta):
+    store = small / "store.db"
+    meta("set", run, "seed=1", at=store)
+    with contextlib.suppress(OSError), open(small / "filler", "wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
+    mounted = mount(run.parent, f"store={store}")
+    serves(mounted)
+    done = meta("set", run, "seed=2", at=store, check=False)
+    assert done.returncode == 2 and "its disk is full" in done.stderr
+    assert facts(meta("list", run, "--json", at=store).stdout) == {"seed": 1}
+    (small / "filler").unlink()
+    meta("set", run, "seed=2", at=store)
+    assert facts(meta("list", run, "--json", at=store).stdout) == {"seed": 2}
+
+
+def test_damaged(run, mount, store, meta):
+    meta("set", run, "seed=1")
+    with open(store, "r+b") as file:
+        file.seek(100)
+        file.write(b"\xff" * 8000)
+    damaged = store.read_bytes()
+    mounted = mount(run.parent, f"store={store}")
+    serves(mounted)
+    aside = [p for p in store.parent.glob("store.db.corrupt-*") if p.name[-4:] not in ("-wal", "-shm")]
+    assert len(aside) == 1 and aside[0].read_bytes() == damaged
+    assert f"kept as {aside[0]}" in problems(mounted)
+    meta("set", run, "seed=3")
+    assert facts(meta("list", run, "--json").stdout) == {"seed": 3}
+
+
+def test_newer(run, mount, store, meta):
+    meta("set", run, "seed=1")
+    with contextlib.closing(sqlite3.connect(store)) as db:
+        db.execute("PRAGMA user_version=99")
+    before = store.read_bytes()
+    mounted = mount(run.parent, f"store={store}")
+    serves(mounted)
+    assert "was written by a newer unshard (schema 99" in problems(mounted)
+    done = meta("set", run, "seed=2", check=False)
+    assert done.returncode == 2 and "newer unshard" in done.stderr
+    assert store.read_bytes() == before
