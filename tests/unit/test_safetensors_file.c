@@ -21,9 +21,13 @@ static void matches_save_file(void **state)
 		"\"n\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
 		"\"b\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[8,32]},"
 		"\"a\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[32,40]}}    ";
-	const struct uns_tensor b = { .dtype = UNS_F32, .shape = { .n = 2, .dim = { 2, 3 } } };
-	const struct uns_tensor a = { .dtype = UNS_F32, .shape = { .n = 1, .dim = { 4 } } };
-	const struct uns_tensor n = { .dtype = UNS_I64, .shape = { .n = 0 } };
+	const struct uns_tensor b = { .dtype = UNS_F32,
+				      .alias_of = UNS_NONE,
+				      .shape = { .n = 2, .dim = { 2, 3 } } };
+	const struct uns_tensor a = { .dtype = UNS_F32,
+				      .alias_of = UNS_NONE,
+				      .shape = { .n = 1, .dim = { 4 } } };
+	const struct uns_tensor n = { .dtype = UNS_I64, .alias_of = UNS_NONE, .shape = { .n = 0 } };
 	const struct uns_named_tensor v[] = { { "b", &b, UNS_F32 },
 					      { "a", &a, UNS_BF16 }, /* cast */
 					      { "n", &n, UNS_I64 } };
@@ -46,9 +50,15 @@ static void matches_save_file(void **state)
 }
 
 /* Six F32 tensors of 60, 60, 20, 60, 200 and 20 bytes. */
-static const struct uns_tensor sixty = { .dtype = UNS_F32, .shape = { .n = 1, .dim = { 15 } } };
-static const struct uns_tensor twenty = { .dtype = UNS_F32, .shape = { .n = 1, .dim = { 5 } } };
-static const struct uns_tensor big = { .dtype = UNS_F32, .shape = { .n = 1, .dim = { 50 } } };
+static const struct uns_tensor sixty = { .dtype = UNS_F32,
+					 .alias_of = UNS_NONE,
+					 .shape = { .n = 1, .dim = { 15 } } };
+static const struct uns_tensor twenty = { .dtype = UNS_F32,
+					  .alias_of = UNS_NONE,
+					  .shape = { .n = 1, .dim = { 5 } } };
+static const struct uns_tensor big = { .dtype = UNS_F32,
+				       .alias_of = UNS_NONE,
+				       .shape = { .n = 1, .dim = { 50 } } };
 static const struct uns_named_tensor six[] = {
 	{ "a", &sixty, UNS_F32 }, { "b", &sixty, UNS_F32 }, { "c", &twenty, UNS_F32 },
 	{ "d", &sixty, UNS_F32 }, { "e", &big, UNS_F32 },   { "f", &twenty, UNS_F32 },
@@ -145,7 +155,9 @@ static void refuses(void **state)
 {
 	const struct uns_tensor huge = { .dtype = UNS_BF16,
 					 .shape = { .n = 1, .dim = { UINT64_C(1) << 62 } } };
-	const struct uns_tensor c128 = { .dtype = UNS_C128, .shape = { .n = 1, .dim = { 1 } } };
+	const struct uns_tensor c128 = { .dtype = UNS_C128,
+					 .alias_of = UNS_NONE,
+					 .shape = { .n = 1, .dim = { 1 } } };
 	const struct uns_named_tensor twice[] = { { "w", &sixty, UNS_F32 },
 						  { "w", &twenty, UNS_F32 } };
 	const struct uns_named_tensor overflow[] = { { "w", &huge, UNS_F32 } };
