@@ -10,6 +10,7 @@
 #include "shards/zero_gathered.h"
 #include "shards/zero_groups.h"
 #include "shards/zero_model.h"
+#include "shards/zero_universal.h"
 #include "shards/zero_values.h"
 #include "shards/zero_whole.h"
 #include "shards/zero_world.h"
@@ -142,20 +143,70 @@ static uint64_t sub_group_size(const struct world *w)
 	return (uint64_t)size;
 }
 
-static int add_optimizer(struct opening *o, struct world *w, struct uns_err *err)
+/* Which param group the shapes belong to; without param groups they are in none. */
+static int assign_groups(struct world *w, struct uns_err *err)
 {
 	struct uns_zero_world *z = &w->zero;
+	size_t g;
 
 	w->group_of = UNS_NEW_N(&z->scratch, int32_t, z->n_shapes);
 	if (!w->group_of)
 		return no_memory(err);
+	for (g = 0; g < z->n_shapes; g++)
+		w->group_of[g] = -1;
 	uns_zero_groups_assign(z, sub_group_size(w), w->group_of);
-	UNS_TRY(uns_zero_groups_add(z, w->group_of, &o->names.masters, err));
-	UNS_TRY(uns_zero_states_add(z, w->group_of, &o->names.masters, err));
+	return 0;
+}
+
+static int add_optim_values(struct opening *o, const struct uns_zero_world *z, struct uns_err *err)
+{
 	if (o->optim_values_added || !z->any)
 		return 0;
 	o->optim_values_added = true;
 	return uns_zero_values_add_optim(o->cat, z->rank[0].file, z->any->dict, err);
+}
+
+static int add_optimizer(struct opening *o, struct world *w, struct uns_err *err)
+{
+	struct uns_zero_world *z = &w->zero;
+
+	UNS_TRY(assign_groups(w, err));
+	UNS_TRY(uns_zero_groups_add(z, w->group_of, &o->names.masters, err));
+	UNS_TRY(uns_zero_states_add(z, w->group_of, &o->names.masters, err));
+	return add_optim_values(o, z, err);
+}
+
+/* What is known now, for after more has become known. Keys are borrowed. */
+static int copy_map(const struct uns_map *from, struct uns_map *to, struct uns_err *err)
+{
+	const char *key;
+	void *value;
+	size_t at = 0;
+
+	while (uns_map_next(from, &at, &key, &value))
+		if (!uns_map_put(to, key, value, NULL))
+			return no_memory(err);
+	return 0;
+}
+
+/* The ranks that shapes were cut for matter to sub-groups only. */
+static int add_universal(struct opening *o, struct world *w, struct uns_err *err)
+{
+	struct uns_zero_universal u = { .root = o->in->root,
+					.path = o->in->universal_path,
+					.name = o->in->universal_name };
+	struct uns_zero_world *z = &w->zero;
+	int64_t dp = count_of(w->model.root, "dp_world_size");
+	UNS_CLEANUP(uns_map_fini) struct uns_map before = UNS_MAP_INIT;
+
+	z->n_ranks = dp > 0 && dp < 1 << 16 ? (size_t)dp : 1;
+	UNS_TRY(uns_zero_universal_open(z, &u, err));
+	UNS_TRY(assign_groups(w, err));
+	UNS_TRY(copy_map(&o->names.masters, &before, err));
+	UNS_TRY(uns_zero_universal_add(z, &u, w->group_of, &o->names.masters, err));
+	/* After the states: a step may be a plain number in a file. */
+	UNS_TRY(uns_zero_groups_add(z, w->group_of, &before, err));
+	return add_optim_values(o, z, err);
 }
 
 static int no_optimizer(struct opening *o, struct world *w, struct uns_err *err)
@@ -262,8 +313,8 @@ static int note_rounded(struct opening *o)
 	if (!n)
 		return 0;
 	return uns_catalog_add_problem(o->cat, UNS_SCOPE_NOTE, 0,
-				       "ZeRO stage 3 saved no weights: %zu of them are the optimizer's "
-				       "fp32 copies, rounded to the model's type",
+				       "ZeRO stage 3 saves no weights: %zu of them are the optimizer's "
+				       "fp32 copies, given out in the model's type",
 				       n);
 }
 
@@ -318,11 +369,13 @@ static int add_world_parts(struct opening *o, struct world *w, struct uns_err *e
 					      o->in->beside, &w->model, &o->names, err));
 	w->zero.scope = w->sliced && !o->names.weights.n ? UNS_SCOPE_ALL : UNS_SCOPE_OPTIMIZER;
 	/* Stage 0's optimizer is found by comparing it with the weights. */
-	if (w->n_optims)
+	if (o->in->universal_path)
+		UNS_TRY(add_universal(o, w, err));
+	else if (w->n_optims)
 		UNS_TRY(read_optimizer(o, w, err));
 	if (!is_pipeline(w))
 		UNS_TRY(add_weights(o, w, err));
-	return w->n_optims ? 0 : no_optimizer(o, w, err);
+	return w->n_optims || o->in->universal_path ? 0 : no_optimizer(o, w, err);
 }
 
 /* 1 = nothing more can be said of this checkpoint. */

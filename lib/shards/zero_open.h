@@ -11,6 +11,8 @@ struct uns_zero_input {
 	/* Where gathered weights may stand: a directory and its listing; NULL = nowhere. */
 	const char *beside_path;
 	const struct uns_listing *beside;
+	/* Of a universal checkpoint: its directory zero/, below root and below the checkpoint. */
+	const char *universal_path, *universal_name;
 };
 
 struct uns_zero_found {

@@ -322,6 +322,17 @@ static int add_states(const struct group *s, size_t i, int32_t position, struct 
 	return 0;
 }
 
+/* A tied layer of a pipeline is in the optimizer of every stage that has it; they are kept equal. */
+static int add_again(const struct group *s, const char *name)
+{
+	if (strncmp(name, "tied_modules.", 13) == 0)
+		return 0;
+	return uns_zero_world_problem(s->w, -EBADMSG,
+				      "%s lists %s, which another param group or another "
+				      "model-parallel rank holds already",
+				      s->w->where, name);
+}
+
 static int add_param(const struct group *s, size_t i, int32_t *position, struct uns_map *seen,
 		     struct uns_err *err)
 {
@@ -329,7 +340,7 @@ static int add_param(const struct group *s, size_t i, int32_t *position, struct 
 	uint32_t index = UNS_NONE;
 
 	if (uns_map_get(seen, name))
-		return 0;
+		return add_again(s, name);
 	UNS_TRY(add_cut(s, i, s->number < 0 ? -1 : *position, NULL, &index, err));
 	if (index == UNS_NONE)
 		return 0;
@@ -353,8 +364,7 @@ static int add_group(struct group *s, int32_t *position, struct uns_map *seen, s
 	return 0;
 }
 
-/* The position that the group's next parameter has. */
-static int32_t next_position(const struct uns_catalog *cat, int32_t group)
+int32_t uns_zero_next_position(const struct uns_catalog *cat, int32_t group)
 {
 	int32_t next = 0;
 	size_t i;
@@ -387,7 +397,7 @@ int uns_zero_states_add(struct uns_zero_world *w, const int32_t *group_of, struc
 					      .world = w->n_ranks },
 				   .number = group_of[g] };
 
-		position = group_of[g] < 0 ? 0 : next_position(w->cat, group_of[g]);
+		position = group_of[g] < 0 ? 0 : uns_zero_next_position(w->cat, group_of[g]);
 		UNS_TRY(add_group(&s, &position, seen, err));
 	}
 	return 0;

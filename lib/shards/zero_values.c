@@ -31,6 +31,7 @@ static const char *const optim_tensors[] = { "base_optimizer_state",
 					     "fp32_flat_groups",
 					     "optimizer_state_dict",
 					     "param_slice_mappings",
+					     "param_groups",
 					     NULL };
 
 static bool is_in(const char *const *names, const char *name)

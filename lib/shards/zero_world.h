@@ -21,7 +21,7 @@ struct uns_zero_world {
 	size_t n_shapes;
 	struct uns_zero_rank *rank;
 	size_t n_ranks; /* that the optimizer was cut for */
-	const struct uns_zero_optim *any; /* of the lowest rank that could be read; NULL = none */
+	struct uns_zero_optim *any; /* of the lowest rank that could be read; NULL = none */
 	enum uns_scope scope; /* what is lost when a part of the optimizer is */
 	bool broken;          /* a problem says so */
 };
@@ -49,5 +49,8 @@ __attribute__((format(printf, 3, 4))) int uns_zero_world_problem(struct uns_zero
  * stages); others are added with the master's index + 1. */
 int uns_zero_states_add(struct uns_zero_world *w, const int32_t *group_of, struct uns_map *seen,
 			struct uns_err *err);
+
+/* The position in group `group` that its next parameter has. O(n). */
+int32_t uns_zero_next_position(const struct uns_catalog *cat, int32_t group);
 
 #endif

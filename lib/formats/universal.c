@@ -1,0 +1,71 @@
+/* universal: what ds_to_universal makes of a DeepSpeed checkpoint, of either stage family.
+ *
+ *   RUN/latest_universal   (text: the tag)
+ *   RUN/TAG/mp_rank_00_model_states.pt or zero_pp_rank_*_model_states.pt    as in the source
+ *   RUN/TAG/zero/NAME/{fp32,exp_avg,exp_avg_sq,step}.pt  zero/optimizer_state.pt
+ *
+ * Owns which directories hold it; a native checkpoint beside it in the same RUN goes first (format
+ * zero). What is in zero/ is shards/zero_universal.h's. */
+#include "formats/format.h"
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "shards/zero_run.h"
+
+/* Lower than the native form's answers: 90 and 95. */
+enum { SURE_LESS = 2 };
+
+static bool is_tag(const struct uns_listing *list)
+{
+	const struct uns_entry *zero = uns_listing_find(list, "zero");
+
+	return zero && zero->kind != UNS_KIND_FILE && uns_zero_count(list, UNS_ZERO_MODEL) &&
+	       !uns_zero_count(list, UNS_ZERO_OPTIM);
+}
+
+static struct uns_zero_run run_of(const struct uns_directory *dir)
+{
+	return (struct uns_zero_run){ .root = dir->root,
+				      .path = dir->path,
+				      .list = dir->list,
+				      .is_tag = is_tag,
+				      .latest = "latest_universal" };
+}
+
+static int probe(const struct uns_directory *dir)
+{
+	struct uns_zero_run run = run_of(dir);
+	int sure = uns_zero_run_probe(&run);
+
+	return sure ? sure - SURE_LESS : 0;
+}
+
+static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
+		    struct uns_catalog *cat, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_zero_run_fini) struct uns_zero_run run = run_of(dir);
+	struct uns_zero_input in = { .root = dir->root };
+	struct uns_zero_found found;
+	struct uns_zero_dir files;
+
+	(void)options;
+	UNS_TRY(uns_zero_run_open(&run, cat, err));
+	UNS_TRY(uns_zero_dir_list(cat, dir->root, run.tag_path, run.tag, &run.tag_list, &files,
+				  err));
+	in.dir = &files;
+	in.universal_path = uns_path_join(&cat->arena, run.tag_path, "zero");
+	in.universal_name = uns_path_join(&cat->arena, run.tag, "zero");
+	if (!in.universal_path || !in.universal_name)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	UNS_TRY(uns_zero_add(cat, &in, &found, err));
+	UNS_TRY(uns_zero_run_finish(&run, cat, &found, err));
+	cat->facts.format = "universal";
+	return uns_catalog_seal(cat, err);
+}
+
+extern const struct uns_format uns_format_universal;
+const struct uns_format uns_format_universal = {
+	.name = "universal",
+	.probe = probe,
+	.open = open_dir,
+};
