@@ -59,6 +59,7 @@ struct unshard_options {
 	const char *const *fact;
 	size_t n_fact;
 	bool hide_rng;  /* no file of random states in any view */
+	bool keep_rng;  /* show them even where they are those of another number of ranks */
 	bool crc_exact; /* find out every CRC of a torch file when it is opened */
 	const char *strip;             /* left out in front of weights' names ("model.") */
 	unsigned delay_read_us;        /* for tests and benchmarks: added to every read of SOURCE */

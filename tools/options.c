@@ -291,10 +291,12 @@ static int set_choice(struct options *o, const struct row *row, const char *valu
 
 	if (!on && (strlen(value) != first || strncmp(value, row->value, first) != 0))
 		return refuse(err, -EINVAL, "%s=%s: %s is expected", row->name, value, row->value);
-	if (!strcmp(row->name, "rng"))
+	if (!strcmp(row->name, "rng")) {
 		o->library.hide_rng = on;
-	else
+		o->library.keep_rng = !on;
+	} else {
 		o->library.crc_exact = on;
+	}
 	return 0;
 }
 

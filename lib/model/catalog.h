@@ -63,6 +63,7 @@ struct uns_piece {
 	enum uns_codec codec;
 	uint64_t offset_bytes, length_bytes; /* in the file, as stored (compressed if codec is set) */
 	const uint64_t *stride_elems; /* UNS_RAW: per box dimension; NULL = C order */
+	uint32_t crc32; /* UNS_RAW: of exactly these bytes, as the file recorded it; 0 = it did not */
 };
 
 #define UNS_NONE UINT32_MAX
@@ -89,6 +90,8 @@ struct uns_group {
 	const char **param;            /* fully qualified names, in order */
 	size_t n_params;
 	const char *root; /* which optimizer: "optimizer", "optimizer_0" */
+	bool guessed; /* one of several put together from values stored with each parameter: which
+	               * parameters share a group, and the groups' order, are not recorded */
 };
 
 /* A value that was saved and is not a tensor. */

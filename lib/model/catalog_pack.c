@@ -183,6 +183,7 @@ static void w_piece(struct writer *w, const struct uns_piece *p)
 	w_u64(w, p->codec);
 	w_u64(w, p->offset_bytes);
 	w_u64(w, p->length_bytes);
+	w_u64(w, p->crc32);
 	w_u64(w, p->stride_elems != NULL);
 	if (p->stride_elems)
 		w_dims(w, p->stride_elems, p->kind == UNS_PIECE_BOX ? p->box.n : 0);
@@ -214,6 +215,7 @@ static int w_group(struct writer *w, const struct uns_group *g, struct uns_err *
 	size_t i;
 
 	w_text(w, g->root);
+	w_u64(w, g->guessed);
 	w_u64(w, g->n_params);
 	for (i = 0; i < g->n_params; i++)
 		w_text(w, g->param[i]);
@@ -558,6 +560,7 @@ static void r_piece(struct input *r, struct uns_piece *p)
 	p->codec = (enum uns_codec)r_below(r, UNS_CODEC_ZSTD + 1);
 	p->offset_bytes = r_u64(r);
 	p->length_bytes = r_u64(r);
+	p->crc32 = (uint32_t)r_u64(r);
 	if (r_below(r, 2))
 		r_strides(r, p);
 }
@@ -596,6 +599,7 @@ static int r_group(struct input *r, struct uns_err *err)
 	struct uns_group g = { .root = r_text(r) };
 	size_t i;
 
+	g.guessed = r_below(r, 2);
 	g.n_params = r_count(r);
 	g.param = r_room(r, g.n_params, sizeof(*g.param));
 	for (i = 0; !r->bad && i < g.n_params; i++)

@@ -209,6 +209,7 @@ static int view_tree(struct unshard *u, const struct place *place, struct snapsh
 	in.training = snap->has_training ? &snap->training : NULL;
 	in.trainer_state_valid = snap->trainer_state_valid;
 	in.hide_rng = u->opt.hide_rng;
+	in.keep_rng = u->opt.keep_rng;
 	in.borrowed = snap->borrowed;
 	in.n_borrowed = snap->n_borrowed;
 	in.config = snap->config;

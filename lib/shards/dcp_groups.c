@@ -291,7 +291,7 @@ static int add_guessed(struct uns_dcp_groups *groups, struct uns_dcp_group **v, 
 		       const struct guessed *guessed, const uint16_t *which, size_t k,
 		       struct uns_err *err)
 {
-	struct uns_group out = { .root = guessed->like[k]->root };
+	struct uns_group out = { .root = guessed->like[k]->root, .guessed = guessed->n > 1 };
 	size_t i;
 
 	out.hyper = hyper_of(&groups->cat->arena, guessed->like[k]);

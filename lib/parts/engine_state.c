@@ -1,0 +1,205 @@
+/* Values of the catalog into DeepSpeed's dicts. Knows its keys (runtime/engine.py, _save_checkpoint
+ * and _load_checkpoint), not the files that they go into. */
+#include "parts/engine_state.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "wire/value_new.h"
+
+/* The form that is written; 0.3.17 is the oldest that stage 1 takes. */
+#define WRITTEN_VERSION "0.19.8"
+
+const struct uns_pickle_class uns_engine_classes[] = {
+	{ "deepspeed.runtime.fp16.loss_scaler.LossScaler", false },
+	{ "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler", false },
+	{ "deepspeed.runtime.zero.config.ZeroStageEnum", true },
+	{ NULL, false },
+};
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory while writing DeepSpeed's state");
+}
+
+const struct uns_value *uns_engine_value(const struct uns_catalog *cat, const char *root,
+					 const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_values; i++)
+		if (strcmp(cat->values[i].root, root) == 0 &&
+		    strcmp(cat->values[i].name, name) == 0)
+			return cat->values[i].value;
+	return NULL;
+}
+
+bool uns_engine_is_own(const struct uns_catalog *cat)
+{
+	return uns_engine_value(cat, "model_states", "dp_world_size") != NULL;
+}
+
+const struct uns_value *uns_engine_version(const struct uns_catalog *cat, struct uns_arena *arena)
+{
+	const struct uns_value *v = uns_engine_value(cat, "optim_states", "ds_version");
+
+	if (!v || !uns_value_str(v))
+		v = uns_engine_value(cat, "model_states", "ds_version");
+	return v && uns_value_str(v) ? v : uns_value_new_str(arena, WRITTEN_VERSION);
+}
+
+bool uns_engine_put(struct uns_arena *arena, struct uns_value *dict, const char *name,
+		    const struct uns_value *v)
+{
+	return v && uns_value_put(dict, uns_value_new_str(arena, name), v);
+}
+
+struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_group *group,
+				   size_t first_param, size_t n_params)
+{
+	size_t n = group->hyper ? group->hyper->dict.n : 0, i;
+	struct uns_value *dict = uns_value_new_dict(arena, n + 1);
+	struct uns_value *ids = uns_value_new_list(arena, n_params);
+
+	for (i = 0; i < n; i++)
+		if (!uns_value_put(dict, group->hyper->dict.key[i], group->hyper->dict.v[i]))
+			return NULL;
+	for (i = 0; i < n_params; i++)
+		if (!uns_value_append(ids, uns_value_new_int(arena, (int64_t)(first_param + i))))
+			return NULL;
+	return uns_engine_put(arena, dict, "params", ids) ? dict : NULL;
+}
+
+/* -- what was saved -- */
+
+static bool is_in(const char *const *names, const char *name)
+{
+	for (; names && *names; names++)
+		if (strcmp(*names, name) == 0)
+			return true;
+	return false;
+}
+
+/* 1 = it can be written, 0 = not, and told. */
+static int can_write(const struct uns_named_value *v, struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	struct uns_err why = { 0 };
+	int code = v->value ? uns_pickle_emit(v->value, NULL, 0, uns_engine_classes, &text, &why)
+			    : uns_fail(&why, -ENOTSUP, "it is a file of its own");
+
+	if (code == -ENOMEM)
+		return no_memory(err);
+	if (code == 0)
+		return 1;
+	return uns_vtree_note(out, "%s is left out of %s: %s", v->name, v->root, why.text) < 0
+		       ? no_memory(err)
+		       : 0;
+}
+
+static int put_saved(const struct uns_named_value *v, struct uns_vtree *out, struct uns_value *dict,
+		     struct uns_err *err)
+{
+	int code = can_write(v, out, err);
+
+	if (code <= 0)
+		return code;
+	return uns_engine_put(&out->arena, dict, v->name, v->value) ? 0 : no_memory(err);
+}
+
+static int put_client_tensor(const struct uns_tensor *t, struct uns_vtree *out,
+			     struct uns_engine_state *state, struct uns_err *err)
+{
+	state->leaves[state->n_leaves] =
+		(struct uns_torch_leaf){ .tensor = t, .out = t->dtype, .shape = t->shape };
+	return uns_engine_put(&out->arena, state->dict, t->name,
+			      uns_value_new_tensor(&out->arena, state->n_leaves++))
+		       ? 0
+		       : no_memory(err);
+}
+
+static bool is_client_tensor(const struct uns_tensor *t)
+{
+	return t->role == UNS_ROLE_OTHER && strcmp(t->root, "client_state") == 0;
+}
+
+static int put_own(const struct uns_catalog *cat, const char *const *without, struct uns_vtree *out,
+		   struct uns_engine_state *state, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_values; i++)
+		if ((strcmp(cat->values[i].root, "model_states") == 0 ||
+		     strcmp(cat->values[i].root, "client_state") == 0) &&
+		    !is_in(without, cat->values[i].name))
+			UNS_TRY(put_saved(&cat->values[i], out, state->dict, err));
+	for (i = 0; i < cat->n_tensors; i++)
+		if (is_client_tensor(&cat->tensors[i]))
+			UNS_TRY(put_client_tensor(&cat->tensors[i], out, state, err));
+	return 0;
+}
+
+/* -- what the engine insists on -- */
+
+static int put_foreign(const struct uns_catalog *cat, int64_t global_steps,
+		       const char *const *without, struct uns_vtree *out,
+		       struct uns_engine_state *state, struct uns_err *err)
+{
+	struct uns_arena *arena = &out->arena;
+	const struct {
+		const char *name;
+		const struct uns_value *v;
+	} made[] = {
+		{ "buffer_names", uns_value_new_list(arena, 0) },
+		{ "lr_scheduler", uns_value_new_none(arena) },
+		{ "skipped_steps", uns_value_new_int(arena, 0) },
+		{ "global_steps", uns_value_new_int(arena, global_steps) },
+		{ "dp_world_size",
+		  uns_value_new_int(arena, cat->facts.world_size > 0 ? cat->facts.world_size : 1) },
+		{ "mp_world_size", uns_value_new_int(arena, 1) },
+		{ "ds_version", uns_engine_version(cat, arena) },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(made) / sizeof(*made); i++)
+		if (!is_in(without, made[i].name) &&
+		    !uns_engine_put(arena, state->dict, made[i].name, made[i].v))
+			return no_memory(err);
+	return 0;
+}
+
+int uns_engine_model_state(const struct uns_catalog *cat, int64_t global_steps,
+			   const char *const *without, size_t more_keys, size_t more_leaves,
+			   struct uns_vtree *out, struct uns_engine_state *state,
+			   struct uns_err *err)
+{
+	enum { FOREIGN_KEYS = 16 };
+	size_t keys = cat->n_values + more_keys + FOREIGN_KEYS, leaves = more_leaves, i;
+
+	for (i = 0; i < cat->n_tensors; i++)
+		leaves += is_client_tensor(&cat->tensors[i]);
+	*state = (struct uns_engine_state){
+		.dict = uns_value_new_dict(&out->arena, keys + leaves),
+		.leaves = UNS_NEW_N(&out->arena, struct uns_torch_leaf, leaves),
+	};
+	if (!state->dict || !state->leaves)
+		return no_memory(err);
+	return uns_engine_is_own(cat) ? put_own(cat, without, out, state, err)
+				      : put_foreign(cat, global_steps, without, out, state, err);
+}
+
+int uns_engine_optim_state(const struct uns_catalog *cat, const char *const *names,
+			   size_t more_keys, struct uns_vtree *out, struct uns_value **dict,
+			   struct uns_err *err)
+{
+	size_t i;
+
+	*dict = uns_value_new_dict(&out->arena, cat->n_values + more_keys);
+	if (!*dict)
+		return no_memory(err);
+	for (i = 0; i < cat->n_values; i++)
+		if (strcmp(cat->values[i].root, "optim_states") == 0 &&
+		    is_in(names, cat->values[i].name))
+			UNS_TRY(put_saved(&cat->values[i], out, *dict, err));
+	return 0;
+}

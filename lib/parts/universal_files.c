@@ -1,0 +1,238 @@
+/* Parameters and the engine's state as files. Knows what DeepSpeed's universal loaders open. */
+#include "parts/universal_files.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "parts/engine_state.h"
+#include "parts/torch_file.h"
+#include "wire/value_new.h"
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory while making a universal checkpoint");
+}
+
+int uns_universal_check_names(const struct uns_adam_params *params, struct uns_err *err)
+{
+	enum { MAX_NAME = 255 };
+	const char *name;
+	size_t i;
+
+	for (i = 0; i < params->n; i++) {
+		name = params->v[i].name;
+		if (!*name || strchr(name, '/') || strlen(name) > MAX_NAME ||
+		    strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+			return uns_fail(
+				err, -ENOTSUP,
+				"parameter \"%.80s\" cannot be a directory, and a universal "
+				"checkpoint has one for each",
+				name);
+	}
+	return 0;
+}
+
+static int add_torch(const struct uns_catalog *cat, const struct uns_value *root,
+		     const struct uns_torch_leaf *leaves, size_t n, const char *stem,
+		     struct uns_vfile *file, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_torch_input in = { .cat = cat,
+					    .root = root,
+					    .leaves = leaves,
+					    .n_leaves = n,
+					    .stem = stem,
+					    .classes = uns_engine_classes };
+
+	if (!file->path || !file->origin)
+		return no_memory(err);
+	UNS_TRY(uns_part_torch_file_of(&in, &out->arena, &file->layout, err));
+	return uns_vtree_add(out, file, err);
+}
+
+/* -- one parameter -- */
+
+struct param_files {
+	const struct uns_universal_input *in;
+	const struct uns_adam_param *param;
+	struct uns_vtree *out;
+};
+
+static const char *path_of(const struct param_files *f, const char *state)
+{
+	return uns_arena_printf(&f->out->arena, "%s/zero/%s/%s.pt", f->in->dir, f->param->name,
+				state);
+}
+
+static const char *origin_of(const struct uns_tensor *t)
+{
+	if (t->role == UNS_ROLE_WEIGHT && t->dtype != UNS_F32)
+		return "the weight, widened to fp32: the checkpoint holds no fp32 copy of it";
+	return t->role == UNS_ROLE_WEIGHT ? "the weight, which is fp32"
+					  : "assembled from the checkpoint's optimizer";
+}
+
+static int add_tensor(const struct param_files *f, const char *state, const struct uns_tensor *t,
+		      struct uns_err *err)
+{
+	struct uns_arena *arena = &f->out->arena;
+	const struct uns_torch_leaf leaf = { .tensor = t, .out = UNS_F32, .shape = t->shape };
+	struct uns_value *dict = uns_value_new_dict(arena, 2);
+	struct uns_vfile file = { .path = path_of(f, state),
+				  .source = UNS_NONE,
+				  .origin = origin_of(t) };
+
+	if (!uns_engine_put(arena, dict, "cat_dim", uns_value_new_int(arena, 0)) ||
+	    !uns_engine_put(arena, dict, "param", uns_value_new_tensor(arena, 0)))
+		return no_memory(err);
+	return add_torch(f->in->catalog, dict, &leaf, 1, state, &file, f->out, err);
+}
+
+/* As torch keeps it: 0-d float32 (torch/optim/optimizer.py, _get_scalar_dtype). */
+static int made_step(const struct uns_universal_input *in, const struct uns_adam_param *p,
+		     struct uns_arena *arena, struct uns_torch_leaf *out, struct uns_err *err)
+{
+	const struct uns_value *hyper = in->params->group[p->group]->hyper;
+	float *value = UNS_NEW(arena, float);
+	double step = (double)in->global_step;
+
+	if (!value)
+		return no_memory(err);
+	if (!uns_value_float(uns_value_get(hyper, "step"), &step) && in->global_step == UNS_UNKNOWN)
+		return uns_fail(
+			err, -ENODATA,
+			"%s: parameter %s has moments but no step, and the training step is "
+			"not known; set it with `unshard meta set CHECKPOINT global_step=N`",
+			in->catalog->path, p->name);
+	*value = (float)step;
+	*out = (struct uns_torch_leaf){ .out = UNS_F32, .literal = (const uint8_t *)value };
+	return 0;
+}
+
+static int step_leaf(const struct uns_universal_input *in, const struct uns_adam_param *p,
+		     struct uns_arena *arena, struct uns_torch_leaf *out, struct uns_err *err)
+{
+	if (!p->step)
+		return made_step(in, p, arena, out, err);
+	*out = (struct uns_torch_leaf){ .tensor = p->step,
+					.out = p->step->dtype,
+					.shape = p->step->shape };
+	return 0;
+}
+
+static int add_step(const struct param_files *f, struct uns_err *err)
+{
+	struct uns_vfile file = { .path = path_of(f, "step"), .source = UNS_NONE };
+	struct uns_value *root = uns_value_new_tensor(&f->out->arena, 0);
+	struct uns_torch_leaf leaf;
+
+	UNS_TRY(step_leaf(f->in, f->param, &f->out->arena, &leaf, err));
+	if (!root)
+		return no_memory(err);
+	file.origin = leaf.tensor ? "assembled from the checkpoint's optimizer"
+				  : "made from the param group's or the training's step: the "
+				    "parameter's own was not saved";
+	return add_torch(f->in->catalog, root, &leaf, 1, "step", &file, f->out, err);
+}
+
+static int add_param(const struct uns_universal_input *in, const struct uns_adam_param *p,
+		     struct uns_vtree *out, struct uns_err *err)
+{
+	const struct param_files f = { in, p, out };
+
+	UNS_TRY(add_tensor(&f, "fp32", p->fp32, err));
+	UNS_TRY(add_tensor(&f, "exp_avg", p->exp_avg, err));
+	UNS_TRY(add_tensor(&f, "exp_avg_sq", p->exp_avg_sq, err));
+	return add_step(&f, err);
+}
+
+/* -- the optimizer as a whole -- */
+
+static const struct uns_value *groups_value(const struct uns_universal_input *in,
+					    struct uns_arena *arena)
+{
+	struct uns_value *list = uns_value_new_list(arena, in->params->n_groups);
+	size_t i;
+
+	/* Its parameters are one flat tensor, as DeepSpeed's optimizer sees them. */
+	for (i = 0; i < in->params->n_groups; i++)
+		if (!uns_value_append(list, uns_engine_group(arena, in->params->group[i], i, 1)))
+			return NULL;
+	return list;
+}
+
+/* {state: {0: {step}}, param_groups}: what stage 3 reads. */
+static const struct uns_value *stage3_value(const struct uns_universal_input *in,
+					    struct uns_arena *arena)
+{
+	struct uns_value *root = uns_value_new_dict(arena, 2),
+			 *states = uns_value_new_dict(arena, 1);
+	struct uns_value *state = uns_value_new_dict(arena, 1);
+
+	if (!uns_engine_put(arena, state, "step", uns_value_new_tensor(arena, 0)) ||
+	    !uns_value_put(states, uns_value_new_int(arena, 0), state) ||
+	    !uns_engine_put(arena, root, "state", states) ||
+	    !uns_engine_put(arena, root, "param_groups", groups_value(in, arena)))
+		return NULL;
+	return root;
+}
+
+static int add_optimizer(const struct uns_universal_input *in, struct uns_vtree *out,
+			 struct uns_err *err)
+{
+	static const char *const kept[] = { "loss_scaler", "dynamic_loss_scale", "overflow",
+					    "clip_grad", NULL };
+	struct uns_arena *arena = &out->arena;
+	struct uns_vfile file = { .source = UNS_NONE,
+				  .origin = "synthesised from the checkpoint's param groups" };
+	struct uns_value *dict;
+	struct uns_torch_leaf step;
+
+	UNS_TRY(uns_engine_optim_state(in->catalog, kept, 3, out, &dict, err));
+	UNS_TRY(step_leaf(in, &in->params->v[0], arena, &step, err));
+	if (!uns_engine_put(arena, dict, "ds_version", uns_engine_version(in->catalog, arena)) ||
+	    !uns_engine_put(arena, dict, "param_groups", groups_value(in, arena)) ||
+	    !uns_engine_put(arena, dict, "optimizer_state_dict", stage3_value(in, arena)))
+		return no_memory(err);
+	file.path = uns_arena_printf(arena, "%s/zero/optimizer_state.pt", in->dir);
+	return add_torch(in->catalog, dict, &step, 1, "optimizer_state", &file, out, err);
+}
+
+/* -- the engine -- */
+
+static int add_model_states(const struct uns_universal_input *in, struct uns_vtree *out,
+			    struct uns_err *err)
+{
+	/* Shapes and names of tensors that are not in the file. */
+	static const char *const without[] = { "param_shapes", "frozen_param_shapes",
+					       "shared_params", NULL };
+	struct uns_vfile file = { .source = UNS_NONE };
+	struct uns_engine_state state;
+
+	UNS_TRY(uns_engine_model_state(in->catalog, in->global_step, without, 2, 0, out, &state,
+				       err));
+	if (!uns_engine_put(&out->arena, state.dict, "module",
+			    uns_value_new_dict(&out->arena, 0)) ||
+	    !uns_engine_put(&out->arena, state.dict, "optimizer", uns_value_new_none(&out->arena)))
+		return no_memory(err);
+	file.origin = uns_engine_is_own(in->catalog)
+			      ? "the checkpoint's model file without its tensors"
+			      : "synthesised: what DeepSpeed's engine insists on";
+	file.path = uns_arena_printf(&out->arena, "%s/mp_rank_00_model_states.pt", in->dir);
+	UNS_TRY(add_torch(in->catalog, state.dict, state.leaves, state.n_leaves,
+			  "mp_rank_00_model_states", &file, out, err));
+	file.path = uns_arena_printf(&out->arena, "%s/zero_pp_rank_0_mp_rank_00_model_states.pt",
+				     in->dir);
+	return file.path ? uns_vtree_add(out, &file, err) : no_memory(err);
+}
+
+int uns_universal_add(const struct uns_universal_input *in, struct uns_vtree *out,
+		      struct uns_err *err)
+{
+	size_t i;
+
+	UNS_TRY(add_model_states(in, out, err));
+	UNS_TRY(add_optimizer(in, out, err));
+	for (i = 0; i < in->params->n; i++)
+		UNS_TRY(add_param(in, &in->params->v[i], out, err));
+	return 0;
+}

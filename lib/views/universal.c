@@ -1,0 +1,259 @@
+/* universal: DeepSpeed's universal checkpoint, which its engine loads at any number of ranks and
+ * ZeRO stages 1, 2 and 3 with "checkpoint": {"load_universal": true}, and what a Trainer wants
+ * beside it. Random states stay out: they belong to a number of ranks that is not known here. Owns
+ * the directory's shape and what there is to say about it; the files are parts/universal_files.c's.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/path.h"
+#include "parts/engine_state.h"
+#include "parts/resume_files.h"
+#include "parts/universal_files.h"
+#include "views/view.h"
+
+static bool parse(const char *parameter, uint64_t *out)
+{
+	*out = 0;
+	return !*parameter;
+}
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory while making the universal view");
+}
+
+/* -- supports -- */
+
+static bool is_pipeline(const struct uns_catalog *cat)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_companions; i++)
+		if (cat->companions[i].shard &&
+		    uns_str_glob("layer_*model_states.pt", uns_path_name(cat->companions[i].name)))
+			return true;
+	return false;
+}
+
+static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_adam_params params;
+
+	(void)parameter;
+	if (is_pipeline(cat))
+		return uns_fail(
+			why, -ENOTSUP,
+			"%s was saved by a pipeline: its universal form is cut by stages, which "
+			"is not supported",
+			cat->path);
+	UNS_TRY(uns_adam_params_find(cat, &arena, &params, why));
+	UNS_TRY(uns_universal_check_names(&params, why));
+	return uns_adam_params_cover(cat, &params, why);
+}
+
+/* -- names -- */
+
+static int64_t global_step(const struct uns_view_input *in)
+{
+	const struct uns_fact *fact = uns_training_find(in->training, "global_step");
+
+	return fact ? strtoll(fact->json, NULL, 10) : in->catalog->facts.step;
+}
+
+/* Accelerate loads this tag, whatever `latest_universal` says; a Trainer insists on global_step*.
+ */
+static const char *tag_of(const struct uns_view_input *in, int64_t step, struct uns_arena *arena)
+{
+	if (!uns_resume_is_trainer(in->catalog))
+		return uns_arena_str(arena, "pytorch_model");
+	return uns_arena_printf(arena, "global_step%lld", (long long)step);
+}
+
+/* -- what there is to say -- */
+
+static bool is_trained(const struct uns_map *params, const char *name)
+{
+	return uns_map_get(params, name) != NULL;
+}
+
+struct left_out {
+	size_t frozen, buffers;
+};
+
+static int count_left_out(const struct uns_catalog *cat, const struct uns_adam_params *params,
+			  struct left_out *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map names = UNS_MAP_INIT;
+	const struct uns_tensor *t;
+	size_t i;
+
+	*out = (struct left_out){ 0 };
+	for (i = 0; i < params->n; i++)
+		if (!uns_map_put(&names, params->v[i].name, &params->v[i], NULL))
+			return no_memory(err);
+	for (i = 0; i < cat->n_tensors; i++) {
+		t = &cat->tensors[i];
+		if (t->role == UNS_ROLE_BUFFER)
+			out->buffers++;
+		else if (t->role == UNS_ROLE_WEIGHT && !is_trained(&names, t->name) &&
+			 (t->alias_of == UNS_NONE ||
+			  !is_trained(&names, cat->tensors[t->alias_of].name)))
+			out->frozen++;
+	}
+	return 0;
+}
+
+static bool same_hyper(const struct uns_value *a, const struct uns_value *b)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text x = UNS_TEXT_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text y = UNS_TEXT_INIT;
+
+	if (uns_pickle_emit(a, NULL, 0, NULL, &x, NULL) < 0 ||
+	    uns_pickle_emit(b, NULL, 0, NULL, &y, NULL) < 0)
+		return false;
+	return x.len == y.len && memcmp(x.p, y.p, x.len) == 0;
+}
+
+static bool groups_differ(const struct uns_adam_params *params)
+{
+	size_t i;
+
+	for (i = 1; i < params->n_groups; i++)
+		if (!params->group[0]->hyper || !params->group[i]->hyper ||
+		    !same_hyper(params->group[0]->hyper, params->group[i]->hyper))
+			return true;
+	return false;
+}
+
+static const char *way_out(const struct uns_catalog *cat)
+{
+	return uns_engine_is_own(cat) ? "world-N (N = the number of ranks) restores them"
+				      : "load them from the view weights before training goes on";
+}
+
+static int note_loader(const struct uns_catalog *cat, const struct uns_adam_params *params,
+		       struct uns_vtree *out, struct uns_err *err)
+{
+	struct left_out n;
+	int code = 0;
+
+	UNS_TRY(count_left_out(cat, params, &n, err));
+	if (n.frozen || n.buffers)
+		code = uns_vtree_note(
+			out,
+			"DeepSpeed's load_universal restores trained parameters only: %zu "
+			"tensors that no optimizer state belongs to (frozen parameters, "
+			"tied names, buffers) keep what the new process initialises them "
+			"with; %s",
+			n.frozen + n.buffers, way_out(cat));
+	if (code == 0 && groups_differ(params))
+		code = uns_vtree_note(
+			out,
+			"DeepSpeed's load_universal at stage 3 gives all %zu param "
+			"groups the first one's hyper-parameters (learning rate, "
+			"weight decay); %s",
+			params->n_groups,
+			uns_engine_is_own(cat)
+				? "world-N (N = the number of ranks) restores them"
+				: "set them again after loading, or train at stage 1 or 2");
+	if (code == 0 && params->n_widened)
+		code = uns_vtree_note(
+			out,
+			"%zu parameters have no fp32 copy in the checkpoint: fp32.pt is "
+			"the weight, widened",
+			params->n_widened);
+	if (code == 0 && params->n_stateless)
+		code = uns_vtree_note(
+			out,
+			"%zu parameters of the param groups have no optimizer state (%s is "
+			"the first): they are not in zero/, and DeepSpeed refuses to load "
+			"if they are trained",
+			params->n_stateless, params->stateless);
+	return code < 0 ? no_memory(err) : 0;
+}
+
+static int note_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
+{
+	if (uns_engine_is_own(cat) || uns_resume_has_scheduler(cat))
+		return 0;
+	return uns_vtree_note(out,
+			      "no learning-rate scheduler was saved; a run that has one starts it "
+			      "from the beginning") < 0
+		       ? no_memory(err)
+		       : 0;
+}
+
+/* -- tree -- */
+
+static int add_rest(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_resume_input resume = { .catalog = in->catalog,
+						 .borrowed = in->borrowed,
+						 .n_borrowed = in->n_borrowed,
+						 .training = in->training,
+						 .trainer_state_valid = in->trainer_state_valid,
+						 .hide_rng = !in->keep_rng,
+						 .with_schedule = true };
+
+	return uns_resume_files_add(&resume, out, err);
+}
+
+static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
+		struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	struct uns_adam_params params;
+	struct uns_universal_input files = { .catalog = in->catalog,
+					     .params = &params,
+					     .global_step = global_step(in) };
+
+	(void)parameter;
+	if (files.global_step == UNS_UNKNOWN)
+		return uns_fail(
+			err, -ENODATA,
+			"%s: the training step is not known, and DeepSpeed's engine needs it; "
+			"set it with `unshard meta set CHECKPOINT global_step=N`",
+			in->catalog->path);
+	UNS_TRY(uns_adam_params_find(in->catalog, &scratch, &params, err));
+	files.dir = tag_of(in, files.global_step, &out->arena);
+	if (!files.dir)
+		return no_memory(err);
+	UNS_TRY(uns_universal_add(&files, out, err));
+	UNS_TRY(uns_vtree_add_text(out, "latest_universal", files.dir, strlen(files.dir),
+				   "synthesised: the name of the directory beside it", err));
+	UNS_TRY(note_loader(in->catalog, &params, out, err));
+	UNS_TRY(note_scheduler(in->catalog, out, err));
+	return add_rest(in, out, err);
+}
+
+static const char *usage(const struct uns_catalog *cat)
+{
+	if (uns_resume_wants_trainer_state(cat))
+		return "trainer.train(resume_from_checkpoint=\"%s\")  # DeepSpeed with "
+		       "\"checkpoint\": "
+		       "{\"load_universal\": true}";
+	return uns_resume_is_trainer(cat)
+		       ? "engine.load_checkpoint(\"%s\")  # with \"checkpoint\": "
+			 "{\"load_universal\": "
+			 "true}"
+		       : "accelerator.load_state(\"%s\")  # DeepSpeed with \"checkpoint\": "
+			 "{\"load_universal\": true}";
+}
+
+static const char *const listed[] = { "", NULL };
+
+extern const struct uns_view uns_view_universal;
+const struct uns_view uns_view_universal = {
+	.name = "universal",
+	.listed = listed,
+	.parse = parse,
+	.needs_finished = true,
+	.needs_training = true,
+	.supports = supports,
+	.tree = tree,
+	.usage = usage,
+};
