@@ -4,6 +4,7 @@
 #include "session/session.h"
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,11 @@ enum { RETRY_S = 10, STORE_VERSION = 1 };
 static const char *default_path(struct uns_arena *arena)
 {
 	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	struct passwd entry, *found = NULL;
+	char text[1024];
 
+	if (!home && getpwuid_r(geteuid(), &entry, text, sizeof(text), &found) == 0 && found)
+		home = entry.pw_dir; /* mount(8) and systemd give its helpers no HOME */
 	if (state && state[0] == '/')
 		return uns_arena_printf(arena, "%s/unshard/store.db", state);
 	if (home && home[0] == '/')

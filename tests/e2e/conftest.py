@@ -4,6 +4,7 @@ Checkpoints are generated once (tests/e2e/make, by torchrun) and kept in tests/e
 of their generators and of the frameworks' versions. Nothing here is ever skipped: a framework that is
 missing is a failure."""
 
+import atexit
 import contextlib
 import hashlib
 import importlib.metadata
@@ -13,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -27,7 +29,11 @@ MAKE = HERE / "make"
 UNSHARD = Path(os.environ.get("UNSHARD_BIN", ROOT / "build/dev/bin/unshard"))
 DEVICE_NODE = Path("/dev/fuse")
 
-os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+STATE = tempfile.mkdtemp(prefix="unshard-state-")  # the default metadata store of all tests
+atexit.register(shutil.rmtree, STATE, ignore_errors=True)
+
+os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false",
+                  XDG_STATE_HOME=STATE)
 
 
 def pytest_addoption(parser):
