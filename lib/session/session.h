@@ -113,7 +113,7 @@ struct snapshot {
 	const char **note;
 	size_t n_notes, cap_notes;
 
-	/* Of training.c, when the first view that needs it is shown; likewise only by whoever is busy. */
+	/* Of training_facts.c, when the first view that needs it is shown; likewise only by whoever is busy. */
 	bool training_known, has_training, trainer_state_valid;
 	struct uns_training training;
 
@@ -201,7 +201,7 @@ int companions_choose(struct unshard *u, struct snapshot *snap, const char *path
 /* -- ties.c: fills snap->tied; the snapshot is busy -- */
 int ties_prove(struct snapshot *snap, struct uns_err *err);
 
-/* -- training.c -- */
+/* -- training_facts.c -- */
 
 /* The checkpoints beside one, found by their names: what may tell about the same training. */
 struct siblings {
