@@ -79,7 +79,7 @@ void uns_backing_crc_import(struct uns_backing *b, struct uns_span in)
 int uns_crc_recorded(const struct uns_gather *g, const struct uns_piece *piece, uint32_t *out,
 		     struct uns_err *err)
 {
-	struct uns_spot spot = { 0 };
+	struct uns_spot spot = { .crc32 = piece->crc32 };
 
 	if (piece->container == UNS_TORCH_ITEM && piece->codec == UNS_CODEC_NONE)
 		UNS_TRY(uns_spot_find(g->b, g->tensor, piece, NULL, &spot, err));

@@ -151,6 +151,9 @@ static int add_box(struct uns_rank_merge *m, const struct uns_rank_source *sourc
 		memcpy(strides, local->stride_elems, local->n_dims * sizeof(*strides));
 		part->piece.stride_elems = strides;
 	}
+	if (!part->piece.stride_elems && part->piece.offset_bytes == local->data_bytes &&
+	    part->piece.length_bytes == local->storage_bytes)
+		part->piece.crc32 = local->crc32; /* of the whole record, which it is */
 	*out->tail = part;
 	out->tail = &part->next;
 	return 0;
