@@ -21,6 +21,7 @@ struct reading {
 	bool unknown;  /* a form that is not known: the other ranks' files will have it too */
 	size_t index;  /* of the file that is being read */
 	const struct uns_rank_params *params; /* what numbers stand for; NULL = nothing */
+	struct uns_rank_params without_twins; /* what `params` points to where they are not counted */
 	struct uns_rank_optim optim;          /* numbered states that are parts of flat tensors */
 	int (*add)(struct reading *r, struct uns_rank_source *source, struct uns_err *err);
 };
@@ -154,35 +155,37 @@ static int add_model(struct reading *r, struct uns_rank_source *source, struct u
 
 struct collecting {
 	struct uns_rank_param *v;
-	size_t n;
+	size_t n, n_twins;
 };
 
-static int count_param(void *ctx, const struct uns_tensor *t)
+static int count_param(void *ctx, const struct uns_tensor *t, bool twin)
 {
 	(void)t;
+	(void)twin;
 	++*(size_t *)ctx;
 	return 0;
 }
 
-static int collect_param(void *ctx, const struct uns_tensor *t)
+static int collect_param(void *ctx, const struct uns_tensor *t, bool twin)
 {
 	struct collecting *c = ctx;
 
-	c->v[c->n++] = (struct uns_rank_param){ t->name, t->shape };
+	c->v[c->n++] = (struct uns_rank_param){ t->name, t->shape, twin };
+	c->n_twins += twin;
 	return 0;
 }
 
-static int collect_params(const struct reading *r, struct uns_rank_params *out, struct uns_err *err)
+static int collect_params(struct reading *r, struct uns_rank_params *out, struct uns_err *err)
 {
 	struct collecting c = { 0 };
 	size_t n = 0;
 
-	uns_rank_merge_each_param(&r->merge, count_param, &n);
-	c.v = UNS_NEW_N(&r->cat->arena, struct uns_rank_param, n);
-	if (!c.v)
+	if (uns_rank_merge_each_param(&r->merge, count_param, &n) < 0)
 		return no_memory(err);
-	uns_rank_merge_each_param(&r->merge, collect_param, &c);
-	*out = (struct uns_rank_params){ c.v, c.n };
+	c.v = UNS_NEW_N(&r->cat->arena, struct uns_rank_param, n);
+	if (!c.v || uns_rank_merge_each_param(&r->merge, collect_param, &c) < 0)
+		return no_memory(err);
+	*out = (struct uns_rank_params){ c.v, c.n, c.n_twins };
 	return 0;
 }
 
@@ -397,6 +400,26 @@ static int check_numbers(struct reading *r, const struct uns_value *groups, stru
 	return 0;
 }
 
+/* torch hands a tied weight out once, under its first name. */
+static int leave_twins_out(struct reading *r, struct uns_err *err)
+{
+	const struct uns_rank_params *all = r->params;
+	struct uns_rank_param *v;
+	size_t i, n = 0;
+
+	if (!all || !all->n_twins || r->optim.n_ids != all->n - all->n_twins)
+		return 0;
+	v = UNS_NEW_N(&r->cat->arena, struct uns_rank_param, all->n);
+	if (!v)
+		return no_memory(err);
+	for (i = 0; i < all->n; i++)
+		if (!all->v[i].twin)
+			v[n++] = all->v[i];
+	r->without_twins = (struct uns_rank_params){ .v = v, .n = n };
+	r->params = r->optim.params = &r->without_twins;
+	return 0;
+}
+
 static int add_optimizer(struct reading *r, struct uns_rank_source *source, struct uns_err *err)
 {
 	const struct uns_value *dict = uns_value_get(source->torch->root, "state");
@@ -409,6 +432,7 @@ static int add_optimizer(struct reading *r, struct uns_rank_source *source, stru
 	if (!groups || groups->kind != UNS_VALUE_LIST)
 		return uns_fail(err, -ENOTSUP, "an optimizer state dict without param groups");
 	UNS_TRY(check_numbers(r, groups, err));
+	UNS_TRY(leave_twins_out(r, err));
 	for (i = 0; i < dict->dict.n; i++) {
 		UNS_TRY(owner_of(r, dict->dict.key[i], &owner, err));
 		UNS_TRY(add_param_state(r, source, &owner, dict->dict.v[i], err));

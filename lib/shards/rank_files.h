@@ -21,10 +21,11 @@ int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *roo
 struct uns_rank_param {
 	const char *name;
 	struct uns_shape shape;
+	bool twin; /* its bytes are an earlier one's: tied to it, perhaps, and then not counted */
 };
 struct uns_rank_params {
 	const struct uns_rank_param *v; /* in the catalog's arena */
-	size_t n;
+	size_t n, n_twins;
 };
 
 /* The same, and which of the tensors are parameters. */

@@ -444,14 +444,63 @@ int uns_rank_merge_emit(struct uns_rank_merge *m, struct uns_err *err)
 	return 0;
 }
 
-int uns_rank_merge_each_param(const struct uns_rank_merge *m,
-			      int (*visit)(void *ctx, const struct uns_tensor *t), void *ctx)
-{
-	const struct uns_merged *t;
+/* -- parameters -- */
 
-	for (t = m->first; t; t = t->next)
-		if (uns_dtype_info(t->tensor.dtype)->is_float && (t->sharded || !m->n_sharded) &&
-		    t->tensor.alias_of == UNS_NONE)
-			UNS_TRY(visit(ctx, &t->tensor));
+static bool same_content(const struct uns_merged *a, const struct uns_merged *b)
+{
+	const struct part *p = a->first, *q = b->first;
+	size_t n;
+
+	if (a->tensor.dtype != b->tensor.dtype ||
+	    !uns_shape_equal(&a->tensor.shape, &b->tensor.shape))
+		return false;
+	for (; p && q; p = p->next, q = q->next) {
+		n = p->piece.box.n * sizeof(p->piece.box.lo[0]);
+		if (!p->piece.crc32 || p->piece.crc32 != q->piece.crc32 ||
+		    memcmp(p->piece.box.lo, q->piece.box.lo, n) != 0 ||
+		    memcmp(p->piece.box.len, q->piece.box.len, n) != 0)
+			return false;
+	}
+	return !p && !q;
+}
+
+/* Vectors are left out: many are all zeros or ones. */
+static int find_twin(struct uns_rank_merge *m, struct uns_map *by_crc, struct uns_merged *t,
+		     bool *is_twin)
+{
+	const struct uns_merged *other;
+	char *key;
+
+	*is_twin = false;
+	if (!t->first || t->tensor.shape.n < 2)
+		return 0;
+	key = uns_arena_printf(&m->scratch, "%u", t->first->piece.crc32);
+	if (!key)
+		return -ENOMEM;
+	other = uns_map_get(by_crc, key);
+	*is_twin = other && same_content(other, t);
+	return other || uns_map_put(by_crc, key, t, NULL) ? 0 : -ENOMEM;
+}
+
+static bool is_param(const struct uns_rank_merge *m, const struct uns_merged *t)
+{
+	return uns_dtype_info(t->tensor.dtype)->is_float && (t->sharded || !m->n_sharded) &&
+	       t->tensor.alias_of == UNS_NONE;
+}
+
+int uns_rank_merge_each_param(struct uns_rank_merge *m,
+			      int (*visit)(void *ctx, const struct uns_tensor *t, bool twin),
+			      void *ctx)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map by_crc = UNS_MAP_INIT;
+	struct uns_merged *t;
+	bool is_twin;
+
+	for (t = m->first; t; t = t->next) {
+		if (!is_param(m, t))
+			continue;
+		UNS_TRY(find_twin(m, &by_crc, t, &is_twin));
+		UNS_TRY(visit(ctx, &t->tensor, is_twin));
+	}
 	return 0;
 }

@@ -41,8 +41,10 @@ int uns_rank_merge_add(struct uns_rank_merge *m, struct uns_rank_source *source,
 int uns_rank_merge_emit(struct uns_rank_merge *m, struct uns_err *err);
 
 /* Once emitted: visit the tensors that FSDP treats as parameters, in order: floating ones that are held
- * as wrappers (all, where none is) and are no second name of another. */
-int uns_rank_merge_each_param(const struct uns_rank_merge *m,
-			      int (*visit)(void *ctx, const struct uns_tensor *t), void *ctx);
+ * as wrappers (all, where none is) and are no second name of another. twin: a matrix whose bytes are an
+ * earlier one's on every rank, by recorded CRCs: tied weights that FSDP1 saved twice look so. */
+int uns_rank_merge_each_param(struct uns_rank_merge *m,
+			      int (*visit)(void *ctx, const struct uns_tensor *t, bool twin),
+			      void *ctx);
 
 #endif

@@ -169,8 +169,6 @@ static bool are_units(const struct uns_rank_optim *o)
 {
 	const struct uns_stretched *s;
 
-	if (o->n_ids < o->params->n)
-		return true;
 	if (o->has_shapes)
 		return false;
 	for (s = o->first; s; s = s->next)
@@ -268,17 +266,17 @@ static int emit_one(struct uns_rank_optim *o, const struct uns_stretched *s, siz
 static int find_form(struct uns_rank_optim *o, size_t *n, struct uns_err *why)
 {
 	UNS_TRY(check_all(o, why));
-	if (o->n_ids > o->params->n)
-		return uns_fail(why, -ENOTSUP,
-				"the optimizer numbers %zu parameters, the model has %zu: no file says "
-				"which ones they are",
-				o->n_ids, o->params->n);
 	if (are_units(o))
 		return uns_fail(why, -ENOTSUP,
 				"the optimizer's state is that of %zu flat units (FSDP1 with "
 				"use_orig_params=False), and no file says which of the model's %zu "
 				"parameters lie in which, in what order; the weights are served "
 				"without it",
+				o->n_ids, o->params->n);
+	if (o->n_ids != o->params->n)
+		return uns_fail(why, -ENOTSUP,
+				"the optimizer numbers %zu parameters, the model has %zu: no file says "
+				"which ones they are",
 				o->n_ids, o->params->n);
 	*n = shard_ranks(o);
 	return *n ? 0 : misfit(o, why);
