@@ -17,7 +17,7 @@ def arguments():
     parser.add_argument("what", nargs="*", help=f"any of {', '.join(WHAT)}; all by default")
     parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
     parser.add_argument("--rounds", type=int, help="of reading and of loading")
-    parser.add_argument("--size", type=float, help="MB to read, and half of what is loaded")
+    parser.add_argument("--size", type=float, help="MB to read; twice as much is loaded")
     parser.add_argument("--programs", type=Path, required=True, help=argparse.SUPPRESS)
     found = parser.parse_args()
     unknown = set(found.what) - set(WHAT)
@@ -28,15 +28,16 @@ def arguments():
 
 def main():
     args = arguments()
-    n = args.rounds or (2 if args.quick else 7)
-    size = int(1e6 * (args.size or (140 if args.quick else 512)))
+    n = args.rounds or (1 if args.quick else 7)
+    size = int(1e6 * (args.size or (100 if args.quick else 512)))
     programs = args.programs.resolve()
     with tempfile.TemporaryDirectory(prefix="unshard-bench-") as work:
         work = Path(work)
         if not args.what or "reads" in args.what:
             reads.measure(programs, work, size, n)
         if not args.what or "loads" in args.what:
-            loads.measure(programs, work, 2 * size, n)
+            loaders = ["load_file"] if args.quick else loads.LOADERS
+            loads.measure(programs, work, 2 * size, n, loaders)
         if not args.what or "scale" in args.what:
             scale.measure(programs, work, 1 if args.quick else 3, args.quick)
 

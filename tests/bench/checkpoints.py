@@ -15,8 +15,9 @@ from torch.distributed.checkpoint.metadata import (ChunkStorageMetadata, Metadat
 HEAD, VOCAB = 64, 32000
 
 
-def llama(target_bytes, hidden=2048, dtype=torch.bfloat16):
+def llama(target_bytes, dtype=torch.bfloat16):
     """Config and tensors of a Llama of about that size: as many layers as it takes."""
+    hidden = 2048 if target_bytes > 400e6 else 512
     inter = hidden * 11 // 4
     layer = {"self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (hidden // 4, hidden),
              "self_attn.v_proj": (hidden // 4, hidden), "self_attn.o_proj": (hidden, hidden),

@@ -1,5 +1,5 @@
-"""One load in a process of its own: load_once.py merge|mount LOADER PROGRAMS RUN WORK. RUN holds
-checkpoint-1; WORK is made and removed. Prints one line of JSON."""
+"""One load in a process of its own: load_once.py WAY LOADER PROGRAMS RUN WORK. RUN holds checkpoint-1;
+WORK is made and removed. Prints one line of JSON."""
 
 import json
 import os
@@ -57,9 +57,9 @@ def by_merging(loader, _programs, run, work):
             "written_bytes": mounts.written_bytes("self")}
 
 
-def by_mounting(loader, programs, run, work):
+def by_mounting(loader, programs, run, work, store="none"):
     began = time.monotonic()
-    with mounts.unshard(programs, run, work / "mount") as daemon:
+    with mounts.unshard(programs, run, work / "mount", store=store) as daemon:
         folder = work / "mount/weights/checkpoint-1"
         (folder / "model.safetensors").stat()
         first = time.monotonic() - began
@@ -70,15 +70,20 @@ def by_mounting(loader, programs, run, work):
                 "written_bytes": mounts.written_bytes(daemon) + mounts.written_bytes("self")}
 
 
+def by_mounting_with_store(loader, programs, run, work):
+    return by_mounting(loader, programs, run, work, work / "store.db")
+
+
 def main():
     way, loader, programs, run, work = sys.argv[1:]
     work = Path(work)
     work.mkdir()
     try:
         warm_up(work)
+        (work / "mount").mkdir()
         before = mounts.written_bytes("self")
-        found = {"merge": by_merging, "mount": by_mounting}[way](
-            loader, Path(programs), Path(run), work)
+        ways = {"merge": by_merging, "mount": by_mounting, "mount_store": by_mounting_with_store}
+        found = ways[way](loader, Path(programs), Path(run), work)
     finally:
         shutil.rmtree(work)
     found["written_bytes"] -= before

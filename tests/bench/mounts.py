@@ -52,15 +52,19 @@ def daemon_of(mountpoint):
 
 
 @contextlib.contextmanager
-def unshard(programs, source, mountpoint, options=""):
-    """The mount; yields the process that serves it."""
+def unshard(programs, source, mountpoint, *options, store="none"):
+    """The mount, that knows nothing from earlier ones; yields the process that serves it."""
     mountpoint.mkdir(exist_ok=True)
-    subprocess.run([programs / "unshard", "mount", source, mountpoint, "-o", "settle=0",
-                    *(["-o", options] if options else [])], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run([programs / "unshard", "mount", source, mountpoint, "-o",
+                    ",".join(["settle=0", f"store={store}", *options])],
+                   check=True, stderr=subprocess.DEVNULL)
+    daemon = daemon_of(mountpoint)
     try:
-        yield daemon_of(mountpoint)
+        yield daemon
     finally:
         subprocess.run([programs / "unshard", "umount", mountpoint], check=True)
+        while Path(f"/proc/{daemon}").exists():
+            time.sleep(0.01)
 
 
 @contextlib.contextmanager

@@ -1,10 +1,10 @@
-/* The least that a FUSE server can do: one file, whose bytes are those of one source file. What a mount
- * costs beyond this is its own doing; what this costs beyond the source file is FUSE's.
+/* The least that a FUSE server can do: one file, whose bytes are those of one source file. What a
+ * mount costs beyond this is its own doing; what this costs beyond the source file is FUSE's.
  *
  *     one_file_fs SOURCE MOUNTPOINT
  *
- * Serves MOUNTPOINT/file in the foreground until it is unmounted or gets a signal. Request size, threads,
- * queue and page cache are as in fs/; read-ahead is for the caller to set. */
+ * Serves MOUNTPOINT/file in the foreground until it is unmounted or gets a signal. Request size,
+ * threads, queue and page cache are as in fs/; read-ahead is for the caller to set. */
 #define FUSE_USE_VERSION 312
 
 #include <errno.h>

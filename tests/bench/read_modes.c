@@ -1,9 +1,7 @@
 /* Reads one file as loaders do and prints the seconds it took:
  *
- *     read_modes read|mmap|threads FILE [drop]
- *
- * drop: none of the file's pages are in the page cache when it begins. */
-#include <errno.h>
+ *     read_modes read|mmap|threads FILE
+ */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -62,7 +60,7 @@ static void *read_part(void *arg)
 	const struct part *part = arg;
 	uint64_t at = part->at;
 	int fd = open_file(part->path);
-	/* Page-aligned: a buffer a few bytes behind the pages' alignment halves the speed of the copy. */
+	/* Page-aligned: a copy to a few bytes behind a page's start takes twice as long. */
 	void *buf = aligned_alloc(PAGE_BYTES, BLOCK_BYTES);
 	size_t want;
 	ssize_t n;
@@ -120,17 +118,6 @@ static void read_mapped(const char *path)
 	close(fd);
 }
 
-static void drop_pages(const char *path)
-{
-	int fd = open_file(path), code = posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-
-	if (code) {
-		errno = code;
-		die(path);
-	}
-	close(fd);
-}
-
 static const struct {
 	const char *name;
 	void (*reader)(const char *path);
@@ -158,12 +145,8 @@ static bool measure(const char *mode, const char *path)
 
 int main(int argc, char **argv)
 {
-	bool drop = argc == 4 && !strcmp(argv[3], "drop");
-
-	if (drop)
-		drop_pages(argv[2]);
-	if ((argc == 3 || drop) && measure(argv[1], argv[2]))
+	if (argc == 3 && measure(argv[1], argv[2]))
 		return 0;
-	fprintf(stderr, "usage: %s read|mmap|threads FILE [drop]\n", argv[0]);
+	fprintf(stderr, "usage: %s read|mmap|threads FILE\n", argv[0]);
 	return 2;
 }

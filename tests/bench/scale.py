@@ -86,7 +86,7 @@ def measure(programs, work, n_rounds, quick):
     print(f"Medians of {n_rounds} fresh mounts. First byte: from the first listing to the first byte "
           f"of a tensor; also with 1 ms added to every read of a shard. Memory: the most that the "
           f"mount's process ever had resident; it has {empty / 1e6:.0f} MB with nothing to show. "
-          f"Bold: what it has beyond that for each item, against the row above (linear: 1.0).\n")
+          f"Bold: what it has beyond that for each item, against the row above (1.0: linear).\n")
     print("| layers | items | .metadata | first byte | with delay | memory at the first byte "
           "| with every item read |\n|---:|---:|---:|---:|---:|---:|---:|")
     above = None
