@@ -223,9 +223,9 @@ static int misfit(const struct uns_rank_optim *o, struct uns_err *why)
 		s = o->first;
 	p = &o->params->v[s->id];
 	return uns_fail(why, -EBADMSG,
-			"the ranks' parts of optimizer state %s have %llu elements together; expected "
-			"%llu, those of %s, which is parameter %zu in the model's order",
-			s->key, (unsigned long long)elems_of(s, 0, o->n_files),
+			"%s: the ranks' parts of optimizer state %s have %llu elements together; "
+			"expected %llu, those of %s, which is parameter %zu in the model's order",
+			o->cat->path, s->key, (unsigned long long)elems_of(s, 0, o->n_files),
 			(unsigned long long)uns_shape_elems(&p->shape), p->name, s->id);
 }
 
@@ -265,19 +265,21 @@ static int emit_one(struct uns_rank_optim *o, const struct uns_stretched *s, siz
 
 static int find_form(struct uns_rank_optim *o, size_t *n, struct uns_err *why)
 {
+	const char *where = o->cat->path;
+
 	UNS_TRY(check_all(o, why));
 	if (are_units(o))
 		return uns_fail(why, -ENOTSUP,
-				"the optimizer's state is that of %zu flat units (FSDP1 with "
+				"%s: the optimizer's state is that of %zu flat units (FSDP1 with "
 				"use_orig_params=False), and no file says which of the model's %zu "
 				"parameters lie in which, in what order; the weights are served "
 				"without it",
-				o->n_ids, o->params->n);
+				where, o->n_ids, o->params->n);
 	if (o->n_ids != o->params->n)
 		return uns_fail(why, -ENOTSUP,
-				"the optimizer numbers %zu parameters, the model has %zu: no file says "
-				"which ones they are",
-				o->n_ids, o->params->n);
+				"%s: the optimizer numbers %zu parameters, the model has %zu: no file "
+				"says which ones they are",
+				where, o->n_ids, o->params->n);
 	*n = shard_ranks(o);
 	return *n ? 0 : misfit(o, why);
 }
@@ -292,8 +294,8 @@ int uns_rank_optim_emit(struct uns_rank_optim *o, struct uns_err *err)
 		return 0;
 	o->is_refused = find_form(o, &n, &why) < 0;
 	if (o->is_refused)
-		return uns_catalog_add_problem(o->cat, UNS_SCOPE_OPTIMIZER, why.code, "%s: %s",
-					       o->cat->path, why.text);
+		return uns_catalog_add_problem(o->cat, UNS_SCOPE_OPTIMIZER, why.code, "%s",
+					       why.text);
 	for (s = o->first; s; s = s->next)
 		UNS_TRY(emit_one(o, s, n, err));
 	return 0;

@@ -10,6 +10,12 @@ LAUNCHES = {
     "a2": ("accelerate_state.py", 2, ["f1", "f2", "f1-ranks", "f2-ranks"]),
     "a3": ("accelerate_state.py", 3, ["f1", "f2", "f1-ranks", "f2-ranks"]),
     "r2": ("resume_make.py", 2, ["f1", "f2", "full", "acc"]),
+    "v2": ("ranks.py", 2, ["verl-f1", "verl-f1orig", "verl-f2", "easyr1-f1orig", "easyr1-f2"]),
+    "v3": ("ranks.py", 3, ["verl-f1", "verl-f1orig", "verl-f1orig-st", "verl-f2", "easyr1-f1",
+                           "easyr1-f2"]),
+    "v4": ("ranks.py", 4, ["verl-f1orig", "verl-f1orig-hsdp", "verl-f2-hsdp", "easyr1-f1-hsdp",
+                           "easyr1-f2-hsdp"]),
+    "l2": ("lightning_run.py", 2, ["save:fsdp", "save:fsdp:weights", "save:mp"]),
     "d1": ("plain_dcp.py", 1, ["nodist"]),
     "d2": ("plain_dcp.py", 2, ["fsdp1", "fsdp2", "zstd", "threads", "filepertensor", "async",
                                "nocollect", "zstd-bf16"]),
@@ -25,6 +31,7 @@ def cases(*launches):
 
 TRAINER = cases("t2", "t3", "t4")
 ACCELERATE = cases("a2", "a3")
+RANKS = cases("v2", "v3", "v4")
 DCP = cases("d1", "d2", "d3", "d4")
 # Families that keep their in-memory names when published: the mount's file is save_pretrained's.
 PLAIN_FAMILIES = [(n, c) for n, c in TRAINER if c.startswith(("tied", "untied"))]

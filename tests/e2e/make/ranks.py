@@ -1,0 +1,146 @@
+"""Per-rank files as veRL and EasyR1 write them, made with torch itself in their checkpoint managers' way
+(verl 0.9.1 and EasyR1 b44b311, fsdp_checkpoint_manager.py), several in one launch:
+
+    torchrun --nproc_per_node=W ranks.py OUT CASE...
+
+CASE is MANAGER-FSDP[-MESH]: verl or easyr1; f1 (flat units), f1orig, f2; hsdp = (W/2, 2) ranks, st =
+FSDP1 without a mesh (ShardedTensors). Each makes OUT/CASE/run/global_step_2/actor and
+OUT/CASE/live/{model,optim}.safetensors, which no checkpoint code has seen.
+"""
+
+import json
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import (FullyShardedDataParallel, ShardedOptimStateDictConfig,
+                                    ShardedStateDictConfig, ShardingStrategy, StateDictType,
+                                    fully_shard)
+from torch.distributed.fsdp.wrap import CustomPolicy
+
+import models
+import oracle
+
+
+def mesh_of(kind):
+    world = dist.get_world_size()
+    if kind == "hsdp":
+        return init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("ddp", "fsdp"))
+    return init_device_mesh("cpu", (world,), mesh_dim_names=("fsdp",))
+
+
+def shard(model, fsdp, kind):
+    mesh = None if kind == "st" else mesh_of(kind)
+    if fsdp == "f2":
+        for layer in model.layers:
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+    strategy = ShardingStrategy.HYBRID_SHARD if kind == "hsdp" else ShardingStrategy.FULL_SHARD
+    return FullyShardedDataParallel(
+        model, auto_wrap_policy=CustomPolicy(lambda m: m in set(model.layers)),
+        sharding_strategy=strategy,
+        device_mesh=mesh, use_orig_params=fsdp == "f1orig", device_id=torch.device("cpu"))
+
+
+def build(fsdp):
+    model = models.Odd()
+    model.register_parameter("tiny", torch.nn.Parameter(torch.randn(2)))
+    if fsdp == "f1":  # a flat unit is trained whole or not at all, and shares nothing
+        model.frozen.requires_grad_(True)
+        model.head.weight = torch.nn.Parameter(model.emb.weight.detach().clone())
+    return model
+
+
+def train(model, optimizer):
+    """A real step, then some with gradients that differ everywhere: what is in the moments is known by
+    its place."""
+    models.train(model, optimizer, steps=1)
+    optimizer.zero_grad()
+    torch.manual_seed(7 + dist.get_rank())
+    for _ in range(2):
+        for p in model.parameters():
+            if p.requires_grad and p.numel():
+                p.grad = torch.empty_like(p)
+                local = getattr(p.grad, "_local_tensor", p.grad)
+                local.copy_(torch.randn(local.shape))
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def states(manager, model, optimizer, kind):
+    if manager == "easyr1":
+        return get_state_dict(model, optimizer, options=StateDictOptions(cpu_offload=False))
+    if not isinstance(model, FullyShardedDataParallel):
+        return model.state_dict(), optimizer.state_dict()
+    with FullyShardedDataParallel.state_dict_type(
+            model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig(offload_to_cpu=False),
+            ShardedOptimStateDictConfig(offload_to_cpu=False)):
+        return model.state_dict(), optimizer.state_dict()
+
+
+def clean(name):
+    return name.replace("_fsdp_wrapped_module.", "")
+
+
+def moments(model, optimizer, full, shards):
+    """"name exp_avg" -> full tensor, from every rank's live state; not for flat units."""
+    out = {}
+    for name, p in model.named_parameters():
+        for key, value in optimizer.state.get(p, {}).items():
+            if hasattr(value, "full_tensor"):
+                value = value.full_tensor()
+            out[f"{clean(name)} {key}"] = value
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, out)
+    if not isinstance(model, FullyShardedDataParallel):
+        return every[0]
+    names = {n for one in every for n in one}
+    whole = {n: [one[n] for one in every[:shards] if n in one] for n in names}
+    return {n: v[0] if v[0].dim() == 0 else torch.cat(v).view(full[n.split()[0]].shape)
+            for n, v in whole.items()}
+
+
+def write_family(manager, where, world):
+    run = os.path.dirname(os.path.dirname(where))
+    if manager == "verl":
+        with open(f"{where}/fsdp_config.json", "w") as f:
+            json.dump({"FSDP_version": 1, "world_size": world}, f, indent=4)
+        with open(f"{run}/latest_checkpointed_iteration.txt", "w") as f:
+            f.write("2")
+    else:
+        with open(f"{run}/checkpoint_tracker.json", "w") as f:
+            json.dump({"best_global_step": 2, "last_global_step": 2}, f, indent=2)
+
+
+def run(case, out):
+    manager, fsdp, kind = (case.split("-") + [""])[:3]
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = shard(build(fsdp), fsdp, kind)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
+    train(model, optimizer)
+    weights, optim = states(manager, model, optimizer, kind)
+    where = f"{out}/run/global_step_2/actor"
+    os.makedirs(where, exist_ok=True)
+    torch.save(weights, f"{where}/model_world_size_{world}_rank_{rank}.pt")
+    torch.save(optim, f"{where}/optim_world_size_{world}_rank_{rank}.pt")
+    torch.save({"lr_scheduler": None, "rng": {"cpu": torch.get_rng_state()}},
+               f"{where}/extra_state_world_size_{world}_rank_{rank}.pt")
+    full = oracle.full_tensors(model)
+    live = moments(model, optimizer, full, 2 if kind == "hsdp" else world) if fsdp != "f1" else {}
+    if rank == 0:
+        write_family(manager, where, world)
+        oracle.write({clean(n): t for n, t in full.items()}, f"{out}/live/model.safetensors")
+        oracle.write(live, f"{out}/live/optim.safetensors")
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    base, cases = sys.argv[1], sys.argv[2:]
+    for one in cases:
+        run(one, f"{base}/{one}")
+    dist.destroy_process_group()
