@@ -19,6 +19,7 @@ from conftest import ROOT, UNSHARD
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"<!-- ([^>]*?) -->\n```sh\n(.*?)```", README, re.S)
+RESUME = re.findall(r"^\|[^|]*\| `(trainer\.train.*?)` \|$", README, re.M)
 LINES = re.findall(r"^\|[^|]*\| `[\w-]+` \| `(.*?)` \|$", README, re.M)
 
 
@@ -102,3 +103,13 @@ def test_quickstart_without_a_way_to_install_says_the_line(checkout, tmp_path):
                           capture_output=True, text=True, timeout=30)
     assert done.returncode == 2, done.stderr
     assert "apt-get install" in done.stderr and "libfuse3-dev" in done.stderr
+
+
+def test_the_lines_for_resuming_are_what_show_prints(made):
+    """That they resume is shown in test_resume.py."""
+    run = made("t2", "tied-f1-fp32") / "run"
+    shown = subprocess.run([UNSHARD, "show", run / "checkpoint-2"], capture_output=True, text=True,
+                           check=True).stdout
+    assert len(RESUME) == 3
+    for line in RESUME:
+        assert line.replace("mnt/", "MOUNTPOINT/").replace("/llama/", "/") in shown
