@@ -6,10 +6,10 @@
  *       extra_state_world_size_<w>_rank_<r>.pt   scheduler, random states
  *       fsdp_config.json                         veRL: {"FSDP_version", "world_size"}
  *       huggingface/                             config and tokenizer
- *   RUN/latest_checkpointed_iteration.txt (veRL)  RUN/checkpoint_tracker.json (EasyR1): written last
+ *   RUN/latest_checkpointed_iteration.txt (veRL)  RUN/checkpoint_tracker.json (EasyR1): come last
  *
- * Owns these names, the world size and the facts; what is in the files is in shards/. Source: verl 0.9.1
- * fsdp_checkpoint_manager.py, EasyR1 b44b311. */
+ * Owns these names, the world size and the facts; what is in the files is in shards/. Source: verl
+ * 0.9.1 fsdp_checkpoint_manager.py, EasyR1 b44b311. */
 #include "formats/format.h"
 
 #include <stdio.h>
@@ -159,7 +159,8 @@ static int64_t tracked_step(struct source *s, const char *run)
 	long long n;
 	int64_t step;
 
-	if (path && uns_root_read_file(s->dir->root, path, 64, &s->scratch, &text, NULL, NULL) == 0 &&
+	if (path &&
+	    uns_root_read_file(s->dir->root, path, 64, &s->scratch, &text, NULL, NULL) == 0 &&
 	    sscanf((const char *)text.p, "%18lld", &n) == 1)
 		return n;
 	json = read_json(s, run, "checkpoint_tracker.json");
@@ -270,7 +271,8 @@ static int add_model(struct source *s, struct uns_rank_params *params, struct un
 	return 0;
 }
 
-static int add_optimizer(struct source *s, const struct uns_rank_params *params, struct uns_err *err)
+static int add_optimizer(struct source *s, const struct uns_rank_params *params,
+			 struct uns_err *err)
 {
 	struct uns_rank_file *files = NULL;
 	struct uns_err why = { 0 };

@@ -1,5 +1,5 @@
-/* Lightning's checkpoint keys around tensors that stay where they are. Knows Lightning's dict, not how a
- * torch file is written. Source: lightning 2.6 trainer/connectors/checkpoint_connector.py,
+/* Lightning's checkpoint keys around tensors that stay where they are. Knows Lightning's dict, not
+ * how a torch file is written. Source: lightning 2.6 trainer/connectors/checkpoint_connector.py,
  * strategies/{strategy,fsdp,model_parallel}.py. */
 #include "parts/lightning_file.h"
 

@@ -1,6 +1,6 @@
-/* A Lightning checkpoint as the one file that a Trainer without sharding saves and that every strategy
- * loads: meta.pt's own pickle, continued with state_dict and optimizer_states. Whatever meta.pt holds
- * stays byte for byte what it was. */
+/* A Lightning checkpoint as the one file that a Trainer without sharding saves and that every
+ * strategy loads: meta.pt's own pickle, continued with state_dict and optimizer_states. Whatever
+ * meta.pt holds stays byte for byte what it was. */
 #ifndef UNS_PARTS_LIGHTNING_FILE_H
 #define UNS_PARTS_LIGHTNING_FILE_H
 
@@ -10,8 +10,8 @@ struct uns_lightning_input {
 	const struct uns_catalog *catalog;
 	/* Floating weights are given out as this; UNS_DTYPE_NONE = as stored. */
 	enum uns_dtype out;
-	/* To resume from: with optimizers, keyed by names, which a plain optimizer takes by position and
-	 * FSDP by name. Where none were saved (save_weights_only) empty ones stand in. */
+	/* To resume from: with optimizers, keyed by names, which a plain optimizer takes by
+	 * position and FSDP by name. Where none were saved (save_weights_only) empty ones stand in. */
 	bool resume;
 	/* FSDPStrategy takes absent optimizer_states for none, and refuses an empty list. */
 	bool for_fsdp;

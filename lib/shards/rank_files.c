@@ -1,5 +1,5 @@
-/* Files of torch.save, one per rank, read one after the other: which values are tensors, and what they
- * are called. Merging is done by shards/rank_merge.c, wrappers are read by wire/dtensor.c. */
+/* Files of torch.save, one per rank, read one after the other: which values are tensors, and what
+ * they are called. Merging is done by shards/rank_merge.c, wrappers are read by wire/dtensor.c. */
 #include "shards/rank_files.h"
 
 #include <string.h>
@@ -299,7 +299,8 @@ static int owner_of(struct reading *r, const struct uns_value *key, struct owner
 {
 	struct uns_arena *arena = r->n_read ? &r->merge.scratch : &r->cat->arena;
 
-	*out = (struct owner){ .name = uns_value_str(key), .key = uns_value_str(key), .number = -1 };
+	*out = (struct owner){ .name = uns_value_str(key), .number = -1 };
+	out->key = out->name;
 	if (out->name)
 		return 0;
 	if (!r->params || !uns_value_int(key, &out->number) || out->number < 0)
@@ -370,8 +371,8 @@ static int add_groups(struct reading *r, const struct uns_value *groups, struct 
 	return 0;
 }
 
-/* Numbers are counted over all groups in turn, and a model's order says nothing about who is in which
- * group: one group only. */
+/* Numbers are counted over all groups in turn, and a model's order says nothing about who is in
+ * which group: one group only. */
 static int check_numbers(struct reading *r, const struct uns_value *groups, struct uns_err *err)
 {
 	const struct uns_value *params = uns_value_get(uns_value_at(groups, 0), "params");

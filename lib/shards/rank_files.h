@@ -16,8 +16,8 @@ struct uns_rank_file {
 int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *root,
 			     const struct uns_rank_file *files, size_t n, struct uns_err *err);
 
-/* What a model's optimizer may number: its parameters in the order in which torch hands them out, which
- * is the state dict's without buffers and without the second names of tied weights. */
+/* What a model's optimizer may number: its parameters in the order in which torch hands them out,
+ * which is the state dict's without buffers and without the second names of tied weights. */
 struct uns_rank_param {
 	const char *name;
 	struct uns_shape shape;
@@ -38,9 +38,9 @@ int uns_rank_files_add_model_params(struct uns_catalog *cat, const struct uns_ro
 int uns_rank_files_add_optimizer(struct uns_catalog *cat, const struct uns_root *root,
 				 const struct uns_rank_file *files, size_t n, struct uns_err *err);
 
-/* The same, where integer keys may stand for `params` (optimizer.state_dict() itself, as veRL saves it):
- * only with a single param group that numbers every parameter, and only where every shape fits. What is
- * named so is marked inferred. FSDP1's flat units are a problem with scope OPTIMIZER. */
+/* The same, where integer keys may stand for `params` (optimizer.state_dict() itself, as veRL saves
+ * it): only with a single param group that numbers every parameter, and only where every shape
+ * fits. What is named so is marked inferred. FSDP1's flat units are a problem with scope OPTIMIZER. */
 int uns_rank_files_add_optimizer_of(struct uns_catalog *cat, const struct uns_root *root,
 				    const struct uns_rank_file *files, size_t n,
 				    const struct uns_rank_params *params, struct uns_err *err);

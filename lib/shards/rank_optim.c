@@ -1,6 +1,6 @@
-/* Stretches of flattened parameters, put in order and counted. Knows the two things that FSDP1 saves as
- * plain one-dimensional tensors: pieces of parameters (use_orig_params=True) and of flat units, in which
- * several parameters lie one behind the other and whose order is in no file. */
+/* Stretches of flattened parameters, put in order and counted. Knows the two things that FSDP1
+ * saves as plain one-dimensional tensors: pieces of parameters (use_orig_params=True) and of flat
+ * units, in which several parameters lie one behind the other and whose order is in no file. */
 #include "shards/rank_optim.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* Optimizer states of FSDP1 with use_orig_params=True: what a rank saves of a parameter is a stretch of
- * its flattened elements, a plain tensor that says neither where it begins nor how long the whole is.
- * Ranks in order make up the parameter; whatever does not add up is refused. Private to
- * shards/rank_files.c, which knows the files; this part knows stretches. */
+/* Optimizer states of FSDP1 with use_orig_params=True: what a rank saves of a parameter is a
+ * stretch of its flattened elements, a plain tensor that says neither where it begins nor how long
+ * the whole is. Ranks in order make up the parameter; whatever does not add up is refused. Private
+ * to shards/rank_files.c, which knows the files; this part knows stretches. */
 #ifndef UNS_SHARDS_RANK_OPTIM_H
 #define UNS_SHARDS_RANK_OPTIM_H
 
@@ -25,8 +25,8 @@ void uns_rank_optim_init(struct uns_rank_optim *o, struct uns_catalog *cat,
 			 const struct uns_rank_params *params, size_t n_files);
 void uns_rank_optim_fini(struct uns_rank_optim *o);
 
-/* State `state` of parameter number `id`, a plain tensor of one dimension, in the index-th file. Copies
- * strings. Fails only when memory is out, or the tensor cannot be read. */
+/* State `state` of parameter number `id`, a plain tensor of one dimension, in the index-th file.
+ * Copies strings. Fails only when memory is out, or the tensor cannot be read. */
 int uns_rank_optim_add(struct uns_rank_optim *o, const struct uns_rank_source *source, size_t index,
 		       size_t id, const char *state, enum uns_role role, const struct uns_value *v,
 		       struct uns_err *err);

@@ -182,6 +182,20 @@ def test_what_is_broken_is_named(made, mount, copied, command, name):
         trees.assert_same(trees.weights(weights), trees.tensors(top / "live/model.safetensors"))
 
 
+def test_parts_that_do_not_add_up_are_refused(made, mount, copied):
+    """FSDP1 saves stretches of parameters that say neither where they begin nor how long the whole is."""
+    top = copied(made("v3", "verl-f1orig"))
+
+    def cut(state):
+        first = state["state"][min(state["state"])]
+        for key in ("exp_avg", "exp_avg_sq"):
+            first[key] = first[key][:-1].clone()
+
+    edit(optim(top / ACTOR, 1), cut)
+    problem = mount(top) / "full" / ACTOR / "UNSHARD_PROBLEM.txt"
+    assert "elements together; expected" in problem.read_text()
+
+
 def test_equal_shapes_in_another_order_are_served_as_what_they_are(made, mount, copied):
     """Two parameters of equal shape cannot be told apart by shapes: numbers alone say whose a state is,
     and provenance says that they were followed."""
