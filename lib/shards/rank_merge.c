@@ -118,8 +118,8 @@ static bool is_c_order(const struct uns_torch_tensor *local, const uint64_t *len
 	return true;
 }
 
-/* Add the box [lo, lo + len) of the full tensor, which starts `skip` elements into dimension `dim` of
- * the local tensor. */
+/* Add the box [lo, lo + len) of the full tensor, which starts `skip` elements into dimension `dim`
+ * of the local tensor. */
 static int add_box(struct uns_rank_merge *m, const struct uns_rank_source *source,
 		   const struct uns_torch_tensor *local, const uint64_t *lo, const uint64_t *len,
 		   size_t dim, uint64_t skip, struct view *out, struct uns_err *err)

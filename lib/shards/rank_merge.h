@@ -29,9 +29,9 @@ struct uns_rank_merge {
 void uns_rank_merge_init(struct uns_rank_merge *m, struct uns_catalog *cat, enum uns_scope scope);
 void uns_rank_merge_fini(struct uns_rank_merge *m);
 
-/* v: a tensor or a wrapper. like: name, key, root, role and state, copied (but for root, a constant);
- * the rest is found out. What is wrong with the tensor becomes a problem; fails only when memory is
- * out. */
+/* v: a tensor or a wrapper. like: name, key, root, role and state, copied (but for root, a
+ * constant); the rest is found out. What is wrong with the tensor becomes a problem; fails only
+ * when memory is out. */
 int uns_rank_merge_add(struct uns_rank_merge *m, struct uns_rank_source *source,
 		       const struct uns_tensor *like, const struct uns_value *v,
 		       struct uns_err *err);
@@ -40,9 +40,10 @@ int uns_rank_merge_add(struct uns_rank_merge *m, struct uns_rank_source *source,
  * every rank become aliases. */
 int uns_rank_merge_emit(struct uns_rank_merge *m, struct uns_err *err);
 
-/* Once emitted: visit the tensors that FSDP treats as parameters, in order: floating ones that are held
- * as wrappers (all, where none is) and are no second name of another. twin: a matrix whose bytes are an
- * earlier one's on every rank, by recorded CRCs: tied weights that FSDP1 saved twice look so. */
+/* Once emitted: visit the tensors that FSDP treats as parameters, in order: floating ones that are
+ * held as wrappers (all, where none is) and are no second name of another. twin: a matrix whose
+ * bytes are an earlier one's on every rank, by recorded CRCs: tied weights that FSDP1 saved twice
+ * look so. */
 int uns_rank_merge_each_param(struct uns_rank_merge *m,
 			      int (*visit)(void *ctx, const struct uns_tensor *t, bool twin),
 			      void *ctx);
