@@ -222,6 +222,21 @@ static int view_tree(struct unshard *u, const struct place *place, struct snapsh
 	return shown->view->tree(&in, shown->parameter, &shown->tree, err);
 }
 
+/* What a view finds out only while it makes its tree (a fact about the training that nobody knows) is
+ * told in the same way as damage; what may pass (memory, a source that changes) fails the request. */
+static int tree_or_problem(struct unshard *u, struct place *place, struct snapshot *snap,
+			   struct shown *shown, struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	int code = view_tree(u, place, snap, shown, &why);
+
+	if (code == -ENODATA || code == -ENOTSUP || code == -EBADMSG) {
+		uns_vtree_fini(&shown->tree);
+		return problem_tree(shown, place, &why, err);
+	}
+	return code < 0 ? uns_fail(err, code, "%s", why.text) : 0;
+}
+
 static int shown_build(struct unshard *u, struct place *place, struct snapshot *snap,
 		       struct shown *shown, struct uns_err *err)
 {
@@ -231,7 +246,7 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 
 	UNS_TRY(show_state_of(u, place, shown->view, shown->parameter, &state, &why));
 	if (state == SHOW_OK)
-		UNS_TRY(view_tree(u, place, snap, shown, err));
+		UNS_TRY(tree_or_problem(u, place, snap, shown, err));
 	else if (state == SHOW_DAMAGED)
 		UNS_TRY(problem_tree(shown, place, &why, err));
 	else
