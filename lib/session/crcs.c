@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "base/cleanup.h"
+#include "base/log.h"
 
 /* Lock held. Somebody who waits must be able to give up as well. */
 static int wait_turn(struct unshard *u, const struct snapshot *snap, const struct uns_stop *stop,
@@ -83,11 +83,18 @@ static int warm_tree(struct warming *w, struct place *place, struct snapshot *sn
 	const struct shown *shown;
 	enum show_state state;
 	size_t i;
+	int code;
 
 	UNS_TRY(show_state_of(w->u, place, view, parameter, &state, &why));
 	if (state != SHOW_OK)
 		return 0;
-	UNS_TRY(show_tree(w->u, place, snap, view, parameter, &shown, err));
+	code = show_tree(w->u, place, snap, view, parameter, &shown, &why);
+	if (code == -ENOMEM)
+		return uns_fail(err, code, "out of memory");
+	if (code < 0) { /* what one view lacks keeps no other from being warmed */
+		uns_log(UNS_LOG_INFO, "%s: %s: %s", place->path, view->name, why.text);
+		return 0;
+	}
 	for (i = 0; i < shown->tree.n; i++)
 		UNS_TRY(crcs_find(w->u, snap, &shown->tree.v[i].layout, &stop, err));
 	return 0;
