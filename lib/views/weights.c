@@ -74,6 +74,13 @@ static const struct uns_tensor *source_of(const struct uns_map *masters, const s
 	return master && uns_shape_equal(&master->shape, &t->shape) ? master : t;
 }
 
+/* The checkpoint holds the optimizer's copy of this weight only (ZeRO stage 3). */
+static bool is_held_as_master(const struct uns_catalog *cat, const struct uns_tensor *t)
+{
+	return t->n_pieces == 0 && t->alias_of != UNS_NONE &&
+	       cat->tensors[t->alias_of].role == UNS_ROLE_MASTER;
+}
+
 static enum uns_dtype out_type(const struct uns_tensor *t, uint64_t parameter)
 {
 	if (parameter == UNS_DTYPE_NONE || !uns_dtype_info(t->dtype)->is_float)
@@ -234,7 +241,7 @@ struct assembly {
 	const char *strip; /* in front of names: left out; "" = nothing */
 	struct uns_map masters, tied; /* tied: by name */
 	struct uns_named_tensor *v;
-	size_t n, n_masters;
+	size_t n, n_masters, n_rounded;
 };
 
 static void assembly_fini(struct assembly *a)
@@ -304,6 +311,7 @@ static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *e
 		if (!name)
 			return no_memory(err);
 		a->n_masters += source != t;
+		a->n_rounded += source == t && is_held_as_master(cat, t);
 		a->v[a->n++] = (struct uns_named_tensor){ name, source, out_type(t, a->parameter) };
 	}
 	return 0;
@@ -313,6 +321,12 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 {
 	const char *torch;
 
+	if (a->parameter == UNS_DTYPE_NONE && a->n_rounded)
+		return uns_arena_printf(arena,
+					"assembled from the checkpoint's tensors; %zu of them it holds "
+					"as the optimizer's fp32 copies only, given out in the model's "
+					"type",
+					a->n_rounded);
 	if (a->parameter == UNS_DTYPE_NONE)
 		return "assembled from the checkpoint's tensors";
 	torch = uns_dtype_info((enum uns_dtype)a->parameter)->torch;

@@ -1,0 +1,121 @@
+/* Names of DeepSpeed's files, and where ranks' stretches of parameters lie. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/cleanup.h"
+#include "shards/zero_names.h"
+#include "shards/zero_place.h"
+
+static const struct {
+	const char *name;
+	bool known;
+	enum uns_zero_kind kind;
+	int32_t dp, mp, layer;
+} name_cases[] = {
+	{ "mp_rank_00_model_states.pt", true, UNS_ZERO_MODEL, -1, 0, -1 },
+	{ "mp_rank_12_model_states.pt", true, UNS_ZERO_MODEL, -1, 12, -1 },
+	{ "zero_pp_rank_7_mp_rank_01_model_states.pt", true, UNS_ZERO_MODEL, 7, 1, -1 },
+	{ "zero_pp_rank_10_mp_rank_00_optim_states.pt", true, UNS_ZERO_OPTIM, 10, 0, -1 },
+	{ "bf16_zero_pp_rank_10_mp_rank_02_optim_states.pt", true, UNS_ZERO_OPTIM, 10, 2, -1 },
+	{ "zero_pp_rank_0_mp_rank_00optim_states.pt", true, UNS_ZERO_OPTIM, 0, 0, -1 },
+	{ "layer_03-model_states.pt", true, UNS_ZERO_LAYER, -1, 0, 3 },
+	{ "layer_03-model_01-model_states.pt", true, UNS_ZERO_LAYER, -1, 1, 3 },
+	{ "expert_5_mp_rank_00_model_states.pt", true, UNS_ZERO_EXPERT, -1, 0, -1 },
+	{ "layer_1_expert_5_mp_rank_00_model_states.pt", true, UNS_ZERO_EXPERT, -1, 0, 1 },
+	{ "expp_rank_0_mp_rank_00_optim_states.pt", true, UNS_ZERO_EXPERT, -1, 0, -1 },
+	{ "fp16_zero_pp_rank_0_mp_rank_00_optim_states.pt", false, 0, 0, 0, 0 },
+	{ "mp_rank__model_states.pt", false, 0, 0, 0, 0 },
+	{ "mp_rank_00_model_states.pt.tmp", false, 0, 0, 0, 0 },
+	{ "mp_rank_123456789_model_states.pt", false, 0, 0, 0, 0 },
+	{ "model_states.pt", false, 0, 0, 0, 0 },
+	{ "", false, 0, 0, 0, 0 },
+};
+
+static void parses_names(void **state)
+{
+	struct uns_zero_name name;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(name_cases) / sizeof(*name_cases); i++) {
+		bool known = uns_zero_name_parse(name_cases[i].name, &name);
+
+		if (known != name_cases[i].known)
+			fail_msg("%s", name_cases[i].name);
+		if (!known)
+			continue;
+		assert_int_equal(name.kind, name_cases[i].kind);
+		assert_int_equal(name.dp, name_cases[i].dp);
+		assert_int_equal(name.mp, name_cases[i].mp);
+		assert_int_equal(name.layer, name_cases[i].layer);
+	}
+}
+
+static void names_other_ranks(void **state)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+
+	(void)state;
+	assert_string_equal(
+		uns_zero_name_of_rank(&arena, "a/bf16_zero_pp_rank_9_mp_rank_01_optim_states.pt", 10),
+		"a/bf16_zero_pp_rank_10_mp_rank_01_optim_states.pt");
+	assert_null(uns_zero_name_of_rank(&arena, "mp_rank_00_model_states.pt", 1));
+}
+
+/* Parameters of these sizes over W ranks: the runs that each must have, "rank:first+count@local". */
+static const struct {
+	const char *name;
+	struct uns_zero_place place;
+	uint64_t at, elems;
+	const char *runs;
+} place_cases[] = {
+	{ "flat, inside one part", { false, 3, 10 }, 2, 5, "0:0+5@2" },
+	{ "flat, over a boundary", { false, 3, 10 }, 7, 5, "0:0+3@7 1:3+2@0" },
+	{ "flat, over all", { false, 3, 10 }, 0, 30, "0:0+10@0 1:10+10@0 2:20+10@0" },
+	{ "flat, from a boundary", { false, 3, 10 }, 20, 1, "2:0+1@0" },
+	{ "flat, empty", { false, 3, 10 }, 5, 0, "" },
+	{ "flat, behind the last", { false, 3, 10 }, 28, 5, "2:0+2@8" },
+	{ "flat, no parts", { false, 3, 0 }, 0, 5, "" },
+	{ "sliced, even", { true, 2, 0 }, 4, 6, "0:0+3@4 1:3+3@4" },
+	{ "sliced, the last is shorter", { true, 3, 0 }, 1, 7, "0:0+3@1 1:3+3@1 2:6+1@1" },
+	{ "sliced, the last has none", { true, 4, 0 }, 0, 3, "0:0+1@0 1:1+1@0 2:2+1@0" },
+	{ "sliced, one element", { true, 4, 0 }, 9, 1, "0:0+1@9" },
+	{ "sliced, empty", { true, 4, 0 }, 9, 0, "" },
+};
+
+static void places_runs(void **state)
+{
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(place_cases) / sizeof(*place_cases); i++) {
+		struct uns_zero_run run = { 0 };
+		char text[256] = "";
+
+		for (; uns_zero_run_next(&place_cases[i].place, place_cases[i].at,
+					 place_cases[i].elems, &run);
+		     run.rank++)
+			snprintf(text + strlen(text), sizeof(text) - strlen(text),
+				 "%s%llu:%llu+%llu@%llu", *text ? " " : "",
+				 (unsigned long long)run.rank, (unsigned long long)run.first,
+				 (unsigned long long)run.count, (unsigned long long)run.local);
+		print_message("%s\n", place_cases[i].name);
+		assert_string_equal(text, place_cases[i].runs);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(parses_names),
+		cmocka_unit_test(names_other_ranks),
+		cmocka_unit_test(places_runs),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
