@@ -502,6 +502,11 @@ bool uns_role_is_optimizer(enum uns_role role)
 	return role >= UNS_ROLE_MASTER && role <= UNS_ROLE_OPTIM_OTHER;
 }
 
+bool uns_role_is_model(enum uns_role role)
+{
+	return role == UNS_ROLE_WEIGHT || role == UNS_ROLE_BUFFER;
+}
+
 const char *uns_role_text(enum uns_role role)
 {
 	static const char *const text[] = {

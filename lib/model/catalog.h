@@ -212,6 +212,7 @@ const struct uns_tensor *uns_catalog_find(const struct uns_catalog *cat, enum un
 					  const char *name);
 const struct uns_companion *uns_catalog_companion(const struct uns_catalog *cat, const char *name);
 bool uns_role_is_optimizer(enum uns_role role); /* MASTER .. OPTIM_OTHER */
+bool uns_role_is_model(enum uns_role role);     /* WEIGHT, BUFFER: what a model's state dict holds */
 const char *uns_role_text(enum uns_role role);
 
 /* Identity of everything the catalog was built from: what st_ino and snapshots hang on. */

@@ -427,3 +427,28 @@ int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tens
 				tensor->key);
 	return check_boxes(&c, err);
 }
+
+int uns_cover_refusal(const struct uns_catalog *cat, enum uns_scope scope, struct uns_err *why)
+{
+	const struct uns_problem *p = cat->problems, *end = p + cat->n_problems;
+
+	for (; p < end; p++)
+		if (p->scope == scope || p->scope == UNS_SCOPE_ALL)
+			return uns_fail(why, p->code ? p->code : -EBADMSG, "%s", p->text);
+	return 0;
+}
+
+int uns_cover_weights(const struct uns_catalog *cat, struct uns_err *why)
+{
+	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
+	size_t n = 0;
+
+	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, why));
+	for (; t < end; t++) {
+		if (!uns_role_is_model(t->role))
+			continue;
+		UNS_TRY(uns_cover_check(cat, t, why));
+		n++;
+	}
+	return n ? 0 : uns_fail(why, -ENOTSUP, "%s holds no model weights", cat->path);
+}

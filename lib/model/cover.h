@@ -12,4 +12,12 @@
 int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tensor,
 		    struct uns_err *err);
 
+/* The first known problem that keeps `scope` from being served, with its code (-EBADMSG where it has
+ * none) and sentence; 0 when there is none. */
+int uns_cover_refusal(const struct uns_catalog *cat, enum uns_scope scope, struct uns_err *why);
+
+/* The whole model can be served: there are weights (-ENOTSUP), no known problem keeps them from it, and
+ * each is covered. */
+int uns_cover_weights(const struct uns_catalog *cat, struct uns_err *why);
+
 #endif

@@ -229,18 +229,6 @@ int uns_adam_params_find(const struct uns_catalog *cat, struct uns_arena *arena,
 }
 
 /* What keeps weights from being served keeps them from standing for fp32 copies as well. */
-static int check_weights(const struct uns_catalog *cat, struct uns_err *err)
-{
-	size_t i;
-
-	for (i = 0; i < cat->n_problems; i++)
-		if (cat->problems[i].scope == UNS_SCOPE_WEIGHTS)
-			return uns_fail(err,
-					cat->problems[i].code ? cat->problems[i].code : -EBADMSG,
-					"%s", cat->problems[i].text);
-	return 0;
-}
-
 int uns_adam_params_cover(const struct uns_catalog *cat, const struct uns_adam_params *params,
 			  struct uns_err *err)
 {
@@ -252,5 +240,5 @@ int uns_adam_params_cover(const struct uns_catalog *cat, const struct uns_adam_p
 		weights |= params->v[i].fp32->role == UNS_ROLE_WEIGHT;
 	}
 	/* The states: by uns_optimizer_check. */
-	return weights ? check_weights(cat, err) : 0;
+	return weights ? uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, err) : 0;
 }

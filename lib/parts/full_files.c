@@ -15,36 +15,11 @@ static int no_memory(struct uns_err *err)
 	return uns_fail(err, -ENOMEM, "out of memory while putting a checkpoint together");
 }
 
-static bool is_weight(const struct uns_tensor *t)
-{
-	return t->role == UNS_ROLE_WEIGHT || t->role == UNS_ROLE_BUFFER;
-}
-
 /* -- check -- */
-
-static int check_weights(const struct uns_catalog *cat, struct uns_err *why)
-{
-	size_t i, n = 0;
-
-	for (i = 0; i < cat->n_problems; i++)
-		if (cat->problems[i].scope == UNS_SCOPE_WEIGHTS ||
-		    cat->problems[i].scope == UNS_SCOPE_ALL)
-			return uns_fail(why, cat->problems[i].code ? cat->problems[i].code : -EBADMSG,
-					"%s", cat->problems[i].text);
-	for (i = 0; i < cat->n_tensors; i++) {
-		if (!is_weight(&cat->tensors[i]))
-			continue;
-		UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
-		n++;
-	}
-	if (!n)
-		return uns_fail(why, -ENOTSUP, "%s holds no model weights", cat->path);
-	return 0;
-}
 
 int uns_full_check(const struct uns_catalog *cat, struct uns_err *why)
 {
-	UNS_TRY(check_weights(cat, why));
+	UNS_TRY(uns_cover_weights(cat, why));
 	return uns_optimizer_check(cat, uns_optimizer_root(cat), why);
 }
 
@@ -66,7 +41,7 @@ bool uns_full_is_plain(const struct uns_catalog *cat)
 
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
-		for (k = 0; is_weight(t) && k < t->n_pieces; k++) {
+		for (k = 0; uns_role_is_model(t->role) && k < t->n_pieces; k++) {
 			if (cat->pieces[t->first_piece + k].file == last)
 				continue;
 			last = cat->pieces[t->first_piece + k].file;
@@ -83,10 +58,11 @@ int uns_full_check_names(const struct uns_catalog *cat, struct uns_err *why)
 
 	if (!own || uns_optimizer_root(cat))
 		return 0;
-	return uns_fail(why, -ENOTSUP,
-			"%s of %s numbers its parameters and FSDP needs their names; resume without "
-			"FSDP from the view full",
-			own->name, cat->path);
+	return uns_fail(
+		why, -ENOTSUP,
+		"%s of %s numbers its parameters and FSDP needs their names; resume without "
+		"FSDP from the view full",
+		own->name, cat->path);
 }
 
 /* -- weights -- */
@@ -117,7 +93,8 @@ int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *
 	UNS_TRY(uns_adapter_is(cat, &adapter, err));
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
-		if (!is_weight(t) || is_tied(in, t) || (adapter && uns_adapter_leaves_out(t->name)))
+		if (!uns_role_is_model(t->role) || is_tied(in, t) ||
+		    (adapter && uns_adapter_leaves_out(t->name)))
 			continue;
 		v[n] = (struct uns_named_tensor){ t->name, t, t->dtype };
 		if (adapter && !(v[n].name = uns_adapter_name(&out->arena, t->name)))
@@ -146,9 +123,10 @@ int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
 		return no_memory(err);
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
-		if (!is_weight(t))
+		if (!uns_role_is_model(t->role))
 			continue;
-		leaves[n] = (struct uns_torch_leaf){ .tensor = t, .out = t->dtype, .shape = t->shape };
+		leaves[n] =
+			(struct uns_torch_leaf){ .tensor = t, .out = t->dtype, .shape = t->shape };
 		if (!uns_value_put(root, uns_value_new_str(&out->arena, t->name),
 				   uns_value_new_tensor(&out->arena, n)))
 			return no_memory(err);
@@ -186,10 +164,11 @@ static int64_t global_step(const struct uns_full_input *in)
 static const char *origin_of(const struct uns_optimizer_state *state, struct uns_arena *arena)
 {
 	if (state->n_steps_from_group)
-		return uns_arena_printf(arena,
-					"assembled from the checkpoint's optimizer; `step` of %zu "
-					"parameters was not saved and is taken from their param group",
-					state->n_steps_from_group);
+		return uns_arena_printf(
+			arena,
+			"assembled from the checkpoint's optimizer; `step` of %zu "
+			"parameters was not saved and is taken from their param group",
+			state->n_steps_from_group);
 	if (state->n_steps_assumed)
 		return uns_arena_printf(arena,
 					"assembled from the checkpoint's optimizer; `step` of %zu "
@@ -207,11 +186,12 @@ int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids i
 	struct uns_optimizer_state state;
 
 	if (!root)
-		return uns_optimizer_root(cat) ?
-			       uns_vtree_note(out, "%s is hidden: no scheduler was saved with it, and "
-						   "a Trainer restores both or, silently, neither",
-					      name) :
-			       0;
+		return uns_optimizer_root(cat)
+			       ? uns_vtree_note(out,
+						"%s is hidden: no scheduler was saved with it, and "
+						"a Trainer restores both or, silently, neither",
+						name)
+			       : 0;
 	UNS_TRY(uns_optimizer_state_build(cat, root, ids, global_step(in), &out->arena, &state,
 					  err));
 	UNS_TRY(uns_part_torch_file(cat, state.root, state.leaves, state.n_leaves, "optimizer",

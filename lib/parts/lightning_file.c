@@ -26,11 +26,6 @@ bool uns_lightning_is(const char *format)
 	return strcmp(format, "lightning_fsdp") == 0;
 }
 
-static bool is_weight(const struct uns_tensor *t)
-{
-	return t->role == UNS_ROLE_WEIGHT || t->role == UNS_ROLE_BUFFER;
-}
-
 /* -- meta.pt in the catalog -- */
 
 static bool is_meta_storage(const struct uns_tensor *t)
@@ -112,37 +107,14 @@ static size_t count_optimizers(const struct uns_catalog *cat)
 
 /* -- check -- */
 
-static int check_problems(const struct uns_catalog *cat, bool resume, struct uns_err *why)
-{
-	const struct uns_problem *p = cat->problems, *end = p + cat->n_problems;
-
-	for (; p < end; p++)
-		if (p->scope == UNS_SCOPE_ALL || p->scope == UNS_SCOPE_WEIGHTS ||
-		    (resume && p->scope == UNS_SCOPE_OPTIMIZER))
-			return uns_fail(why, p->code ? p->code : -EBADMSG, "%s", p->text);
-	return 0;
-}
-
-static int check_weights(const struct uns_catalog *cat, struct uns_err *why)
-{
-	size_t i, n = 0;
-
-	for (i = 0; i < cat->n_tensors; i++) {
-		if (!is_weight(&cat->tensors[i]))
-			continue;
-		UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
-		n++;
-	}
-	return n ? 0 : uns_fail(why, -ENOTSUP, "%s holds no model weights", cat->path);
-}
-
 int uns_lightning_check(const struct uns_catalog *cat, bool resume, struct uns_err *why)
 {
 	size_t i, n = resume ? count_optimizers(cat) : 0;
 	char root[32];
 
-	UNS_TRY(check_problems(cat, resume, why));
-	UNS_TRY(check_weights(cat, why));
+	UNS_TRY(uns_cover_weights(cat, why));
+	if (resume)
+		UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_OPTIMIZER, why));
 	if (!meta_value(cat, UNS_META_PICKLE, ""))
 		return uns_fail(why, -EBADMSG, "%s: meta.pt could not be read", cat->path);
 	UNS_TRY(check_storages(cat, why));
@@ -192,9 +164,9 @@ static int add_meta_storages(struct builder *b, struct uns_err *err)
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
 		if (is_meta_storage(t))
-			b->leaves[strtoull(t->name, NULL, 10)] =
-				(struct uns_torch_leaf){ .tensor = t, .out = t->dtype,
-							 .shape = t->shape };
+			b->leaves[strtoull(t->name, NULL, 10)] = (struct uns_torch_leaf){
+				.tensor = t, .out = t->dtype, .shape = t->shape
+			};
 	}
 	b->n_leaves = n;
 	return 0;
@@ -218,11 +190,11 @@ static int add_state_dict(struct builder *b, struct uns_err *err)
 	UNS_TRY(reserve(b, cat->n_tensors, err));
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
-		if (!is_weight(t))
+		if (!uns_role_is_model(t->role))
 			continue;
 		b->leaves[b->n_leaves] = (struct uns_torch_leaf){ .tensor = t,
-								 .out = out_type(b, t),
-								 .shape = t->shape };
+								  .out = out_type(b, t),
+								  .shape = t->shape };
 		if (!uns_value_put(dict, uns_value_new_str(arena, t->name),
 				   uns_value_new_tensor(arena, b->n_leaves++)))
 			return no_memory(err);
@@ -280,11 +252,10 @@ static const char *origin_of(const struct builder *b)
 {
 	const char *torch = uns_dtype_info(b->in->out)->torch;
 
-	return uns_arena_printf(&b->out->arena,
-				"meta.pt, continued with the checkpoint's tensors%s%s%s",
-				b->in->out == UNS_DTYPE_NONE ? "" : ", floating types given out as ",
-				b->in->out == UNS_DTYPE_NONE ? "" : torch,
-				b->stand_in ? b->stand_in : "");
+	return uns_arena_printf(
+		&b->out->arena, "meta.pt, continued with the checkpoint's tensors%s%s%s",
+		b->in->out == UNS_DTYPE_NONE ? "" : ", floating types given out as ",
+		b->in->out == UNS_DTYPE_NONE ? "" : torch, b->stand_in ? b->stand_in : "");
 }
 
 static const char *file_name(const struct builder *b)
@@ -300,7 +271,8 @@ static const char *file_name(const struct builder *b)
 
 /* -- objects -- */
 
-/* The class of something in v that weights_only=True refuses, or NULL. v is a tree of known size. */
+/* The class of something in v that weights_only=True refuses, or NULL. v is a tree of known size.
+ */
 static const char *object_in(const struct uns_value *v)
 {
 	const char *found = NULL;
@@ -330,11 +302,12 @@ static int note_objects(const struct builder *b, struct uns_err *err)
 		if (strcmp(cat->values[i].root, UNS_META_ROOT) == 0 &&
 		    uns_value_fits(cat->values[i].value, MAX_META_NODES, MAX_META_DEPTH))
 			cls = object_in(cat->values[i].value);
-	if (!cls || uns_vtree_note(b->out,
-				   "meta.pt holds an object of class %s, as the training script put "
-				   "it there: torch.load reads this file with weights_only=False, or "
-				   "with that class among its safe globals, like meta.pt itself",
-				   cls) == 0)
+	if (!cls ||
+	    uns_vtree_note(b->out,
+			   "meta.pt holds an object of class %s, as the training script put "
+			   "it there: torch.load reads this file with weights_only=False, or "
+			   "with that class among its safe globals, like meta.pt itself",
+			   cls) == 0)
 		return 0;
 	return no_memory(err);
 }
@@ -381,9 +354,8 @@ int uns_lightning_add(const struct uns_lightning_input *in, struct uns_vtree *ou
 	file.origin = origin_of(&b);
 	if (!file.path || !file.origin)
 		return no_memory(err);
-	UNS_TRY(uns_part_torch_file_behind(in->catalog,
-					   uns_span_of(front->bytes.p, front->bytes.n), b.root,
-					   b.leaves, b.n_leaves, "archive", &out->arena,
+	UNS_TRY(uns_part_torch_file_behind(in->catalog, uns_span_of(front->bytes.p, front->bytes.n),
+					   b.root, b.leaves, b.n_leaves, "archive", &out->arena,
 					   &file.layout, err));
 	UNS_TRY(note_objects(&b, err));
 	return give(&b, &file, err);

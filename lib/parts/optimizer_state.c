@@ -159,11 +159,7 @@ int uns_optimizer_check(const struct uns_catalog *cat, const char *root, struct 
 	UNS_CLEANUP(table_fini) struct table t = { 0 };
 	size_t i;
 
-	for (i = 0; i < cat->n_problems; i++)
-		if (cat->problems[i].scope == UNS_SCOPE_OPTIMIZER ||
-		    cat->problems[i].scope == UNS_SCOPE_ALL)
-			return uns_fail(why, cat->problems[i].code ? cat->problems[i].code : -EBADMSG,
-					"%s", cat->problems[i].text);
+	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_OPTIMIZER, why));
 	if (!root)
 		return 0;
 	UNS_TRY(table_build(&t, cat, root, why));

@@ -42,11 +42,6 @@ static int no_memory(struct uns_err *err)
 
 /* -- which tensors -- */
 
-static bool is_shown(const struct uns_tensor *t)
-{
-	return t->role == UNS_ROLE_WEIGHT || t->role == UNS_ROLE_BUFFER;
-}
-
 /* fp32 is the most exact held: the optimizer's master copy where the weight itself is rounded. */
 static int masters_of(const struct uns_catalog *cat, uint64_t parameter, struct uns_map *out,
 		      struct uns_err *err)
@@ -90,8 +85,8 @@ static enum uns_dtype out_type(const struct uns_tensor *t, uint64_t parameter)
 
 /* -- supports -- */
 
-/* Weights that are there and not understood are a checkpoint to be told of: -ENOTSUP would say that it
- * has no weights, and hide it. */
+/* Weights that are there and not understood are a checkpoint to be told of: -ENOTSUP would say that
+ * it has no weights, and hide it. */
 static int never_hidden(int code)
 {
 	return code && code != -ENOTSUP ? code : -EBADMSG;
@@ -99,15 +94,9 @@ static int never_hidden(int code)
 
 static int known_problem(const struct uns_catalog *cat, struct uns_err *why)
 {
-	size_t i;
+	int code = uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, why);
 
-	for (i = 0; i < cat->n_problems; i++) {
-		const struct uns_problem *p = &cat->problems[i];
-
-		if (p->scope == UNS_SCOPE_WEIGHTS || p->scope == UNS_SCOPE_ALL)
-			return uns_fail(why, never_hidden(p->code), "%s", p->text);
-	}
-	return 0;
+	return code < 0 ? never_hidden(code) : 0;
 }
 
 static int proof(const struct uns_catalog *cat, const struct uns_map *masters, size_t *n_shown,
@@ -117,7 +106,7 @@ static int proof(const struct uns_catalog *cat, const struct uns_map *masters, s
 	int code;
 
 	for (i = 0; i < cat->n_tensors; i++) {
-		if (!is_shown(&cat->tensors[i]))
+		if (!uns_role_is_model(cat->tensors[i].role))
 			continue;
 		code = uns_cover_check(cat, source_of(masters, &cat->tensors[i]), why);
 		if (code < 0)
@@ -185,7 +174,7 @@ static bool weights_files(const struct uns_catalog *cat, bool *used)
 	for (i = 0; i < cat->n_tensors; i++) {
 		const struct uns_tensor *t = &cat->tensors[i];
 
-		for (k = 0; is_shown(t) && k < t->n_pieces; k++) {
+		for (k = 0; uns_role_is_model(t->role) && k < t->n_pieces; k++) {
 			uint32_t file = cat->pieces[t->first_piece + k].file;
 
 			if (!used[file] && !published(cat, file))
@@ -238,7 +227,7 @@ struct assembly {
 	const struct uns_view_input *in;
 	uint64_t parameter;
 	bool adapter;
-	const char *strip; /* in front of names: left out; "" = nothing */
+	const char *strip;            /* in front of names: left out; "" = nothing */
 	struct uns_map masters, tied; /* tied: by name */
 	struct uns_named_tensor *v;
 	size_t n, n_masters, n_rounded;
@@ -253,7 +242,7 @@ static void assembly_fini(struct assembly *a)
 
 static bool leaves_out(const struct assembly *a, const struct uns_tensor *t)
 {
-	return !is_shown(t) || uns_map_get(&a->tied, t->name) == t ||
+	return !uns_role_is_model(t->role) || uns_map_get(&a->tied, t->name) == t ||
 	       (a->adapter && uns_adapter_leaves_out(t->name));
 }
 
@@ -322,11 +311,12 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 	const char *torch;
 
 	if (a->parameter == UNS_DTYPE_NONE && a->n_rounded)
-		return uns_arena_printf(arena,
-					"assembled from the checkpoint's tensors; %zu of them it holds "
-					"as the optimizer's fp32 copies only, given out in the model's "
-					"type",
-					a->n_rounded);
+		return uns_arena_printf(
+			arena,
+			"assembled from the checkpoint's tensors; %zu of them it holds "
+			"as the optimizer's fp32 copies only, given out in the model's "
+			"type",
+			a->n_rounded);
 	if (a->parameter == UNS_DTYPE_NONE)
 		return "assembled from the checkpoint's tensors";
 	torch = uns_dtype_info((enum uns_dtype)a->parameter)->torch;
@@ -464,8 +454,8 @@ static int add_lightning(const struct uns_view_input *in, uint64_t parameter, st
 
 	if (uns_lightning_check(in->catalog, false, &why) == 0)
 		return uns_lightning_add(&file, out, err);
-	return uns_vtree_note(out, "there is no .ckpt file here: %s", why.text) < 0 ?
-		       no_memory(err) : 0;
+	return uns_vtree_note(out, "there is no .ckpt file here: %s", why.text) < 0 ? no_memory(err)
+										    : 0;
 }
 
 static enum uns_form form(const char *format)
