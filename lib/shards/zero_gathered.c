@@ -94,15 +94,33 @@ static const char *missing(const struct gathered *g, const struct uns_zero_model
 	return name;
 }
 
-static int take(struct gathered *g, struct uns_zero_names *names, struct uns_err *err)
+static bool is_buffer(const struct uns_value *names, const char *name)
 {
+	const char *buffer;
+	size_t i;
+
+	for (i = 0; uns_value_at(names, i); i++) {
+		buffer = uns_value_str(names->seq.v[i]);
+		if (buffer && strcmp(buffer, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+static int take(struct gathered *g, const struct uns_zero_model *model,
+		struct uns_zero_names *names, struct uns_err *err)
+{
+	const struct uns_value *buffers = uns_value_get(model->root, "buffer_names");
 	size_t i = g->cat->n_tensors;
 
 	UNS_TRY(uns_safetensors_set_add(g->cat, g->root, g->path, g->n, err));
-	for (; i < g->cat->n_tensors; i++)
+	for (; i < g->cat->n_tensors; i++) {
+		if (is_buffer(buffers, g->cat->tensors[i].name))
+			g->cat->tensors[i].role = UNS_ROLE_BUFFER;
 		if (!uns_map_put(&names->weights, g->cat->tensors[i].name,
 				 (void *)((uintptr_t)i + 1), NULL))
 			return no_memory(err);
+	}
 	return 0;
 }
 
@@ -130,7 +148,7 @@ int uns_zero_gathered_add(struct uns_catalog *cat, const struct uns_root *root, 
 					       g.path[i - 1], why.text);
 	lacks = missing(&g, model);
 	if (!lacks)
-		return take(&g, names, err);
+		return take(&g, model, names, err);
 	return uns_catalog_add_problem(cat, UNS_SCOPE_NOTE, 0,
 				       "%s is not used, it does not hold %s in its full shape: the "
 				       "weights are taken from the optimizer's fp32 copies",

@@ -214,7 +214,7 @@ static int no_optimizer(struct opening *o, struct world *w, struct uns_err *err)
 	const struct uns_value *whole = uns_value_get(w->model.root, "optimizer");
 
 	if (whole && whole->kind == UNS_VALUE_DICT)
-		return uns_zero_whole_add(o->cat, &w->model, &w->file, whole, &o->names, err);
+		return uns_zero_whole_add(o->cat, &w->file, whole, &o->names, err);
 	if (!w->model.has_shapes)
 		return 0; /* stage 0, saved without an optimizer */
 	return uns_catalog_add_problem(

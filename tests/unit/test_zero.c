@@ -6,8 +6,10 @@
 
 #include <cmocka.h>
 
+#include "views/view.h"
 #include "zero_golden.h"
 
+extern const struct uns_view uns_view_weights;
 extern const struct uns_format uns_format_zero, uns_format_universal, uns_format_hf;
 
 /* -- whole checkpoints -- */
@@ -22,7 +24,7 @@ static const struct {
 	{ "z2_w3", "DeepSpeed ZeRO stage 2", MODEL_ROLES | STATE_ROLES, 29, 3, 2, 3 },
 	{ "z3_w2", "DeepSpeed ZeRO stage 3", MODEL_ROLES | STATE_ROLES, 29, 2, 2, 3 },
 	{ "z1_bf16_optimizer_w2", "DeepSpeed ZeRO stage 1", MODEL_ROLES | STATE_ROLES, 29, 2, 2, 3 },
-	{ "z0_w1", "DeepSpeed ZeRO stage 0", MODEL_ROLES, 9, 1, 0, 0 },
+	{ "z0_w1", "DeepSpeed ZeRO stage 0", MODEL_ROLES | STATE_ROLES, 29, 1, 2, 3 },
 };
 
 static void whole(void **state)
@@ -33,6 +35,7 @@ static void whole(void **state)
 	for (i = 0; i < sizeof(whole_cases) / sizeof(*whole_cases); i++) {
 		const struct uns_tensor *head;
 		struct fixture f;
+		double lr = 0;
 
 		print_message("%s\n", whole_cases[i].golden);
 		fixture_init(&f, whole_cases[i].golden);
@@ -43,17 +46,12 @@ static void whole(void **state)
 		assert_int_equal(f.cat->facts.step, 2);
 		assert_true(f.cat->facts.finished);
 		assert_int_equal(f.cat->n_groups, whole_cases[i].n_groups);
-		if (f.cat->n_groups) {
-			double lr = 0;
-
-			assert_string_equal(serious(&f), "");
-			assert_int_equal(f.cat->groups[0].n_params, whole_cases[i].n_first_group);
-			assert_string_equal(f.cat->groups[0].param[0], "emb.weight");
-			assert_true(uns_value_float(uns_value_get(f.cat->groups[1].hyper, "lr"),
-						    &lr));
-			assert_true(lr == 0.02);
-			assert_null(uns_value_get(f.cat->groups[1].hyper, "params"));
-		}
+		assert_string_equal(serious(&f), "");
+		assert_int_equal(f.cat->groups[0].n_params, whole_cases[i].n_first_group);
+		assert_string_equal(f.cat->groups[0].param[0], "emb.weight");
+		assert_true(uns_value_float(uns_value_get(f.cat->groups[1].hyper, "lr"), &lr));
+		assert_true(lr == 0.02);
+		assert_null(uns_value_get(f.cat->groups[1].hyper, "params"));
 		head = uns_catalog_find(f.cat, UNS_ROLE_WEIGHT, "head.weight");
 		assert_int_not_equal(head->alias_of, UNS_NONE);
 		assert_string_equal(f.cat->tensors[head->alias_of].name, "emb.weight");
@@ -345,6 +343,121 @@ static void names_what_a_missing_rank_held(void **state)
 	fixture_fini(&f);
 }
 
+/* Stage 3 has no weights of its own: the view says so, and gives the fp32 copies out unrounded where
+ * fp32 is asked for. */
+static void weights_view_tells_where_weights_are_from(void **state)
+{
+	static const struct {
+		const char *golden, *parameter, *origin;
+	} cases[] = {
+		{ "z3_w2", "", "assembled from the checkpoint's tensors; 6 of them it holds as the "
+			       "optimizer's fp32 copies only, given out in the model's type" },
+		{ "z3_w2", "fp32", "assembled from the checkpoint's tensors, floating types given out as "
+				   "float32 (from the optimizer's fp32 copies where it has them)" },
+		{ "z2_w3", "", "assembled from the checkpoint's tensors" },
+	};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct uns_view_input in = { .max_shard_size_bytes = UINT64_MAX };
+		struct uns_vtree tree = { 0 };
+		struct uns_err err = { 0 };
+		struct fixture f;
+		uint64_t parameter;
+
+		fixture_init(&f, cases[i].golden);
+		fixture_open(&f, &uns_format_zero, "global_step2");
+		in.catalog = f.cat;
+		assert_true(uns_view_weights.parse(cases[i].parameter, &parameter));
+		if (uns_view_weights.supports(f.cat, parameter, &err) < 0 ||
+		    uns_view_weights.tree(&in, parameter, &tree, &err) < 0)
+			fail_msg("%s", err.text);
+		uns_vtree_seal(&tree);
+		assert_string_equal(uns_vtree_find(&tree, "model.safetensors")->origin,
+				    cases[i].origin);
+		uns_vtree_fini(&tree);
+		fixture_fini(&f);
+	}
+}
+
+/* What the weights view shows as model.safetensors, into a file. */
+static void write_gathered(struct fixture *f, const char *path)
+{
+	struct uns_view_input in = { .catalog = f->cat, .max_shard_size_bytes = UINT64_MAX };
+	struct uns_vtree tree = { 0 };
+	struct uns_err err = { 0 };
+	const struct uns_vfile *file;
+	uint8_t *bytes;
+	FILE *out;
+
+	if (uns_view_weights.tree(&in, UNS_DTYPE_NONE, &tree, &err) < 0)
+		fail_msg("%s", err.text);
+	uns_vtree_seal(&tree);
+	file = uns_vtree_find(&tree, "model.safetensors");
+	bytes = malloc(file->layout.size_bytes);
+	assert_non_null(bytes);
+	assert_int_equal(uns_read(f->backing, &file->layout, bytes, file->layout.size_bytes, 0, NULL),
+			 file->layout.size_bytes);
+	out = fopen(path, "w");
+	assert_non_null(out);
+	assert_int_equal(fwrite(bytes, 1, file->layout.size_bytes, out), file->layout.size_bytes);
+	fclose(out);
+	free(bytes);
+	uns_vtree_fini(&tree);
+}
+
+/* stage3_gather_16bit_weights_on_model_save: the weights beside the shards are used when they are whole,
+ * and then do not need the optimizer's. */
+static void uses_gathered_weights(void **state)
+{
+	static const struct {
+		const char *name, *change; /* in checkpoint-2 */
+		bool used, served;
+		const char *problem;
+	} cases[] = {
+		{ "whole", "true", true, true, NULL },
+		{ "an optimizer's shard is missing", "rm " OPTIM "1_*", true, true,
+		  "(data-parallel rank 1) is missing" },
+		{ "of another model", "cp other.safetensors model.safetensors", false, true,
+		  "checkpoint-2/model.safetensors is not used, it does not hold frozen.weight in its "
+		  "full shape" },
+		{ "cut", "truncate -s 100 model.safetensors", false, true,
+		  "checkpoint-2/model.safetensors is not used" },
+	};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		const struct uns_tensor *t;
+		struct fixture f, again;
+		char path[96];
+
+		print_message("%s\n", cases[i].name);
+		fixture_init(&f, "z3_w2");
+		fixture_open(&f, &uns_format_zero, "global_step2");
+		fixture_init(&again, "z3_w2");
+		shell(again.dir, "mkdir checkpoint-2; mv global_step2 latest checkpoint-2; printf "
+				 "'\\2\\0\\0\\0\\0\\0\\0\\0{}' > checkpoint-2/other.safetensors");
+		snprintf(path, sizeof(path), "%s/checkpoint-2/model.safetensors", again.dir);
+		write_gathered(&f, path);
+		fixture_fini(&f);
+		shell(again.dir, "cd checkpoint-2");
+		snprintf(path, sizeof(path), "%s/checkpoint-2", again.dir);
+		shell(path, cases[i].change);
+		fixture_open(&again, &uns_format_zero, "checkpoint-2");
+		t = uns_catalog_find(again.cat, UNS_ROLE_WEIGHT, "up.weight");
+		assert_non_null(t);
+		assert_int_equal(t->alias_of == UNS_NONE, cases[i].used);
+		assert_int_equal(t->group, 0);
+		assert_int_equal(serves(&again, MODEL_ROLES), cases[i].served);
+		compare_expected(&again, 1U << UNS_ROLE_WEIGHT);
+		if (cases[i].problem && !strstr(again.cat->problems[0].text, cases[i].problem))
+			fail_msg("said: %s", again.cat->problems[0].text);
+		fixture_fini(&again);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -354,6 +467,8 @@ int main(void)
 		cmocka_unit_test(runs),
 		cmocka_unit_test(damage),
 		cmocka_unit_test(names_what_a_missing_rank_held),
+		cmocka_unit_test(weights_view_tells_where_weights_are_from),
+		cmocka_unit_test(uses_gathered_weights),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -110,6 +110,14 @@ def train(out, case):
         if p.requires_grad and stage:
             add("master", n, safe_get_full_fp32_param(p), shape, group_of[n])
             add("step", n, torch.tensor(2.0), (), group_of[n])
+    if not stage:
+        names = [[n for n, p in trained if group_of[n] == g] for g in (0, 1)]
+        for g, params in enumerate(engine.optimizer.fp32_groups):
+            for n, p in zip(names[g], params):
+                state = engine.optimizer.optimizer.state[p]
+                add("master", n, p, p.shape, g)
+                for s in ("exp_avg", "exp_avg_sq", "step"):
+                    add(s, n, state[s], state[s].shape, g)
     for n, b in engine.module.named_buffers():
         add("buffer", n, b, b.shape, -1)
     if engine.global_rank == 0:
