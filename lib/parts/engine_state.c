@@ -188,18 +188,18 @@ int uns_engine_model_state(const struct uns_catalog *cat, int64_t global_steps,
 				      : put_foreign(cat, global_steps, without, out, state, err);
 }
 
-int uns_engine_optim_state(const struct uns_catalog *cat, const char *const *names,
-			   size_t more_keys, struct uns_vtree *out, struct uns_value **dict,
-			   struct uns_err *err)
+int uns_engine_optim_state(const struct uns_catalog *cat, const char *const *only,
+			   const char *const *without, size_t more_keys, struct uns_vtree *out,
+			   struct uns_value **dict, struct uns_err *err)
 {
-	size_t i;
+	const struct uns_named_value *v = cat->values, *end = v + cat->n_values;
 
 	*dict = uns_value_new_dict(&out->arena, cat->n_values + more_keys);
 	if (!*dict)
 		return no_memory(err);
-	for (i = 0; i < cat->n_values; i++)
-		if (strcmp(cat->values[i].root, "optim_states") == 0 &&
-		    is_in(names, cat->values[i].name))
-			UNS_TRY(put_saved(&cat->values[i], out, *dict, err));
+	for (; v < end; v++)
+		if (strcmp(v->root, "optim_states") == 0 && (!only || is_in(only, v->name)) &&
+		    !is_in(without, v->name))
+			UNS_TRY(put_saved(v, out, *dict, err));
 	return 0;
 }

@@ -36,10 +36,11 @@ int uns_engine_model_state(const struct uns_catalog *cat, int64_t global_steps,
 			   struct uns_vtree *out, struct uns_engine_state *state,
 			   struct uns_err *err);
 
-/* The keys of `names` (ends with NULL) that the optimizer's shards hold; no leaves. */
-int uns_engine_optim_state(const struct uns_catalog *cat, const char *const *names,
-			   size_t more_keys, struct uns_vtree *out, struct uns_value **dict,
-			   struct uns_err *err);
+/* What the optimizer's shards hold besides tensors: the keys in `only`, or all where that is NULL,
+ * but those in `without` (each ends with NULL, or is NULL). Likewise. */
+int uns_engine_optim_state(const struct uns_catalog *cat, const char *const *only,
+			   const char *const *without, size_t more_keys, struct uns_vtree *out,
+			   struct uns_value **dict, struct uns_err *err);
 
 /* dict[name] = v, v NULL = out of memory. */
 bool uns_engine_put(struct uns_arena *arena, struct uns_value *dict, const char *name,

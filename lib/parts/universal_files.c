@@ -187,7 +187,7 @@ static int add_optimizer(const struct uns_universal_input *in, struct uns_vtree 
 	struct uns_value *dict;
 	struct uns_torch_leaf step;
 
-	UNS_TRY(uns_engine_optim_state(in->catalog, kept, 3, out, &dict, err));
+	UNS_TRY(uns_engine_optim_state(in->catalog, kept, NULL, 3, out, &dict, err));
 	UNS_TRY(step_leaf(in, &in->params->v[0], arena, &step, err));
 	if (!uns_engine_put(arena, dict, "ds_version", uns_engine_version(in->catalog, arena)) ||
 	    !uns_engine_put(arena, dict, "param_groups", groups_value(in, arena)) ||
