@@ -46,11 +46,31 @@ static bool assign_by_size(const struct uns_zero_world *w, uint64_t full, int32_
 	return (size_t)group == n_groups(w);
 }
 
+/* Each group's "params": the numbers of its sub-groups, which follow one another (stage3.py,
+ * _set_fp32_optimizer_param_groups). false: they do not add up to the sub-groups there are. */
+static bool assign_by_number(const struct uns_zero_world *w, int32_t *out)
+{
+	const struct uns_value *groups = w->any->param_groups, *params;
+	size_t g, i, next = 0;
+	uint64_t number;
+
+	for (g = 0; groups && g < groups->seq.n; g++) {
+		params = uns_value_get(groups->seq.v[g], "params");
+		for (i = 0; uns_value_at(params, i); i++) {
+			if (next == w->n_shapes ||
+			    !uns_value_u64(uns_value_at(params, i), &number) || number != next)
+				return false;
+			out[next++] = (int32_t)g;
+		}
+	}
+	return next == w->n_shapes;
+}
+
 void uns_zero_groups_assign(const struct uns_zero_world *w, uint64_t sub_group_size, int32_t *out)
 {
 	size_t n, g;
 
-	if (!w->any)
+	if (!w->any || assign_by_number(w, out))
 		return;
 	n = n_groups(w);
 	if (n == 1 || n == w->n_shapes || !assign_by_size(w, sub_group_size, out))

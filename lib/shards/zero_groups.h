@@ -5,8 +5,9 @@
 #include "shards/zero_world.h"
 
 /* Which param group each entry of the world's shapes belongs to, -1 = cannot be told. Stages 1 and 2:
- * itself. Stage 3 cuts a group into sub-groups where `sub_group_size` elements of a rank's slices are
- * full, and records only how many groups and sub-groups there are. `out` has room for n_shapes. */
+ * itself. Stage 3: the group whose "params" number the sub-group; where those do not add up, by
+ * `sub_group_size`, the elements of a rank's slices with which a sub-group is full. `out` has room for
+ * n_shapes. */
 void uns_zero_groups_assign(const struct uns_zero_world *w, uint64_t sub_group_size, int32_t *out);
 
 /* Add the groups to the catalog, or, where an earlier pipeline stage did, their parameters to them.
