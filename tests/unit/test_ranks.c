@@ -120,7 +120,7 @@ static float element(const struct fixture *f, const struct uns_piece *p, uint64_
 {
 	UNS_CLEANUP(uns_close_p) int fd = -1;
 	struct uns_err err = { 0 };
-	float v;
+	float v = 0;
 
 	if (uns_root_open_file(f->root, f->cat->files[p->file].path, &fd, NULL, &err) < 0 ||
 	    uns_fd_pread(fd, &v, sizeof(v), p->offset_bytes + i * sizeof(v), "", &err) < 0)
