@@ -1,5 +1,5 @@
-/* The texts of .unshard/: of the mount as a whole and of one checkpoint; and unshard_describe, which
- * gives the same. */
+/* The texts of .unshard/: of the mount as a whole and of one checkpoint; and unshard_describe,
+ * which gives the same. */
 #include "session/session.h"
 
 #include <stdlib.h>
@@ -32,8 +32,8 @@ static size_t figures(struct unshard *u, struct figure *out)
 	FIGURE("opens", "files opened", __atomic_load_n(&u->n_opens, __ATOMIC_RELAXED), true);
 	FIGURE("reads", "read requests served", __atomic_load_n(&u->n_reads, __ATOMIC_RELAXED),
 	       true);
-	FIGURE("read_bytes", "bytes given out",
-	       __atomic_load_n(&u->n_read_bytes, __ATOMIC_RELAXED), true);
+	FIGURE("read_bytes", "bytes given out", __atomic_load_n(&u->n_read_bytes, __ATOMIC_RELAXED),
+	       true);
 	FIGURE("errors", "reads that failed (see errors.log)",
 	       __atomic_load_n(&u->n_errors, __ATOMIC_RELAXED), true);
 	FIGURE("catalogs_opened", "checkpoints whose metadata files were read",
@@ -46,7 +46,8 @@ static size_t figures(struct unshard *u, struct figure *out)
 	FIGURE("decoded_pieces", "pieces decompressed or made dense", s.decoded_pieces, true);
 	FIGURE("decoded_bytes", "bytes of decoded pieces", s.decoded_bytes, true);
 	FIGURE("crc_exact", "CRCs in torch files given out that are right", s.crc_exact, true);
-	FIGURE("crc_zero", "CRCs in torch files left 0 (not known; -o crc=exact)", s.crc_zero, true);
+	FIGURE("crc_zero", "CRCs in torch files left 0 (not known; -o crc=exact)", s.crc_zero,
+	       true);
 	FIGURE("crc_done", "bytes read to find out CRCs", s.crc_done_bytes, true);
 	FIGURE("crc_total", "bytes that had to be read to find out CRCs", s.crc_total_bytes, true);
 	FIGURE("stale", "reads refused because a source changed", s.stale, true);
@@ -82,7 +83,8 @@ static void metrics(struct unshard *u, struct uns_text *out)
 
 	for (i = 0; i < n; i++) {
 		suffix = f[i].counter ? "_total" : "";
-		uns_text_printf(out, "# HELP unshard_%s%s %s\n# TYPE unshard_%s%s %s\n"
+		uns_text_printf(out,
+				"# HELP unshard_%s%s %s\n# TYPE unshard_%s%s %s\n"
 				"unshard_%s%s %llu\n",
 				f[i].name, suffix, f[i].help, f[i].name, suffix,
 				f[i].counter ? "counter" : "gauge", f[i].name, suffix,
@@ -198,9 +200,9 @@ static const char *usage_line(const struct asked *a, const struct uns_view *view
 	if (!path)
 		return NULL;
 	return expand_usage(arena,
-			    forms_has_file(view, a->place) && view->file_usage ?
-				    view->file_usage :
-				    view->usage(a->cat),
+			    forms_has_file(view, a->place) && view->file_usage
+				    ? view->file_usage
+				    : view->usage(a->cat),
 			    path);
 }
 
@@ -375,6 +377,6 @@ int info_text(struct unshard *u, struct place *place, const struct uns_view *vie
 		return view_problems(u, place, view, parameter, out, err);
 	if (strcmp(name, "provenance.json") == 0)
 		return provenance(u, place, view, parameter, out, err);
-	return info_json(u, place, strcmp(name, "tensors.json") == 0 ? "tensors" : "info", NULL,
-			 out, err);
+	return info_json(u, place, strcmp(name, "tensors.json") == 0 ? "tensors" : "info",
+			 u->mounted_at, out, err);
 }

@@ -150,15 +150,17 @@ static int choose_view(struct unshard *u, const char *name, struct uns_err *err)
 	return u->only ? 0 : uns_fail(err, -EINVAL, "view=%s: there is no such view", name);
 }
 
-/* The mountpoint below SOURCE, so that the session never looks into its own mount. */
-static void choose_hidden(struct unshard *u, const char *mountpoint)
+/* Where the tree is mounted: goes into the lines to write; below SOURCE it is left out, so that the
+ * session never looks into its own mount. */
+static void find_mountpoint(struct unshard *u, const char *mountpoint)
 {
 	char real[PATH_MAX];
 	const char *root = uns_root_path(u->root);
 
-	if (!mountpoint || !realpath(mountpoint, real) || !uns_path_within(real, root))
+	if (!mountpoint || !realpath(mountpoint, real))
 		return;
-	if (strlen(real) > strlen(root))
+	u->mounted_at = uns_arena_str(&u->arena, real);
+	if (uns_path_within(real, root) && strlen(real) > strlen(root))
 		u->hidden = uns_arena_str(&u->arena,
 					  real + strlen(root) + (root[strlen(root) - 1] != '/'));
 }
@@ -203,7 +205,7 @@ static int session_open(struct unshard *u, const char *source, const struct unsh
 	UNS_TRY(choose_view(u, o->view, err));
 	UNS_TRY(open_models(u, o, err));
 	UNS_TRY(take_facts(u, o, err));
-	choose_hidden(u, o->mountpoint);
+	find_mountpoint(u, o->mountpoint);
 	UNS_TRY(copy_strings(u, o->weight_root, o->n_weight_root,
 			     &u->format_options.weight_roots));
 	u->format_options.n_weight_roots = o->n_weight_root;

@@ -149,7 +149,8 @@ struct unshard {
 	uint64_t memo_salt, crc_salt;
 	struct unshard_options opt;
 	struct uns_format_options format_options;
-	const char *hidden; /* the mountpoint below SOURCE; NULL = elsewhere */
+	const char *mounted_at; /* absolute; NULL = not mounted */
+	const char *hidden;     /* the mountpoint below SOURCE; NULL = elsewhere */
 	const struct uns_view *only; /* -o view= */
 	uint64_t only_parameter;
 	struct model_dir *model;
