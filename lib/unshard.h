@@ -38,7 +38,8 @@ struct unshard_error {
  * duration of unshard_open only. */
 struct unshard_options {
 	const char *view;              /* show this one view at the root instead of all */
-	const char *mountpoint;        /* a directory that is left out of the tree, should it lie in SOURCE */
+	/* Where the tree will be mounted: named in the lines to write, left out should it lie in SOURCE. */
+	const char *mountpoint;
 	const char *const *weight_root; /* keys to take weights from instead of "model", "state_dict" */
 	size_t n_weight_root;
 	/* "DIR" or "RUN=DIR": where config and tokenizer are borrowed from (RUN below SOURCE). */
