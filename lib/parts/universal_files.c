@@ -87,51 +87,66 @@ static int add_tensor(const struct param_files *f, const char *state, const stru
 	return add_torch(f->in->catalog, dict, &leaf, 1, state, &file, f->out, err);
 }
 
+/* A parameter's step: a tensor, or a plain number where its optimizer keeps one. */
+struct step {
+	const struct uns_value *value;
+	struct uns_torch_leaf leaf;
+	size_t n_leaves;
+	const char *origin;
+};
+
 /* As torch keeps it: 0-d float32 (torch/optim/optimizer.py, _get_scalar_dtype). */
 static int made_step(const struct uns_universal_input *in, const struct uns_adam_param *p,
-		     struct uns_arena *arena, struct uns_torch_leaf *out, struct uns_err *err)
+		     struct uns_arena *arena, struct step *out, struct uns_err *err)
 {
-	const struct uns_value *hyper = in->params->group[p->group]->hyper;
 	float *value = UNS_NEW(arena, float);
-	double step = (double)in->global_step;
 
-	if (!value)
-		return no_memory(err);
-	if (!uns_value_float(uns_value_get(hyper, "step"), &step) && in->global_step == UNS_UNKNOWN)
+	if (in->global_step == UNS_UNKNOWN)
 		return uns_fail(
 			err, -ENODATA,
 			"%s: parameter %s has moments but no step, and the training step is "
 			"not known; set it with `unshard meta set CHECKPOINT global_step=N`",
 			in->catalog->path, p->name);
-	*value = (float)step;
-	*out = (struct uns_torch_leaf){ .out = UNS_F32, .literal = (const uint8_t *)value };
+	out->origin = "the training's step: the parameter's own was not saved";
+	out->value = uns_value_new_tensor(arena, 0);
+	out->n_leaves = 1;
+	if (!value || !out->value)
+		return no_memory(err);
+	*value = (float)in->global_step;
+	out->leaf = (struct uns_torch_leaf){ .out = UNS_F32, .literal = (const uint8_t *)value };
 	return 0;
 }
 
-static int step_leaf(const struct uns_universal_input *in, const struct uns_adam_param *p,
-		     struct uns_arena *arena, struct uns_torch_leaf *out, struct uns_err *err)
+static int step_of(const struct uns_universal_input *in, const struct uns_adam_param *p,
+		   struct uns_arena *arena, struct step *out, struct uns_err *err)
 {
-	if (!p->step)
+	const struct uns_value *hyper = uns_value_get(in->params->group[p->group]->hyper, "step");
+	double unused;
+
+	*out = (struct step){ .origin = "assembled from the checkpoint's optimizer" };
+	if (!p->step && !uns_value_float(hyper, &unused))
 		return made_step(in, p, arena, out, err);
-	*out = (struct uns_torch_leaf){ .tensor = p->step,
-					.out = p->step->dtype,
-					.shape = p->step->shape };
-	return 0;
+	if (!p->step) {
+		out->value = hyper;
+		return 0;
+	}
+	out->value = uns_value_new_tensor(arena, 0);
+	out->n_leaves = 1;
+	out->leaf = (struct uns_torch_leaf){ .tensor = p->step,
+					     .out = p->step->dtype,
+					     .shape = p->step->shape };
+	return out->value ? 0 : no_memory(err);
 }
 
 static int add_step(const struct param_files *f, struct uns_err *err)
 {
 	struct uns_vfile file = { .path = path_of(f, "step"), .source = UNS_NONE };
-	struct uns_value *root = uns_value_new_tensor(&f->out->arena, 0);
-	struct uns_torch_leaf leaf;
+	struct step step;
 
-	UNS_TRY(step_leaf(f->in, f->param, &f->out->arena, &leaf, err));
-	if (!root)
-		return no_memory(err);
-	file.origin = leaf.tensor ? "assembled from the checkpoint's optimizer"
-				  : "made from the param group's or the training's step: the "
-				    "parameter's own was not saved";
-	return add_torch(f->in->catalog, root, &leaf, 1, "step", &file, f->out, err);
+	UNS_TRY(step_of(f->in, f->param, &f->out->arena, &step, err));
+	file.origin = step.origin;
+	return add_torch(f->in->catalog, step.value, &step.leaf, step.n_leaves, "step", &file,
+			 f->out, err);
 }
 
 static int add_param(const struct uns_universal_input *in, const struct uns_adam_param *p,
@@ -162,13 +177,13 @@ static const struct uns_value *groups_value(const struct uns_universal_input *in
 
 /* {state: {0: {step}}, param_groups}: what stage 3 reads. */
 static const struct uns_value *stage3_value(const struct uns_universal_input *in,
-					    struct uns_arena *arena)
+					    const struct step *step, struct uns_arena *arena)
 {
 	struct uns_value *root = uns_value_new_dict(arena, 2),
 			 *states = uns_value_new_dict(arena, 1);
 	struct uns_value *state = uns_value_new_dict(arena, 1);
 
-	if (!uns_engine_put(arena, state, "step", uns_value_new_tensor(arena, 0)) ||
+	if (!uns_engine_put(arena, state, "step", step->value) ||
 	    !uns_value_put(states, uns_value_new_int(arena, 0), state) ||
 	    !uns_engine_put(arena, root, "state", states) ||
 	    !uns_engine_put(arena, root, "param_groups", groups_value(in, arena)))
@@ -185,16 +200,17 @@ static int add_optimizer(const struct uns_universal_input *in, struct uns_vtree 
 	struct uns_vfile file = { .source = UNS_NONE,
 				  .origin = "synthesised from the checkpoint's param groups" };
 	struct uns_value *dict;
-	struct uns_torch_leaf step;
+	struct step step;
 
 	UNS_TRY(uns_engine_optim_state(in->catalog, kept, NULL, 3, out, &dict, err));
-	UNS_TRY(step_leaf(in, &in->params->v[0], arena, &step, err));
+	UNS_TRY(step_of(in, &in->params->v[0], arena, &step, err));
 	if (!uns_engine_put(arena, dict, "ds_version", uns_engine_version(in->catalog, arena)) ||
 	    !uns_engine_put(arena, dict, "param_groups", groups_value(in, arena)) ||
-	    !uns_engine_put(arena, dict, "optimizer_state_dict", stage3_value(in, arena)))
+	    !uns_engine_put(arena, dict, "optimizer_state_dict", stage3_value(in, &step, arena)))
 		return no_memory(err);
 	file.path = uns_arena_printf(arena, "%s/zero/optimizer_state.pt", in->dir);
-	return add_torch(in->catalog, dict, &step, 1, "optimizer_state", &file, out, err);
+	return add_torch(in->catalog, dict, &step.leaf, step.n_leaves, "optimizer_state", &file,
+			 out, err);
 }
 
 /* -- the engine -- */

@@ -135,6 +135,37 @@ static const char *way_out(const struct uns_catalog *cat)
 				      : "load them from the view weights before training goes on";
 }
 
+/* Its mapping of parameters to the flat buffer does not know of the other order (0.19.8:
+ * stage_1_and_2.py, _link_all_hp_params). */
+static int note_round_robin(const struct uns_catalog *cat, struct uns_vtree *out)
+{
+	const struct uns_value *config = uns_engine_value(cat, "model_states", "ds_config");
+	const struct uns_value *v =
+		uns_value_get(uns_value_get(config, "zero_optimization"), "round_robin_gradients");
+
+	if (!v || v->kind != UNS_VALUE_BOOL || !v->b)
+		return 0;
+	return uns_vtree_note(
+		out, "the run had round_robin_gradients on, and with it DeepSpeed's "
+		     "load_universal mixes parameters up at stages 1 and 2: turn it off to load "
+		     "from here, or load world-N (N = the number of ranks)");
+}
+
+/* The loader gives all sub-groups the same tensor (0.19.8: stage3.py,
+ * load_hp_checkpoint_state_from_checkpoint_dir_stage3). */
+static int note_shared_step(const struct uns_adam_params *params, struct uns_vtree *out)
+{
+	if (!params->v[0].step)
+		return 0;
+	return uns_vtree_note(
+		out,
+		"DeepSpeed's load_universal at stage 3 gives all sub-groups of parameters "
+		"one `step`, which torch's Adam then advances once for each of them: its "
+		"bias correction runs ahead where there are several (%zu param groups "
+		"here); world-N and stages 1 and 2 do not",
+		params->n_groups);
+}
+
 static int note_loader(const struct uns_catalog *cat, const struct uns_adam_params *params,
 		       struct uns_vtree *out, struct uns_err *err)
 {
@@ -160,6 +191,10 @@ static int note_loader(const struct uns_catalog *cat, const struct uns_adam_para
 			uns_engine_is_own(cat)
 				? "world-N (N = the number of ranks) restores them"
 				: "set them again after loading, or train at stage 1 or 2");
+	if (code == 0)
+		code = note_round_robin(cat, out);
+	if (code == 0)
+		code = note_shared_step(params, out);
 	if (code == 0 && params->n_widened)
 		code = uns_vtree_note(
 			out,

@@ -16,6 +16,9 @@ LAUNCHES = {
     "v4": ("ranks.py", 4, ["verl-f1orig", "verl-f1orig-hsdp", "verl-f2-hsdp", "easyr1-f1-hsdp",
                            "easyr1-f2-hsdp"]),
     "l2": ("lightning_run.py", 2, ["save:fsdp", "save:fsdp:weights", "save:mp"]),
+    "e2": ("deepspeed_engine.py", 2, ["z1-bf16", "z2-bf16", "z2-fp32", "z3-bf16", "z3-bf16-subgroups",
+                                      "z2-bf16-roundrobin", "z1-bf16-fp32grads", "z2-bf16-aligned"]),
+    "h2": ("deepspeed_trainer.py", 2, ["z2-bf16", "z3-bf16"]),
     "d1": ("plain_dcp.py", 1, ["nodist"]),
     "d2": ("plain_dcp.py", 2, ["fsdp1", "fsdp2", "zstd", "threads", "filepertensor", "async",
                                "nocollect", "zstd-bf16"]),
@@ -31,6 +34,7 @@ def cases(*launches):
 
 TRAINER = cases("t2", "t3", "t4")
 ACCELERATE = cases("a2", "a3")
+ENGINES = cases("e2")
 RANKS = cases("v2", "v3", "v4")
 DCP = cases("d1", "d2", "d3", "d4")
 # Families that keep their in-memory names when published: the mount's file is save_pretrained's.

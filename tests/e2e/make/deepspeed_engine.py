@@ -1,0 +1,147 @@
+"""Plain DeepSpeed engines, several in one launch:
+
+    torchrun --nproc_per_node=W deepspeed_engine.py OUT CASE...
+
+CASE is STAGE-DTYPE[-SETTING...]: z2-bf16, z3-bf16-subgroups. Each trains a few steps and leaves
+    OUT/CASE/run/{latest,global_step3/..}            what a user has
+    OUT/CASE/{states,live}.safetensors               the optimizer's and the model's tensors at that time
+"load:CASE:DIRECTORY:NAME[:universal]" loads DIRECTORY with the settings of CASE instead, from weights
+that are initialised otherwise, and saves it again: OUT/NAME like the above, and OUT/NAME/info.json.
+"""
+
+import json
+import os
+import sys
+
+import cpu_deepspeed
+import deepspeed
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from safetensors.torch import save_file
+
+VOCAB, WIDTH, HIDDEN = 37, 12, 17
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ln = nn.LayerNorm(WIDTH)
+        self.up = nn.Linear(WIDTH, HIDDEN)
+        self.down = nn.Linear(HIDDEN, WIDTH, bias=False)
+        self.gain = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(self.ln(x)))) * self.gain.mean()
+
+
+class Awkward(nn.Module):
+    """A tied head, a frozen layer, persistent and other buffers, sizes that nothing divides."""
+
+    def __init__(self):
+        super().__init__()
+        self.emb = nn.Embedding(VOCAB, WIDTH)
+        self.frozen = nn.Linear(WIDTH, WIDTH)
+        self.frozen.requires_grad_(False)
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.scale = nn.Parameter(torch.full((1,), 1.5))
+        self.head = nn.Linear(WIDTH, VOCAB, bias=False)
+        self.head.weight = self.emb.weight
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("mean", torch.linspace(0, 1, WIDTH))
+        self.register_buffer("scratch", torch.zeros(5), persistent=False)
+
+    def forward(self, ids):
+        x = self.emb(ids)
+        x = x + self.frozen(x)
+        for block in self.blocks:
+            x = block(x)
+        x = (x - self.mean.to(x.dtype)) * self.scale
+        return nn.functional.cross_entropy(self.head(x).float().view(-1, VOCAB)[:-1],
+                                           ids.view(-1)[1:])
+
+
+def config(case, universal):
+    stage, dtype, *settings = case.split("-")
+    zero = {"stage": int(stage[1]), "reduce_bucket_size": 100000}
+    if zero["stage"] == 3:
+        zero["stage3_param_persistence_threshold"] = 0
+    if "subgroups" in settings:
+        zero["sub_group_size"] = 150
+    if "roundrobin" in settings:
+        zero["round_robin_gradients"] = True
+    if "aligned" in settings:
+        zero["parameter_alignment"] = True
+    out = {"train_micro_batch_size_per_gpu": 1, "zero_allow_untested_optimizer": True,
+           "zero_force_ds_cpu_optimizer": False, "steps_per_print": 10 ** 9,
+           "zero_optimization": zero, "bf16": {"enabled": dtype == "bf16"}}
+    if "fp32grads" in settings:  # DeepSpeed's BF16_Optimizer
+        out["data_types"] = {"grad_accum_dtype": "fp32"}
+    if universal:
+        out["checkpoint"] = {"load_universal": True}
+    return out
+
+
+def engine_of(case, seed, universal=False):
+    torch.manual_seed(seed)
+    model = Awkward()
+    model.mean += seed
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(
+        [{"params": [p for p in trained if p.dim() >= 2], "lr": 1e-2, "weight_decay": 0.1},
+         {"params": [p for p in trained if p.dim() < 2], "lr": 2.5e-3, "weight_decay": 0.0}],
+        betas=(0.9, 0.99))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    return deepspeed.initialize(model=model, optimizer=optimizer, lr_scheduler=schedule,
+                                config=config(case, universal))[0]
+
+
+def write(engine, out):
+    held, live = cpu_deepspeed.states(engine), cpu_deepspeed.tensors(engine.module)
+    if dist.get_rank() == 0:
+        os.makedirs(out, exist_ok=True)
+        save_file(held, f"{out}/states.safetensors")
+        save_file({n: t.clone() for n, t in live.items()}, f"{out}/live.safetensors")
+    dist.barrier()
+
+
+def train(case, out):
+    engine = engine_of(case, 0)
+    g = torch.Generator().manual_seed(100 + dist.get_rank())
+    for _ in range(3):
+        engine.module.calls += 1
+        engine.backward(engine(torch.randint(0, VOCAB, (1, 9), generator=g)))
+        engine.step()
+    engine.save_checkpoint(f"{out}/run", client_state={"epoch": 7, "seen": [1, 2.5, "three"],
+                                                       "order": torch.arange(4)})
+    write(engine, out)
+
+
+def load(case, source, out, universal):
+    engine = engine_of(case, 1, universal)
+    path, client = engine.load_checkpoint(source)
+    assert path, source
+    write(engine, out)
+    engine.save_checkpoint(f"{out}/run", client_state={k: client[k] for k in ("epoch", "seen", "order")})
+    if dist.get_rank() == 0:
+        groups = engine.optimizer.param_groups
+        with open(f"{out}/info.json", "w") as f:
+            json.dump({"global_steps": engine.global_steps, "lr": [g["lr"] for g in groups],
+                       "weight_decay": [g["weight_decay"] for g in groups],
+                       "steps": [float(s["step"]) for s in engine.optimizer.state.values()],
+                       "epoch": client["epoch"], "seen": client["seen"],
+                       "order": client["order"].tolist(),
+                       "scheduler": engine.lr_scheduler.state_dict()["last_epoch"]}, f)
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    deepspeed.init_distributed("gloo")
+    base, cases = sys.argv[1], sys.argv[2:]
+    for one in cases:
+        if one.startswith("load:"):
+            _, case, source, name, *universal = one.split(":")
+            load(case, source, f"{base}/{name}", bool(universal))
+        else:
+            train(one, f"{base}/{one}")
+    dist.destroy_process_group()

@@ -1,0 +1,336 @@
+"""DeepSpeed checkpoints through the mount, loaded by DeepSpeed itself: cut for other numbers of ranks
+(world-N), and as universal checkpoints for other stages.
+
+What the optimizer and the model held when a checkpoint was saved is compared with what they hold when it
+has been loaded, bit for bit. All loading is done first, in few launches; each test looks at one."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+import conftest
+import trees
+from launches import ENGINES
+
+os.environ["DS_ACCELERATOR"] = "cpu"
+STATES = ("fp32", "exp_avg", "exp_avg_sq")
+CASES = [case for _, case in ENGINES]
+TAG = "global_step3"
+# Saved as, loaded as. Aligned parameters and BF16_Optimizer's (fp32grads) by stages 1 and 2 as well.
+CROSSED = [("z1-bf16", "z3-bf16"), ("z2-bf16", "z3-bf16"), ("z3-bf16", "z2-bf16"), ("z3-bf16", "z1-bf16"),
+           ("z3-bf16-subgroups", "z1-bf16"), ("z2-bf16", "z3-bf16-subgroups"),
+           ("z2-bf16-roundrobin", "z2-bf16"), ("z1-bf16-fp32grads", "z1-bf16-fp32grads"),
+           ("z2-bf16-aligned", "z2-bf16"), ("z2-fp32", "z2-fp32")]
+
+
+def load_json(path):
+    return json.loads(path.read_text())
+
+
+def mounted(base, source):
+    mnt = base / "mnt"
+    mnt.mkdir()
+    conftest.unshard("mount", source, mnt, "-o", f"settle=0,store={base}/store.db")
+    return mnt
+
+
+@pytest.fixture(scope="module")
+def engines(made):
+    """The directory of the engines' runs: CASE/{run,states.safetensors,live.safetensors}."""
+    return made("e2", CASES[0]).parent
+
+
+@pytest.fixture(scope="module")
+def views(engines, tmp_path_factory):
+    """A mount of them."""
+    mnt = mounted(tmp_path_factory.mktemp("engines"), engines)
+    yield mnt
+    conftest.detach(mnt)
+
+
+@pytest.fixture(scope="module")
+def loaded(views, tmp_path_factory):
+    """NAME/{states.safetensors,live.safetensors,info.json,run} of each loading at 3 ranks: NAME is
+    world-CASE or SAVED-as-LOADED."""
+    base = tmp_path_factory.mktemp("loaded")
+    conftest.torchrun("deepspeed_engine.py", 3, base, [
+        *(f"load:{c}:{views}/world-3/{c}/run:world-{c}" for c in CASES),
+        *(f"load:{b}:{views}/universal/{a}/run/{TAG}:{a}-as-{b}:universal" for a, b in CROSSED)])
+    return base
+
+
+@pytest.fixture(scope="module")
+def trainers(made):
+    return made("h2", "z2-bf16").parent
+
+
+@pytest.fixture(scope="module")
+def fsdp(made):
+    return made("t2", "tied-f1-fp32").parent
+
+
+FSDP = ["tied-f1-fp32", "untied-f2-fp32", "untied-f1-bf16"]
+
+
+@pytest.fixture(scope="module")
+def resumed(trainers, fsdp, tmp_path_factory):
+    """NAME/{losses.json,states.safetensors} of each resume: N-STAGE-{native,world,universal,crossed},
+    fsdp-CASE-STAGE."""
+    base = tmp_path_factory.mktemp("resumed")
+    mnt, of_fsdp = mounted(base, trainers), mounted(tmp_path_factory.mktemp("fsdp"), fsdp)
+
+    def spec(world, stage, how, where, universal=""):
+        return f"resume:{stage}:tied:{where}:{world}-{stage}-{how}{universal}"
+
+    for world in (1, 2, 3):
+        jobs = []
+        for stage, other in (("z2-bf16", "z3-bf16"), ("z3-bf16", "z2-bf16")):
+            jobs += [spec(world, stage, "world", f"{mnt}/world-{world}/{stage}/run/checkpoint-2"),
+                     spec(world, stage, "universal", f"{mnt}/universal/{stage}/run/checkpoint-2",
+                          ":universal")]
+            if world == 2:
+                jobs.append(spec(world, stage, "native", f"{trainers}/{stage}/run/checkpoint-2"))
+            if world == 3:
+                jobs.append(spec(world, stage, "crossed",
+                                 f"{mnt}/universal/{other}/run/checkpoint-2", ":universal"))
+        if world == 3:
+            jobs += [f"resume:{stage}-fp32:{c.split('-')[0]}:{of_fsdp}/universal/{c}/run/checkpoint-2:"
+                     f"fsdp-{c}-{stage}:universal" for c in FSDP for stage in ("z2", "z3")]
+        conftest.torchrun("deepspeed_trainer.py", world, base, jobs)
+    yield base
+    conftest.detach(mnt)
+    conftest.detach(of_fsdp)
+
+
+# -- world-N --
+
+@pytest.mark.parametrize("case", CASES)
+def test_another_number_of_ranks_holds_the_same(engines, loaded, case):
+    got = loaded / f"world-{case}"
+    trees.assert_same(trees.tensors(got / "live.safetensors"),
+                      trees.tensors(engines / case / "live.safetensors"))
+    if "roundrobin" not in case:  # DeepSpeed's own way of looking states up is wrong there
+        trees.assert_same(trees.tensors(got / "states.safetensors"),
+                          trees.tensors(engines / case / "states.safetensors"))
+    info = load_json(got / "info.json")
+    assert info["lr"] == [1e-2 / 4, 2.5e-3 / 4] and info["weight_decay"] == [0.1, 0.0]
+    assert info["global_steps"] == info["scheduler"] == 3 and set(info["steps"]) == {3.0}
+    assert (info["epoch"], info["seen"], info["order"]) == (7, [1, 2.5, "three"], [0, 1, 2, 3])
+
+
+def flatten(value, name=""):
+    """Everything in a torch.save file by its path."""
+    if isinstance(value, dict):
+        for k, v in value.items():
+            yield from flatten(v, f"{name}.{k}")
+        yield f"{name}{{}}", sorted(map(str, value))
+    elif isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        for i, v in enumerate(value):
+            yield from flatten(v, f"{name}[{i}]")
+        yield f"{name}[]", (type(value).__name__, len(value))
+    elif type(value).__name__.endswith("LossScaler"):
+        yield name, (type(value).__name__, vars(value))
+    else:
+        yield name, value
+
+
+def without_mappings(path):
+    """param_slice_mappings is not written by the mount: no loader reads it, and it can be wrong."""
+    held = torch.load(path, weights_only=False)
+    held.get("optimizer_state_dict", {}).pop("param_slice_mappings", None)
+    return dict(flatten(held))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_files_are_what_that_many_ranks_save(views, loaded, case):
+    import deepspeed  # noqa: F401: the files name its classes
+
+    saved, shown = loaded / f"world-{case}/run" / TAG, views / "world-3" / case / "run" / TAG
+    assert sorted(os.listdir(shown)) == sorted(os.listdir(saved))
+    for file in sorted(os.listdir(saved)):
+        want, got = without_mappings(saved / file), without_mappings(shown / file)
+        assert sorted(got) == sorted(want), file
+        for key, value in want.items():
+            if torch.is_tensor(value):
+                trees.assert_same({key: got[key]}, {key: value.detach()})
+            else:
+                assert type(got[key]) is type(value) and got[key] == value, (file, key)
+
+
+def test_one_rank_and_more_ranks_than_elements(views):
+    for world in (1, 700):
+        folder = views / f"world-{world}/z2-fp32/run" / TAG
+        assert len(os.listdir(folder)) == world + 1
+        parts = [torch.load(folder / f"zero_pp_rank_{r}_mp_rank_00_optim_states.pt", weights_only=False)
+                 ["optimizer_state_dict"]["single_partition_of_fp32_groups"] for r in range(world)]
+        whole = [torch.cat([p[g] for p in parts]) for g in range(2)]
+        assert [len(w) for w in whole] == [37 * 12 + 4 * 17 * 12, 1 + 2 * (12 + 12 + 17 + 3)]
+
+
+@pytest.mark.parametrize("name", ["world-0", "world-03", "world-", "world-65537", "world--1", "world"])
+def test_no_such_world(views, name):
+    assert not (views / name).exists()
+    assert name not in os.listdir(views)
+
+
+# -- universal --
+
+@pytest.mark.parametrize("saved,loaded_as", CROSSED)
+def test_another_stage_holds_the_same(engines, loaded, saved, loaded_as):
+    got = trees.tensors(loaded / f"{saved}-as-{loaded_as}" / "states.safetensors")
+    live = trees.tensors(engines / saved / "live.safetensors")
+    if "roundrobin" not in saved:
+        trees.assert_same(got, trees.tensors(engines / saved / "states.safetensors"))
+    for name in {key.split("|")[0] for key in got}:
+        trees.assert_same({name: got[f"{name}|fp32"].to(live[name].dtype)}, {name: live[name]})
+    info = load_json(loaded / f"{saved}-as-{loaded_as}" / "info.json")
+    assert info["global_steps"] == 3 and set(info["steps"]) == {3.0}
+    assert (info["epoch"], info["seen"], info["order"]) == (7, [1, 2.5, "three"], [0, 1, 2, 3])
+    if not loaded_as.startswith("z3"):
+        assert info["lr"] == [1e-2 / 4, 2.5e-3 / 4] and info["weight_decay"] == [0.1, 0.0]
+
+
+@pytest.mark.parametrize("case", ["z2-bf16", "z3-bf16"])
+def test_universal_is_what_ds_to_universal_makes(engines, views, tmp_path, case):
+    out = tmp_path / f"{TAG}_universal"
+    done = subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
+                           str(engines / case / "run" / TAG), "--output_folder", str(out),
+                           "--inject_missing_state", "--num_extract_workers", "1",
+                           "--num_merge_workers", "1"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-4000:]
+    zero = views / "universal" / case / "run" / TAG / TAG / "zero"
+    shown = sorted(p.name for p in zero.iterdir() if p.is_dir())
+    assert shown == sorted({k.split("|")[0] for k in
+                            trees.tensors(engines / case / "states.safetensors")})
+    for name in shown:
+        assert sorted(os.listdir(zero / name)) == ["exp_avg.pt", "exp_avg_sq.pt", "fp32.pt", "step.pt"]
+        for state in STATES:
+            want = torch.load(out / "zero" / name / f"{state}.pt", weights_only=True)
+            want = want["param"] if isinstance(want, dict) else want
+            got = torch.load(zero / name / f"{state}.pt", weights_only=True)
+            assert got["cat_dim"] == 0
+            trees.assert_same({name: got["param"].flatten()}, {name: want.detach().flatten()})
+        assert float(torch.load(zero / name / "step.pt", weights_only=True)) == 3.0
+    assert (zero / "optimizer_state.pt").stat().st_size < 8192
+
+
+@pytest.mark.parametrize("case", ["z2-bf16", "z2-fp32", "z3-bf16", "z3-bf16-subgroups"])
+def test_weights_are_what_zero_to_fp32_makes(engines, views, case):
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    want = get_fp32_state_dict_from_zero_checkpoint(str(engines / case / "run"))
+    got = trees.weights(views / "weights-fp32" / case / "run" / TAG)
+    trees.assert_same(got, {n: want[n].float() if want[n].is_floating_point() else want[n] for n in got})
+    assert set(want) - set(got) <= {"head.weight"}
+
+
+def test_problems_say_what_load_universal_does_not_restore(views):
+    text = (views / f"universal/z2-bf16-roundrobin/run/{TAG}/.unshard/problems.txt").read_text()
+    for part in ("trained parameters only: 4 tensors", "first one's hyper-parameters", "world-N",
+                 "round_robin_gradients", "one `step`"):
+        assert part in text
+
+
+# -- the Trainer --
+
+def losses(folder, *steps):
+    """Of steps 3 and 4. load_universal at stage 3 gives all sub-groups one step tensor, which AdamW then
+    advances once for each (deepspeed 0.19.8): from the second loss on, such a run goes another way."""
+    upstream = "-z3-" in folder.name and folder.name.endswith(("universal", "crossed"))
+    steps = steps or (("3",) if upstream else ("3", "4"))
+    return {k: v for k, v in load_json(folder / "losses.json").items() if k in steps}
+
+
+@pytest.mark.parametrize("stage", ["z2-bf16", "z3-bf16"])
+@pytest.mark.parametrize("how", ["native", "world", "universal"])
+def test_trainer_goes_on_as_if_it_had_not_stopped(trainers, resumed, stage, how):
+    got = losses(resumed / f"2-{stage}-{how}")
+    assert got and got == losses(trainers / stage, *got)
+
+
+@pytest.mark.parametrize("stage", ["z2-bf16", "z3-bf16"])
+@pytest.mark.parametrize("world", [1, 3])
+def test_trainer_goes_on_with_other_ranks(resumed, stage, world):
+    runs = [f"{world}-{stage}-world", f"{world}-{stage}-universal"]
+    runs += [f"{world}-{stage}-crossed"] * (world == 3)
+    assert len(losses(resumed / runs[0])) == 2
+    for run in runs[1:]:
+        got = losses(resumed / run)
+        assert got and got == losses(resumed / runs[0], *got), run
+    held = trees.tensors(resumed / f"2-{stage}-native" / "states.safetensors")
+    for run in runs[:2]:
+        trees.assert_same(trees.tensors(resumed / run / "states.safetensors"), held)
+
+
+def test_what_a_trainer_finds(trainers, mount):
+    m = mount(trainers)
+    for view in ("universal", "world-3"):
+        names = set(os.listdir(m / view / "z2-bf16/run/checkpoint-2"))
+        assert {"global_step2", "trainer_state.json", "scheduler.pt"} <= names
+        assert not {n for n in names if n.startswith("rng_state") or n.endswith(".safetensors")}
+    assert (m / "universal/z2-bf16/run/checkpoint-2/latest_universal").read_text() == "global_step2"
+    assert "rng_state_1.pth" in os.listdir(m / "world-2/z2-bf16/run/checkpoint-2")
+    kept = mount(trainers, "rng=keep")
+    assert "rng_state_1.pth" in os.listdir(kept / "world-3/z2-bf16/run/checkpoint-2")
+
+
+# -- from FSDP --
+
+@pytest.mark.parametrize("case", FSDP)
+@pytest.mark.parametrize("stage", ["z2", "z3"])
+def test_fsdp_goes_on_with_deepspeed(fsdp, resumed, tmp_path, case, stage):
+    got = trees.tensors(resumed / f"fsdp-{case}-{stage}" / "states.safetensors")
+    live = trees.tensors(fsdp / case / "live-2.safetensors")
+    dcp_to_torch_save(fsdp / case / "run/checkpoint-2/optimizer_0", tmp_path / "optimizer.pt")
+    states = torch.load(tmp_path / "optimizer.pt", weights_only=False)["optimizer"]["state"]
+    want = {}
+    for name, held in states.items():
+        want[f"{name}|fp32"] = live[name].float()
+        for state in STATES[1:]:
+            want[f"{name}|{state}"] = held[state].float()
+    trees.assert_same(got, want)
+    assert len(losses(resumed / f"fsdp-{case}-{stage}")) == 2
+
+
+# -- damage --
+
+def test_a_missing_shard(engines, copied, mount):
+    source = copied(engines / "z2-bf16")
+    gone = source / "run" / TAG / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"
+    gone.unlink()
+    m = mount(source)
+    for view in ("universal", "world-3", "world-2"):
+        folder = m / view / "run" / TAG
+        assert os.listdir(folder) == ["UNSHARD_PROBLEM.txt"]
+        assert gone.name in (folder / "UNSHARD_PROBLEM.txt").read_text()
+    trees.assert_same(trees.weights(m / "weights/run" / TAG),
+                      {n: t for n, t in trees.tensors(source / "live.safetensors").items()
+                       if n in trees.weights(m / "weights/run" / TAG)})
+
+
+def test_a_missing_model_file(engines, copied, mount):
+    source = copied(engines / "z3-bf16")
+    gone = source / "run" / TAG / "zero_pp_rank_1_mp_rank_00_model_states.pt"
+    gone.unlink()
+    m = mount(source)
+    folder = m / "world-3/run" / TAG
+    assert os.listdir(folder) == ["UNSHARD_PROBLEM.txt"]
+    assert gone.name in (folder / "UNSHARD_PROBLEM.txt").read_text()
+    # Frozen parameters are all that is in it, and load_universal restores none of them.
+    assert (m / "universal/run" / TAG / TAG / "zero/emb.weight/fp32.pt").stat().st_size > 37 * 12 * 4
+
+
+def test_a_shard_cut_short(engines, copied, mount):
+    source = copied(engines / "z3-bf16")
+    cut = source / "run" / TAG / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"
+    os.truncate(cut, cut.stat().st_size - 100)
+    m = mount(source)
+    for view in ("universal", "world-3", "weights"):
+        folder = m / view / "run" / TAG
+        assert os.listdir(folder) == ["UNSHARD_PROBLEM.txt"], view
+        assert cut.name in (folder / "UNSHARD_PROBLEM.txt").read_text()
