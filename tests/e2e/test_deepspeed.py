@@ -17,6 +17,7 @@ import conftest
 import trees
 from launches import ENGINES
 
+pytestmark = pytest.mark.long
 os.environ["DS_ACCELERATOR"] = "cpu"
 STATES = ("fp32", "exp_avg", "exp_avg_sq")
 CASES = [case for _, case in ENGINES]
