@@ -1,26 +1,12 @@
-/* world-N: a DeepSpeed ZeRO checkpoint as N data-parallel ranks would have saved it, which an
- * unmodified DeepSpeed or Trainer with an unchanged config loads at N ranks. Owns what the
- * directory holds; how the shards are cut is parts/zero_plan.c's. */
+/* Owns which of DeepSpeed's files the directory holds; how the shards are cut is parts/zero_plan.c's. */
+#include "parts/world_zero.h"
+
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "parts/engine_state.h"
-#include "parts/resume_files.h"
 #include "parts/zero_files.h"
-#include "views/view.h"
-
-enum { MAX_WORLD = 65536 };
-
-static bool parse(const char *parameter, uint64_t *out)
-{
-	unsigned long long n;
-
-	if (!uns_str_number(parameter, "", "", &n) || n < 1 || n > MAX_WORLD)
-		return false;
-	*out = n;
-	return true;
-}
 
 static int no_memory(struct uns_err *err)
 {
@@ -95,7 +81,7 @@ static int plan_of(const struct uns_catalog *cat, uint64_t world, struct uns_are
 	return check_size(plan, err);
 }
 
-static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
+int uns_world_zero_supports(const struct uns_catalog *cat, uint64_t world, struct uns_err *why)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_zero_naming names;
@@ -103,7 +89,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 
 	if (is_stage0(cat))
 		return supports_whole(cat, why);
-	UNS_TRY(plan_of(cat, parameter, &arena, &plan, &names, why));
+	UNS_TRY(plan_of(cat, world, &arena, &plan, &names, why));
 	return uns_zero_files_check(&plan, why);
 }
 
@@ -124,7 +110,7 @@ static int add_marks(const struct uns_catalog *cat, struct uns_vtree *out, struc
 	return 0;
 }
 
-static bool is_saved_world(const struct uns_catalog *cat, uint64_t world)
+bool uns_world_zero_is_saved(const struct uns_catalog *cat, uint64_t world)
 {
 	uint64_t saved;
 
@@ -132,64 +118,23 @@ static bool is_saved_world(const struct uns_catalog *cat, uint64_t world)
 	       saved == world;
 }
 
-static int add_rest(const struct uns_view_input *in, uint64_t world, struct uns_vtree *out,
-		    struct uns_err *err)
-{
-	const struct uns_resume_input resume = {
-		.catalog = in->catalog,
-		.borrowed = in->borrowed,
-		.n_borrowed = in->n_borrowed,
-		.training = in->training,
-		.trainer_state_valid = in->trainer_state_valid,
-		.hide_rng = in->hide_rng || (!in->keep_rng && !is_saved_world(in->catalog, world)),
-		.with_schedule = true,
-	};
-
-	return uns_resume_files_add(&resume, out, err);
-}
-
-static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
-		struct uns_err *err)
+int uns_world_zero_add(const struct uns_catalog *cat, uint64_t world, struct uns_vtree *out,
+		       struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
 	struct uns_zero_naming names;
 	struct uns_zero_plan plan;
 
-	if (is_stage0(in->catalog)) {
-		UNS_TRY(add_whole(in->catalog, out, err));
-		return add_rest(in, parameter, out, err);
-	}
-	UNS_TRY(plan_of(in->catalog, parameter, &scratch, &plan, &names, err));
+	if (is_stage0(cat))
+		return add_whole(cat, out, err);
+	UNS_TRY(plan_of(cat, world, &scratch, &plan, &names, err));
 	UNS_TRY(uns_zero_files_add(&plan, &names, out, err));
-	UNS_TRY(add_marks(in->catalog, out, err));
+	UNS_TRY(add_marks(cat, out, err));
 	if (plan.reordered &&
 	    uns_vtree_note(out,
 			   "round_robin_gradients deals parameters out to ranks: their order in "
 			   "the optimizer's shards is that of %llu ranks",
-			   (unsigned long long)parameter) < 0)
+			   (unsigned long long)world) < 0)
 		return no_memory(err);
-	return add_rest(in, parameter, out, err);
+	return 0;
 }
-
-static const char *usage(const struct uns_catalog *cat)
-{
-	if (uns_resume_wants_trainer_state(cat))
-		return "trainer.train(resume_from_checkpoint=\"%s\")  # at N ranks";
-	return uns_resume_is_trainer(cat) ? "engine.load_checkpoint(\"%s\")  # at N ranks"
-					  : "accelerator.load_state(\"%s\")  # at N ranks";
-}
-
-/* Made by looking it up: which N is wanted is not known. */
-static const char *const listed[] = { NULL };
-
-extern const struct uns_view uns_view_world_zero;
-const struct uns_view uns_view_world_zero = {
-	.name = "world",
-	.listed = listed,
-	.parse = parse,
-	.needs_finished = true,
-	.needs_training = true,
-	.supports = supports,
-	.tree = tree,
-	.usage = usage,
-};

@@ -1,0 +1,72 @@
+/* world-N: the checkpoint's own family of per-rank files, as N ranks would have saved it. Owns the
+ * name and what stands beside the shards; each family's files are made by parts/world_*.c. */
+#include <string.h>
+
+#include "base/path.h"
+#include "parts/resume_files.h"
+#include "parts/world_zero.h"
+#include "views/view.h"
+
+enum { MAX_WORLD = 65536 };
+
+static bool parse(const char *parameter, uint64_t *out)
+{
+	unsigned long long n;
+
+	if (!uns_str_number(parameter, "", "", &n) || n < 1 || n > MAX_WORLD)
+		return false;
+	*out = n;
+	return true;
+}
+
+static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
+{
+	return uns_world_zero_supports(cat, parameter, why);
+}
+
+static int add_rest(const struct uns_view_input *in, uint64_t world, struct uns_vtree *out,
+		    struct uns_err *err)
+{
+	const struct uns_resume_input resume = {
+		.catalog = in->catalog,
+		.borrowed = in->borrowed,
+		.n_borrowed = in->n_borrowed,
+		.training = in->training,
+		.trainer_state_valid = in->trainer_state_valid,
+		.hide_rng = in->hide_rng ||
+			    (!in->keep_rng && !uns_world_zero_is_saved(in->catalog, world)),
+		.with_schedule = true,
+	};
+
+	return uns_resume_files_add(&resume, out, err);
+}
+
+static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
+		struct uns_err *err)
+{
+	UNS_TRY(uns_world_zero_add(in->catalog, parameter, out, err));
+	return add_rest(in, parameter, out, err);
+}
+
+static const char *usage(const struct uns_catalog *cat)
+{
+	if (uns_resume_wants_trainer_state(cat))
+		return "trainer.train(resume_from_checkpoint=\"%s\")  # at N ranks";
+	return uns_resume_is_trainer(cat) ? "engine.load_checkpoint(\"%s\")  # at N ranks"
+					  : "accelerator.load_state(\"%s\")  # at N ranks";
+}
+
+/* Made by looking it up: which N is wanted is not known. */
+static const char *const listed[] = { NULL };
+
+extern const struct uns_view uns_view_world;
+const struct uns_view uns_view_world = {
+	.name = "world",
+	.listed = listed,
+	.parse = parse,
+	.needs_finished = true,
+	.needs_training = true,
+	.supports = supports,
+	.tree = tree,
+	.usage = usage,
+};
