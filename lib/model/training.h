@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct uns_fact {
 	const char *key;    /* TrainerState's or TrainingArguments' name: "global_step" */
@@ -23,5 +24,8 @@ struct uns_training {
 
 /* Borrowed, or NULL. */
 const struct uns_fact *uns_training_find(const struct uns_training *t, const char *key);
+
+/* The fact global_step; `otherwise` (the catalog's step) where it is not known. */
+int64_t uns_training_step(const struct uns_training *t, int64_t otherwise);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/path.h"
 #include "wire/value_new.h"
 
 /* The form that is written; 0.3.17 is the oldest that stage 1 takes. */
@@ -37,6 +38,17 @@ const struct uns_value *uns_engine_value(const struct uns_catalog *cat, const ch
 bool uns_engine_is_own(const struct uns_catalog *cat)
 {
 	return uns_engine_value(cat, "model_states", "dp_world_size") != NULL;
+}
+
+bool uns_engine_is_pipeline(const struct uns_catalog *cat)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_companions; i++)
+		if (cat->companions[i].shard &&
+		    uns_str_glob("layer_*model_states.pt", uns_path_name(cat->companions[i].name)))
+			return true;
+	return false;
 }
 
 const struct uns_value *uns_engine_version(const struct uns_catalog *cat, struct uns_arena *arena)

@@ -25,6 +25,9 @@ const struct uns_value *uns_engine_value(const struct uns_catalog *cat, const ch
 /* It was DeepSpeed that saved the checkpoint. */
 bool uns_engine_is_own(const struct uns_catalog *cat);
 
+/* Its layers lie in files of their own: it was saved by a pipeline. */
+bool uns_engine_is_pipeline(const struct uns_catalog *cat);
+
 /* ds_version of the checkpoint; for others' the version whose form this is. */
 const struct uns_value *uns_engine_version(const struct uns_catalog *cat, struct uns_arena *arena);
 

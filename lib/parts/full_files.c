@@ -1,7 +1,6 @@
 /* Weights and optimizer of a whole checkpoint as single files. */
 #include "parts/full_files.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -154,13 +153,6 @@ static const char *root_to_write(const struct uns_full_input *in)
 	return root;
 }
 
-static int64_t global_step(const struct uns_full_input *in)
-{
-	const struct uns_fact *fact = uns_training_find(in->resume.training, "global_step");
-
-	return fact ? strtoll(fact->json, NULL, 10) : in->resume.catalog->facts.step;
-}
-
 static const char *origin_of(const struct uns_optimizer_state *state, struct uns_arena *arena)
 {
 	if (state->n_steps_from_group)
@@ -192,8 +184,9 @@ int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids i
 						"a Trainer restores both or, silently, neither",
 						name)
 			       : 0;
-	UNS_TRY(uns_optimizer_state_build(cat, root, ids, global_step(in), &out->arena, &state,
-					  err));
+	UNS_TRY(uns_optimizer_state_build(cat, root, ids,
+					  uns_training_step(in->resume.training, cat->facts.step),
+					  &out->arena, &state, err));
 	UNS_TRY(uns_part_torch_file(cat, state.root, state.leaves, state.n_leaves, "optimizer",
 				    &out->arena, &file.layout, err));
 	file.origin = origin_of(&state, &out->arena);

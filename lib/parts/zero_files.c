@@ -231,29 +231,6 @@ static int put_frozen(struct model *m, struct uns_err *err)
 
 /* -- the rest of the file -- */
 
-static const struct uns_value *size_value(struct uns_arena *arena, const struct uns_shape *shape)
-{
-	struct uns_value *dims = uns_value_new_list(arena, shape->n);
-	struct uns_value *size = UNS_NEW(arena, struct uns_value);
-	uint32_t i;
-
-	for (i = 0; i < shape->n; i++)
-		if (!uns_value_append(dims, uns_value_new_int(arena, (int64_t)shape->dim[i])))
-			return NULL;
-	if (!dims || !size)
-		return NULL;
-	dims->kind = UNS_VALUE_TUPLE;
-	/* torch.Size((3, 4)): called with one tuple. */
-	struct uns_value *args = uns_value_new_list(arena, 1);
-	if (!uns_value_append(args, dims))
-		return NULL;
-	args->kind = UNS_VALUE_TUPLE;
-	size->kind = UNS_VALUE_OBJECT;
-	size->cls = "torch.Size";
-	size->object.args = args;
-	return size;
-}
-
 static const struct uns_value *cut_shapes(struct uns_arena *arena, const struct uns_zero_cut *cut)
 {
 	struct uns_value *dict = uns_value_new_dict(arena, cut->n);
@@ -264,7 +241,8 @@ static const struct uns_value *cut_shapes(struct uns_arena *arena, const struct 
 	dict->cls = "collections.OrderedDict";
 	for (i = 0; i < cut->n; i++)
 		if (!uns_engine_put(arena, dict, cut->v[i].name,
-				    size_value(arena, &cut->v[i].fp32->shape)))
+				    uns_value_new_size(arena, cut->v[i].fp32->shape.dim,
+						       cut->v[i].fp32->shape.n)))
 			return NULL;
 	return dict;
 }

@@ -1,9 +1,13 @@
-/* dcp: the torch distributed checkpoint as it is on disk, for loaders that reshard by themselves.
- * Owns only the question whether the whole of it is there. */
+/* dcp: a torch distributed checkpoint, for loaders that reshard by themselves. One that is there is
+ * shown as it is, once the whole of it is there; a DeepSpeed checkpoint becomes one: what FSDP's
+ * sharded resume of a Trainer or Accelerate reads, or, from a plain engine, one directory. */
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/path.h"
 #include "model/cover.h"
+#include "parts/dcp_files.h"
+#include "parts/engine_state.h"
 #include "parts/resume_files.h"
 #include "views/view.h"
 
@@ -33,30 +37,25 @@ static bool has_metadata(const struct uns_catalog *cat)
 	return false;
 }
 
-static int known_problem(const struct uns_catalog *cat, struct uns_err *why)
+static int known_problem(const struct uns_catalog *cat, bool passed_through, struct uns_err *why)
 {
 	size_t i;
 
 	for (i = 0; i < cat->n_problems; i++) {
 		const struct uns_problem *p = &cat->problems[i];
 
-		/* What we cannot read (-ENOTSUP) torch may: the files are passed through. */
-		if (p->scope != UNS_SCOPE_NOTE && p->code != -ENOTSUP)
+		/* What we cannot read (-ENOTSUP) torch may, where files are passed through. */
+		if (p->scope != UNS_SCOPE_NOTE && (p->code != -ENOTSUP || !passed_through))
 			return uns_fail(why, p->code ? p->code : -EBADMSG, "%s", p->text);
 	}
 	return 0;
 }
 
-static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
+static int supports_own(const struct uns_catalog *cat, struct uns_err *why)
 {
 	size_t i;
 
-	(void)parameter;
-	if (!has_metadata(cat))
-		return uns_fail(why, -ENOTSUP,
-				"%s is not a torch distributed checkpoint: it has no .metadata",
-				cat->path);
-	UNS_TRY(known_problem(cat, why));
+	UNS_TRY(known_problem(cat, true, why));
 	for (i = 0; i < cat->n_companions; i++) {
 		const struct uns_file *f = &cat->files[cat->companions[i].file];
 
@@ -68,8 +67,84 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	return 0;
 }
 
-/* Everything as it is, but random states that are not wanted and a trainer_state.json that no Trainer
- * would take. */
+/* -- made of a DeepSpeed checkpoint -- */
+
+static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_adam_params params;
+	size_t i;
+
+	if (!uns_engine_is_own(cat))
+		return uns_fail(why, -ENOTSUP,
+				"%s is not a torch distributed checkpoint: it has no .metadata",
+				cat->path);
+	if (uns_engine_is_pipeline(cat))
+		return uns_fail(
+			why, -ENOTSUP,
+			"%s was saved by a pipeline, whose names for parameters are not those of "
+			"a model in one piece",
+			cat->path);
+	UNS_TRY(uns_adam_params_find(cat, &arena, &params, why));
+	UNS_TRY(uns_adam_params_cover(cat, &params, why));
+	UNS_TRY(known_problem(cat, false, why));
+	for (i = 0; i < cat->n_tensors; i++)
+		if (cat->tensors[i].role == UNS_ROLE_WEIGHT ||
+		    cat->tensors[i].role == UNS_ROLE_BUFFER)
+			UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
+	return 0;
+}
+
+/* What Trainer and Accelerate call them (accelerate/utils/constants.py); a plain engine's are one.
+ */
+static bool is_two(const struct uns_catalog *cat)
+{
+	return uns_resume_wants_trainer_state(cat) || !uns_resume_is_trainer(cat);
+}
+
+static int add_made(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	const struct uns_catalog *cat = in->catalog;
+	struct uns_adam_params params;
+	struct uns_dcp_made *made;
+
+	UNS_TRY(uns_adam_params_find(cat, &scratch, &params, err));
+	UNS_TRY(uns_dcp_made_new(cat, &out->arena, &scratch, &made, err));
+	UNS_TRY(uns_dcp_made_add_model(made, err));
+	if (is_two(cat)) {
+		UNS_TRY(uns_dcp_made_finish(made, "pytorch_model_fsdp_0", out, err));
+		UNS_TRY(uns_dcp_made_new(cat, &out->arena, &scratch, &made, err));
+	}
+	UNS_TRY(uns_dcp_made_add_optimizer(
+		made, &params, uns_training_step(in->training, in->catalog->facts.step), err));
+	return uns_dcp_made_finish(made, is_two(cat) ? "optimizer_0" : "", out, err);
+}
+
+static int tree_made(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_resume_input resume = { .catalog = in->catalog,
+						 .borrowed = in->borrowed,
+						 .n_borrowed = in->n_borrowed,
+						 .training = in->training,
+						 .trainer_state_valid = in->trainer_state_valid,
+						 .hide_rng = in->hide_rng,
+						 .with_schedule = true };
+
+	UNS_TRY(add_made(in, out, err));
+	return uns_resume_files_add(&resume, out, err);
+}
+
+static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
+{
+	(void)parameter;
+	return has_metadata(cat) ? supports_own(cat, why) : supports_made(cat, why);
+}
+
+/* -- as it is -- */
+
+/* Everything as it is, but random states that are not wanted and a trainer_state.json that no
+ * Trainer would take. */
 static bool is_left_out(const struct uns_view_input *in, const char *name)
 {
 	return (in->hide_rng && uns_resume_is_rng(name)) ||
@@ -87,6 +162,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	size_t i;
 
 	(void)parameter;
+	if (!has_metadata(cat))
+		return tree_made(in, out, err);
 	for (i = 0; i < cat->n_companions; i++)
 		if (!is_left_out(in, cat->companions[i].name))
 			UNS_TRY(uns_vtree_add_file(out, cat, cat->companions[i].name,
@@ -102,13 +179,14 @@ static const char *usage(const struct uns_catalog *cat)
 {
 	if (strcmp(cat->facts.format, "lightning_fsdp") == 0)
 		return "trainer.fit(model, ckpt_path=\"%s\")";
-	if (strcmp(cat->facts.format, "hf_fsdp") != 0)
+	if (strcmp(cat->facts.format, "hf_fsdp") != 0 && (has_metadata(cat) || !is_two(cat)))
 		return "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"%s\")";
-	return uns_resume_is_trainer(cat) ?
-		       "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, "
-		       "SHARDED_STATE_DICT, any number of ranks" :
-		       "accelerator.load_state(\"%s\")  # with FSDP, SHARDED_STATE_DICT, any number of "
-		       "ranks";
+	return uns_resume_is_trainer(cat)
+		       ? "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, "
+			 "SHARDED_STATE_DICT, any number of ranks"
+		       : "accelerator.load_state(\"%s\")  # with FSDP, SHARDED_STATE_DICT, any "
+			 "number of "
+			 "ranks";
 }
 
 static const char *const listed[] = { "", NULL };

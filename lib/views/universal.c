@@ -3,12 +3,10 @@
  * beside it. Random states stay out: they belong to a number of ranks that is not known here. Owns
  * the directory's shape and what there is to say about it; the files are parts/universal_files.c's.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/map.h"
-#include "base/path.h"
 #include "parts/engine_state.h"
 #include "parts/resume_files.h"
 #include "parts/universal_files.h"
@@ -27,24 +25,13 @@ static int no_memory(struct uns_err *err)
 
 /* -- supports -- */
 
-static bool is_pipeline(const struct uns_catalog *cat)
-{
-	size_t i;
-
-	for (i = 0; i < cat->n_companions; i++)
-		if (cat->companions[i].shard &&
-		    uns_str_glob("layer_*model_states.pt", uns_path_name(cat->companions[i].name)))
-			return true;
-	return false;
-}
-
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_adam_params params;
 
 	(void)parameter;
-	if (is_pipeline(cat))
+	if (uns_engine_is_pipeline(cat))
 		return uns_fail(
 			why, -ENOTSUP,
 			"%s was saved by a pipeline: its universal form is cut by stages, which "
@@ -56,13 +43,6 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 }
 
 /* -- names -- */
-
-static int64_t global_step(const struct uns_view_input *in)
-{
-	const struct uns_fact *fact = uns_training_find(in->training, "global_step");
-
-	return fact ? strtoll(fact->json, NULL, 10) : in->catalog->facts.step;
-}
 
 /* Accelerate loads this tag, whatever `latest_universal` says; a Trainer insists on global_step*.
  */
@@ -244,7 +224,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	struct uns_adam_params params;
 	struct uns_universal_input files = { .catalog = in->catalog,
 					     .params = &params,
-					     .global_step = global_step(in) };
+					     .global_step = uns_training_step(
+						     in->training, in->catalog->facts.step) };
 
 	(void)parameter;
 	if (files.global_step == UNS_UNKNOWN)

@@ -64,6 +64,50 @@ struct uns_value *uns_value_new_tensor(struct uns_arena *arena, size_t index)
 	return v;
 }
 
+struct uns_value *uns_value_new_global(struct uns_arena *arena, const char *cls)
+{
+	struct uns_value *v = value_new(arena, UNS_VALUE_GLOBAL);
+
+	if (v)
+		v->cls = cls;
+	return v;
+}
+
+struct uns_value *uns_value_new_object(struct uns_arena *arena, const char *cls,
+				       const struct uns_value *args, const struct uns_value *state)
+{
+	struct uns_value *v = args ? value_new(arena, UNS_VALUE_OBJECT) : NULL;
+
+	if (!v)
+		return NULL;
+	v->cls = cls;
+	v->object.args = args;
+	v->state = state;
+	return v;
+}
+
+struct uns_value *uns_value_new_tuple(struct uns_arena *arena, size_t cap)
+{
+	struct uns_value *v = uns_value_new_list(arena, cap);
+
+	if (v)
+		v->kind = UNS_VALUE_TUPLE;
+	return v;
+}
+
+struct uns_value *uns_value_new_size(struct uns_arena *arena, const uint64_t *dim, uint32_t n)
+{
+	struct uns_value *dims = uns_value_new_tuple(arena, n);
+	struct uns_value *args = uns_value_new_tuple(arena, 1);
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		if (!uns_value_append(dims, uns_value_new_int(arena, dim ? (int64_t)dim[i] : 0)))
+			return NULL;
+	return uns_value_append(args, dims) ? uns_value_new_object(arena, "torch.Size", args, NULL)
+					    : NULL;
+}
+
 struct uns_value *uns_value_new_list(struct uns_arena *arena, size_t cap)
 {
 	struct uns_value *v = value_new(arena, UNS_VALUE_LIST);

@@ -14,10 +14,18 @@ struct uns_value *uns_value_new_str(struct uns_arena *arena, const char *s); /* 
 /* A tensor: `index` into the table that the torch file's maker is given. */
 struct uns_value *uns_value_new_tensor(struct uns_arena *arena, size_t index);
 
+struct uns_value *uns_value_new_global(struct uns_arena *arena, const char *cls); /* borrowed */
+/* cls(*args), then state: as a pickle's OBJECT. args NULL = out of memory; state NULL = none. */
+struct uns_value *uns_value_new_object(struct uns_arena *arena, const char *cls,
+				       const struct uns_value *args, const struct uns_value *state);
+/* torch.Size((3, 4)): called with one tuple. dim NULL = n zeros. */
+struct uns_value *uns_value_new_size(struct uns_arena *arena, const uint64_t *dim, uint32_t n);
+
 /* Room for cap elements is made now; adding more is not allowed. */
+struct uns_value *uns_value_new_tuple(struct uns_arena *arena, size_t cap);
 struct uns_value *uns_value_new_list(struct uns_arena *arena, size_t cap);
 struct uns_value *uns_value_new_dict(struct uns_arena *arena, size_t cap);
-/* false when one of them is NULL. */
+/* To a list or tuple, to a dict. false when one of them is NULL. */
 bool uns_value_append(struct uns_value *list, const struct uns_value *v);
 bool uns_value_put(struct uns_value *dict, const struct uns_value *key, const struct uns_value *v);
 
