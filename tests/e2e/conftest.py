@@ -61,7 +61,7 @@ def cache_key():
     digest = hashlib.sha256()
     for source in sorted(MAKE.glob("*.py")) + [HERE / "launches.py"]:
         digest.update(source.read_bytes())
-    for package in ("torch", "transformers", "accelerate", "safetensors", "zstandard"):
+    for package in ("torch", "transformers", "accelerate", "safetensors", "lightning", "deepspeed"):
         digest.update(importlib.metadata.version(package).encode())
     return digest.hexdigest()[:16]
 

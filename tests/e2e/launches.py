@@ -18,7 +18,7 @@ LAUNCHES = {
     "l2": ("lightning_run.py", 2, ["save:fsdp", "save:fsdp:weights", "save:mp"]),
     "e2": ("deepspeed_engine.py", 2, ["z1-bf16", "z2-bf16", "z2-fp32", "z3-bf16", "z3-bf16-subgroups",
                                       "z2-bf16-roundrobin", "z1-bf16-fp32grads", "z2-bf16-aligned"]),
-    "h2": ("deepspeed_trainer.py", 2, ["z2-bf16", "z3-bf16"]),
+    "h2": ("deepspeed_trainer.py", 2, ["z2-bf16", "z3-bf16", "z3-fp32"]),
     "d1": ("plain_dcp.py", 1, ["nodist"]),
     "d2": ("plain_dcp.py", 2, ["fsdp1", "fsdp2", "zstd", "threads", "filepertensor", "async",
                                "nocollect", "zstd-bf16"]),

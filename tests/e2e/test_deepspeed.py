@@ -6,6 +6,7 @@ has been loaded, bit for bit. All loading is done first, in few launches; each t
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -17,7 +18,6 @@ import conftest
 import trees
 from launches import ENGINES
 
-pytestmark = pytest.mark.long
 os.environ["DS_ACCELERATOR"] = "cpu"
 STATES = ("fp32", "exp_avg", "exp_avg_sq")
 CASES = [case for _, case in ENGINES]
@@ -33,11 +33,17 @@ def load_json(path):
     return json.loads(path.read_text())
 
 
-def mounted(base, source):
+def mounted(base, source, *options):
     mnt = base / "mnt"
     mnt.mkdir()
-    conftest.unshard("mount", source, mnt, "-o", f"settle=0,store={base}/store.db")
+    conftest.unshard("mount", source, mnt, "-o", ",".join(["settle=0", f"store={base}/store.db", *options]))
     return mnt
+
+
+def read_dcp(folder, tmp_path):
+    """By torch's own reader."""
+    dcp_to_torch_save(folder, tmp_path / "out.pt")
+    return torch.load(tmp_path / "out.pt", weights_only=False)
 
 
 @pytest.fixture(scope="module")
@@ -78,34 +84,56 @@ def fsdp(made):
 FSDP = ["tied-f1-fp32", "untied-f2-fp32", "untied-f1-bf16"]
 
 
+def converted(folder, out):
+    """What DeepSpeed's own converter makes of a tag."""
+    done = subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
+                           str(folder), "--output_folder", str(out), "--inject_missing_state",
+                           "--num_extract_workers", "1", "--num_merge_workers", "1"],
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return out
+
+
+def by_hand(checkpoint, out):
+    """A Trainer's checkpoint, converted by DeepSpeed's tool and completed until a Trainer takes it."""
+    out.mkdir()
+    converted(checkpoint / "global_step2", out / "global_step2")
+    (out / "latest_universal").write_text("global_step2")
+    for name in ("trainer_state.json", "scheduler.pt"):
+        shutil.copy(checkpoint / name, out)
+    return out
+
+
 @pytest.fixture(scope="module")
 def resumed(trainers, fsdp, tmp_path_factory):
-    """NAME/{losses.json,states.safetensors} of each resume: N-STAGE-{native,world,universal,crossed},
-    fsdp-CASE-STAGE."""
+    """NAME/{losses.json,states.safetensors} of each resume: N-STAGE-{native,world,universal,hidden,
+    crossed,tool}, and FROM-STAGE/run/checkpoint-2 as well, saved when it had been loaded from an FSDP run."""
     base = tmp_path_factory.mktemp("resumed")
-    mnt, of_fsdp = mounted(base, trainers), mounted(tmp_path_factory.mktemp("fsdp"), fsdp)
+    tool = by_hand(trainers / "z3-bf16/run/checkpoint-2", base / "tool")
+    plain = mounted(tmp_path_factory.mktemp("plain"), trainers)
+    keep = mounted(tmp_path_factory.mktemp("keep"), trainers, "rng=keep")
+    of_fsdp = mounted(tmp_path_factory.mktemp("fsdp"), fsdp)
+    jobs = {world: [] for world in (1, 2, 3, 4)}
 
-    def spec(world, stage, how, where, universal=""):
-        return f"resume:{stage}:tied:{where}:{world}-{stage}-{how}{universal}"
+    def add(world, stage, how, root, *options):
+        jobs[world].append(":".join([f"resume:{stage}:tied", str(root), f"{world}-{stage}-{how}", *options]))
 
-    for world in (1, 2, 3):
-        jobs = []
-        for stage, other in (("z2-bf16", "z3-bf16"), ("z3-bf16", "z2-bf16")):
-            jobs += [spec(world, stage, "world", f"{mnt}/world-{world}/{stage}/run/checkpoint-2"),
-                     spec(world, stage, "universal", f"{mnt}/universal/{stage}/run/checkpoint-2",
-                          ":universal")]
-            if world == 2:
-                jobs.append(spec(world, stage, "native", f"{trainers}/{stage}/run/checkpoint-2"))
-            if world == 3:
-                jobs.append(spec(world, stage, "crossed",
-                                 f"{mnt}/universal/{other}/run/checkpoint-2", ":universal"))
-        if world == 3:
-            jobs += [f"resume:{stage}-fp32:{c.split('-')[0]}:{of_fsdp}/universal/{c}/run/checkpoint-2:"
-                     f"fsdp-{c}-{stage}:universal" for c in FSDP for stage in ("z2", "z3")]
-        conftest.torchrun("deepspeed_trainer.py", world, base, jobs)
+    for stage, other in (("z2-bf16", "z3-bf16"), ("z3-bf16", "z2-bf16")):
+        for world in jobs:
+            mnt = keep if world == 2 else plain  # the only one whose random states there are
+            add(world, stage, "world", f"{mnt}/world-{world}/{stage}/run/checkpoint-2")
+            add(world, stage, "universal", f"{mnt}/universal/{stage}/run/checkpoint-2", "universal")
+        add(2, stage, "native", f"{trainers}/{stage}/run/checkpoint-2")
+        add(2, stage, "hidden", f"{plain}/universal/{stage}/run/checkpoint-2", "universal")
+        add(3, stage, "crossed", f"{plain}/universal/{other}/run/checkpoint-2", "universal")
+    add(3, "z3-bf16", "tool", tool, "universal")
+    jobs[3] += [f"resume:{stage}-fp32:{c.split('-')[0]}:{of_fsdp}/universal/{c}/run/checkpoint-2:"
+                f"{c}-{stage}:universal:save" for c in FSDP for stage in ("z2", "z3")]
+    for world, specs in jobs.items():
+        conftest.torchrun("deepspeed_trainer.py", world, base, specs)
     yield base
-    conftest.detach(mnt)
-    conftest.detach(of_fsdp)
+    for mnt in (plain, keep, of_fsdp):
+        conftest.detach(mnt)
 
 
 # -- world-N --
@@ -198,12 +226,7 @@ def test_another_stage_holds_the_same(engines, loaded, saved, loaded_as):
 
 @pytest.mark.parametrize("case", ["z2-bf16", "z3-bf16"])
 def test_universal_is_what_ds_to_universal_makes(engines, views, tmp_path, case):
-    out = tmp_path / f"{TAG}_universal"
-    done = subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
-                           str(engines / case / "run" / TAG), "--output_folder", str(out),
-                           "--inject_missing_state", "--num_extract_workers", "1",
-                           "--num_merge_workers", "1"], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-4000:]
+    out = converted(engines / case / "run" / TAG, tmp_path / "out")
     zero = views / "universal" / case / "run" / TAG / TAG / "zero"
     shown = sorted(p.name for p in zero.iterdir() if p.is_dir())
     assert shown == sorted({k.split("|")[0] for k in
@@ -255,7 +278,12 @@ def test_trainer_goes_on_as_if_it_had_not_stopped(trainers, resumed, stage, how)
 
 
 @pytest.mark.parametrize("stage", ["z2-bf16", "z3-bf16"])
-@pytest.mark.parametrize("world", [1, 3])
+def test_random_states_matter_here(trainers, resumed, stage):
+    assert losses(resumed / f"2-{stage}-hidden", "3") != losses(trainers / stage, "3")
+
+
+@pytest.mark.parametrize("stage", ["z2-bf16", "z3-bf16"])
+@pytest.mark.parametrize("world", [1, 3, 4])
 def test_trainer_goes_on_with_other_ranks(resumed, stage, world):
     runs = [f"{world}-{stage}-world", f"{world}-{stage}-universal"]
     runs += [f"{world}-{stage}-crossed"] * (world == 3)
@@ -266,6 +294,14 @@ def test_trainer_goes_on_with_other_ranks(resumed, stage, world):
     held = trees.tensors(resumed / f"2-{stage}-native" / "states.safetensors")
     for run in runs[:2]:
         trees.assert_same(trees.tensors(resumed / run / "states.safetensors"), held)
+
+
+def test_universal_at_stage_3_goes_on_as_what_the_tool_makes(resumed):
+    """The same losses, also where load_universal itself leaves the way (see above)."""
+    runs = [losses(resumed / f"3-z3-bf16-{how}", "3", "4") for how in ("universal", "tool")]
+    assert runs[0] == runs[1] and len(runs[0]) == 2
+    held = [trees.tensors(resumed / f"3-z3-bf16-{how}/states.safetensors") for how in ("universal", "tool")]
+    trees.assert_same(*held)
 
 
 def test_what_a_trainer_finds(trainers, mount):
@@ -285,17 +321,80 @@ def test_what_a_trainer_finds(trainers, mount):
 @pytest.mark.parametrize("case", FSDP)
 @pytest.mark.parametrize("stage", ["z2", "z3"])
 def test_fsdp_goes_on_with_deepspeed(fsdp, resumed, tmp_path, case, stage):
-    got = trees.tensors(resumed / f"fsdp-{case}-{stage}" / "states.safetensors")
+    got = trees.tensors(resumed / f"{case}-{stage}" / "states.safetensors")
     live = trees.tensors(fsdp / case / "live-2.safetensors")
-    dcp_to_torch_save(fsdp / case / "run/checkpoint-2/optimizer_0", tmp_path / "optimizer.pt")
-    states = torch.load(tmp_path / "optimizer.pt", weights_only=False)["optimizer"]["state"]
+    states = read_dcp(fsdp / case / "run/checkpoint-2/optimizer_0", tmp_path)["optimizer"]["state"]
     want = {}
     for name, held in states.items():
         want[f"{name}|fp32"] = live[name].float()
         for state in STATES[1:]:
             want[f"{name}|{state}"] = held[state].float()
     trees.assert_same(got, want)
-    assert len(losses(resumed / f"fsdp-{case}-{stage}")) == 2
+    assert len(losses(resumed / f"{case}-{stage}", "3", "4")) == 2
+
+
+# -- to FSDP --
+
+@pytest.mark.parametrize("case", [c for c in CASES if "roundrobin" not in c])
+def test_dcp_holds_the_same(engines, views, tmp_path, case):
+    got = read_dcp(views / "dcp" / case / "run" / TAG, tmp_path)
+    held = trees.tensors(engines / case / "states.safetensors")
+    live = trees.tensors(engines / case / "live.safetensors")
+    names = sorted({key.split("|")[0] for key in held})
+    optimizer = got["optimizer"]
+    assert sorted(optimizer["state"]) == names
+    for name in names:
+        trees.assert_same({s: optimizer["state"][name][s] for s in STATES[1:]},
+                          {s: held[f"{name}|{s}"] for s in STATES[1:]})
+        assert float(optimizer["state"][name]["step"]) == 3.0
+    assert [g["lr"] for g in optimizer["param_groups"]] == [1e-2 / 4, 2.5e-3 / 4]
+    assert sorted(n for g in optimizer["param_groups"] for n in g["params"]) == names
+    owner = {n: "emb.weight" if n == "head.weight" else n for n in live}
+    trees.assert_same(got["model"], {n: held.get(f"{owner[n]}|fp32", t) for n, t in live.items()})
+
+
+def test_trainer_goes_on_with_fsdp(trainers, mount, tmp_path):
+    """From dcp (sharded) as from full-fsdp (whole files), at other numbers of ranks."""
+    m = mount(trainers)
+    spec, out = tmp_path / "spec.json", tmp_path / "out.json"
+    spec.write_text(json.dumps([
+        [f"{view}-{stage}", "trainer", str(m / view / stage / "run/checkpoint-2"), 2, kind]
+        for stage in ("z3-fp32", "z2-bf16")
+        for view, kind in (("dcp", "SHARDED_STATE_DICT"), ("full-fsdp", "FULL_STATE_DICT"))]))
+    conftest.torchrun("resume_run.py", 3, out, [str(spec)])
+    runs = load_json(out)
+    assert runs["dcp-z3-fp32"] == runs["full-fsdp-z3-fp32"]
+    for stage in ("z3-fp32", "z2-bf16"):
+        assert runs[f"dcp-{stage}"]["step"] == 4 and runs[f"dcp-{stage}"]["optimizer"] == [4.0]
+        assert runs[f"dcp-{stage}"]["history"] == [1, 2, 3, 4]
+
+
+@pytest.fixture(scope="module")
+def returned(resumed, tmp_path_factory):
+    """A mount of what DeepSpeed saved again of FSDP's runs."""
+    mnt = mounted(tmp_path_factory.mktemp("returned"), resumed)
+    yield mnt
+    conftest.detach(mnt)
+
+
+@pytest.mark.parametrize("case", FSDP)
+@pytest.mark.parametrize("stage", ["z2", "z3"])
+def test_to_deepspeed_and_back_keeps_every_byte(fsdp, returned, tmp_path, case, stage):
+    there = fsdp / case / "run/checkpoint-2"
+    back = returned / "dcp" / f"{case}-{stage}" / "run/checkpoint-2"
+    want = read_dcp(there / "optimizer_0", tmp_path)["optimizer"]
+    got = read_dcp(back / "optimizer_0", tmp_path)["optimizer"]
+    assert sorted(got["state"]) == sorted(want["state"])
+    for name, held in want["state"].items():
+        trees.assert_same({s: got["state"][name][s] for s in STATES[1:]},
+                          {s: held[s].float() for s in STATES[1:]})
+        assert float(got["state"][name]["step"]) == float(held["step"])
+    assert [sorted(g["params"]) for g in got["param_groups"]] == \
+        [sorted(g["params"]) for g in want["param_groups"]]
+    weights = read_dcp(there / "pytorch_model_fsdp_0", tmp_path)["model"]
+    shown = read_dcp(back / "pytorch_model_fsdp_0", tmp_path)["model"]
+    trained = set(want["state"])
+    trees.assert_same({n: shown[n] for n in trained}, {n: weights[n].float() for n in trained})
 
 
 # -- damage --
@@ -305,7 +404,7 @@ def test_a_missing_shard(engines, copied, mount):
     gone = source / "run" / TAG / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"
     gone.unlink()
     m = mount(source)
-    for view in ("universal", "world-3", "world-2"):
+    for view in ("universal", "dcp", "world-3", "world-2"):
         folder = m / view / "run" / TAG
         assert os.listdir(folder) == ["UNSHARD_PROBLEM.txt"]
         assert gone.name in (folder / "UNSHARD_PROBLEM.txt").read_text()
