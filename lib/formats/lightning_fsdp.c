@@ -159,6 +159,7 @@ static int add_meta(struct uns_catalog *cat, const struct uns_directory *dir, st
 	if (!path)
 		return no_memory(err);
 	UNS_TRY(uns_catalog_add_file(cat, dir->root, path, &m.file, err));
+	UNS_TRY(uns_catalog_add_companion(cat, META, m.file, true, err));
 	code = read_meta(&m, dir, path, &why);
 	if (code == -ENOMEM || code == -ESTALE)
 		return uns_fail(err, code, "%s", why.text);

@@ -6,6 +6,9 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "model/client_state.h"
+#include "wire/torchfile.h"
+#include "wire/value_map.h"
 #include "wire/value_new.h"
 
 /* The form that is written; 0.3.17 is the oldest that stage 1 takes. */
@@ -119,35 +122,115 @@ static int put_saved(const struct uns_named_value *v, struct uns_vtree *out, str
 	return uns_engine_put(&out->arena, dict, v->name, v->value) ? 0 : no_memory(err);
 }
 
-static int put_client_tensor(const struct uns_tensor *t, struct uns_vtree *out,
-			     struct uns_engine_state *state, struct uns_err *err)
+static size_t add_leaf(struct uns_engine_state *state, const struct uns_tensor *t)
 {
 	state->leaves[state->n_leaves] =
 		(struct uns_torch_leaf){ .tensor = t, .out = t->dtype, .shape = t->shape };
-	return uns_engine_put(&out->arena, state->dict, t->name,
-			      uns_value_new_tensor(&out->arena, state->n_leaves++))
-		       ? 0
-		       : no_memory(err);
+	return state->n_leaves++;
 }
 
 static bool is_client_tensor(const struct uns_tensor *t)
 {
-	return t->role == UNS_ROLE_OTHER && strcmp(t->root, "client_state") == 0;
+	return t->role == UNS_ROLE_OTHER && strcmp(t->root, UNS_CLIENT_ROOT) == 0;
+}
+
+static bool is_client_leaf(const struct uns_tensor *t)
+{
+	return is_client_tensor(t) ||
+	       (t->role == UNS_ROLE_OTHER && uns_str_starts(t->root, UNS_CLIENT_INSIDE));
+}
+
+/* The tensors inside one of the client's values. */
+struct inside {
+	const struct uns_catalog *cat;
+	const char *key;
+	struct uns_arena *arena;
+	struct uns_engine_state *state; /* NULL: only try whether it could be written */
+	size_t n;
+};
+
+static const struct uns_tensor *find_inside(const struct inside *in, size_t number)
+{
+	const size_t n = strlen(UNS_CLIENT_INSIDE);
+	unsigned long long of;
+	const struct uns_tensor *t;
+	size_t i;
+
+	for (i = 0; i < in->cat->n_tensors; i++) {
+		t = &in->cat->tensors[i];
+		if (is_client_leaf(t) && uns_str_starts(t->root, UNS_CLIENT_INSIDE) &&
+		    strcmp(t->root + n, in->key) == 0 && uns_str_number(t->name, "", "", &of) &&
+		    of == number)
+			return t;
+	}
+	return NULL;
+}
+
+/* One that is not in the catalog stays what it is, which cannot be written. */
+static int put_leaf(void *ctx, const struct uns_value *v, const struct uns_value **out,
+		    struct uns_err *err)
+{
+	struct inside *in = ctx;
+	const struct uns_tensor *t;
+
+	if (!uns_torch_is_tensor(v))
+		return 0;
+	*out = v;
+	t = find_inside(in, in->n++);
+	if (!t)
+		return 1;
+	*out = in->state ? uns_value_new_tensor(in->arena, add_leaf(in->state, t))
+			 : uns_value_new_none(in->arena);
+	return *out ? 1 : no_memory(err);
+}
+
+static int with_leaves(const struct uns_catalog *cat, const struct uns_named_value *v,
+		       struct uns_engine_state *state, struct uns_arena *arena,
+		       struct uns_named_value *out, struct uns_err *err)
+{
+	struct inside in = { .cat = cat, .key = v->name, .arena = arena, .state = state };
+	const struct uns_value_mapper mapper = { put_leaf, &in };
+	struct uns_err why = { 0 };
+	int code;
+
+	*out = *v;
+	code = v->value ? uns_value_map(v->value, &mapper, arena, &out->value, &why) : 0;
+	return code < 0 && code != -ENOTSUP ? uns_fail(err, code, "%s", why.text) : 0;
+}
+
+static int put_client(const struct uns_catalog *cat, const struct uns_named_value *v,
+		      struct uns_vtree *out, struct uns_engine_state *state, struct uns_err *err)
+{
+	struct uns_named_value shown;
+	int code;
+
+	UNS_TRY(with_leaves(cat, v, NULL, &out->arena, &shown, err));
+	code = can_write(&shown, out, err);
+	if (code <= 0)
+		return code;
+	UNS_TRY(with_leaves(cat, v, state, &out->arena, &shown, err));
+	return uns_engine_put(&out->arena, state->dict, v->name, shown.value) ? 0 : no_memory(err);
 }
 
 static int put_own(const struct uns_catalog *cat, const char *const *without, struct uns_vtree *out,
 		   struct uns_engine_state *state, struct uns_err *err)
 {
-	size_t i;
+	const struct uns_named_value *v = cat->values, *end = v + cat->n_values;
+	const struct uns_tensor *t = cat->tensors, *last = t + cat->n_tensors;
 
-	for (i = 0; i < cat->n_values; i++)
-		if ((strcmp(cat->values[i].root, "model_states") == 0 ||
-		     strcmp(cat->values[i].root, "client_state") == 0) &&
-		    !is_in(without, cat->values[i].name))
-			UNS_TRY(put_saved(&cat->values[i], out, state->dict, err));
-	for (i = 0; i < cat->n_tensors; i++)
-		if (is_client_tensor(&cat->tensors[i]))
-			UNS_TRY(put_client_tensor(&cat->tensors[i], out, state, err));
+	for (; v < end; v++) {
+		if (is_in(without, v->name))
+			continue;
+		if (strcmp(v->root, "model_states") == 0)
+			UNS_TRY(put_saved(v, out, state->dict, err));
+		else if (strcmp(v->root, UNS_CLIENT_ROOT) == 0)
+			UNS_TRY(put_client(cat, v, out, state, err));
+	}
+	for (; t < last; t++)
+		if (is_client_tensor(t) &&
+		    !uns_engine_put(&out->arena, state->dict, t->name,
+				    uns_value_new_tensor(&out->arena, add_leaf(state, t))))
+			return no_memory(err);
 	return 0;
 }
 
@@ -189,7 +272,7 @@ int uns_engine_model_state(const struct uns_catalog *cat, int64_t global_steps,
 	size_t keys = cat->n_values + more_keys + FOREIGN_KEYS, leaves = more_leaves, i;
 
 	for (i = 0; i < cat->n_tensors; i++)
-		leaves += is_client_tensor(&cat->tensors[i]);
+		leaves += is_client_leaf(&cat->tensors[i]);
 	*state = (struct uns_engine_state){
 		.dict = uns_value_new_dict(&out->arena, keys + leaves),
 		.leaves = UNS_NEW_N(&out->arena, struct uns_torch_leaf, leaves),

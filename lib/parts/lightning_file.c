@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/path.h"
+#include "model/client_state.h"
 #include "model/cover.h"
 #include "model/meta_file.h"
 #include "parts/optimizer_state.h"
@@ -45,6 +46,18 @@ static const struct uns_value *meta_value(const struct uns_catalog *cat, const c
 	return NULL;
 }
 
+const struct uns_value *uns_lightning_value(const struct uns_catalog *cat, const char *key)
+{
+	return meta_value(cat, UNS_META_ROOT, key);
+}
+
+bool uns_lightning_made(const struct uns_catalog *cat)
+{
+	static const char mark[] = "pytorch-lightning_version";
+
+	return meta_value(cat, UNS_META_ROOT, mark) || meta_value(cat, UNS_CLIENT_ROOT, mark);
+}
+
 static size_t count_storages(const struct uns_catalog *cat)
 {
 	size_t i, n = 0;
@@ -69,6 +82,32 @@ static int check_storages(const struct uns_catalog *cat, struct uns_err *why)
 					"it cannot: torch numbers them from 0",
 					cat->path, cat->tensors[i].name);
 		UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
+	}
+	return 0;
+}
+
+int uns_lightning_front(const struct uns_catalog *cat, struct uns_arena *arena,
+			struct uns_lightning_front *out, struct uns_err *err)
+{
+	const struct uns_value *pickle = meta_value(cat, UNS_META_PICKLE, "");
+	size_t i, n = count_storages(cat);
+	const struct uns_tensor *t;
+
+	if (!pickle)
+		return uns_fail(err, -EBADMSG, "%s: meta.pt could not be read", cat->path);
+	*out = (struct uns_lightning_front){
+		.pickle = uns_span_of(pickle->bytes.p, pickle->bytes.n),
+		.leaves = UNS_NEW_N(arena, struct uns_torch_leaf, n),
+		.n_leaves = n,
+	};
+	if (!out->leaves)
+		return no_memory(err);
+	for (i = 0; i < cat->n_tensors; i++) {
+		t = &cat->tensors[i];
+		if (is_meta_storage(t))
+			out->leaves[strtoull(t->name, NULL, 10)] = (struct uns_torch_leaf){
+				.tensor = t, .out = t->dtype, .shape = t->shape
+			};
 	}
 	return 0;
 }
@@ -151,24 +190,6 @@ static int reserve(struct builder *b, size_t n, struct uns_err *err)
 		return no_memory(err);
 	b->leaves = grown;
 	b->cap = b->n_leaves + n;
-	return 0;
-}
-
-static int add_meta_storages(struct builder *b, struct uns_err *err)
-{
-	const struct uns_catalog *cat = b->in->catalog;
-	size_t i, n = count_storages(cat);
-	const struct uns_tensor *t;
-
-	UNS_TRY(reserve(b, n, err));
-	for (i = 0; i < cat->n_tensors; i++) {
-		t = &cat->tensors[i];
-		if (is_meta_storage(t))
-			b->leaves[strtoull(t->name, NULL, 10)] = (struct uns_torch_leaf){
-				.tensor = t, .out = t->dtype, .shape = t->shape
-			};
-	}
-	b->n_leaves = n;
 	return 0;
 }
 
@@ -328,9 +349,11 @@ static int give(struct builder *b, struct uns_vfile *file, struct uns_err *err)
 	return 0;
 }
 
-static int add_items(struct builder *b, struct uns_err *err)
+static int add_items(struct builder *b, const struct uns_lightning_front *front,
+		     struct uns_err *err)
 {
-	UNS_TRY(add_meta_storages(b, err));
+	b->leaves = front->leaves;
+	b->n_leaves = b->cap = front->n_leaves;
 	UNS_TRY(add_state_dict(b, err));
 	if (!b->in->resume)
 		return 0;
@@ -342,21 +365,19 @@ int uns_lightning_add(const struct uns_lightning_input *in, struct uns_vtree *ou
 		      struct uns_err *err)
 {
 	struct builder b = { .in = in, .out = out, .root = uns_value_new_dict(&out->arena, 4) };
-	const struct uns_value *front = meta_value(in->catalog, UNS_META_PICKLE, "");
 	struct uns_vfile file = { .source = UNS_NONE };
+	struct uns_lightning_front front;
 
 	if (!b.root)
 		return no_memory(err);
-	if (!front)
-		return uns_fail(err, -EBADMSG, "%s: meta.pt could not be read", in->catalog->path);
-	UNS_TRY(add_items(&b, err));
+	UNS_TRY(uns_lightning_front(in->catalog, &out->arena, &front, err));
+	UNS_TRY(add_items(&b, &front, err));
 	file.path = file_name(&b);
 	file.origin = origin_of(&b);
 	if (!file.path || !file.origin)
 		return no_memory(err);
-	UNS_TRY(uns_part_torch_file_behind(in->catalog, uns_span_of(front->bytes.p, front->bytes.n),
-					   b.root, b.leaves, b.n_leaves, "archive", &out->arena,
-					   &file.layout, err));
+	UNS_TRY(uns_part_torch_file_behind(in->catalog, front.pickle, b.root, b.leaves, b.n_leaves,
+					   "archive", &out->arena, &file.layout, err));
 	UNS_TRY(note_objects(&b, err));
 	return give(&b, &file, err);
 }

@@ -5,6 +5,7 @@
 #define UNS_PARTS_LIGHTNING_FILE_H
 
 #include "model/tree.h"
+#include "parts/torch_file.h"
 
 struct uns_lightning_input {
 	const struct uns_catalog *catalog;
@@ -18,8 +19,26 @@ struct uns_lightning_input {
 	int64_t global_step; /* as for uns_optimizer_state_build */
 };
 
-/* By a format's name: a Lightning checkpoint. */
+/* By a format's name: a sharded directory of Lightning's own. */
 bool uns_lightning_is(const char *format);
+
+/* Lightning saved it: by itself, or through DeepSpeed's engine (DeepSpeedStrategy). */
+bool uns_lightning_made(const struct uns_catalog *cat);
+
+/* meta.pt as the front of another file (uns_torch_input): its pickle without STOP, and its storages,
+ * which must be that file's first leaves. */
+struct uns_lightning_front {
+	struct uns_span pickle;
+	struct uns_torch_leaf *leaves;
+	size_t n_leaves;
+};
+
+/* Of a checkpoint that uns_lightning_check is content with. */
+int uns_lightning_front(const struct uns_catalog *cat, struct uns_arena *arena,
+			struct uns_lightning_front *out, struct uns_err *err);
+
+/* What meta.pt holds under this key, or NULL. */
+const struct uns_value *uns_lightning_value(const struct uns_catalog *cat, const char *key);
 
 /* Can the file be made: weights, meta.pt and, with `resume`, every optimizer are whole. Else the
  * sentence. */

@@ -5,6 +5,8 @@
 
 #include "base/cleanup.h"
 #include "parts/engine_state.h"
+#include "parts/lightning_file.h"
+#include "parts/strip.h"
 #include "parts/torch_file.h"
 #include "wire/value_new.h"
 
@@ -59,8 +61,8 @@ struct param_files {
 
 static const char *path_of(const struct param_files *f, const char *state)
 {
-	return uns_arena_printf(&f->out->arena, "%s/zero/%s/%s.pt", f->in->dir, f->param->name,
-				state);
+	return uns_arena_printf(&f->out->arena, "%s/zero/%s/%s.pt", f->in->dir,
+				uns_strip_name(f->in->strip, f->param->name), state);
 }
 
 static const char *origin_of(const struct uns_tensor *t)
@@ -215,13 +217,30 @@ static int add_optimizer(const struct uns_universal_input *in, struct uns_vtree 
 
 /* -- the engine -- */
 
-static int add_model_states(const struct uns_universal_input *in, struct uns_vtree *out,
-			    struct uns_err *err)
+struct model_file {
+	struct uns_torch_input torch;
+	const char *origin;
+};
+
+/* The engine's values are plain then, and bring no leaves. */
+static int put_front(struct model_file *m, struct uns_arena *arena, struct uns_err *err)
+{
+	struct uns_lightning_front front;
+
+	UNS_TRY(uns_lightning_front(m->torch.cat, arena, &front, err));
+	m->torch.front = front.pickle;
+	m->torch.leaves = front.leaves;
+	m->torch.n_leaves = front.n_leaves;
+	m->origin = "meta.pt, continued with what DeepSpeed's engine insists on";
+	return 0;
+}
+
+static int make_model_states(const struct uns_universal_input *in, struct uns_vtree *out,
+			     struct model_file *m, struct uns_err *err)
 {
 	/* Shapes and names of tensors that are not in the file. */
 	static const char *const without[] = { "param_shapes", "frozen_param_shapes",
 					       "shared_params", NULL };
-	struct uns_vfile file = { .source = UNS_NONE };
 	struct uns_engine_state state;
 
 	UNS_TRY(uns_engine_model_state(in->catalog, in->global_step, without, 2, 0, out, &state,
@@ -230,12 +249,33 @@ static int add_model_states(const struct uns_universal_input *in, struct uns_vtr
 			    uns_value_new_dict(&out->arena, 0)) ||
 	    !uns_engine_put(&out->arena, state.dict, "optimizer", uns_value_new_none(&out->arena)))
 		return no_memory(err);
-	file.origin = uns_engine_is_own(in->catalog)
-			      ? "the checkpoint's model file without its tensors"
-			      : "synthesised: what DeepSpeed's engine insists on";
+	m->torch = (struct uns_torch_input){ .cat = in->catalog,
+					     .root = state.dict,
+					     .leaves = state.leaves,
+					     .n_leaves = state.n_leaves,
+					     .stem = "mp_rank_00_model_states",
+					     .classes = uns_engine_classes };
+	m->origin = uns_engine_is_own(in->catalog)
+			    ? "the checkpoint's model file without its tensors"
+			    : "synthesised: what DeepSpeed's engine insists on";
+	if (uns_lightning_is(in->catalog->facts.format))
+		UNS_TRY(put_front(m, &out->arena, err));
+	return 0;
+}
+
+static int add_model_states(const struct uns_universal_input *in, struct uns_vtree *out,
+			    struct uns_err *err)
+{
+	struct uns_vfile file = { .source = UNS_NONE };
+	struct model_file m;
+
+	UNS_TRY(make_model_states(in, out, &m, err));
+	file.origin = m.origin;
 	file.path = uns_arena_printf(&out->arena, "%s/mp_rank_00_model_states.pt", in->dir);
-	UNS_TRY(add_torch(in->catalog, state.dict, state.leaves, state.n_leaves,
-			  "mp_rank_00_model_states", &file, out, err));
+	if (!file.path)
+		return no_memory(err);
+	UNS_TRY(uns_part_torch_file_of(&m.torch, &out->arena, &file.layout, err));
+	UNS_TRY(uns_vtree_add(out, &file, err));
 	file.path = uns_arena_printf(&out->arena, "%s/zero_pp_rank_0_mp_rank_00_model_states.pt",
 				     in->dir);
 	return file.path ? uns_vtree_add(out, &file, err) : no_memory(err);

@@ -7,6 +7,8 @@
  *   DIR/zero/NAME/{fp32,exp_avg,exp_avg_sq}.pt     {cat_dim: 0, param: the whole tensor}
  *   DIR/zero/NAME/step.pt                          a number
  *
+ * Of a directory that Lightning saved, the model files are meta.pt continued with the engine's keys:
+ * a DeepSpeedStrategy takes what it has to restore besides tensors from there.
  * Stages 1 and 2 list NAME and take every *.pt in it for a state: there must be no others.
  * Source: deepspeed 0.14 to 0.19, checkpoint/universal_checkpoint.py, runtime/base_optimizer.py
  * (load_hp_checkpoint_state_from_checkpoint_dir), runtime/zero/stage3.py. */
@@ -20,6 +22,7 @@ struct uns_universal_input {
 	const struct uns_catalog *catalog;
 	const struct uns_adam_params *params;
 	const char *dir;
+	const char *strip; /* left out in front of parameters' names; "" = nothing */
 	int64_t global_step; /* for parameters without a step; UNS_UNKNOWN = refuse those */
 };
 

@@ -60,9 +60,17 @@ static bool is_accelerate(const struct uns_zero_run *run)
 	       uns_listing_find(run->list, "pytorch_model");
 }
 
+/* Its only tag, whatever the directory is called; a plain engine may call one of several so. */
 static bool is_lightning(const struct uns_zero_run *run)
 {
-	return uns_str_ends(run->path, ".ckpt") && uns_listing_find(run->list, "checkpoint");
+	size_t i;
+
+	for (i = 0; i < run->list->n; i++)
+		if (run->list->v[i].kind != UNS_KIND_FILE &&
+		    uns_str_starts(run->list->v[i].name, "global_step"))
+			return false;
+	return uns_listing_find(run->list, "checkpoint") &&
+	       (uns_str_ends(run->path, ".ckpt") || has_file(run->list, run->latest));
 }
 
 /* Beside weights in a form of their own, the whole directory is one checkpoint as well. */

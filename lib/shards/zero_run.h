@@ -5,7 +5,7 @@
  *   Trainer:     RUN = checkpoint-N, TAG = global_stepN, beside it config, scheduler.pt, rng_state_*,
  *                trainer_state.json (written last), model.safetensors (stages 0 to 2, or gathered)
  *   Accelerate:  TAG = pytorch_model, beside it scheduler.bin, random_states_*.pkl
- *   Lightning:   RUN = NAME.ckpt, TAG = checkpoint
+ *   Lightning:   RUN = NAME.ckpt, TAG = checkpoint, and no other
  *
  * A RUN that a trainer made is one checkpoint. A plain engine puts one tag after the other into the same
  * RUN: there each TAG is a checkpoint, at a path that stays when the next is saved. Opened by itself,

@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+#include "model/client_state.h"
+#include "wire/value_map.h"
+
 static const char *const engine_keys[] = { "buffer_names",
 					   "param_shapes",
 					   "frozen_param_shapes",
@@ -51,20 +54,66 @@ static int add_value(struct uns_catalog *cat, uint32_t file, const char *root, c
 	return uns_catalog_add_value(cat, &value, err);
 }
 
-/* A tensor that cannot be read is kept as the value that it is. */
-static int add_client(struct uns_catalog *cat, const struct uns_zero_file *file, const char *name,
-		      const struct uns_value *v, struct uns_err *err)
+/* A tensor that cannot be read is kept as the value that it is: 0 = such a one. */
+static int add_tensor(struct uns_catalog *cat, const struct uns_zero_file *file, const char *root,
+		      const char *name, const struct uns_value *v, struct uns_err *err)
 {
-	struct uns_tensor t = { .name = name, .key = name, .root = "client_state",
+	struct uns_tensor t = { .name = name, .key = name, .root = root,
 				.role = UNS_ROLE_OTHER, .group = -1, .position = -1,
 				.alias_of = UNS_NONE };
 	struct uns_piece piece;
 
-	if (!uns_torch_is_tensor(v) ||
-	    uns_zero_file_tensor(file, v, &cat->arena, &t, &piece, NULL) < 0)
-		return add_value(cat, file->index, "client_state", name, v, err);
+	if (uns_zero_file_tensor(file, v, &cat->arena, &t, &piece, NULL) < 0)
+		return 0;
 	UNS_TRY(uns_catalog_add_tensor(cat, &t, NULL, err));
-	return uns_catalog_add_piece(cat, &piece, err);
+	UNS_TRY(uns_catalog_add_piece(cat, &piece, err));
+	return 1;
+}
+
+/* The tensors inside a client's value, counted as uns_value_map meets them. */
+struct inside {
+	struct uns_catalog *cat;
+	const struct uns_zero_file *file;
+	const char *root;
+	size_t n;
+};
+
+static int add_inside(void *ctx, const struct uns_value *v, const struct uns_value **out,
+		      struct uns_err *err)
+{
+	struct inside *in = ctx;
+	const char *name;
+
+	if (!uns_torch_is_tensor(v))
+		return 0;
+	*out = v;
+	name = uns_arena_printf(&in->cat->arena, "%zu", in->n++);
+	if (!name)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	UNS_TRY(add_tensor(in->cat, in->file, in->root, name, v, err));
+	return 1;
+}
+
+static int add_client(struct uns_catalog *cat, const struct uns_zero_file *file, const char *name,
+		      const struct uns_value *v, struct uns_err *err)
+{
+	struct inside in = { cat, file, uns_arena_printf(&cat->arena, UNS_CLIENT_INSIDE "%s", name),
+			     0 };
+	const struct uns_value_mapper mapper = { add_inside, &in };
+	const struct uns_value *same;
+	struct uns_err why = { 0 };
+	int code;
+
+	if (!in.root)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	if (uns_torch_is_tensor(v)) {
+		UNS_TRY(code = add_tensor(cat, file, UNS_CLIENT_ROOT, name, v, err));
+		return code ? 0 : add_value(cat, file->index, UNS_CLIENT_ROOT, name, v, err);
+	}
+	code = uns_value_map(v, &mapper, &cat->arena, &same, &why);
+	if (code < 0 && code != -ENOTSUP) /* too deep: kept as it is, and never written */
+		return uns_fail(err, code, "%s", why.text);
+	return add_value(cat, file->index, UNS_CLIENT_ROOT, name, v, err);
 }
 
 int uns_zero_values_add_model(struct uns_catalog *cat, const struct uns_zero_file *file,

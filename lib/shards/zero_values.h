@@ -2,7 +2,7 @@
  * files again. Values of the catalog:
  *
  *   root "model_states"   the engine's own keys of the model file: lr_scheduler, global_steps, ds_config
- *   root "client_state"   what the training script added to it; its tensors have role OTHER
+ *   root "client_state"   what the training script added to it, and its tensors: model/client_state.h
  *   root "optim_states"   keys of optimizer_state_dict that are not tensors, and ds_config, ds_version */
 #ifndef UNS_SHARDS_ZERO_VALUES_H
 #define UNS_SHARDS_ZERO_VALUES_H

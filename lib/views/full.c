@@ -75,7 +75,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 static const char *usage(const struct uns_catalog *cat)
 {
-	if (strcmp(cat->facts.format, "ranks") == 0)
+	if (strcmp(cat->facts.format, "ranks") == 0 || uns_lightning_made(cat))
 		return "torch.load(\"%s/optimizer.pt\", weights_only=True)";
 	return uns_resume_is_trainer(cat) ?
 		       "trainer.train(resume_from_checkpoint=\"%s\")" :

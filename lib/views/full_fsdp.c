@@ -61,6 +61,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 static const char *usage(const struct uns_catalog *cat)
 {
+	if (uns_lightning_made(cat))
+		return "torch.load(\"%s/optimizer.bin\", weights_only=True)";
 	return uns_resume_is_trainer(cat) ?
 		       "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, FULL_STATE_DICT" :
 		       "accelerator.load_state(\"%s\")  # with FSDP, FULL_STATE_DICT";

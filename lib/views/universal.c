@@ -8,7 +8,9 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "parts/engine_state.h"
+#include "parts/lightning_file.h"
 #include "parts/resume_files.h"
+#include "parts/strip.h"
 #include "parts/universal_files.h"
 #include "views/view.h"
 
@@ -39,15 +41,19 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 			cat->path);
 	UNS_TRY(uns_adam_params_find(cat, &arena, &params, why));
 	UNS_TRY(uns_universal_check_names(&params, why));
+	if (uns_lightning_is(cat->facts.format))
+		UNS_TRY(uns_lightning_check(cat, true, why));
 	return uns_adam_params_cover(cat, &params, why);
 }
 
 /* -- names -- */
 
-/* Accelerate loads this tag, whatever `latest_universal` says; a Trainer insists on global_step*.
- */
+/* Accelerate loads this tag, whatever `latest_universal` says; a Trainer insists on global_step*,
+ * Lightning on "checkpoint" (fabric/strategies/deepspeed.py, _is_deepspeed_checkpoint). */
 static const char *tag_of(const struct uns_view_input *in, int64_t step, struct uns_arena *arena)
 {
+	if (uns_lightning_made(in->catalog))
+		return uns_arena_str(arena, "checkpoint");
 	if (!uns_resume_is_trainer(in->catalog))
 		return uns_arena_str(arena, "pytorch_model");
 	return uns_arena_printf(arena, "global_step%lld", (long long)step);
@@ -191,9 +197,15 @@ static int note_loader(const struct uns_catalog *cat, const struct uns_adam_para
 	return code < 0 ? no_memory(err) : 0;
 }
 
+/* In meta.pt, where Lightning saved any. */
+static bool has_lightning_scheduler(const struct uns_catalog *cat)
+{
+	return uns_value_at(uns_lightning_value(cat, "lr_schedulers"), 0) != NULL;
+}
+
 static int note_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
 {
-	if (uns_engine_is_own(cat) || uns_resume_has_scheduler(cat))
+	if (uns_engine_is_own(cat) || uns_resume_has_scheduler(cat) || has_lightning_scheduler(cat))
 		return 0;
 	return uns_vtree_note(out,
 			      "no learning-rate scheduler was saved; a run that has one starts it "
@@ -217,6 +229,19 @@ static int add_rest(const struct uns_view_input *in, struct uns_vtree *out, stru
 	return uns_resume_files_add(&resume, out, err);
 }
 
+static int choose_strip(const struct uns_view_input *in, const struct uns_adam_params *params,
+			struct uns_vtree *out, const char **strip, struct uns_err *err)
+{
+	const char **names = UNS_NEW_N(&out->arena, const char *, params->n);
+	size_t i;
+
+	if (!names)
+		return no_memory(err);
+	for (i = 0; i < params->n; i++)
+		names[i] = params->v[i].name;
+	return uns_strip_choose(in->strip, names, params->n, out, strip, err);
+}
+
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		struct uns_err *err)
 {
@@ -238,6 +263,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	files.dir = tag_of(in, files.global_step, &out->arena);
 	if (!files.dir)
 		return no_memory(err);
+	UNS_TRY(choose_strip(in, &params, out, &files.strip, err));
 	UNS_TRY(uns_universal_add(&files, out, err));
 	UNS_TRY(uns_vtree_add_text(out, "latest_universal", files.dir, strlen(files.dir),
 				   "synthesised: the name of the directory beside it", err));
@@ -248,6 +274,9 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 static const char *usage(const struct uns_catalog *cat)
 {
+	if (uns_lightning_made(cat))
+		return "trainer.fit(model, ckpt_path=\"%s\")  # DeepSpeedStrategy with "
+		       "\"checkpoint\": {\"load_universal\": true}";
 	if (uns_resume_wants_trainer_state(cat))
 		return "trainer.train(resume_from_checkpoint=\"%s\")  # DeepSpeed with "
 		       "\"checkpoint\": "

@@ -13,6 +13,7 @@
 #include "parts/config.h"
 #include "parts/lightning_file.h"
 #include "parts/safetensors_file.h"
+#include "parts/strip.h"
 #include "views/view.h"
 
 /* The view's parameter as a number: the type given out, UNS_DTYPE_NONE = as stored. */
@@ -246,37 +247,18 @@ static bool leaves_out(const struct assembly *a, const struct uns_tensor *t)
 	       (a->adapter && uns_adapter_leaves_out(t->name));
 }
 
-static const char *stripped(const struct assembly *a, const char *name)
-{
-	size_t n = strlen(a->strip);
-
-	return strncmp(name, a->strip, n) == 0 && name[n] ? name + n : name;
-}
-
-/* Names that become equal would be one: then all stay as they are. */
 static int choose_strip(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_map_fini) struct uns_map names = UNS_MAP_INIT;
 	const struct uns_catalog *cat = a->in->catalog;
-	const char *name = NULL;
-	void *twice = NULL;
-	size_t i;
+	UNS_CLEANUP(uns_free_p) const char **names = calloc(cat->n_tensors + 1, sizeof(*names));
+	size_t i, n = 0;
 
-	a->strip = a->in->strip ? a->in->strip : "";
-	for (i = 0; *a->strip && i < cat->n_tensors && !twice; i++) {
-		if (leaves_out(a, &cat->tensors[i]))
-			continue;
-		name = stripped(a, cat->tensors[i].name);
-		if (!uns_map_put(&names, name, (void *)&cat->tensors[i], &twice))
-			return no_memory(err);
-	}
-	if (!twice)
-		return 0;
-	if (uns_vtree_note(out, "strip=%s: two tensors would be called %s, so nothing is stripped",
-			   a->strip, name) < 0)
+	if (!names)
 		return no_memory(err);
-	a->strip = "";
-	return 0;
+	for (i = 0; i < cat->n_tensors; i++)
+		if (!leaves_out(a, &cat->tensors[i]))
+			names[n++] = cat->tensors[i].name;
+	return uns_strip_choose(a->in->strip, names, n, out, &a->strip, err);
 }
 
 static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *err)
@@ -294,7 +276,7 @@ static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *e
 		if (leaves_out(a, t))
 			continue;
 		source = source_of(&a->masters, t);
-		name = stripped(a, t->name);
+		name = uns_strip_name(a->strip, t->name);
 		if (a->adapter)
 			name = uns_adapter_name(arena, name);
 		if (!name)
@@ -487,8 +469,9 @@ static const char *usage(const struct uns_catalog *cat)
 
 	if (uns_adapter_is(cat, &adapter, NULL) == 0 && adapter)
 		return "PeftModel.from_pretrained(base_model, \"%s\")";
-	if (strncmp(cat->facts.format, "hf", 2) != 0 && strcmp(cat->facts.format, "ranks") != 0 &&
-	    strcmp(cat->facts.format, "zero") != 0)
+	if (uns_lightning_made(cat) ||
+	    (strncmp(cat->facts.format, "hf", 2) != 0 && strcmp(cat->facts.format, "ranks") != 0 &&
+	     strcmp(cat->facts.format, "zero") != 0))
 		return "safetensors.torch.load_file(\"%s/model.safetensors\")";
 	return "AutoModelForCausalLM.from_pretrained(\"%s\")";
 }

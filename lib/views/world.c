@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/path.h"
+#include "parts/lightning_file.h"
 #include "parts/resume_files.h"
 #include "parts/world_zero.h"
 #include "views/view.h"
@@ -50,6 +51,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 static const char *usage(const struct uns_catalog *cat)
 {
+	if (uns_lightning_made(cat))
+		return "trainer.fit(model, ckpt_path=\"%s\")  # DeepSpeedStrategy, at N ranks";
 	if (uns_resume_wants_trainer_state(cat))
 		return "trainer.train(resume_from_checkpoint=\"%s\")  # at N ranks";
 	return uns_resume_is_trainer(cat) ? "engine.load_checkpoint(\"%s\")  # at N ranks"

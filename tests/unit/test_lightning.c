@@ -193,6 +193,39 @@ static void holds_meta_and_the_rest(void **state)
 	fixture_fini(&f);
 }
 
+/* As DeepSpeed's engine loads it: Lightning's tag, meta.pt with the engine's keys behind it. */
+static void universal_holds_meta_and_the_engines_keys(void **state)
+{
+	const struct uns_value *param;
+	struct uns_torch_tensor t;
+	struct uns_err err = { 0 };
+	struct opened o;
+	struct fixture f;
+	int64_t step;
+
+	(void)state;
+	fixture_init(&f, "mv ckpt a.ckpt", "net.");
+	check_listing(f.u, "universal/a.ckpt", "checkpoint/ latest_universal");
+	check_listing(f.u, "universal/a.ckpt/checkpoint/zero/emb.weight",
+		      "exp_avg.pt exp_avg_sq.pt fp32.pt step.pt");
+	open_file(&o, f.u, "universal/a.ckpt/checkpoint/mp_rank_00_model_states.pt");
+	at(o.torch.root, "loops");
+	at(o.torch.root, "callbacks");
+	at(o.torch.root, "lr_schedulers");
+	assert_true(uns_value_int(at(o.torch.root, "global_step"), &step));
+	assert_int_equal(step, 2);
+	assert_true(uns_value_int(at(o.torch.root, "global_steps"), &step));
+	assert_int_equal(step, 2);
+	at(o.torch.root, "dp_world_size");
+	uns_arena_fini(&o.arena);
+	open_file(&o, f.u, "universal/a.ckpt/checkpoint/zero/emb.weight/fp32.pt");
+	param = at(o.torch.root, "param");
+	assert_int_equal(uns_torch_tensor(&o.torch, param, &t, &err), 0);
+	assert_int_equal(t.dims[0], 13);
+	uns_arena_fini(&o.arena);
+	fixture_fini(&f);
+}
+
 /* -- probe -- */
 
 static const struct {
@@ -239,6 +272,7 @@ int main(void)
 		cmocka_unit_test(names),
 		cmocka_unit_test(unlisted_names),
 		cmocka_unit_test(holds_meta_and_the_rest),
+		cmocka_unit_test(universal_holds_meta_and_the_engines_keys),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

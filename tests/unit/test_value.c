@@ -1,4 +1,4 @@
-/* wire/value.c: lookups that answer only when the shape is as asked. */
+/* wire/value.c: lookups that answer only when the shape is as asked. wire/value_map.c: copies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "wire/value.h"
+#include "wire/value_map.h"
 
 #define STR(text) { .kind = UNS_VALUE_STR, .bytes = { text, sizeof(text) - 1 } }
 #define INT(number) { .kind = UNS_VALUE_INT, .i = number }
@@ -156,13 +157,65 @@ static void test_fits(void **state)
 	assert_false(uns_value_fits(&laughs[39], 100000, 1000));
 }
 
+/* Ones become twos; *ctx counts them. */
+static int two_for_one(void *ctx, const struct uns_value *v, const struct uns_value **out,
+		       struct uns_err *err)
+{
+	(void)err;
+	if (v != &one)
+		return 0;
+	++*(size_t *)ctx;
+	*out = &two;
+	return 1;
+}
+
+static void test_map(void **state)
+{
+	const struct uns_value *inner_items[] = { &two, &one }, *outer_items[] = { NULL, &half, &one };
+	const struct uns_value *plain_items[] = { &two, &half };
+	const struct uns_value inner = { .kind = UNS_VALUE_TUPLE, .seq = { inner_items, 2 } };
+	const struct uns_value object = { .kind = UNS_VALUE_OBJECT, .cls = "m.C",
+					  .object.args = &inner };
+	struct uns_value list = { .kind = UNS_VALUE_LIST, .seq = { outer_items, 3 } };
+	const struct uns_value plain = { .kind = UNS_VALUE_LIST, .seq = { plain_items, 2 } };
+	const struct uns_value *dict_values[] = { &list, &object, &plain };
+	const struct uns_value top = { .kind = UNS_VALUE_DICT, .cls = "collections.OrderedDict",
+				       .dict = { keys, dict_values, 3 } };
+	struct uns_arena arena = UNS_ARENA_INIT;
+	size_t n = 0;
+	const struct uns_value_mapper mapper = { two_for_one, &n };
+	const struct uns_value *got, *got_list;
+	struct uns_err err = { 0 };
+
+	(void)state;
+	outer_items[0] = &inner;
+	assert_int_equal(uns_value_map(&top, &mapper, &arena, &got, &err), 0);
+	assert_int_equal(n, 2); /* not the one among the object's arguments */
+	assert_string_equal(got->cls, top.cls);
+	assert_ptr_equal(got->dict.key, top.dict.key);
+	got_list = got->dict.v[0];
+	assert_int_equal(got_list->kind, UNS_VALUE_LIST);
+	assert_int_equal(uns_value_at(got_list, 0)->kind, UNS_VALUE_TUPLE);
+	assert_ptr_equal(uns_value_at(uns_value_at(got_list, 0), 1), &two);
+	assert_ptr_equal(uns_value_at(got_list, 1), &half);
+	assert_ptr_equal(uns_value_at(got_list, 2), &two);
+	assert_ptr_equal(got->dict.v[1], &object);
+	assert_ptr_equal(got->dict.v[2], &plain); /* shared: nothing in it has changed */
+	assert_ptr_equal(uns_value_at(&list, 2), &one);
+	assert_int_equal(uns_value_map(&one, &mapper, &arena, &got, &err), 0);
+	assert_ptr_equal(got, &two);
+	outer_items[0] = &list; /* holds itself */
+	assert_int_equal(uns_value_map(&top, &mapper, &arena, &got, &err), -ENOTSUP);
+	uns_arena_fini(&arena);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_get),    cmocka_unit_test(test_at),
 		cmocka_unit_test(test_field),  cmocka_unit_test(test_scalars),
 		cmocka_unit_test(test_is),     cmocka_unit_test(test_dims),
-		cmocka_unit_test(test_fits),
+		cmocka_unit_test(test_fits),   cmocka_unit_test(test_map),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
