@@ -225,6 +225,7 @@ struct unshard_finding {
 
 struct unshard_check_counts {
 	size_t checkpoints, problems, notes, unjudged;
+	uint64_t read_bytes; /* by unshard_check_deep */
 };
 
 typedef int unshard_check_visit(void *ctx, const struct unshard_finding *finding);
@@ -237,6 +238,20 @@ UNSHARD_API int unshard_check(unshard *u, const char *path, unshard_check_visit 
 			      void (*progress)(void *ctx, size_t directories, size_t checkpoints),
 			      void *ctx, struct unshard_check_counts *counts,
 			      struct unshard_error *err);
+
+/* The same, and everything that is told by the bytes of checkpoints whose save has ended: records of
+ * torch files and of DCP's items whose CRC is not the recorded one, NaN and infinity in weights and
+ * optimizer states, weights that are not the rounded fp32 copies of their optimizer. Reads all of every
+ * checkpoint, in parallel, with at most half a MiB a thread beside what the options allow for decoded
+ * pieces. `reading` (may be NULL) is called often, from one thread at a time, with numbers of the
+ * checkpoint being read; true = give up with -EINTR. */
+UNSHARD_API int unshard_check_deep(unshard *u, const char *path, unshard_check_visit *visit,
+				   void (*progress)(void *ctx, size_t directories,
+						    size_t checkpoints),
+				   bool (*reading)(void *ctx, uint64_t done_bytes,
+						   uint64_t total_bytes),
+				   void *ctx, struct unshard_check_counts *counts,
+				   struct unshard_error *err);
 
 /* What is known to go wrong with a training that these config files together describe
  * (TrainingArguments, Accelerate, DeepSpeed, LightningCLI; JSON or YAML), before it starts. Nothing is

@@ -2,6 +2,7 @@
 #include <cJSON.h>
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@ struct check {
 	const char *config[MAX_CONFIGS], *kind[MAX_CONFIGS];
 	size_t n_configs;
 	const char *versions;
+	bool deep;
 
 	const char *top; /* what SOURCE's "" is called */
 	cJSON *findings; /* NULL = lines are wanted */
@@ -79,6 +81,22 @@ static void step(void *ctx, size_t directories, size_t checkpoints)
 	progress_step(&c->progress, directories, checkpoints);
 }
 
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+	(void)number;
+	interrupted = 1;
+}
+
+static bool reading(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
+{
+	struct check *c = ctx;
+
+	progress_bytes(&c->progress, done_bytes, total_bytes);
+	return interrupted;
+}
+
 /* -- the end -- */
 
 static void add_configs(const struct check *c, cJSON *o)
@@ -103,6 +121,8 @@ static int print_json(struct check *c)
 		add_configs(c, o);
 	else
 		cJSON_AddNumberToObject(o, "checkpoints", (double)c->counts.checkpoints);
+	if (c->deep)
+		cJSON_AddNumberToObject(o, "read_bytes", (double)c->counts.read_bytes);
 	cJSON_AddNumberToObject(o, "problems", (double)c->counts.problems);
 	cJSON_AddNumberToObject(o, "notes", (double)c->counts.notes);
 	cJSON_AddNumberToObject(o, "not_judged", (double)c->counts.unjudged);
@@ -123,6 +143,7 @@ static void print_count(size_t n, const char *one, const char *many)
 
 static void print_summary(const struct check *c)
 {
+	char bytes[32];
 	size_t i;
 
 	if (c->last_path)
@@ -137,6 +158,10 @@ static void print_summary(const struct check *c)
 	print_count(c->counts.notes, "note", "notes");
 	if (c->counts.unjudged)
 		printf(", %zu not judged", c->counts.unjudged);
+	if (c->deep) {
+		text_bytes(c->counts.read_bytes, bytes);
+		printf("; %s read", bytes);
+	}
 	putchar('\n');
 }
 
@@ -147,6 +172,8 @@ static int finish(struct check *c, int code, const struct unshard_error *err)
 		code = print_json(c);
 	else if (code == 0)
 		print_summary(c);
+	if (code == -EINTR)
+		return command_fail("interrupted; what was found until now is above");
 	if (code < 0)
 		return command_fail("%s", err->text[0] ? err->text : "out of memory");
 	return c->counts.problems ? EXIT_PROBLEM : EXIT_DONE;
@@ -167,11 +194,18 @@ static int check_configs(struct check *c)
 
 static int check_below(struct check *c, unshard *u, const char *path)
 {
+	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
 	int code;
 
 	progress_start(&c->progress);
-	code = unshard_check(u, path, visit, step, c, &c->counts, &err);
+	if (!c->deep) {
+		code = unshard_check(u, path, visit, step, c, &c->counts, &err);
+		return finish(c, code, &err);
+	}
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	code = unshard_check_deep(u, path, visit, step, reading, c, &c->counts, &err);
 	return finish(c, code, &err);
 }
 
@@ -204,6 +238,7 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 {
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
 					       { "json", no_argument, NULL, 'j' },
+					       { "deep", no_argument, NULL, 'd' },
 					       { "config", required_argument, NULL, 'c' },
 					       { "versions", required_argument, NULL, 'v' },
 					       { 0 } };
@@ -217,6 +252,7 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 			return command_usage(self);
 		if (opt == 'j' && !c->findings && !(c->findings = cJSON_CreateArray()))
 			return command_fail("out of memory");
+		c->deep |= opt == 'd';
 		if (opt == 'v')
 			c->versions = optarg;
 		if (opt == 'c' && c->n_configs == MAX_CONFIGS)
@@ -226,7 +262,8 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 		if (opt == 'o' && options_parse(&c->a.options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
 	}
-	if (argc - optind != (c->n_configs ? 0 : 1) || (c->versions && !c->n_configs))
+	if (argc - optind != (c->n_configs ? 0 : 1) || (c->versions && !c->n_configs) ||
+	    (c->deep && c->n_configs))
 		return command_usage(self);
 	c->a.argument = argv[optind];
 	return -1;
@@ -254,7 +291,8 @@ static int check_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_check = {
 	.name = "check",
-	.arguments = "CHECKPOINT-or-RUN | --config FILE [--versions PACKAGE=VERSION,...] [--json]",
+	.arguments = "CHECKPOINT-or-RUN [--deep] | --config FILE [--versions PACKAGE=VERSION,...] "
+		     "[--json]",
 	.summary = "name what is wrong with checkpoints, or with configs before training",
 	.help = "Of every checkpoint: shards and files that are damaged or missing, what a trainer "
 		"that\n"
@@ -265,6 +303,9 @@ const struct command cmd_check = {
 		"on wrongly. Nothing is written. Exit status: 0 sound, 1 problems found (notes are "
 		"not\n"
 		"problems), 2 could not run.\n\n"
+		"  --deep                     read everything: CRCs of torch files and DCP items, NaN "
+		"and\n"
+		"                             infinity, weights against the optimizer's fp32 copies\n"
 		"  --config FILE              TrainingArguments, Accelerate, DeepSpeed or "
 		"LightningCLI, as\n"
 		"                             JSON or YAML; several are taken for one training\n"

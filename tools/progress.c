@@ -5,6 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "text.h"
+
 enum { FIRST_MS = 1000, EVERY_MS = 100 };
 
 static int64_t now_ms(void)
@@ -20,14 +22,32 @@ void progress_start(struct progress *p)
 	*p = (struct progress){ .wanted = isatty(STDERR_FILENO), .next_ms = now_ms() + FIRST_MS };
 }
 
-void progress_step(struct progress *p, size_t directories, size_t checkpoints)
+static bool is_time(struct progress *p)
 {
 	int64_t now;
 
 	if (!p->wanted || (now = now_ms()) < p->next_ms)
-		return;
+		return false;
 	p->next_ms = now + EVERY_MS;
 	p->shown = true;
+	return true;
+}
+
+void progress_bytes(struct progress *p, uint64_t done, uint64_t total)
+{
+	char a[32], b[32];
+
+	if (!is_time(p))
+		return;
+	text_bytes(done, a);
+	text_bytes(total, b);
+	fprintf(stderr, "\r\033[Kreading: %s of %s", a, b);
+}
+
+void progress_step(struct progress *p, size_t directories, size_t checkpoints)
+{
+	if (!is_time(p))
+		return;
 	fprintf(stderr, "\r\033[Kscanning: %zu directories, %zu checkpoints", directories,
 		checkpoints);
 }

@@ -1,4 +1,4 @@
-/* How far a long scan is, on a terminal. */
+/* How far a long scan, or a long read, is, on a terminal. */
 #ifndef TOOLS_PROGRESS_H
 #define TOOLS_PROGRESS_H
 
@@ -13,6 +13,7 @@ struct progress {
 
 void progress_start(struct progress *p);
 void progress_step(struct progress *p, size_t directories, size_t checkpoints);
+void progress_bytes(struct progress *p, uint64_t done, uint64_t total);
 void progress_end(struct progress *p);
 
 #endif

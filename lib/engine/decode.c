@@ -124,7 +124,9 @@ static int finish_item(const struct job *j, struct uns_cached *e, uint64_t made_
 	UNS_TRY(uns_item_tensor(j->b, j->tensor, j->piece, &r, &arena, &t, err));
 	s = strided_of_item(&t);
 	uns_spot_publish(j->b, j->piece,
-			 &(struct uns_spot){ .dense = t.contiguous, .data_bytes = s.first_bytes });
+			 &(struct uns_spot){ .dense = t.contiguous,
+					     .crc32 = uns_item_crc(j->tensor, &t),
+					     .data_bytes = s.first_bytes });
 	if (t.contiguous)
 		uns_cached_settle(e, s.first_bytes, s.first_bytes + j->dense_bytes);
 	else if (j->dense_copy)

@@ -157,8 +157,7 @@ int uns_item_tensor_at(struct uns_backing *b, const struct uns_tensor *tensor,
 	return 0;
 }
 
-/* The record's CRC speaks of the tensor only when the tensor fills it. */
-static uint32_t crc_of(const struct uns_tensor *tensor, const struct uns_torch_tensor *t)
+uint32_t uns_item_crc(const struct uns_tensor *tensor, const struct uns_torch_tensor *t)
 {
 	uint64_t bytes = uns_dtype_size(tensor->dtype);
 	size_t d;
@@ -177,7 +176,7 @@ static int spot_read(struct uns_backing *b, const struct uns_tensor *tensor,
 	UNS_TRY(uns_item_tensor_at(b, tensor, piece, &arena, &t, err));
 	*out = (struct uns_spot){
 		.dense = t.contiguous,
-		.crc32 = crc_of(tensor, &t),
+		.crc32 = uns_item_crc(tensor, &t),
 		.data_bytes = t.data_bytes + t.first_elem * uns_dtype_size(t.dtype),
 	};
 	return 0;

@@ -51,4 +51,8 @@ int uns_item_tensor_at(struct uns_backing *b, const struct uns_tensor *tensor,
 		       const struct uns_piece *piece, struct uns_arena *arena,
 		       struct uns_torch_tensor *out, struct uns_err *err);
 
+/* The CRC that the item recorded for the storage; 0 where it did not, or where the tensor does not fill
+ * the storage: then it does not speak of the tensor. */
+uint32_t uns_item_crc(const struct uns_tensor *tensor, const struct uns_torch_tensor *t);
+
 #endif

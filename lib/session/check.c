@@ -1,6 +1,6 @@
 /* unshard_check: what is wrong with the checkpoints below a directory, each with what to do. Looks
  * for directories by name too: what was never saved is no checkpoint to anybody else. */
-#include "session/session.h"
+#include "session/checking.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -16,18 +16,8 @@
 
 enum { MAX_WALK_DEPTH = 64, MAX_LEFTOVER_DEPTH = 4, MAX_STATE_BYTES = 64 << 20 };
 
-struct checking {
-	struct unshard *u;
-	unshard_check_visit *visit;
-	void (*progress)(void *ctx, size_t directories, size_t checkpoints);
-	void *ctx;
-	struct unshard_check_counts counts;
-	size_t n_dirs;
-	const char *path; /* of the checkpoint or directory being looked at */
-};
-
-__attribute__((format(printf, 4, 5))) static int
-found(struct checking *c, const char *check, enum unshard_severity severity, const char *fmt, ...)
+int checking_found(struct checking *c, const char *check, enum unshard_severity severity,
+		   const char *fmt, ...)
 {
 	char line[2048];
 	struct unshard_finding f = { c->path, check, severity, line };
@@ -43,8 +33,7 @@ found(struct checking *c, const char *check, enum unshard_severity severity, con
 	return c->visit(c->ctx, &f);
 }
 
-/* How the checkpoint is called in sentences: its own name, for what is around it is in `path`. */
-static const char *name_of(const struct checking *c)
+const char *checking_name(const struct checking *c)
 {
 	return uns_path_name(*c->path ? c->path : uns_root_path(c->u->root));
 }
@@ -65,17 +54,17 @@ static const struct uns_problem *problem_of(const struct uns_catalog *cat, const
 static int check_line(struct checking *c, const struct uns_problem *problem, const char *line)
 {
 	if (problem && problem->scope == UNS_SCOPE_NOTE)
-		return found(c, "note", UNSHARD_NOTE, "%s", line);
+		return checking_found(c, "note", UNSHARD_NOTE, "%s", line);
 	/* Sound, for all that is known, and in a form that some view cannot be made of. */
 	if (problem && problem->code == -ENOTSUP)
-		return found(c, "not_supported", UNSHARD_NOTE, "%s", line);
+		return checking_found(c, "not_supported", UNSHARD_NOTE, "%s", line);
 	/* Sentences that tell what happened and leave open what to do. */
 	if (problem && problem->code == -ENODATA && !strstr(line, "copy "))
-		return found(c, "damaged", UNSHARD_PROBLEM,
+		return checking_found(c, "damaged", UNSHARD_PROBLEM,
 			     "%s; copy it back from the training machine, or go on from the "
 			     "checkpoint before it",
 			     line);
-	return found(c, "damaged", UNSHARD_PROBLEM, "%s", line);
+	return checking_found(c, "damaged", UNSHARD_PROBLEM, "%s", line);
 }
 
 static int check_problems(struct checking *c, const struct uns_catalog *cat, char *lines)
@@ -129,7 +118,7 @@ static bool is_trainer(const struct checking *c, const struct uns_catalog *cat)
 	const char *framework = cat->facts.framework;
 
 	return (framework && uns_str_starts(framework, "Hugging Face Trainer")) ||
-	       uns_checkpoint_name_of(name_of(c)) == UNS_NAME_TRAINER;
+	       uns_checkpoint_name_of(checking_name(c)) == UNS_NAME_TRAINER;
 }
 
 static int check_trainer_state(struct checking *c, const struct subject *s)
@@ -142,18 +131,18 @@ static int check_trainer_state(struct checking *c, const struct subject *s)
 	if (!s->trainer || !path)
 		return path ? 0 : -ENOMEM;
 	if (!uns_listing_find(&s->list, "trainer_state.json"))
-		return found(c, "trainer_state", s->optimizer ? UNSHARD_PROBLEM : UNSHARD_NOTE,
+		return checking_found(c, "trainer_state", s->optimizer ? UNSHARD_PROBLEM : UNSHARD_NOTE,
 			     "%s has no trainer_state.json: a Trainer that resumes from it fails "
 			     "with FileNotFoundError; copy it back from the training machine, or "
 			     "resume from a mount, whose view full makes one",
-			     name_of(c));
+			     checking_name(c));
 	if (uns_root_read_file(c->u->root, path, MAX_STATE_BYTES, &arena, &text, NULL, &why) == 0 &&
 	    uns_trainer_state_check((const char *)text.p, uns_span_left(&text), NULL, &why) == 0)
 		return 0;
-	return found(c, "trainer_state", UNSHARD_PROBLEM,
+	return checking_found(c, "trainer_state", UNSHARD_PROBLEM,
 		     "a Trainer cannot resume from trainer_state.json of %s: %s; copy it back from "
 		     "the training machine, or resume from a mount, whose view full makes one",
-		     name_of(c), why.text);
+		     checking_name(c), why.text);
 }
 
 static int check_both(struct checking *c, const struct subject *s)
@@ -161,16 +150,16 @@ static int check_both(struct checking *c, const struct subject *s)
 	if (!s->trainer || s->optimizer == s->scheduler || has_deepspeed_dir(&s->list))
 		return 0;
 	if (s->optimizer)
-		return found(c, "scheduler", UNSHARD_PROBLEM,
+		return checking_found(c, "scheduler", UNSHARD_PROBLEM,
 			     "%s has an optimizer and no scheduler.pt: a Trainer restores both or "
 			     "neither, so both would silently start afresh; copy scheduler.pt back "
 			     "from the training machine",
-			     name_of(c));
-	return found(c, "optimizer", UNSHARD_PROBLEM,
+			     checking_name(c));
+	return checking_found(c, "optimizer", UNSHARD_PROBLEM,
 		     "%s has scheduler.pt and no optimizer: a Trainer restores both or neither, so "
 		     "both would silently start afresh; copy optimizer_0 (or optimizer.pt, "
 		     "optimizer.bin) back from the training machine",
-		     name_of(c));
+		     checking_name(c));
 }
 
 /* -- random states: one file a rank -- */
@@ -214,12 +203,12 @@ static int first_missing(struct checking *c, const struct subject *s, const stru
 	for (i = 0; i < r->ranks; i++) {
 		snprintf(name, sizeof(name), "%s%" PRId64 "%s", r->prefix, i, r->suffix);
 		if (!uns_listing_find(&s->list, name))
-			return found(c, "rng", UNSHARD_PROBLEM,
+			return checking_found(c, "rng", UNSHARD_PROBLEM,
 				     "%s of %s is missing: there are %zu of %" PRId64
 				     " ranks' random states, and rank %" PRId64
 				     " would go on with others; copy it back from the training "
 				     "machine",
-				     name, name_of(c), r->n, r->ranks, i);
+				     name, checking_name(c), r->n, r->ranks, i);
 	}
 	return 0;
 }
@@ -230,29 +219,29 @@ static int check_rng(struct checking *c, const struct subject *s)
 	int64_t writers = writers_of(s->cat);
 
 	if (!r.ranks && s->trainer && s->optimizer)
-		return found(
+		return checking_found(
 			c, "rng", UNSHARD_NOTE,
 			"%s has no rng_state files: a Trainer that resumes from it shuffles and "
 			"drops out differently, and only an info line says so; copy them back "
 			"from the training machine",
-			name_of(c));
+			checking_name(c));
 	if (!r.ranks || strcmp(s->place->format->name, "hf_fsdp") != 0)
 		return 0;
 	if ((int64_t)r.n < r.ranks)
 		return first_missing(c, s, &r);
 	if (writers > r.ranks)
-		return found(c, "rng", UNSHARD_PROBLEM,
+		return checking_found(c, "rng", UNSHARD_PROBLEM,
 			     "the shards of %s are of %" PRId64 " ranks and its random states of "
 			     "%" PRId64
 			     ": copy the other ranks' %s*%s back, or the directory mixes "
 			     "two saves",
-			     name_of(c), writers, r.ranks, r.prefix, r.suffix);
+			     checking_name(c), writers, r.ranks, r.prefix, r.suffix);
 	if (writers && writers < r.ranks)
-		return found(c, "rng", UNSHARD_NOTE,
+		return checking_found(c, "rng", UNSHARD_NOTE,
 			     "%s has random states of %" PRId64 " ranks and shards of %" PRId64
 			     ": unless those ranks had nothing to write, the directory mixes two "
 			     "saves",
-			     name_of(c), r.ranks, writers);
+			     checking_name(c), r.ranks, writers);
 	return 0;
 }
 
@@ -268,7 +257,7 @@ static int rejected_configs(struct checking *c, const struct subject *s, size_t 
 		if (!uns_str_starts(s->snap->note[i], "config.json of "))
 			continue;
 		++*n;
-		code = found(c, "config", s->snap->config.p ? UNSHARD_NOTE : UNSHARD_PROBLEM, "%s",
+		code = checking_found(c, "config", s->snap->config.p ? UNSHARD_NOTE : UNSHARD_PROBLEM, "%s",
 			     s->snap->note[i]);
 	}
 	return code;
@@ -284,18 +273,18 @@ static int check_config(struct checking *c, const struct subject *s)
 	if (code)
 		return code;
 	if (s->snap->config.p && uns_config_check(&s->snap->config_facts, s->cat, &why) < 0)
-		return found(c, "config", UNSHARD_PROBLEM,
+		return checking_found(c, "config", UNSHARD_PROBLEM,
 			     "config.json does not fit the weights of %s: %s; put the config.json "
 			     "that the run was started with beside it, or mount with -o model=DIR",
-			     name_of(c), why.text);
+			     checking_name(c), why.text);
 	if (s->snap->config.p || n_rejected || !framework ||
 	    !uns_str_starts(framework, "Hugging Face"))
 		return 0;
-	return found(c, "config", UNSHARD_NOTE,
+	return checking_found(c, "config", UNSHARD_NOTE,
 		     "there is no config.json beside the weights of %s: from_pretrained needs one; "
 		     "put the model's config.json and tokenizer into the run directory, or mount "
 		     "with -o model=DIR",
-		     name_of(c));
+		     checking_name(c));
 }
 
 /* -- one checkpoint -- */
@@ -312,10 +301,10 @@ static bool is_finished(struct unshard *u, const struct place *place)
 
 static int saving(struct checking *c)
 {
-	return found(c, "saving", UNSHARD_NOTE,
+	return checking_found(c, "saving", UNSHARD_NOTE,
 		     "%s changed less than %" PRId64 " s ago and its save has not ended: check it "
 		     "again later (-o settle=)",
-		     name_of(c), c->u->settle_ns / 1000000000);
+		     checking_name(c), c->u->settle_ns / 1000000000);
 }
 
 static int check_opened(struct checking *c, struct subject *s, size_t problems_before)
@@ -335,12 +324,12 @@ static int check_opened(struct checking *c, struct subject *s, size_t problems_b
 		code = check_config(c, s);
 	/* What a Trainer leaves out was said above; others do not mark the end of a save. */
 	if (code == 0 && !is_finished(c->u, s->place) && c->counts.problems == problems_before)
-		code = found(
+		code = checking_found(
 			c, "unfinished", UNSHARD_NOTE,
 			"nothing in %s says that its save ended, though what is there is whole: "
 			"if a file that the script saves last is missing, go on from the "
 			"checkpoint before it",
-			name_of(c));
+			checking_name(c));
 	return code;
 }
 
@@ -360,7 +349,8 @@ static int check_snapshot(struct checking *c, struct place *place, struct snapsh
 	if (code || !snap)
 		return code;
 	UNS_TRY(uns_root_list(c->u->root, place->path, &arena, &s.list, err));
-	return check_opened(c, &s, before);
+	code = check_opened(c, &s, before);
+	return code == 0 && c->deep ? check_deep(c, snap, err) : code;
 }
 
 static int check_checkpoint(struct checking *c, struct place *place, struct uns_err *err)
@@ -422,14 +412,14 @@ static int check_leftover(struct checking *c, const struct place *place,
 	struct uns_leftover l = { .name = name };
 
 	c->path = place->path;
-	l.path = name_of(c);
+	l.path = checking_name(c);
 	if (changed_lately(c->u, place))
 		return saving(c);
 	UNS_TRY(count_files(c, &l, &arena, place->path, 0, err));
 	uns_leftover_sentence(&l, &text);
 	if (text.failed)
 		return uns_fail(err, -ENOMEM, "out of memory");
-	return found(c, uns_leftover_check(&l), l.unread ? UNSHARD_NOTE : UNSHARD_PROBLEM, "%s",
+	return checking_found(c, uns_leftover_check(&l), l.unread ? UNSHARD_NOTE : UNSHARD_PROBLEM, "%s",
 		     text.p);
 }
 
@@ -467,7 +457,7 @@ static int walk_plain(struct checking *c, const struct place *place, int depth, 
 	if (code)
 		return code;
 	c->path = place->path;
-	name = uns_checkpoint_name_of(name_of(c));
+	name = uns_checkpoint_name_of(checking_name(c));
 	if (name == UNS_NAME_OTHER || c->counts.checkpoints > before.checkpoints)
 		return 0;
 	/* Told of a directory below it already: checkpoint-2/global_step2. */
@@ -490,22 +480,45 @@ static int walk(struct checking *c, const char *path, int depth, struct uns_err 
 	return code;
 }
 
+static int check(struct checking *c, const char *path, struct unshard_check_counts *counts,
+		 struct unshard_error *error)
+{
+	struct uns_err err = { 0 };
+	int code = walk(c, path, 0, &err);
+
+	c->path = path;
+	if (code == 0 && c->counts.checkpoints + c->counts.problems + c->counts.notes == 0)
+		code = checking_found(
+			c, "nothing", UNSHARD_PROBLEM,
+			"there is no checkpoint below %s: nothing was saved yet, or the saves "
+			"failed (FSDP SHARDED_STATE_DICT with save_only_model leaves nothing "
+			"before transformers 4.50)",
+			*path ? path : uns_root_path(c->u->root));
+	if (counts)
+		*counts = c->counts;
+	return give_error(error, &err, code);
+}
+
 int unshard_check(unshard *u, const char *path, unshard_check_visit *visit,
 		  void (*progress)(void *ctx, size_t directories, size_t checkpoints), void *ctx,
 		  struct unshard_check_counts *counts, struct unshard_error *error)
 {
 	struct checking c = { .u = u, .visit = visit, .progress = progress, .ctx = ctx };
-	struct uns_err err = { 0 };
-	int code = walk(&c, path, 0, &err);
 
-	c.path = path;
-	if (code == 0 && c.counts.checkpoints + c.counts.problems + c.counts.notes == 0)
-		code = found(&c, "nothing", UNSHARD_PROBLEM,
-			     "there is no checkpoint below %s: nothing was saved yet, or the saves "
-			     "failed (FSDP SHARDED_STATE_DICT with save_only_model leaves nothing "
-			     "before transformers 4.50)",
-			     *path ? path : uns_root_path(u->root));
-	if (counts)
-		*counts = c.counts;
-	return give_error(error, &err, code);
+	return check(&c, path, counts, error);
+}
+
+int unshard_check_deep(unshard *u, const char *path, unshard_check_visit *visit,
+		       void (*progress)(void *ctx, size_t directories, size_t checkpoints),
+		       bool (*reading)(void *ctx, uint64_t done_bytes, uint64_t total_bytes),
+		       void *ctx, struct unshard_check_counts *counts, struct unshard_error *error)
+{
+	struct checking c = { .u = u,
+			      .visit = visit,
+			      .progress = progress,
+			      .deep = true,
+			      .reading = reading,
+			      .ctx = ctx };
+
+	return check(&c, path, counts, error);
 }

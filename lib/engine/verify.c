@@ -1,0 +1,338 @@
+/* One verification: plan all files, read them, compare weights with their fp32 copies, tell. */
+#include "engine/verify.h"
+
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "engine/gather.h"
+#include "engine/verify_read.h"
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory");
+}
+
+static void verify_fini(struct uns_verify *v)
+{
+	size_t i;
+
+	for (i = 0; v->file && i < v->b->cat->n_files; i++)
+		uns_arena_fini(&v->file[i].arena);
+	free(v->file);
+	pthread_mutex_destroy(&v->lock);
+	pthread_mutex_destroy(&v->asking);
+}
+
+static void pairs_fini(struct uns_verify_pairs *pairs)
+{
+	uns_arena_fini(&pairs->arena);
+}
+
+/* -- planning -- */
+
+struct planning {
+	struct uns_verify *v;
+	struct uns_verify_where where;
+};
+
+static int plan_one(void *ctx, size_t i, struct uns_err *err)
+{
+	struct planning *p = ctx;
+
+	UNS_TRY(uns_verify_step(p->v, 0, err));
+	return uns_verify_plan(p->v->b, &p->where, (uint32_t)i, &p->v->file[i], err);
+}
+
+static int plan_all(struct uns_verify *v, struct uns_err *err)
+{
+	struct planning p = { .v = v };
+	int code = uns_verify_where(v->b->cat, &p.where, err);
+
+	if (code == 0)
+		code = uns_pool_each(v->b->engine->pool, v->b->cat->n_files, plan_one, &p, err);
+	uns_verify_where_fini(&p.where);
+	return code;
+}
+
+/* -- telling: files -- */
+
+struct telling {
+	struct uns_verify *v;
+	uns_flaw_visit *visit;
+	void *ctx;
+};
+
+/* A tensor that has elements in the record, for people; NULL = none. */
+static const struct uns_verify_span *span_in(const struct uns_verify_file *f,
+					     const struct uns_verify_record *rec)
+{
+	size_t i;
+
+	for (i = 0; i < f->n_spans && f->span[i].at < rec->at + rec->len; i++)
+		if (f->span[i].at >= rec->at)
+			return &f->span[i];
+	return NULL;
+}
+
+static int tell_record(struct telling *t, const struct uns_file *file,
+		       const struct uns_verify_file *f, const struct uns_verify_record *rec)
+{
+	const struct uns_verify_span *span = span_in(f, rec);
+	const struct uns_flaw flaw = {
+		.kind = UNS_FLAW_RECORD,
+		.file = file,
+		.record = rec->name,
+		.at_bytes = rec->at,
+		.len_bytes = rec->len,
+		.crc = rec->crc,
+		.expected_crc = rec->expected,
+		.name = span ? span->name : NULL,
+		.rank = span && span->piece ? span->piece->rank : -1,
+	};
+
+	return t->visit(t->ctx, &flaw);
+}
+
+static int tell_decoded(struct telling *t, const struct uns_file *file,
+			const struct uns_verify_decoded *d)
+{
+	const struct uns_flaw flaw = {
+		.kind = UNS_FLAW_RECORD,
+		.file = file,
+		.at_bytes = d->piece->offset_bytes,
+		.len_bytes = d->piece->length_bytes,
+		.crc = d->crc,
+		.expected_crc = d->expected,
+		.tensor = d->tensor,
+		.name = d->tensor->key,
+		.rank = d->piece->rank,
+	};
+
+	return t->visit(t->ctx, &flaw);
+}
+
+static int tell_file(struct telling *t, size_t index)
+{
+	const struct uns_file *file = &t->v->b->cat->files[index];
+	const struct uns_verify_file *f = &t->v->file[index];
+	size_t i;
+	int code = 0;
+
+	for (i = 0; i < f->n_unreadable && code == 0; i++)
+		code = t->visit(t->ctx, &(struct uns_flaw){ .kind = UNS_FLAW_UNREADABLE,
+							    .file = file,
+							    .text = f->unreadable[i],
+							    .rank = -1 });
+	for (i = 0; i < f->n_records && code == 0; i++)
+		if (f->record[i].expected && !f->record[i].unread &&
+		    f->record[i].crc != f->record[i].expected)
+			code = tell_record(t, file, f, &f->record[i]);
+	for (i = 0; i < f->n_decoded && code == 0; i++)
+		if (f->decoded[i].expected && f->decoded[i].crc != f->decoded[i].expected)
+			code = tell_decoded(t, file, &f->decoded[i]);
+	if (code == 0 && f->n_without_crc && !f->n_unreadable)
+		code = t->visit(t->ctx, &(struct uns_flaw){ .kind = UNS_FLAW_NO_CRC,
+							    .file = file,
+							    .rank = -1 });
+	return code;
+}
+
+/* -- telling: tensors -- */
+
+/* What was seen of each piece: kept with the file that holds it. */
+static const struct uns_nonfinite **by_piece(const struct uns_verify *v)
+{
+	const struct uns_nonfinite **seen = calloc(v->b->cat->n_pieces + 1, sizeof(*seen));
+	const struct uns_piece *pieces = v->b->cat->pieces;
+	size_t i, k;
+
+	for (i = 0; seen && i < v->b->cat->n_files; i++) {
+		const struct uns_verify_file *f = &v->file[i];
+
+		for (k = 0; k < f->n_spans; k++)
+			if (f->span[k].piece)
+				seen[f->span[k].piece - pieces] = &f->span[k].seen;
+		for (k = 0; k < f->n_decoded; k++)
+			seen[f->decoded[k].piece - pieces] = &f->decoded[k].seen;
+	}
+	return seen;
+}
+
+/* Element k of a piece in its tensor. */
+static uint64_t elem_of(const struct uns_tensor *t, const struct uns_piece *piece, uint64_t k)
+{
+	struct uns_runs runs;
+
+	if (piece->kind == UNS_PIECE_RANGE)
+		return piece->range.first + k;
+	runs = uns_runs_of_box(&piece->box, &t->shape);
+	return uns_runs_at(&runs, k / runs.run_elems) + k % runs.run_elems;
+}
+
+/* The piece is taken into the flaw; of a replica only what is worse than before. */
+static void add_piece(const struct uns_catalog *cat, const struct uns_tensor *t,
+		      const struct uns_piece *piece, const struct uns_nonfinite *seen,
+		      struct uns_nonfinite *same, struct uns_flaw *flaw)
+{
+	uint64_t first;
+
+	if (seen->n_nan + seen->n_inf == 0)
+		return;
+	first = elem_of(t, piece, seen->first);
+	if (flaw->n_nan + flaw->n_inf == 0 || first < flaw->first_elem) {
+		flaw->first_elem = first;
+		flaw->file = &cat->files[piece->file];
+		flaw->rank = piece->rank;
+	}
+	flaw->n_nan += seen->n_nan > same->n_nan ? seen->n_nan - same->n_nan : 0;
+	flaw->n_inf += seen->n_inf > same->n_inf ? seen->n_inf - same->n_inf : 0;
+	if (seen->n_nan + seen->n_inf > same->n_nan + same->n_inf)
+		*same = *seen;
+}
+
+static int tell_tensor(struct telling *t, const struct uns_tensor *tensor,
+		       const struct uns_nonfinite *const *seen)
+{
+	const struct uns_catalog *cat = t->v->b->cat;
+	struct uns_flaw flaw = { .kind = UNS_FLAW_NOT_FINITE,
+				 .tensor = tensor,
+				 .name = tensor->key,
+				 .rank = -1,
+				 .n_elems = uns_shape_elems(&tensor->shape) };
+	struct uns_nonfinite same = { 0 };
+	const struct uns_piece *piece;
+	size_t i;
+
+	for (i = 0; i < tensor->n_pieces; i++) {
+		piece = &cat->pieces[tensor->first_piece + i];
+		if (i && !uns_same_elements(piece, piece - 1))
+			same = (struct uns_nonfinite){ 0 };
+		if (seen[piece - cat->pieces])
+			add_piece(cat, tensor, piece, seen[piece - cat->pieces], &same, &flaw);
+	}
+	return flaw.n_nan + flaw.n_inf ? t->visit(t->ctx, &flaw) : 0;
+}
+
+static int tell_tensors(struct telling *t, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) const struct uns_nonfinite **seen = by_piece(t->v);
+	const struct uns_catalog *cat = t->v->b->cat;
+	size_t i;
+	int code = 0;
+
+	if (!seen)
+		return no_memory(err);
+	for (i = 0; i < cat->n_tensors && code == 0; i++)
+		code = tell_tensor(t, &cat->tensors[i], seen);
+	return code;
+}
+
+/* Tensors of files that are passed through as they are. */
+static int tell_others(struct telling *t, size_t index)
+{
+	const struct uns_verify_file *f = &t->v->file[index];
+	const struct uns_verify_span *s;
+	int code = 0;
+	size_t i;
+
+	for (i = 0; i < f->n_spans && code == 0; i++) {
+		s = &f->span[i];
+		if (!s->piece && s->seen.n_nan + s->seen.n_inf)
+			code = t->visit(t->ctx,
+					&(struct uns_flaw){
+						.kind = UNS_FLAW_NOT_FINITE,
+						.file = &t->v->b->cat->files[index],
+						.name = s->name,
+						.rank = -1,
+						.first_elem = s->seen.first,
+						.n_elems = s->len / uns_dtype_size(s->dtype),
+						.n_nan = s->seen.n_nan,
+						.n_inf = s->seen.n_inf });
+	}
+	return code;
+}
+
+/* -- telling: weights that are not their copies -- */
+
+/* The piece that serves an element. */
+static const struct uns_piece *piece_of(const struct uns_catalog *cat, const struct uns_tensor *t,
+					uint64_t elem)
+{
+	const struct uns_piece *piece = &cat->pieces[t->first_piece], *end = piece + t->n_pieces;
+	struct uns_runs runs;
+	uint64_t k;
+
+	for (; piece < end; piece++) {
+		if (piece->kind == UNS_PIECE_RANGE) {
+			if (elem - piece->range.first < piece->range.count)
+				return piece;
+			continue;
+		}
+		runs = uns_runs_of_box(&piece->box, &t->shape);
+		k = uns_runs_find(&runs, elem);
+		if (k < runs.n && uns_runs_at(&runs, k) <= elem)
+			return piece;
+	}
+	return &cat->pieces[t->first_piece];
+}
+
+static int tell_pair(struct telling *t, const struct uns_verify_pair *p)
+{
+	const struct uns_catalog *cat = t->v->b->cat;
+	const struct uns_piece *weight = piece_of(cat, p->weight, p->first);
+	const struct uns_piece *master = piece_of(cat, p->master, p->first);
+	const struct uns_flaw flaw = {
+		.kind = UNS_FLAW_MASTER,
+		.file = &cat->files[weight->file],
+		.tensor = p->weight,
+		.name = p->weight->key,
+		.rank = weight->rank,
+		.first_elem = p->first,
+		.n_elems = uns_shape_elems(&p->weight->shape),
+		.n_different = p->n_different,
+		.master_file = &cat->files[master->file],
+		.master_rank = master->rank,
+		.master = p->at_master,
+		.expected = p->expected,
+		.found = p->found,
+	};
+
+	return t->visit(t->ctx, &flaw);
+}
+
+static int tell(struct telling *t, const struct uns_verify_pairs *pairs, struct uns_err *err)
+{
+	size_t i, n = t->v->b->cat->n_files;
+	int code = 0;
+
+	for (i = 0; i < n && code == 0; i++)
+		code = tell_file(t, i);
+	if (code == 0)
+		code = tell_tensors(t, err);
+	for (i = 0; i < n && code == 0; i++)
+		code = tell_others(t, i);
+	for (i = 0; i < pairs->n && code == 0; i++)
+		if (pairs->v[i].n_different)
+			code = tell_pair(t, &pairs->v[i]);
+	return code;
+}
+
+int uns_backing_verify(struct uns_backing *b, const struct uns_verify_watch *watch,
+		       uns_flaw_visit *visit, void *ctx, struct uns_err *err)
+{
+	UNS_CLEANUP(pairs_fini) struct uns_verify_pairs pairs = { 0 };
+	UNS_CLEANUP(verify_fini) struct uns_verify v = { .b = b, .watch = watch };
+	struct telling t = { &v, visit, ctx };
+
+	pthread_mutex_init(&v.lock, NULL);
+	pthread_mutex_init(&v.asking, NULL);
+	v.file = calloc(b->cat->n_files + 1, sizeof(*v.file));
+	if (!v.file)
+		return no_memory(err);
+	UNS_TRY(plan_all(&v, err));
+	UNS_TRY(uns_verify_pairs_find(b->cat, &pairs, err));
+	atomic_fetch_add(&v.total_bytes, uns_verify_pairs_bytes(&pairs));
+	UNS_TRY(uns_verify_read(&v, err));
+	UNS_TRY(uns_verify_pairs_compare(&v, &pairs, err));
+	return tell(&t, &pairs, err);
+}

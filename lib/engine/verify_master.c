@@ -1,0 +1,224 @@
+/* Weights side by side with the fp32 copies that the optimizer trains. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "engine/cast.h"
+#include "engine/gather.h"
+#include "engine/verify_read.h"
+#include "model/cover.h"
+
+enum { BLOCK_ELEMS = 32 << 10, PART_ELEMS = 4 << 20 };
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory");
+}
+
+/* -- which -- */
+
+/* Both there in full, and of types that rounding leads from one to the other. What is not covered is a
+ * problem of its own. */
+static bool fits(const struct uns_catalog *cat, const struct uns_tensor *weight,
+		 const struct uns_tensor *master)
+{
+	return weight->n_pieces && master->n_pieces &&
+	       uns_dtype_info(weight->dtype)->is_float &&
+	       uns_cast_exists(master->dtype, weight->dtype) &&
+	       uns_shape_elems(&weight->shape) == uns_shape_elems(&master->shape) &&
+	       uns_cover_check(cat, weight, NULL) == 0 && uns_cover_check(cat, master, NULL) == 0;
+}
+
+int uns_verify_pairs_find(const struct uns_catalog *cat, struct uns_verify_pairs *out,
+			  struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
+	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors, *master;
+
+	for (; t < end; t++)
+		if (t->role == UNS_ROLE_MASTER && !uns_map_put(&masters, t->name, (void *)t, NULL))
+			return no_memory(err);
+	if (!masters.n)
+		return 0;
+	out->v = UNS_NEW_N(&out->arena, struct uns_verify_pair, cat->n_tensors);
+	if (!out->v)
+		return no_memory(err);
+	for (t = cat->tensors; t < end; t++) {
+		master = t->role == UNS_ROLE_WEIGHT ? uns_map_get(&masters, t->name) : NULL;
+		if (master && fits(cat, t, master))
+			out->v[out->n++] =
+				(struct uns_verify_pair){ .weight = t, .master = master };
+	}
+	return 0;
+}
+
+static uint64_t elem_bytes(const struct uns_verify_pair *p)
+{
+	return uns_dtype_size(p->weight->dtype) + uns_dtype_size(p->master->dtype);
+}
+
+uint64_t uns_verify_pairs_bytes(const struct uns_verify_pairs *pairs)
+{
+	uint64_t sum = 0;
+	size_t i;
+
+	for (i = 0; i < pairs->n; i++)
+		sum += uns_shape_elems(&pairs->v[i].weight->shape) * elem_bytes(&pairs->v[i]);
+	return sum;
+}
+
+/* -- comparing -- */
+
+struct part {
+	struct uns_verify_pair *pair;
+	uint64_t first, n; /* elements */
+};
+
+struct comparing {
+	struct uns_verify *v;
+	struct uns_verify_pairs *pairs;
+	struct part *part;
+	size_t n;
+};
+
+static void comparing_fini(struct comparing *c)
+{
+	free(c->part);
+}
+
+/* n elements of each. */
+struct block {
+	uint8_t *master, *weight, *rounded;
+	uint64_t first;
+	size_t n;
+};
+
+static double number(enum uns_dtype t, const void *p)
+{
+	double d;
+
+	uns_cast(t, p, UNS_F64, &d, 1);
+	return d;
+}
+
+/* NaNs are equal whatever their payload: they are told as what they are. */
+static bool is_same(double a, const uint8_t *x, double b, const uint8_t *y, size_t size)
+{
+	return memcmp(x, y, size) == 0 || (a != a && b != b);
+}
+
+static void note_different(struct uns_verify *v, struct uns_verify_pair *pair,
+			   const struct block *b, size_t first, uint64_t n)
+{
+	enum uns_dtype w = pair->weight->dtype, m = pair->master->dtype;
+
+	pthread_mutex_lock(&v->lock);
+	if (!pair->n_different || b->first + first < pair->first) {
+		pair->first = b->first + first;
+		pair->at_master = number(m, b->master + first * uns_dtype_size(m));
+		pair->expected = number(w, b->rounded + first * uns_dtype_size(w));
+		pair->found = number(w, b->weight + first * uns_dtype_size(w));
+	}
+	pair->n_different += n;
+	pthread_mutex_unlock(&v->lock);
+}
+
+static void compare_block(struct uns_verify *v, struct uns_verify_pair *pair,
+			  const struct block *b)
+{
+	enum uns_dtype t = pair->weight->dtype;
+	size_t size = uns_dtype_size(t), i, first = 0;
+	uint64_t n = 0;
+
+	uns_cast(pair->master->dtype, b->master, t, b->rounded, b->n);
+	if (memcmp(b->rounded, b->weight, b->n * size) == 0)
+		return;
+	for (i = 0; i < b->n; i++) {
+		const uint8_t *x = b->rounded + i * size, *y = b->weight + i * size;
+
+		if (is_same(number(t, x), x, number(t, y), y, size))
+			continue;
+		if (!n++)
+			first = i;
+	}
+	if (n)
+		note_different(v, pair, b, first, n);
+}
+
+static int read_part(struct uns_verify *v, const struct part *p, uint8_t *buf, struct uns_err *err)
+{
+	struct uns_gather weight = uns_gather_of(v->b, p->pair->weight);
+	struct uns_gather master = uns_gather_of(v->b, p->pair->master);
+	size_t w = uns_dtype_size(p->pair->weight->dtype);
+	size_t m = uns_dtype_size(p->pair->master->dtype);
+	struct block b = { .master = buf,
+			   .weight = buf + BLOCK_ELEMS * m,
+			   .rounded = buf + BLOCK_ELEMS * (m + w) };
+	uint64_t done;
+
+	for (done = 0; done < p->n; done += b.n) {
+		b.first = p->first + done;
+		b.n = (size_t)uns_u64_min(BLOCK_ELEMS, p->n - done);
+		UNS_TRY(uns_gather_bytes(&master, b.master, b.first * m, b.n * m, err));
+		UNS_TRY(uns_gather_bytes(&weight, b.weight, b.first * w, b.n * w, err));
+		compare_block(v, p->pair, &b);
+		UNS_TRY(uns_verify_step(v, b.n * (m + w), err));
+	}
+	return 0;
+}
+
+/* What cannot be read was told when the files were. */
+static int compare_part(void *ctx, size_t i, struct uns_err *err)
+{
+	struct comparing *c = ctx;
+	const struct part *p = &c->part[i];
+	UNS_CLEANUP(uns_free_p) uint8_t *buf =
+		malloc(BLOCK_ELEMS * (2 * (size_t)uns_dtype_size(p->pair->weight->dtype) +
+				      uns_dtype_size(p->pair->master->dtype)));
+	struct uns_err why = { 0 };
+	int code;
+
+	if (!buf)
+		return no_memory(err);
+	code = read_part(c->v, p, buf, &why);
+	if (code == -ENOMEM || code == -EINTR)
+		return uns_fail(err, code, "%s", why.text);
+	return 0;
+}
+
+static size_t count_parts(const struct uns_verify_pairs *pairs)
+{
+	size_t i, n = 0;
+
+	for (i = 0; i < pairs->n; i++)
+		n += (size_t)(uns_shape_elems(&pairs->v[i].weight->shape) / PART_ELEMS + 1);
+	return n;
+}
+
+static void cut(struct comparing *c)
+{
+	uint64_t at, elems;
+	size_t i;
+
+	for (i = 0; i < c->pairs->n; i++) {
+		elems = uns_shape_elems(&c->pairs->v[i].weight->shape);
+		for (at = 0; at < elems; at += PART_ELEMS)
+			c->part[c->n++] =
+				(struct part){ &c->pairs->v[i], at,
+					       uns_u64_min(PART_ELEMS, elems - at) };
+	}
+}
+
+int uns_verify_pairs_compare(struct uns_verify *v, struct uns_verify_pairs *pairs,
+			     struct uns_err *err)
+{
+	UNS_CLEANUP(comparing_fini) struct comparing c = { .v = v, .pairs = pairs };
+
+	c.part = calloc(count_parts(pairs) + 1, sizeof(*c.part));
+	if (!c.part)
+		return no_memory(err);
+	cut(&c);
+	return uns_pool_each(v->b->engine->pool, c.n, compare_part, &c, err);
+}

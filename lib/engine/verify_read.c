@@ -1,0 +1,381 @@
+/* Files in stretches, on the pool: each byte is read once and serves the CRC of its record and the
+ * tensors that it belongs to. */
+#include "engine/verify_read.h"
+
+#include <stdlib.h>
+#include <zlib.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "engine/decode.h"
+
+/* Read behind a block: an element belongs to the block that its first byte is in. */
+enum { MAX_ELEM_BYTES = 16 };
+
+/* The CRC of the part of a record that one stretch has. */
+struct part {
+	uint32_t crc;
+	uint64_t len;
+	bool unread;
+};
+
+enum job_kind { STRETCH, DECODED, VALUE };
+
+struct job {
+	enum job_kind kind;
+	uint32_t file;
+	size_t index;    /* DECODED, VALUE: in the file's list. STRETCH: the first record */
+	uint64_t at, len;
+	struct part *part; /* STRETCH: of records index, index + 1, .. */
+	size_t n_parts;
+};
+
+struct reading {
+	struct uns_verify *v;
+	struct uns_arena arena;
+	struct job *job;
+	size_t n, cap;
+};
+
+static void reading_fini(struct reading *r)
+{
+	free(r->job);
+	uns_arena_fini(&r->arena);
+}
+
+static int no_memory(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory");
+}
+
+int uns_verify_step(struct uns_verify *v, uint64_t n_bytes, struct uns_err *err)
+{
+	uint64_t done = atomic_fetch_add(&v->done_bytes, n_bytes) + n_bytes;
+
+	if (v->watch && pthread_mutex_trylock(&v->asking) == 0) {
+		if (!v->stopped &&
+		    v->watch->asked(v->watch->ctx, done, atomic_load(&v->total_bytes)))
+			__atomic_store_n(&v->stopped, true, __ATOMIC_RELAXED);
+		pthread_mutex_unlock(&v->asking);
+	}
+	if (__atomic_load_n(&v->stopped, __ATOMIC_RELAXED))
+		return uns_fail(err, -EINTR, "interrupted");
+	return 0;
+}
+
+/* A failure that is the file's, not ours. */
+static int told(struct uns_verify *v, struct uns_verify_file *f, const struct uns_err *why,
+		struct uns_err *err)
+{
+	int code;
+
+	if (why->code == -ENOMEM || why->code == -EINTR)
+		return uns_fail(err, why->code, "%s", why->text);
+	pthread_mutex_lock(&v->lock);
+	code = uns_verify_unreadable(f, why->text);
+	pthread_mutex_unlock(&v->lock);
+	return code < 0 ? no_memory(err) : 0;
+}
+
+/* -- what is to be read -- */
+
+static struct job *add_job(struct reading *r)
+{
+	size_t cap = r->cap ? 2 * r->cap : 64;
+	struct job *grown;
+
+	if (r->n == r->cap) {
+		grown = realloc(r->job, cap * sizeof(*grown));
+		if (!grown)
+			return NULL;
+		r->job = grown;
+		r->cap = cap;
+	}
+	r->job[r->n] = (struct job){ 0 };
+	return &r->job[r->n++];
+}
+
+/* The first record that ends behind byte `at`. */
+static size_t record_at(const struct uns_verify_file *f, uint64_t at)
+{
+	size_t lo = 0, hi = f->n_records, mid;
+
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (f->record[mid].at + f->record[mid].len <= at)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static int add_stretch(struct reading *r, uint32_t file, uint64_t at, uint64_t len)
+{
+	const struct uns_verify_file *f = &r->v->file[file];
+	struct job *job = add_job(r);
+	size_t i;
+
+	if (!job)
+		return -ENOMEM;
+	*job = (struct job){ .kind = STRETCH, .file = file, .at = at, .len = len };
+	job->index = record_at(f, at);
+	for (i = job->index; i < f->n_records && f->record[i].at < at + len; i++)
+		job->n_parts++;
+	job->part = UNS_NEW_N(&r->arena, struct part, job->n_parts);
+	return job->part ? 0 : -ENOMEM;
+}
+
+static int add_stretches(struct reading *r, uint32_t file, const struct uns_verify_area *area)
+{
+	uint64_t at, n;
+
+	for (at = 0; at < area->len; at += n) {
+		n = uns_u64_min(UNS_VERIFY_STRETCH_BYTES, area->len - at);
+		UNS_TRY(add_stretch(r, file, area->at + at, n));
+	}
+	atomic_fetch_add(&r->v->total_bytes, area->len);
+	return 0;
+}
+
+static int add_indexed(struct reading *r, uint32_t file, enum job_kind kind, size_t index)
+{
+	struct job *job = add_job(r);
+
+	if (!job)
+		return -ENOMEM;
+	*job = (struct job){ .kind = kind, .file = file, .index = index };
+	return 0;
+}
+
+static uint64_t decoded_bytes(const struct uns_verify_decoded *d)
+{
+	return uns_piece_elems(d->piece) * uns_dtype_size(d->tensor->dtype);
+}
+
+static int add_file(struct reading *r, uint32_t file)
+{
+	const struct uns_verify_file *f = &r->v->file[file];
+	size_t i;
+
+	for (i = 0; i < f->n_areas; i++)
+		UNS_TRY(add_stretches(r, file, &f->area[i]));
+	for (i = 0; i < f->n_decoded; i++) {
+		UNS_TRY(add_indexed(r, file, DECODED, i));
+		atomic_fetch_add(&r->v->total_bytes, decoded_bytes(&f->decoded[i]));
+	}
+	for (i = 0; i < f->n_values; i++)
+		UNS_TRY(add_indexed(r, file, VALUE, i));
+	return 0;
+}
+
+/* -- blocks of a stretch -- */
+
+struct block {
+	const uint8_t *bytes;
+	uint64_t at, end; /* of the file; a few bytes behind `end` are there too */
+	uint64_t held;    /* end of those */
+};
+
+static void crc_block(const struct uns_verify_file *f, struct job *job, const struct block *b)
+{
+	size_t i = record_at(f, b->at), k;
+	uint64_t lo, hi;
+
+	for (; i < f->n_records && f->record[i].at < b->end; i++) {
+		const struct uns_verify_record *rec = &f->record[i];
+
+		k = i - job->index;
+		lo = uns_u64_max(rec->at, b->at);
+		hi = uns_u64_min(rec->at + rec->len, b->end);
+		if (hi <= lo || !rec->expected)
+			continue;
+		job->part[k].crc = (uint32_t)crc32_z(job->part[k].crc, b->bytes + (lo - b->at),
+						     (z_size_t)(hi - lo));
+		job->part[k].len += hi - lo;
+	}
+}
+
+static void merge(struct uns_nonfinite *into, const struct uns_nonfinite *one)
+{
+	if (into->n_nan + into->n_inf == 0 || one->first < into->first)
+		into->first = one->first;
+	into->n_nan += one->n_nan;
+	into->n_inf += one->n_inf;
+}
+
+/* The elements whose first byte lies in the block. */
+static void look_at_span(struct uns_verify *v, struct uns_verify_span *span, const struct block *b)
+{
+	size_t size = uns_dtype_size(span->dtype);
+	uint64_t lo = b->at > span->at ? (b->at - span->at + size - 1) / size : 0;
+	uint64_t hi = (uns_u64_min(b->end, span->at + span->len) - span->at + size - 1) / size;
+	struct uns_nonfinite seen = { 0 };
+
+	if (hi > lo && span->at + hi * size > b->held)
+		hi = (b->held - span->at) / size;
+	if (hi <= lo)
+		return;
+	uns_nonfinite_count(span->dtype, b->bytes + (span->at + lo * size - b->at),
+			    (size_t)(hi - lo), lo, &seen);
+	if (!seen.n_nan && !seen.n_inf)
+		return;
+	pthread_mutex_lock(&v->lock);
+	merge(&span->seen, &seen);
+	pthread_mutex_unlock(&v->lock);
+}
+
+static void look_at_block(struct uns_verify *v, struct uns_verify_file *f, const struct block *b)
+{
+	size_t lo = 0, hi = f->n_spans, mid;
+
+	while (lo < hi) { /* the first that may end behind the block's start */
+		mid = lo + (hi - lo) / 2;
+		if (f->reach[mid] <= b->at)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	for (; lo < f->n_spans && f->span[lo].at < b->end; lo++)
+		if (f->span[lo].at + f->span[lo].len > b->at)
+			look_at_span(v, &f->span[lo], b);
+}
+
+static int read_block(struct uns_verify *v, struct uns_verify_file *f, struct job *job,
+		      uint64_t done, uint8_t *buf, struct uns_err *err)
+{
+	struct block b = { .bytes = buf, .at = job->at + done };
+	struct uns_err why = { 0 };
+
+	b.end = b.at + uns_u64_min(UNS_VERIFY_BLOCK_BYTES, job->len - done);
+	b.held = uns_u64_min(b.end + MAX_ELEM_BYTES - 1,
+			     uns_u64_max(b.end, v->b->cat->files[job->file].stat.id.size));
+	if (uns_source_pread(v->b, job->file, buf, (size_t)(b.held - b.at), b.at, &why) < 0)
+		return uns_fail(err, why.code, "%s", why.text);
+	crc_block(f, job, &b);
+	look_at_block(v, f, &b);
+	return uns_verify_step(v, b.end - b.at, err);
+}
+
+static int read_stretch(struct uns_verify *v, struct job *job, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) uint8_t *buf = malloc(UNS_VERIFY_BLOCK_BYTES + MAX_ELEM_BYTES);
+	struct uns_verify_file *f = &v->file[job->file];
+	struct uns_err why = { 0 };
+	uint64_t done;
+	size_t i;
+
+	if (!buf)
+		return no_memory(err);
+	for (done = 0; done < job->len && why.code == 0; done += UNS_VERIFY_BLOCK_BYTES)
+		read_block(v, f, job, done, buf, &why);
+	if (why.code == 0)
+		return 0;
+	for (i = 0; i < job->n_parts; i++)
+		job->part[i].unread = true;
+	return told(v, f, &why, err);
+}
+
+/* -- decoded pieces -- */
+
+static void put_cached(struct uns_verify *v, struct uns_cached *e)
+{
+	if (e)
+		uns_cache_put(v->b->engine->cache, e);
+}
+
+static int read_cached(struct uns_verify *v, struct uns_verify_decoded *d, struct uns_cached *e,
+		       struct uns_err *err)
+{
+	size_t size = uns_dtype_size(d->tensor->dtype), n;
+	uint64_t bytes = decoded_bytes(d), at;
+	UNS_CLEANUP(uns_free_p) uint8_t *buf = malloc(UNS_VERIFY_BLOCK_BYTES);
+	struct uns_spot spot;
+
+	if (!buf)
+		return no_memory(err);
+	if (uns_spot_known(v->b, d->piece, &spot) && d->piece->codec != UNS_CODEC_NONE)
+		d->expected = spot.crc32;
+	for (at = 0; at < bytes; at += n) {
+		n = (size_t)uns_u64_min(UNS_VERIFY_BLOCK_BYTES, bytes - at);
+		UNS_TRY(uns_cached_read(e, buf, n, at, err));
+		d->crc = (uint32_t)crc32_z(d->crc, buf, n);
+		uns_nonfinite_count(d->tensor->dtype, buf, n / size, at / size, &d->seen);
+		UNS_TRY(uns_verify_step(v, n, err));
+	}
+	return 0;
+}
+
+static int read_decoded(struct uns_verify *v, struct uns_verify_file *f, size_t index,
+			struct uns_err *err)
+{
+	struct uns_verify_decoded *d = &f->decoded[index];
+	struct uns_cached *e = NULL;
+	struct uns_err why = { 0 };
+	int code = uns_decode(v->b, d->tensor, d->piece, &e, &why);
+
+	if (code >= 0)
+		code = read_cached(v, d, e, &why);
+	put_cached(v, e);
+	if (code >= 0)
+		return 0;
+	d->expected = 0;
+	return told(v, f, &why, err);
+}
+
+/* A compressed object: parsed whole, which compares its CRCs. */
+static int read_value(struct uns_verify *v, struct uns_verify_file *f, size_t index,
+		      struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_value *unused;
+	struct uns_err why = { 0 };
+
+	if (uns_backing_value(v->b, f->value[index], &arena, &unused, &why) < 0)
+		return told(v, f, &why, err);
+	return uns_verify_step(v, 0, err);
+}
+
+static int run_job(void *ctx, size_t i, struct uns_err *err)
+{
+	struct reading *r = ctx;
+	struct job *job = &r->job[i];
+	struct uns_verify_file *f = &r->v->file[job->file];
+
+	if (job->kind == STRETCH)
+		return read_stretch(r->v, job, err);
+	if (job->kind == DECODED)
+		return read_decoded(r->v, f, job->index, err);
+	return read_value(r->v, f, job->index, err);
+}
+
+/* -- CRCs of records out of those of their parts: stretches of a file are in order -- */
+
+static void join(struct uns_verify_record *rec, const struct part *p)
+{
+	rec->unread |= p->unread;
+	rec->crc = (uint32_t)crc32_combine64(rec->crc, p->crc, (z_off64_t)p->len);
+}
+
+static void join_all(struct reading *r)
+{
+	const struct job *job = r->job, *end = job + r->n;
+	size_t i;
+
+	for (; job < end; job++)
+		for (i = 0; job->kind == STRETCH && i < job->n_parts; i++)
+			join(&r->v->file[job->file].record[job->index + i], &job->part[i]);
+}
+
+int uns_verify_read(struct uns_verify *v, struct uns_err *err)
+{
+	UNS_CLEANUP(reading_fini) struct reading r = { .v = v };
+	size_t i;
+
+	for (i = 0; i < v->b->cat->n_files; i++)
+		if (add_file(&r, (uint32_t)i) < 0)
+			return no_memory(err);
+	UNS_TRY(uns_pool_each(v->b->engine->pool, r.n, run_job, &r, err));
+	join_all(&r);
+	return 0;
+}

@@ -1,0 +1,42 @@
+/* Reading what was planned. Private to lib/engine. */
+#ifndef UNS_ENGINE_VERIFY_READ_H
+#define UNS_ENGINE_VERIFY_READ_H
+
+#include "engine/verify_plan.h"
+
+struct uns_verify {
+	struct uns_backing *b;
+	const struct uns_verify_watch *watch;
+	pthread_mutex_t lock; /* results that several stretches of one file add to */
+	pthread_mutex_t asking;
+	bool stopped; /* atomic */
+	_Atomic uint64_t done_bytes, total_bytes;
+	struct uns_verify_file *file; /* one for each of the catalog's */
+};
+
+/* Counts n more bytes and asks whether to go on: -EINTR. */
+int uns_verify_step(struct uns_verify *v, uint64_t n_bytes, struct uns_err *err);
+
+/* All stretches, decoded pieces and values of all files. Fails with -ENOMEM and -EINTR only. */
+int uns_verify_read(struct uns_verify *v, struct uns_err *err);
+
+/* -- verify_master.c -- */
+
+/* A weight and its fp32 copy. */
+struct uns_verify_pair {
+	const struct uns_tensor *weight, *master;
+	uint64_t n_different, first;
+	double at_master, expected, found; /* of the first */
+};
+struct uns_verify_pairs {
+	struct uns_arena arena;
+	struct uns_verify_pair *v;
+	size_t n;
+};
+int uns_verify_pairs_find(const struct uns_catalog *cat, struct uns_verify_pairs *out,
+			  struct uns_err *err);
+uint64_t uns_verify_pairs_bytes(const struct uns_verify_pairs *pairs);
+int uns_verify_pairs_compare(struct uns_verify *v, struct uns_verify_pairs *pairs,
+			     struct uns_err *err);
+
+#endif

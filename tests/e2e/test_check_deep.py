@@ -1,0 +1,287 @@
+"""`unshard check --deep`: what the bytes tell. Real checkpoints give no finding; harmed ones name file, rank,
+tensor and element."""
+
+import json
+import shutil
+import struct
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import archives
+from conftest import ROOT
+from launches import LAUNCHES
+
+GOLDEN = ROOT / "tests/golden"
+NAN, INF = float("nan"), float("inf")
+
+
+def findings(command, source, *args):
+    done = command("check", source, "--json", "-o", "settle=0", *args, check=False)
+    assert done.stderr == ""
+    return json.loads(done.stdout)["findings"]
+
+
+def deep(command, source):
+    """What --deep finds that is not found without it."""
+    before = findings(command, source)
+    every = findings(command, source, "--deep")
+    assert [f for f in every if f in before] == before
+    return [f for f in every if f not in before]
+
+
+def texts(found, check, severity="problem"):
+    assert {(f["check"], f["severity"]) for f in found} == {(check, severity)}, found
+    return [f["text"] for f in found]
+
+
+@pytest.fixture
+def golden(tmp_path):
+    return lambda name: shutil.copytree(GOLDEN / name, tmp_path / "source")
+
+
+# -- sound --
+
+def assert_sound(command, top):
+    checked = command("check", top, "--deep", "--json", "-o", "settle=0", check=False)
+    assert json.loads(checked.stdout)["checkpoints"] and json.loads(checked.stdout)["read_bytes"]
+    assert deep(command, top) == []
+
+
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_real_checkpoints_are_sound(command, made, launch):
+    assert_sound(command, made(launch, LAUNCHES[launch][2][0]).parent)
+
+
+@pytest.mark.parametrize("name", ["zero", "older", "dcp", "run"])
+def test_golden_checkpoints_are_sound(command, name):
+    assert_sound(command, GOLDEN / name)
+
+
+def test_how_much_was_read(command, golden):
+    done = command("check", golden("run"), "--deep", "-o", "settle=0")
+    assert done.stdout.startswith("1 checkpoint: 0 problems, 0 notes; ")
+    assert done.stdout.endswith("kB read\n")
+
+
+# -- a flipped bit --
+
+FILES = {  # fixture -> files with CRCs
+    "ranks/fsdp2": ["model_world_size_2_rank_1.pt", "optim_world_size_2_rank_0.pt"],
+    "zero/z2_w3": ["global_step2/mp_rank_00_model_states.pt",
+                   "global_step2/bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt",
+                   "global_step2_universal/zero/emb.weight/exp_avg_sq.pt"],
+    "zero/z3_w2": ["global_step2/zero_pp_rank_1_mp_rank_00_model_states.pt"],
+    "run/checkpoint-2": ["rng_state_1.pth"],
+}
+
+
+@pytest.mark.parametrize("name,file", [(n, f) for n, files in FILES.items() for f in files])
+def test_one_bit_of_a_torch_file(command, golden, name, file):
+    path = golden(name) / file
+    data = {n: r for n, r in archives.records(path).items() if n.startswith("data/")}
+    name, (offset, length) = max(data.items(), key=lambda r: r[1][1])
+    archives.flip(path, offset + length - 1, 3)
+    found = deep(command, path.parents[file.count("/")])
+    assert {f["check"] for f in found} <= {"crc", "master"}  # a flipped fp32 copy is both
+    [text] = texts([f for f in found if f["check"] == "crc"], "crc")
+    assert path.name in text and f"/{name}" in text and "copy it back" in text
+
+
+def largest_record(path):
+    """Of the archives in a DCP shard: a record's data end where its descriptor starts."""
+    raw = path.read_bytes()
+    ends = [i for i in range(len(raw)) if raw.startswith(b"PK\x07\x08", i)]
+    sizes = {i: struct.unpack_from("<I", raw, i + 8)[0] for i in ends}
+    pickles = [i for i in ends if raw[i - 1:i] == b"."]
+    end = max(set(ends) - set(pickles), key=lambda i: sizes[i])
+    return end - sizes[end], sizes[end]
+
+
+@pytest.mark.parametrize("part", ["pytorch_model_fsdp_0", "optimizer_0"])
+def test_one_bit_of_a_dcp_shard(command, golden, part):
+    source = golden("run")
+    path = source / "checkpoint-2" / part / "__1_0.distcp"
+    offset, length = largest_record(path)
+    archives.flip(path, offset + length // 2)
+    [text] = texts(deep(command, source), "crc")
+    assert text.startswith("__1_0.distcp") and "archive/" in text
+
+
+def test_one_bit_of_a_compressed_item(command, golden):
+    source = golden("dcp/zstd")
+    path = source / "ckpt/__0_0.distcp"
+    want = len(findings(command, source))
+    hits = set()
+    for offset in range(200, path.stat().st_size, path.stat().st_size // 16):
+        archives.flip(path, offset)
+        found = deep(command, source)
+        assert len(findings(command, source)) >= want
+        hits |= {f["check"] for f in found}
+        for f in found:
+            assert "__0_0.distcp" in f["text"] and f["severity"] == "problem"
+        archives.flip(path, offset)
+    assert {"crc", "unreadable"} & hits
+    assert deep(command, source) == []
+
+
+def test_files_that_recorded_no_crc(command, tmp_path):
+    tensor = {"w": torch.arange(6.0)}
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save(tensor, tmp_path / "model_world_size_1_rank_0.pt")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    [text] = texts(deep(command, tmp_path), "no_crc", "note")
+    assert "model_world_size_1_rank_0.pt" in text and "set_crc32_options(False)" in text
+
+
+# -- NaN and infinity --
+
+def plant(path, tensor, element, value, kind="f"):
+    """A value over one element of a tensor that occurs in a torch file; its CRC is made right."""
+    at, length = archives.tensor_at(path, tensor)
+    whole = archives.record_of(path, at) if path.suffix == ".pt" else (at, length)
+    archives.poke(path, whole, at + element * struct.calcsize(kind), struct.pack("<" + kind, value))
+
+
+def load(path):
+    return torch.load(path, weights_only=False)
+
+
+@pytest.mark.parametrize("value,what", [(NAN, "1 NaN"), (INF, "1 infinity"), (-INF, "1 infinity")])
+def test_a_weight_that_is_not_finite(command, golden, value, what):
+    path = golden("ranks/fsdp2") / "model_world_size_2_rank_1.pt"
+    local = load(path)["emb.weight"].to_local()
+    assert local.shape == (1, 2) # rows 0 and 1 are rank 0's
+    plant(path, local, 1, value)
+    [text] = texts(deep(command, path.parent), "not_finite")
+    assert text.startswith(f"weight emb.weight has {what} among its 6 elements, the first is element 5, "
+                           "in model_world_size_2_rank_1.pt (rank 1): ")
+
+
+@pytest.mark.parametrize("state", ["exp_avg", "exp_avg_sq"])
+def test_a_moment_that_is_not_finite(command, golden, state):
+    path = golden("ranks/fsdp2") / "optim_world_size_2_rank_0.pt"
+    local = load(path)["state"][0][state].to_local()
+    for element in (1, 3):
+        plant(path, load(path)["state"][0][state].to_local(), element, NAN)
+    [text] = texts(deep(command, path.parent), "not_finite")
+    assert text.startswith(f"{state} of emb.weight has 2 NaNs among its 6 elements, the first is element 1, "
+                           "in optim_world_size_2_rank_0.pt (rank 0): ")
+    assert local.numel() == 4
+
+
+def test_a_master_that_is_not_finite(command, golden):
+    source = golden("zero/z2_w3")
+    path = source / "global_step2/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"
+    want = next(line.split() for line in (source / "expected.txt").read_text().splitlines()
+                if line.startswith("master emb.weight"))
+    raw, start = path.read_bytes(), bytes.fromhex(want[5])[:8]
+    assert raw.count(start) == 1
+    at = raw.index(start)
+    archives.poke(path, archives.record_of(path, at), at + 4, struct.pack("<f", INF))
+    found = deep(command, source / "global_step2")
+    assert [f["check"] for f in found] == ["not_finite", "master"]
+    assert found[0]["text"].startswith("the fp32 copy of emb.weight has 1 infinity among its 21 elements, "
+                                       f"the first is element 1, in {path.name} (rank 0): ")
+
+
+def test_a_dcp_tensor_that_is_not_finite(command, tmp_path, made):
+    case = shutil.copytree(made("d2", "fsdp2"), tmp_path / "case")
+    path = max(case.rglob("*.distcp"), key=lambda p: p.stat().st_size)
+    offset, length = largest_record(path)
+    archives.poke(path, (offset, length), offset + 8, struct.pack("<f", NAN))
+    [text] = texts(deep(command, case), "not_finite")
+    assert "has 1 NaN among its" in text and f"in {path.name}" in text
+
+
+def test_safetensors_that_are_not_finite(command, tmp_path, golden):
+    tensors = {"model.a": torch.arange(12, dtype=torch.bfloat16).view(3, 4), "model.b": torch.zeros(5),
+               "model.c": torch.zeros(3, dtype=torch.float16),
+               "model.d": torch.zeros(3, dtype=torch.float64),
+               "model.e": torch.zeros(4).to(torch.float8_e4m3fn), "model.mask": torch.zeros(2).long()}
+    tensors["model.a"][2, 1] = NAN
+    tensors["model.b"][:] = INF
+    tensors["model.c"][1] = -INF
+    tensors["model.d"][2] = NAN
+    tensors["model.e"].view(torch.uint8)[3] = 0xff
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    shutil.copy(golden("run") / "config.json", tmp_path)
+    got = {t.split(",")[0]: t.split("element ")[1].split(",")[0]
+           for t in texts([f for f in deep(command, tmp_path) if f["path"] == tmp_path.name], "not_finite")}
+    assert got == {"weight model.a has 1 NaN among its 12 elements": "9",
+                   "weight model.b has 5 infinities among its 5 elements": "0",
+                   "weight model.c has 1 infinity among its 3 elements": "1",
+                   "weight model.d has 1 NaN among its 3 elements": "2",
+                   "weight model.e has 1 NaN among its 4 elements": "3"}
+
+
+def test_torch_files_that_are_passed_through(command, golden):
+    source = golden("run/checkpoint-2")
+    states = {"state": {0: {"exp_avg": torch.zeros(3, 4), "exp_avg_sq": torch.tensor([1, INF, NAN])}}}
+    torch.save(states, source / "optimizer.pt")
+    torch.save({"ema": torch.tensor([NAN])}, source / "custom.pt")
+    found = deep(command, source)
+    assert [(f["check"], f["severity"]) for f in found] == [("not_finite", "note"),
+                                                            ("not_finite", "problem")]
+    assert found[0]["text"].startswith("tensor ema has 1 NaN among its 1 elements")
+    assert found[1]["text"].startswith("tensor state.0.exp_avg_sq has 1 NaN and 1 infinity among its 3 "
+                                       "elements, the first is element 1, in optimizer.pt: ")
+
+
+def test_a_model_that_diverged_is_told_once(command, tmp_path, golden):
+    save_file({f"layers.{i}.weight": torch.full((4, 4), NAN) for i in range(40)},
+              tmp_path / "model.safetensors", {"format": "pt"})
+    shutil.copy(golden("run") / "config.json", tmp_path)
+    got = [t for t in texts([f for f in deep(command, tmp_path) if f["path"] == tmp_path.name],
+                            "not_finite")]
+    assert len(got) == 17
+    assert got[-1] == f"24 more tensors of {tmp_path.name} are not finite either: 384 NaNs in all"
+
+
+def test_a_large_record_is_read_in_stretches(command, tmp_path):
+    path = tmp_path / "model_world_size_1_rank_0.pt"
+    weight = torch.arange(20_000_000, dtype=torch.float32)  # 80 MB; a stretch is 32 MiB
+    torch.save({"w": weight}, path)
+    assert deep(command, tmp_path) == []
+    at, length = archives.records(path)["data/0"]
+    with open(path, "r+b") as f:
+        for element in ((32 << 20) // 4, 8_388_607, 19_999_999):
+            f.seek(at + 4 * element)
+            f.write(struct.pack("<f", NAN))
+    found = deep(command, tmp_path)
+    assert [f["check"] for f in found] == ["crc", "not_finite"]
+    assert f"{length} bytes at {at}, has CRC" in found[0]["text"]
+    assert "has 3 NaNs among its 20000000 elements, the first is element 8388607, " in found[1]["text"]
+
+
+# -- weights and their fp32 copies --
+
+@pytest.mark.parametrize("name", ["z2_w3", "z1_bf16_optimizer_w2"])
+def test_a_weight_that_is_not_its_rounded_copy(command, golden, name):
+    source = golden("zero/" + name)
+    path = source / "global_step2/mp_rank_00_model_states.pt"
+    want = load(path)["module"]["up.weight"]
+    at = path.read_bytes().index(want.contiguous().view(torch.uint8).numpy().tobytes())
+    old = struct.unpack_from("<H", path.read_bytes(), at + 14)[0]
+    archives.poke(path, archives.record_of(path, at), at + 14, struct.pack("<H", old + 1))
+    [text] = texts(deep(command, source / "global_step2"), "master")
+    assert text.startswith("weight up.weight is not its fp32 copy rounded to bfloat16 in 1 of 15 elements: "
+                           "element 7 is ")
+    found = float(text.split("element 7 is ")[1].split(" ")[0])
+    expected = float(text.split("rounds to ")[1].split(";")[0])
+    assert torch.tensor(expected).item() == want.flatten()[7].item()
+    assert torch.tensor(found).item() == \
+        torch.tensor([old + 1], dtype=torch.uint16).view(torch.bfloat16).item()
+    assert path.name in text and "optim_states.pt (rank " in text
+
+
+def test_nothing_is_written_and_wrong_uses_are_told(command, golden):
+    source = golden("run")
+    before = {p: p.stat().st_mtime_ns for p in source.rglob("*")}
+    command("check", source, "--deep", "-o", "settle=0")
+    assert {p: p.stat().st_mtime_ns for p in source.rglob("*")} == before
+    done = command("check", "--deep", "--config", GOLDEN / "check/output_dir.good.json", check=False)
+    assert (done.returncode, done.stdout) == (2, "")
