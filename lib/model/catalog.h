@@ -92,6 +92,7 @@ struct uns_group {
 	const char *root; /* which optimizer: "optimizer", "optimizer_0" */
 	bool guessed; /* one of several put together from values stored with each parameter: which
 	               * parameters share a group, and the groups' order, are not recorded */
+	bool bare; /* its hyper-parameters were not saved: hyper has a step at most */
 };
 
 /* A value that was saved and is not a tensor. */

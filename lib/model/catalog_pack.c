@@ -216,6 +216,7 @@ static int w_group(struct writer *w, const struct uns_group *g, struct uns_err *
 
 	w_text(w, g->root);
 	w_u64(w, g->guessed);
+	w_u64(w, g->bare);
 	w_u64(w, g->n_params);
 	for (i = 0; i < g->n_params; i++)
 		w_text(w, g->param[i]);
@@ -600,6 +601,7 @@ static int r_group(struct input *r, struct uns_err *err)
 	size_t i;
 
 	g.guessed = r_below(r, 2);
+	g.bare = r_below(r, 2);
 	g.n_params = r_count(r);
 	g.param = r_room(r, g.n_params, sizeof(*g.param));
 	for (i = 0; !r->bad && i < g.n_params; i++)

@@ -19,7 +19,8 @@ static int no_memory(struct uns_err *err)
 int uns_full_check(const struct uns_catalog *cat, struct uns_err *why)
 {
 	UNS_TRY(uns_cover_weights(cat, why));
-	return uns_optimizer_check(cat, uns_optimizer_root(cat), why);
+	UNS_TRY(uns_optimizer_check(cat, uns_optimizer_root(cat), why));
+	return uns_optimizer_check_hyper(cat, why);
 }
 
 static bool is_passed_through(const struct uns_catalog *cat, uint32_t file)

@@ -170,6 +170,20 @@ int uns_optimizer_check(const struct uns_catalog *cat, const char *root, struct 
 	return 0;
 }
 
+int uns_optimizer_check_hyper(const struct uns_catalog *cat, struct uns_err *why)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_groups; i++)
+		if (cat->groups[i].bare)
+			return uns_fail(why, -ENOTSUP,
+					"%s: hyper-parameters of the param groups (learning rate, "
+					"weight decay) were not saved, as with elastic_checkpoint; "
+					"only the view universal can do without them",
+					cat->path);
+	return 0;
+}
+
 /* -- building -- */
 
 struct builder {

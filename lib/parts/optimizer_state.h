@@ -25,6 +25,9 @@ const char *uns_optimizer_root(const struct uns_catalog *cat);
  * their parameters, every tensor is covered. Else the sentence. */
 int uns_optimizer_check(const struct uns_catalog *cat, const char *root, struct uns_err *why);
 
+/* 0 when hyper-parameters were saved with every param group. Else the sentence (-ENOTSUP). */
+int uns_optimizer_check_hyper(const struct uns_catalog *cat, struct uns_err *why);
+
 /* global_step: for parameters that have moments but no step anywhere; UNS_UNKNOWN = refuse those.
  * Everything lives in the arena. */
 int uns_optimizer_state_build(const struct uns_catalog *cat, const char *root,

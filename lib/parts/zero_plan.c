@@ -381,6 +381,7 @@ int uns_zero_plan_make(const struct uns_catalog *cat, uint64_t world, struct uns
 	};
 	UNS_TRY(find_settings(&p, err));
 	UNS_TRY(uns_optimizer_check(cat, uns_optimizer_root(cat), err));
+	UNS_TRY(uns_optimizer_check_hyper(cat, err));
 	UNS_TRY(find_members(&p, err));
 	UNS_TRY(check_shapes(&p, err));
 	return make_cuts(&p, err);

@@ -165,7 +165,7 @@ static int add_group(struct uns_zero_world *w, const int32_t *group_of, size_t g
 {
 	struct uns_catalog *cat = w->cat;
 	const struct uns_group *known = group < cat->n_groups ? &cat->groups[group] : NULL;
-	struct uns_group out = { .root = OPTIMIZER_ROOT };
+	struct uns_group out = { .root = OPTIMIZER_ROOT, .bare = !w->any->param_groups };
 	size_t n = known ? known->n_params : 0;
 
 	out.param = UNS_NEW_N(&cat->arena, const char *, n + count_names(w));
@@ -197,9 +197,11 @@ int uns_zero_groups_add(struct uns_zero_world *w, const int32_t *group_of,
 		return 0;
 	if (!w->any->param_groups)
 		return uns_catalog_add_problem(
-			w->cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
+			w->cat, UNS_SCOPE_NOTE, 0,
 			"%s: saved with elastic_checkpoint, which leaves out the param groups' "
-			"hyper-parameters (learning rate, weight decay)",
+			"hyper-parameters (learning rate, weight decay): from the view universal "
+			"training goes on with those of its own config, and the other views cannot "
+			"hold the optimizer",
 			w->cat->files[w->rank[0].file].path);
 	for (g = 0; g < w->n_shapes; g++)
 		if (group_of[g] < 0)

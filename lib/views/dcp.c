@@ -8,6 +8,7 @@
 #include "model/cover.h"
 #include "parts/dcp_files.h"
 #include "parts/engine_state.h"
+#include "parts/optimizer_state.h"
 #include "parts/resume_files.h"
 #include "views/view.h"
 
@@ -87,6 +88,7 @@ static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
 			cat->path);
 	UNS_TRY(uns_adam_params_find(cat, &arena, &params, why));
 	UNS_TRY(uns_adam_params_cover(cat, &params, why));
+	UNS_TRY(uns_optimizer_check_hyper(cat, why));
 	UNS_TRY(known_problem(cat, false, why));
 	for (i = 0; i < cat->n_tensors; i++)
 		if (cat->tensors[i].role == UNS_ROLE_WEIGHT ||

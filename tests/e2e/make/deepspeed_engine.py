@@ -70,6 +70,8 @@ def config(case, universal):
         zero["sub_group_size"] = 150
     if "roundrobin" in settings:
         zero["round_robin_gradients"] = True
+    if "elastic" in settings:
+        zero["elastic_checkpoint"] = True
     if "aligned" in settings:
         zero["parameter_alignment"] = True
     out = {"train_micro_batch_size_per_gpu": 1, "zero_allow_untested_optimizer": True,
