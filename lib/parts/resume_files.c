@@ -191,7 +191,7 @@ int uns_resume_trainer_state_add(const struct uns_resume_input *in, struct uns_v
 	struct uns_err why = { 0 };
 	const char *origin;
 
-	if (!in->training)
+	if (!in->training || !uns_resume_wants_trainer_state(in->catalog))
 		return 0;
 	if (note_facts(in->training, out) < 0)
 		return uns_fail(err, -ENOMEM, "out of memory");

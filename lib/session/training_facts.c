@@ -36,7 +36,8 @@ struct collect {
 	size_t n_notes, cap_notes;
 	bool failed; /* out of memory */
 
-	/* What each source says the step is, in order of trust; step < 0 = it does not say. */
+	/* What each source says the step is, in order of trust; `what` NULL = it was not asked,
+	 * step < 0 = it does not say. */
 	struct {
 		int64_t step;
 		const char *what;
@@ -639,7 +640,7 @@ static int64_t settle_step(struct collect *c)
 	int i;
 
 	for (i = 0; i < N_STEPS && !given; i++) {
-		if (c->step[i].step < 0)
+		if (!c->step[i].what || c->step[i].step < 0)
 			continue;
 		offer_number(c, "global_step", (double)c->step[i].step, c->step[i].what);
 		given = find(c, "global_step");
@@ -648,7 +649,7 @@ static int64_t settle_step(struct collect *c)
 		return UNS_UNKNOWN;
 	step = strtoll(given->json, NULL, 10);
 	for (i = 0; i < N_STEPS; i++)
-		if (c->step[i].step >= 0 && c->step[i].step != step)
+		if (c->step[i].what && c->step[i].step >= 0 && c->step[i].step != step)
 			note(c,
 			     "the training step is taken to be %lld (%s), but %s says %lld: do these "
 			     "files belong together?",
@@ -735,6 +736,22 @@ static void collect(struct collect *c)
 	synthesise(c, state);
 }
 
+/* Of no Trainer's: nothing but the step, which DeepSpeed's engine counts too. */
+static void collect_step(struct collect *c)
+{
+	const struct uns_fact *step;
+
+	take_options(c);
+	take_store(c);
+	say_step(c, 0, c->snap->cat->facts.step, "the checkpoint");
+	say_step(c, 3, sharded_step(c), "the optimizer's step");
+	settle_step(c);
+	step = find(c, "global_step");
+	c->n = step != NULL;
+	if (step)
+		c->v[0] = *step;
+}
+
 static int fact_cmp(const void *a, const void *b)
 {
 	return strcmp(((const struct uns_fact *)a)->key, ((const struct uns_fact *)b)->key);
@@ -744,14 +761,16 @@ int training_collect(struct unshard *u, struct snapshot *snap, const char *path,
 		     struct uns_err *err)
 {
 	UNS_CLEANUP(collect_fini) struct collect c = { .u = u, .snap = snap, .path = path };
+	bool trainer = uns_resume_wants_trainer_state(snap->cat);
 
-	if (!uns_resume_wants_trainer_state(snap->cat))
-		return 0;
 	if (!make_room(&c))
 		return uns_fail(err, -ENOMEM, "out of memory");
-	if (training_siblings(u, &c.scratch, path, &c.siblings, NULL) < 0)
+	if (trainer && training_siblings(u, &c.scratch, path, &c.siblings, NULL) < 0)
 		c.siblings = (struct siblings){ 0 };
-	collect(&c);
+	if (trainer)
+		collect(&c);
+	else
+		collect_step(&c);
 	if (c.failed)
 		return uns_fail(err, -ENOMEM, "out of memory");
 	qsort(c.v, c.n, sizeof(*c.v), fact_cmp); /* c.v is never NULL */

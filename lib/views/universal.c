@@ -139,7 +139,8 @@ static int note_round_robin(const struct uns_catalog *cat, struct uns_vtree *out
 
 /* The loader gives all sub-groups the same tensor (0.19.8: stage3.py,
  * load_hp_checkpoint_state_from_checkpoint_dir_stage3). */
-static int note_shared_step(const struct uns_adam_params *params, struct uns_vtree *out)
+static int note_shared_step(const struct uns_catalog *cat, const struct uns_adam_params *params,
+			    struct uns_vtree *out)
 {
 	if (!params->v[0].step)
 		return 0;
@@ -147,9 +148,9 @@ static int note_shared_step(const struct uns_adam_params *params, struct uns_vtr
 		out,
 		"DeepSpeed's load_universal at stage 3 gives all sub-groups of parameters "
 		"one `step`, which torch's Adam then advances once for each of them: its "
-		"bias correction runs ahead where there are several (%zu param groups "
-		"here); world-N and stages 1 and 2 do not",
-		params->n_groups);
+		"bias correction runs ahead where there are several (param groups here: %zu); "
+		"stages 1 and 2%s do not",
+		params->n_groups, uns_engine_is_own(cat) ? " and world-N" : "");
 }
 
 static int note_loader(const struct uns_catalog *cat, const struct uns_adam_params *params,
@@ -180,7 +181,7 @@ static int note_loader(const struct uns_catalog *cat, const struct uns_adam_para
 	if (code == 0)
 		code = note_round_robin(cat, out);
 	if (code == 0)
-		code = note_shared_step(params, out);
+		code = note_shared_step(cat, params, out);
 	if (code == 0 && params->n_widened)
 		code = uns_vtree_note(
 			out,

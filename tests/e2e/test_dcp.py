@@ -64,3 +64,36 @@ def test_torch_files_beside_the_shards_load(made, mount):
     for mmap in (False, True):
         state = torch.load(m / "dcp/checkpoint-2/scheduler.pt", mmap=mmap, weights_only=True)
         assert state["last_epoch"] == 2
+
+
+@pytest.mark.parametrize("case", ["fsdp2", "zstd-bf16"])
+def test_universal_of_a_plain_dcp(made, mount, case):
+    """What DeepSpeed's load_universal reads of each trained parameter. The step is the optimizer's: no
+    name or file of such a directory tells another."""
+    folder = made("d2", case)
+    m = mount(folder / "run")
+    live = trees.tensors(folder / "live-0.safetensors")
+    names = {n.split(".", 2)[2].rsplit(".", 1)[0] for n in live if n.startswith("optim.state.")}
+    shown = m / "universal/ckpt"
+    assert (shown / "latest_universal").read_text() == "global_step2"
+    assert {p.name for p in (shown / "global_step2/zero").iterdir() if p.is_dir()} == names
+    for name in names:
+        held = {p.stem: torch.load(p, weights_only=True)
+                for p in (shown / "global_step2/zero" / name).iterdir()}
+        trees.assert_same({s: held[s]["param"] for s in ("fp32", "exp_avg", "exp_avg_sq")},
+                          {"fp32": live[f"model.{name}"].float(),
+                           **{s: live[f"optim.state.{name}.{s}"].float()
+                              for s in ("exp_avg", "exp_avg_sq")}})
+        assert float(held["step"]) == 2.0
+
+
+def test_universal_without_a_step_says_how_to_set_it(made, mount, command, tmp_path):
+    """Weights and moments, and no step: neither in the optimizer nor by `unshard meta`."""
+    state = {"model": {"w": torch.ones(3, 2)},
+             "optim": {"state": {"w": {"exp_avg": torch.ones(3, 2), "exp_avg_sq": torch.ones(3, 2)}},
+                       "param_groups": [{"lr": 0.1, "params": ["w"]}]}}
+    dist_cp.save(state, checkpoint_id=tmp_path / "runs/ckpt", no_dist=True)
+    problem = mount(tmp_path / "runs") / "universal/ckpt/UNSHARD_PROBLEM.txt"
+    assert "the training step is not known" in problem.read_text()
+    m = mount(tmp_path / "runs", "fact=global_step=12")
+    assert (m / "universal/ckpt/latest_universal").read_text() == "global_step12"
