@@ -19,7 +19,10 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
+#include "base/text.h"
+#include "model/cover.h"
 #include "shards/beside.h"
+#include "shards/rank_extra.h"
 #include "shards/rank_files.h"
 #include "wire/json.h"
 
@@ -90,18 +93,6 @@ static int probe(const struct uns_directory *dir)
 	return 0;
 }
 
-static bool has_kind(const struct source *s, int kind, int64_t world)
-{
-	const struct uns_listing *list = s->dir->list;
-	struct rank_name name;
-	size_t i;
-
-	for (i = 0; i < list->n; i++)
-		if (is_rank_file(&list->v[i], kinds[kind], &name) && name.world == world)
-			return true;
-	return false;
-}
-
 /* -- small files beside and above -- */
 
 static cJSON *read_json(struct source *s, const char *dir, const char *name)
@@ -117,7 +108,7 @@ static cJSON *read_json(struct source *s, const char *dir, const char *name)
 	return json;
 }
 
-static int64_t world_of_config(struct source *s)
+static int read_config(struct source *s)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	int64_t world;
@@ -125,9 +116,15 @@ static int64_t world_of_config(struct source *s)
 	if (!uns_listing_find(s->dir->list, "fsdp_config.json"))
 		return 0;
 	json = read_json(s, s->dir->path, "fsdp_config.json");
-	if (!json || !uns_json_int(json, "world_size", &world) || world <= 0 || world > MAX_WORLD)
+	if (json && uns_json_int(json, "world_size", &world) && world > 0 && world <= MAX_WORLD) {
+		s->config = world;
 		return 0;
-	return world;
+	}
+	return uns_catalog_add_problem(
+		s->cat, UNS_SCOPE_SHARDED, -EBADMSG,
+		"%s/fsdp_config.json %s: the ranks' files are read by the world size in their names; "
+		"copy it again from the training machine, verl's model merger needs it",
+		s->cat->path, json ? "says no world_size above 0" : "is no JSON object");
 }
 
 static int64_t step_of_name(const char *path)
@@ -169,45 +166,86 @@ static int64_t tracked_step(struct source *s, const char *run)
 
 /* -- world size -- */
 
-/* The numbers of ranks that files name, smallest first, as text for people: "2 and 3". */
-static size_t list_worlds(struct source *s, int64_t *first, char *text, size_t size)
+static int64_t count_files(const struct source *s, int kind, int64_t world)
 {
 	const struct uns_listing *list = s->dir->list;
 	struct rank_name name;
-	int64_t last = 0, next;
-	size_t i, n = 0, at = 0;
-	int kind;
+	int64_t n = 0;
+	size_t i;
 
-	for (;;) {
-		next = INT64_MAX;
-		for (i = 0; i < list->n; i++)
-			for (kind = 0; kind < N_KINDS; kind++)
-				if (is_rank_file(&list->v[i], kinds[kind], &name) &&
-				    name.world > last && name.world < next)
-					next = name.world;
-		if (next == INT64_MAX)
-			return n;
-		last = next;
-		if (!n++)
-			*first = next;
-		if (at < size)
-			at += (size_t)snprintf(text + at, size - at, "%s%lld", n > 1 ? " and " : "",
-					       (long long)next);
-	}
+	for (i = 0; i < list->n; i++)
+		n += is_rank_file(&list->v[i], kinds[kind], &name) && name.world == world;
+	return n;
 }
 
-static int choose_world(struct source *s)
+static int64_t next_world(const struct source *s, int64_t last)
 {
-	char text[256];
-	size_t n = list_worlds(s, &s->world, text, sizeof(text));
+	const struct uns_listing *list = s->dir->list;
+	int64_t next = INT64_MAX;
+	struct rank_name name;
+	size_t i;
+	int kind;
 
-	s->config = world_of_config(s);
-	if (n == 1 && s->config && s->config != s->world)
+	for (i = 0; i < list->n; i++)
+		for (kind = 0; kind < N_KINDS; kind++)
+			if (is_rank_file(&list->v[i], kinds[kind], &name) && name.world > last &&
+			    name.world < next)
+				next = name.world;
+	return next;
+}
+
+/* "2 (complete)", "3 (1 of 3 model files)" */
+static void add_world(const struct source *s, int64_t world, struct uns_text *out)
+{
+	int64_t n;
+	int kind;
+
+	uns_text_printf(out, "%s%lld", out->len ? " and " : "", (long long)world);
+	for (kind = 0; kind < N_KINDS; kind++) {
+		n = count_files(s, kind, world);
+		if (n && n < world) {
+			uns_text_printf(out, " (%lld of %lld %s files)", (long long)n,
+					(long long)world, kinds[kind]);
+			return;
+		}
+	}
+	uns_text_str(out, " (complete)");
+}
+
+/* The numbers of ranks that files name, smallest first. */
+static size_t list_worlds(struct source *s, struct uns_text *out)
+{
+	int64_t world = 0;
+	size_t n = 0;
+
+	while ((world = next_world(s, world)) != INT64_MAX) {
+		add_world(s, world, out);
+		if (n++ == 0)
+			s->world = world;
+	}
+	return n;
+}
+
+static bool has_any(const struct source *s, int64_t world)
+{
+	return count_files(s, MODEL, world) || count_files(s, OPTIM, world) ||
+	       count_files(s, EXTRA, world);
+}
+
+static int choose_world(struct source *s, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	size_t n = list_worlds(s, &text);
+
+	if (text.failed)
+		return no_memory(err);
+	UNS_TRY(read_config(s));
+	if (s->config && !has_any(s, s->config))
 		return uns_catalog_add_problem(
 			s->cat, UNS_SCOPE_ALL, -ENODATA,
 			"%s: fsdp_config.json says world size %lld, but the files are of world size "
 			"%s: copy the missing files back from the training machine",
-			s->cat->path, (long long)s->config, text);
+			s->cat->path, (long long)s->config, text.p);
 	if (n == 1)
 		return 0;
 	if (!s->config)
@@ -215,12 +253,12 @@ static int choose_world(struct source *s)
 			s->cat, UNS_SCOPE_ALL, -EBADMSG,
 			"%s holds files of world sizes %s, and nothing says which are current: move "
 			"the others away (of one save, all ranks have the same world size)",
-			s->cat->path, text);
+			s->cat->path, text.p);
 	s->world = s->config;
 	return uns_catalog_add_problem(s->cat, UNS_SCOPE_NOTE, 0,
 				       "%s holds files of world sizes %s; those of %lld are read, as "
 				       "fsdp_config.json says",
-				       s->cat->path, text, (long long)s->config);
+				       s->cat->path, text.p, (long long)s->config);
 }
 
 /* -- shards -- */
@@ -259,7 +297,7 @@ static int add_model(struct source *s, struct uns_rank_params *params, struct un
 	struct uns_rank_file *files = NULL;
 	struct uns_err why = { 0 };
 
-	if (!has_kind(s, MODEL, s->world))
+	if (!count_files(s, MODEL, s->world))
 		return uns_catalog_add_problem(
 			s->cat, UNS_SCOPE_NOTE, 0,
 			"%s holds no model files: the trainer was told not to save them",
@@ -277,13 +315,23 @@ static int add_optimizer(struct source *s, const struct uns_rank_params *params,
 	struct uns_rank_file *files = NULL;
 	struct uns_err why = { 0 };
 
-	if (!has_kind(s, OPTIM, s->world))
+	if (!count_files(s, OPTIM, s->world))
 		return 0;
 	UNS_TRY(name_files(s, OPTIM, &files, err));
 	if (uns_rank_files_add_optimizer_of(s->cat, s->dir->root, files, (size_t)s->world, params,
 					    &why) < 0)
 		return part_problem(s, UNS_SCOPE_OPTIMIZER, &why, err);
 	return 0;
+}
+
+static int add_extra(struct source *s, struct uns_err *err)
+{
+	struct uns_rank_file *files = NULL;
+
+	if (!count_files(s, EXTRA, s->world))
+		return 0;
+	UNS_TRY(name_files(s, EXTRA, &files, err));
+	return uns_rank_extra_check(s->cat, s->dir->root, files, (size_t)s->world, err);
 }
 
 /* All per-rank files belong to the sharded form, those of other world sizes too. */
@@ -313,26 +361,100 @@ static int add_companions(struct source *s, struct uns_err *err)
 
 /* -- what no rank sees alone -- */
 
-/* Adam keeps both moments in one type. */
+/* The mesh that FSDP shards over holds all ranks. */
+static int check_mesh(struct source *s, const struct uns_rank_params *params)
+{
+	if (!params->mesh_size || params->mesh_size == (uint64_t)s->world)
+		return 0;
+	return uns_catalog_add_problem(
+		s->cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
+		"%s: the model was saved by %llu ranks, its files are named for %lld: rename them as "
+		"they were, or copy them again from the training machine",
+		s->cat->path, (unsigned long long)params->mesh_size, (long long)s->world);
+}
+
+/* Adam keeps two moments of each parameter, both in one type. */
+struct moments {
+	const struct uns_tensor *avg, *sq;
+};
+
+/* Into `by_name`, and in order into `v` (of as many as there are tensors). */
+static int find_moments(struct source *s, struct uns_map *by_name, struct moments *v, size_t *n)
+{
+	const struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors;
+	struct moments *m;
+
+	for (*n = 0; t < end; t++) {
+		if (t->role != UNS_ROLE_EXP_AVG && t->role != UNS_ROLE_EXP_AVG_SQ)
+			continue;
+		m = uns_map_get(by_name, t->name);
+		if (!m && !uns_map_put(by_name, t->name, m = &v[(*n)++], NULL))
+			return -ENOMEM;
+		*(t->role == UNS_ROLE_EXP_AVG ? &m->avg : &m->sq) = t;
+	}
+	return 0;
+}
+
+static int tell_moments(struct source *s, const struct moments *m, size_t n)
+{
+	const char *name = m->avg ? m->avg->name : m->sq->name;
+	char more[64] = "";
+
+	if (n > 1)
+		snprintf(more, sizeof(more), " (and %zu more parameters are like it)", n - 1);
+	if (!m->avg || !m->sq)
+		return uns_catalog_add_problem(
+			s->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
+			"%s: the optimizer has %s of %s and no %s%s; go on from the checkpoint before "
+			"it",
+			s->cat->path, m->avg ? "exp_avg" : "exp_avg_sq", name,
+			m->avg ? "exp_avg_sq" : "exp_avg", more);
+	return uns_catalog_add_problem(
+		s->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
+		"%s: exp_avg of %s is %s, but its exp_avg_sq is %s%s: an optimizer keeps both in one "
+		"type; go on from the checkpoint before it",
+		s->cat->path, name, uns_dtype_info(m->avg->dtype)->torch,
+		uns_dtype_info(m->sq->dtype)->torch, more);
+}
+
 static int check_moments(struct source *s, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map by_name = UNS_MAP_INIT;
-	const struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors, *first;
+	struct moments *v = UNS_NEW_N(&s->scratch, struct moments, s->cat->n_tensors);
+	size_t n, i, n_bad = 0, first = 0;
 
-	for (; t < end; t++)
-		if (t->role == UNS_ROLE_EXP_AVG && !uns_map_put(&by_name, t->name, (void *)t, NULL))
-			return no_memory(err);
-	for (t = s->cat->tensors; t < end; t++) {
-		first = t->role == UNS_ROLE_EXP_AVG_SQ ? uns_map_get(&by_name, t->name) : NULL;
-		if (first && first->dtype != t->dtype)
-			return uns_catalog_add_problem(
-				s->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
-				"%s: exp_avg of %s is %s, but its exp_avg_sq is %s: an optimizer keeps "
-				"both in one type",
-				s->cat->path, t->name, uns_dtype_info(first->dtype)->torch,
-				uns_dtype_info(t->dtype)->torch);
+	if (uns_cover_refusal(s->cat, UNS_SCOPE_OPTIMIZER, NULL) < 0)
+		return 0;
+	if (!v || find_moments(s, &by_name, v, &n) < 0)
+		return no_memory(err);
+	for (i = 0; i < n; i++) {
+		if (v[i].avg && v[i].sq && v[i].avg->dtype == v[i].sq->dtype)
+			continue;
+		first = n_bad++ ? first : i;
 	}
-	return 0;
+	return n_bad ? tell_moments(s, &v[first], n_bad) : 0;
+}
+
+/* Overlaps and holes that no single file tells: once, not in every view. */
+static int check_cover(struct source *s, enum uns_scope scope, bool (*is_part)(enum uns_role role))
+{
+	const struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors;
+	struct uns_err first = { 0 };
+	char more[64] = "";
+	size_t n = 0;
+
+	if (uns_cover_refusal(s->cat, scope, NULL) < 0)
+		return 0;
+	for (; t < end; t++)
+		n += is_part(t->role) && uns_cover_check(s->cat, t, &first) < 0;
+	if (!n)
+		return 0;
+	if (n > 1)
+		snprintf(more, sizeof(more), " (and %zu more tensors are like it)", n - 1);
+	return uns_catalog_add_problem(s->cat, scope, first.code,
+				       "%s%s; copy the files again from the training machine, or go "
+				       "on from the checkpoint before it",
+				       first.text, more);
 }
 
 /* -- facts -- */
@@ -375,15 +497,19 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	struct uns_rank_params params = { 0 };
 
 	(void)options;
-	UNS_TRY(choose_world(&s));
+	UNS_TRY(choose_world(&s, err));
 	find_facts(&s);
 	if (!is_refused(cat)) {
 		UNS_TRY(add_model(&s, &params, err));
+		UNS_TRY(check_mesh(&s, &params));
 		UNS_TRY(add_optimizer(&s, &params, err));
+		UNS_TRY(add_extra(&s, err));
 		UNS_TRY(check_moments(&s, err));
 	}
 	UNS_TRY(add_companions(&s, err));
-	return uns_catalog_seal(cat, err);
+	UNS_TRY(uns_catalog_seal(cat, err));
+	UNS_TRY(check_cover(&s, UNS_SCOPE_WEIGHTS, uns_role_is_model));
+	return check_cover(&s, UNS_SCOPE_OPTIMIZER, uns_role_is_optimizer);
 }
 
 const struct uns_format uns_format_ranks = {

@@ -118,6 +118,8 @@ enum uns_scope {
 	UNS_SCOPE_WEIGHTS,
 	UNS_SCOPE_OPTIMIZER, /* optimizer, scheduler: whatever resuming needs besides weights */
 	UNS_SCOPE_ALL,
+	UNS_SCOPE_SHARDED, /* the sharded form itself: the trainer that wrote it cannot go on from it,
+	                    * while what is put together from it is whole */
 };
 
 struct uns_problem {

@@ -638,7 +638,7 @@ static int r_companion(struct input *r, struct uns_err *err)
 
 static int r_problem(struct input *r, struct uns_err *err)
 {
-	enum uns_scope scope = (enum uns_scope)r_below(r, UNS_SCOPE_ALL + 1);
+	enum uns_scope scope = (enum uns_scope)r_below(r, UNS_SCOPE_SHARDED + 1);
 	int code = r_i32(r);
 	const char *text = r_text(r);
 

@@ -235,10 +235,11 @@ int uns_adam_params_cover(const struct uns_catalog *cat, const struct uns_adam_p
 	bool weights = false;
 	size_t i;
 
-	for (i = 0; i < params->n; i++) {
-		UNS_TRY(uns_cover_check(cat, params->v[i].fp32, err));
+	for (i = 0; i < params->n; i++)
 		weights |= params->v[i].fp32->role == UNS_ROLE_WEIGHT;
-	}
-	/* The states: by uns_optimizer_check. */
-	return weights ? uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, err) : 0;
+	if (weights)
+		UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, err));
+	for (i = 0; i < params->n; i++) /* the states: by uns_optimizer_check */
+		UNS_TRY(uns_cover_check(cat, params->v[i].fp32, err));
+	return 0;
 }

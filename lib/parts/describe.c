@@ -91,7 +91,8 @@ static const char *scope_text(enum uns_scope scope)
 	static const char *const text[] = { [UNS_SCOPE_NOTE] = "note",
 					    [UNS_SCOPE_WEIGHTS] = "weights",
 					    [UNS_SCOPE_OPTIMIZER] = "optimizer",
-					    [UNS_SCOPE_ALL] = "all" };
+					    [UNS_SCOPE_ALL] = "all",
+					    [UNS_SCOPE_SHARDED] = "sharded" };
 
 	return text[scope];
 }

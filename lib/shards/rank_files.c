@@ -5,30 +5,28 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "shards/rank_merge.h"
+#include "base/path.h"
 #include "shards/rank_optim.h"
+#include "shards/rank_reading.h"
+#include "shards/rank_values.h"
 #include "wire/dtensor.h"
 
 #define MODEL_ROOT "model"
 #define OPTIMIZER_ROOT "optimizer"
 
-/* All files of one kind while they are being read. */
+/* The files of model or optimizer while they are being read. */
 struct reading {
-	struct uns_catalog *cat;
-	const struct uns_root *root;
-	struct uns_rank_merge merge;
-	size_t n_read; /* files whose content was understood */
-	bool unknown;  /* a form that is not known: the other ranks' files will have it too */
-	size_t index;  /* of the file that is being read */
+	struct uns_rank_reading files;
 	const struct uns_rank_params *params; /* what numbers stand for; NULL = nothing */
 	struct uns_rank_params without_twins; /* what `params` points to where they are not counted */
 	struct uns_rank_optim optim;          /* numbered states that are parts of flat tensors */
-	int (*add)(struct reading *r, struct uns_rank_source *source, struct uns_err *err);
+	const struct uns_value *groups;       /* the first file's param groups */
+	const char *first_path;
 };
 
 static void reading_fini(struct reading *r)
 {
-	uns_rank_merge_fini(&r->merge);
+	uns_rank_reading_fini(&r->files);
 	uns_rank_optim_fini(&r->optim);
 }
 
@@ -37,78 +35,16 @@ static int no_memory(struct uns_err *err)
 	return uns_fail(err, -ENOMEM, "out of memory while reading rank files");
 }
 
-static int refuse(struct reading *r, int code, const char *path, const char *why)
-{
-	return uns_catalog_add_problem(r->cat, r->merge.scope, code, "%s: %s", path, why);
-}
-
-/* -- one file -- */
-
-static int open_same(struct reading *r, const char *path, uint32_t file, int *fd,
-		     struct uns_err *err)
-{
-	struct uns_stat now;
-
-	UNS_TRY(uns_root_open_file(r->root, path, fd, &now, err));
-	if (!uns_identity_equal(&now.id, &r->cat->files[file].stat.id))
-		return uns_fail(err, -ESTALE, "the file changed while it was being read");
-	return 0;
-}
-
-/* Values of the first file stay, in the catalog's arena; of the others only numbers are kept. */
-static int read_file(struct reading *r, const struct uns_rank_file *f, uint32_t file,
-		     struct uns_err *err)
-{
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
-	UNS_CLEANUP(uns_close_p) int fd = -1;
-	struct uns_open_file open_file = { .name = f->path };
-	struct uns_torchfile torch;
-	struct uns_rank_source source = { f->path, file, f->rank, &torch, false };
-	struct uns_reader reader;
-
-	UNS_TRY(open_same(r, f->path, file, &fd, err));
-	open_file.fd = fd;
-	reader = uns_reader_of_file(&open_file, r->cat->files[file].stat.id.size);
-	UNS_TRY(uns_torchfile_open(&reader, r->n_read ? &scratch : &r->cat->arena, &torch, err));
-	return r->add(r, &source, err);
-}
-
-static int add_file(struct reading *r, const struct uns_rank_file *f, struct uns_err *err)
-{
-	struct uns_err why = { 0 };
-	uint32_t file;
-	int code;
-
-	UNS_TRY(uns_catalog_add_file(r->cat, r->root, f->path, &file, err));
-	if (r->cat->files[file].missing)
-		return refuse(r, -ENODATA, f->path,
-			      "the file is missing; copy it back from the training machine");
-	code = read_file(r, f, file, &why);
-	if (code == -ENOMEM)
-		return uns_fail(err, code, "%s", why.text);
-	if (code < 0) {
-		r->unknown = code == -ENOTSUP;
-		return refuse(r, code, f->path, why.text);
-	}
-	r->n_read++;
-	return 0;
-}
-
-static int add_files(struct reading *r, const struct uns_rank_file *files, size_t n,
-		     struct uns_err *err)
-{
-	size_t i;
-
-	for (i = 0; i < n && !r->unknown; i++) {
-		r->index = i;
-		UNS_TRY(add_file(r, &files[i], err));
-	}
-	return uns_rank_merge_emit(&r->merge, err);
-}
-
 static bool is_tensor(const struct uns_value *v)
 {
 	return uns_torch_is_tensor(v) || uns_dtensor_is(v);
+}
+
+/* An object that would be lost if it were a value: modules' own extra state may be anything. */
+static bool is_unknown(const char *name, const struct uns_value *v)
+{
+	return !is_tensor(v) && v->kind == UNS_VALUE_OBJECT && v->cls &&
+	       !uns_str_ends(name, "_extra_state");
 }
 
 /* Kept of the first file only: values are not sharded. */
@@ -118,7 +54,7 @@ static int add_value(struct reading *r, const struct uns_rank_source *source, co
 	struct uns_named_value named = { .name = name, .root = root, .value = v,
 					 .file = source->file };
 
-	return r->n_read ? 0 : uns_catalog_add_value(r->cat, &named, err);
+	return r->files.n_read ? 0 : uns_catalog_add_value(r->files.cat, &named, err);
 }
 
 /* -- model -- */
@@ -129,13 +65,16 @@ static int add_model_entry(struct reading *r, struct uns_rank_source *source, co
 	struct uns_tensor like = { .name = name, .key = name, .root = MODEL_ROOT,
 				   .role = UNS_ROLE_WEIGHT };
 
+	if (is_unknown(name, v))
+		return uns_rank_merge_add_unknown(&r->files.merge, source, name, v->cls, err);
 	if (!is_tensor(v))
 		return add_value(r, source, MODEL_ROOT, name, v, err);
-	return uns_rank_merge_add(&r->merge, source, &like, v, err);
+	return uns_rank_merge_add(&r->files.merge, source, &like, v, err);
 }
 
-static int add_model(struct reading *r, struct uns_rank_source *source, struct uns_err *err)
+static int add_model(void *ctx, struct uns_rank_source *source, struct uns_err *err)
 {
+	struct reading *r = ctx;
 	const struct uns_value *dict = source->torch->root;
 	size_t i;
 
@@ -180,12 +119,13 @@ static int collect_params(struct reading *r, struct uns_rank_params *out, struct
 	struct collecting c = { 0 };
 	size_t n = 0;
 
-	if (uns_rank_merge_each_param(&r->merge, count_param, &n) < 0)
+	if (uns_rank_merge_each_param(&r->files.merge, count_param, &n) < 0)
 		return no_memory(err);
-	c.v = UNS_NEW_N(&r->cat->arena, struct uns_rank_param, n);
-	if (!c.v || uns_rank_merge_each_param(&r->merge, collect_param, &c) < 0)
+	c.v = UNS_NEW_N(&r->files.cat->arena, struct uns_rank_param, n);
+	if (!c.v || uns_rank_merge_each_param(&r->files.merge, collect_param, &c) < 0)
 		return no_memory(err);
-	*out = (struct uns_rank_params){ c.v, c.n, c.n_twins };
+	*out = (struct uns_rank_params){ c.v, c.n, c.n_twins, r->files.merge.mesh_size,
+					 uns_rank_merge_renamed(&r->files.merge) };
 	return 0;
 }
 
@@ -193,12 +133,14 @@ int uns_rank_files_add_model_params(struct uns_catalog *cat, const struct uns_ro
 				    const struct uns_rank_file *files, size_t n,
 				    struct uns_rank_params *params, struct uns_err *err)
 {
-	UNS_CLEANUP(reading_fini) struct reading r = { .cat = cat, .root = root, .add = add_model };
+	UNS_CLEANUP(reading_fini) struct reading r = { 0 };
 
-	uns_rank_merge_init(&r.merge, cat, UNS_SCOPE_WEIGHTS);
-	UNS_TRY(add_files(&r, files, n, err));
-	if (r.n_read && !r.merge.first && !r.merge.n_problems)
-		return refuse(&r, -ENOTSUP, files[0].path, "the file holds no tensors by name");
+	UNS_TRY(uns_rank_reading_init(&r.files, cat, root, UNS_SCOPE_WEIGHTS, n, err));
+	UNS_TRY(uns_rank_reading_add(&r.files, files, n, add_model, &r, err));
+	if (r.files.n_read && !r.files.merge.first && !r.files.merge.findings.n)
+		return uns_catalog_add_problem(cat, UNS_SCOPE_WEIGHTS, -ENOTSUP,
+					       "%s: the file holds no tensors by name",
+					       files[0].path);
 	return params ? collect_params(&r, params, err) : 0;
 }
 
@@ -257,20 +199,24 @@ static int add_state_entry(struct reading *r, struct uns_rank_source *source,
 			   const struct owner *owner, const char *state, const struct uns_value *v,
 			   struct uns_err *err)
 {
-	struct uns_arena *arena = r->n_read ? &r->merge.scratch : &r->cat->arena;
+	struct uns_arena *arena = r->files.n_read ? &r->files.merge.scratch : &r->files.cat->arena;
 	struct uns_tensor like = { .name = owner->name, .root = OPTIMIZER_ROOT, .state = state,
 				   .role = role_of_state(state), .inferred = owner->number >= 0 };
 
 	like.key = uns_arena_printf(arena, "state.%s.%s", owner->key, state);
 	if (!like.key)
 		return no_memory(err);
+	if (is_unknown(state, v))
+		return uns_rank_merge_add_unknown(&r->files.merge, source, like.key, v->cls, err);
 	if (!is_tensor(v))
 		return add_value(r, source, OPTIMIZER_ROOT, like.key, v, err);
 	r->optim.has_shapes |= owner->number >= 0 && has_shape(source, v);
-	if (owner->number >= 0 && is_stretch(source, v))
-		return uns_rank_optim_add(&r->optim, source, r->index, (size_t)owner->number, state,
+	if (owner->number >= 0 && is_stretch(source, v)) {
+		r->files.no_copies = true;
+		return uns_rank_optim_add(&r->optim, source, (size_t)owner->number, state,
 					  like.role, v, err);
-	return uns_rank_merge_add(&r->merge, source, &like, v, err);
+	}
+	return uns_rank_merge_add(&r->files.merge, source, &like, v, err);
 }
 
 static int add_param_state(struct reading *r, struct uns_rank_source *source,
@@ -297,7 +243,7 @@ static int add_param_state(struct reading *r, struct uns_rank_source *source,
 static int owner_of(struct reading *r, const struct uns_value *key, struct owner *out,
 		    struct uns_err *err)
 {
-	struct uns_arena *arena = r->n_read ? &r->merge.scratch : &r->cat->arena;
+	struct uns_arena *arena = r->files.n_read ? &r->files.merge.scratch : &r->files.cat->arena;
 
 	*out = (struct owner){ .name = uns_value_str(key), .number = -1 };
 	out->key = out->name;
@@ -350,24 +296,51 @@ static int add_group(struct reading *r, const struct uns_value *group, struct un
 
 	if (!params || params->kind != UNS_VALUE_LIST)
 		return uns_fail(err, -ENOTSUP, "a param group without its list of parameters");
-	out.hyper = without_params(&r->cat->arena, group);
-	out.param = UNS_NEW_N(&r->cat->arena, const char *, params->seq.n);
+	out.hyper = without_params(&r->files.cat->arena, group);
+	out.param = UNS_NEW_N(&r->files.cat->arena, const char *, params->seq.n);
 	if (!out.hyper || !out.param)
 		return no_memory(err);
 	for (; out.n_params < params->seq.n; out.n_params++) {
 		UNS_TRY(owner_of(r, params->seq.v[out.n_params], &owner, err));
 		out.param[out.n_params] = owner.name;
 	}
-	return uns_catalog_add_group(r->cat, &out, err);
+	return uns_catalog_add_group(r->files.cat, &out, err);
+}
+
+static int compare_group(struct reading *r, const struct uns_rank_source *source, size_t at,
+			 const struct uns_value *group)
+{
+	const struct uns_value *first = uns_value_at(r->groups, at);
+	struct uns_rank_difference d;
+
+	if (!uns_rank_values_differ(first, group, &d))
+		return 0;
+	return uns_rank_findings_add(&r->files.merge.findings, UNS_RANK_OTHER_SAVE,
+				     UNS_SCOPE_OPTIMIZER, -EBADMSG, source->path,
+				     "%s of param group %zu is %s there, but %s in %s", d.key, at,
+				     d.second, d.first, uns_path_name(r->first_path));
 }
 
 /* Every rank holds the same groups; the first file's are taken. */
-static int add_groups(struct reading *r, const struct uns_value *groups, struct uns_err *err)
+static int add_groups(struct reading *r, const struct uns_rank_source *source,
+		      const struct uns_value *groups, struct uns_err *err)
 {
 	size_t i;
 
-	for (i = 0; i < groups->seq.n && !r->n_read; i++)
-		UNS_TRY(add_group(r, groups->seq.v[i], err));
+	if (!r->files.n_read) {
+		r->groups = groups;
+		r->first_path = source->path;
+	} else if (groups->seq.n != r->groups->seq.n) {
+		return uns_fail(err, -EBADMSG,
+				"the optimizer has %zu param groups there, but %zu in %s",
+				groups->seq.n, r->groups->seq.n, uns_path_name(r->first_path));
+	}
+	for (i = 0; i < groups->seq.n; i++) {
+		if (!r->files.n_read)
+			UNS_TRY(add_group(r, groups->seq.v[i], err));
+		else if (compare_group(r, source, i, groups->seq.v[i]) < 0)
+			return no_memory(err);
+	}
 	return 0;
 }
 
@@ -392,7 +365,7 @@ static int check_numbers(struct reading *r, const struct uns_value *groups, stru
 			return uns_fail(err, -ENOTSUP,
 					"the optimizer's param group does not number its parameters "
 					"0, 1, 2, ...");
-	if (r->n_read && r->optim.n_ids != params->seq.n)
+	if (r->files.n_read && r->optim.n_ids != params->seq.n)
 		return uns_fail(err, -EBADMSG,
 				"the optimizer has %zu parameters there, but %zu in the first rank's "
 				"file",
@@ -410,19 +383,23 @@ static int leave_twins_out(struct reading *r, struct uns_err *err)
 
 	if (!all || !all->n_twins || r->optim.n_ids != all->n - all->n_twins)
 		return 0;
-	v = UNS_NEW_N(&r->cat->arena, struct uns_rank_param, all->n);
+	v = UNS_NEW_N(&r->files.cat->arena, struct uns_rank_param, all->n);
 	if (!v)
 		return no_memory(err);
 	for (i = 0; i < all->n; i++)
 		if (!all->v[i].twin)
 			v[n++] = all->v[i];
-	r->without_twins = (struct uns_rank_params){ .v = v, .n = n };
+	r->without_twins = *all;
+	r->without_twins.v = v;
+	r->without_twins.n = n;
+	r->without_twins.n_twins = 0;
 	r->params = r->optim.params = &r->without_twins;
 	return 0;
 }
 
-static int add_optimizer(struct reading *r, struct uns_rank_source *source, struct uns_err *err)
+static int add_optimizer(void *ctx, struct uns_rank_source *source, struct uns_err *err)
 {
+	struct reading *r = ctx;
 	const struct uns_value *dict = uns_value_get(source->torch->root, "state");
 	const struct uns_value *groups = uns_value_get(source->torch->root, "param_groups");
 	struct owner owner;
@@ -438,7 +415,7 @@ static int add_optimizer(struct reading *r, struct uns_rank_source *source, stru
 		UNS_TRY(owner_of(r, dict->dict.key[i], &owner, err));
 		UNS_TRY(add_param_state(r, source, &owner, dict->dict.v[i], err));
 	}
-	return add_groups(r, groups, err);
+	return add_groups(r, source, groups, err);
 }
 
 /* Numbers that stand for parameters: as many as the model has, and every state as large as its
@@ -454,12 +431,12 @@ static int check_numbered(struct reading *r)
 		return 0; /* names; or what is wrong is said */
 	if (r->optim.n_ids != params->n)
 		return uns_catalog_add_problem(
-			r->cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
+			r->files.cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
 			"%s: the optimizer numbers %zu parameters, the model has %zu: no file says "
 			"which ones they are",
-			r->cat->path, r->optim.n_ids, params->n);
-	for (i = 0; i < r->cat->n_tensors; i++) {
-		const struct uns_tensor *t = &r->cat->tensors[i];
+			r->files.cat->path, r->optim.n_ids, params->n);
+	for (i = 0; i < r->files.cat->n_tensors; i++) {
+		const struct uns_tensor *t = &r->files.cat->tensors[i];
 
 		if (!t->inferred || !uns_role_is_optimizer(t->role) || !t->shape.n)
 			continue;
@@ -468,25 +445,39 @@ static int check_numbered(struct reading *r)
 		p = &params->v[at];
 		if (!uns_shape_equal(&p->shape, &t->shape))
 			return uns_catalog_add_problem(
-				r->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
+				r->files.cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
 				"%s: optimizer state %s has shape %s; expected %s, that of %s, which "
 				"is the parameter of that number in the model's order",
-				r->cat->path, t->key, uns_shape_text(&t->shape, a, sizeof(a)),
+				r->files.cat->path, t->key, uns_shape_text(&t->shape, a, sizeof(a)),
 				uns_shape_text(&p->shape, b, sizeof(b)), p->name);
 	}
 	return 0;
+}
+
+/* Numbers stand for a model's parameters: where that is damaged they stand for nothing, and it is the
+ * damage that is to be told. */
+static bool lose_names(const struct uns_catalog *cat)
+{
+	struct uns_problem *p = cat->problems, *end = p + cat->n_problems;
+
+	while (p < end && p->scope != UNS_SCOPE_WEIGHTS)
+		p++;
+	if (p < end)
+		p->scope = UNS_SCOPE_ALL;
+	return p < end;
 }
 
 int uns_rank_files_add_optimizer_of(struct uns_catalog *cat, const struct uns_root *root,
 				    const struct uns_rank_file *files, size_t n,
 				    const struct uns_rank_params *params, struct uns_err *err)
 {
-	UNS_CLEANUP(reading_fini) struct reading r = { .cat = cat, .root = root, .params = params,
-						       .add = add_optimizer };
+	UNS_CLEANUP(reading_fini) struct reading r = { .params = params };
 
-	uns_rank_merge_init(&r.merge, cat, UNS_SCOPE_OPTIMIZER);
 	uns_rank_optim_init(&r.optim, cat, params, n);
-	UNS_TRY(add_files(&r, files, n, err));
+	UNS_TRY(uns_rank_reading_init(&r.files, cat, root, UNS_SCOPE_OPTIMIZER, n, err));
+	UNS_TRY(uns_rank_reading_add(&r.files, files, n, add_optimizer, &r, err));
+	if (r.optim.n_ids && lose_names(cat))
+		return uns_catalog_assign_groups(cat, err);
 	UNS_TRY(uns_rank_optim_emit(&r.optim, err));
 	UNS_TRY(check_numbered(&r));
 	return uns_catalog_assign_groups(cat, err);

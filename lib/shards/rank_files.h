@@ -26,6 +26,8 @@ struct uns_rank_param {
 struct uns_rank_params {
 	const struct uns_rank_param *v; /* in the catalog's arena */
 	size_t n, n_twins;
+	uint64_t mesh_size; /* ranks of the largest device mesh that a tensor records; 0 = none does */
+	size_t n_renamed;   /* files whose content names another rank than their name */
 };
 
 /* The same, and which of the tensors are parameters. */

@@ -1,29 +1,28 @@
-/* Merging what ranks say about a tensor: equal type and global shape, or a problem that names both
+/* Merging what ranks say about a tensor: equal type and global shape, or a finding that names both
  * files. A plain tensor that several ranks hold is taken for copies only while nothing speaks
  * against it: equal shapes, and equal CRCs where they are recorded. */
 #include "shards/rank_merge.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/cleanup.h"
-#include "wire/dtensor.h"
-
-enum { MAX_PROBLEMS = 16 };
-
-struct part {
-	struct uns_piece piece;
-	struct part *next;
-};
+#include "base/path.h"
 
 struct uns_merged {
 	struct uns_tensor tensor;
 	const char *path; /* of the file that had it first */
 	const char *differs; /* the first file whose plain copy has another CRC; NULL = none */
 	bool sharded;
+	size_t n_mesh;
+	uint64_t mesh[UNS_MAX_DIMS];
 	uint32_t crc; /* of the first plain copy's whole storage; 0 = cannot be compared */
-	struct part *first, *last;
+	bool has_value;
+	double value; /* of the first plain copy, where it is one number */
+	bool *in_file; /* per file: it holds the tensor */
+	bool told;     /* something is wrong with it, and said */
+	struct uns_rank_part *first, *last;
 	struct uns_merged *next;
 	uint32_t index; /* in the catalog, once there */
 };
@@ -33,238 +32,37 @@ static int no_memory(struct uns_err *err)
 	return uns_fail(err, -ENOMEM, "out of memory while reading rank files");
 }
 
-void uns_rank_merge_init(struct uns_rank_merge *m, struct uns_catalog *cat, enum uns_scope scope)
+int uns_rank_merge_init(struct uns_rank_merge *m, struct uns_catalog *cat, enum uns_scope scope,
+			size_t n_files, struct uns_err *err)
 {
-	*m = (struct uns_rank_merge){ .cat = cat, .scope = scope };
+	*m = (struct uns_rank_merge){ .cat = cat, .scope = scope, .n_files = n_files };
+	uns_rank_findings_init(&m->findings, cat);
+	m->file = UNS_NEW_N(&m->scratch, struct uns_rank_read, n_files);
+	return m->file ? 0 : no_memory(err);
 }
 
 void uns_rank_merge_fini(struct uns_rank_merge *m)
 {
+	uns_rank_findings_fini(&m->findings);
 	uns_map_fini(&m->by_key);
+	uns_map_fini(&m->unread);
 	uns_arena_fini(&m->scratch);
 }
 
-/* -- problems -- */
-
-/* A sentence about one tensor; after a few they repeat themselves. */
-__attribute__((format(printf, 3, 4))) static int complain(struct uns_rank_merge *m, int code,
-							   const char *fmt, ...)
+void uns_rank_merge_begin_file(struct uns_rank_merge *m, const struct uns_rank_source *source)
 {
-	struct uns_err text = { 0 };
-	va_list ap;
+	m->file[source->index] = (struct uns_rank_read){ source->path, source->rank, -1, false };
+}
 
-	if (m->n_problems++ >= MAX_PROBLEMS)
-		return 0;
-	va_start(ap, fmt);
-	vsnprintf(text.text, sizeof(text.text), fmt, ap);
-	va_end(ap);
-	return uns_catalog_add_problem(m->cat, m->scope, code, "%s", text.text);
+void uns_rank_merge_end_file(struct uns_rank_merge *m, const struct uns_rank_source *source)
+{
+	m->file[source->index].whole = true;
+	m->n_read++;
 }
 
 static const char *dtype_text(const struct uns_tensor *t)
 {
 	return uns_dtype_info(t->dtype)->torch;
-}
-
-/* -- one rank's view of a tensor -- */
-
-/* Type, global shape and pieces, as one file says. */
-struct view {
-	struct uns_tensor tensor;
-	struct part *first, **tail;
-	bool sharded;
-	uint32_t crc;
-};
-
-static struct uns_shape shape_of(const uint64_t *dims, size_t n)
-{
-	struct uns_shape shape = { .n = (uint32_t)n };
-
-	memcpy(shape.dim, dims, n * sizeof(*dims));
-	return shape;
-}
-
-static bool has_elements(const uint64_t *len, size_t n)
-{
-	size_t i;
-
-	for (i = 0; i < n; i++)
-		if (len[i] == 0)
-			return false;
-	return true;
-}
-
-/* Bytes from the first element of a box to behind its last; inside the storage, hence no overflow. */
-static uint64_t reach_bytes(const struct uns_torch_tensor *local, const uint64_t *len)
-{
-	uint64_t elems = 1;
-	size_t i;
-
-	for (i = 0; i < local->n_dims; i++)
-		elems += (len[i] - 1) * local->stride_elems[i];
-	return elems * uns_dtype_size(local->dtype);
-}
-
-static bool is_c_order(const struct uns_torch_tensor *local, const uint64_t *len)
-{
-	uint64_t want = 1;
-	size_t i;
-
-	for (i = local->n_dims; i-- > 0;) {
-		if (len[i] != 1 && local->stride_elems[i] != want)
-			return false;
-		want *= len[i];
-	}
-	return true;
-}
-
-/* Add the box [lo, lo + len) of the full tensor, which starts `skip` elements into dimension `dim`
- * of the local tensor. */
-static int add_box(struct uns_rank_merge *m, const struct uns_rank_source *source,
-		   const struct uns_torch_tensor *local, const uint64_t *lo, const uint64_t *len,
-		   size_t dim, uint64_t skip, struct view *out, struct uns_err *err)
-{
-	struct part *part = UNS_NEW(&m->scratch, struct part);
-	uint64_t *strides, first = local->first_elem;
-
-	if (!part)
-		return no_memory(err);
-	if (skip)
-		first += skip * local->stride_elems[dim];
-	part->piece = (struct uns_piece){
-		.kind = UNS_PIECE_BOX,
-		.box = { .n = (uint32_t)local->n_dims },
-		.file = source->file,
-		.rank = source->rank,
-		.container = UNS_RAW,
-		.offset_bytes = local->data_bytes + first * uns_dtype_size(local->dtype),
-		.length_bytes = reach_bytes(local, len),
-	};
-	if (local->n_dims) {
-		memcpy(part->piece.box.lo, lo, local->n_dims * sizeof(*lo));
-		memcpy(part->piece.box.len, len, local->n_dims * sizeof(*len));
-	}
-	if (!is_c_order(local, len)) {
-		strides = UNS_NEW_N(&m->cat->arena, uint64_t, local->n_dims);
-		if (!strides)
-			return no_memory(err);
-		memcpy(strides, local->stride_elems, local->n_dims * sizeof(*strides));
-		part->piece.stride_elems = strides;
-	}
-	if (!part->piece.stride_elems && part->piece.offset_bytes == local->data_bytes &&
-	    part->piece.length_bytes == local->storage_bytes)
-		part->piece.crc32 = local->crc32; /* of the whole record, which it is */
-	*out->tail = part;
-	out->tail = &part->next;
-	return 0;
-}
-
-/* Extents of the local tensor as the boxes want them. */
-static struct uns_shape expected_local(const struct uns_local_shard *shard, size_t n_dims)
-{
-	struct uns_shape shape = shape_of(shard->len[0], n_dims);
-	size_t k;
-
-	for (k = 1; k < shard->n_boxes; k++)
-		shape.dim[shard->split_dim] += shard->len[k][shard->split_dim];
-	return shape;
-}
-
-static int check_local(const struct uns_local_shard *shard, const struct uns_torch_tensor *local,
-		       const struct uns_sharded_tensor *whole, struct uns_err *err)
-{
-	struct uns_shape want = expected_local(shard, whole->n_dims);
-	struct uns_shape found = shape_of(local->dims, local->n_dims);
-	char a[128], b[128];
-
-	if (local->dtype != whole->dtype)
-		return uns_fail(err, -EBADMSG, "its data are %s, but it is declared as %s",
-				uns_dtype_info(local->dtype)->torch,
-				uns_dtype_info(whole->dtype)->torch);
-	if (uns_shape_equal(&want, &found) ||
-	    (!has_elements(want.dim, want.n) && !has_elements(found.dim, found.n)))
-		return 0;
-	return uns_fail(err, -EBADMSG, "this rank holds a part of shape %s; expected %s",
-			uns_shape_text(&found, a, sizeof(a)), uns_shape_text(&want, b, sizeof(b)));
-}
-
-static int view_shard(struct uns_rank_merge *m, const struct uns_rank_source *source,
-		      const struct uns_local_shard *shard, const struct uns_sharded_tensor *whole,
-		      struct view *out, struct uns_err *err)
-{
-	struct uns_torch_tensor local;
-	uint64_t skip = 0;
-	size_t k;
-
-	UNS_TRY(uns_torch_tensor(source->torch, shard->tensor, &local, err));
-	UNS_TRY(check_local(shard, &local, whole, err));
-	for (k = 0; k < shard->n_boxes; k++) {
-		if (has_elements(shard->len[k], whole->n_dims))
-			UNS_TRY(add_box(m, source, &local, shard->lo[k], shard->len[k],
-					shard->split_dim, skip, out, err));
-		skip += shard->len[k][shard->split_dim];
-	}
-	return 0;
-}
-
-/* Pieces are placed by what the content says; the file's name matters to others (RNG states). */
-static int tell_rank(struct uns_rank_merge *m, struct uns_rank_source *source, int64_t rank)
-{
-	if (source->told_rank || rank < 0 || source->rank < 0 || rank == source->rank)
-		return 0;
-	source->told_rank = true;
-	return uns_catalog_add_problem(m->cat, UNS_SCOPE_NOTE, 0,
-				       "%s was written by rank %lld, which its name denies; its "
-				       "tensors are placed by what it records",
-				       source->path, (long long)rank);
-}
-
-static int view_sharded(struct uns_rank_merge *m, struct uns_rank_source *source,
-			const struct uns_value *v, struct view *out, struct uns_err *err)
-{
-	struct uns_sharded_tensor whole;
-	size_t i;
-
-	UNS_TRY(uns_dtensor_parse(source->torch, v, source->rank, &m->scratch, &whole, err));
-	out->sharded = true;
-	out->tensor.dtype = whole.dtype;
-	out->tensor.shape = shape_of(whole.dims, whole.n_dims);
-	UNS_TRY(uns_shape_check(&out->tensor.shape, whole.dtype, err));
-	for (i = 0; i < whole.n_shards; i++)
-		UNS_TRY(view_shard(m, source, &whole.shard[i], &whole, out, err));
-	return tell_rank(m, source, whole.rank);
-}
-
-static int view_plain(struct uns_rank_merge *m, struct uns_rank_source *source,
-		      const struct uns_value *v, struct view *out, struct uns_err *err)
-{
-	static const uint64_t zeros[UNS_MAX_DIMS];
-	struct uns_torch_tensor local;
-
-	UNS_TRY(uns_torch_tensor(source->torch, v, &local, err));
-	out->tensor.dtype = local.dtype;
-	out->tensor.shape = shape_of(local.dims, local.n_dims);
-	UNS_TRY(uns_shape_check(&out->tensor.shape, local.dtype, err));
-	if (!has_elements(local.dims, local.n_dims))
-		return 0;
-	if (local.contiguous && reach_bytes(&local, local.dims) == local.storage_bytes)
-		out->crc = local.crc32;
-	return add_box(m, source, &local, zeros, local.dims, 0, 0, out, err);
-}
-
-static int view_open(struct uns_rank_merge *m, struct uns_rank_source *source,
-		     const struct uns_value *v, struct view *out, struct uns_err *err)
-{
-	const struct part *part;
-
-	out->tail = &out->first;
-	if (uns_dtensor_is(v))
-		UNS_TRY(view_sharded(m, source, v, out, err));
-	else
-		UNS_TRY(view_plain(m, source, v, out, err));
-	for (part = out->first; part; part = part->next)
-		UNS_TRY(uns_piece_check(&out->tensor.shape, out->tensor.dtype, &part->piece, err));
-	return 0;
 }
 
 /* -- merging -- */
@@ -279,23 +77,36 @@ static bool keep_strings(struct uns_arena *arena, struct uns_tensor *t)
 	return t->key && t->name;
 }
 
+static void append_parts(struct uns_merged *t, struct uns_rank_part *first)
+{
+	if (t->last)
+		t->last->next = first;
+	else
+		t->first = first;
+	for (; first; first = first->next)
+		t->last = first;
+}
+
 static int merge_new(struct uns_rank_merge *m, const struct uns_rank_source *source,
-		     const struct view *view, struct uns_err *err)
+		     const struct uns_rank_view *view, struct uns_err *err)
 {
 	struct uns_merged *t = UNS_NEW(&m->scratch, struct uns_merged);
 
 	if (!t)
 		return no_memory(err);
 	t->tensor = view->tensor;
-	if (!keep_strings(&m->cat->arena, &t->tensor) ||
+	t->in_file = UNS_NEW_N(&m->scratch, bool, m->n_files);
+	if (!t->in_file || !keep_strings(&m->cat->arena, &t->tensor) ||
 	    !uns_map_put(&m->by_key, t->tensor.key, t, NULL))
 		return no_memory(err);
 	t->path = source->path;
 	t->sharded = view->sharded;
+	t->n_mesh = view->n_mesh;
+	memcpy(t->mesh, view->mesh, sizeof(t->mesh));
 	t->crc = view->crc;
-	t->first = view->first;
-	for (t->last = t->first; t->last && t->last->next;)
-		t->last = t->last->next;
+	t->has_value = view->has_value;
+	t->value = view->value;
+	append_parts(t, view->first);
 	m->n_sharded += view->sharded;
 	if (m->last)
 		m->last->next = t;
@@ -305,72 +116,417 @@ static int merge_new(struct uns_rank_merge *m, const struct uns_rank_source *sou
 	return 0;
 }
 
-static int merge_into(struct uns_rank_merge *m, const struct uns_rank_source *source,
-		      const struct view *view, struct uns_merged *t)
+static bool same_mesh(const struct uns_merged *t, const struct uns_rank_view *view)
 {
-	const struct uns_tensor *a = &t->tensor, *b = &view->tensor;
+	return !t->n_mesh || !view->n_mesh ||
+	       (t->n_mesh == view->n_mesh &&
+		memcmp(t->mesh, view->mesh, t->n_mesh * sizeof(*t->mesh)) == 0);
+}
+
+static struct uns_shape mesh_shape(const uint64_t *mesh, size_t n)
+{
+	struct uns_shape shape = { .n = (uint32_t)n };
+
+	memcpy(shape.dim, mesh, n * sizeof(*mesh));
+	return shape;
+}
+
+static int tell_mesh(struct uns_rank_merge *m, const struct uns_rank_source *source,
+		     const struct uns_rank_view *view, const struct uns_merged *t)
+{
+	struct uns_shape there = mesh_shape(view->mesh, view->n_mesh);
+	struct uns_shape here = mesh_shape(t->mesh, t->n_mesh);
 	char x[128], y[128];
 
+	return uns_rank_findings_add(&m->findings, UNS_RANK_UNLIKE, m->scope, -EBADMSG,
+				     source->path,
+				     "%s is cut over ranks of shape %s there, over %s in %s",
+				     t->tensor.key, uns_shape_text(&there, x, sizeof(x)),
+				     uns_shape_text(&here, y, sizeof(y)), uns_path_name(t->path));
+}
+
+static int tell_shape(struct uns_rank_merge *m, const struct uns_rank_source *source,
+		      const struct uns_rank_view *view, const struct uns_merged *t)
+{
+	char x[128], y[128];
+
+	return uns_rank_findings_add(&m->findings, UNS_RANK_UNLIKE, m->scope, -EBADMSG,
+				     source->path,
+				     "%s is a %s tensor of shape %s there, but a %s one of shape "
+				     "%s in %s",
+				     t->tensor.key, view->sharded ? "sharded" : "plain",
+				     uns_shape_text(&view->tensor.shape, x, sizeof(x)),
+				     t->sharded ? "sharded" : "plain",
+				     uns_shape_text(&t->tensor.shape, y, sizeof(y)),
+				     uns_path_name(t->path));
+}
+
+/* 0 = it fits what other ranks say; 1 = it does not, and that is told. */
+static int tell_unlike(struct uns_rank_merge *m, const struct uns_rank_source *source,
+		       const struct uns_rank_view *view, const struct uns_merged *t)
+{
+	const struct uns_tensor *a = &t->tensor, *b = &view->tensor;
+	int code = 0;
+
 	if (a->dtype != b->dtype)
-		return complain(m, -EBADMSG, "%s: %s is %s there, but %s in %s", source->path,
-				a->key, dtype_text(b), dtype_text(a), t->path);
-	if (!uns_shape_equal(&a->shape, &b->shape) || t->sharded != view->sharded)
-		return complain(m, -EBADMSG, "%s: %s is a %s tensor of shape %s there, but a %s one "
-					     "of shape %s in %s",
-				source->path, a->key, view->sharded ? "sharded" : "plain",
-				uns_shape_text(&b->shape, x, sizeof(x)),
-				t->sharded ? "sharded" : "plain",
-				uns_shape_text(&a->shape, y, sizeof(y)), t->path);
+		code = uns_rank_findings_add(&m->findings, UNS_RANK_UNLIKE, m->scope, -EBADMSG,
+					     source->path, "%s is %s there, but %s in %s", a->key,
+					     dtype_text(b), dtype_text(a), uns_path_name(t->path));
+	else if (!uns_shape_equal(&a->shape, &b->shape) || t->sharded != view->sharded)
+		code = tell_shape(m, source, view, t);
+	else if (!same_mesh(t, view))
+		code = tell_mesh(m, source, view, t);
+	else if (a->role == UNS_ROLE_STEP && t->has_value && view->has_value &&
+		 t->value != view->value)
+		code = uns_rank_findings_add(&m->findings, UNS_RANK_OTHER_SAVE, m->scope, -EBADMSG,
+					     source->path, "%s is %.15g there, but %.15g in %s",
+					     a->key, view->value, t->value, uns_path_name(t->path));
+	else
+		return 0;
+	return code < 0 ? code : 1;
+}
+
+static int merge_into(struct uns_rank_merge *m, const struct uns_rank_source *source,
+		      const struct uns_rank_view *view, struct uns_merged *t)
+{
+	int unlike = tell_unlike(m, source, view, t);
+
+	if (unlike) {
+		t->told = true;
+		return unlike < 0 ? unlike : 0;
+	}
 	if (!t->differs && t->crc && view->crc && t->crc != view->crc)
 		t->differs = source->path;
-	if (t->last)
-		t->last->next = view->first;
-	else
-		t->first = view->first;
-	for (; (t->last ? t->last->next : t->first);)
-		t->last = t->last ? t->last->next : t->first;
+	append_parts(t, view->first);
 	return 0;
+}
+
+/* Pieces are placed by what the content says; the file's name matters to who resumes from it. */
+static void note_writer(struct uns_rank_merge *m, const struct uns_rank_source *source,
+			const struct uns_rank_view *view)
+{
+	struct uns_rank_read *file = &m->file[source->index];
+	uint64_t ranks = 1;
+	size_t i;
+
+	if (file->writer < 0)
+		file->writer = view->rank;
+	for (i = 0; i < view->n_mesh; i++)
+		if (!uns_u64_mul(ranks, view->mesh[i], &ranks))
+			return;
+	if (view->n_mesh && ranks > m->mesh_size)
+		m->mesh_size = ranks;
+}
+
+/* The file holds it, in whatever state. */
+static int mark_unread(struct uns_rank_merge *m, const char *key)
+{
+	const char *kept = uns_arena_str(&m->scratch, key);
+
+	return kept && uns_map_put(&m->unread, kept, m, NULL) ? 0 : -ENOMEM;
+}
+
+static int tell_unread(struct uns_rank_merge *m, const struct uns_rank_source *source,
+		       const struct uns_rank_view *view, int code, const char *why)
+{
+	const char *key = view->tensor.key;
+	enum uns_rank_damage kind = code == -ENOTSUP ? UNS_RANK_UNKNOWN :
+				    view->mistyped   ? UNS_RANK_UNLIKE :
+						       UNS_RANK_DAMAGED;
+
+	UNS_TRY(mark_unread(m, key));
+	return uns_rank_findings_add(&m->findings, kind, m->scope, code, source->path, "%s: %s",
+				     key, why);
 }
 
 int uns_rank_merge_add(struct uns_rank_merge *m, struct uns_rank_source *source,
 		       const struct uns_tensor *like, const struct uns_value *v,
 		       struct uns_err *err)
 {
-	struct view view = { .tensor = *like };
-	struct uns_merged *known;
+	struct uns_rank_view view = { .tensor = *like };
+	struct uns_merged *known = uns_map_get(&m->by_key, like->key);
 	struct uns_err why = { 0 };
-	int code = view_open(m, source, v, &view, &why);
+	int code = uns_rank_view_open(m->cat, &m->scratch, source, v, &view, &why);
 
 	if (code == -ENOMEM)
 		return uns_fail(err, code, "%s", why.text);
+	if (code < 0 && known && !same_mesh(known, &view))
+		return mark_unread(m, like->key) < 0 ? no_memory(err) :
+						       tell_mesh(m, source, &view, known);
 	if (code < 0)
-		return complain(m, code, "%s: %s: %s", source->path, like->key, why.text);
+		return tell_unread(m, source, &view, code, why.text);
 	view.tensor.group = view.tensor.position = -1;
 	view.tensor.alias_of = UNS_NONE;
-	known = uns_map_get(&m->by_key, like->key);
-	return known ? merge_into(m, source, &view, known) : merge_new(m, source, &view, err);
+	note_writer(m, source, &view);
+	if (known)
+		UNS_TRY(merge_into(m, source, &view, known));
+	else
+		UNS_TRY(merge_new(m, source, &view, err));
+	known = known ? known : m->last;
+	known->in_file[source->index] = true;
+	return 0;
+}
+
+int uns_rank_merge_add_unknown(struct uns_rank_merge *m, struct uns_rank_source *source,
+			       const char *key, const char *cls, struct uns_err *err)
+{
+	const struct uns_rank_view view = { .tensor = { .key = key } };
+	int code = uns_map_get(&m->by_key, key) ? -EBADMSG : -ENOTSUP;
+	char why[160];
+
+	snprintf(why, sizeof(why), "it is no tensor of a kind that is known, but %s", cls);
+	return tell_unread(m, source, &view, code, why) < 0 ? no_memory(err) : 0;
+}
+
+/* -- what all files together tell -- */
+
+static bool same_box(const struct uns_box *a, const struct uns_box *b)
+{
+	size_t n = a->n * sizeof(a->lo[0]);
+
+	return a->n == b->n && memcmp(a->lo, b->lo, n) == 0 && memcmp(a->len, b->len, n) == 0;
+}
+
+/* The part before `part` that holds the same elements; NULL = there is none. */
+static const struct uns_rank_part *replica_of(const struct uns_merged *t,
+					      const struct uns_rank_part *part)
+{
+	const struct uns_rank_part *p = t->first;
+
+	while (p != part && !same_box(&p->piece.box, &part->piece.box))
+		p = p->next;
+	return p == part ? NULL : p;
+}
+
+/* Elements of all parts, or of those that are no replicas. Each lies in a file: no overflow. */
+static uint64_t elems_held(const struct uns_merged *t, bool once)
+{
+	const struct uns_rank_part *p;
+	uint64_t n = 0;
+
+	for (p = t->first; p; p = p->next)
+		if (!once || !replica_of(t, p))
+			n += uns_box_elems(&p->piece.box);
+	return n;
+}
+
+/* O(parts * parts): for tensors about which there is something to tell. */
+static bool is_complete(const struct uns_merged *t)
+{
+	return elems_held(t, true) == uns_shape_elems(&t->tensor.shape);
+}
+
+bool uns_rank_merge_is_whole(const struct uns_rank_merge *m)
+{
+	const struct uns_merged *t;
+	size_t i;
+
+	if (!m->n_sharded || m->findings.n)
+		return false;
+	for (i = 0; i < m->n_files; i++)
+		if (m->file[i].path && !m->file[i].whole)
+			return false;
+	for (t = m->first; t; t = t->next)
+		if (t->told || !is_complete(t))
+			return false;
+	return true;
+}
+
+static bool is_renamed(const struct uns_rank_read *f)
+{
+	return f->writer >= 0 && f->rank >= 0 && f->writer != f->rank;
+}
+
+size_t uns_rank_merge_renamed(const struct uns_rank_merge *m)
+{
+	size_t i, n = 0;
+
+	for (i = 0; i < m->n_files; i++)
+		n += is_renamed(&m->file[i]);
+	return n;
+}
+
+/* Another file that the same rank wrote. */
+static const struct uns_rank_read *written_by(const struct uns_rank_merge *m,
+					      const struct uns_rank_read *f)
+{
+	const struct uns_rank_read *other = m->file, *end = other + m->n_files;
+
+	while (other < end && (other == f || other->writer != f->writer))
+		other++;
+	return other == end ? NULL : other;
+}
+
+static int tell_copy(struct uns_rank_merge *m, const struct uns_rank_read *f,
+		     const struct uns_rank_read *other)
+{
+	return uns_catalog_add_problem(
+		m->cat, m->scope, -EBADMSG,
+		"%s was written by rank %lld, as %s was, and nothing holds rank %d's part; copy it "
+		"back from the training machine",
+		f->path, (long long)f->writer, uns_path_name(other->path), f->rank);
+}
+
+/* A mesh of fewer ranks than there are files is told by who knows the world. */
+static int judge_names(struct uns_rank_merge *m)
+{
+	size_t n = uns_rank_merge_renamed(m);
+	const struct uns_rank_read *f = m->file, *other;
+	char more[64] = "";
+
+	if (!n || (m->mesh_size && m->mesh_size < m->n_files))
+		return 0;
+	while (!is_renamed(f))
+		f++;
+	other = written_by(m, f);
+	if (other)
+		return tell_copy(m, f, other);
+	if (n > 1)
+		snprintf(more, sizeof(more), " (and %zu more like it)", n - 1);
+	return uns_catalog_add_problem(
+		m->cat, UNS_SCOPE_SHARDED, -EBADMSG,
+		"%s was written by rank %lld, not by rank %d as its name says%s: who resumes from "
+		"the files takes one rank's part for another's; rename them back, or copy them again "
+		"from the training machine (what is put together here goes by what they record)",
+		f->path, (long long)f->writer, f->rank, more);
+}
+
+/* A file that was read and that holds the tensor, or holds it not; NULL = there is none. */
+static const struct uns_rank_read *file_that(const struct uns_rank_merge *m,
+					     const struct uns_merged *t, bool holds, size_t *n)
+{
+	const struct uns_rank_read *found = NULL;
+	size_t i;
+
+	for (*n = 0, i = 0; i < m->n_files; i++) {
+		if (!m->file[i].whole || t->in_file[i] != holds)
+			continue;
+		found = found ? found : &m->file[i];
+		++*n;
+	}
+	return found;
+}
+
+static bool is_in_all(const struct uns_rank_merge *m, const struct uns_merged *t)
+{
+	size_t n;
+
+	return !file_that(m, t, false, &n);
+}
+
+static int tell_absent(struct uns_rank_merge *m, const struct uns_merged *t, enum uns_scope scope)
+{
+	size_t n_with, n_without, i;
+	const struct uns_rank_read *with = file_that(m, t, true, &n_with);
+	const struct uns_rank_read *without = file_that(m, t, false, &n_without);
+	bool rare = n_with < n_without;
+	const char *other;
+
+	if (!with)
+		return 0;
+	other = uns_path_name(rare ? without->path : with->path);
+	for (i = 0; i < m->n_files; i++) {
+		const char *path = m->file[i].path;
+		enum uns_scope told = scope;
+
+		if (!m->file[i].whole || t->in_file[i] != rare)
+			continue;
+		if (uns_rank_findings_has(&m->findings, UNS_RANK_ABSENT, m->scope, path))
+			told = m->scope;
+		UNS_TRY(uns_rank_findings_add(&m->findings, UNS_RANK_ABSENT, told, -EBADMSG, path,
+					      rare ? "%s is there, but not in %s" :
+						     "%s is not there, but in %s",
+					      t->tensor.key, other));
+	}
+	return 0;
+}
+
+/* The ranks' state dicts have the same keys, but for plain states of parameters that a rank has no part of.
+ * Where replicas hold what one rank lacks, only the sharded form is broken. */
+static int judge_absent(struct uns_rank_merge *m, bool complete)
+{
+	const struct uns_merged *t;
+
+	for (t = m->first; t; t = t->next) {
+		if ((uns_role_is_optimizer(t->tensor.role) && !t->sharded) || is_in_all(m, t) || is_complete(t) != complete ||
+		    uns_map_get(&m->unread, t->tensor.key))
+			continue;
+		UNS_TRY(tell_absent(m, t, complete ? UNS_SCOPE_SHARDED : m->scope));
+	}
+	return 0;
+}
+
+static int judge_replicas(struct uns_rank_merge *m, const struct uns_merged *t)
+{
+	const struct uns_file *files = m->cat->files;
+	const struct uns_rank_part *p, *first;
+
+	if (!t->sharded || elems_held(t, false) <= uns_shape_elems(&t->tensor.shape))
+		return 0;
+	for (p = t->first; p; p = p->next) {
+		first = replica_of(t, p);
+		if (first && first->piece.crc32 && p->piece.crc32 &&
+		    first->piece.crc32 != p->piece.crc32)
+			return uns_rank_findings_add(
+				&m->findings, UNS_RANK_REPLICA, m->scope, -EBADMSG,
+				files[p->piece.file].path,
+				"%s differs there from the copy of the same elements in %s",
+				t->tensor.key, uns_path_name(files[first->piece.file].path));
+	}
+	return 0;
+}
+
+/* Buffers may differ between ranks, and then rank 0's is what a full state dict holds. Other plain
+ * tensors that differ are parts cut by a rule that nothing here records. */
+static int judge_copies(struct uns_rank_merge *m, const struct uns_merged *t)
+{
+	if (!t->differs || (t->tensor.role == UNS_ROLE_WEIGHT && m->n_sharded))
+		return 0;
+	return uns_rank_findings_add(&m->findings, UNS_RANK_UNKNOWN, m->scope, -ENOTSUP, t->differs,
+				     "%s differs from the tensor of that name and shape in %s, and "
+				     "neither says which part of the whole it is",
+				     t->tensor.key, t->path);
+}
+
+static int note_buffers(struct uns_rank_merge *m)
+{
+	const struct uns_merged *t, *first = NULL;
+	char more[64] = "";
+	size_t n = 0;
+
+	for (t = m->first; t; t = t->next) {
+		if (!t->differs || t->tensor.role != UNS_ROLE_WEIGHT || !m->n_sharded)
+			continue;
+		first = first ? first : t;
+		n++;
+	}
+	if (!n)
+		return 0;
+	if (n > 1)
+		snprintf(more, sizeof(more), " (as do %zu more buffers)", n - 1);
+	return uns_catalog_add_problem(m->cat, UNS_SCOPE_NOTE, 0,
+				       "%s differs between ranks%s; it is taken from %s, not %s",
+				       first->tensor.key, more, first->path,
+				       uns_path_name(first->differs));
+}
+
+static int judge(struct uns_rank_merge *m, struct uns_err *err)
+{
+	const struct uns_merged *t;
+	int code = 0;
+
+	for (t = m->first; t && code == 0; t = t->next) {
+		code = judge_copies(m, t);
+		if (code == 0)
+			code = judge_replicas(m, t);
+	}
+	if (code < 0 || judge_absent(m, false) < 0 || judge_absent(m, true) < 0 ||
+	    judge_names(m) < 0 || note_buffers(m) < 0)
+		return no_memory(err);
+	return 0;
 }
 
 /* -- into the catalog -- */
-
-/* Buffers and step counters may differ between ranks, and then rank 0's is what a full state dict
- * holds. Other plain tensors that differ are parts cut by a rule that nothing here records. */
-static int judge_copies(struct uns_rank_merge *m, const struct uns_merged *t)
-{
-	bool may_differ = t->tensor.role == UNS_ROLE_STEP ||
-			  (t->tensor.role == UNS_ROLE_WEIGHT && m->n_sharded);
-
-	if (!t->differs)
-		return 0;
-	if (may_differ)
-		return uns_catalog_add_problem(m->cat, UNS_SCOPE_NOTE, 0,
-					       "%s differs between ranks; it is taken from %s, not %s",
-					       t->tensor.key, t->path, t->differs);
-	return complain(m, -ENOTSUP,
-			"%s: %s differs from the tensor of that name and shape in %s, and neither "
-			"says which part of the whole it is",
-			t->differs, t->tensor.key, t->path);
-}
 
 static bool same_piece(const struct uns_piece *a, const struct uns_piece *b)
 {
@@ -383,17 +539,31 @@ static bool same_piece(const struct uns_piece *a, const struct uns_piece *b)
 	       (!a->stride_elems || memcmp(a->stride_elems, b->stride_elems, n) == 0);
 }
 
+/* In every file that holds parts of both, in order of files. */
 static bool same_bytes(const struct uns_merged *a, const struct uns_merged *b)
 {
-	const struct part *p = a->first, *q = b->first;
+	const struct uns_rank_part *p = a->first, *q = b->first;
+	bool any = false;
 
 	if (a->tensor.dtype != b->tensor.dtype ||
 	    !uns_shape_equal(&a->tensor.shape, &b->tensor.shape))
 		return false;
-	for (; p && q; p = p->next, q = q->next)
+	while (p && q) {
+		if (p->piece.file < q->piece.file) {
+			p = p->next;
+			continue;
+		}
+		if (p->piece.file > q->piece.file) {
+			q = q->next;
+			continue;
+		}
 		if (!same_piece(&p->piece, &q->piece))
 			return false;
-	return !p && !q;
+		any = true;
+		p = p->next;
+		q = q->next;
+	}
+	return any;
 }
 
 /* Tied weights are saved as one storage with two names. */
@@ -419,7 +589,7 @@ static int find_alias(struct uns_rank_merge *m, struct uns_map *by_place, struct
 
 static int emit_tensor(struct uns_rank_merge *m, struct uns_merged *t, struct uns_err *err)
 {
-	const struct part *part;
+	const struct uns_rank_part *part;
 
 	UNS_TRY(uns_catalog_add_tensor(m->cat, &t->tensor, &t->index, err));
 	for (part = t->first; part; part = part->next)
@@ -435,20 +605,16 @@ int uns_rank_merge_emit(struct uns_rank_merge *m, struct uns_err *err)
 	for (t = m->first; t; t = t->next) {
 		UNS_TRY(find_alias(m, &by_place, t, err));
 		UNS_TRY(emit_tensor(m, t, err));
-		UNS_TRY(judge_copies(m, t));
 	}
-	if (m->n_problems > MAX_PROBLEMS)
-		return uns_catalog_add_problem(m->cat, m->scope, -EBADMSG,
-					       "%zu more tensors have problems like these",
-					       m->n_problems - MAX_PROBLEMS);
-	return 0;
+	UNS_TRY(judge(m, err));
+	return uns_rank_findings_emit(&m->findings, err);
 }
 
 /* -- parameters -- */
 
 static bool same_content(const struct uns_merged *a, const struct uns_merged *b)
 {
-	const struct part *p = a->first, *q = b->first;
+	const struct uns_rank_part *p = a->first, *q = b->first;
 	size_t n;
 
 	if (a->tensor.dtype != b->tensor.dtype ||

@@ -5,28 +5,32 @@
 
 #include "base/map.h"
 #include "model/catalog.h"
-#include "wire/torchfile.h"
+#include "shards/rank_findings.h"
+#include "shards/rank_view.h"
 
-/* One rank's file while it is open. */
-struct uns_rank_source {
-	const char *path;
-	uint32_t file; /* in the catalog */
-	int32_t rank;  /* by the file's name; -1 = unknown */
-	const struct uns_torchfile *torch;
-	bool told_rank; /* that the content names another rank: once per file is enough */
+/* One of the files. */
+struct uns_rank_read {
+	const char *path; /* NULL = not even opened */
+	int32_t rank;     /* by its name; -1 = unknown */
+	int64_t writer;   /* the rank that its content names; -1 = none */
+	bool whole;       /* read to its end */
 };
 
 struct uns_rank_merge {
 	struct uns_catalog *cat;
 	enum uns_scope scope; /* what a problem with one of the tensors keeps from being served */
 	struct uns_arena scratch;
-	struct uns_map by_key;
+	struct uns_map by_key, unread; /* unread: keys of tensors that some file holds unreadably */
 	struct uns_merged *first, *last;
+	struct uns_rank_read *file;
+	size_t n_files, n_read;
 	size_t n_sharded;  /* tensors that some rank holds as a wrapper */
-	size_t n_problems; /* sentences about tensors; the first few are kept */
+	uint64_t mesh_size; /* ranks of the largest device mesh; 0 = none is recorded */
+	struct uns_rank_findings findings;
 };
 
-void uns_rank_merge_init(struct uns_rank_merge *m, struct uns_catalog *cat, enum uns_scope scope);
+int uns_rank_merge_init(struct uns_rank_merge *m, struct uns_catalog *cat, enum uns_scope scope,
+			size_t n_files, struct uns_err *err);
 void uns_rank_merge_fini(struct uns_rank_merge *m);
 
 /* v: a tensor or a wrapper. like: name, key, root, role and state, copied (but for root, a
@@ -35,6 +39,22 @@ void uns_rank_merge_fini(struct uns_rank_merge *m);
 int uns_rank_merge_add(struct uns_rank_merge *m, struct uns_rank_source *source,
 		       const struct uns_tensor *like, const struct uns_value *v,
 		       struct uns_err *err);
+
+/* What should be a tensor, and is an object of class `cls`. */
+int uns_rank_merge_add_unknown(struct uns_rank_merge *m, struct uns_rank_source *source,
+			       const char *key, const char *cls, struct uns_err *err);
+
+/* Around all the tensors of a file. When it has ended, what it lacks it lacks. source->path is borrowed.
+ */
+void uns_rank_merge_begin_file(struct uns_rank_merge *m, const struct uns_rank_source *source);
+void uns_rank_merge_end_file(struct uns_rank_merge *m, const struct uns_rank_source *source);
+
+/* Every tensor is complete without the files that were not read: the ranks that were are replicas of
+ * them (HSDP). False where that is not recorded, or something is wrong. */
+bool uns_rank_merge_is_whole(const struct uns_rank_merge *m);
+
+/* Files whose content names another rank than their name. */
+size_t uns_rank_merge_renamed(const struct uns_rank_merge *m);
 
 /* Hand everything to the catalog, in order of first appearance. Weights that share their bytes on
  * every rank become aliases. */

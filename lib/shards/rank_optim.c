@@ -7,6 +7,11 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/path.h"
+
+#define OR_BEFORE                                                                       \
+	"; copy the file again from the training machine, or go on from the checkpoint " \
+	"before it"
 
 /* One rank's stretch. */
 struct stretch {
@@ -62,8 +67,8 @@ static struct uns_stretched *stretched_new(struct uns_rank_optim *o, size_t id, 
 	return s;
 }
 
-int uns_rank_optim_add(struct uns_rank_optim *o, const struct uns_rank_source *source, size_t index,
-		       size_t id, const char *state, enum uns_role role, const struct uns_value *v,
+int uns_rank_optim_add(struct uns_rank_optim *o, const struct uns_rank_source *source, size_t id,
+		       const char *state, enum uns_role role, const struct uns_value *v,
 		       struct uns_err *err)
 {
 	char *key = uns_arena_printf(&o->cat->arena, "state.%zu.%s", id, state);
@@ -77,7 +82,7 @@ int uns_rank_optim_add(struct uns_rank_optim *o, const struct uns_rank_source *s
 		s = stretched_new(o, id, state, role, key);
 	if (!s)
 		return no_memory(err);
-	s->by_file[index] = (struct stretch){
+	s->by_file[source->index] = (struct stretch){
 		.path = source->path,
 		.dtype = t.dtype,
 		.elems = t.dims[0],
@@ -109,9 +114,9 @@ static int check_types(struct uns_rank_optim *o, const struct uns_stretched *s, 
 		b = &s->by_file[i];
 		if (b->path && b->dtype != a->dtype)
 			return uns_fail(why, -EBADMSG,
-					"%s: %s is %s there, but %s in %s", b->path, s->key,
-					uns_dtype_info(b->dtype)->torch,
-					uns_dtype_info(a->dtype)->torch, a->path);
+					"%s: %s is %s there, but %s in %s" OR_BEFORE, b->path,
+					s->key, uns_dtype_info(b->dtype)->torch,
+					uns_dtype_info(a->dtype)->torch, uns_path_name(a->path));
 	}
 	return 0;
 }
@@ -128,11 +133,11 @@ static int check_against(struct uns_rank_optim *o, const struct uns_stretched *a
 		if (x->path && y->path && x->elems != y->elems)
 			return uns_fail(why, -EBADMSG,
 					"%s: %s has %llu elements, but %s has %llu: an optimizer's "
-					"states of one parameter are as long as each other",
+					"states of one parameter are as long as each other" OR_BEFORE,
 					x->path, a->key, (unsigned long long)x->elems, b->key,
 					(unsigned long long)y->elems);
 		if (!x->path != !y->path)
-			return uns_fail(why, -EBADMSG, "%s has %s, but not %s",
+			return uns_fail(why, -EBADMSG, "%s: %s is there, but not %s" OR_BEFORE,
 					x->path ? x->path : y->path, x->path ? a->key : b->key,
 					x->path ? b->key : a->key);
 	}
@@ -187,6 +192,88 @@ static uint64_t elems_of(const struct uns_stretched *s, size_t from, size_t n)
 	return sum;
 }
 
+/* Fewer states than parameters, and most of the same length on all ranks: units, some of them harmed. Parts
+ * of parameters are nearly all uneven. */
+static bool are_harmed_units(const struct uns_rank_optim *o)
+{
+	const struct uns_stretched *s;
+	size_t n = 0, n_even = 0;
+
+	for (s = o->first; s; s = s->next, n++)
+		n_even += is_even(o, s);
+	return !o->has_shapes && o->n_ids < o->params->n - o->params->n_twins && n_even * 2 > n;
+}
+
+static int tell_harmed_unit(const struct uns_rank_optim *o, struct uns_err *why)
+{
+	const struct uns_stretched *s = o->first;
+	const struct stretch *a, *b;
+
+	while (is_even(o, s))
+		s = s->next;
+	a = first_of(o, s);
+	for (b = s->by_file; b->path && b->elems == a->elems;)
+		b++;
+	if (!b->path)
+		return uns_fail(why, -EBADMSG,
+				"%s: rank %d's file has no part of the flat unit's %s, which %s has" OR_BEFORE,
+				o->cat->path, (int)(b - s->by_file), s->key, uns_path_name(a->path));
+	return uns_fail(why, -EBADMSG,
+			"%s: %s has %llu elements there, but %llu in %s: flat units are padded to the "
+			"same length on all ranks" OR_BEFORE,
+			b->path, s->key, (unsigned long long)b->elems,
+			(unsigned long long)a->elems, uns_path_name(a->path));
+}
+
+/* What n ranks hold of all units. Those of the first state of each. */
+static uint64_t elems_of_units(const struct uns_rank_optim *o, size_t n)
+{
+	const struct uns_stretched *s;
+	uint64_t sum = 0;
+
+	for (s = o->first; s; s = s->next)
+		if (s->role == o->first->role)
+			sum += elems_of(s, 0, n);
+	return sum;
+}
+
+static size_t count_units(const struct uns_rank_optim *o)
+{
+	const struct uns_stretched *s;
+	size_t n = 0;
+
+	for (s = o->first; s; s = s->next)
+		n += s->role == o->first->role;
+	return n;
+}
+
+/* A unit is its parameters and less than one element of padding for each rank. Frozen units have no state:
+ * then there is no least size. With HSDP n ranks hold everything. */
+static int check_units(const struct uns_rank_optim *o, struct uns_err *why)
+{
+	size_t n, i, n_units = count_units(o);
+	uint64_t most = 0, least = 0, elems, found;
+
+	for (i = 0; i < o->params->n; i++) {
+		elems = uns_shape_elems(&o->params->v[i].shape);
+		most += elems; /* all lie in files: no overflow */
+		least += n_units < o->n_ids || o->params->v[i].twin ? 0 : elems;
+	}
+	for (n = o->n_files; n > 0; n--) {
+		found = elems_of_units(o, n);
+		if (o->n_files % n == 0 && found >= least && found <= most + n_units * (n - 1))
+			return 0;
+	}
+	return uns_fail(why, -EBADMSG,
+			"%s: the optimizer's %zu flat units have %llu elements on all ranks together; "
+			"expected %llu to %llu, the model's parameters and their padding (torch's "
+			"_sharded_numel_padded cannot come from them); go on from the checkpoint "
+			"before it",
+			o->cat->path, n_units, (unsigned long long)elems_of_units(o, o->n_files),
+			(unsigned long long)least,
+			(unsigned long long)(most + n_units * (o->n_files - 1)));
+}
+
 /* The ranks [from, from + n) hold s->id's parameter once. */
 static bool is_whole(const struct uns_rank_optim *o, const struct uns_stretched *s, size_t from,
 		     size_t n)
@@ -224,7 +311,9 @@ static int misfit(const struct uns_rank_optim *o, struct uns_err *why)
 	p = &o->params->v[s->id];
 	return uns_fail(why, -EBADMSG,
 			"%s: the ranks' parts of optimizer state %s have %llu elements together; "
-			"expected %llu, those of %s, which is parameter %zu in the model's order",
+			"expected %llu, those of %s, which is parameter %zu in the model's order; "
+			"copy the ranks' files again from the training machine, or go on from the "
+			"checkpoint before it",
 			o->cat->path, s->key, (unsigned long long)elems_of(s, 0, o->n_files),
 			(unsigned long long)uns_shape_elems(&p->shape), p->name, s->id);
 }
@@ -268,6 +357,10 @@ static int find_form(struct uns_rank_optim *o, size_t *n, struct uns_err *why)
 	const char *where = o->cat->path;
 
 	UNS_TRY(check_all(o, why));
+	if (are_harmed_units(o) && !are_units(o))
+		return tell_harmed_unit(o, why);
+	if (are_units(o))
+		UNS_TRY(check_units(o, why));
 	if (are_units(o))
 		return uns_fail(why, -ENOTSUP,
 				"%s: the optimizer's state is that of %zu flat units (FSDP1 with "
@@ -280,6 +373,12 @@ static int find_form(struct uns_rank_optim *o, size_t *n, struct uns_err *why)
 				"%s: the optimizer numbers %zu parameters, the model has %zu: no file "
 				"says which ones they are",
 				where, o->n_ids, o->params->n);
+	if (o->params->n_renamed)
+		return uns_fail(why, -EBADMSG,
+				"%s: the model's files and their names disagree on who is which rank, so "
+				"the order of the ranks' parts of the optimizer cannot be told; rename them "
+				"back, or copy them again from the training machine",
+				where);
 	*n = shard_ranks(o);
 	return *n ? 0 : misfit(o, why);
 }

@@ -25,10 +25,10 @@ void uns_rank_optim_init(struct uns_rank_optim *o, struct uns_catalog *cat,
 			 const struct uns_rank_params *params, size_t n_files);
 void uns_rank_optim_fini(struct uns_rank_optim *o);
 
-/* State `state` of parameter number `id`, a plain tensor of one dimension, in the index-th file.
+/* State `state` of parameter number `id`, a plain tensor of one dimension, in that file.
  * Copies strings. Fails only when memory is out, or the tensor cannot be read. */
-int uns_rank_optim_add(struct uns_rank_optim *o, const struct uns_rank_source *source, size_t index,
-		       size_t id, const char *state, enum uns_role role, const struct uns_value *v,
+int uns_rank_optim_add(struct uns_rank_optim *o, const struct uns_rank_source *source, size_t id,
+		       const char *state, enum uns_role role, const struct uns_value *v,
 		       struct uns_err *err);
 
 /* Into the catalog as tensors made of ranges, or one problem that says why not. */

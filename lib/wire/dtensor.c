@@ -226,6 +226,8 @@ static int parse_mesh(const struct uns_torchfile *file, const struct uns_value *
 					   !parse_layout(uns_value_field(v, "_layout"), mesh)))
 		return uns_fail(err, -ENOTSUP, "a DTensor whose device mesh has no known form");
 	UNS_TRY(count_mesh(mesh, &out->mesh_size, err));
+	out->n_mesh = mesh->n;
+	memcpy(out->mesh, mesh->size, sizeof(out->mesh));
 	if (!uns_value_int(uns_value_field(v, "_rank"), &out->rank))
 		out->rank = -1;
 	if (!coord)
@@ -441,6 +443,23 @@ static int place_local(const struct plan *plan, struct uns_arena *arena,
 
 /* -- the two wrappers -- */
 
+/* TensorMeta(shape, stride, dtype), TensorMetadata(shape, dtype, ...). */
+static int check_meta_dtype(const struct uns_value *args, enum uns_dtype want, struct uns_err *err)
+{
+	const struct uns_value *v;
+	enum uns_dtype found;
+	size_t i;
+
+	for (i = 1; (v = uns_value_at(args, i)); i++) {
+		found = v->kind == UNS_VALUE_GLOBAL ? uns_dtype_of_torch(v->cls) : UNS_DTYPE_NONE;
+		if (found != UNS_DTYPE_NONE && found != want)
+			return uns_fail(err, -EBADMSG,
+					"it is declared as %s, and as %s in its own tensor_meta",
+					uns_dtype_info(want)->torch, uns_dtype_info(found)->torch);
+	}
+	return 0;
+}
+
 static int check_meta(const struct uns_value *meta, const struct uns_sharded_tensor *out,
 		      struct uns_err *err)
 {
@@ -452,7 +471,7 @@ static int check_meta(const struct uns_value *meta, const struct uns_sharded_ten
 	UNS_TRY(parse_dims(uns_value_at(meta->object.args, 0), dims, &n, err));
 	if (!same_dims(dims, n, out->dims, out->n_dims))
 		return uns_fail(err, -EBADMSG, "a DTensor that records two different global shapes");
-	return 0;
+	return check_meta_dtype(meta->object.args, out->dtype, err);
 }
 
 static int parse_dtensor(const struct uns_torchfile *file, const struct uns_value *state,
@@ -519,6 +538,8 @@ static int parse_sharded(const struct uns_value *state, struct uns_arena *arena,
 		out->rank = -1;
 	if (!uns_value_int(uns_value_field(group, "global_world_size"), &out->mesh_size))
 		out->mesh_size = -1;
+	out->n_mesh = out->mesh_size > 0;
+	out->mesh[0] = out->n_mesh ? (uint64_t)out->mesh_size : 0;
 	out->n_shards = shards->seq.n;
 	out->shard = UNS_NEW_N(arena, struct uns_local_shard, out->n_shards);
 	if (!out->shard)

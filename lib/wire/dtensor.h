@@ -27,6 +27,8 @@ struct uns_sharded_tensor {
 	struct uns_local_shard *shard;
 	size_t n_shards;   /* 0 on a rank without data */
 	int64_t mesh_size; /* ranks in the mesh; -1 = not recorded */
+	size_t n_mesh;     /* its dimensions; 0 = not recorded */
+	uint64_t mesh[UNS_MAX_DIMS];
 	int64_t rank;      /* as recorded in the file; -1 = not recorded */
 	bool replicated;   /* every rank of some mesh dimension holds the same */
 };

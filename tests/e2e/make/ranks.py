@@ -10,8 +10,10 @@ OUT/CASE/live/{model,optim}.safetensors, which no checkpoint code has seen.
 
 import json
 import os
+import random
 import sys
 
+import numpy
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
@@ -54,12 +56,12 @@ def build(fsdp):
     return model
 
 
-def train(model, optimizer):
-    """A real step, then some with gradients that differ everywhere: what is in the moments is known by
-    its place."""
+def train(model, optimizer, kind):
+    """A real step, then some with gradients that differ everywhere but between replicas: what is in the
+    moments is known by its place."""
     models.train(model, optimizer, steps=1)
     optimizer.zero_grad()
-    torch.manual_seed(7 + dist.get_rank())
+    torch.manual_seed(7 + dist.get_rank() % (2 if kind == "hsdp" else dist.get_world_size()))
     for _ in range(2):
         for p in model.parameters():
             if p.requires_grad and p.numel():
@@ -103,6 +105,11 @@ def moments(model, optimizer, full, shards):
             for n, v in whole.items()}
 
 
+def random_states():
+    return {"cpu": torch.get_rng_state(), "numpy": numpy.random.get_state(),
+            "random": random.getstate()}
+
+
 def write_family(manager, where, world):
     run = os.path.dirname(os.path.dirname(where))
     if manager == "verl":
@@ -120,13 +127,15 @@ def run(case, out):
     rank, world = dist.get_rank(), dist.get_world_size()
     model = shard(build(fsdp), fsdp, kind)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
-    train(model, optimizer)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    train(model, optimizer, kind)
+    scheduler.step()
     weights, optim = states(manager, model, optimizer, kind)
     where = f"{out}/run/global_step_2/actor"
     os.makedirs(where, exist_ok=True)
     torch.save(weights, f"{where}/model_world_size_{world}_rank_{rank}.pt")
     torch.save(optim, f"{where}/optim_world_size_{world}_rank_{rank}.pt")
-    torch.save({"lr_scheduler": None, "rng": {"cpu": torch.get_rng_state()}},
+    torch.save({"lr_scheduler": scheduler.state_dict(), "rng": random_states()},
                f"{where}/extra_state_world_size_{world}_rank_{rank}.pt")
     full = oracle.full_tensors(model)
     live = moments(model, optimizer, full, 2 if kind == "hsdp" else world) if fsdp != "f1" else {}
