@@ -128,6 +128,11 @@ static bool has_optimizer(const struct uns_catalog *cat, const char *root)
 	return false;
 }
 
+bool uns_lightning_is_weights_only(const struct uns_catalog *cat)
+{
+	return uns_lightning_is(cat->facts.format) && !has_optimizer(cat, "optimizer_0");
+}
+
 static const char *optimizer_root(char *buf, size_t size, size_t index)
 {
 	snprintf(buf, size, "optimizer_%zu", index);
@@ -252,6 +257,19 @@ static int add_optimizers(struct builder *b, struct uns_err *err)
 	return put(b, "optimizer_states", list) ? 0 : no_memory(err);
 }
 
+/* Source: load_checkpoint of the strategies, lightning 2.6. */
+static int note_who_takes_it(const struct builder *b, struct uns_err *err)
+{
+	if (uns_vtree_note(b->out,
+			   "it was saved without optimizers: a Trainer on one device goes on from "
+			   "the view full, one with FSDPStrategy from full-fsdp, each with fresh "
+			   "optimizers; ModelParallelStrategy goes on from neither, as it asks for "
+			   "states that were not saved: load the weights into the module and call "
+			   "fit without ckpt_path") < 0)
+		return no_memory(err);
+	return 0;
+}
+
 /* A checkpoint of weights only has no schedulers either, and a Trainer asks for both. */
 static int add_stand_ins(struct builder *b, struct uns_err *err)
 {
@@ -259,11 +277,13 @@ static int add_stand_ins(struct builder *b, struct uns_err *err)
 	bool optimizers = has_optimizer(cat, "optimizer_0"),
 	     schedulers = meta_value(cat, UNS_META_ROOT, "lr_schedulers") != NULL;
 
-	if (!optimizers)
+	if (!optimizers) {
 		b->stand_in = "; it was saved without optimizers and learning rate schedulers, so "
 			      "empty ones are synthesised: they start anew";
-	else if (!schedulers)
+		UNS_TRY(note_who_takes_it(b, err));
+	} else if (!schedulers) {
 		b->stand_in = "; empty learning rate schedulers are synthesised: none were saved";
+	}
 	if (schedulers)
 		return 0;
 	return put(b, "lr_schedulers", uns_value_new_list(&b->out->arena, 0)) ? 0 : no_memory(err);

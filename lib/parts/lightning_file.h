@@ -12,7 +12,8 @@ struct uns_lightning_input {
 	/* Floating weights are given out as this; UNS_DTYPE_NONE = as stored. */
 	enum uns_dtype out;
 	/* To resume from: with optimizers, keyed by names, which a plain optimizer takes by
-	 * position and FSDP by name. Where none were saved (save_weights_only) empty ones stand in. */
+	 * position and FSDP by name. Where none were saved (save_weights_only) empty ones stand in,
+	 * and a note says who goes on from them. */
 	bool resume;
 	/* FSDPStrategy takes absent optimizer_states for none, and refuses an empty list. */
 	bool for_fsdp;
@@ -24,6 +25,9 @@ bool uns_lightning_is(const char *format);
 
 /* Lightning saved it: by itself, or through DeepSpeed's engine (DeepSpeedStrategy). */
 bool uns_lightning_made(const struct uns_catalog *cat);
+
+/* A directory of Lightning's own without optimizer states (save_weights_only). */
+bool uns_lightning_is_weights_only(const struct uns_catalog *cat);
 
 /* meta.pt as the front of another file (uns_torch_input): its pickle without STOP, and its storages,
  * which must be that file's first leaves. */

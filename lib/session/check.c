@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "checks/leftover.h"
+#include "parts/lightning_file.h"
 #include "parts/resume_files.h"
 #include "parts/trainer_state.h"
 #include "shards/beside.h"
@@ -160,6 +161,22 @@ static int check_both(struct checking *c, const struct subject *s)
 		     "both would silently start afresh; copy optimizer_0 (or optimizer.pt, "
 		     "optimizer.bin) back from the training machine",
 		     checking_name(c));
+}
+
+/* -- Lightning -- */
+
+/* Each strategy says it in its own way (lightning 2.2 to 2.6). */
+static int check_weights_only(struct checking *c, const struct subject *s)
+{
+	if (!uns_lightning_is_weights_only(s->cat))
+		return 0;
+	return checking_found(
+		c, "weights_only", UNSHARD_NOTE,
+		"%s was saved with save_weights_only: trainer.fit cannot go on from it (KeyError "
+		"'optimizer_0' or 'optimizer_states', \"contains only the model\"); a Trainer on "
+		"one device goes on, with fresh optimizers, from a mount's view full, one with "
+		"FSDPStrategy from full-fsdp",
+		checking_name(c));
 }
 
 /* -- random states: one file a rank -- */
@@ -318,6 +335,8 @@ static int check_opened(struct checking *c, struct subject *s, size_t problems_b
 	code = check_trainer_state(c, s);
 	if (code == 0)
 		code = check_both(c, s);
+	if (code == 0)
+		code = check_weights_only(c, s);
 	if (code == 0)
 		code = check_rng(c, s);
 	if (code == 0)

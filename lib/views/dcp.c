@@ -8,6 +8,7 @@
 #include "model/cover.h"
 #include "parts/dcp_files.h"
 #include "parts/engine_state.h"
+#include "parts/lightning_file.h"
 #include "parts/optimizer_state.h"
 #include "parts/resume_files.h"
 #include "views/view.h"
@@ -179,7 +180,9 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 static const char *usage(const struct uns_catalog *cat)
 {
-	if (strcmp(cat->facts.format, "lightning_fsdp") == 0)
+	if (uns_lightning_is_weights_only(cat))
+		return "trainer.validate(model, ckpt_path=\"%s\")";
+	if (uns_lightning_is(cat->facts.format))
 		return "trainer.fit(model, ckpt_path=\"%s\")";
 	if (strcmp(cat->facts.format, "hf_fsdp") != 0 && (has_metadata(cat) || !is_two(cat)))
 		return "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"%s\")";

@@ -145,71 +145,248 @@ def test_objects_in_the_hyper_parameters_stay(runs, mount, copied):
     assert "argparse.Namespace" in notes[0] and "weights_only=False" in notes[0]
 
 
-def test_load_from_checkpoint(runs, mount):
+@pytest.mark.parametrize("case", ["fsdp", "mp", "fsdp-rich", "mp-rich", "fsdp-weights"])
+def test_load_from_checkpoint(runs, mount, case):
     from lightning_net import Module
 
-    live = trees.tensors(runs / "fsdp/live.safetensors")
-    mounted = mount(runs / "fsdp")
+    live = trees.tensors(runs / case / "live.safetensors")
+    mounted = mount(runs / case)
+    last = sorted(os.listdir(mounted / "full/run"))[-1]
     for view in ("weights", "full"):
-        module = Module.load_from_checkpoint(mounted / view / "run/step=3.ckpt", weights_only=True)
+        module = Module.load_from_checkpoint(mounted / view / "run" / last, weights_only=True)
         trees.assert_same(dict(module.state_dict()), live)
-        assert module.hparams.hidden == 10
+        assert module.hparams.hidden == 10 and module.hparams.rich == case.endswith("rich")
 
 
-def jobs(out, *names):
-    done = subprocess.run([sys.executable, str(conftest.MAKE / "lightning_run.py"), str(out), *names],
-                          capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-8000:]
+def test_load_from_checkpoint_by_name_alone(runs, mount, copied, monkeypatch):
+    """As Lightning names files, and relative to where the process is."""
+    from lightning_net import Module
+
+    top = copied(runs / "fsdp")
+    (top / "run/step=3.ckpt").rename(top / "run/epoch=0-step=3.ckpt")
+    mounted = mount(top)
+    for view in ("weights", "full", "full-fsdp"):
+        monkeypatch.chdir(mounted / view / "run")
+        module = Module.load_from_checkpoint("epoch=0-step=3.ckpt", weights_only=True)
+        trees.assert_same(dict(module.state_dict()), trees.tensors(top / "live.safetensors"))
 
 
-def one_device_file(directory, path):
+@pytest.mark.parametrize("how", ["beside", "option"])
+def test_a_published_model_inside(runs, mount, copied, tmp_path, how):
+    """The module's own prefix stripped, with a config from where one is: transformers loads it."""
+    import models
+    from transformers import AutoModelForCausalLM
+
+    top = copied(runs / "fsdp-published")
+    config = models.llama(torch.float32, tie=True).config
+    config.save_pretrained(top / "run" if how == "beside" else tmp_path / "base")
+    options = [] if how == "beside" else [f"model={tmp_path / 'base'}"]
+    folder = mount(top, "strip=model.", *options) / "weights/run/step=3"
+    assert {"config.json", "model.safetensors"} <= set(os.listdir(folder))
+    model, report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not report["missing_keys"] and not report["mismatched_keys"]
+    live = trees.tensors(top / "live.safetensors")
+    for name, tensor in model.state_dict().items():
+        trees.assert_same({name: tensor}, {name: live[f"model.{name}"]})
+
+
+# -- training goes on --
+
+def one_device_file(directory, root, path, optimizers=1):
     """The file that a Trainer on one device would have saved, put together by torch alone."""
     file = torch.load(directory / "meta.pt", weights_only=True)
-    file["state_dict"] = saved(directory, "model")
-    state = saved(directory, "optimizer_0")
-    number = {n: i for i, n in enumerate(state["param_groups"][0]["params"])}
-    state["state"] = {number[n]: s for n, s in state["state"].items()}
-    state["param_groups"][0]["params"] = list(number.values())
-    file["optimizer_states"] = [state]
+    file["state_dict"] = saved(directory, root)
+    file["optimizer_states"] = []
+    for i in range(optimizers):
+        state = saved(directory, f"optimizer_{i}")
+        number = {n: k for k, n in enumerate(state["param_groups"][0]["params"])}
+        state["state"] = {number[n]: s for n, s in state["state"].items()}
+        state["param_groups"][0]["params"] = list(number.values())
+        file["optimizer_states"].append(state)
+    file.setdefault("lr_schedulers", [])
     torch.save(file, path)
 
 
-def test_resume_on_one_device(runs, mount, copied, tmp_path):
-    top = copied(runs)
-    one_device_file(top / "fsdp/run/step=2.ckpt", tmp_path / "native.ckpt")
-    full = mount(top) / "full"
-    jobs(tmp_path / "out", f"resume:one:native:{tmp_path / 'native.ckpt'}",
-         f"resume:one:full:{full / 'fsdp/run/step=2.ckpt'}",
-         f"resume:one:weights:{full / 'fsdp-weights/run/step=2.ckpt'}")
-    got = {n: trees.tensors(tmp_path / "out" / f"{n}.safetensors")
-           for n in ("native", "full", "weights")}
-    trees.assert_same(got["full"], got["native"])
-    # The moments start anew: the same training, other weights.
-    assert not torch.equal(got["weights"]["net.emb.weight"], got["native"]["net.emb.weight"])
+def without_optimizers(directory, path):
+    """What FSDPStrategy takes for a checkpoint without optimizers, put together by torch alone."""
+    file = torch.load(directory / "meta.pt", weights_only=True)
+    file["state_dict"] = saved(directory, "model")
+    file["lr_schedulers"] = []
+    torch.save(file, path)
 
 
-def test_resume_with_fsdp(runs, mount, tmp_path):
-    """From the file into every sharded strategy, and from the directory natively: the same bytes."""
-    mounted = mount(runs)
-    step, out = "run/step=2.ckpt", tmp_path / "out"
-    conftest.torchrun("lightning_run.py", 2, out, [
-        f"resume:fsdp:native:{runs / 'fsdp' / step}",
-        f"resume:fsdp:sharded:{mounted / 'full/fsdp' / step}",
-        f"resume:fsdpfull:whole:{mounted / 'full/fsdp' / step}",
-        f"resume:fsdp:named:{mounted / 'full-fsdp/fsdp' / step}",
-        f"resume:fsdp:weights:{mounted / 'full-fsdp/fsdp-weights' / step}",
-        f"resume:mp:mp-native:{runs / 'mp' / step}",
-        f"resume:mp:mp:{mounted / 'full/mp' / step}"])
-    got = {p.stem: p.read_bytes() for p in out.iterdir()}
-    assert got["sharded"] == got["whole"] == got["named"] == got["native"]
-    assert got["mp"] == got["mp-native"]
-    assert got["weights"] != got["native"]
-    assert trees.tensors(out / "weights.safetensors").keys() == \
-        trees.tensors(out / "native.safetensors").keys()
+class Results:
+    """NAME.{safetensors,json,txt} of every job, by number of processes (0: without torchrun)."""
+
+    def __init__(self, base):
+        self.base = base
+
+    def weights(self, world, name):
+        return (self.base / str(world) / f"{name}.safetensors").read_bytes()
+
+    def restored(self, world, name):
+        return json.loads((self.base / str(world) / f"{name}.json").read_text())
+
+    def error(self, world, name):
+        return (self.base / str(world) / f"{name}.txt").read_text()
+
+    def assert_alike(self, world, *names):
+        for name in names[1:]:
+            assert self.restored(world, name) == self.restored(world, names[0]), name
+            assert self.weights(world, name) == self.weights(world, names[0]), name
 
 
-def test_what_fails_natively(runs, tmp_path):
-    """The failure that full-fsdp/ takes away: a directory of weights only does not resume."""
-    with pytest.raises(pytest.fail.Exception, match="optimizer_0"):
-        conftest.torchrun("lightning_run.py", 2, tmp_path,
-                          [f"resume:fsdp:native:{runs / 'fsdp-weights/run/step=2.ckpt'}"])
+STEP, RICH = "run/step=2.ckpt", "run/step=4.ckpt"  # after the second batch of three
+
+
+def on_one_device(runs, mnt, made):
+    one_device_file(runs / "fsdp" / STEP, "model", made / "fsdp.ckpt")
+    one_device_file(runs / "mp" / STEP, "state_dict", made / "mp.ckpt")
+    one_device_file(runs / "fsdp-rich" / RICH, "model", made / "rich.ckpt", optimizers=2)
+    one_device_file(runs / "fsdp-weights" / STEP, "model", made / "weights.ckpt", optimizers=0)
+    return [f"resume:one:fsdp:{made}/fsdp.ckpt", f"resume:one:full-fsdp:{mnt}/full/fsdp/{STEP}",
+            f"resume:one:mp:{made}/mp.ckpt", f"resume:one:full-mp:{mnt}/full/mp/{STEP}",
+            f"resume:one-rich:rich:{made}/rich.ckpt",
+            f"resume:one-rich:full-rich:{mnt}/full/fsdp-rich/{RICH}",
+            f"resume:one:weights:{made}/weights.ckpt",
+            f"resume:one:full-weights:{mnt}/full/fsdp-weights/{STEP}",
+            f"resume:one:full-mp-weights:{mnt}/full/mp-weights/{STEP}",
+            f"fail:one:only-weights:{mnt}/weights/fsdp-weights/{STEP}",
+            f"fail:one:directory:{runs}/fsdp-weights/{STEP}"]
+
+
+def on_two(runs, mnt, made):
+    without_optimizers(runs / "fsdp-weights" / STEP, made / "stateless.ckpt")
+    return [f"resume:fsdp:native:{runs}/fsdp/{STEP}", f"resume:fsdp:full:{mnt}/full/fsdp/{STEP}",
+            f"resume:fsdpfull:full-to-full:{mnt}/full/fsdp/{STEP}",
+            f"resume:fsdp:full-fsdp:{mnt}/full-fsdp/fsdp/{STEP}",
+            f"resume:fsdp:dcp:{mnt}/dcp/fsdp/{STEP}",
+            f"resume:fsdp-rich:rich-native:{runs}/fsdp-rich/{RICH}",
+            f"resume:fsdp-rich:rich-full:{mnt}/full/fsdp-rich/{RICH}",
+            f"resume:fsdpfull-rich:rich-full-to-full:{mnt}/full/fsdp-rich/{RICH}",
+            f"resume:mp:mp-native:{runs}/mp/{STEP}", f"resume:mp:mp-full:{mnt}/full/mp/{STEP}",
+            f"resume:mp:mp-dcp:{mnt}/dcp/mp/{STEP}",
+            f"resume:mp-rich:mp-rich-native:{runs}/mp-rich/{RICH}",
+            f"resume:mp-rich:mp-rich-full:{mnt}/full/mp-rich/{RICH}",
+            f"resume:fsdp:weights-native:{made}/stateless.ckpt",
+            f"resume:fsdp:weights:{mnt}/full-fsdp/fsdp-weights/{STEP}",
+            f"resume:fsdpfull:weights-to-full:{mnt}/full-fsdp/fsdp-weights/{STEP}",
+            f"fail:fsdp:directory:{runs}/fsdp-weights/{STEP}",
+            f"fail:fsdpfull:directory-full:{runs}/fsdp-weights/{STEP}",
+            f"fail:mp:directory-mp:{runs}/mp-weights/{STEP}",
+            f"fail:fsdp:only-weights:{mnt}/weights/fsdp-weights/{STEP}",
+            f"fail:mp:only-weights-mp:{mnt}/weights/mp-weights/{STEP}",
+            f"fail:mp:full-fsdp-mp:{mnt}/full-fsdp/mp-weights/{STEP}"]
+
+
+def on_three(runs, mnt, made):
+    return [f"resume:fsdp-rich:native:{runs}/fsdp-rich/{RICH}",
+            f"resume:fsdp-rich:dcp:{mnt}/dcp/fsdp-rich/{RICH}",
+            f"resume:fsdp-rich:full:{mnt}/full/fsdp-rich/{RICH}",
+            f"resume:mp:mp-native:{runs}/mp/{STEP}", f"resume:mp:mp-dcp:{mnt}/dcp/mp/{STEP}",
+            f"resume:mp:mp-full:{mnt}/full/mp/{STEP}"]
+
+
+@pytest.fixture(scope="module")
+def resumed(made, tmp_path_factory):
+    """Every resume first, few launches for many; each test looks at some."""
+    runs, base = made(LAUNCH, "fsdp").parent, tmp_path_factory.mktemp("lightning")
+    mnt, files = base / "mnt", base / "files"
+    mnt.mkdir()
+    files.mkdir()
+    before = trees.fingerprint(runs)
+    conftest.unshard("mount", runs, mnt, "-o", f"settle=0,store={base}/store.db")
+    try:
+        done = subprocess.run(
+            [sys.executable, str(conftest.MAKE / "lightning_run.py"), str(base / "0"),
+             *on_one_device(runs, mnt, files)], capture_output=True, text=True, timeout=300)
+        conftest.must_have_worked(done)
+        for world, jobs in ((2, on_two), (3, on_three)):
+            conftest.generated("lightning_run.py", world, base / str(world), jobs(runs, mnt, files))
+        yield Results(base)
+    finally:
+        conftest.detach(mnt)
+    assert trees.fingerprint(runs) == before, "the source was changed"
+
+
+def test_the_oracle_tells_what_was_restored(resumed):
+    """Steps, learning rates, callbacks and loops are those of the second batch, not of a fresh start."""
+    for name, step, steps, lr in (("native", 2, [[2.0]], 0.0081),
+                                  ("rich-native", 4, [[2.0], []], 0.0081)):
+        seen = resumed.restored(2, name)
+        assert (seen["step"], seen["steps"]) == (step, steps)
+        assert seen["groups"][0][0]["lr"] == pytest.approx(lr)
+        assert "'batches': 2" in seen["callbacks"] and f"step={step}.ckpt" in seen["callbacks"]
+        assert seen["loops"]["epoch_loop.batch_progress"]["total"]["ready"] == 2
+    fresh = resumed.restored(2, "weights-native")
+    assert (fresh["step"], fresh["steps"], fresh["groups"][0][0]["lr"]) == (2, [[]], 0.01)
+
+
+@pytest.mark.parametrize("case", ["fsdp", "mp", "rich"])
+def test_one_device_goes_on(resumed, case):
+    resumed.assert_alike(0, case, f"full-{case}")
+
+
+def test_fsdp_goes_on(resumed):
+    """From the file and the directory, with state_dict_type sharded and full."""
+    resumed.assert_alike(2, "native", "full", "full-to-full", "full-fsdp", "dcp")
+
+
+def test_fsdp_goes_on_with_two_optimizers_tied_weights_and_mixed_precision(resumed):
+    resumed.assert_alike(2, "rich-native", "rich-full", "rich-full-to-full")
+
+
+def test_model_parallel_goes_on(resumed):
+    resumed.assert_alike(2, "mp-native", "mp-full", "mp-dcp")
+    resumed.assert_alike(2, "mp-rich-native", "mp-rich-full")
+
+
+def test_another_number_of_ranks_goes_on(resumed):
+    resumed.assert_alike(3, "native", "dcp", "full")
+    resumed.assert_alike(3, "mp-native", "mp-dcp", "mp-full")
+
+
+# -- weights only --
+
+def test_how_weights_only_fails_natively(resumed):
+    """The three ways in which users meet it."""
+    for world, name, sentence in (
+            (2, "directory", "KeyError: 'optimizer_0'"), (2, "directory-full", "KeyError: 'optimizer_0'"),
+            (2, "only-weights", "checkpoint contains only the model"),
+            (2, "only-weights-mp", "KeyError: 'optimizer_states'"),
+            (0, "only-weights", "checkpoint contains only the model")):
+        assert sentence in resumed.error(world, name), (world, name)
+    assert "optimizer_0.state.net.emb.weight.step" in resumed.error(2, "directory-mp")
+    assert "directory" in resumed.error(0, "directory")
+
+
+def test_weights_only_goes_on_with_fresh_optimizers(resumed):
+    resumed.assert_alike(0, "weights", "full-weights")
+    resumed.assert_alike(2, "weights-native", "weights", "weights-to-full")
+    for world, name, native in ((0, "full-weights", "full-fsdp"), (2, "weights", "native")):
+        seen, whole = resumed.restored(world, name), resumed.restored(world, native)
+        assert (seen["step"], seen["epoch"], seen["steps"]) == (2, 0, [[]])
+        assert seen["loops"] == whole["loops"]
+        assert resumed.weights(world, name) != resumed.weights(world, native)
+    assert resumed.restored(0, "full-mp-weights")["step"] == 2
+
+
+def test_what_weights_only_lacks_is_said(runs, mount, command, resumed):
+    mounted = mount(runs / "fsdp-weights")
+    for view in ("full", "full-fsdp"):
+        told = mounted / view / "run/step=2/.unshard"
+        origin = json.loads((told / "provenance.json").read_text())["files"]["step=2.ckpt"]["origin"]
+        assert "empty ones are synthesised" in origin
+        assert "ModelParallelStrategy goes on from neither" in (told / "problems.txt").read_text()
+    # As it says: there is nothing that this strategy would take.
+    assert resumed.error(2, "full-fsdp-mp") == "KeyError: 'optimizer_states'"
+    done = command("check", runs / "fsdp-weights", "-o", "settle=0")
+    assert "note        weights_only: step=2.ckpt was saved with save_weights_only" in done.stdout
+
+
+def test_a_single_file_is_passed_through(resumed, mount):
+    """What a Trainer on one device saved is what it is, in every view that shows files."""
+    source = resumed.base / "files"
+    mounted = mount(source)
+    for view in ("weights", "full", "full-fsdp", "dcp"):
+        assert (mounted / view / "fsdp.ckpt").read_bytes() == (source / "fsdp.ckpt").read_bytes()

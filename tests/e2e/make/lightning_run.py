@@ -1,12 +1,20 @@
-"""Lightning under FSDP on CPU over gloo, several jobs in one launch:
+"""Lightning on CPU over gloo, several jobs in one launch:
 
     torchrun --nproc_per_node=W lightning_run.py OUT JOB...       (or without torchrun, for "one")
 
-JOB is save:STRATEGY[:weights] (OUT/STRATEGY[-weights]/step=2.ckpt, step=3.ckpt and live.safetensors),
-or resume:STRATEGY:NAME:PATH, which goes on from PATH to step 4 and writes OUT/NAME.safetensors.
-STRATEGY is fsdp (sharded), fsdpfull, mp (ModelParallelStrategy) or one (a single device).
+JOB is one of
+    save:STRATEGY[:weights]      three batches; OUT/STRATEGY[-weights]/run/step=N.ckpt after each, and
+                                 OUT/STRATEGY[-weights]/live.safetensors as it was after the last
+    resume:STRATEGY:NAME:PATH    goes on from PATH to the fifth batch: OUT/NAME.safetensors, and
+                                 OUT/NAME.json, which tells what was restored besides tensors
+    fail:STRATEGY:NAME:PATH      the same, which must not work: OUT/NAME.txt, the error
+
+STRATEGY is fsdp (sharded), fsdpfull, mp (ModelParallelStrategy) or one (a single device); with "-rich",
+the rich module in bf16-mixed precision; with "-published" a model of transformers. A path may hold "=",
+but no ":".
 """
 
+import json
 import os
 import sys
 
@@ -16,14 +24,15 @@ import torch
 import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
 from lightning.pytorch.accelerators import CUDAAccelerator
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 from torch.distributed.fsdp import (FullOptimStateDictConfig, FullStateDictConfig,
                                     FullyShardedDataParallel, ShardedOptimStateDictConfig,
                                     ShardedStateDictConfig, StateDictType, fully_shard)
 
 import oracle
-from lightning_net import Module
+from lightning_net import Layer, Module, Published
 
 
 class Accelerator(CUDAAccelerator):
@@ -75,9 +84,16 @@ class OnCpu:
 
 class Fsdp(OnCpu, FSDPStrategy):
     def _setup_model(self, model):
-        return FullyShardedDataParallel(
-            module=model, sharding_strategy=self.sharding_strategy,
-            device_id=torch.device("cpu"), **self.kwargs)
+        def sharded(module):
+            return FullyShardedDataParallel(module, sharding_strategy=self.sharding_strategy,
+                                            device_id=torch.device("cpu"), **self.kwargs)
+
+        if model.automatic_optimization:
+            return sharded(model)
+        # Manual optimization runs backward inside training_step, the module's own forward: what
+        # is sharded must have left its forward by then.
+        model.net = sharded(model.net)
+        return model
 
 
 class Parallel(OnCpu, ModelParallelStrategy):
@@ -111,50 +127,128 @@ def on_cpu():
 def strategy_of(name):
     if name.startswith("fsdp"):
         return Fsdp(state_dict_type="full" if name == "fsdpfull" else "sharded",
-                    use_orig_params=True, auto_wrap_policy={torch.nn.Linear})
+                    use_orig_params=True, auto_wrap_policy={Layer})
     return Parallel(save_distributed_checkpoint=True) if name == "mp" else "auto"
 
 
-def fit(strategy, steps, callbacks=(), path=None):
+def precision_of(name, rich):
+    if not rich:
+        return {}
+    if name == "mp":
+        return {"plugins": [MixedPrecision("bf16-mixed", "cpu")]}
+    return {"precision": "bf16-mixed"}
+
+
+class Tally(Callback):
+    """A callback with a state of its own, a tensor among it."""
+
+    def __init__(self):
+        self.batches, self.sum = 0, torch.zeros(3)
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, index):
+        self.batches += 1
+        self.sum = self.sum + batch.sum()
+
+    def state_dict(self):
+        return {"batches": self.batches, "sum": self.sum}
+
+    def load_state_dict(self, state):
+        self.batches, self.sum = state["batches"], state["sum"]
+
+
+class Witness(Callback):
+    """What a Trainer has restored when training goes on."""
+
+    def __init__(self):
+        self.seen = None
+
+    def on_train_start(self, trainer, module):
+        kept = [c.state_dict() for c in trainer.callbacks if not isinstance(c, Witness)]
+        self.seen = {"step": trainer.global_step, "epoch": trainer.current_epoch,
+                     "loops": trainer.fit_loop.state_dict(), "callbacks": repr(kept),
+                     "groups": [[{k: v for k, v in g.items() if k != "params"}
+                                 for g in o.param_groups] for o in trainer.optimizers],
+                     "schedules": [c.scheduler.state_dict() for c in trainer.lr_scheduler_configs],
+                     "steps": [sorted({float(oracle.full(s["step"])) for s in o.state.values()
+                                       if "step" in s}) for o in trainer.optimizers]}
+
+
+def module_of(name, kind):
+    torch.manual_seed(3)
+    if kind == "published":
+        return Published()
+    return (Sharded if name == "mp" else Module)(hidden=10, rich=kind == "rich")
+
+
+def fit(strategy, batches, callbacks, path=None):
+    """The full tensors of the module in the end."""
+    name, _, kind = strategy.partition("-")
     world = int(os.environ.get("WORLD_SIZE", 1))
-    one = strategy == "one"
+    one = name == "one"
     trainer = pl.Trainer(
         accelerator="cpu" if one else Accelerator(), devices=1 if one else world,
-        strategy=strategy_of(strategy), max_steps=steps, callbacks=list(callbacks),
-        enable_checkpointing=bool(callbacks), enable_progress_bar=False, logger=False,
-        enable_model_summary=False)
-    torch.manual_seed(3)
-    module = (Sharded if strategy == "mp" else Module)(hidden=10)
+        strategy=strategy_of(name), max_steps=batches * (2 if kind == "rich" else 1),
+        callbacks=[Tally(), *callbacks], enable_progress_bar=False, logger=False,
+        enable_model_summary=False, **precision_of(name, kind == "rich"))
+    module = module_of(name, kind)
     trainer.fit(module, ckpt_path=path)
-    assert trainer.global_step == steps
-    if strategy.startswith("fsdp"):
+    assert trainer.global_step == trainer.max_steps
+    if name.startswith("fsdp"):
         with of_fsdp._get_full_state_dict_context(trainer.strategy.model, world):
             return {k: v.clone() for k, v in trainer.strategy.model.state_dict().items()}
-    return {k: oracle.full(v) for k, v in module.state_dict().items()}
+    return module.state_dict()
+
+
+def checkpoints(where, **settings):
+    return ModelCheckpoint(dirpath=where, filename="{step}", every_n_train_steps=1, monitor="loss",
+                           **settings)
+
+
+def is_first():
+    return not dist.is_initialized() or dist.get_rank() == 0
 
 
 def write(tensors, path):
-    if not dist.is_initialized() or dist.get_rank() == 0:
-        oracle.write(tensors, path)
+    full = {k: oracle.full(v) for k, v in tensors.items()}
+    if is_first():
+        oracle.write(full, path)
     if dist.is_initialized():
         dist.barrier()
 
 
 def save(out, strategy, weights=""):
     where = f"{out}/{strategy}{'-' if weights else ''}{weights}"
-    keep = ModelCheckpoint(dirpath=f"{where}/run", filename="{step}", every_n_train_steps=1,
-                           save_top_k=-1, save_weights_only=bool(weights))
+    keep = checkpoints(f"{where}/run", save_top_k=-1, save_weights_only=bool(weights))
     write(fit(strategy, 3, [keep]), f"{where}/live.safetensors")
 
 
 def resume(out, strategy, name, path):
-    write(fit(strategy, 5, path=path), f"{out}/{name}.safetensors")
+    witness = Witness()
+    keep = checkpoints(f"{out}/none", save_top_k=0)  # to be restored, not to save
+    write(fit(strategy, 5, [witness, keep], path), f"{out}/{name}.safetensors")
+    if is_first():
+        with open(f"{out}/{name}.json", "w") as f:
+            json.dump(witness.seen, f)
 
+
+def fail(out, strategy, name, path):
+    try:
+        fit(strategy, 5, [], path)
+        said = "nothing"
+    except BaseException as e:  # as CheckpointException is
+        said = f"{type(e).__name__}: {e}"
+    if is_first():
+        os.makedirs(out, exist_ok=True)
+        with open(f"{out}/{name}.txt", "w") as f:
+            f.write(said)
+
+
+KINDS = {"save": save, "resume": resume, "fail": fail}
 
 if __name__ == "__main__":
     on_cpu()
     for job in sys.argv[2:]:
         kind, *rest = job.split(":", 3)
-        (save if kind == "save" else resume)(sys.argv[1], *rest)
+        KINDS[kind](sys.argv[1], *rest)
     if dist.is_initialized():
         dist.destroy_process_group()
