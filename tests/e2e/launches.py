@@ -21,6 +21,7 @@ LAUNCHES = {
                                       "z2-bf16-roundrobin", "z1-bf16-fp32grads", "z2-bf16-aligned",
                                       "z2-bf16-elastic"]),
     "h2": ("deepspeed_trainer.py", 2, ["z2-bf16", "z3-bf16", "z3-fp32"]),
+    "ld2": ("lightning_deepspeed.py", 2, ["save:z2", "save:z3"]),
     "d1": ("plain_dcp.py", 1, ["nodist"]),
     "d2": ("plain_dcp.py", 2, ["fsdp1", "fsdp2", "zstd", "threads", "filepertensor", "async",
                                "nocollect", "zstd-bf16"]),

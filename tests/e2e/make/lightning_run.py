@@ -162,10 +162,14 @@ class Witness(Callback):
     def __init__(self):
         self.seen = None
 
+    def callbacks(self, trainer):
+        """Of the others; where ModelCheckpoint writes to is the run's own."""
+        return repr([{k: v for k, v in c.state_dict().items() if k != "dirpath"}
+                     for c in trainer.callbacks if c is not self])
+
     def on_train_start(self, trainer, module):
-        kept = [c.state_dict() for c in trainer.callbacks if not isinstance(c, Witness)]
         self.seen = {"step": trainer.global_step, "epoch": trainer.current_epoch,
-                     "loops": trainer.fit_loop.state_dict(), "callbacks": repr(kept),
+                     "loops": trainer.fit_loop.state_dict(), "callbacks": self.callbacks(trainer),
                      "groups": [[{k: v for k, v in g.items() if k != "params"}
                                  for g in o.param_groups] for o in trainer.optimizers],
                      "schedules": [c.scheduler.state_dict() for c in trainer.lr_scheduler_configs],
@@ -231,16 +235,21 @@ def resume(out, strategy, name, path):
             json.dump(witness.seen, f)
 
 
-def fail(out, strategy, name, path):
+def said(out, name, run):
+    """OUT/NAME.txt: what kept `run` from working."""
     try:
-        fit(strategy, 5, [], path)
-        said = "nothing"
+        run()
+        text = "nothing"
     except BaseException as e:  # as CheckpointException is
-        said = f"{type(e).__name__}: {e}"
+        text = f"{type(e).__name__}: {e}"
     if is_first():
         os.makedirs(out, exist_ok=True)
         with open(f"{out}/{name}.txt", "w") as f:
-            f.write(said)
+            f.write(text)
+
+
+def fail(out, strategy, name, path):
+    said(out, name, lambda: fit(strategy, 5, [], path))
 
 
 KINDS = {"save": save, "resume": resume, "fail": fail}
