@@ -331,7 +331,56 @@ static int add_extra(struct source *s, struct uns_err *err)
 	if (!count_files(s, EXTRA, s->world))
 		return 0;
 	UNS_TRY(name_files(s, EXTRA, &files, err));
-	return uns_rank_extra_check(s->cat, s->dir->root, files, (size_t)s->world, err);
+	return uns_rank_extra_add(s->cat, s->dir->root, files, (size_t)s->world, err);
+}
+
+/* As a text, to be written again for another world size. */
+static int keep_config(struct source *s, uint32_t file, struct uns_err *err)
+{
+	struct uns_named_value v = { .name = "fsdp_config", .root = UNS_RANK_FORM, .file = file };
+	struct uns_value *text = UNS_NEW(&s->cat->arena, struct uns_value);
+	struct uns_span bytes;
+
+	if (!text)
+		return no_memory(err);
+	if (uns_root_read_file(s->dir->root, s->cat->files[file].path, MAX_JSON, &s->cat->arena,
+			       &bytes, NULL, NULL) < 0)
+		return 0;
+	text->kind = UNS_VALUE_STR;
+	text->bytes.p = (const char *)bytes.p;
+	text->bytes.n = uns_span_left(&bytes);
+	v.value = text;
+	return uns_catalog_add_value(s->cat, &v, err);
+}
+
+/* What the managers put into directories beside their shards. Views that assemble take from there what
+ * they need (session/companions.c); those of the sharded form show it as it is. */
+static int add_below(struct source *s, const char *dir, struct uns_err *err)
+{
+	const struct uns_entry *e = uns_listing_find(s->dir->list, dir);
+	const char *below = uns_path_join(&s->scratch, s->dir->path, dir), *path, *name;
+	struct uns_listing list;
+	uint32_t file;
+	size_t i;
+
+	if (!below)
+		return no_memory(err);
+	if (!e || e->kind != UNS_KIND_DIR ||
+	    uns_root_list(s->dir->root, below, &s->scratch, &list, NULL) < 0)
+		return 0;
+	for (i = 0; i < list.n; i++) {
+		if (list.v[i].kind == UNS_KIND_DIR)
+			continue;
+		path = uns_path_join(&s->cat->arena, below, list.v[i].name);
+		name = uns_path_join(&s->cat->arena, dir, list.v[i].name);
+		if (!path || !name)
+			return no_memory(err);
+		UNS_TRY(uns_catalog_add_file(s->cat, s->dir->root, path, &file, err));
+		if (!s->cat->files[file].missing &&
+		    s->cat->files[file].stat.kind == UNS_KIND_FILE)
+			UNS_TRY(uns_catalog_add_companion(s->cat, name, file, true, err));
+	}
+	return 0;
 }
 
 /* All per-rank files belong to the sharded form, those of other world sizes too. */
@@ -355,7 +404,11 @@ static int add_companions(struct source *s, struct uns_err *err)
 			return no_memory(err);
 		UNS_TRY(uns_catalog_add_file(s->cat, s->dir->root, path, &file, err));
 		UNS_TRY(uns_catalog_add_companion(s->cat, uns_path_name(path), file, true, err));
+		if (kind == N_KINDS && s->config)
+			UNS_TRY(keep_config(s, file, err));
 	}
+	UNS_TRY(add_below(s, "huggingface", err));
+	UNS_TRY(add_below(s, "lora_adapter", err));
 	return uns_beside_add(s->cat, s->dir->root, s->dir->path, "", list, err);
 }
 

@@ -205,6 +205,7 @@ static void w_tensor(struct writer *w, const struct uns_catalog *cat, const stru
 	w_i64(w, t->position);
 	w_u64(w, t->alias_of);
 	w_u64(w, t->inferred);
+	w_u64(w, t->sharded);
 	w_u64(w, t->n_pieces);
 	for (i = 0; i < t->n_pieces; i++)
 		w_piece(w, &cat->pieces[t->first_piece + i]);
@@ -583,6 +584,7 @@ static int r_tensor(struct input *r, struct uns_err *err)
 	t.position = r_i32(r);
 	t.alias_of = (uint32_t)r_below(r, (uint64_t)UNS_NONE + 1);
 	t.inferred = r_below(r, 2);
+	t.sharded = r_below(r, 2);
 	n = r_count(r);
 	UNS_TRY(r_result(r, err));
 	UNS_TRY(uns_catalog_add_tensor(r->cat, &t, NULL, err));

@@ -14,16 +14,16 @@
 #define DATA_NAME "__0_0.distcp"
 
 static const struct uns_pickle_class metadata_classes[] = {
-	{ METADATA "Metadata", false },
-	{ METADATA "TensorStorageMetadata", false },
-	{ METADATA "BytesStorageMetadata", false },
-	{ METADATA "ChunkStorageMetadata", false },
-	{ METADATA "TensorProperties", false },
-	{ METADATA "MetadataIndex", false },
-	{ METADATA "_MEM_FORMAT_ENCODING", true },
-	{ "torch.distributed.checkpoint.filesystem._StorageInfo", false },
-	{ "torch.serialization._get_layout", true },
-	{ NULL, false },
+	{ .name = METADATA "Metadata" },
+	{ .name = METADATA "TensorStorageMetadata" },
+	{ .name = METADATA "BytesStorageMetadata" },
+	{ .name = METADATA "ChunkStorageMetadata" },
+	{ .name = METADATA "TensorProperties" },
+	{ .name = METADATA "MetadataIndex" },
+	{ .name = METADATA "_MEM_FORMAT_ENCODING", .called = true },
+	{ .name = "torch.distributed.checkpoint.filesystem._StorageInfo" },
+	{ .name = "torch.serialization._get_layout", .called = true },
+	{ .name = NULL },
 };
 
 struct uns_dcp_made {

@@ -15,10 +15,10 @@
 #define WRITTEN_VERSION "0.19.8"
 
 const struct uns_pickle_class uns_engine_classes[] = {
-	{ "deepspeed.runtime.fp16.loss_scaler.LossScaler", false },
-	{ "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler", false },
-	{ "deepspeed.runtime.zero.config.ZeroStageEnum", true },
-	{ NULL, false },
+	{ .name = "deepspeed.runtime.fp16.loss_scaler.LossScaler" },
+	{ .name = "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler" },
+	{ .name = "deepspeed.runtime.zero.config.ZeroStageEnum", .called = true },
+	{ .name = NULL },
 };
 
 static int no_memory(struct uns_err *err)

@@ -6,6 +6,7 @@
 #include "base/path.h"
 #include "shards/rank_reading.h"
 #include "shards/rank_values.h"
+#include "wire/value_new.h"
 
 #define SCHEDULER "lr_scheduler"
 
@@ -41,6 +42,20 @@ static int compare(struct extra *e, const struct uns_rank_source *source,
 				     d.key, d.second, d.first, uns_path_name(e->path));
 }
 
+static int keep(struct extra *e, const struct uns_rank_source *source, struct uns_err *err)
+{
+	struct uns_catalog *cat = e->files.cat;
+	const struct uns_named_value v = {
+		.name = SCHEDULER,
+		.root = UNS_RANK_FORM,
+		.value = uns_value_copy(&cat->arena, e->scheduler),
+		.file = source->file,
+	};
+
+	return v.value ? uns_catalog_add_value(cat, &v, err)
+		       : uns_fail(err, -ENOTSUP, "its " SCHEDULER " is nested too deeply");
+}
+
 static int add_extra(void *ctx, struct uns_rank_source *source, struct uns_err *err)
 {
 	struct extra *e = ctx;
@@ -53,10 +68,10 @@ static int add_extra(void *ctx, struct uns_rank_source *source, struct uns_err *
 		return compare(e, source, scheduler);
 	e->scheduler = scheduler;
 	e->path = source->path;
-	return 0;
+	return keep(e, source, err);
 }
 
-int uns_rank_extra_check(struct uns_catalog *cat, const struct uns_root *root,
+int uns_rank_extra_add(struct uns_catalog *cat, const struct uns_root *root,
 			 const struct uns_rank_file *files, size_t n, struct uns_err *err)
 {
 	UNS_CLEANUP(extra_fini) struct extra e = { 0 };

@@ -72,6 +72,31 @@ static int add_model_entry(struct reading *r, struct uns_rank_source *source, co
 	return uns_rank_merge_add(&r->files.merge, source, &like, v, err);
 }
 
+static bool is_dtensor(const struct uns_value *v)
+{
+	const struct uns_value *cls = uns_dtensor_is(v) ? uns_value_at(v->object.args, 1) : NULL;
+
+	return cls && uns_str_ends(cls->cls, ".DTensor");
+}
+
+static int keep_form(struct reading *r, const struct uns_rank_source *source,
+		     const struct uns_value *dict, struct uns_err *err)
+{
+	struct uns_value *bare = UNS_NEW(&r->files.cat->arena, struct uns_value);
+	size_t i = 0;
+
+	if (!bare)
+		return no_memory(err);
+	bare->kind = UNS_VALUE_DICT;
+	bare->cls = dict->cls;
+	bare->state = dict->state;
+	while (i < dict->dict.n && !is_dtensor(dict->dict.v[i]))
+		i++;
+	if (i < dict->dict.n)
+		UNS_TRY(add_value(r, source, UNS_RANK_FORM, "dtensor", dict->dict.v[i], err));
+	return add_value(r, source, UNS_RANK_FORM, "state_dict", bare, err);
+}
+
 static int add_model(void *ctx, struct uns_rank_source *source, struct uns_err *err)
 {
 	struct reading *r = ctx;
@@ -80,6 +105,8 @@ static int add_model(void *ctx, struct uns_rank_source *source, struct uns_err *
 
 	if (dict->kind != UNS_VALUE_DICT)
 		return uns_fail(err, -ENOTSUP, "the file holds no state dict");
+	if (!r->files.n_read)
+		UNS_TRY(keep_form(r, source, dict, err));
 	for (i = 0; i < dict->dict.n; i++) {
 		const char *name = uns_value_str(dict->dict.key[i]);
 

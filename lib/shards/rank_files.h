@@ -6,6 +6,11 @@
 
 #include "model/catalog.h"
 
+/* Values of this root say in what form the files were, for who writes such files again: "dtensor", one
+ * as the first file pickled it (none where nothing is a DTensor), "state_dict", the model's dict with
+ * its class and attributes and without entries; "lr_scheduler", the scheduler's state (rank_extra.h). */
+#define UNS_RANK_FORM "rank_files"
+
 struct uns_rank_file {
 	const char *path; /* below root */
 	int32_t rank;

@@ -100,7 +100,7 @@ static int merge_new(struct uns_rank_merge *m, const struct uns_rank_source *sou
 	    !uns_map_put(&m->by_key, t->tensor.key, t, NULL))
 		return no_memory(err);
 	t->path = source->path;
-	t->sharded = view->sharded;
+	t->sharded = t->tensor.sharded = view->sharded;
 	t->n_mesh = view->n_mesh;
 	memcpy(t->mesh, view->mesh, sizeof(t->mesh));
 	t->crc = view->crc;

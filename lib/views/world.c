@@ -1,10 +1,9 @@
 /* world-N: the checkpoint's own family of per-rank files, as N ranks would have saved it. Owns the
  * name and what stands beside the shards; each family's files are made by parts/world_*.c. */
-#include <string.h>
-
 #include "base/path.h"
 #include "parts/lightning_file.h"
 #include "parts/resume_files.h"
+#include "parts/world_ranks.h"
 #include "parts/world_zero.h"
 #include "views/view.h"
 
@@ -22,7 +21,8 @@ static bool parse(const char *parameter, uint64_t *out)
 
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
-	return uns_world_zero_supports(cat, parameter, why);
+	return uns_world_ranks_is(cat) ? uns_world_ranks_supports(cat, parameter, why)
+				       : uns_world_zero_supports(cat, parameter, why);
 }
 
 static int add_rest(const struct uns_view_input *in, uint64_t world, struct uns_vtree *out,
@@ -45,6 +45,10 @@ static int add_rest(const struct uns_view_input *in, uint64_t world, struct uns_
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		struct uns_err *err)
 {
+	const struct uns_world_rng rng = { .hide = in->hide_rng, .keep = in->keep_rng };
+
+	if (uns_world_ranks_is(in->catalog))
+		return uns_world_ranks_add(in->catalog, parameter, rng, out, err);
 	UNS_TRY(uns_world_zero_add(in->catalog, parameter, out, err));
 	return add_rest(in, parameter, out, err);
 }
@@ -53,6 +57,8 @@ static const char *usage(const struct uns_catalog *cat)
 {
 	if (uns_lightning_made(cat))
 		return "trainer.fit(model, ckpt_path=\"%s\")  # DeepSpeedStrategy, at N ranks";
+	if (uns_world_ranks_is(cat))
+		return "manager.load_checkpoint(\"%s\")  # at N ranks";
 	if (uns_resume_wants_trainer_state(cat))
 		return "trainer.train(resume_from_checkpoint=\"%s\")  # at N ranks";
 	return uns_resume_is_trainer(cat) ? "engine.load_checkpoint(\"%s\")  # at N ranks"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_NODES = 50 * 1000 * 1000, MAX_DEPTH = 100 };
+enum { MAX_NODES = 50 * 1000 * 1000, MAX_DEPTH = 100, MAX_MEMO = 64 };
 
 struct emitter {
 	struct uns_text *out;
@@ -13,6 +13,8 @@ struct emitter {
 	size_t n_tensors;
 	const struct uns_pickle_class *classes;
 	struct uns_err *err;
+	const struct uns_value *memo[MAX_MEMO]; /* written already: their indices are their numbers */
+	size_t n_memo;
 };
 
 static int emit(struct emitter *e, const struct uns_value *v);
@@ -145,7 +147,12 @@ static int emit_dict(struct emitter *e, const struct uns_value *v)
 	} else {
 		op(e, '}');
 	}
-	return emit_pairs(e, v);
+	UNS_TRY(emit_pairs(e, v));
+	if (!v->state || !v->cls)
+		return 0;
+	UNS_TRY(emit(e, v->state)); /* attributes: a module's state dict has _metadata */
+	op(e, 'b');
+	return 0;
 }
 
 static int emit_set(struct emitter *e, const struct uns_value *v)
@@ -238,8 +245,30 @@ static int refuse(struct emitter *e, const char *cls)
 			cls ? cls : "?");
 }
 
-static int emit_dtype_name(struct emitter *e, const struct uns_value *v)
+static void emit_name(struct emitter *e, const char *name)
 {
+	const char *dot = strrchr(name, '.');
+
+	uns_text_printf(e->out, "c%.*s\n%s\n", (int)(dot - name), name, dot + 1);
+}
+
+static const struct uns_pickle_class *class_of(const struct emitter *e, const struct uns_value *v)
+{
+	const struct uns_pickle_class *c = e->classes;
+
+	while (c && c->name && !uns_value_is(v, c->name))
+		c++;
+	return c && c->name && strchr(c->name, '.') ? c : NULL;
+}
+
+static int emit_global_value(struct emitter *e, const struct uns_value *v)
+{
+	const struct uns_pickle_class *c = class_of(e, v);
+
+	if (c) {
+		emit_name(e, c->name);
+		return 0;
+	}
 	if (!v->cls || strncmp(v->cls, "torch.", 6) != 0 ||
 	    uns_dtype_of_torch(v->cls + 6) == UNS_DTYPE_NONE)
 		return refuse(e, v->cls);
@@ -255,31 +284,47 @@ static int emit_size(struct emitter *e, const struct uns_value *v)
 	return 0;
 }
 
-static const struct uns_pickle_class *class_of(const struct emitter *e, const struct uns_value *v)
+static bool emit_known(struct emitter *e, const struct uns_value *v)
 {
-	const struct uns_pickle_class *c = e->classes;
+	size_t i;
 
-	while (c && c->name && !uns_value_is(v, c->name))
-		c++;
-	return c && c->name && v->object.args ? c : NULL;
+	for (i = 0; i < e->n_memo; i++)
+		if (e->memo[i] == v) {
+			op(e, 'h');
+			put_le(e, i, 1);
+			return true;
+		}
+	return false;
+}
+
+static void remember(struct emitter *e, const struct uns_value *v)
+{
+	if (e->n_memo == MAX_MEMO)
+		return; /* written anew each time */
+	op(e, 'q');
+	put_le(e, e->n_memo, 1);
+	e->memo[e->n_memo++] = v;
 }
 
 static int emit_object(struct emitter *e, const struct uns_value *v)
 {
-	const struct uns_pickle_class *c = class_of(e, v);
-	const char *dot = c ? strrchr(c->name, '.') : NULL;
+	const struct uns_pickle_class *c = v->object.args ? class_of(e, v) : NULL;
 
 	if (uns_value_is(v, "torch.Size") && v->object.args)
 		return emit_size(e, v);
-	if (!dot)
+	if (!c)
 		return refuse(e, v->cls);
-	uns_text_printf(e->out, "c%.*s\n%s\n", (int)(dot - c->name), c->name, dot + 1);
+	if (c->once && emit_known(e, v))
+		return 0;
+	emit_name(e, c->name);
 	UNS_TRY(emit(e, v->object.args));
 	op(e, c->called ? 'R' : '\x81');
-	if (!v->state)
-		return 0;
-	UNS_TRY(emit(e, v->state));
-	op(e, 'b');
+	if (v->state) {
+		UNS_TRY(emit(e, v->state));
+		op(e, 'b');
+	}
+	if (c->once)
+		remember(e, v);
 	return 0;
 }
 
@@ -312,7 +357,7 @@ static int emit(struct emitter *e, const struct uns_value *v)
 	case UNS_VALUE_DICT:
 		return emit_dict(e, v);
 	case UNS_VALUE_GLOBAL:
-		return emit_dtype_name(e, v);
+		return emit_global_value(e, v);
 	case UNS_VALUE_OBJECT:
 		return emit_object(e, v);
 	case UNS_VALUE_TENSOR:
@@ -327,7 +372,8 @@ int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor
 		    size_t n_tensors, const struct uns_pickle_class *classes, struct uns_text *out,
 		    struct uns_err *err)
 {
-	struct emitter e = { out, tensors, n_tensors, classes, err };
+	struct emitter e = { .out = out, .tensors = tensors, .n_tensors = n_tensors,
+			     .classes = classes, .err = err };
 
 	if (!uns_value_fits(root, MAX_NODES, MAX_DEPTH))
 		return uns_fail(err, -ENOTSUP, "the value is nested too deeply to be written");

@@ -1,5 +1,6 @@
 /* Plain values as a protocol 2 pickle that torch.load reads with weights_only=True.
- * Without a memo: nothing in a checkpoint is large enough for sharing to matter. */
+ * The memo is used for objects of classes that ask for it (`once`); nothing else in a checkpoint is
+ * large enough for sharing to matter. */
 #ifndef UNS_WIRE_PICKLE_EMIT_H
 #define UNS_WIRE_PICKLE_EMIT_H
 
@@ -20,15 +21,16 @@ struct uns_pickle_tensor {
 	const uint64_t *dims;
 };
 
-/* A class that weights_only=True refuses and that a loader without it wants back. */
+/* A class that is written although weights_only=True may refuse it: a loader wants it back. */
 struct uns_pickle_class {
 	const char *name; /* "module.name" */
 	bool called;      /* cls(*args), as an enum's member; else made without a call and given its state */
+	bool once; /* a value that is reached in several ways is written once and stays one object */
 };
 
 /* The whole pickle, PROTO to STOP. Storage keys are the leaves' indices in decimal.
- * -ENOTSUP for an object that weights_only=True would refuse, naming its class, unless its class is
- * one of `classes` (ends with a NULL name; NULL = none). */
+ * -ENOTSUP for an object (or a name of a class or function) that weights_only=True would refuse,
+ * naming it, unless it is one of `classes` (ends with a NULL name; NULL = none). */
 int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor *tensors,
 		    size_t n_tensors, const struct uns_pickle_class *classes, struct uns_text *out,
 		    struct uns_err *err);

@@ -143,3 +143,78 @@ bool uns_value_put(struct uns_value *dict, const struct uns_value *key, const st
 	dict->dict.v[dict->dict.n++] = v;
 	return true;
 }
+
+/* -- copies -- */
+
+static const struct uns_value *copy(struct uns_arena *arena, const struct uns_value *v, bool *failed);
+
+static const struct uns_value **copy_all(struct uns_arena *arena, const struct uns_value **v, size_t n,
+					 bool *failed)
+{
+	const struct uns_value **out = UNS_NEW_N(arena, const struct uns_value *, n);
+	size_t i;
+
+	*failed |= !out;
+	for (i = 0; i < n && !*failed; i++)
+		out[i] = copy(arena, v[i], failed);
+	return out;
+}
+
+static void copy_content(struct uns_arena *arena, struct uns_value *v, bool *failed)
+{
+	switch (v->kind) {
+	case UNS_VALUE_STR:
+	case UNS_VALUE_BYTES:
+	case UNS_VALUE_BIGINT:
+		v->bytes.p = uns_arena_strn(arena, v->bytes.p, v->bytes.n);
+		*failed |= !v->bytes.p;
+		return;
+	case UNS_VALUE_LIST:
+	case UNS_VALUE_TUPLE:
+	case UNS_VALUE_SET:
+		v->seq.v = copy_all(arena, v->seq.v, v->seq.n, failed);
+		return;
+	case UNS_VALUE_DICT:
+		v->dict.key = copy_all(arena, v->dict.key, v->dict.n, failed);
+		v->dict.v = copy_all(arena, v->dict.v, v->dict.n, failed);
+		return;
+	case UNS_VALUE_OBJECT:
+		v->object.args = copy(arena, v->object.args, failed);
+		return;
+	case UNS_VALUE_NONE:
+	case UNS_VALUE_BOOL:
+	case UNS_VALUE_INT:
+	case UNS_VALUE_FLOAT:
+	case UNS_VALUE_GLOBAL:
+	case UNS_VALUE_TENSOR:
+		return;
+	}
+}
+
+/* Depth is bounded: uns_value_fits was asked. */
+static const struct uns_value *copy(struct uns_arena *arena, const struct uns_value *v, bool *failed)
+{
+	struct uns_value *out = v && !*failed ? UNS_NEW(arena, struct uns_value) : NULL;
+
+	*failed |= v && !out;
+	if (!out)
+		return NULL;
+	*out = *v;
+	out->cls = v->cls ? uns_arena_str(arena, v->cls) : NULL;
+	*failed |= v->cls && !out->cls;
+	copy_content(arena, out, failed);
+	out->state = copy(arena, v->state, failed);
+	return out;
+}
+
+const struct uns_value *uns_value_copy(struct uns_arena *arena, const struct uns_value *v)
+{
+	enum { MAX_NODES = 1000 * 1000, MAX_DEPTH = 100 };
+	const struct uns_value *out;
+	bool failed = false;
+
+	if (!uns_value_fits(v, MAX_NODES, MAX_DEPTH))
+		return NULL;
+	out = copy(arena, v, &failed);
+	return failed ? NULL : out;
+}

@@ -29,4 +29,8 @@ struct uns_value *uns_value_new_dict(struct uns_arena *arena, size_t cap);
 bool uns_value_append(struct uns_value *list, const struct uns_value *v);
 bool uns_value_put(struct uns_value *dict, const struct uns_value *key, const struct uns_value *v);
 
+/* All of v, strings too, for when what it lies in goes away. NULL also when it is nested deeper than 100
+ * or holds more than a million values. */
+const struct uns_value *uns_value_copy(struct uns_arena *arena, const struct uns_value *v);
+
 #endif

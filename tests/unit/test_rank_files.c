@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "model/cover.h"
 #include "shards/rank_files.h"
+#include "wire/dtensor.h"
 #include "wire/safetensors.h"
 
 #define DIR UNSHARD_GOLDEN "/rank_files"
@@ -178,8 +179,11 @@ static void test_aliases_values_and_notes(void **state)
 		else
 			assert_int_equal(t->alias_of, UNS_NONE);
 	}
-	assert_int_equal(l.cat->n_values, 1);
-	assert_string_equal(l.cat->values[0].name, "_extra_state");
+	assert_int_equal(l.cat->n_values, 3);
+	assert_string_equal(l.cat->values[0].name, "dtensor");
+	assert_true(uns_dtensor_is(l.cat->values[0].value));
+	assert_string_equal(l.cat->values[1].name, "state_dict");
+	assert_string_equal(l.cat->values[2].name, "_extra_state");
 	assert_int_equal(l.cat->n_problems, 1);
 	assert_int_equal(l.cat->problems[0].scope, UNS_SCOPE_NOTE);
 	assert_string_equal(l.cat->problems[0].text,

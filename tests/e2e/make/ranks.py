@@ -3,9 +3,10 @@
 
     torchrun --nproc_per_node=W ranks.py OUT CASE...
 
-CASE is MANAGER-FSDP[-MESH]: verl or easyr1; f1 (flat units), f1orig, f2; hsdp = (W/2, 2) ranks, st =
-FSDP1 without a mesh (ShardedTensors). Each makes OUT/CASE/run/global_step_2/actor and
-OUT/CASE/live/{model,optim}.safetensors, which no checkpoint code has seen.
+CASE is MANAGER-FSDP[-MESH][-bf16]: verl or easyr1; f1 (flat units), f1orig, f2; hsdp = (W/2, 2) ranks,
+st = FSDP1 without a mesh (ShardedTensors). Each makes OUT/CASE/run/global_step_2/actor and
+OUT/CASE/live/{model,optim}.safetensors, which no checkpoint code has seen; flat units also
+OUT/CASE/units.json, as README.md says.
 """
 
 import json
@@ -47,9 +48,9 @@ def shard(model, fsdp, kind):
         device_mesh=mesh, use_orig_params=fsdp == "f1orig", device_id=torch.device("cpu"))
 
 
-def build(fsdp):
-    model = models.Odd()
-    model.register_parameter("tiny", torch.nn.Parameter(torch.randn(2)))
+def build(fsdp, dtype=torch.float32):
+    model = models.Odd(dtype)
+    model.register_parameter("tiny", torch.nn.Parameter(torch.randn(2, dtype=dtype)))
     if fsdp == "f1":  # a flat unit is trained whole or not at all, and shares nothing
         model.frozen.requires_grad_(True)
         model.head.weight = torch.nn.Parameter(model.emb.weight.detach().clone())
@@ -87,8 +88,45 @@ def clean(name):
     return name.replace("_fsdp_wrapped_module.", "")
 
 
+def units_of(model):
+    """What README.md tells users to keep of FSDP1's flat units."""
+    units = []
+    for name, m in model.named_modules():
+        if isinstance(m, FullyShardedDataParallel) and m._handle is not None:
+            p = m._handle.flat_param
+            prefix = f"{clean(name + '.')}" if name else ""
+            units.append({"name": prefix.rstrip("."),
+                          "params": [{"name": prefix + clean(n), "shape": list(s)}
+                                     for n, s in zip(p._fqns, p._shapes)]})
+    return {"unshard_fsdp_units": 1, "units": units}
+
+
+def flat_moments(model, optimizer, shards):
+    """The same of flat units: cut out of what all ranks hold of each, one behind the other."""
+    mine = [{k: v for k, v in optimizer.state[p].items()} for p in model.parameters()]
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, mine)
+    out = {}
+    for i, unit in enumerate(units_of(model)["units"]):
+        for key, first in every[0][i].items():
+            flat = first if first.dim() == 0 else torch.cat([one[i][key] for one in every[:shards]])
+            at = 0
+            for p in unit["params"]:
+                n = torch.Size(p["shape"]).numel()
+                out[f"{p['name']} {key}"] = flat if first.dim() == 0 else \
+                    flat[at:at + n].view(p["shape"])
+                at += n
+    return out
+
+
+def is_flat(model):
+    return isinstance(model, FullyShardedDataParallel) and not model._use_orig_params
+
+
 def moments(model, optimizer, full, shards):
-    """"name exp_avg" -> full tensor, from every rank's live state; not for flat units."""
+    """"name exp_avg" -> full tensor, from every rank's live state."""
+    if is_flat(model):
+        return flat_moments(model, optimizer, shards)
     out = {}
     for name, p in model.named_parameters():
         for key, value in optimizer.state.get(p, {}).items():
@@ -110,11 +148,11 @@ def random_states():
             "random": random.getstate()}
 
 
-def write_family(manager, where, world):
+def write_family(manager, fsdp, where, world):
     run = os.path.dirname(os.path.dirname(where))
     if manager == "verl":
         with open(f"{where}/fsdp_config.json", "w") as f:
-            json.dump({"FSDP_version": 1, "world_size": world}, f, indent=4)
+            json.dump({"FSDP_version": int(fsdp[1]), "world_size": world}, f, indent=4)
         with open(f"{run}/latest_checkpointed_iteration.txt", "w") as f:
             f.write("2")
     else:
@@ -122,12 +160,23 @@ def write_family(manager, where, world):
             json.dump({"best_global_step": 2, "last_global_step": 2}, f, indent=2)
 
 
-def run(case, out):
-    manager, fsdp, kind = (case.split("-") + [""])[:3]
-    rank, world = dist.get_rank(), dist.get_world_size()
-    model = shard(build(fsdp), fsdp, kind)
+def parse(case):
+    manager, fsdp, *rest = case.split("-")
+    kind = next((r for r in rest if r != "bf16"), "")
+    return manager, fsdp, kind, torch.bfloat16 if "bf16" in rest else torch.float32
+
+
+def trained(fsdp, kind, dtype):
+    model = shard(build(fsdp, dtype), fsdp, kind)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    return model, optimizer, scheduler
+
+
+def run(case, out):
+    manager, fsdp, kind, dtype = parse(case)
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model, optimizer, scheduler = trained(fsdp, kind, dtype)
     train(model, optimizer, kind)
     scheduler.step()
     weights, optim = states(manager, model, optimizer, kind)
@@ -138,12 +187,19 @@ def run(case, out):
     torch.save({"lr_scheduler": scheduler.state_dict(), "rng": random_states()},
                f"{where}/extra_state_world_size_{world}_rank_{rank}.pt")
     full = oracle.full_tensors(model)
-    live = moments(model, optimizer, full, 2 if kind == "hsdp" else world) if fsdp != "f1" else {}
+    live = moments(model, optimizer, full, 2 if kind == "hsdp" else world)
     if rank == 0:
-        write_family(manager, where, world)
-        oracle.write({clean(n): t for n, t in full.items()}, f"{out}/live/model.safetensors")
-        oracle.write(live, f"{out}/live/optim.safetensors")
+        if is_flat(model):
+            with open(f"{out}/units.json", "w") as f:
+                json.dump(units_of(model), f)
+        write_family(manager, fsdp, where, world)
+        write_live(full, live, f"{out}/live")
     dist.barrier()
+
+
+def write_live(full, live, out):
+    oracle.write({clean(n): t for n, t in full.items()}, f"{out}/model.safetensors")
+    oracle.write(live, f"{out}/optim.safetensors")
 
 
 if __name__ == "__main__":
