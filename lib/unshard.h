@@ -253,6 +253,30 @@ UNSHARD_API int unshard_check_deep(unshard *u, const char *path, unshard_check_v
 				   void *ctx, struct unshard_check_counts *counts,
 				   struct unshard_error *err);
 
+/* Something that a repaired copy has otherwise than its source. */
+struct unshard_change {
+	const char *path; /* below SOURCE */
+	const char *kind; /* stable: "dtype", "stale", "tracker", "left_out" */
+	const char *text; /* what became of it, and why */
+};
+
+/* A sound copy of the checkpoint or run at `path` below SOURCE, as the new directory `out`, where one
+ * can be derived: types in which ranks differ become that of most elements; per-rank files of a world
+ * size that is not the current one are left out; a tracker that is missing, broken or names no sound
+ * checkpoint is made again out of the sound ones, and the others are then left out. All else is copied
+ * byte for byte, by reflink where the file system can.
+ * `out` must not exist or be an empty directory, and does not lie in `path`. It appears whole or not at
+ * all: written beside, synced, checked as any other checkpoint (`deep`: as by unshard_check_deep),
+ * renamed. visit (may be NULL) receives what differs, once that is done. writing (may be NULL) is
+ * called often; true = give up with -EINTR.
+ * -ENODATA: no sound copy can be derived, or none is needed. -EBADMSG: the copy was not sound either.
+ * -EEXIST, -EINVAL: not a place for it. */
+UNSHARD_API int unshard_repair(unshard *u, const char *path, const char *out, bool deep,
+			       int (*visit)(void *ctx, const struct unshard_change *change),
+			       bool (*writing)(void *ctx, uint64_t done_bytes,
+					       uint64_t total_bytes),
+			       void *ctx, struct unshard_error *err);
+
 /* What is known to go wrong with a training that these config files together describe
  * (TrainingArguments, Accelerate, DeepSpeed, LightningCLI; JSON or YAML), before it starts. Nothing is
  * executed or written. versions: "transformers=4.40.2,torch=2.2.2", NULL = none known: rules that need

@@ -19,10 +19,12 @@ struct check {
 	const char *config[MAX_CONFIGS], *kind[MAX_CONFIGS];
 	size_t n_configs;
 	const char *versions;
+	const char *repair; /* OUT */
 	bool deep;
 
 	const char *top; /* what SOURCE's "" is called */
-	cJSON *findings; /* NULL = lines are wanted */
+	cJSON *findings; /* NULL = lines are wanted; of a repair: changes */
+	size_t n_changes;
 	char *last_path;
 	struct progress progress;
 	struct unshard_check_counts counts;
@@ -209,6 +211,91 @@ static int check_below(struct check *c, unshard *u, const char *path)
 	return finish(c, code, &err);
 }
 
+/* -- a sound copy -- */
+
+static int visit_change(void *ctx, const struct unshard_change *change)
+{
+	struct check *c = ctx;
+	cJSON *o;
+
+	c->n_changes++;
+	progress_end(&c->progress);
+	if (c->findings) {
+		o = cJSON_CreateObject();
+		cJSON_AddStringToObject(o, "path", change->path);
+		cJSON_AddStringToObject(o, "kind", change->kind);
+		cJSON_AddStringToObject(o, "text", change->text);
+		return cJSON_AddItemToArray(c->findings, o) ? 0 : -ENOMEM;
+	}
+	if (print_path(c, change->path) < 0)
+		return -ENOMEM;
+	printf("  %-10s  ", change->kind);
+	text_print(change->text);
+	putchar('\n');
+	return 0;
+}
+
+static bool writing(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
+{
+	struct check *c = ctx;
+
+	progress_copied(&c->progress, done_bytes, total_bytes);
+	return interrupted;
+}
+
+static int print_repair_json(struct check *c, const char *out, const char *why)
+{
+	cJSON *o = cJSON_CreateObject();
+	char *text;
+
+	cJSON_AddItemToObject(o, "repaired", out ? cJSON_CreateString(out) : cJSON_CreateNull());
+	if (why)
+		cJSON_AddStringToObject(o, "why", why);
+	if (cJSON_AddItemToObject(o, "changes", c->findings))
+		c->findings = NULL;
+	text = cJSON_Print(o);
+	if (text)
+		puts(text);
+	cJSON_Delete(o);
+	cJSON_free(text);
+	return text ? EXIT_DONE : command_fail("out of memory");
+}
+
+/* Nothing could be derived, or it did not help: that is an answer too. */
+static int not_repaired(struct check *c, const char *why)
+{
+	if (c->findings && print_repair_json(c, NULL, why) != EXIT_DONE)
+		return EXIT_COULD_NOT;
+	if (!c->findings)
+		command_fail("%s", why);
+	return EXIT_PROBLEM;
+}
+
+static int repair_below(struct check *c, unshard *u, const char *path)
+{
+	struct sigaction action = { .sa_handler = on_signal };
+	struct unshard_error err = { 0 };
+	bool json = c->findings != NULL;
+	int code;
+
+	progress_start(&c->progress);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	code = unshard_repair(u, path, c->repair, c->deep, visit_change, writing, c, &err);
+	progress_end(&c->progress);
+	if (code == -ENODATA || code == -EBADMSG)
+		return not_repaired(c, err.text);
+	if (code < 0)
+		return command_fail("%s", err.text[0] ? err.text : "out of memory");
+	if (json)
+		return print_repair_json(c, c->repair, NULL);
+	putchar('\n');
+	text_print(c->repair);
+	printf(" is a sound copy, with ");
+	print_count(c->n_changes, "change\n", "changes\n");
+	return EXIT_DONE;
+}
+
 /* The directory above is opened as SOURCE, so that the run's files beside a checkpoint are seen;
  * where that may not be read, or there is none, the directory itself. */
 static int check_path(struct check *c, char *path)
@@ -229,7 +316,7 @@ static int check_path(struct check *c, char *path)
 		c->a.options.log = "/dev/null"; /* what would be logged is found and told */
 	status = arguments_open(&c->a, path, &u);
 	if (status < 0)
-		status = check_below(c, u, above ? slash + 1 : "");
+		status = (c->repair ? repair_below : check_below)(c, u, above ? slash + 1 : "");
 	unshard_close(u);
 	return status;
 }
@@ -239,6 +326,7 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
 					       { "json", no_argument, NULL, 'j' },
 					       { "deep", no_argument, NULL, 'd' },
+					       { "repair", required_argument, NULL, 'r' },
 					       { "config", required_argument, NULL, 'c' },
 					       { "versions", required_argument, NULL, 'v' },
 					       { 0 } };
@@ -253,6 +341,8 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 		if (opt == 'j' && !c->findings && !(c->findings = cJSON_CreateArray()))
 			return command_fail("out of memory");
 		c->deep |= opt == 'd';
+		if (opt == 'r')
+			c->repair = optarg;
 		if (opt == 'v')
 			c->versions = optarg;
 		if (opt == 'c' && c->n_configs == MAX_CONFIGS)
@@ -263,7 +353,7 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 			return command_fail("%s", err.text);
 	}
 	if (argc - optind != (c->n_configs ? 0 : 1) || (c->versions && !c->n_configs) ||
-	    (c->deep && c->n_configs))
+	    ((c->deep || c->repair) && c->n_configs))
 		return command_usage(self);
 	c->a.argument = argv[optind];
 	return -1;
@@ -291,7 +381,7 @@ static int check_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_check = {
 	.name = "check",
-	.arguments = "CHECKPOINT-or-RUN [--deep] | --config FILE [--versions PACKAGE=VERSION,...] "
+	.arguments = "CHECKPOINT-or-RUN [--deep] [--repair OUT] | --config FILE [--versions PACKAGE=VERSION,...] "
 		     "[--json]",
 	.summary = "name what is wrong with checkpoints, or with configs before training",
 	.help = "Of every checkpoint: shards and files that are damaged or missing, what a trainer "
@@ -300,12 +390,17 @@ const struct command cmd_check = {
 		"each\n"
 		"with what to do. Of configs: settings that are known to lose weights, to fail or "
 		"to go\n"
-		"on wrongly. Nothing is written. Exit status: 0 sound, 1 problems found (notes are "
-		"not\n"
-		"problems), 2 could not run.\n\n"
+		"on wrongly. Nothing is written but OUT. Exit status: 0 sound, or repaired; 1 "
+		"problems\n"
+		"found (notes are not problems), or no sound copy can be derived; 2 could not run.\n\n"
 		"  --deep                     read everything: CRCs of torch files and DCP items, NaN "
 		"and\n"
 		"                             infinity, weights against the optimizer's fp32 copies\n"
+		"  --repair OUT               write a sound copy where one can be derived (one type "
+		"for\n"
+		"                             all ranks, no files of another world size, a tracker); "
+		"what\n"
+		"                             it has otherwise is listed\n"
 		"  --config FILE              TrainingArguments, Accelerate, DeepSpeed or "
 		"LightningCLI, as\n"
 		"                             JSON or YAML; several are taken for one training\n"
@@ -313,7 +408,7 @@ const struct command cmd_check = {
 		"                             of transformers, accelerate, lightning, deepspeed, "
 		"torch;\n"
 		"                             none is guessed\n"
-		"  --json                     one object: counts, findings\n"
+		"  --json                     one object: counts, findings; or changes\n"
 		"  -o OPTION,...              see below; may be repeated\n"
 		"  -h, --help                 this text\n",
 	.takes_options = true,

@@ -33,7 +33,7 @@ static bool is_time(struct progress *p)
 	return true;
 }
 
-void progress_bytes(struct progress *p, uint64_t done, uint64_t total)
+static void show_bytes(struct progress *p, const char *what, uint64_t done, uint64_t total)
 {
 	char a[32], b[32];
 
@@ -41,7 +41,17 @@ void progress_bytes(struct progress *p, uint64_t done, uint64_t total)
 		return;
 	text_bytes(done, a);
 	text_bytes(total, b);
-	fprintf(stderr, "\r\033[Kreading: %s of %s", a, b);
+	fprintf(stderr, "\r\033[K%s: %s of %s", what, a, b);
+}
+
+void progress_bytes(struct progress *p, uint64_t done, uint64_t total)
+{
+	show_bytes(p, "reading", done, total);
+}
+
+void progress_copied(struct progress *p, uint64_t done, uint64_t total)
+{
+	show_bytes(p, "writing", done, total);
 }
 
 void progress_step(struct progress *p, size_t directories, size_t checkpoints)

@@ -13,7 +13,8 @@ struct progress {
 
 void progress_start(struct progress *p);
 void progress_step(struct progress *p, size_t directories, size_t checkpoints);
-void progress_bytes(struct progress *p, uint64_t done, uint64_t total);
+void progress_bytes(struct progress *p, uint64_t done, uint64_t total);  /* read */
+void progress_copied(struct progress *p, uint64_t done, uint64_t total); /* written */
 void progress_end(struct progress *p);
 
 #endif

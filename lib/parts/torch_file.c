@@ -309,6 +309,10 @@ static int emit_pickle(const struct uns_torch_input *in, struct uns_arena *arena
 	struct uns_pickle_tensor *t = UNS_NEW_N(arena, struct uns_pickle_tensor, in->n_leaves);
 	size_t i;
 
+	*bytes = (const char *)in->pickle.p;
+	*len = uns_span_left(&in->pickle);
+	if (*len)
+		return 0;
 	if (!t)
 		return uns_fail(err, -ENOMEM, "out of memory");
 	for (i = 0; i < in->n_leaves; i++)

@@ -58,6 +58,7 @@ struct uns_torch_input {
 	const char *stem;
 	const struct uns_pickle_class *classes; /* see uns_pickle_emit */
 	struct uns_span front; /* of uns_part_torch_file_behind; empty = none */
+	struct uns_span pickle; /* all of it, written already; empty = root is written */
 };
 
 int uns_part_torch_file_of(const struct uns_torch_input *in, struct uns_arena *arena,

@@ -651,6 +651,71 @@ static int push_global(struct uns_pickle *m, const char *module, size_t module_l
 	return push(m, v);
 }
 
+/* The name on top of the stack was pushed by this opcode. */
+static int trace_name(struct uns_pickle *m, int64_t memo, bool again)
+{
+	struct uns_pickle_trace *t = m->trace;
+	struct uns_pickle_site *grown;
+
+	if (!t)
+		return 0;
+	if (t->n == t->cap) {
+		t->cap = t->cap ? 2 * t->cap : 64;
+		grown = uns_arena_grow(m->arena, t->v, t->n, t->cap, sizeof(*grown));
+		if (!grown)
+			return no_memory(m);
+		t->v = grown;
+	}
+	t->v[t->n++] = (struct uns_pickle_site){ .value = m->stack.v[m->stack.n - 1],
+						 .at = m->op_at,
+						 .len = (size_t)(m->in.p - m->start) - m->op_at,
+						 .memo = memo,
+						 .again = again };
+	return 0;
+}
+
+static bool is_site(const struct uns_pickle_trace *t, const struct uns_value *v)
+{
+	size_t i;
+
+	for (i = t->n; i-- > 0;)
+		if (t->v[i].value == v)
+			return true;
+	return false;
+}
+
+/* A name goes into the memo right behind the opcode that pushed it, once, and stays what it is there. A
+ * name that a call gave (an inner class) is no site. */
+static int trace_put(struct uns_pickle *m, const struct uns_value *v, uint64_t at)
+{
+	struct uns_pickle_trace *t = m->trace;
+	struct uns_pickle_site *last = t && t->n ? &t->v[t->n - 1] : NULL;
+	bool *grown;
+
+	if (!t)
+		return 0;
+	if (at >= m->named_cap) {
+		size_t cap = 2 * (size_t)at + 64;
+
+		grown = uns_arena_grow(m->arena, m->named, m->named_cap, cap, sizeof(*grown));
+		if (!grown)
+			return no_memory(m);
+		m->named = grown;
+		m->named_cap = cap;
+	}
+	if (m->named[at]) {
+		t->strange = true; /* overwritten */
+	} else if (last && last->value == v && last->at + last->len == m->op_at && last->memo < 0 &&
+		   !m->memo.v[at]) {
+		last->len = (size_t)(m->in.p - m->start) - last->at;
+		last->memo = (int64_t)at;
+		m->named[at] = true;
+	} else if (v->kind == UNS_VALUE_GLOBAL && is_site(t, v)) {
+		t->strange = true;
+	}
+	return 0;
+}
+
 static int op_global(struct uns_pickle *m)
 {
 	const uint8_t *module, *name;
@@ -658,7 +723,8 @@ static int op_global(struct uns_pickle *m)
 
 	UNS_TRY(take_line(m, &module, &module_len));
 	UNS_TRY(take_line(m, &name, &name_len));
-	return push_global(m, (const char *)module, module_len, (const char *)name, name_len);
+	UNS_TRY(push_global(m, (const char *)module, module_len, (const char *)name, name_len));
+	return trace_name(m, -1, false);
 }
 
 static int op_stack_global(struct uns_pickle *m)
@@ -669,6 +735,8 @@ static int op_stack_global(struct uns_pickle *m)
 	UNS_TRY(pop(m, &module));
 	if (module->kind != UNS_VALUE_STR || name->kind != UNS_VALUE_STR)
 		return damaged(m, "a class has no proper name");
+	if (m->trace)
+		m->trace->strange = true; /* its name is spelled elsewhere */
 	return push_global(m, module->bytes.p, module->bytes.n, name->bytes.p, name->bytes.n);
 }
 
@@ -756,6 +824,7 @@ static int memo_put(struct uns_pickle *m, uint64_t at)
 			return no_memory(m);
 		m->memo.n = (size_t)at + 1;
 	}
+	UNS_TRY(trace_put(m, v, at));
 	m->n_memo += !m->memo.v[at];
 	m->memo.v[at] = v;
 	return 0;
@@ -763,13 +832,26 @@ static int memo_put(struct uns_pickle *m, uint64_t at)
 
 static int memo_get(struct uns_pickle *m, uint64_t at)
 {
+	struct uns_value *v, *own;
+
 	if (at >= m->memo.n || !m->memo.v[at])
 		return damaged(m, "a memo number was never written");
-	return push(m, m->memo.v[at]);
+	v = m->memo.v[at];
+	if (!m->trace || !m->named[at])
+		return push(m, v);
+	own = value_new(m, UNS_VALUE_GLOBAL);
+	if (!own)
+		return no_memory(m);
+	own->cls = v->cls;
+	UNS_TRY(push(m, own));
+	return trace_name(m, (int64_t)at, true);
 }
 
+/* It counts the puts before it. */
 static int op_memoize(struct uns_pickle *m)
 {
+	if (m->trace)
+		m->trace->strange = true;
 	return memo_put(m, m->n_memo);
 }
 
@@ -822,6 +904,8 @@ static int op_frame(struct uns_pickle *m) /* only a hint for reading ahead */
 {
 	uint64_t len;
 
+	if (m->trace)
+		m->trace->strange = true; /* it tells a length */
 	UNS_TRY(take_le(m, 8, &len));
 	return len <= uns_span_left(&m->in) ? 0 : damaged(m, "a frame passes the end: cut short?");
 }
@@ -908,10 +992,12 @@ static void pickle_fini(struct uns_pickle *m)
 	free(m->mark);
 }
 
-int uns_pickle_parse(struct uns_span *in, struct uns_arena *arena, const struct uns_value **out,
-		     struct uns_err *err)
+int uns_pickle_parse_traced(struct uns_span *in, struct uns_arena *arena,
+			    const struct uns_value **out, struct uns_pickle_trace *trace,
+			    struct uns_err *err)
 {
-	UNS_CLEANUP(pickle_fini) struct uns_pickle m = { .in = *in, .arena = arena, .err = err };
+	UNS_CLEANUP(pickle_fini)
+	struct uns_pickle m = { .in = *in, .arena = arena, .trace = trace, .err = err };
 
 	if (uns_span_left(in) == 0)
 		return uns_fail(err, -EBADMSG, "pickle is empty");
@@ -926,4 +1012,10 @@ int uns_pickle_parse(struct uns_span *in, struct uns_arena *arena, const struct 
 	*out = m.stack.v[0];
 	*in = m.in;
 	return 0;
+}
+
+int uns_pickle_parse(struct uns_span *in, struct uns_arena *arena, const struct uns_value **out,
+		     struct uns_err *err)
+{
+	return uns_pickle_parse_traced(in, arena, out, NULL, err);
 }

@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/span.h"
-#include "wire/value.h"
+#include "wire/pickle.h"
 
 enum {
 	UNS_PICKLE_SMALL = 256, /* ints that are built once */
@@ -38,6 +38,9 @@ struct uns_pickle {
 	struct uns_value_stack stack, memo;
 	size_t n_memo; /* entries in use: what MEMOIZE counts */
 	size_t *mark, n_marks, cap_marks;
+	struct uns_pickle_trace *trace; /* NULL = nobody asks */
+	bool *named; /* of memo numbers: a site put a name there; only with a trace */
+	size_t named_cap;
 	struct uns_value *none, *boolean[2], *unit, *small[UNS_PICKLE_SMALL];
 };
 

@@ -1,0 +1,71 @@
+/* A name is spelled once and taken out of the memo from then on. Where a site gets another name, it is
+ * spelled there, without a memo number; where that was the spelling that others rely on, the next of
+ * them spells the old name and keeps its number. */
+#include "wire/pickle_rename.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+
+/* "module.name" as GLOBAL: the last dot is the one between them. */
+static void spell(struct uns_text *out, const char *name)
+{
+	const char *dot = strrchr(name, '.');
+
+	uns_text_printf(out, "c%.*s\n%s\n", (int)(dot - name), name, dot + 1);
+}
+
+static void copy(struct uns_text *out, struct uns_span pickle, size_t at, size_t end)
+{
+	uns_text_add(out, pickle.p + at, end - at);
+}
+
+/* What a memo number stands for. */
+struct known {
+	const struct uns_pickle_site *site; /* that spells it */
+	bool there; /* in what was written so far */
+};
+
+static void write_site(struct uns_text *out, struct uns_span pickle,
+		       const struct uns_pickle_site *s, const char *to, struct known *known)
+{
+	struct known *k = s->memo >= 0 ? &known[s->memo] : NULL;
+
+	if (k && !s->again)
+		k->site = s;
+	if (to) {
+		spell(out, to);
+		return;
+	}
+	if (k && s->again && !k->there)
+		s = k->site; /* with the memo put behind it */
+	copy(out, pickle, s->at, s->at + s->len);
+	if (k)
+		k->there = true;
+}
+
+int uns_pickle_rename(struct uns_span pickle, const struct uns_pickle_trace *trace,
+		      const char *const *to, struct uns_text *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) struct known *known = NULL;
+	int64_t highest = 0;
+	size_t i, at = 0;
+
+	if (trace->strange)
+		return uns_fail(err, -ENOTSUP,
+				"the pickle is not as Python's protocol 2 writes it: names in it "
+				"cannot be changed");
+	for (i = 0; i < trace->n; i++)
+		highest = trace->v[i].memo > highest ? trace->v[i].memo : highest;
+	known = calloc((size_t)highest + 1, sizeof(*known));
+	if (!known)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	for (i = 0; i < trace->n; i++) {
+		copy(out, pickle, at, trace->v[i].at);
+		write_site(out, pickle, &trace->v[i], to[i], known);
+		at = trace->v[i].at + trace->v[i].len;
+	}
+	copy(out, pickle, at, uns_span_left(&pickle));
+	return out->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+}

@@ -1,0 +1,409 @@
+"""`unshard check --repair OUT`: what torch loads from the copy is what was saved, and nothing else changed."""
+
+import copy
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._dtensor_spec import TensorMeta
+
+import trees
+from conftest import ROOT, UNSHARD
+
+GOLDEN = ROOT / "tests/golden"
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def repair(command, source, out, *args):
+    before = trees.fingerprint(source)
+    done = command("check", source, "--repair", out, "--json", "-o", "settle=0", *args, check=False)
+    assert trees.fingerprint(source) == before
+    assert done.returncode in (0, 1), done.stderr
+    shown = json.loads(done.stdout)
+    assert (shown["repaired"] is None) == (done.returncode == 1)
+    assert os.path.exists(out) == (done.returncode == 0)
+    assert not [n for n in os.listdir(os.path.dirname(out)) if ".partial" in n]
+    return shown
+
+
+def repaired(command, source, out):
+    """What changed: kinds by path below SOURCE."""
+    shown = repair(command, source, out)
+    assert shown["repaired"] == str(out)
+    again = command("check", out, "--deep", "--json", "-o", "settle=0", check=False)
+    assert [f for f in json.loads(again.stdout)["findings"] if f["severity"] == "problem"] == []
+    return {c["path"].split("/", 1)[1]: (c["kind"], c["text"]) for c in shown["changes"]}
+
+
+def refused(command, source, out):
+    return repair(command, source, out)["why"]
+
+
+def load(path):
+    return torch.load(path, weights_only=False)
+
+
+def assert_same_but(out, source, *changed):
+    """Every file is there, byte for byte and with its times, but for these."""
+    a, b = trees.fingerprint(source), trees.fingerprint(out)
+    assert set(a) - set(changed) == set(b) - set(changed)
+    for name in set(a) - set(changed):
+        if (source / name).is_file() and not (source / name).is_symlink():
+            assert a[name][1:] == b[name][1:], name
+
+
+def leaves(value, name=""):
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    for key, v in (value.items() if isinstance(value, dict) else
+                   enumerate(value) if isinstance(value, (list, tuple)) else ()):
+        yield from leaves(v, f"{name}.{key}" if name else str(key))
+
+
+def locals_of(path):
+    return {name: getattr(t, "_local_tensor", t) for name, t in leaves(load(path))}
+
+
+def assert_one_type(path):
+    """Wrapper, description and data of every tensor say the same."""
+    for name, t in leaves(load(path)):
+        if isinstance(t, DTensor):
+            assert t.dtype == t._local_tensor.dtype == t._spec.tensor_meta.dtype, name
+
+
+def retyped(t, dtype):
+    """The DTensor in another type, as a rank would have saved it."""
+    spec = copy.copy(t._spec)
+    spec.tensor_meta = TensorMeta(spec.tensor_meta.shape, spec.tensor_meta.stride, dtype)
+    return DTensor(t._local_tensor.to(dtype), spec, requires_grad=False)
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    where = tmp_path / "run/global_step_2/actor"
+    shutil.copytree(GOLDEN / "ranks/fsdp2", where)
+    return where
+
+
+# -- one type --
+
+def test_one_moment_of_one_rank(command, ranks, tmp_path):
+    path = ranks / "optim_world_size_2_rank_1.pt"
+    state = load(path)
+    state["state"][0]["exp_avg"] = retyped(state["state"][0]["exp_avg"], torch.bfloat16)
+    torch.save(state, path)
+    want = {n: t.float() if n == "state.0.exp_avg" else t for n, t in locals_of(path).items()}
+    changed = repaired(command, ranks, tmp_path / "out")
+    assert changed == {path.name: ("dtype", "state.0.exp_avg from bfloat16 to float32, as most of it is: "
+                                            "no value changed")}
+    trees.assert_same(locals_of(tmp_path / "out" / path.name), want)
+    assert_one_type(tmp_path / "out" / path.name)
+    assert_same_but(tmp_path / "out", ranks, path.name)
+    got = torch.load(tmp_path / "out" / path.name, weights_only=True)
+    assert got["param_groups"] == state["param_groups"]
+
+
+def test_a_wrapper_that_says_something_else(command, ranks, tmp_path):
+    path = ranks / "optim_world_size_2_rank_1.pt"
+    state = load(path)
+    local = state["state"][1]["exp_avg_sq"]._local_tensor
+    state["state"][1]["exp_avg_sq"]._local_tensor = local.bfloat16()
+    torch.save(state, path)
+    changed = repaired(command, ranks, tmp_path / "out")
+    assert changed[path.name][0] == "dtype"
+    assert_one_type(tmp_path / "out" / path.name)
+    got = locals_of(tmp_path / "out" / path.name)["state.1.exp_avg_sq"]
+    trees.assert_same({"": got}, {"": local.bfloat16().float()})
+
+
+def test_narrowing_says_how_many_values_were_rounded(command, ranks, tmp_path):
+    torch.manual_seed(0)
+    for rank in (0, 1):
+        path = ranks / f"optim_world_size_2_rank_{rank}.pt"
+        state = load(path)
+        for number, values in state["state"].items():
+            for key in MOMENTS:
+                values[key]._local_tensor.copy_(torch.randn(values[key]._local_tensor.shape))
+                if (rank, number, key) != (1, 0, "exp_avg"):
+                    values[key] = retyped(values[key], torch.bfloat16)
+        torch.save(state, path)
+    odd = load(path)["state"][0]["exp_avg"]._local_tensor
+    odd[0, 0], odd[0, 1] = 1.5, 1.0 + 2 ** -20
+    state["state"][0]["exp_avg"]._local_tensor.copy_(odd)
+    torch.save(state, path)
+    changed = repaired(command, ranks, tmp_path / "out")
+    assert changed == {path.name: ("dtype", "state.0.exp_avg from float32 to bfloat16, as most of it is: "
+                                            "1 of 2 values were rounded")}
+    got = locals_of(tmp_path / "out" / path.name)["state.0.exp_avg"]
+    trees.assert_same({"": got}, {"": odd.bfloat16()})
+    assert_one_type(tmp_path / "out" / path.name)
+
+
+def test_a_weight_of_one_rank(command, ranks, tmp_path):
+    path = ranks / "model_world_size_2_rank_1.pt"
+    state = load(path)
+    for name in ("lin.weight", "lin.bias"):
+        state[name] = retyped(state[name], torch.float16)
+    torch.save(state, path)
+    want = {n: t.float() if n.startswith("lin.") else t for n, t in locals_of(path).items()}
+    changed = repaired(command, ranks, tmp_path / "out")
+    assert changed[path.name][1].startswith("lin.weight and 1 more tensors from float16 to float32")
+    trees.assert_same(locals_of(tmp_path / "out" / path.name), want)
+    assert_one_type(tmp_path / "out" / path.name)
+    got = load(tmp_path / "out" / path.name)
+    assert type(got) is type(state) and got._metadata == state._metadata and list(got) == list(state)
+
+
+@pytest.mark.parametrize("launch,case", [("v2", "verl-f1orig"), ("v2", "easyr1-f2")])
+def test_what_veRL_and_EasyR1_save(command, made, tmp_path, launch, case):
+    source = shutil.copytree(made(launch, case) / "run", tmp_path / "run")
+    [path] = source.rglob("optim_world_size_*_rank_1.pt")
+    state = load(path)
+    owner = next(k for k, v in state["state"].items() if v["exp_avg"].numel())
+    old = state["state"][owner]["exp_avg"]
+    state["state"][owner]["exp_avg"] = retyped(old, torch.bfloat16) if isinstance(old, DTensor) else \
+        old.bfloat16()
+    torch.save(state, path)
+    want = {n: t.float() if n == f"state.{owner}.exp_avg" else t for n, t in locals_of(path).items()}
+    changed = repaired(command, source, tmp_path / "out")
+    name = str(path.relative_to(source))
+    assert {k: v[0] for k, v in changed.items()} == {name: "dtype"}
+    trees.assert_same(locals_of(tmp_path / "out" / name), want)
+    assert_same_but(tmp_path / "out", source, name)
+
+
+def test_sharded_tensors(command, made, tmp_path):
+    source = shutil.copytree(made("v3", "verl-f1orig-st") / "run", tmp_path / "run")
+    [path] = source.rglob("model_world_size_3_rank_1.pt")
+    name, tensor = str(path.relative_to(source)), "conv.weight"
+
+    def sharded(*args):
+        done = subprocess.run([sys.executable, ROOT / "tests/e2e/sharded_tensors.py", "1", "3", *args],
+                              capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    sharded("dump", path, tmp_path / "before")
+    sharded("retype", path, tensor, "bfloat16")
+    assert repaired(command, source, tmp_path / "out")[name][0] == "dtype"
+    sharded("dump", tmp_path / "out" / name, tmp_path / "after")
+    want = trees.tensors(tmp_path / "before")
+    assert f"{tensor} 0" in want
+    want[f"{tensor} 0"] = want[f"{tensor} 0"].bfloat16().float()
+    trees.assert_same(trees.tensors(tmp_path / "after"), want)
+
+
+def test_a_tie_is_not_decided(command, ranks, tmp_path):
+    for rank in (0, 1):
+        path = ranks / f"optim_world_size_2_rank_{rank}.pt"
+        state = load(path)
+        state["state"][0]["exp_avg"] = retyped(state["state"][0]["exp_avg"], torch.bfloat16)
+        torch.save(state, path)
+    assert "no type of state.0.exp_avg" in refused(command, ranks, tmp_path / "out")
+    done = command("check", ranks, "--repair", tmp_path / "out", "-o", "settle=0", check=False)
+    assert done.returncode == 1 and done.stdout == "" and "no sound copy can be derived" in done.stderr
+
+
+@pytest.mark.parametrize("key", MOMENTS)
+def test_a_moment_of_a_deepspeed_shard(command, tmp_path, key):
+    source = shutil.copytree(GOLDEN / "zero/z2_w3", tmp_path / "run")
+    shutil.rmtree(source / "global_step2_universal")
+    path = source / "global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"
+    state = load(path)
+    held = state["optimizer_state_dict"]["base_optimizer_state"]["state"][0]
+    held[key] = held[key].bfloat16()
+    torch.save(state, path)
+    changed = repaired(command, source, tmp_path / "out")
+    name = str(path.relative_to(source))
+    assert changed[name][0] == "dtype" and "from bfloat16 to float32" in changed[name][1]
+    got = load(tmp_path / "out" / name)
+    trees.assert_same({n: t.detach() for n, t in leaves(got)},
+                      {n: t.detach().float() if t.dtype == torch.bfloat16 else t.detach()
+                       for n, t in leaves(state)})
+    assert type(got["optimizer_state_dict"]["loss_scaler"]) is \
+        type(state["optimizer_state_dict"]["loss_scaler"])
+
+
+# -- files of another world size --
+
+def add_stale(ranks, *names):
+    for name in names:
+        shutil.copy(ranks / "model_world_size_2_rank_0.pt", ranks / name)
+
+
+STALE = ["model_world_size_3_rank_0.pt", "optim_world_size_3_rank_2.pt",
+         "extra_state_world_size_3_rank_1.pt"]
+
+
+@pytest.mark.parametrize("config", [True, False])
+def test_files_of_another_world_are_left_out(command, ranks, tmp_path, config):
+    add_stale(ranks, *STALE)
+    if config:
+        (ranks / "fsdp_config.json").write_text('{"FSDP_version": 2, "world_size": 2}')
+    shown = repaired(command, ranks, tmp_path / "out")
+    assert {n: kind for n, (kind, _) in shown.items()} == {n: "stale" for n in STALE}
+    why = "fsdp_config.json says so" if config else "no other is whole"
+    assert all(f"world size 2 is current ({why})" in text for _, text in shown.values())
+    assert_same_but(tmp_path / "out", ranks, *STALE)
+
+
+def test_which_world_is_current_must_be_said(command, ranks, tmp_path):
+    for rank in range(3):
+        add_stale(ranks, f"model_world_size_3_rank_{rank}.pt")
+    assert "neither fsdp_config.json nor" in refused(command, ranks, tmp_path / "out")
+    (ranks / "fsdp_config.json").write_text('{"FSDP_version": 2, "world_size": 4}')
+    refused(command, ranks, tmp_path / "out")
+
+
+# -- trackers --
+
+@pytest.fixture
+def steps(ranks):
+    """A run of steps 2 and 10; the later one lacks a rank."""
+    run = ranks.parents[1]
+    shutil.copytree(ranks, run / "global_step_10/actor")
+    (run / "global_step_10/actor/model_world_size_2_rank_1.pt").unlink()
+    return run
+
+
+def verl(run):
+    for config in run.glob("*/actor"):
+        (config / "fsdp_config.json").write_text('{"FSDP_version": 2, "world_size": 2}')
+
+
+@pytest.mark.parametrize("tracker", ["10", "", "no number", "7", None])
+def test_verls_tracker(command, steps, tmp_path, tracker):
+    verl(steps)
+    path = steps / "latest_checkpointed_iteration.txt"
+    if tracker is not None:
+        path.write_text(tracker)
+    changed = repaired(command, steps, tmp_path / "out")
+    assert {n: kind for n, (kind, _) in changed.items()} == {path.name: "tracker",
+                                                             "global_step_10": "left_out"}
+    assert (tmp_path / "out" / path.name).read_text() == "2"
+    assert sorted(os.listdir(tmp_path / "out")) == ["global_step_2", path.name]
+    assert "model_world_size_2_rank_1.pt" in changed["global_step_10"][1]
+
+
+def test_a_tracker_that_names_a_sound_step_stays(command, steps, tmp_path):
+    verl(steps)
+    (steps / "latest_checkpointed_iteration.txt").write_text("2")
+    assert "model_world_size_2_rank_1.pt" in refused(command, steps, tmp_path / "out")
+    shutil.rmtree(steps / "global_step_10")
+    assert "needs no repair" in refused(command, steps, tmp_path / "out")
+
+
+def test_easyr1s_tracker(command, steps, tmp_path):
+    path = steps / "checkpoint_tracker.json"
+    path.write_text(json.dumps({"best_global_step": 2, "best_val_reward_score": 0.25, "last_global_step": 10,
+                                "last_actor_path": "/old/global_step_10/actor"}))
+    repaired(command, steps, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / path.name).read_text()) == \
+        {"best_global_step": 2, "best_val_reward_score": 0.25, "last_global_step": 2}
+    path.write_text('{"best_global_step": 10, "best_val_reward_score": 0.5, "last_global_step"')
+    repaired(command, steps, tmp_path / "out2")
+    assert json.loads((tmp_path / "out2" / path.name).read_text()) == {"last_global_step": 2}
+
+
+@pytest.mark.parametrize("latest", [None, "global_step9", ""])
+def test_deepspeeds_latest(command, tmp_path, latest):
+    source = shutil.copytree(GOLDEN / "zero/z3_w2", tmp_path / "run")
+    shutil.rmtree(source / "global_step2_universal")
+    want = (source / "latest").read_text()
+    (source / "latest").unlink()
+    if latest is not None:
+        (source / "latest").write_text(latest)
+    assert repaired(command, source, tmp_path / "out")["latest"][0] == "tracker"
+    assert (tmp_path / "out/latest").read_text() == want
+    assert_same_but(tmp_path / "out", source, "latest")
+
+
+def test_a_tag_that_is_not_whole_is_left_out(command, tmp_path):
+    source = shutil.copytree(GOLDEN / "zero/z2_w3", tmp_path / "run")
+    shutil.rmtree(source / "global_step2_universal")
+    shutil.copytree(source / "global_step2", source / "global_step10")
+    (source / "global_step10/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
+    (source / "latest").write_text("global_step10")
+    changed = repaired(command, source, tmp_path / "out")
+    assert {n: kind for n, (kind, _) in changed.items()} == {"latest": "tracker",
+                                                             "global_step10": "left_out"}
+    assert (tmp_path / "out/latest").read_text() == "global_step2"
+    assert not (tmp_path / "out/global_step10").exists()
+
+
+# -- where, and how --
+
+def test_where_a_copy_may_go(command, ranks, tmp_path):
+    add_stale(ranks, *STALE)
+    def status(out):
+        done = command("check", ranks, "--repair", out, "-o", "settle=0", check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    (tmp_path / "full/x").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(ranks)
+    before = trees.fingerprint(tmp_path)
+    for out, why in [(ranks, "lies in"), (ranks / "deeper", "lies in"), (tmp_path / "link/copy", "lies in"),
+                     (tmp_path / "full", "not an empty directory"), (tmp_path / "none/out", "No such file"),
+                     (tmp_path / "link", "not an empty directory")]:
+        code, text = status(out)
+        assert code == 2 and why in text, (out, text)
+    assert trees.fingerprint(tmp_path) == before
+    (tmp_path / "empty").mkdir()
+    assert status(tmp_path / "empty")[0] == 0
+    assert (tmp_path / "empty/model_world_size_2_rank_0.pt").exists()
+
+
+def test_lines_for_people(command, ranks, tmp_path):
+    add_stale(ranks, STALE[0])
+    done = command("check", ranks, "--repair", tmp_path / "out", "-o", "settle=0")
+    assert done.stdout.startswith(f"actor/{STALE[0]}\n  stale       left out: it is of world size 3")
+    assert done.stdout.endswith(f"\n\n{tmp_path / 'out'} is a sound copy, with 1 change\n")
+
+
+def test_a_sound_checkpoint_needs_none(command, ranks, tmp_path):
+    assert "needs no repair" in refused(command, ranks, tmp_path / "out")
+
+
+def test_what_does_not_help_is_removed(command, ranks, tmp_path):
+    """Two things are wrong, and only one of them can be put right."""
+    add_stale(ranks, *STALE)
+    path = ranks / "optim_world_size_2_rank_0.pt"
+    path.write_bytes(path.read_bytes()[:-300])
+    text = refused(command, ranks, tmp_path / "out")
+    assert path.name in text and "not sound either" in text
+
+
+def test_links_and_empty_directories_are_copied(command, ranks, tmp_path):
+    add_stale(ranks, *STALE)
+    (ranks / "huggingface/none").mkdir(parents=True)
+    (ranks / "huggingface/readme").write_text("text")
+    (ranks / "readme").symlink_to("huggingface/readme")
+    os.chmod(ranks / "huggingface/readme", 0o440)
+    repaired(command, ranks, tmp_path / "out")
+    assert os.readlink(tmp_path / "out/readme") == "huggingface/readme"
+    assert (tmp_path / "out/huggingface/none").is_dir()
+    assert_same_but(tmp_path / "out", ranks, *STALE)
+
+
+def test_an_interrupted_copy_leaves_nothing(ranks, tmp_path):
+    add_stale(ranks, *STALE)
+    for i in range(6):
+        with open(ranks / f"large_{i}.bin", "wb") as f:
+            f.write(os.urandom(1 << 20) * 64)
+    before = trees.fingerprint(ranks)
+    run = subprocess.Popen([UNSHARD, "check", ranks, "--repair", tmp_path / "out", "-o", "settle=0"],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while run.poll() is None and not any(".partial" in n for n in os.listdir(tmp_path)):
+        pass
+    run.send_signal(signal.SIGINT)
+    _, text = run.communicate(timeout=60)
+    assert trees.fingerprint(ranks) == before
+    assert not re.search(r"partial", " ".join(os.listdir(tmp_path)))
+    if run.returncode:  # else it was faster
+        assert run.returncode == 2 and "interrupted" in text and not (tmp_path / "out").exists()
