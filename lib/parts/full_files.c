@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "model/cover.h"
 #include "parts/adapter_names.h"
+#include "parts/masters.h"
 #include "parts/safetensors_file.h"
 #include "wire/value_new.h"
 
@@ -20,7 +21,8 @@ int uns_full_check(const struct uns_catalog *cat, struct uns_err *why)
 {
 	UNS_TRY(uns_cover_weights(cat, why));
 	UNS_TRY(uns_optimizer_check(cat, uns_optimizer_root(cat), why));
-	return uns_optimizer_check_hyper(cat, why);
+	UNS_TRY(uns_optimizer_check_hyper(cat, why));
+	return uns_masters_check(cat, why);
 }
 
 static bool is_passed_through(const struct uns_catalog *cat, uint32_t file)
@@ -41,6 +43,8 @@ bool uns_full_is_plain(const struct uns_catalog *cat)
 
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
+		if (t->role == UNS_ROLE_MASTER)
+			return false; /* more exact than what stands there */
 		for (k = 0; uns_role_is_model(t->role) && k < t->n_pieces; k++) {
 			if (cat->pieces[t->first_piece + k].file == last)
 				continue;
@@ -77,33 +81,52 @@ static bool is_tied(const struct uns_full_input *in, const struct uns_tensor *t)
 	return false;
 }
 
+/* Training goes on from the master: the weight that a rounded one was made from. */
+static const char *weights_origin(struct uns_arena *arena, size_t n_masters)
+{
+	if (!n_masters)
+		return "assembled from the checkpoint's tensors";
+	return uns_arena_printf(arena,
+				"assembled from the checkpoint's tensors; %zu of them are the "
+				"optimizer's fp32 copies, which training goes on from",
+				n_masters);
+}
+
 int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *out,
 			     struct uns_err *err)
 {
 	const struct uns_catalog *cat = in->resume.catalog;
 	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = calloc(cat->n_tensors + 1, sizeof(*v));
-	const struct uns_tensor *t;
+	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
+	const struct uns_tensor *t, *source;
+	const char *origin;
+	size_t i, n = 0, n_masters = 0;
 	bool adapter;
-	size_t i, n = 0;
 
 	if (!v)
 		return no_memory(err);
 	if (in->resume.plain)
 		return 0;
 	UNS_TRY(uns_adapter_is(cat, &adapter, err));
+	UNS_TRY(uns_masters_find(cat, &masters, err));
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
 		if (!uns_role_is_model(t->role) || is_tied(in, t) ||
 		    (adapter && uns_adapter_leaves_out(t->name)))
 			continue;
-		v[n] = (struct uns_named_tensor){ t->name, t, t->dtype };
+		source = uns_masters_or(&masters, t);
+		n_masters += source != t;
+		v[n] = (struct uns_named_tensor){ t->name, source, source->dtype };
 		if (adapter && !(v[n].name = uns_adapter_name(&out->arena, t->name)))
 			return no_memory(err);
 		n++;
 	}
+	origin = weights_origin(&out->arena, n_masters);
+	if (!origin)
+		return no_memory(err);
 	return uns_part_safetensors_set(cat, v, n, adapter ? "adapter_model" : "model",
-					adapter ? UINT64_MAX : in->max_shard_size_bytes,
-					"assembled from the checkpoint's tensors", out, err);
+					adapter ? UINT64_MAX : in->max_shard_size_bytes, origin,
+					out, err);
 }
 
 int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
@@ -113,18 +136,21 @@ int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
 	struct uns_value *root = uns_value_new_dict(&out->arena, cat->n_tensors);
 	struct uns_torch_leaf *leaves =
 		UNS_NEW_N(&out->arena, struct uns_torch_leaf, cat->n_tensors);
+	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
 	struct uns_vfile file = { .source = UNS_NONE };
 	const struct uns_tensor *t;
-	size_t i, n = 0;
+	size_t i, n = 0, n_masters = 0;
 
 	file.path = uns_arena_printf(&out->arena, "%s.bin", stem);
-	file.origin = "assembled from the checkpoint's tensors";
 	if (!root || !leaves || !file.path)
 		return no_memory(err);
+	UNS_TRY(uns_masters_find(cat, &masters, err));
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
 		if (!uns_role_is_model(t->role))
 			continue;
+		n_masters += uns_masters_or(&masters, t) != t;
+		t = uns_masters_or(&masters, t);
 		leaves[n] =
 			(struct uns_torch_leaf){ .tensor = t, .out = t->dtype, .shape = t->shape };
 		if (!uns_value_put(root, uns_value_new_str(&out->arena, t->name),
@@ -132,16 +158,21 @@ int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
 			return no_memory(err);
 		n++;
 	}
+	file.origin = weights_origin(&out->arena, n_masters);
+	if (!file.origin)
+		return no_memory(err);
 	UNS_TRY(uns_part_torch_file(cat, root, leaves, n, stem, &out->arena, &file.layout, err));
 	return uns_vtree_add(out, &file, err);
 }
 
 /* -- optimizer -- */
 
-/* What veRL and EasyR1 save per rank is loaded by their own code, or by hand. */
+/* What veRL and EasyR1 save per rank is loaded by their own code, or by hand; what a DeepSpeed engine
+ * saves alone, by hand. */
 static bool is_for_trainer(const struct uns_catalog *cat)
 {
-	return uns_resume_is_trainer(cat) && strcmp(cat->facts.format, "ranks") != 0;
+	return uns_resume_is_trainer(cat) && !uns_resume_is_engine(cat) &&
+	       strcmp(cat->facts.format, "ranks") != 0;
 }
 
 static const char *root_to_write(const struct uns_full_input *in)

@@ -70,6 +70,18 @@ bool uns_resume_wants_trainer_state(const struct uns_catalog *cat)
 	return uns_str_number(uns_path_name(cat->path), "checkpoint-", "", &n);
 }
 
+bool uns_resume_is_deepspeed(const struct uns_catalog *cat)
+{
+	return strcmp(cat->facts.format, "zero") == 0 ||
+	       strcmp(cat->facts.format, "universal") == 0;
+}
+
+bool uns_resume_is_engine(const struct uns_catalog *cat)
+{
+	return uns_resume_is_deepspeed(cat) && uns_resume_is_trainer(cat) &&
+	       !uns_resume_wants_trainer_state(cat);
+}
+
 const struct uns_companion *uns_resume_own_optimizer(const struct uns_catalog *cat)
 {
 	const struct uns_companion *c = uns_catalog_companion(cat, "optimizer.pt");

@@ -204,13 +204,33 @@ static int reorder(struct planning *p, struct uns_zero_member *v, size_t n, stru
 
 	if (!original || !order)
 		return no_memory(err);
-	deal(n, p->old_world, order);
-	for (k = 0; k < n; k++)
-		original[order[k]] = v[k];
+	memcpy(original, v, n * sizeof(*v));
 	deal(n, p->plan->world, order);
 	for (k = 0; k < n; k++)
 		v[k] = original[order[k]];
 	return 0;
+}
+
+/* param_shapes lists the parameters as they lie, the catalog's groups as the optimizer numbers them:
+ * where these are the same over several ranks, the setting had no effect. */
+static bool is_dealt(const struct planning *p)
+{
+	const struct uns_value *shapes;
+	size_t g, i;
+
+	if (!is_round_robin(p->plan->cat) || p->old_world == 1)
+		return is_round_robin(p->plan->cat);
+	for (g = 0; g < p->plan->n_groups; g++) {
+		shapes = uns_value_at(p->shapes, g);
+		for (i = 0; shapes && shapes->kind == UNS_VALUE_DICT && i < shapes->dict.n &&
+			    i < p->plan->group[g].n_params; i++) {
+			const char *name = uns_value_str(shapes->dict.key[i]);
+
+			if (name && strcmp(name, p->plan->group[g].param[i]) != 0)
+				return true;
+		}
+	}
+	return false;
 }
 
 /* -- cuts -- */
@@ -245,7 +265,7 @@ static int make_flat(struct planning *p, size_t group, struct uns_zero_member *v
 	size_t i;
 
 	*cut = (struct uns_zero_cut){ .group = group, .v = v, .n = plan->group[group].n_params };
-	if (plan->reordered)
+	if (plan->dealt)
 		UNS_TRY(reorder(p, v, cut->n, err));
 	for (i = 0; i < cut->n; i++) {
 		v[i].at = cut->end;
@@ -367,7 +387,8 @@ static int find_settings(struct planning *p, struct uns_err *err)
 	uns_value_int(setting(cat, "stage"), &stage);
 	p->plan->sliced = stage == 3;
 	p->plan->pads_fp32 = stage != 3 && !uns_engine_value(cat, "optim_states", "zero_stage");
-	p->plan->reordered = stage != 3 && p->plan->world != p->old_world && is_round_robin(cat);
+	p->plan->dealt = stage != 3 && is_dealt(p);
+	p->plan->reordered = p->plan->dealt && p->plan->world != p->old_world;
 	return 0;
 }
 

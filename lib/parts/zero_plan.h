@@ -34,7 +34,8 @@ struct uns_zero_plan {
 	uint64_t world;
 	bool sliced;
 	bool pads_fp32; /* BF16_Optimizer: the fp32 partition keeps its padding */
-	bool reordered; /* round_robin_gradients: the order differs from that of the checkpoint */
+	bool dealt;     /* round_robin_gradients: members stand as dealt out to `world` ranks */
+	bool reordered; /* and so otherwise than in the checkpoint */
 	const struct uns_group *group; /* n_groups */
 	size_t n_groups;
 	const char **state; /* of tensors that are cut: "exp_avg", "exp_avg_sq" */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "shards/zero_deal.h"
 #include "shards/zero_gathered.h"
 #include "shards/zero_groups.h"
 #include "shards/zero_model.h"
@@ -173,6 +174,8 @@ static int add_optimizer(struct opening *o, struct world *w, struct uns_err *err
 	UNS_TRY(assign_groups(w, err));
 	UNS_TRY(uns_zero_groups_add(z, w->group_of, &o->names.masters, err));
 	UNS_TRY(uns_zero_states_add(z, w->group_of, &o->names.masters, err));
+	if (o->in->dir->n_mp == 1)
+		UNS_TRY(uns_zero_undeal(z, uns_value_get(w->model.root, "ds_config"), err));
 	return add_optim_values(o, z, err);
 }
 
@@ -206,6 +209,8 @@ static int add_universal(struct opening *o, struct world *w, struct uns_err *err
 	UNS_TRY(uns_zero_universal_add(z, &u, w->group_of, &o->names.masters, err));
 	/* After the states: a step may be a plain number in a file. */
 	UNS_TRY(uns_zero_groups_add(z, w->group_of, &before, err));
+	if (o->in->dir->n_mp == 1)
+		UNS_TRY(uns_zero_undeal(z, uns_value_get(w->model.root, "ds_config"), err));
 	return add_optim_values(o, z, err);
 }
 
@@ -329,7 +334,8 @@ static int add_weights(struct opening *o, struct world *w, struct uns_err *err)
 		return problem(o, UNS_SCOPE_WEIGHTS, &why, err);
 	}
 	UNS_TRY(uns_zero_model_add_shared(o->cat, &w->model, &o->names, err));
-	UNS_TRY(uns_zero_model_check(o->cat, &w->model, w->zero.where, &o->names, err));
+	if (!w->zero.broken) /* then what is missing was told */
+		UNS_TRY(uns_zero_model_check(o->cat, &w->model, w->zero.where, &o->names, err));
 	return note_rounded(o);
 }
 

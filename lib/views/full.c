@@ -1,10 +1,12 @@
-/* full: one process's complete checkpoint, as a Trainer or Accelerate script without FSDP resumes from
- * it: model.safetensors (pytorch_model.bin for Accelerate without a config), optimizer.pt with integer
- * ids (optimizer.bin for Accelerate), scheduler,
- * random states, trainer_state.json. Never pytorch_model_fsdp.bin or a sharded directory: a plain
+/* full: one process's complete checkpoint, as a Trainer or Accelerate script without FSDP or DeepSpeed
+ * resumes from it: model.safetensors (pytorch_model.bin for Accelerate without a config), optimizer.pt
+ * with integer ids (optimizer.bin for Accelerate), scheduler, random states, trainer_state.json. Of a
+ * plain DeepSpeed engine Accelerate's names, and the script's own state. Never pytorch_model_fsdp.bin or a sharded directory: a plain
  * Trainer refuses a directory that holds one. */
 #include <string.h>
 
+#include "parts/engine_files.h"
+#include "parts/engine_state.h"
 #include "parts/full_files.h"
 #include "parts/lightning_file.h"
 #include "views/view.h"
@@ -18,6 +20,11 @@ static bool parse(const char *parameter, uint64_t *out)
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
 	(void)parameter;
+	if (uns_engine_is_pipeline(cat)) /* numbers would have to be made up */
+		return uns_fail(why, -ENOTSUP,
+				"%s was saved by a pipeline: each stage's optimizer numbers its own "
+				"parameters, and how one process would number them all is not recorded",
+				cat->path);
 	if (uns_lightning_is(cat->facts.format))
 		return uns_lightning_check(cat, true, why);
 	return uns_full_check(cat, why);
@@ -57,7 +64,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 		.n_notes = in->n_notes,
 		.max_shard_size_bytes = in->max_shard_size_bytes,
 	};
-	bool trainer = uns_resume_is_trainer(in->catalog);
+	bool engine = uns_resume_is_engine(in->catalog);
+	bool trainer = uns_resume_is_trainer(in->catalog) && !engine;
 
 	(void)parameter;
 	if (uns_lightning_is(in->catalog->facts.format))
@@ -70,12 +78,18 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 		UNS_TRY(uns_full_add_safetensors(&full, out, err));
 	UNS_TRY(uns_full_add_optimizer(&full, UNS_IDS_NUMBERS,
 				       trainer ? "optimizer.pt" : "optimizer.bin", out, err));
+	if (engine)
+		UNS_TRY(uns_engine_files_add(in->catalog, out, err));
+	UNS_TRY(uns_engine_scaler_add(in->catalog, out, err));
 	return uns_full_add_rest(&full, out, err);
 }
 
 static const char *usage(const struct uns_catalog *cat)
 {
-	if (strcmp(cat->facts.format, "ranks") == 0 || uns_lightning_made(cat))
+	if (uns_resume_is_engine(cat))
+		return "model.load_state_dict(torch.load(\"%s/pytorch_model.bin\"))  # optimizer.bin, "
+		       "scheduler.bin, client_state.pt likewise";
+	if (strcmp(cat->facts.format, "ranks") == 0)
 		return "torch.load(\"%s/optimizer.pt\", weights_only=True)";
 	return uns_resume_is_trainer(cat) ?
 		       "trainer.train(resume_from_checkpoint=\"%s\")" :

@@ -8,10 +8,13 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
+#include "base/text.h"
 #include "model/cover.h"
 #include "parts/adapter_names.h"
 #include "parts/config.h"
 #include "parts/lightning_file.h"
+#include "parts/masters.h"
+#include "parts/resume_files.h"
 #include "parts/safetensors_file.h"
 #include "parts/strip.h"
 #include "views/view.h"
@@ -43,31 +46,11 @@ static int no_memory(struct uns_err *err)
 
 /* -- which tensors -- */
 
-/* fp32 is the most exact held: the optimizer's master copy where the weight itself is rounded. */
+/* fp32 is the most exact held. */
 static int masters_of(const struct uns_catalog *cat, uint64_t parameter, struct uns_map *out,
 		      struct uns_err *err)
 {
-	size_t i;
-
-	if (parameter != UNS_F32)
-		return 0;
-	for (i = 0; i < cat->n_tensors; i++)
-		if (cat->tensors[i].role == UNS_ROLE_MASTER &&
-		    !uns_map_put(out, cat->tensors[i].name, &cat->tensors[i], NULL))
-			return no_memory(err);
-	return 0;
-}
-
-static bool is_rounded(const struct uns_tensor *t)
-{
-	return uns_dtype_info(t->dtype)->is_float && uns_dtype_size(t->dtype) < 4;
-}
-
-static const struct uns_tensor *source_of(const struct uns_map *masters, const struct uns_tensor *t)
-{
-	const struct uns_tensor *master = is_rounded(t) ? uns_map_get(masters, t->name) : NULL;
-
-	return master && uns_shape_equal(&master->shape, &t->shape) ? master : t;
+	return parameter == UNS_F32 ? uns_masters_find(cat, out, err) : 0;
 }
 
 /* The checkpoint holds the optimizer's copy of this weight only (ZeRO stage 3). */
@@ -100,31 +83,27 @@ static int known_problem(const struct uns_catalog *cat, struct uns_err *why)
 	return code < 0 ? never_hidden(code) : 0;
 }
 
-static int proof(const struct uns_catalog *cat, const struct uns_map *masters, size_t *n_shown,
+static int proof(const struct uns_catalog *cat, uint64_t parameter, size_t *n_shown,
 		 struct uns_err *why)
 {
+	int code = parameter == UNS_F32 ? uns_masters_check(cat, why) : 0;
 	size_t i;
-	int code;
 
-	for (i = 0; i < cat->n_tensors; i++) {
+	for (i = 0; i < cat->n_tensors && code == 0; i++) {
 		if (!uns_role_is_model(cat->tensors[i].role))
 			continue;
-		code = uns_cover_check(cat, source_of(masters, &cat->tensors[i]), why);
-		if (code < 0)
-			return never_hidden(code);
+		code = uns_cover_check(cat, &cat->tensors[i], why);
 		++*n_shown;
 	}
-	return 0;
+	return code < 0 ? never_hidden(code) : 0;
 }
 
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
-	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
 	size_t n_shown = 0;
 
 	UNS_TRY(known_problem(cat, why));
-	UNS_TRY(masters_of(cat, parameter, &masters, why));
-	UNS_TRY(proof(cat, &masters, &n_shown, why));
+	UNS_TRY(proof(cat, parameter, &n_shown, why));
 	if (!n_shown)
 		return uns_fail(
 			why, -ENOTSUP,
@@ -231,13 +210,15 @@ struct assembly {
 	const char *strip;            /* in front of names: left out; "" = nothing */
 	struct uns_map masters, tied; /* tied: by name */
 	struct uns_named_tensor *v;
-	size_t n, n_masters, n_rounded;
+	size_t n, n_masters, n_rounded, n_widened;
+	struct uns_text widened; /* names: they have no master */
 };
 
 static void assembly_fini(struct assembly *a)
 {
 	uns_map_fini(&a->masters);
 	uns_map_fini(&a->tied);
+	uns_text_fini(&a->widened);
 	free(a->v);
 }
 
@@ -261,6 +242,11 @@ static int choose_strip(struct assembly *a, struct uns_vtree *out, struct uns_er
 	return uns_strip_choose(a->in->strip, names, n, out, &a->strip, err);
 }
 
+static bool is_widened(const struct uns_tensor *source, enum uns_dtype out)
+{
+	return uns_dtype_size(source->dtype) < uns_dtype_size(out);
+}
+
 static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *err)
 {
 	const struct uns_catalog *cat = a->in->catalog;
@@ -275,7 +261,7 @@ static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *e
 		t = &cat->tensors[i];
 		if (leaves_out(a, t))
 			continue;
-		source = source_of(&a->masters, t);
+		source = uns_masters_or(&a->masters, t);
 		name = uns_strip_name(a->strip, t->name);
 		if (a->adapter)
 			name = uns_adapter_name(arena, name);
@@ -283,9 +269,11 @@ static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *e
 			return no_memory(err);
 		a->n_masters += source != t;
 		a->n_rounded += source == t && is_held_as_master(cat, t);
+		if (is_widened(source, out_type(t, a->parameter)))
+			uns_text_printf(&a->widened, "%s%s", a->n_widened++ ? ", " : "", name);
 		a->v[a->n++] = (struct uns_named_tensor){ name, source, out_type(t, a->parameter) };
 	}
-	return 0;
+	return a->widened.failed ? no_memory(err) : 0;
 }
 
 static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
@@ -302,11 +290,17 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 	if (a->parameter == UNS_DTYPE_NONE)
 		return "assembled from the checkpoint's tensors";
 	torch = uns_dtype_info((enum uns_dtype)a->parameter)->torch;
+	if (!a->n_masters)
+		return uns_arena_printf(arena,
+					"assembled from the checkpoint's tensors, floating types "
+					"given out as %s",
+					torch);
 	return uns_arena_printf(
 		arena,
-		"assembled from the checkpoint's tensors, floating types given out as "
-		"%s%s",
-		torch, a->n_masters ? " (from the optimizer's fp32 copies where it has them)" : "");
+		"assembled from the checkpoint's tensors, floating types given out as %s: %zu are "
+		"the optimizer's fp32 copies%s%s",
+		torch, a->n_masters, a->n_widened ? "; without one, widened: " : "",
+		a->n_widened ? a->widened.p : "");
 }
 
 static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
@@ -469,9 +463,8 @@ static const char *usage(const struct uns_catalog *cat)
 
 	if (uns_adapter_is(cat, &adapter, NULL) == 0 && adapter)
 		return "PeftModel.from_pretrained(base_model, \"%s\")";
-	if (uns_lightning_made(cat) ||
-	    (strncmp(cat->facts.format, "hf", 2) != 0 && strcmp(cat->facts.format, "ranks") != 0 &&
-	     strcmp(cat->facts.format, "zero") != 0))
+	if (strncmp(cat->facts.format, "hf", 2) != 0 && strcmp(cat->facts.format, "ranks") != 0 &&
+	    !(uns_resume_is_deepspeed(cat) && uns_resume_wants_trainer_state(cat)))
 		return "safetensors.torch.load_file(\"%s/model.safetensors\")";
 	return "AutoModelForCausalLM.from_pretrained(\"%s\")";
 }

@@ -5,6 +5,8 @@
 CASE is STAGE-DTYPE[-SETTING...]: z2-bf16, z3-bf16-subgroups. Each trains a few steps and leaves
     OUT/CASE/run/{latest,global_step3/..}            what a user has
     OUT/CASE/{states,live}.safetensors               the optimizer's and the model's tensors at that time
+"pipe" among the settings: a model in two pipeline stages instead.
+"tags" among the settings: OUT/CASE/run/global_step2 and OUT/CASE/2/{states,live}.safetensors as well.
 "load:CASE:DIRECTORY:NAME[:universal]" loads DIRECTORY with the settings of CASE instead, from weights
 that are initialised otherwise, and saves it again: OUT/NAME like the above, and OUT/NAME/info.json.
 """
@@ -18,6 +20,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 import torch.nn as nn
+from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
 from safetensors.torch import save_file
 
 VOCAB, WIDTH, HIDDEN = 37, 12, 17
@@ -61,6 +64,28 @@ class Awkward(nn.Module):
                                            ids.view(-1)[1:])
 
 
+class NumberedSteps(torch.optim.Optimizer):
+    """Adam whose `step` is a plain number, as that of DeepSpeed's own FusedAdam and CPUAdam."""
+
+    def __init__(self, groups, betas):
+        super().__init__(groups, {"lr": 1e-3, "betas": betas, "eps": 1e-8, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state, (one, two) = self.state[p], group["betas"]
+                if not state:
+                    state.update(step=0, exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
+                state["step"] += 1
+                state["exp_avg"].lerp_(p.grad, 1 - one)
+                state["exp_avg_sq"].mul_(two).addcmul_(p.grad, p.grad, value=1 - two)
+                p.addcdiv_(state["exp_avg"], state["exp_avg_sq"].sqrt() + group["eps"],
+                           value=-group["lr"])
+
+
 def config(case, universal):
     stage, dtype, *settings = case.split("-")
     zero = {"stage": int(stage[1]), "reduce_bucket_size": 100000}
@@ -70,13 +95,15 @@ def config(case, universal):
         zero["sub_group_size"] = 150
     if "roundrobin" in settings:
         zero["round_robin_gradients"] = True
-    if "elastic" in settings:
-        zero["elastic_checkpoint"] = True
     if "aligned" in settings:
         zero["parameter_alignment"] = True
+    if "elastic" in settings:
+        zero["elastic_checkpoint"] = True
     out = {"train_micro_batch_size_per_gpu": 1, "zero_allow_untested_optimizer": True,
            "zero_force_ds_cpu_optimizer": False, "steps_per_print": 10 ** 9,
            "zero_optimization": zero, "bf16": {"enabled": dtype == "bf16"}}
+    if dtype == "fp16":
+        out["fp16"] = {"enabled": True, "initial_scale_power": 4}
     if "fp32grads" in settings:  # DeepSpeed's BF16_Optimizer
         out["data_types"] = {"grad_accum_dtype": "fp32"}
     if universal:
@@ -84,16 +111,22 @@ def config(case, universal):
     return out
 
 
-def engine_of(case, seed, universal=False):
+def parts_of(seed, kind=torch.optim.AdamW):
+    """A model, its optimizer and schedule, as a script makes them with DeepSpeed or without."""
     torch.manual_seed(seed)
     model = Awkward()
     model.mean += seed
     trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(
+    optimizer = kind(
         [{"params": [p for p in trained if p.dim() >= 2], "lr": 1e-2, "weight_decay": 0.1},
          {"params": [p for p in trained if p.dim() < 2], "lr": 2.5e-3, "weight_decay": 0.0}],
         betas=(0.9, 0.99))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    return model, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (1 + n))
+
+
+def engine_of(case, seed, universal=False):
+    model, optimizer, schedule = parts_of(
+        seed, NumberedSteps if "numberedsteps" in case else torch.optim.AdamW)
     return deepspeed.initialize(model=model, optimizer=optimizer, lr_scheduler=schedule,
                                 config=config(case, universal))[0]
 
@@ -107,16 +140,59 @@ def write(engine, out):
     dist.barrier()
 
 
+def save(case, engine, out):
+    engine.save_checkpoint(f"{out}/run", exclude_frozen_parameters="nofrozen" in case,
+                           client_state={"epoch": 7, "seen": [1, 2.5, "three"],
+                                         "order": torch.arange(4)})
+
+
 def train(case, out):
     engine = engine_of(case, 0)
     g = torch.Generator().manual_seed(100 + dist.get_rank())
-    for _ in range(3):
+    for step in (1, 2, 3):
         engine.module.calls += 1
         engine.backward(engine(torch.randint(0, VOCAB, (1, 9), generator=g)))
         engine.step()
-    engine.save_checkpoint(f"{out}/run", client_state={"epoch": 7, "seen": [1, 2.5, "three"],
-                                                       "order": torch.arange(4)})
+        if step == 2 and "tags" in case:
+            save(case, engine, out)
+            write(engine, f"{out}/2")
+    save(case, engine, out)
     write(engine, out)
+
+
+class Embedding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(VOCAB, WIDTH) * 0.1)
+
+    def forward(self, ids):
+        return nn.functional.embedding(ids, self.weight)
+
+
+def pipeline(case, out):
+    """Two stages with a tied layer at both ends: layer_*-model_states.pt."""
+    torch.manual_seed(0)
+    net = PipelineModule(
+        [TiedLayerSpec("emb", Embedding), LayerSpec(Block), LayerSpec(nn.LayerNorm, WIDTH),
+         TiedLayerSpec("emb", Embedding, forward_fn=lambda m, x: x @ m.weight.t())],
+        num_stages=2, partition_method="uniform",
+        loss_fn=lambda o, y: nn.functional.cross_entropy(o.float().view(-1, VOCAB), y.view(-1)))
+    settings = config(case, False) | {"gradient_accumulation_steps": 2}
+    engine = deepspeed.initialize(model=net, optimizer=torch.optim.AdamW(net.parameters()),
+                                  config=settings)[0]
+    g = torch.Generator().manual_seed(1)
+    ids = [torch.randint(0, VOCAB, (1, 8), generator=g) for _ in range(4)]
+    batches = iter([(x, x) for x in ids])
+    for _ in range(2):
+        engine.train_batch(data_iter=batches)
+    engine.save_checkpoint(f"{out}/run")
+    held = [None, None]
+    dist.all_gather_object(held, (cpu_deepspeed.tensors(engine.module),
+                                  cpu_deepspeed.states(engine)))
+    if dist.get_rank() == 0:
+        for i, name in enumerate(("live", "states")):
+            save_file({**held[1][i], **held[0][i]}, f"{out}/{name}.safetensors")
+    dist.barrier()
 
 
 def load(case, source, out, universal):
@@ -144,6 +220,8 @@ if __name__ == "__main__":
         if one.startswith("load:"):
             _, case, source, name, *universal = one.split(":")
             load(case, source, f"{base}/{name}", bool(universal))
+        elif "pipe" in one:
+            pipeline(one, f"{base}/{one}")
         else:
             train(one, f"{base}/{one}")
     dist.destroy_process_group()

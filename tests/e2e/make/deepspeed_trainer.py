@@ -2,10 +2,12 @@
 
     torchrun --nproc_per_node=W deepspeed_trainer.py OUT CASE...
 
-CASE is STAGE-DTYPE (z2-bf16): four steps without a break, OUT/CASE/run/checkpoint-{2,4} and OUT/CASE/
-losses.json. "resume:STAGE-DTYPE:MODEL:DIRECTORY:NAME[:universal][:save]" goes on from DIRECTORY
-instead, to step 4: OUT/NAME/losses.json, and OUT/NAME/states.safetensors as they were when training
-went on; "save" saves OUT/NAME/run/checkpoint-2 then, too.
+CASE is STAGE-DTYPE[-untied][-gathered] (z2-bf16): four steps without a break, OUT/CASE/run/checkpoint-
+{2,4}, OUT/CASE/{live,states}-{2,4}.safetensors (what model and optimizer held then) and OUT/CASE/
+losses.json. acc-STAGE-DTYPE: an Accelerate loop of two steps, OUT/CASE/run/state, OUT/CASE/{live,
+states}-2.safetensors. "resume:STAGE-DTYPE:MODEL:DIRECTORY:NAME[:universal][:save]" goes on from
+DIRECTORY instead, to step 4: OUT/NAME/losses.json, and OUT/NAME/states.safetensors as they were when
+training went on; "save" saves OUT/NAME/run/checkpoint-2 then, too.
 """
 
 import json
@@ -15,6 +17,7 @@ import sys
 import cpu_deepspeed
 import torch
 import torch.distributed as dist
+from accelerate import Accelerator, DeepSpeedPlugin
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from safetensors.torch import save_file
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -42,12 +45,24 @@ def dropping_out(model):
     return model
 
 
+def write(engine, out, step):
+    held, live = cpu_deepspeed.states(engine), cpu_deepspeed.tensors(engine.module)
+    if dist.get_rank() == 0:
+        os.makedirs(out, exist_ok=True)
+        save_file(held, f"{out}/states-{step}.safetensors")
+        save_file({n: t.clone() for n, t in live.items()}, f"{out}/live-{step}.safetensors")
+    dist.barrier()
+
+
 class Witness(TrainerCallback):
     """Keeps what the optimizer held when training went on. (All param groups have the same
     hyper-parameters here: load_universal at stage 3 gives them all the first one's.)"""
 
     def __init__(self, out, save):
         self.out, self.save, self.trainer = out, save, None
+
+    def on_save(self, args, state, control, **kwargs):
+        write(self.trainer.model_wrapped, self.out, state.global_step)
 
     def on_train_begin(self, args, state, control, **kwargs):
         if not state.global_step:
@@ -61,10 +76,11 @@ class Witness(TrainerCallback):
         dist.barrier()
 
 
-def config(stage, dtype, universal):
+def config(stage, dtype, universal, gathered=False):
     zero = {"stage": stage, "reduce_bucket_size": 100000}
     if stage == 3:
         zero["stage3_param_persistence_threshold"] = 0
+        zero["stage3_gather_16bit_weights_on_model_save"] = gathered
     out = {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
            "train_batch_size": "auto", "gradient_clipping": "auto", "zero_optimization": zero,
            "zero_force_ds_cpu_optimizer": False, "zero_allow_untested_optimizer": True,
@@ -74,20 +90,24 @@ def config(stage, dtype, universal):
     return out
 
 
-def run(case, model, out, source=None, options=()):
-    stage, dtype = case.split("-")
+def forget_last_run():
     AcceleratorState._reset_state()
     PartialState._reset_state()
     GradientState._reset_state()
+
+
+def run(case, model, out, source=None, options=()):
+    stage, dtype, *settings = case.split("-")
+    forget_last_run()
     args = TrainingArguments(
         f"{out}/run", use_cpu=True, per_device_train_batch_size=1, max_steps=4, save_steps=2,
         logging_steps=1, report_to="none", learning_rate=1e-2, disable_tqdm=True, seed=7,
         bf16=dtype == "bf16", dataloader_pin_memory=False,
-        deepspeed=config(int(stage[1]), dtype, "universal" in options),
+        deepspeed=config(int(stage[1]), dtype, "universal" in options, "gathered" in settings),
         save_strategy="no" if source else "steps")
     witness = Witness(out, "save" in options)
-    trainer = Trainer(model=dropping_out(MODELS[model](torch.float32)), args=args, train_dataset=Tokens(),
-                      callbacks=[witness])
+    trainer = Trainer(model=dropping_out(MODELS[model](torch.float32)), args=args,
+                      train_dataset=Tokens(), callbacks=[witness])
     witness.trainer = trainer
     trainer.train(resume_from_checkpoint=source)
     if dist.get_rank() == 0:
@@ -97,12 +117,35 @@ def run(case, model, out, source=None, options=()):
     dist.barrier()
 
 
+def accelerate(case, out):
+    _, stage, dtype = case.split("-")
+    forget_last_run()
+    settings = config(int(stage[1]), dtype, False) | {
+        "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
+        "train_batch_size": dist.get_world_size(), "gradient_clipping": 1.0}
+    accelerator = Accelerator(mixed_precision="no" if dtype == "fp32" else dtype,
+                              deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=settings))
+    model = MODELS["tied"](torch.float32)
+    optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (1 + n))
+    model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
+    for i in range(2):
+        ids = Tokens()[2 * i + dist.get_rank()]["input_ids"][None]
+        accelerator.backward(model(input_ids=ids, labels=ids).loss)
+        optimizer.step()
+        schedule.step()
+    accelerator.save_state(f"{out}/run/state")
+    write(model, out, 2)
+
+
 if __name__ == "__main__":
     base, cases = sys.argv[1], sys.argv[2:]
     for one in cases:
         if one.startswith("resume:"):
             _, case, model, source, name, *options = one.split(":")
             run(case, model, f"{base}/{name}", source, options)
+        elif one.startswith("acc-"):
+            accelerate(one, f"{base}/{one}")
         else:
-            run(one, "tied", f"{base}/{one}")
+            run(one, "untied" if "untied" in one else "tied", f"{base}/{one}")
     dist.destroy_process_group()
