@@ -217,6 +217,8 @@ int uns_adam_params_find(const struct uns_catalog *cat, struct uns_arena *arena,
 
 	*out = (struct uns_adam_params){ .root = uns_optimizer_root(cat) };
 	if (!out->root)
+		UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_OPTIMIZER, err));
+	if (!out->root)
 		return uns_fail(
 			err, -ENOTSUP,
 			"%s holds no optimizer state with parameter names, which DeepSpeed's "

@@ -54,7 +54,8 @@ static const struct uns_problem *problem_of(const struct uns_catalog *cat, const
 
 static int check_line(struct checking *c, const struct uns_problem *problem, const char *line)
 {
-	if (problem && problem->scope == UNS_SCOPE_NOTE)
+	/* With a code: of the source, in a way that no view minds. */
+	if (problem && problem->scope == UNS_SCOPE_NOTE && !problem->code)
 		return checking_found(c, "note", UNSHARD_NOTE, "%s", line);
 	/* Sound, for all that is known, and in a form that some view cannot be made of. */
 	if (problem && problem->code == -ENOTSUP)

@@ -1,9 +1,12 @@
 /* Opening shards. Knows torch files and the catalog's files, not what is in them. */
 #include "shards/zero_file.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/path.h"
+#include "shards/zero_names.h"
 
 static int open_same(const struct uns_file *f, int *fd, struct uns_err *err)
 {
@@ -16,6 +19,26 @@ static int open_same(const struct uns_file *f, int *fd, struct uns_err *err)
 	if (!uns_identity_equal(&now.id, &f->stat.id))
 		return uns_fail(err, -ESTALE, "the file changed while it was being read");
 	return 0;
+}
+
+/* torch calls the records after the file that it saves ("zero_pp_rank_1_..._states/data.pkl"). Other
+ * writers, the mount's own files among them, name no rank there. */
+static int check_name(const struct uns_file *f, const char *prefix, struct uns_err *err)
+{
+	struct uns_zero_name is, was;
+	char saved[128];
+	size_t n = strlen(prefix);
+
+	if (n < 2 || n > sizeof(saved) - sizeof(".pt") || prefix[n - 1] != '/')
+		return 0;
+	snprintf(saved, sizeof(saved), "%.*s.pt", (int)n - 1, prefix);
+	if (!uns_zero_name_parse(uns_path_name(f->path), &is) || !uns_zero_name_parse(saved, &was) ||
+	    (is.kind == was.kind && is.dp == was.dp && is.mp == was.mp && is.layer == was.layer))
+		return 0;
+	return uns_fail(err, -EBADMSG,
+			"the file was saved as %s: it was renamed, or is another rank's; copy the right "
+			"one back from the training machine",
+			saved);
 }
 
 int uns_zero_file_open(const struct uns_catalog *cat, uint32_t index, struct uns_arena *arena,
@@ -32,6 +55,8 @@ int uns_zero_file_open(const struct uns_catalog *cat, uint32_t index, struct uns
 		out->reader = uns_reader_of_file(&out->open, f->stat.id.size);
 		code = uns_torchfile_open(&out->reader, arena, &out->torch, &why);
 	}
+	if (code == 0)
+		code = check_name(f, out->torch.zip.prefix, &why);
 	return code < 0 ? uns_fail(err, code, "%s: %s", f->path, why.text) : 0;
 }
 

@@ -17,7 +17,8 @@ struct uns_zero_file {
 #define UNS_ZERO_FILE_INIT ((struct uns_zero_file){ .fd = -1 })
 
 /* *out must not move until it is closed. Values live in the arena, longer than the file. Sentences
- * begin with the file's path. -ENODATA when it is missing. */
+ * begin with the file's path. -ENODATA when it is missing; -EBADMSG also when its records are called
+ * after another rank's file. */
 int uns_zero_file_open(const struct uns_catalog *cat, uint32_t index, struct uns_arena *arena,
 		       struct uns_zero_file *out, struct uns_err *err);
 void uns_zero_file_close(struct uns_zero_file *file);

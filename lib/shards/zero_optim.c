@@ -172,6 +172,7 @@ static int parse(const struct uns_zero_file *file, struct uns_arena *arena,
 	size_t g;
 
 	o->dict = uns_value_get(file->torch.root, "optimizer_state_dict");
+	o->version = uns_value_str(uns_value_get(file->torch.root, "ds_version"));
 	UNS_TRY(find_stage(o, &fp32, err));
 	UNS_TRY(find_partitions(o, err));
 	base = uns_value_get(o->dict,

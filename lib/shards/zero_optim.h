@@ -43,6 +43,7 @@ struct uns_zero_optim {
 	bool uneven;         /* groups are cut for different numbers of ranks (experts) */
 	struct uns_zero_rank_group *group;
 	size_t n_groups;
+	const char *version;                /* ds_version; NULL: not recorded */
 	const struct uns_value *dict;       /* optimizer_state_dict */
 	const struct uns_value *param_groups; /* NULL: not saved (elastic_checkpoint) */
 };

@@ -161,6 +161,21 @@ static size_t count_tags(const struct uns_zero_run *run, const char **last)
 	return n;
 }
 
+/* No view minds: each finds its tag by itself. */
+static int tell_stale(struct uns_zero_run *run, struct uns_catalog *cat, const char *where,
+		      const char *latest, const char *tag)
+{
+	const char *path = uns_path_join(&run->scratch, where, run->latest);
+
+	if (!path)
+		return -ENOMEM;
+	return uns_catalog_add_problem(
+		cat, UNS_SCOPE_NOTE, -ENODATA,
+		"%s names %s, which is not there: DeepSpeed finds nothing to go on from; copy that tag "
+		"back from the training machine, or write %s into the file",
+		path, latest, tag);
+}
+
 static int choose_tag(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
 {
 	const char *latest = read_latest(run, run->path), *last = NULL;
@@ -172,9 +187,7 @@ static int choose_tag(struct uns_zero_run *run, struct uns_catalog *cat, struct 
 		return uns_fail(err, -ENODATA, "%s: there is no tag directory with shards in it",
 				cat->path);
 	if (latest && !run->named)
-		return uns_catalog_add_problem(cat, UNS_SCOPE_NOTE, 0,
-					       "%s/%s names %s, which is not there; %s is shown instead",
-					       cat->path, run->latest, latest, last);
+		return tell_stale(run, cat, cat->path, latest, last);
 	if (n > 1)
 		return uns_catalog_add_problem(cat, UNS_SCOPE_NOTE, 0,
 					       "%s holds %zu tags; this is %s. Give another tag's "
@@ -183,8 +196,17 @@ static int choose_tag(struct uns_zero_run *run, struct uns_catalog *cat, struct 
 	return 0;
 }
 
+static bool is_there(const struct uns_zero_run *run, const char *parent, const char *tag)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_listing list;
+
+	return uns_root_list(run->root, parent, &arena, &list, NULL) < 0 ||
+	       uns_listing_find(&list, tag);
+}
+
 /* A tag's own directory: what `latest` beside it says. */
-static void look_beside(struct uns_zero_run *run)
+static int look_beside(struct uns_zero_run *run, struct uns_catalog *cat)
 {
 	const char *name = uns_path_name(run->path), *latest = NULL;
 	const char *parent = uns_path_parent(&run->scratch, run->path);
@@ -193,12 +215,15 @@ static void look_beside(struct uns_zero_run *run)
 	if (*run->path && parent)
 		latest = read_latest(run, parent);
 	run->named = latest && (strcmp(latest, name) == 0 || uns_str_natural(name, latest) < 0);
+	if (!latest || is_there(run, parent, latest))
+		return 0;
+	return tell_stale(run, cat, parent, latest, name);
 }
 
 int uns_zero_run_open(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
 {
 	if (run->is_tag(run->list)) {
-		look_beside(run);
+		UNS_TRY(look_beside(run, cat));
 		run->tag_path = run->path;
 		run->tag_list = *run->list;
 		return 0;

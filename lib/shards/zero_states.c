@@ -23,6 +23,7 @@ struct group {
 	struct uns_zero_place place;
 	uint64_t *at; /* where each parameter starts */
 	uint64_t end; /* of the last one, interior padding included */
+	bool stateless; /* its states cannot be used, and it is told */
 	int32_t number;
 };
 
@@ -145,20 +146,78 @@ static int check_padding(const struct group *s, uint64_t rank, const struct uns_
 			(unsigned long long)want, (unsigned long long)rank, s->w->n_ranks);
 }
 
+static const char *dtype_text(enum uns_dtype dtype)
+{
+	return uns_dtype_info(dtype)->torch;
+}
+
+static int check_dtype(const struct group *s, uint64_t rank, const char *what,
+		       const struct uns_zero_part *part, const struct uns_zero_part *first,
+		       struct uns_err *err)
+{
+	if (part->dtype == first->dtype)
+		return 0;
+	return uns_fail(err, -EBADMSG,
+			"%s: %s of group %zu, rank %llu, is %s; expected %s as in the other ranks' "
+			"files: the files are of different checkpoints",
+			path_of(s, rank), what, s->g, (unsigned long long)rank,
+			dtype_text(part->dtype), dtype_text(first->dtype));
+}
+
+/* The file that has the most: what others lack is missing there. */
+static const struct uns_zero_rank_group *richest(const struct group *s)
+{
+	const struct uns_zero_rank_group *most = &s->w->any->group[s->g], *h;
+	uint64_t r;
+
+	for (r = 0; r < s->w->n_ranks; r++) {
+		h = held(s, r);
+		if (h && h->n_states > most->n_states)
+			most = h;
+	}
+	return most;
+}
+
+static int check_state(const struct group *s, uint64_t rank, const struct uns_zero_state *want,
+		       struct uns_err *err)
+{
+	const struct uns_zero_state *found = state_named(held(s, rank), want->name);
+
+	if (!found)
+		return uns_fail(err, -EBADMSG,
+				"%s: the optimizer's %s of group %zu, rank %llu, is not there; other "
+				"ranks' files have it: the file is damaged or of another checkpoint",
+				path_of(s, rank), want->name, s->g, (unsigned long long)rank);
+	UNS_TRY(check_dtype(s, rank, want->name, &found->part, &want->part, err));
+	if (!found->scalar && !fits(s, rank, found->part.elems))
+		return mismatch(s, rank, want->name, found->part.elems, err);
+	return 0;
+}
+
+/* Every rank holds the same states, in the same types. */
+static int check_states(const struct group *s, struct uns_err *err)
+{
+	const struct uns_zero_rank_group *all = richest(s);
+	uint64_t r;
+	size_t i;
+
+	for (r = 0; r < s->w->n_ranks; r++)
+		for (i = 0; held(s, r) && i < all->n_states; i++)
+			UNS_TRY(check_state(s, r, &all->state[i], err));
+	return 0;
+}
+
 static int check_rank(const struct group *s, uint64_t rank, struct uns_err *err)
 {
 	const struct uns_zero_rank_group *h = held(s, rank);
-	size_t i;
 
 	if (!h)
 		return 0;
+	UNS_TRY(check_dtype(s, rank, "the fp32 partition", &h->fp32, &s->w->any->group[s->g].fp32,
+			    err));
 	if (!fits(s, rank, h->fp32.elems))
 		return mismatch(s, rank, "the fp32 partition", h->fp32.elems, err);
-	UNS_TRY(check_padding(s, rank, h, err));
-	for (i = 0; i < h->n_states; i++)
-		if (!h->state[i].scalar && !fits(s, rank, h->state[i].part.elems))
-			return mismatch(s, rank, h->state[i].name, h->state[i].part.elems, err);
-	return 0;
+	return check_padding(s, rank, h, err);
 }
 
 /* Flat groups are padded to a multiple of 2 W elements. Where all parts are there, their sum must
@@ -204,7 +263,7 @@ static int check_group(struct group *s, struct uns_err *err)
 /* -- tensors -- */
 
 /* A part of the rank, or, where its file is missing, the place that it would have there: whoever needs
- * it names the file. */
+ * it names the file. Of one that is there and could not be read nothing is known. */
 static struct uns_zero_part part_of(const struct group *s, uint64_t rank, const char *state)
 {
 	const struct uns_zero_rank_group *h = held(s, rank);
@@ -214,7 +273,8 @@ static struct uns_zero_part part_of(const struct group *s, uint64_t rank, const 
 		return h->fp32;
 	if (found)
 		return found->part;
-	return (struct uns_zero_part){ .there = !h, .file = s->w->rank[rank].file };
+	return (struct uns_zero_part){ .there = s->w->cat->files[s->w->rank[rank].file].missing,
+				       .file = s->w->rank[rank].file };
 }
 
 static int add_run(const struct group *s, const struct uns_zero_run *run, const char *state,
@@ -235,22 +295,12 @@ static int add_run(const struct group *s, const struct uns_zero_run *run, const 
 	return uns_catalog_add_piece(s->w->cat, &piece, err);
 }
 
-static enum uns_dtype dtype_of(const struct group *s, const char *state, bool *same)
+/* The same in all files: checked. */
+static enum uns_dtype dtype_of(const struct group *s, const char *state)
 {
-	enum uns_dtype dtype = UNS_DTYPE_NONE;
-	struct uns_zero_part part;
-	uint64_t r;
+	const struct uns_zero_rank_group *any = &s->w->any->group[s->g];
 
-	*same = true;
-	for (r = 0; r < s->w->n_ranks; r++) {
-		part = part_of(s, r, state);
-		if (!held(s, r) || !part.there)
-			continue;
-		if (dtype == UNS_DTYPE_NONE)
-			dtype = part.dtype;
-		*same = *same && dtype == part.dtype;
-	}
-	return dtype;
+	return state ? state_named(any, state)->part.dtype : any->fp32.dtype;
 }
 
 static struct uns_tensor tensor_of(const struct group *s, size_t i, const char *state)
@@ -283,17 +333,13 @@ static int add_cut(const struct group *s, size_t i, int32_t position, const char
 {
 	struct uns_tensor t = tensor_of(s, i, state);
 	struct uns_zero_run run = { 0 };
-	bool same;
 
 	if (!t.key)
 		return no_memory(err);
 	t.position = position;
 	if (state)
 		t.role = role_of(state);
-	t.dtype = dtype_of(s, state, &same);
-	if (!same || t.dtype == UNS_DTYPE_NONE)
-		return uns_zero_world_problem(s->w, -EBADMSG,
-					      "%s: ranks hold it in different types", t.key);
+	t.dtype = dtype_of(s, state);
 	UNS_TRY(uns_catalog_add_tensor(s->w->cat, &t, index, err));
 	for (; uns_zero_run_next(&s->place, s->at[i], s->shapes->v[i].elems, &run); run.rank++)
 		UNS_TRY(add_run(s, &run, state, t.dtype, err));
@@ -324,17 +370,19 @@ static int add_scalar(const struct group *s, size_t i, int32_t position,
 
 static int add_states(const struct group *s, size_t i, int32_t position, struct uns_err *err)
 {
-	const struct uns_zero_rank_group *h = NULL;
-	uint64_t r;
+	const struct uns_zero_rank_group *any = &s->w->any->group[s->g];
+	int32_t rank = 0;
 	size_t k;
 
-	for (r = 0; r < s->w->n_ranks && !(h = held(s, r));)
-		r++;
-	for (k = 0; h && k < h->n_states; k++) {
-		if (h->state[k].scalar)
-			UNS_TRY(add_scalar(s, i, position, &h->state[k], (int32_t)r, err));
+	if (s->stateless)
+		return 0;
+	while (s->w->rank[rank].optim != s->w->any)
+		rank++;
+	for (k = 0; k < any->n_states; k++) {
+		if (any->state[k].scalar)
+			UNS_TRY(add_scalar(s, i, position, &any->state[k], rank, err));
 		else
-			UNS_TRY(add_cut(s, i, position, h->state[k].name, NULL, err));
+			UNS_TRY(add_cut(s, i, position, any->state[k].name, NULL, err));
 	}
 	return 0;
 }
@@ -366,6 +414,13 @@ static int add_param(const struct group *s, size_t i, int32_t *position, struct 
 	return add_states(s, i, s->number < 0 ? -1 : (*position)++, err);
 }
 
+/* Without them the fp32 copies are sound still. */
+static int drop_states(struct group *s, int code, const char *text)
+{
+	s->stateless = true;
+	return uns_catalog_add_problem(s->w->cat, UNS_SCOPE_OPTIMIZER, code, "%s", text);
+}
+
 static int add_group(struct group *s, int32_t *position, struct uns_map *seen, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
@@ -376,6 +431,9 @@ static int add_group(struct group *s, int32_t *position, struct uns_map *seen, s
 		return no_memory(err);
 	if (code < 0)
 		return uns_zero_world_problem(s->w, code, "%s", why.text);
+	code = check_states(s, &why);
+	if (code < 0)
+		UNS_TRY(drop_states(s, code, why.text));
 	for (i = 0; i < s->shapes->n; i++)
 		UNS_TRY(add_param(s, i, position, seen, err));
 	return 0;

@@ -52,6 +52,12 @@ static bool agrees(const struct uns_zero_optim *a, const struct uns_zero_optim *
 	       a->n_groups == b->n_groups;
 }
 
+/* A job has one version: files of several are of several saves. */
+static bool same_version(const struct uns_zero_optim *a, const struct uns_zero_optim *b)
+{
+	return !a->version || !b->version || strcmp(a->version, b->version) == 0;
+}
+
 static int read_rank(struct uns_zero_world *w, struct uns_zero_rank *rank, struct uns_err *err)
 {
 	struct uns_zero_optim *optim = UNS_NEW(&w->scratch, struct uns_zero_optim);
@@ -75,6 +81,12 @@ static int read_rank(struct uns_zero_world *w, struct uns_zero_rank *rank, struc
 			w->cat->files[rank->file].path, optim->stage, optim->n_groups,
 			(unsigned long long)optim->partitions, w->any->stage, w->any->n_groups,
 			(unsigned long long)w->any->partitions);
+	if (w->any && !same_version(w->any, optim))
+		return uns_zero_world_problem(
+			w, -EBADMSG,
+			"%s was saved by DeepSpeed %s, another rank's file by %s: they are of "
+			"different checkpoints",
+			w->cat->files[rank->file].path, optim->version, w->any->version);
 	rank->optim = optim;
 	if (!w->any)
 		w->any = optim;
@@ -127,18 +139,33 @@ static int tell_missing(struct uns_zero_world *w)
 		n > 1 ? ", and others after it" : "", w->n_ranks, w->n_ranks - n);
 }
 
+static size_t count_present(const struct uns_zero_world *w)
+{
+	size_t r, n = 0;
+
+	for (r = 0; r < w->n_ranks; r++)
+		n += !w->cat->files[w->rank[r].file].missing;
+	return n;
+}
+
 /* How many ranks the optimizer was cut for says each file; the names say how many there are. */
-static int check_ranks(struct uns_zero_world *w, size_t n_named, struct uns_err *err)
+static int check_ranks(struct uns_zero_world *w, size_t n_named)
 {
 	uint64_t want = w->any->partitions ? w->any->partitions : n_named;
 
-	(void)err;
 	if (w->any->uneven)
 		return uns_zero_world_problem(
 			w, -ENOTSUP,
 			"%s: its param groups are cut for different numbers of ranks (mixture of "
 			"experts), which is not supported",
 			w->cat->files[w->rank[0].file].path);
+	if (want < n_named && count_present(w) <= want)
+		return uns_zero_world_problem(
+			w, -EBADMSG,
+			"the optimizer is cut for %llu ranks, and %s would be the shard of rank %zu: "
+			"a file was renamed, or is of another checkpoint",
+			(unsigned long long)want, w->cat->files[w->rank[n_named - 1].file].path,
+			n_named - 1);
 	if (want < n_named)
 		return uns_zero_world_problem(
 			w, -ENOTSUP,
@@ -167,7 +194,7 @@ int uns_zero_world_read(struct uns_zero_world *w, const struct uns_root *root,
 			const struct uns_zero_path *files, size_t n, struct uns_err *err)
 {
 	struct uns_zero_rank *read;
-	size_t n_named = (size_t)files[n - 1].dp + 1;
+	size_t before, n_named = (size_t)files[n - 1].dp + 1;
 
 	if (n_named > MAX_RANKS)
 		return uns_zero_world_problem(w, -ENOTSUP, "%s: a rank above %d",
@@ -176,8 +203,13 @@ int uns_zero_world_read(struct uns_zero_world *w, const struct uns_root *root,
 	UNS_TRY(read_all(w, err));
 	if (!w->any)
 		return tell_missing(w);
-	UNS_TRY(check_ranks(w, n_named, err));
-	if (!w->broken && w->any->partitions > n_named) {
+	before = w->cat->n_problems;
+	UNS_TRY(check_ranks(w, n_named));
+	if (w->cat->n_problems > before) {
+		w->any = NULL; /* whose part is whose is not known */
+		return 0;
+	}
+	if (w->any->partitions > n_named) {
 		read = w->rank; /* the last ranks' files are gone: give them names */
 		UNS_TRY(list_ranks(w, root, files, n, (size_t)w->any->partitions, err));
 		memcpy(w->rank, read, n_named * sizeof(*read));

@@ -372,14 +372,18 @@ static void refuses_weights(void **state)
 	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_DTYPE_NONE, &err), -EBADMSG);
 	assert_string_equal(err.text, "rank 1 is torn");
 
-	/* A broken optimizer does not keep weights from being served; a broken master does for
-	 * fp32. */
+	/* A broken optimizer does not keep weights from being served; it does for fp32 where its
+	 * masters would be, and so does a broken master. */
 	err = (struct uns_err){ 0 };
 	b.problem.scope = UNS_SCOPE_OPTIMIZER;
 	b.pieces[1].file = SHARD;
 	add(&b, "model.w", UNS_ROLE_MASTER, UNS_F32, GONE);
 	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_DTYPE_NONE, &err), 0);
 	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_BF16, &err), 0);
+	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_F32, &err), -EBADMSG);
+	assert_string_equal(err.text, "rank 1 is torn");
+	err = (struct uns_err){ 0 };
+	b.cat.n_problems = 0;
 	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_F32, &err), -ENODATA);
 	assert_non_null(strstr(err.text, "run/gone"));
 }

@@ -164,15 +164,19 @@ static const struct {
 	  NULL },
 	{ "a tag of another name", "mv global_step2 best; printf 'best\\n' > latest", "best",
 	  "DeepSpeed ZeRO stage 2", true, 2, "mp_rank_00_model_states.pt", NULL, NULL },
-	{ "a tag that `latest` does not name yet", "printf global_step1 > latest", "global_step2",
-	  "DeepSpeed ZeRO stage 2", false, 2, NULL, NULL, NULL },
-	{ "an older tag", "printf global_step10 > latest", "global_step2", "DeepSpeed ZeRO stage 2",
-	  true, 2, NULL, NULL, NULL },
+	{ "a tag that `latest` does not name yet", "mkdir global_step1; printf global_step1 > latest",
+	  "global_step2", "DeepSpeed ZeRO stage 2", false, 2, NULL, NULL, NULL },
+	{ "an older tag", "mkdir global_step10; printf global_step10 > latest", "global_step2",
+	  "DeepSpeed ZeRO stage 2", true, 2, NULL, NULL, NULL },
+	{ "a tag, and `latest` names what is not there", "printf global_step10 > latest",
+	  "global_step2", "DeepSpeed ZeRO stage 2", true, 2, NULL, NULL,
+	  "latest names global_step10, which is not there" },
 	{ "several tags", "cp -r global_step2 global_step9", "", "DeepSpeed ZeRO stage 2", true, 2,
 	  "global_step2/mp_rank_00_model_states.pt", NULL, "holds 2 tags; this is global_step2" },
 	{ "`latest` names what is not there", "printf global_step3 > latest", "",
 	  "DeepSpeed ZeRO stage 2", false, 2, NULL, NULL,
-	  "RUN/latest names global_step3, which is not there; global_step2 is shown instead" },
+	  "RUN/latest names global_step3, which is not there: DeepSpeed finds nothing to go on from; "
+	  "copy that tag back from the training machine, or write global_step2 into the file" },
 	{ "`latest` climbs", "printf ../x > latest", "", "DeepSpeed ZeRO stage 2", false, 2, NULL,
 	  NULL, NULL },
 	{ "no `latest`", "rm latest", "", "DeepSpeed ZeRO stage 2", false, 2, NULL, NULL, NULL },
@@ -246,9 +250,10 @@ static const struct {
 	  "groups, 3 ranks in another rank's file",
 	  NULL },
 	{ "stage 2: another rank's shard", "z2_w3", "cp " OPTIM "1_* " OPTIM "2_*", MODEL_ROLES,
-	  "2: " OPTIM "2_mp_rank_00_optim_states.pt: group 0 is said to end in 0 elements of padding; "
-	  "expected 5 for rank 2 of 3",
-	  "group 1 is said to end in 0 elements of padding" },
+	  "2: " OPTIM "2_mp_rank_00_optim_states.pt: the file was saved as "
+	  "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt: it was renamed, or is another rank's; copy "
+	  "the right one back from the training machine",
+	  NULL },
 	{ "stage 2: another model's shards", "z2_w3", "cp -r $GOLDEN/other/* .",
 	  MODEL_ROLES,
 	  "2: group 0: param_shapes of global_step2/mp_rank_00_model_states.pt add up to", NULL },
@@ -353,7 +358,8 @@ static void weights_view_tells_where_weights_are_from(void **state)
 		{ "z3_w2", "", "assembled from the checkpoint's tensors; 6 of them it holds as the "
 			       "optimizer's fp32 copies only, given out in the model's type" },
 		{ "z3_w2", "fp32", "assembled from the checkpoint's tensors, floating types given out as "
-				   "float32 (from the optimizer's fp32 copies where it has them)" },
+				   "float32: 6 are the optimizer's fp32 copies; without one, widened: "
+				   "frozen.weight" },
 		{ "z2_w3", "", "assembled from the checkpoint's tensors" },
 	};
 	size_t i;
