@@ -8,8 +8,9 @@ from pathlib import Path
 import loads
 import reads
 import scale
+import zero
 
-WHAT = ("reads", "loads", "scale")
+WHAT = ("reads", "loads", "zero", "scale")
 
 
 def arguments():
@@ -38,6 +39,9 @@ def main():
         if not args.what or "loads" in args.what:
             loaders = ["load_file"] if args.quick else loads.LOADERS
             loads.measure(programs, work, 2 * size, n, loaders)
+        if not args.what or "zero" in args.what:
+            zero.measure(programs, work, 2 * size, args.rounds or (1 if args.quick else 3),
+                         (2,) if args.quick else (2, 3))
         if not args.what or "scale" in args.what:
             scale.measure(programs, work, 1 if args.quick else 3, args.quick)
 
