@@ -20,7 +20,9 @@ from conftest import ROOT, UNSHARD
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"<!-- ([^>]*?) -->\n```sh\n(.*?)```", README, re.S)
 RESUME = re.findall(r"^\|[^|]*\| `(trainer\.train.*?)` \|$", README, re.M)
-LINES = re.findall(r"^\|[^|]*\| `[\w-]+` \| `(.*?)` \|$", README, re.M)
+ROWS = re.findall(r"^\|[^|]*\| `([\w-]+)` \| `(.*?)` \|$", README, re.M)
+LINES = [line for _, line in ROWS if "/RUN/" not in line]
+DEEPSPEED = [(view, line) for view, line in ROWS if "/RUN/" in line]
 
 
 def test_every_block_says_whether_it_is_run():
@@ -113,3 +115,17 @@ def test_the_lines_for_resuming_are_what_show_prints(made):
     assert len(RESUME) == 3
     for line in RESUME:
         assert line.replace("mnt/", "MOUNTPOINT/").replace("/llama/", "/") in shown
+
+
+def test_the_lines_for_deepspeed_are_what_show_prints(made, mount):
+    """That they resume is shown in test_deepspeed.py and test_zero_views.py. show lists no world-N."""
+    run = made("h2", "z2-bf16") / "run"
+    shown = subprocess.run([UNSHARD, "show", run / "checkpoint-2"], capture_output=True, text=True,
+                           check=True).stdout
+    m = mount(run)
+    assert len(DEEPSPEED) == 6
+    for view, line in DEEPSPEED:
+        assert f'"mnt/{view}/RUN/checkpoint-2"' in line
+        assert os.listdir(m / view / "checkpoint-2")
+        if not view.startswith("world"):
+            assert line.replace("mnt/", "MOUNTPOINT/").replace("/RUN/", "/") in shown
