@@ -708,7 +708,8 @@ int repair_dtypes(struct repair *r, struct repair_place *place, const struct uns
 	for (i = 0; i < cat->n_companions; i++) {
 		file = &cat->files[cat->companions[i].file];
 		if (!cat->companions[i].shard || file->missing || file->root != r->u->root ||
-		    !uns_str_ends(file->path, ".pt") || repair_file_of(r, file->path))
+		    repair_file_of(r, file->path) ||
+		    !(uns_str_ends(file->path, ".pt") || uns_str_ends(file->path, ".bin")))
 			continue;
 		path[n] = uns_arena_str(&r->arena, file->path);
 		if (!path[n++])

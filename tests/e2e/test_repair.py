@@ -161,10 +161,12 @@ def test_a_weight_of_one_rank(command, ranks, tmp_path):
     assert type(got) is type(state) and got._metadata == state._metadata and list(got) == list(state)
 
 
-@pytest.mark.parametrize("launch,case", [("v2", "verl-f1orig"), ("v2", "easyr1-f2")])
-def test_what_veRL_and_EasyR1_save(command, made, tmp_path, launch, case):
+@pytest.mark.parametrize("launch,case,files", [("v2", "verl-f1orig", "optim_world_size_*_rank_1.pt"),
+                                               ("v2", "easyr1-f2", "optim_world_size_*_rank_1.pt"),
+                                               ("a2", "f2-ranks", "optimizer_0_rank1.bin")])
+def test_what_veRL_EasyR1_and_Accelerate_save(command, made, tmp_path, launch, case, files):
     source = shutil.copytree(made(launch, case) / "run", tmp_path / "run")
-    [path] = source.rglob("optim_world_size_*_rank_1.pt")
+    [path] = source.rglob(files)
     state = load(path)
     owner = next(k for k, v in state["state"].items() if v["exp_avg"].numel())
     old = state["state"][owner]["exp_avg"]
@@ -335,6 +337,25 @@ def test_a_tag_that_is_not_whole_is_left_out(command, tmp_path):
                                                              "global_step10": "left_out"}
     assert (tmp_path / "out/latest").read_text() == "global_step2"
     assert not (tmp_path / "out/global_step10").exists()
+
+
+def test_tags_without_numbers_have_no_last_one(command, tmp_path):
+    source = shutil.copytree(GOLDEN / "zero/z2_w3", tmp_path / "run")
+    (source / "latest").unlink()
+    shutil.copytree(source / "global_step2", source / "best")
+    assert "do not say which one is the last" in refused(command, source, tmp_path / "out")
+    shutil.rmtree(source / "global_step2")
+    assert repaired(command, source, tmp_path / "out")["latest"][0] == "tracker"
+    assert (tmp_path / "out/latest").read_text() == "best"
+
+
+def test_a_trainers_checkpoint_without_latest(command, made, tmp_path):
+    source = shutil.copytree(made("h2", "z2-bf16") / "run", tmp_path / "run")
+    [path] = source.glob("checkpoint-2/latest")
+    want = path.read_text()
+    path.unlink()
+    assert repaired(command, source, tmp_path / "out")["checkpoint-2/latest"][0] == "tracker"
+    assert (tmp_path / "out/checkpoint-2/latest").read_text() == want
 
 
 # -- where, and how --
