@@ -101,8 +101,8 @@ def test_one_moment_of_one_rank(command, ranks, tmp_path):
     torch.save(state, path)
     want = {n: t.float() if n == "state.0.exp_avg" else t for n, t in locals_of(path).items()}
     changed = repaired(command, ranks, tmp_path / "out")
-    assert changed == {path.name: ("dtype", "state.0.exp_avg from bfloat16 to float32, as most of it is: "
-                                            "no value changed")}
+    assert changed == {path.name: ("dtype", "state.0.exp_avg from bfloat16 to float32, the type of most "
+                                            "elements: no value changed")}
     trees.assert_same(locals_of(tmp_path / "out" / path.name), want)
     assert_one_type(tmp_path / "out" / path.name)
     assert_same_but(tmp_path / "out", ranks, path.name)
@@ -139,8 +139,8 @@ def test_narrowing_says_how_many_values_were_rounded(command, ranks, tmp_path):
     state["state"][0]["exp_avg"]._local_tensor.copy_(odd)
     torch.save(state, path)
     changed = repaired(command, ranks, tmp_path / "out")
-    assert changed == {path.name: ("dtype", "state.0.exp_avg from float32 to bfloat16, as most of it is: "
-                                            "1 of 2 values were rounded")}
+    assert changed == {path.name: ("dtype", "state.0.exp_avg from float32 to bfloat16, the type of most "
+                                            "elements: 1 of 2 values were rounded")}
     got = locals_of(tmp_path / "out" / path.name)["state.0.exp_avg"]
     trees.assert_same({"": got}, {"": odd.bfloat16()})
     assert_one_type(tmp_path / "out" / path.name)
@@ -154,7 +154,7 @@ def test_a_weight_of_one_rank(command, ranks, tmp_path):
     torch.save(state, path)
     want = {n: t.float() if n.startswith("lin.") else t for n, t in locals_of(path).items()}
     changed = repaired(command, ranks, tmp_path / "out")
-    assert changed[path.name][1].startswith("lin.weight and 1 more tensors from float16 to float32")
+    assert changed[path.name][1].startswith("lin.weight and 1 more from float16 to float32")
     trees.assert_same(locals_of(tmp_path / "out" / path.name), want)
     assert_one_type(tmp_path / "out" / path.name)
     got = load(tmp_path / "out" / path.name)
