@@ -24,6 +24,7 @@
 #include "shards/beside.h"
 #include "shards/rank_extra.h"
 #include "shards/rank_files.h"
+#include "shards/rank_tracker.h"
 #include "wire/json.h"
 
 enum { MAX_WORLD = 1 << 16, MAX_JSON = 1 << 20 };
@@ -150,18 +151,20 @@ static const char *step_dir(struct source *s)
 /* The last step whose save has ended, as either family's tracker says. */
 static int64_t tracked_step(struct source *s, const char *run)
 {
-	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
-	const char *path = uns_path_join(&s->scratch, run, "latest_checkpointed_iteration.txt");
+	const char *const *name = uns_rank_trackers;
 	struct uns_span text;
-	long long n;
+	const char *path;
 	int64_t step;
 
-	if (path &&
-	    uns_root_read_file(s->dir->root, path, 64, &s->scratch, &text, NULL, NULL) == 0 &&
-	    sscanf((const char *)text.p, "%18lld", &n) == 1)
-		return n;
-	json = read_json(s, run, "checkpoint_tracker.json");
-	return json && uns_json_int(json, "last_global_step", &step) ? step : UNS_UNKNOWN;
+	for (; *name; name++) {
+		path = uns_path_join(&s->scratch, run, *name);
+		if (path &&
+		    uns_root_read_file(s->dir->root, path, UNS_TRACKER_MAX_BYTES, &s->scratch, &text,
+				       NULL, NULL) == 0 &&
+		    uns_rank_tracker_parse(*name, text, &step, NULL) == 0)
+			return step;
+	}
+	return UNS_UNKNOWN;
 }
 
 /* -- world size -- */

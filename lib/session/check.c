@@ -14,6 +14,7 @@
 #include "parts/resume_files.h"
 #include "parts/trainer_state.h"
 #include "shards/beside.h"
+#include "shards/rank_tracker.h"
 
 enum { MAX_WALK_DEPTH = 64, MAX_LEFTOVER_DEPTH = 4, MAX_STATE_BYTES = 64 << 20 };
 
@@ -447,6 +448,32 @@ static int check_leftover(struct checking *c, const struct place *place,
 
 static int walk(struct checking *c, const char *path, int depth, struct uns_err *err);
 
+static int check_trackers(struct checking *c, const char *path, const struct uns_listing *list,
+			  struct uns_arena *arena, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	const char *const *name = uns_rank_trackers;
+	struct uns_span bytes;
+	const char *file;
+
+	for (c->path = path; *name; name++) {
+		file = uns_path_join(arena, path, *name);
+		if (!file)
+			return uns_fail(err, -ENOMEM, "out of memory");
+		if (!uns_listing_find(list, *name) ||
+		    uns_root_read_file(c->u->root, file, UNS_TRACKER_MAX_BYTES, arena, &bytes, NULL,
+				       NULL) < 0)
+			continue;
+		text.len = 0;
+		uns_rank_tracker_check(checking_name(c), *name, bytes, list, &text);
+		if (text.failed)
+			return uns_fail(err, -ENOMEM, "out of memory");
+		if (text.len)
+			UNS_TRY(checking_found(c, "tracker", UNSHARD_PROBLEM, "%s", text.p));
+	}
+	return 0;
+}
+
 static int walk_children(struct checking *c, const char *path, int depth, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
@@ -456,6 +483,7 @@ static int walk_children(struct checking *c, const char *path, int depth, struct
 	int code = 0;
 
 	UNS_TRY(uns_root_list(c->u->root, path, &arena, &list, err));
+	code = check_trackers(c, path, &list, &arena, err);
 	for (i = 0; i < list.n && code == 0 && depth < MAX_WALK_DEPTH; i++) {
 		child = uns_path_join(&arena, path, list.v[i].name);
 		if (!child)

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "session/repair.h"
+#include "shards/rank_tracker.h"
 #include "wire/json.h"
 
 enum { MAX_TRACKER_BYTES = 1 << 16 };
@@ -132,17 +133,11 @@ static const char *step_name(struct run *run, int64_t step)
 /* The save that it names; NULL = none that can be read. */
 static const char *named(struct run *run, enum family family, struct uns_span text)
 {
-	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	size_t n = uns_span_left(&text);
-	long long number;
 	int64_t step;
 
-	if (family == VERL)
-		return sscanf((const char *)text.p, "%18lld", &number) == 1 ? step_name(run, number) :
-									      NULL;
-	if (family == EASYR1)
-		return uns_json_parse(text, &json, NULL) == 0 &&
-				       uns_json_int(json, "last_global_step", &step) ?
+	if (family != DEEPSPEED)
+		return uns_rank_tracker_parse(tracker_names[family], text, &step, NULL) == 0 ?
 			       step_name(run, step) :
 			       NULL;
 	while (n && strchr(" \t\r\n", text.p[n - 1]))
@@ -171,19 +166,6 @@ static const struct save *last_sound(const struct run *run)
 		if (run->v[i].sound && (!last || uns_str_natural(last->name, run->v[i].name) < 0))
 			last = &run->v[i];
 	return last;
-}
-
-/* DeepSpeed's tags may be called anything; only numbers say which one is the last. */
-static bool is_ordered(const struct run *run)
-{
-	unsigned long long n;
-	size_t i;
-
-	for (i = 0; i < run->n && run->n > 1; i++)
-		if (!uns_str_number(run->v[i].name, "global_step", "", &n) &&
-		    !uns_str_number(run->v[i].name, "global_step_", "", &n))
-			return false;
-	return true;
 }
 
 /* What EasyR1 notes beside the last step is kept as long as it speaks of saves that are there. */
@@ -259,9 +241,6 @@ static int rebuild(struct repair *r, struct run *run, enum family family, const 
 
 	if (!last)
 		return repair_refuse(r, "no checkpoint of %s is sound", *run->path ? run->path : ".");
-	if (!is_ordered(run))
-		return repair_refuse(r, "the names of the tags in %s do not say which one is the last",
-				     *run->path ? run->path : ".");
 	file.text = text_of(run, family, old, last);
 	if (!file.text)
 		return -ENOMEM;
