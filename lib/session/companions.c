@@ -97,6 +97,8 @@ static void find_candidates(struct search *s, const char *path)
 
 	add_candidate(s, u->root, path, "the checkpoint", true);
 	add_candidate(s, u->root, uns_path_join(arena, path, "huggingface"), "huggingface/", true);
+	/* EasyR1 */
+	add_candidate(s, u->root, uns_path_join(arena, path, "lora_adapter"), "lora_adapter/", true);
 	if (*path)
 		add_candidate(s, u->root, uns_path_parent(arena, path), "the run directory", false);
 	for (i = 0; i < u->n_model; i++)

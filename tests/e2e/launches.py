@@ -11,11 +11,12 @@ LAUNCHES = {
     "a3": ("accelerate_state.py", 3, ["f1", "f2", "f1-ranks", "f2-ranks"]),
     "r2": ("resume_make.py", 2, ["f1", "f2", "full", "acc"]),
     "v2": ("ranks.py", 2, ["verl-f1", "verl-f1orig", "verl-f2", "verl-f2-bf16", "easyr1-f1orig",
-                           "easyr1-f2"]),
+                           "easyr1-f2", "verl-f2-llava", "verl-f2-lora", "easyr1-f1orig-tied-bf16"]),
     "v3": ("ranks.py", 3, ["verl-f1", "verl-f1-bf16", "verl-f1orig", "verl-f1orig-st", "verl-f2",
-                           "easyr1-f1", "easyr1-f1-bf16", "easyr1-f2"]),
+                           "easyr1-f1", "easyr1-f1-bf16", "easyr1-f2", "easyr1-f1orig-llava",
+                           "verl-f1orig-critic", "verl-f2-tied-bf16"]),
     "v4": ("ranks.py", 4, ["verl-f1", "verl-f1-hsdp", "verl-f1orig", "verl-f1orig-hsdp",
-                           "verl-f2-hsdp", "easyr1-f1-hsdp", "easyr1-f2-hsdp"]),
+                           "verl-f2-hsdp", "easyr1-f1-hsdp", "easyr1-f2-hsdp", "verl-f2-critic"]),
     "l2": ("lightning_run.py", 2, ["save:fsdp", "save:fsdp:weights", "save:mp", "save:mp:weights",
                                    "save:fsdp-rich", "save:mp-rich", "save:fsdp-published"]),
     "e2": ("deepspeed_engine.py", 2, ["z1-bf16", "z2-bf16", "z2-fp32", "z3-bf16", "z3-bf16-subgroups",
@@ -43,7 +44,9 @@ def cases(*launches):
 TRAINER = cases("t2", "t3", "t4")
 ACCELERATE = cases("a2", "a3")
 ENGINES = cases("e2")
-RANKS = cases("v2", "v3", "v4")
+RANKS = [(n, c) for n, c in cases("v2", "v3", "v4")
+         if not any(m in c for m in ("llava", "lora", "tied", "critic"))]
+RANK_MODELS = [x for x in cases("v2", "v3", "v4") if x not in RANKS]
 DCP = cases("d1", "d2", "d3", "d4")
 # Families that keep their in-memory names when published: the mount's file is save_pretrained's.
 PLAIN_FAMILIES = [(n, c) for n, c in TRAINER if c.startswith(("tied", "untied"))]

@@ -20,6 +20,8 @@ from conftest import detach, unshard
 from damage import cut, edit, flip, local, name_of, rewrap, rezip, swap
 
 ACTOR = "run/global_step_2/actor"
+VERL_TRACKER = "../../latest_checkpointed_iteration.txt"
+EASY_TRACKER = "../../checkpoint_tracker.json"
 PROBLEM_FILE = "UNSHARD_PROBLEM.txt"
 RAN = Path(tempfile.gettempdir()) / f"unshard-test-ran-{os.getpid()}"
 
@@ -369,6 +371,60 @@ case("one file twice", EASY, lambda a: shutil.copy(model(a, 0), model(a, 1)),
      [problem("{M1} was written by rank 0, as {m0} was, and nothing holds rank 1's "
               "part" + BACK)],
      NOTHING)
+
+# -- trackers of the run --
+
+case("tracker: a step that is missing", VERL, lambda a: (a / VERL_TRACKER).write_text("6"),
+     [problem("latest_checkpointed_iteration.txt of run names step 6, and there is no "
+              "global_step_6: veRL would start from scratch; copy the directory back, or set "
+              "it to 2, the newest step that is there, if that one is whole")],
+     ALL)
+case("tracker: empty", VERL, lambda a: (a / VERL_TRACKER).write_text(""),
+     [problem("latest_checkpointed_iteration.txt of run is empty: veRL fails when it looks "
+              "there for the last checkpoint; set it to 2, the newest step that is there, if "
+              "that one is whole"),
+      note("nothing in actor says that its save ended, though what is there is whole: if a "
+           "file that the script saves last is missing, go on from the checkpoint before it")],
+     ALL)
+case("tracker: no number", VERL, lambda a: (a / VERL_TRACKER).write_text("global_step_2"),
+     [problem("latest_checkpointed_iteration.txt of run holds \"global_step_2\" instead of a "
+              "step's number: veRL fails when it looks there for the last checkpoint; set it "
+              "to 2, the newest step that is there, if that one is whole"),
+      note("nothing in actor says that its save ended, though what is there is whole: if a "
+           "file that the script saves last is missing, go on from the checkpoint before it")],
+     ALL)
+case("tracker: of an earlier step", VERL, lambda a: (a / VERL_TRACKER).write_text("1"),
+     [problem("latest_checkpointed_iteration.txt of run names step 1, and there is no "
+              "global_step_1: veRL would start from scratch; copy the directory back, or set "
+              "it to 2, the newest step that is there, if that one is whole"),
+      note("nothing in actor says that its save ended, though what is there is whole: if a "
+           "file that the script saves last is missing, go on from the checkpoint before it")],
+     ALL)
+case("tracker: none", VERL, lambda a: (a / VERL_TRACKER).unlink(),
+     [note("nothing in actor says that its save ended, though what is there is whole: if a "
+           "file that the script saves last is missing, go on from the checkpoint before it")],
+     ALL)
+case("EasyR1's tracker: a step that is missing", EASY,
+     lambda a: (a / EASY_TRACKER).write_text('{"last_global_step": 4}'),
+     [problem("checkpoint_tracker.json of run names step 4, and there is no global_step_4: "
+              "EasyR1 would start from scratch; copy the directory back, or set it to 2, the "
+              "newest step that is there, if that one is whole")],
+     ALL)
+case("EasyR1's tracker: cut", EASY, lambda a: (a / EASY_TRACKER).write_text('{"last_gl'),
+     [problem("checkpoint_tracker.json of run is no JSON: EasyR1 fails when it looks there "
+              "for the last checkpoint; set it to 2, the newest step that is there, if that "
+              "one is whole"),
+      note("nothing in actor says that its save ended, though what is there is whole: if a "
+           "file that the script saves last is missing, go on from the checkpoint before it")],
+     ALL)
+case("EasyR1's tracker: without a step", EASY,
+     lambda a: (a / EASY_TRACKER).write_text('{"best_global_step": 2}'),
+     [problem("checkpoint_tracker.json of run has no number as last_global_step: EasyR1 fails"
+              " when it looks there for the last checkpoint; set it to 2, the newest step "
+              "that is there, if that one is whole"),
+      note("nothing in actor says that its save ended, though what is there is whole: if a "
+           "file that the script saves last is missing, go on from the checkpoint before it")],
+     ALL)
 
 # -- tensors --
 

@@ -68,6 +68,46 @@ def llava(dtype):
     return LlavaForConditionalGeneration(config).to(dtype)
 
 
+def value_head(dtype):
+    """A critic: a language model with one number per token instead of words."""
+    from transformers import LlamaConfig, LlamaForTokenClassification
+
+    torch.manual_seed(0)
+    return LlamaForTokenClassification(LlamaConfig(
+        vocab_size=VOCAB, hidden_size=20, intermediate_size=30, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64, num_labels=1,
+        bos_token_id=1, eos_token_id=2, pad_token_id=0, dtype=dtype)).to(dtype)
+
+
+class LoraLinear(nn.Module):
+    """One adapted layer, named as PEFT names it."""
+
+    def __init__(self, layer, rank=3):
+        super().__init__()
+        self.base_layer = layer.requires_grad_(False)
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(layer.in_features, rank, bias=False)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(rank, layer.out_features, bias=False)})
+
+    def forward(self, x):
+        return self.base_layer(x) + self.lora_B["default"](self.lora_A["default"](x))
+
+
+class Lora(nn.Module):
+    """A small llama of which adapters alone are trained."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        model = small_llama(dtype).requires_grad_(False)
+        for layer in model.model.layers:
+            for name in ("q_proj", "v_proj"):
+                setattr(layer.self_attn, name, LoraLinear(getattr(layer.self_attn, name)))
+        self.base_model = nn.ModuleDict({"model": model})
+        self.peft_type = "LORA"
+
+    def forward(self, ids):
+        return self.base_model["model"](ids)
+
+
 class Odd(nn.Module):
     """Uneven rows, one row, 1-d, 3-d, a tied head, BatchNorm's buffers, a frozen parameter."""
 

@@ -3,8 +3,9 @@
 
     torchrun --nproc_per_node=W ranks.py OUT CASE...
 
-CASE is MANAGER-FSDP[-MESH][-bf16]: verl or easyr1; f1 (flat units), f1orig, f2; hsdp = (W/2, 2) ranks,
-st = FSDP1 without a mesh (ShardedTensors). Each makes OUT/CASE/run/global_step_2/actor and
+CASE is MANAGER-FSDP[-MORE][-bf16]: verl or easyr1; f1 (flat units), f1orig, f2. MORE is hsdp = (W/2, 2)
+ranks, st = FSDP1 without a mesh (ShardedTensors), or another model: llava (its vision tower frozen), tied,
+critic, lora (only the adapters are saved). Each makes OUT/CASE/run/global_step_2/actor and
 OUT/CASE/live/{model,optim}.safetensors, which no checkpoint code has seen; flat units also
 OUT/CASE/units.json, as README.md says.
 """
@@ -35,20 +36,26 @@ def mesh_of(kind):
     return init_device_mesh("cpu", (world,), mesh_dim_names=("fsdp",))
 
 
+def layers_of(model):
+    names = ("LlamaDecoderLayer", "CLIPEncoderLayer")
+    return [m for m in model.modules() if type(m).__name__ in names] or list(model.layers)
+
+
 def shard(model, fsdp, kind):
     mesh = None if kind == "st" else mesh_of(kind)
+    layers = layers_of(model)
     if fsdp == "f2":
-        for layer in model.layers:
+        for layer in layers:
             fully_shard(layer, mesh=mesh)
         return fully_shard(model, mesh=mesh)
     strategy = ShardingStrategy.HYBRID_SHARD if kind == "hsdp" else ShardingStrategy.FULL_SHARD
     return FullyShardedDataParallel(
-        model, auto_wrap_policy=CustomPolicy(lambda m: m in set(model.layers)),
+        model, auto_wrap_policy=CustomPolicy(lambda m: m in set(layers)),
         sharding_strategy=strategy,
         device_mesh=mesh, use_orig_params=fsdp == "f1orig", device_id=torch.device("cpu"))
 
 
-def build(fsdp, dtype=torch.float32):
+def odd(fsdp, dtype):
     model = models.Odd(dtype)
     model.register_parameter("tiny", torch.nn.Parameter(torch.randn(2, dtype=dtype)))
     if fsdp == "f1":  # a flat unit is trained whole or not at all, and shares nothing
@@ -57,10 +64,31 @@ def build(fsdp, dtype=torch.float32):
     return model
 
 
+def vision(dtype):
+    model = models.llava(dtype)
+    for name, p in model.named_parameters():
+        if "vision_tower" in name:
+            p.requires_grad_(False)
+    return model
+
+
+def build(fsdp, kind, dtype):
+    other = {"llava": vision, "critic": models.value_head, "tied": models.small_llama,
+             "lora": models.Lora}
+    return other[kind](dtype) if kind in other else odd(fsdp, dtype)
+
+
+def logits(model):
+    def forward(ids):
+        out = model(ids)
+        return getattr(out, "logits", out)
+    return forward
+
+
 def train(model, optimizer, kind):
     """A real step, then some with gradients that differ everywhere but between replicas: what is in the
     moments is known by its place."""
-    models.train(model, optimizer, steps=1)
+    models.train(logits(model), optimizer, steps=1)
     optimizer.zero_grad()
     torch.manual_seed(7 + dist.get_rank() % (2 if kind == "hsdp" else dist.get_world_size()))
     for _ in range(2):
@@ -160,15 +188,24 @@ def write_family(manager, fsdp, where, world):
             json.dump({"best_global_step": 2, "last_global_step": 2}, f, indent=2)
 
 
+def write_config(model, where):
+    model = getattr(model, "_fsdp_wrapped_module", model)
+    if not hasattr(model, "config"):
+        return
+    model.config.architectures = [type(model).__name__.removeprefix("FSDP")]  # as fully_shard calls it
+    model.config.save_pretrained(f"{where}/huggingface")
+
+
 def parse(case):
     manager, fsdp, *rest = case.split("-")
     kind = next((r for r in rest if r != "bf16"), "")
     return manager, fsdp, kind, torch.bfloat16 if "bf16" in rest else torch.float32
 
 
-def trained(fsdp, kind, dtype):
-    model = shard(build(fsdp, dtype), fsdp, kind)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
+def trained(manager, fsdp, kind, dtype):
+    model = shard(build(fsdp, kind, dtype), fsdp, kind)
+    params = [p for p in model.parameters() if manager == "verl" or p.requires_grad]
+    optimizer = torch.optim.AdamW(params, lr=1e-2, foreach=False)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
     return model, optimizer, scheduler
 
@@ -176,12 +213,14 @@ def trained(fsdp, kind, dtype):
 def run(case, out):
     manager, fsdp, kind, dtype = parse(case)
     rank, world = dist.get_rank(), dist.get_world_size()
-    model, optimizer, scheduler = trained(fsdp, kind, dtype)
+    model, optimizer, scheduler = trained(manager, fsdp, kind, dtype)
     train(model, optimizer, kind)
     scheduler.step()
     weights, optim = states(manager, model, optimizer, kind)
     where = f"{out}/run/global_step_2/actor"
     os.makedirs(where, exist_ok=True)
+    if kind == "lora":
+        weights = {k: v for k, v in weights.items() if "lora_" in k}
     torch.save(weights, f"{where}/model_world_size_{world}_rank_{rank}.pt")
     torch.save(optim, f"{where}/optim_world_size_{world}_rank_{rank}.pt")
     torch.save({"lr_scheduler": scheduler.state_dict(), "rng": random_states()},
@@ -193,6 +232,7 @@ def run(case, out):
             with open(f"{out}/units.json", "w") as f:
                 json.dump(units_of(model), f)
         write_family(manager, fsdp, where, world)
+        write_config(model, where)
         write_live(full, live, f"{out}/live")
     dist.barrier()
 

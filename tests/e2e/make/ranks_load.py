@@ -49,7 +49,7 @@ def load(manager, model, optimizer, scheduler, where):
 
 def run(case, where, out):
     manager, fsdp, kind, dtype = ranks.parse(case)
-    model, optimizer, scheduler = ranks.trained(fsdp, "st" if kind == "st" else "", dtype)
+    model, optimizer, scheduler = ranks.trained(manager, fsdp, "st" if kind == "st" else "", dtype)
     with torch.no_grad():
         for p in model.parameters():
             p.fill_(0.125)
