@@ -18,7 +18,8 @@ struct deep {
 	struct checking *c;
 	const struct uns_catalog *cat;
 	size_t n_not_finite, n_unlike; /* told or not */
-	uint64_t n_nan, n_inf;         /* of those not told */
+	uint64_t n_nan, n_inf;         /* of those not told: */
+	enum unshard_severity severity; /* the worst of them */
 	size_t n_files, n_without_crc;
 	const struct uns_file *without_crc; /* the first */
 };
@@ -133,6 +134,8 @@ static int tell_not_finite(struct deep *d, const struct uns_flaw *f)
 	if (++d->n_not_finite > NAMED_AT_MOST) {
 		d->n_nan += f->n_nan;
 		d->n_inf += f->n_inf;
+		if (severity_of(f) == UNSHARD_PROBLEM)
+			d->severity = UNSHARD_PROBLEM;
 		return 0;
 	}
 	numbers_text(f->n_nan, f->n_inf, numbers, sizeof(numbers));
@@ -192,7 +195,7 @@ static int tell_rest(struct deep *d)
 
 	if (d->n_not_finite > NAMED_AT_MOST) {
 		numbers_text(d->n_nan, d->n_inf, numbers, sizeof(numbers));
-		code = checking_found(d->c, "not_finite", UNSHARD_PROBLEM,
+		code = checking_found(d->c, "not_finite", d->severity,
 				      "%zu more tensors of %s are not finite either: %s in all",
 				      d->n_not_finite - NAMED_AT_MOST, checking_name(d->c), numbers);
 	}

@@ -141,6 +141,7 @@ struct problems {
 	struct repair *r; /* NULL = only the first is asked for */
 	const char *nobodys;
 	struct uns_arena *arena;
+	const struct repair_watch *watch;
 };
 
 static int note_problem(void *ctx, const struct unshard_finding *f)
@@ -169,6 +170,16 @@ static int note_problem(void *ctx, const struct unshard_finding *f)
 	return 0;
 }
 
+/* Reading is no progress of the writing: only whether to give up is asked. */
+static bool asked(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
+{
+	const struct repair_watch *w = ((struct problems *)ctx)->watch;
+
+	(void)done_bytes;
+	(void)total_bytes;
+	return w->asked && w->asked(w->ctx, w->done_bytes, w->total_bytes);
+}
+
 static int check(struct unshard *u, const char *path, bool deep, struct problems *problems,
 		 struct uns_err *err)
 {
@@ -176,7 +187,7 @@ static int check(struct unshard *u, const char *path, bool deep, struct problems
 	int code;
 
 	if (deep)
-		code = unshard_check_deep(u, path, note_problem, NULL, NULL, problems, NULL, &why);
+		code = unshard_check_deep(u, path, note_problem, NULL, asked, problems, NULL, &why);
 	else
 		code = unshard_check(u, path, note_problem, NULL, problems, NULL, &why);
 	return code < 0 ? uns_fail(err, code, "%s", why.text[0] ? why.text : "out of memory") : 0;
@@ -229,9 +240,9 @@ static int gate(const struct repair *r, const char *nobodys, struct uns_err *err
 	return 0;
 }
 
-static int plan(struct repair *r, bool deep, struct uns_err *err)
+static int plan(struct repair *r, bool deep, const struct repair_watch *watch, struct uns_err *err)
 {
-	struct problems problems = { .r = r, .arena = &r->arena };
+	struct problems problems = { .r = r, .arena = &r->arena, .watch = watch };
 	size_t i;
 
 	UNS_TRY(find_places(r, r->path, 0, err));
@@ -303,14 +314,15 @@ static int find_target(struct repair *r, const char *out, struct target *t, stru
 }
 
 /* As anybody would check it: by a session of its own. */
-static int check_copy(struct repair *r, const struct target *t, bool deep, struct uns_err *err)
+static int check_copy(struct repair *r, const struct target *t, bool deep,
+		      const struct repair_watch *watch, struct uns_err *err)
 {
 	const struct unshard_options options = { .settle_seconds = UINT_MAX,
 						 .store = "none",
 						 .weight_root = r->u->format_options.weight_roots,
 						 .n_weight_root =
 							 r->u->format_options.n_weight_roots };
-	struct problems problems = { .arena = &r->arena };
+	struct problems problems = { .arena = &r->arena, .watch = watch };
 	struct unshard_error why = { 0 };
 	unshard *u = NULL;
 	int code = unshard_open(t->parent, &options, &u, &why);
@@ -338,7 +350,7 @@ static int write_copy(struct repair *r, const struct target *t, bool deep,
 		      struct repair_watch *watch, struct uns_err *err)
 {
 	UNS_TRY(repair_copy(r, t->partial, watch, err));
-	UNS_TRY(check_copy(r, t, deep, err));
+	UNS_TRY(check_copy(r, t, deep, watch, err));
 	if (chmod(t->partial, 0755) < 0 || rename(t->partial, t->out) < 0)
 		return uns_fail(err, -errno, "%s: %s", t->out, strerror(errno));
 	return sync_parent(t, err);
@@ -351,7 +363,7 @@ static int make(struct repair *r, const char *out, bool deep, struct repair_watc
 	int code;
 
 	UNS_TRY(find_target(r, out, &t, err));
-	UNS_TRY(plan(r, deep, err));
+	UNS_TRY(plan(r, deep, watch, err));
 	if (!mkdtemp(t.partial))
 		return uns_fail(err, -errno, "%s: %s", t.partial, strerror(errno));
 	code = write_copy(r, &t, deep, watch, err);

@@ -168,6 +168,19 @@ static const struct save *last_sound(const struct run *run)
 	return last;
 }
 
+/* DeepSpeed's tags may be called anything; only numbers say which one is the last. */
+static bool is_ordered(const struct run *run)
+{
+	unsigned long long n;
+	size_t i;
+
+	for (i = 0; i < run->n && run->n > 1; i++)
+		if (!uns_str_number(run->v[i].name, "global_step", "", &n) &&
+		    !uns_str_number(run->v[i].name, "global_step_", "", &n))
+			return false;
+	return true;
+}
+
 /* What EasyR1 notes beside the last step is kept as long as it speaks of saves that are there. */
 static const char *easyr1_text(struct run *run, struct uns_span old, const char *number)
 {
@@ -241,6 +254,9 @@ static int rebuild(struct repair *r, struct run *run, enum family family, const 
 
 	if (!last)
 		return repair_refuse(r, "no checkpoint of %s is sound", *run->path ? run->path : ".");
+	if (!is_ordered(run))
+		return repair_refuse(r, "the names of the tags in %s do not say which one is the last",
+				     *run->path ? run->path : ".");
 	file.text = text_of(run, family, old, last);
 	if (!file.text)
 		return -ENOMEM;

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "wire/pickle.h"
 
 enum { MAX_PICKLE_BYTES = 1 << 28, MAX_SMALL_BYTES = 64, MAX_WRAPPERS = 4 };
 
@@ -29,20 +28,30 @@ static int read_byteorder(struct uns_torchfile *file, struct uns_arena *arena, s
 	return 0;
 }
 
-int uns_torchfile_open(const struct uns_reader *r, struct uns_arena *arena,
-		       struct uns_torchfile *out, struct uns_err *err)
+int uns_torchfile_open_traced(const struct uns_reader *r, struct uns_arena *arena,
+			      struct uns_torchfile *out, struct uns_span *pickle,
+			      struct uns_pickle_trace *trace, struct uns_err *err)
 {
 	const struct uns_zip_record *rec;
-	struct uns_span pickle;
+	struct uns_span in;
 
 	*out = (struct uns_torchfile){ .r = r };
 	UNS_TRY(uns_zip_open(r, arena, &out->zip, err));
 	rec = uns_zip_find(&out->zip, "data.pkl");
 	if (!rec)
 		return uns_fail(err, -EBADMSG, "no data.pkl inside: not written by torch.save");
-	UNS_TRY(uns_zip_read(r, rec, MAX_PICKLE_BYTES, arena, &pickle, err));
+	UNS_TRY(uns_zip_read(r, rec, MAX_PICKLE_BYTES, arena, pickle, err));
 	UNS_TRY(read_byteorder(out, arena, err));
-	return uns_pickle_parse(&pickle, arena, &out->root, err);
+	in = *pickle;
+	return uns_pickle_parse_traced(&in, arena, &out->root, trace, err);
+}
+
+int uns_torchfile_open(const struct uns_reader *r, struct uns_arena *arena,
+		       struct uns_torchfile *out, struct uns_err *err)
+{
+	struct uns_span unused;
+
+	return uns_torchfile_open_traced(r, arena, out, &unused, NULL, err);
 }
 
 /* -- tensors -- */

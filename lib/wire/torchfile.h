@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/reader.h"
 #include "wire/dtype.h"
+#include "wire/pickle.h"
 #include "wire/value.h"
 #include "wire/zip.h"
 
@@ -20,6 +21,10 @@ struct uns_torchfile {
 /* Open and parse data.pkl (at most 256 MiB). All results live in the arena. */
 int uns_torchfile_open(const struct uns_reader *r, struct uns_arena *arena,
 		       struct uns_torchfile *out, struct uns_err *err);
+/* The same, with data.pkl itself and where it names what (wire/pickle_rename.h). */
+int uns_torchfile_open_traced(const struct uns_reader *r, struct uns_arena *arena,
+			      struct uns_torchfile *out, struct uns_span *pickle,
+			      struct uns_pickle_trace *trace, struct uns_err *err);
 
 /* Where one tensor's bytes are. */
 struct uns_torch_tensor {

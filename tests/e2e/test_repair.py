@@ -101,8 +101,8 @@ def test_one_moment_of_one_rank(command, ranks, tmp_path):
     torch.save(state, path)
     want = {n: t.float() if n == "state.0.exp_avg" else t for n, t in locals_of(path).items()}
     changed = repaired(command, ranks, tmp_path / "out")
-    assert changed == {path.name: ("dtype", "state.0.exp_avg from bfloat16 to float32, as most of it is: "
-                                            "no value changed")}
+    assert changed == {path.name: ("dtype", "state.0.exp_avg from bfloat16 to float32, the type of most "
+                                            "elements: no value changed")}
     trees.assert_same(locals_of(tmp_path / "out" / path.name), want)
     assert_one_type(tmp_path / "out" / path.name)
     assert_same_but(tmp_path / "out", ranks, path.name)
@@ -139,8 +139,8 @@ def test_narrowing_says_how_many_values_were_rounded(command, ranks, tmp_path):
     state["state"][0]["exp_avg"]._local_tensor.copy_(odd)
     torch.save(state, path)
     changed = repaired(command, ranks, tmp_path / "out")
-    assert changed == {path.name: ("dtype", "state.0.exp_avg from float32 to bfloat16, as most of it is: "
-                                            "1 of 2 values were rounded")}
+    assert changed == {path.name: ("dtype", "state.0.exp_avg from float32 to bfloat16, the type of most "
+                                            "elements: 1 of 2 values were rounded")}
     got = locals_of(tmp_path / "out" / path.name)["state.0.exp_avg"]
     trees.assert_same({"": got}, {"": odd.bfloat16()})
     assert_one_type(tmp_path / "out" / path.name)
@@ -154,17 +154,19 @@ def test_a_weight_of_one_rank(command, ranks, tmp_path):
     torch.save(state, path)
     want = {n: t.float() if n.startswith("lin.") else t for n, t in locals_of(path).items()}
     changed = repaired(command, ranks, tmp_path / "out")
-    assert changed[path.name][1].startswith("lin.weight and 1 more tensors from float16 to float32")
+    assert changed[path.name][1].startswith("lin.weight and 1 more from float16 to float32")
     trees.assert_same(locals_of(tmp_path / "out" / path.name), want)
     assert_one_type(tmp_path / "out" / path.name)
     got = load(tmp_path / "out" / path.name)
     assert type(got) is type(state) and got._metadata == state._metadata and list(got) == list(state)
 
 
-@pytest.mark.parametrize("launch,case", [("v2", "verl-f1orig"), ("v2", "easyr1-f2")])
-def test_what_veRL_and_EasyR1_save(command, made, tmp_path, launch, case):
+@pytest.mark.parametrize("launch,case,files", [("v2", "verl-f1orig", "optim_world_size_*_rank_1.pt"),
+                                               ("v2", "easyr1-f2", "optim_world_size_*_rank_1.pt"),
+                                               ("a2", "f2-ranks", "optimizer_0_rank1.bin")])
+def test_what_veRL_EasyR1_and_Accelerate_save(command, made, tmp_path, launch, case, files):
     source = shutil.copytree(made(launch, case) / "run", tmp_path / "run")
-    [path] = source.rglob("optim_world_size_*_rank_1.pt")
+    [path] = source.rglob(files)
     state = load(path)
     owner = next(k for k, v in state["state"].items() if v["exp_avg"].numel())
     old = state["state"][owner]["exp_avg"]
@@ -335,6 +337,25 @@ def test_a_tag_that_is_not_whole_is_left_out(command, tmp_path):
                                                              "global_step10": "left_out"}
     assert (tmp_path / "out/latest").read_text() == "global_step2"
     assert not (tmp_path / "out/global_step10").exists()
+
+
+def test_tags_without_numbers_have_no_last_one(command, tmp_path):
+    source = shutil.copytree(GOLDEN / "zero/z2_w3", tmp_path / "run")
+    (source / "latest").unlink()
+    shutil.copytree(source / "global_step2", source / "best")
+    assert "do not say which one is the last" in refused(command, source, tmp_path / "out")
+    shutil.rmtree(source / "global_step2")
+    assert repaired(command, source, tmp_path / "out")["latest"][0] == "tracker"
+    assert (tmp_path / "out/latest").read_text() == "best"
+
+
+def test_a_trainers_checkpoint_without_latest(command, made, tmp_path):
+    source = shutil.copytree(made("h2", "z2-bf16") / "run", tmp_path / "run")
+    [path] = source.glob("checkpoint-2/latest")
+    want = path.read_text()
+    path.unlink()
+    assert repaired(command, source, tmp_path / "out")["checkpoint-2/latest"][0] == "tracker"
+    assert (tmp_path / "out/checkpoint-2/latest").read_text() == want
 
 
 # -- where, and how --
