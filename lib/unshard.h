@@ -63,6 +63,10 @@ struct unshard_options {
 	bool keep_rng;  /* show them even where they are those of another number of ranks */
 	bool crc_exact; /* find out every CRC of a torch file when it is opened */
 	const char *strip;             /* left out in front of weights' names ("model.") */
+	/* "fsdp-units": name the states of FSDP1's flat units (veRL) by torch's order of traversal, where
+	 * one set of wrapped modules alone fits every rank's sizes. A guess: sizes cannot tell parameters of
+	 * equal shape apart. NULL = assume nothing. */
+	const char *assume;
 	unsigned delay_read_us;        /* for tests and benchmarks: added to every read of SOURCE */
 	/* Log lines (NULL = dropped). level: 0 error, 1 warning, 2 information, 3 debug. */
 	void (*log)(void *ctx, int level, const char *line);

@@ -36,6 +36,8 @@ static const struct row rows[] = {
 	  "\"state_dict\"; may be repeated" },
 	{ "strip", STRING, "PREFIX",
 	  "leave PREFIX out in front of the weights' names (\"model.\" of a LightningModule)" },
+	{ "assume", STRING, "fsdp-units",
+	  "name FSDP1's flat units (veRL) by torch's order of traversal, where one fits the sizes" },
 	{ "model", MODELS, "[RUN=]DIR",
 	  "borrow config and tokenizer from DIR (only for RUN below SOURCE); may be repeated" },
 	{ "follow", PATHS, "DIR", "links of SOURCE may lead into DIR; may be repeated" },
@@ -226,6 +228,8 @@ static int set_string(struct options *o, const struct row *row, const char *s,
 		o->library.view = s;
 	else if (!strcmp(row->name, "strip"))
 		o->library.strip = s;
+	else if (!strcmp(row->name, "assume"))
+		o->library.assume = s;
 	else if (!strcmp(row->name, "cache_dir"))
 		o->library.cache_dir = s;
 	else if (!strcmp(row->name, "log"))

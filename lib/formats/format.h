@@ -14,6 +14,9 @@ struct uns_directory {
 struct uns_format_options {
 	const char *const *weight_roots; /* `-o root=`: instead of "model" and "state_dict" */
 	size_t n_weight_roots;
+	bool assume_fsdp_units; /* -o assume=fsdp-units (shards/rank_units.h) */
+	const char *fsdp_units; /* a layout of flat units that was imported, JSON; NULL = none */
+	bool fsdp_units_stale;  /* it was imported for other files than are there now */
 };
 
 struct uns_format {
@@ -26,6 +29,7 @@ struct uns_format {
 	 * becomes a problem with its scope, and the rest is served. */
 	int (*open)(const struct uns_directory *dir, const struct uns_format_options *options,
 		    struct uns_catalog *cat, struct uns_err *err);
+	bool wants_units; /* open looks at fsdp_units */
 };
 
 extern const struct uns_format *const uns_formats[]; /* ends with NULL */

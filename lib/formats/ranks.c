@@ -552,11 +552,16 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	UNS_CLEANUP(source_fini) struct source s = { .dir = dir, .cat = cat };
 	struct uns_rank_params params = { 0 };
 
-	(void)options;
 	UNS_TRY(choose_world(&s, err));
 	find_facts(&s);
 	if (!is_refused(cat)) {
 		UNS_TRY(add_model(&s, &params, err));
+		if (options)
+			params.units = (struct uns_rank_unit_options){
+				options->assume_fsdp_units,
+				options->fsdp_units,
+				options->fsdp_units_stale,
+			};
 		UNS_TRY(check_mesh(&s, &params));
 		UNS_TRY(add_optimizer(&s, &params, err));
 		UNS_TRY(add_extra(&s, err));
@@ -572,4 +577,5 @@ const struct uns_format uns_format_ranks = {
 	.name = "ranks",
 	.probe = probe,
 	.open = open_dir,
+	.wants_units = true,
 };

@@ -138,6 +138,8 @@ struct uns_facts {
 	int64_t step;          /* UNS_UNKNOWN when not known, all of these */
 	int64_t world_size;
 	bool finished; /* the file that the writer writes last is there: the save has ended */
+	const char *units; /* "assumed: ..", "imported: ..": where the layout of an optimizer's flat units
+	                    * is from, which no file of the checkpoint says; NULL = there are none */
 };
 
 struct uns_catalog {

@@ -264,6 +264,7 @@ static int w_catalog(struct writer *w, const struct uns_catalog *cat, const stru
 	w_i64(w, cat->facts.step);
 	w_i64(w, cat->facts.world_size);
 	w_u64(w, cat->facts.finished);
+	w_text(w, cat->facts.units);
 	UNS_TRY(w_files(w, cat, root, err));
 	w_u64(w, cat->n_tensors);
 	for (i = 0; i < cat->n_tensors; i++)
@@ -670,6 +671,7 @@ static int r_facts(struct input *r, struct uns_err *err)
 	facts->step = r_i64(r);
 	facts->world_size = r_i64(r);
 	facts->finished = r_below(r, 2);
+	facts->units = r_text_or_null(r);
 	return r_result(r, err);
 }
 

@@ -268,5 +268,6 @@ void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat
 	}
 	uns_text_str(out, "]");
 	inferred(out, cat);
+	key_str(out, "flat_units", cat->facts.units);
 	uns_text_str(out, "}\n");
 }

@@ -21,7 +21,7 @@ void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat,
  *   "box":{"lo","len"} | "range":{"first","count"},"rank"}]}] */
 void uns_describe_tensors(struct uns_text *out, const struct uns_catalog *cat);
 
-/* {"files":{PATH:{"origin","from"}},"notes":[..],"inferred":[..]} for one view's tree. */
+/* {"files":{PATH:{"origin","from"}},"notes":[..],"inferred":[..],"flat_units":..} for one view's tree. */
 void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat,
 			     const struct uns_vtree *tree);
 

@@ -71,13 +71,17 @@ void memo_init(struct unshard *u, const struct unshard_options *o)
 	build.hash = uns_hash_u64(build.hash, UNS_CATALOG_PACK_VERSION);
 	build.hash = hash_strings(build.hash, o->weight_root, o->n_weight_root);
 	build.hash = hash_strings(build.hash, o->follow, o->n_follow);
+	build.hash = uns_hash_u64(build.hash, o->assume != NULL);
 	u->crc_salt = build.hash;
 	u->memo_salt = uns_hash_str(build.hash, u->real_root);
 }
 
 static uint64_t key_of(const struct unshard *u, const struct place *place)
 {
-	uint64_t h = uns_hash_u64(u->memo_salt, place->source_generation);
+	/* A catalog is made of the files, and of a layout from the store where the format has one. */
+	uint64_t h = uns_hash_u64(u->memo_salt, place->format->wants_units ?
+							place->generation :
+							place->source_generation);
 
 	h = uns_hash_str(h, place->format->name);
 	return uns_hash_end(uns_hash_str(h, place->path));

@@ -375,8 +375,11 @@ static int import_file(struct unshard *u, const char *path, const char *file, si
 	code = meta_import_read(root, slash ? slash + 1 : file, origin, &arena, &facts, n, err);
 	uns_root_close(root);
 	UNS_TRY(code);
-	for (i = 0; i < *n; i++)
+	for (i = 0; i < *n; i++) {
 		facts[i].subject = subject;
+		if (strcmp(facts[i].key, UNITS_FACT) == 0)
+			UNS_TRY(units_bind(u, path, &arena, &facts[i], err));
+	}
 	store = hold_or_fail(u, err, &code);
 	if (!store)
 		return code;

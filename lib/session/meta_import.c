@@ -7,9 +7,11 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "session/meta_keys.h"
+#include "session/session.h"
 #include "wire/json.h"
 #include "wire/torchfile.h"
 
+#define UNITS_FILE "unshard_fsdp_units"
 #define MAX_JSON_BYTES (UINT64_C(256) << 20)
 
 struct facts {
@@ -45,7 +47,30 @@ static int add(struct facts *f, const char *key, const cJSON *value, struct uns_
 	return 0;
 }
 
-/* -- JSON: trainer_state.json, training_args.json -- */
+/* -- JSON: trainer_state.json, training_args.json, a layout of flat units -- */
+
+/* {"unshard_fsdp_units": 1, "units": [..]}: the second is the fact. */
+static int add_units(struct facts *f, const cJSON *json, const char *name, struct uns_err *err)
+{
+	const cJSON *units = cJSON_GetObjectItemCaseSensitive(json, "units");
+	UNS_CLEANUP(uns_free_p) char *text = cJSON_IsArray(units) ? cJSON_PrintUnformatted(units) : NULL;
+	int64_t version;
+
+	if (!uns_json_int(json, UNITS_FILE, &version) || version != 1)
+		return uns_fail(err, -ENOTSUP, "%s: " UNITS_FILE " is not 1", name);
+	if (!text)
+		return uns_fail(err, -EBADMSG, "%s has no list \"units\"", name);
+	f->v = UNS_NEW(f->arena, struct uns_store_fact);
+	if (!f->v)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	f->v[0] = (struct uns_store_fact){
+		.key = UNITS_FACT,
+		.json = uns_arena_printf(f->arena, "{\"units\":%s}", text),
+		.origin = f->origin,
+	};
+	f->n = 1;
+	return f->v[0].json ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+}
 
 static int from_json(struct facts *f, const struct uns_root *root, const char *name,
 		     struct uns_err *err)
@@ -60,6 +85,8 @@ static int from_json(struct facts *f, const struct uns_root *root, const char *n
 		return uns_fail_in(err, "%s", name);
 	if (!cJSON_IsObject(json))
 		return uns_fail(err, -ENOTSUP, "%s does not hold an object", name);
+	if (cJSON_GetObjectItemCaseSensitive(json, UNITS_FILE))
+		return add_units(f, json, name, err);
 	cJSON_ArrayForEach(item, json)
 		UNS_TRY(add(f, item->string, item, err));
 	return 0;
@@ -151,8 +178,8 @@ int meta_import_read(const struct uns_root *root, const char *name, const char *
 	if (!f.n)
 		return uns_fail(err, -ENOTSUP,
 				"%s says nothing about a training that unshard knows: it takes "
-				"trainer_state.json, training_args.json, training_args.bin and "
-				"scheduler.pt", origin);
+				"trainer_state.json, training_args.json, training_args.bin, "
+				"scheduler.pt and layouts of FSDP1's flat units", origin);
 	*out = f.v;
 	*n = f.n;
 	return 0;

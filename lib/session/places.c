@@ -20,7 +20,7 @@ enum {
 struct finding {
 	const struct uns_format *format;
 	struct uns_stat stat;
-	uint64_t generation, source_generation;
+	uint64_t generation, source_generation, own_generation;
 	struct facts_seen facts;
 	int64_t newest_ns;
 	uint64_t source_bytes;
@@ -170,6 +170,7 @@ static int examine(struct unshard *u, const struct place *place, struct finding 
 	f->newest_ns = f->stat.id.ctime_ns;
 	f->generation = uns_hash_str(f->generation, f->format->name);
 	UNS_TRY(add_directory(u, &arena, path, f, 0, err));
+	f->own_generation = uns_hash_end(f->generation);
 	add_surroundings(u, &arena, path, f);
 	f->source_generation = f->generation = uns_hash_end(f->generation);
 	f->facts = place->facts;
@@ -287,6 +288,7 @@ static struct place *place_renew(struct unshard *u, struct place *place, const s
 		now->format = f->format;
 		now->generation = f->generation;
 		now->source_generation = f->source_generation;
+		now->own_generation = f->own_generation;
 		now->stat = f->stat;
 		now->source_bytes = f->source_bytes;
 		now->known = true;

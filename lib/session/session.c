@@ -209,6 +209,7 @@ static int session_open(struct unshard *u, const char *source, const struct unsh
 	UNS_TRY(copy_strings(u, o->weight_root, o->n_weight_root,
 			     &u->format_options.weight_roots));
 	u->format_options.n_weight_roots = o->n_weight_root;
+	UNS_TRY(units_assume(u, o->assume, err));
 	memo_init(u, o);
 	engine.cache_bytes = u->opt.mem_bytes / 2;
 	engine.spill_bytes = u->opt.cache_size_bytes;

@@ -52,6 +52,7 @@ struct place {
 	const struct uns_format *format; /* NULL = a plain directory */
 	uint64_t generation;             /* of a checkpoint: all files it may use, and the facts */
 	uint64_t source_generation;      /* the files alone: identities */
+	uint64_t own_generation;         /* those in its own directory alone */
 	uint64_t source_bytes;           /* their sizes added up */
 	struct uns_stat stat;            /* of the directory */
 
@@ -193,6 +194,10 @@ void snapshot_put(struct unshard *u, struct snapshot *snap);
 /* Forget the place's snapshot (its generation has gone); open files keep theirs. Lock held. */
 void snapshot_detach(struct unshard *u, struct place *place);
 void snapshot_account(struct unshard *u, struct snapshot *snap);
+/* The checkpoint's catalog from its own files. */
+int snapshot_open_catalog(struct unshard *u, const struct place *place,
+			  const struct uns_format_options *options, struct uns_catalog *cat,
+			  struct uns_err *err);
 __attribute__((format(printf, 2, 3))) int snapshot_note(struct snapshot *snap, const char *fmt,
 							...);
 
@@ -320,6 +325,21 @@ int meta_facts(struct unshard *u, const char *path, struct uns_arena *arena,
 	       struct uns_store_fact **out, size_t *n, struct uns_err *err);
 /* Bring `seen` up to date; it stays as it is while the store does not answer. */
 void meta_digest(struct unshard *u, const char *path, struct facts_seen *seen);
+
+/* -- units.c: layouts of FSDP1's flat units, which no checkpoint holds -- */
+
+#define UNITS_FACT "fsdp_units"
+
+/* The format's options with what the store says for this checkpoint; texts live in the arena. */
+struct uns_format_options units_options(struct unshard *u, const struct place *place,
+					struct uns_arena *arena);
+/* An imported layout, {"units": ..}, for the checkpoint at `path`: it must fit, and from then on belongs
+ * to the files that are there now. For a run's directory it is compared with each checkpoint when that
+ * is read. */
+int units_bind(struct unshard *u, const char *path, struct uns_arena *arena,
+	       struct uns_store_fact *fact, struct uns_err *err);
+/* -o assume= */
+int units_assume(struct unshard *u, const char *what, struct uns_err *err);
 
 /* -- memo.c -- */
 void memo_init(struct unshard *u, const struct unshard_options *o);

@@ -127,8 +127,9 @@ void snapshot_account(struct unshard *u, struct snapshot *snap)
 
 /* -- building -- */
 
-static int open_catalog(struct unshard *u, const struct place *place, struct uns_catalog *cat,
-			struct uns_err *err)
+int snapshot_open_catalog(struct unshard *u, const struct place *place,
+			  const struct uns_format_options *options, struct uns_catalog *cat,
+			  struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_directory dir = { .root = u->root, .path = place->path };
@@ -136,19 +137,22 @@ static int open_catalog(struct unshard *u, const struct place *place, struct uns
 
 	UNS_TRY(uns_root_list(u->root, place->path, &arena, &list, err));
 	dir.list = &list;
-	return place->format->open(&dir, &u->format_options, cat, err);
+	return place->format->open(&dir, options, cat, err);
 }
 
 /* From the store, else from the checkpoint's own metadata. */
 static int find_catalog(struct unshard *u, const struct place *place, struct snapshot *snap,
 			struct uns_err *err)
 {
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_format_options options;
 	bool lasting = memo_allowed(place);
 
 	if (memo_load_catalog(u, place, &snap->cat) == 0)
 		return 0;
 	UNS_TRY(uns_catalog_new(place->path, &snap->cat, err));
-	UNS_TRY(open_catalog(u, place, snap->cat, err));
+	options = units_options(u, place, &arena);
+	UNS_TRY(snapshot_open_catalog(u, place, &options, snap->cat, err));
 	if (lasting)
 		memo_save_catalog(u, place, snap->cat);
 	return 0;

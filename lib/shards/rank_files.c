@@ -151,8 +151,11 @@ static int collect_params(struct reading *r, struct uns_rank_params *out, struct
 	c.v = UNS_NEW_N(&r->files.cat->arena, struct uns_rank_param, n);
 	if (!c.v || uns_rank_merge_each_param(&r->files.merge, collect_param, &c) < 0)
 		return no_memory(err);
-	*out = (struct uns_rank_params){ c.v, c.n, c.n_twins, r->files.merge.mesh_size,
-					 uns_rank_merge_renamed(&r->files.merge) };
+	*out = (struct uns_rank_params){ .v = c.v,
+					 .n = c.n,
+					 .n_twins = c.n_twins,
+					 .mesh_size = r->files.merge.mesh_size,
+					 .n_renamed = uns_rank_merge_renamed(&r->files.merge) };
 	return 0;
 }
 
@@ -454,8 +457,8 @@ static int check_numbered(struct reading *r)
 	char a[128], b[128];
 	size_t i, at = 0;
 
-	if (!r->optim.n_ids || r->optim.is_refused)
-		return 0; /* names; or what is wrong is said */
+	if (!r->optim.n_ids || r->optim.is_refused || r->optim.units.v)
+		return 0; /* names; or what is wrong is said; or units, which were compared */
 	if (r->optim.n_ids != params->n)
 		return uns_catalog_add_problem(
 			r->files.cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,

@@ -28,11 +28,19 @@ struct uns_rank_param {
 	struct uns_shape shape;
 	bool twin; /* its bytes are an earlier one's: tied to it, perhaps, and then not counted */
 };
+/* What is known of FSDP1's flat units from elsewhere than the checkpoint. */
+struct uns_rank_unit_options {
+	bool assume;        /* torch's order of traversal, where one set of wrapped modules fits */
+	const char *layout; /* kept from the training (shards/rank_units.h); NULL = none */
+	bool stale;         /* there is one, for other files than these: it is not to be used */
+};
+
 struct uns_rank_params {
 	const struct uns_rank_param *v; /* in the catalog's arena */
 	size_t n, n_twins;
 	uint64_t mesh_size; /* ranks of the largest device mesh that a tensor records; 0 = none does */
 	size_t n_renamed;   /* files whose content names another rank than their name */
+	struct uns_rank_unit_options units; /* for the caller to fill in */
 };
 
 /* The same, and which of the tensors are parameters. */
@@ -47,7 +55,8 @@ int uns_rank_files_add_optimizer(struct uns_catalog *cat, const struct uns_root 
 
 /* The same, where integer keys may stand for `params` (optimizer.state_dict() itself, as veRL saves
  * it): only with a single param group that numbers every parameter, and only where every shape
- * fits. What is named so is marked inferred. FSDP1's flat units are a problem with scope OPTIMIZER. */
+ * fits. What is named so is marked inferred. FSDP1's flat units are taken apart as params->units says, and
+ * a problem with scope OPTIMIZER where it says nothing. */
 int uns_rank_files_add_optimizer_of(struct uns_catalog *cat, const struct uns_root *root,
 				    const struct uns_rank_file *files, size_t n,
 				    const struct uns_rank_params *params, struct uns_err *err);

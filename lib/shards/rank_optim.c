@@ -8,27 +8,11 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "shards/rank_unit_states.h"
 
 #define OR_BEFORE                                                                       \
 	"; copy the file again from the training machine, or go on from the checkpoint " \
 	"before it"
-
-/* One rank's stretch. */
-struct stretch {
-	const char *path; /* of its file; NULL = this rank has none */
-	enum uns_dtype dtype;
-	uint64_t elems, offset_bytes;
-	uint32_t file;
-	int32_t rank;
-};
-
-struct uns_stretched {
-	size_t id;
-	const char *state, *key;
-	enum uns_role role;
-	struct stretch *by_file;
-	struct uns_stretched *next;
-};
 
 static int no_memory(struct uns_err *err)
 {
@@ -59,7 +43,7 @@ static struct uns_stretched *stretched_new(struct uns_rank_optim *o, size_t id, 
 	s->key = key;
 	s->role = role;
 	s->state = uns_arena_str(&o->cat->arena, state);
-	s->by_file = UNS_NEW_N(&o->scratch, struct stretch, o->n_files);
+	s->by_file = UNS_NEW_N(&o->scratch, struct uns_stretch, o->n_files);
 	if (!s->state || !s->by_file || !uns_map_put(&o->by_key, key, s, NULL))
 		return NULL;
 	*o->tail = s;
@@ -82,7 +66,7 @@ int uns_rank_optim_add(struct uns_rank_optim *o, const struct uns_rank_source *s
 		s = stretched_new(o, id, state, role, key);
 	if (!s)
 		return no_memory(err);
-	s->by_file[source->index] = (struct stretch){
+	s->by_file[source->index] = (struct uns_stretch){
 		.path = source->path,
 		.dtype = t.dtype,
 		.elems = t.dims[0],
@@ -95,7 +79,7 @@ int uns_rank_optim_add(struct uns_rank_optim *o, const struct uns_rank_source *s
 
 /* -- what is wrong, whichever of the two forms it is -- */
 
-static const struct stretch *first_of(const struct uns_rank_optim *o, const struct uns_stretched *s)
+static const struct uns_stretch *first_of(const struct uns_rank_optim *o, const struct uns_stretched *s)
 {
 	size_t i;
 
@@ -107,7 +91,7 @@ static const struct stretch *first_of(const struct uns_rank_optim *o, const stru
 
 static int check_types(struct uns_rank_optim *o, const struct uns_stretched *s, struct uns_err *why)
 {
-	const struct stretch *a = first_of(o, s), *b;
+	const struct uns_stretch *a = first_of(o, s), *b;
 	size_t i;
 
 	for (i = 0; i < o->n_files; i++) {
@@ -128,7 +112,7 @@ static int check_against(struct uns_rank_optim *o, const struct uns_stretched *a
 	size_t i;
 
 	for (i = 0; i < o->n_files; i++) {
-		const struct stretch *x = &a->by_file[i], *y = &b->by_file[i];
+		const struct uns_stretch *x = &a->by_file[i], *y = &b->by_file[i];
 
 		if (x->path && y->path && x->elems != y->elems)
 			return uns_fail(why, -EBADMSG,
@@ -207,7 +191,7 @@ static bool are_harmed_units(const struct uns_rank_optim *o)
 static int tell_harmed_unit(const struct uns_rank_optim *o, struct uns_err *why)
 {
 	const struct uns_stretched *s = o->first;
-	const struct stretch *a, *b;
+	const struct uns_stretch *a, *b;
 
 	while (is_even(o, s))
 		s = s->next;
@@ -334,7 +318,7 @@ static int emit_one(struct uns_rank_optim *o, const struct uns_stretched *s, siz
 
 	UNS_TRY(uns_catalog_add_tensor(o->cat, &t, &unused, err));
 	for (i = 0; i < o->n_files; i++) {
-		const struct stretch *x = &s->by_file[i];
+		const struct uns_stretch *x = &s->by_file[i];
 		const struct uns_piece piece = {
 			.kind = UNS_PIECE_RANGE,
 			.range = { i % n ? first : 0, x->elems },
@@ -362,12 +346,7 @@ static int find_form(struct uns_rank_optim *o, size_t *n, struct uns_err *why)
 	if (are_units(o))
 		UNS_TRY(check_units(o, why));
 	if (are_units(o))
-		return uns_fail(why, -ENOTSUP,
-				"%s: the optimizer's state is that of %zu flat units (FSDP1 with "
-				"use_orig_params=False), and no file says which of the model's %zu "
-				"parameters lie in which, in what order; the weights are served "
-				"without it",
-				where, o->n_ids, o->params->n);
+		return uns_rank_unit_states_find(o, why);
 	if (o->n_ids != o->params->n)
 		return uns_fail(why, -ENOTSUP,
 				"%s: the optimizer numbers %zu parameters, the model has %zu: no file "
@@ -395,6 +374,8 @@ int uns_rank_optim_emit(struct uns_rank_optim *o, struct uns_err *err)
 	if (o->is_refused)
 		return uns_catalog_add_problem(o->cat, UNS_SCOPE_OPTIMIZER, why.code, "%s",
 					       why.text);
+	if (o->units.v)
+		return uns_rank_unit_states_emit(o, err);
 	for (s = o->first; s; s = s->next)
 		UNS_TRY(emit_one(o, s, n, err));
 	return 0;

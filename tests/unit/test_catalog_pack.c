@@ -60,7 +60,7 @@ static struct uns_catalog *example(const struct fixture *f)
 	uint32_t a, b, gone;
 
 	assert_int_equal(uns_catalog_new("", &cat, NULL), 0);
-	cat->facts = (struct uns_facts){ "hf_fsdp", "Hugging Face", 200, 4, true };
+	cat->facts = (struct uns_facts){ "hf_fsdp", "Hugging Face", 200, 4, true, "assumed: so" };
 	assert_int_equal(uns_catalog_add_file(cat, f->root, "a.bin", &a, NULL), 0);
 	assert_int_equal(uns_catalog_add_file(cat, f->root, "b.bin", &b, NULL), 0);
 	assert_int_equal(uns_catalog_add_file(cat, f->root, "gone.bin", &gone, NULL), 0);
