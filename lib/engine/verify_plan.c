@@ -150,8 +150,8 @@ static int add_decoded(struct plan *p, const struct uns_tensor *tensor,
 
 /* -- archives -- */
 
-/* The archive that fills [at, at+len) of the file. */
-static int add_archive(struct plan *p, uint64_t at, uint64_t len)
+/* The archive that fills [at, at+len) of the file. told: that it is none will be said of its tensor. */
+static int add_archive(struct plan *p, uint64_t at, uint64_t len, bool told)
 {
 	struct uns_subreader part = { &p->r, at };
 	struct uns_reader whole = uns_reader_of_part(&part, len), r;
@@ -164,6 +164,8 @@ static int add_archive(struct plan *p, uint64_t at, uint64_t len)
 
 	r = uns_reader_of_edges(&edges, &whole);
 	code = uns_zip_open(&r, &p->out->arena, &zip, &why);
+	if (told && code == -EBADMSG)
+		return 0;
 	for (i = 0; i < zip.n && code == 0; i++) {
 		if (zip.v[i].method != 0)
 			continue; /* not torch's */
@@ -184,7 +186,7 @@ static int add_if_archive(struct plan *p)
 		return 0;
 	if (uns_reader_pread(&p->r, head, sizeof(head), 0, &why) < 0)
 		return unreadable(p, &why);
-	return memcmp(head, "PK\3\4", sizeof(head)) == 0 ? add_archive(p, 0, p->r.size) : 0;
+	return memcmp(head, "PK\3\4", sizeof(head)) == 0 ? add_archive(p, 0, p->r.size, false) : 0;
 }
 
 /* -- tensors that the catalog holds -- */
@@ -256,7 +258,7 @@ static int add_value(struct plan *p, const struct uns_named_value *v)
 	struct uns_verify_file *f = p->out;
 
 	if (v->codec == UNS_CODEC_NONE)
-		return add_archive(p, v->offset_bytes, v->length_bytes);
+		return add_archive(p, v->offset_bytes, v->length_bytes, false);
 	if (!GROW(f, value, n_values, cap_values))
 		return -ENOMEM;
 	f->value[f->n_values++] = v;
@@ -273,7 +275,7 @@ static int add_items(struct plan *p)
 	for (i = first[0]; i < first[1]; i++) {
 		piece = &cat->pieces[p->where->use[i].piece];
 		if (is_item(p, &p->where->use[i]) && piece->codec == UNS_CODEC_NONE)
-			UNS_TRY(add_archive(p, piece->offset_bytes, piece->length_bytes));
+			UNS_TRY(add_archive(p, piece->offset_bytes, piece->length_bytes, true));
 	}
 	for (i = 0; i < cat->n_values; i++)
 		if (is_item_value(p, &cat->values[i]))

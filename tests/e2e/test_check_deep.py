@@ -109,6 +109,17 @@ def test_one_bit_of_a_dcp_shard(command, golden, part):
     assert text.startswith("__1_0.distcp") and "archive/" in text
 
 
+def test_an_item_without_its_end(command, golden):
+    source = golden("run")
+    path = source / "checkpoint-2/optimizer_0/__0_0.distcp"
+    raw = bytearray(path.read_bytes())
+    end = raw.index(b"PK\x05\x06")
+    raw[end:end + 22] = bytes(22)
+    path.write_bytes(raw)
+    [text] = texts(deep(command, source), "unreadable")
+    assert "__0_0.distcp (rank 0): tensor " in text and "no end record" in text
+
+
 def test_one_bit_of_a_compressed_item(command, golden):
     source = golden("dcp/zstd")
     path = source / "ckpt/__0_0.distcp"
@@ -241,6 +252,17 @@ def test_a_model_that_diverged_is_told_once(command, tmp_path, golden):
     assert got[-1] == f"24 more tensors of {tmp_path.name} are not finite either: 384 NaNs in all"
 
 
+def test_a_tensor_with_strides(command, tmp_path):
+    path = tmp_path / "model_world_size_1_rank_0.pt"
+    weight = torch.arange(20, dtype=torch.float64).view(4, 5)
+    weight[3, 1] = NAN
+    torch.save({"w": weight.t(), "v": weight[1:3, ::2], "x": weight[3]}, path)
+    got = texts(deep(command, tmp_path), "not_finite")
+    assert [t.split(", in ")[0] for t in got] == [
+        "weight w has 1 NaN among its 20 elements, the first is element 7",
+        "weight x has 1 NaN among its 5 elements, the first is element 1"]
+
+
 def test_a_large_record_is_read_in_stretches(command, tmp_path):
     path = tmp_path / "model_world_size_1_rank_0.pt"
     weight = torch.arange(20_000_000, dtype=torch.float32)  # 80 MB; a stretch is 32 MiB
@@ -276,6 +298,28 @@ def test_a_weight_that_is_not_its_rounded_copy(command, golden, name):
     assert torch.tensor(found).item() == \
         torch.tensor([old + 1], dtype=torch.uint16).view(torch.bfloat16).item()
     assert path.name in text and "optim_states.pt (rank " in text
+
+
+def test_gathered_weights_of_stage_3(command, made, tmp_path):
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    source = shutil.copytree(made("h2", "z3-bf16") / "run", tmp_path / "run")
+    path = source / "checkpoint-2/model.safetensors"
+    held = get_fp32_state_dict_from_zero_checkpoint(source / "checkpoint-2")
+    weights = {n: t.bfloat16().clone() for n, t in held.items()}  # as it is gathered for a save
+    save_file(weights, path, {"format": "pt"})
+    assert deep(command, source) == []
+    name = "model.layers.0.mlp.up_proj.weight"
+    weights[name].view(torch.int16)[1, 2] += 1
+    weights["model.norm.weight"].view(torch.int16)[3:5] -= 1
+    save_file(weights, path, {"format": "pt"})
+    got = texts(deep(command, source), "master")
+    want = 1 * weights[name].shape[1] + 2
+    assert sorted(t.split(": element ")[0] for t in got) == [
+        f"weight {name} is not its fp32 copy rounded to bfloat16 in 1 of {weights[name].numel()} elements",
+        "weight model.norm.weight is not its fp32 copy rounded to bfloat16 in 2 of "
+        f"{weights['model.norm.weight'].numel()} elements"]
+    assert sorted(t.split(": element ")[1].split(" ")[0] for t in got) == sorted(["3", str(want)])
 
 
 def test_nothing_is_written_and_wrong_uses_are_told(command, golden):

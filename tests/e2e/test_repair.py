@@ -350,12 +350,16 @@ def test_tags_without_numbers_have_no_last_one(command, tmp_path):
 
 
 def test_a_trainers_checkpoint_without_latest(command, made, tmp_path):
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
     source = shutil.copytree(made("h2", "z2-bf16") / "run", tmp_path / "run")
     [path] = source.glob("checkpoint-2/latest")
     want = path.read_text()
     path.unlink()
     assert repaired(command, source, tmp_path / "out")["checkpoint-2/latest"][0] == "tracker"
     assert (tmp_path / "out/checkpoint-2/latest").read_text() == want
+    trees.assert_same(get_fp32_state_dict_from_zero_checkpoint(tmp_path / "out/checkpoint-2"),
+                      get_fp32_state_dict_from_zero_checkpoint(made("h2", "z2-bf16") / "run/checkpoint-2"))
 
 
 # -- where, and how --
