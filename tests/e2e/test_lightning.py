@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -188,6 +189,16 @@ def test_a_published_model_inside(runs, mount, copied, tmp_path, how):
     live = trees.tensors(top / "live.safetensors")
     for name, tensor in model.state_dict().items():
         trees.assert_same({name: tensor}, {name: live[f"model.{name}"]})
+
+
+def test_the_readme_names_what_is_there(runs, mount):
+    """Its lines for Lightning, with a run and a checkpoint put in. (That they resume: below.)"""
+    mounted = mount(runs)
+    lines = re.findall(r'`(?:trainer\.fit|MyModule)[^`]*"mnt/(.*?)/RUN/X\.ckpt"\)`',
+                       (conftest.ROOT / "README.md").read_text())
+    assert sorted(lines) == ["dcp", "full", "full-fsdp", "universal", "weights"]
+    for view in lines:
+        assert (mounted / view / "fsdp/run/step=2.ckpt").is_dir() == (view in ("dcp", "universal"))
 
 
 # -- training goes on --
