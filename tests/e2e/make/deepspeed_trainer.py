@@ -5,9 +5,10 @@
 CASE is STAGE-DTYPE[-untied][-gathered] (z2-bf16): four steps without a break, OUT/CASE/run/checkpoint-
 {2,4}, OUT/CASE/{live,states}-{2,4}.safetensors (what model and optimizer held then) and OUT/CASE/
 losses.json. acc-STAGE-DTYPE: an Accelerate loop of two steps, OUT/CASE/run/state, OUT/CASE/{live,
-states}-2.safetensors. "resume:STAGE-DTYPE:MODEL:DIRECTORY:NAME[:universal][:save]" goes on from
-DIRECTORY instead, to step 4: OUT/NAME/losses.json, and OUT/NAME/states.safetensors as they were when
-training went on; "save" saves OUT/NAME/run/checkpoint-2 then, too.
+states}-2.safetensors. "resume:STAGE-DTYPE:MODEL:DIRECTORY:NAME[:universal][:save][:fail]" goes on
+from DIRECTORY instead, to step 4: OUT/NAME/losses.json, and OUT/NAME/states.safetensors as they were when
+training went on; "save" saves OUT/NAME/run/checkpoint-2 then, too. With "fail" that must not work:
+OUT/NAME/error.txt.
 """
 
 import json
@@ -138,12 +139,24 @@ def accelerate(case, out):
     write(model, out, 2)
 
 
+def fail(case, model, out, source, options):
+    try:
+        run(case, model, out, source, options)
+        text = "nothing"
+    except Exception as e:
+        text = f"{type(e).__name__}: {e}"
+    if dist.get_rank() == 0:
+        os.makedirs(out, exist_ok=True)
+        with open(f"{out}/error.txt", "w") as f:
+            f.write(text)
+
+
 if __name__ == "__main__":
     base, cases = sys.argv[1], sys.argv[2:]
     for one in cases:
         if one.startswith("resume:"):
             _, case, model, source, name, *options = one.split(":")
-            run(case, model, f"{base}/{name}", source, options)
+            (fail if "fail" in options else run)(case, model, f"{base}/{name}", source, options)
         elif one.startswith("acc-"):
             accelerate(one, f"{base}/{one}")
         else:

@@ -5,16 +5,20 @@ models and optimizers that hold something else, several in one launch:
 
 CASE as ranks.py's, on a mesh of N ranks whatever the files came from. What is in the model and the
 optimizer afterwards goes to OUT/CASE/{model,optim}.safetensors, the rest to OUT/CASE/rest.json.
+"said:NAME:CASE=DIR" loads, then gathers the optimizer's states by name, as EasyR1's next save does:
+OUT/NAME-RANK.txt is the error of that, or "nothing". The last job of a launch, if it fails.
 """
 
 import json
+import os
 import random
 import sys
 
 import numpy
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
+from torch.distributed.checkpoint.state_dict import (StateDictOptions, get_state_dict,
+                                                     set_state_dict)
 from torch.distributed.fsdp import (FullyShardedDataParallel, ShardedOptimStateDictConfig,
                                     ShardedStateDictConfig, StateDictType)
 
@@ -65,10 +69,30 @@ def run(case, where, out):
     dist.barrier()
 
 
+def said(case, where, out):
+    manager, fsdp, kind, dtype = ranks.parse(case)
+    model, optimizer, scheduler = ranks.trained(fsdp, kind, dtype)
+    os.makedirs(os.path.dirname(out), exist_ok=True)
+    try:
+        load(manager, model, optimizer, scheduler, where)
+        get_state_dict(model, optimizer, options=StateDictOptions(cpu_offload=False))
+        text = "nothing"
+    except Exception as e:
+        text = f"{type(e).__name__}: {e}"
+    with open(f"{out}-{dist.get_rank()}.txt", "w") as f:
+        f.write(text)
+    if text != "nothing":  # the other ranks may wait for this one in a collective, and must fail too
+        os._exit(0)
+
+
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     for one in sys.argv[2:]:
         name, directory = one.split("=", 1)
+        if name.startswith("said:"):
+            _, to, case = name.split(":")
+            said(case, directory, f"{sys.argv[1]}/{to}")
+            continue
         run(name, directory, f"{sys.argv[1]}/{name}")
     dist.destroy_process_group()

@@ -2,9 +2,10 @@
 
     [torchrun --nproc_per_node=W] resume_run.py OUT SPEC
 
-SPEC is a JSON file: [[name, "trainer" or "accelerate", directory to resume from or null, FSDP version
+SPEC is a JSON file: [[name, kind, directory to resume from or null, FSDP version
 or 0, state dict type, directory to save to or null], ...]. OUT becomes {name: {...} or the error's
-text}. With FSDP version 0 everywhere it is an ordinary script without FSDP, not to be run by torchrun.
+text}. The kind is "trainer", "accelerate", or "only_model": a Trainer with save_only_model, "only_model
+unchecked" one that has not looked at its arguments. With FSDP version 0 everywhere it is an ordinary script without FSDP, not to be run by torchrun.
 """
 
 import json
@@ -72,6 +73,19 @@ def trainer(path, fsdp, state, save=None):
                for k in ("loss", "grad_norm", "learning_rate")}}
 
 
+def only_model(_, fsdp, state, save, checked=True):
+    forget_last_run()
+    args = TrainingArguments(save, use_cpu=True, max_steps=1, save_steps=1, report_to="none",
+                             disable_tqdm=True, save_only_model=checked, **fsdp_arguments(fsdp, state))
+    run = Trainer(model=models.llama(torch.float32, tie=True), args=args, train_dataset=Tokens())
+    args.save_only_model = True  # older versions let it pass
+    run.train()
+
+
+def only_model_unchecked(*how):
+    only_model(*how, checked=False)
+
+
 class Counter:
     """An object registered for checkpointing."""
 
@@ -120,6 +134,9 @@ def accelerate(path, fsdp, state, save=None):
             "learning_rate": rates}
 
 
+KINDS = {"trainer": trainer, "accelerate": accelerate, "only_model": only_model,
+         "only_model unchecked": only_model_unchecked}
+
 if __name__ == "__main__":
     out, spec = sys.argv[1], json.load(open(sys.argv[2]))
     if any(one[3] for one in spec):
@@ -127,7 +144,7 @@ if __name__ == "__main__":
     results = {}
     for name, kind, *how in spec:
         try:
-            results[name] = {"trainer": trainer, "accelerate": accelerate}[kind](*how)
+            results[name] = KINDS[kind](*how)
         except Exception as e:
             results[name] = f"{type(e).__name__}: {e}"
         print(name, results[name], flush=True)
