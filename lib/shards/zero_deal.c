@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/map.h"
+#include "shards/zero_compare.h"
 
 static int no_memory(struct uns_err *err)
 {
@@ -86,6 +87,83 @@ int uns_zero_undeal(struct uns_zero_world *w, const struct uns_value *config, st
 		at = (uintptr_t)uns_map_get(&position, t->name);
 		if (at && uns_role_is_optimizer(t->role))
 			t->position = (int32_t)(at - 1);
+	}
+	return 0;
+}
+
+/* -- what ds_to_universal made of it -- */
+
+static const struct uns_tensor *weight_of(const struct uns_zero_world *w,
+					  const struct uns_zero_names *names,
+					  const struct uns_tensor *master)
+{
+	uintptr_t at = (uintptr_t)uns_map_get(&names->weights, master->name);
+
+	return at ? &w->cat->tensors[at - 1] : NULL;
+}
+
+static bool is_whole(const struct uns_tensor *t)
+{
+	return t->n_pieces == 1 && t->alias_of == UNS_NONE;
+}
+
+static int is_copy(const struct uns_zero_world *w, const struct uns_tensor *master,
+		   const struct uns_tensor *weight, const struct uns_zero_file *model, bool *out,
+		   struct uns_err *err)
+{
+	UNS_CLEANUP(uns_zero_file_close) struct uns_zero_file file = UNS_ZERO_FILE_INIT;
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_piece *exact = &w->cat->pieces[master->first_piece],
+			       *rounded = &w->cat->pieces[weight->first_piece];
+	const struct uns_zero_sample a = { &file.reader, exact }, b = { &model->reader, rounded };
+
+	*out = true;
+	if (rounded->file != model->index)
+		return 0; /* stage 3: gathered, or none */
+	UNS_TRY(uns_zero_file_open(w->cat, exact->file, &arena, &file, err));
+	return uns_zero_may_be_copy(&a, &b, weight->dtype, uns_shape_elems(&weight->shape), out,
+				    err);
+}
+
+/* Nothing may take them for the copies of what they are called after. */
+static void disown_masters(struct uns_catalog *cat)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_tensors; i++)
+		if (cat->tensors[i].role == UNS_ROLE_MASTER)
+			cat->tensors[i].role = UNS_ROLE_OPTIM_OTHER;
+}
+
+static int refuse(struct uns_zero_world *w, const struct uns_tensor *master)
+{
+	const char *path = w->cat->files[w->cat->pieces[master->first_piece].file].path;
+
+	disown_masters(w->cat);
+	return uns_zero_world_problem(
+		w, -EBADMSG,
+		"%s is not the fp32 copy of %s in %s: ds_to_universal mixes parameters up where "
+		"round_robin_gradients was on; take the universal view of the checkpoint that it was "
+		"made from",
+		path, master->name, w->where);
+}
+
+int uns_zero_deal_check(struct uns_zero_world *w, const struct uns_zero_file *model,
+			const struct uns_zero_names *names, const struct uns_value *config,
+			struct uns_err *err)
+{
+	const struct uns_tensor *t, *weight;
+	bool same;
+	size_t i;
+
+	for (i = 0; is_dealt(w, config) && i < w->cat->n_tensors; i++) {
+		t = &w->cat->tensors[i];
+		weight = t->role == UNS_ROLE_MASTER && is_whole(t) ? weight_of(w, names, t) : NULL;
+		if (!weight || !is_whole(weight))
+			continue;
+		UNS_TRY(is_copy(w, t, weight, model, &same, err));
+		if (!same)
+			return refuse(w, t);
 	}
 	return 0;
 }

@@ -381,6 +381,9 @@ static int add_world_parts(struct opening *o, struct world *w, struct uns_err *e
 		UNS_TRY(read_optimizer(o, w, err));
 	if (!is_pipeline(w))
 		UNS_TRY(add_weights(o, w, err));
+	if (o->in->universal_path)
+		UNS_TRY(uns_zero_deal_check(&w->zero, &w->file, &o->names,
+					    uns_value_get(w->model.root, "ds_config"), err));
 	return w->n_optims || o->in->universal_path ? 0 : no_optimizer(o, w, err);
 }
 

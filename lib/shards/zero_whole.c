@@ -1,13 +1,12 @@
 /* Numbers to names. Reads a few elements of each parameter, to tell parameters of one shape apart. */
 #include "shards/zero_whole.h"
 
-#include <math.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/cleanup.h"
+#include "shards/zero_compare.h"
 
-enum { MAX_PARAMS = 1 << 20, SAMPLE_ELEMS = 256 };
+enum { MAX_PARAMS = 1 << 20 };
 
 #define OPTIMIZER_ROOT "optimizer"
 
@@ -64,54 +63,15 @@ static const struct uns_value *shaped(const struct whole *w, uint64_t number,
 
 /* -- comparing -- */
 
-static double value_of(const uint8_t *p, enum uns_dtype dtype)
-{
-	uint32_t bits = dtype == UNS_F32  ? (uint32_t)uns_le(p, 4) :
-			dtype == UNS_BF16 ? (uint32_t)uns_le(p, 2) << 16 :
-					    0;
-	uint32_t half = (uint32_t)uns_le(p, 2), exponent = half >> 10 & 31;
-	double fraction = (half & 1023) / 1024.0;
-	float f;
-
-	if (dtype == UNS_F16 && exponent < 31) {
-		fraction = exponent ? ldexp(1 + fraction, (int)exponent - 15) : ldexp(fraction, -14);
-		return half >> 15 ? -fraction : fraction;
-	}
-	memcpy(&f, &bits, sizeof(f));
-	return dtype == UNS_F16 ? NAN : (double)f;
-}
-
-/* The 16-bit value is one that the fp32 value may have been rounded to. */
-static bool may_be_rounded(double exact, double rounded, enum uns_dtype dtype)
-{
-	int exponent, bits = dtype == UNS_BF16 ? 8 : 11, least = dtype == UNS_BF16 ? -133 : -24;
-
-	if (isnan(exact) || isnan(rounded))
-		return isnan(exact) && isnan(rounded);
-	frexp(rounded, &exponent);
-	exponent = exponent - bits > least ? exponent - bits : least;
-	return fabs(exact - rounded) <= ldexp(0.5, exponent);
-}
-
 static int same_values(const struct whole *w, const struct uns_piece *master,
 		       const struct uns_tensor *weight, bool *out, struct uns_err *err)
 {
-	const struct uns_piece *piece = &w->cat->pieces[weight->first_piece];
-	uint64_t n = uns_u64_min(SAMPLE_ELEMS, uns_shape_elems(&weight->shape)), i;
-	size_t size = uns_dtype_size(weight->dtype);
-	uint8_t exact[SAMPLE_ELEMS * 4], rounded[SAMPLE_ELEMS * 4];
+	const struct uns_zero_sample exact = { &w->file->reader, master };
+	const struct uns_zero_sample rounded = { &w->file->reader,
+						 &w->cat->pieces[weight->first_piece] };
 
-	*out = false;
-	if (piece->stride_elems || master->stride_elems || size > 4)
-		return 0;
-	UNS_TRY(uns_reader_pread(&w->file->reader, exact, n * 4, master->offset_bytes, err));
-	UNS_TRY(uns_reader_pread(&w->file->reader, rounded, n * size, piece->offset_bytes, err));
-	for (i = 0; i < n; i++)
-		if (!may_be_rounded(value_of(exact + 4 * i, UNS_F32),
-				    value_of(rounded + size * i, weight->dtype), weight->dtype))
-			return 0;
-	*out = true;
-	return 0;
+	return uns_zero_may_be_copy(&exact, &rounded, weight->dtype,
+				    uns_shape_elems(&weight->shape), out, err);
 }
 
 static bool may_be(const struct uns_tensor *weight, const struct uns_shape *shape, bool has_master)

@@ -80,9 +80,10 @@ def place(made, tmp_path_factory):
 
 
 def convert(p):
-    """universal/CASE/run/{latest_universal,TAG_universal} of one case of each stage family."""
+    """universal/CASE/run/{latest_universal,TAG_universal} of one case of each stage family, and of one
+    that ds_to_universal gets wrong."""
     arguments = []
-    for case in ("z2-bf16", "z3-bf16"):
+    for case in ("z2-bf16", "z3-bf16", "z2-bf16-roundrobin"):
         run = p.base / "universal" / case / "run"
         run.mkdir(parents=True)
         arguments += [p.source / "e2" / case / "run" / TAG, run / f"{TAG}_universal"]
@@ -290,6 +291,20 @@ def test_parameters_that_were_dealt_out_are_numbered_as_before(place, tmp_path, 
     got = {n.split("|")[0]: t for n, t in got.items() if n.endswith(f"|{state}")}
     assert len(got) == 14
     trees.assert_same(got, {n: want[n] for n in got})
+
+
+def test_a_universal_directory_that_mixes_parameters_up_is_refused(place, command):
+    tag = f"{TAG}_universal"
+    source = place.base / "universal/z2-bf16-roundrobin/run" / tag
+    text = "in {}mp_rank_00_model_states.pt: ds_to_universal mixes parameters up where round_robin_gradients"
+    for view in ("full", "universal", "dcp", "weights-fp32"):
+        folder = place.view(view, "universal", "z2-bf16-roundrobin", tag)
+        assert os.listdir(folder) == ["UNSHARD_PROBLEM.txt"]
+        assert text.format(f"z2-bf16-roundrobin/run/{tag}/") in (folder / "UNSHARD_PROBLEM.txt").read_text()
+    done = command("check", source, check=False)
+    assert done.returncode == 1 and text.format(f"{tag}/") in done.stdout
+    live = place.saved("e2", "z2-bf16-roundrobin", "live")
+    trees.assert_same(trees.weights(place.view("weights", "universal", "z2-bf16-roundrobin", tag)), live)
 
 
 @pytest.mark.parametrize("case", ["z2-fp16", "z3-fp16"])
