@@ -28,18 +28,6 @@ const struct uns_tensor *uns_masters_or(const struct uns_map *masters, const str
 	return master && uns_shape_equal(&master->shape, &t->shape) ? master : t;
 }
 
-/* Something was read that is not as it should be: masters may be among what was lost. */
-static bool is_damaged(const struct uns_catalog *cat)
-{
-	size_t i;
-
-	for (i = 0; i < cat->n_problems; i++)
-		if (cat->problems[i].scope == UNS_SCOPE_OPTIMIZER &&
-		    (!cat->problems[i].code || cat->problems[i].code == -EBADMSG))
-			return true;
-	return false;
-}
-
 /* What is known of the optimizer tells more than which elements are missing. */
 static int refuse(const struct uns_catalog *cat, const struct uns_err *hole, struct uns_err *why)
 {
@@ -53,12 +41,27 @@ static int refuse(const struct uns_catalog *cat, const struct uns_err *hole, str
 	return uns_fail(why, hole->code, "%s", hole->text);
 }
 
-/* Of DeepSpeed's, which alone keeps copies apart. Frozen parameters are in no group; where there are no
- * groups, nobody knows. */
-static bool had_master(const struct uns_catalog *cat, const struct uns_tensor *t)
+static bool is_told(const struct uns_catalog *cat, int code)
 {
-	return uns_resume_is_deepspeed(cat) && t->role == UNS_ROLE_WEIGHT &&
-	       (t->group >= 0 || !cat->n_groups);
+	size_t i;
+
+	for (i = 0; i < cat->n_problems; i++)
+		if (cat->problems[i].scope == UNS_SCOPE_OPTIMIZER &&
+		    (cat->problems[i].code ? cat->problems[i].code : -EBADMSG) == code)
+			return true;
+	return false;
+}
+
+/* The weight has a master that could not be had: of DeepSpeed's only, which alone keeps copies apart.
+ * Frozen parameters are in no group. Without any groups nothing of the optimizer could be read; where it
+ * was only left out (-ENODATA), there are no masters. */
+static bool lacks_master(const struct uns_catalog *cat, const struct uns_tensor *t)
+{
+	if (!uns_resume_is_deepspeed(cat) || t->role != UNS_ROLE_WEIGHT)
+		return false;
+	if (cat->n_groups)
+		return t->group >= 0 && (is_told(cat, -EBADMSG) || is_told(cat, -ENODATA));
+	return is_told(cat, -EBADMSG);
 }
 
 int uns_masters_check(const struct uns_catalog *cat, struct uns_err *why)
@@ -74,8 +77,7 @@ int uns_masters_check(const struct uns_catalog *cat, struct uns_err *why)
 		if (!uns_role_is_model(t->role) || !is_rounded(t))
 			continue;
 		master = uns_masters_or(&masters, t);
-		if (master != t ? uns_cover_check(cat, master, &hole) < 0 :
-				  had_master(cat, t) && is_damaged(cat))
+		if (master != t ? uns_cover_check(cat, master, &hole) < 0 : lacks_master(cat, t))
 			return refuse(cat, &hole, why);
 	}
 	return 0;

@@ -396,7 +396,8 @@ static int add_world(struct opening *o, int32_t mp, bool *pipeline, struct uns_e
 
 	w.models = uns_zero_dir_of(o->in->dir, UNS_ZERO_MODEL, mp, &w.n_models);
 	w.optims = uns_zero_dir_of(o->in->dir, UNS_ZERO_OPTIM, mp, &w.n_optims);
-	w.sliced = w.n_models && w.models[w.n_models - 1].name.dp >= 0;
+	/* A universal directory for all stages has both: the whole one goes first. */
+	w.sliced = w.n_models && w.models[0].name.dp >= 0;
 	code = find_model(o, &w, err);
 	if (code <= 0)
 		return code;

@@ -77,6 +77,11 @@ int uns_zero_universal_open(struct uns_zero_world *w, struct uns_zero_universal 
 
 /* -- one state of one parameter -- */
 
+/* What a parameter has, all have. */
+static const char *const moments[] = { "exp_avg", "exp_avg_sq" };
+
+enum { N_MOMENTS = sizeof(moments) / sizeof(*moments) };
+
 struct param {
 	struct uns_zero_world *w;
 	const struct uns_zero_universal *u;
@@ -84,6 +89,7 @@ struct param {
 	const char *dir; /* its name, below zero/ */
 	int32_t group, position;
 	bool has_fp32, has_step;
+	bool moment[N_MOMENTS]; /* its file is there */
 	uint32_t master;
 	const struct uns_value **step; /* a plain number goes to the group */
 };
@@ -116,7 +122,7 @@ static enum uns_role role_of(const char *state)
 /* The file's tensor as the whole parameter. A flat one may be longer: ds_to_universal keeps some padding
  * of parameters that are smaller than the number of ranks. */
 static int fit(const struct param *p, struct uns_tensor *t, struct uns_piece *piece,
-	       const char *path, struct uns_err *err)
+	       struct uns_err *err)
 {
 	char found[128], want[128];
 	uint64_t elems = uns_shape_elems(&t->shape);
@@ -124,7 +130,7 @@ static int fit(const struct param *p, struct uns_tensor *t, struct uns_piece *pi
 	if (uns_shape_equal(&t->shape, &p->is->shape))
 		return 0;
 	if (t->shape.n > 1 || elems < p->is->elems || piece->stride_elems)
-		return uns_fail(err, -EBADMSG, "%s has shape %s; expected %s", path,
+		return uns_fail(err, -EBADMSG, "the tensor has shape %s; expected %s",
 				uns_shape_text(&t->shape, found, sizeof(found)),
 				uns_shape_text(&p->is->shape, want, sizeof(want)));
 	t->shape = p->is->shape;
@@ -153,7 +159,7 @@ static int add_tensor(struct param *p, const struct uns_zero_file *file, const s
 		return no_memory(err);
 	UNS_TRY(uns_zero_file_tensor(file, v, arena, &t, &piece, err));
 	if (role != UNS_ROLE_STEP)
-		UNS_TRY(fit(p, &t, &piece, file->open.name, err));
+		UNS_TRY(fit(p, &t, &piece, err));
 	UNS_TRY(uns_catalog_add_tensor(p->w->cat, &t, &index, err));
 	UNS_TRY(uns_catalog_add_piece(p->w->cat, &piece, err));
 	if (role == UNS_ROLE_MASTER)
@@ -191,6 +197,14 @@ static int read_one(struct param *p, uint32_t index, const char *state, struct u
 
 /* -- one parameter -- */
 
+static void mark(struct param *p, const char *state)
+{
+	size_t k;
+
+	for (k = 0; k < N_MOMENTS; k++)
+		p->moment[k] |= strcmp(moments[k], state) == 0;
+}
+
 static int add_states(struct param *p, const struct uns_listing *list, struct uns_err *err)
 {
 	const char *state, *name;
@@ -202,6 +216,7 @@ static int add_states(struct param *p, const struct uns_listing *list, struct un
 		state = list->v[i].kind == UNS_KIND_DIR ? NULL : state_of(p, list->v[i].name);
 		if (!state)
 			continue;
+		mark(p, state);
 		name = uns_path_join(&p->w->scratch, p->dir, list->v[i].name);
 		if (!name)
 			return no_memory(err);
@@ -254,7 +269,8 @@ static int add_dir(struct param *p, size_t g, struct uns_err *err)
 	    uns_root_list(p->u->root, path, &p->w->scratch, &list, &why) < 0)
 		return uns_zero_world_problem(
 			p->w, -ENODATA, "%s is missing, which %s lists%s%s", path, p->w->where,
-			*why.text ? ": " : "", why.text);
+			why.code && why.code != -ENOENT ? ": " : "",
+			why.code && why.code != -ENOENT ? why.text : "");
 	UNS_TRY(add_states(p, &list, err));
 	if (!p->has_fp32)
 		return uns_zero_world_problem(p->w, -ENODATA, "%s/fp32.pt is missing", path);
@@ -264,13 +280,64 @@ static int add_dir(struct param *p, size_t g, struct uns_err *err)
 	return add_common_step(p, g, &why) < 0 ? problem(p->w, &why, err) : 0;
 }
 
+struct has {
+	const struct uns_zero_param *param;
+	bool moment[N_MOMENTS];
+};
+
+struct all {
+	struct has *v; /* of parameters that could be read */
+	size_t n;
+};
+
+static int all_init(struct all *all, struct uns_zero_world *w, struct uns_err *err)
+{
+	size_t g, total = 0;
+
+	for (g = 0; g < w->n_shapes; g++)
+		total += w->shapes[g].n;
+	all->n = 0;
+	all->v = UNS_NEW_N(&w->scratch, struct has, total);
+	return all->v ? 0 : no_memory(err);
+}
+
+static void all_add(struct all *all, const struct param *p)
+{
+	if (!p->has_fp32)
+		return;
+	all->v[all->n].param = p->is;
+	memcpy(all->v[all->n++].moment, p->moment, sizeof(p->moment));
+}
+
+/* An optimizer has a moment of all its parameters, or of none yet. */
+static int all_check(const struct all *all, struct uns_zero_world *w,
+		     const struct uns_zero_universal *u)
+{
+	bool any;
+	size_t i, k;
+
+	for (k = 0; k < N_MOMENTS; k++) {
+		for (i = 0, any = false; i < all->n; i++)
+			any |= all->v[i].moment[k];
+		for (i = 0; any && i < all->n; i++)
+			if (!all->v[i].moment[k])
+				UNS_TRY(uns_catalog_add_problem(
+					w->cat, UNS_SCOPE_OPTIMIZER, -ENODATA,
+					"%s/%s/%s.pt is missing; other parameters have theirs", u->path,
+					all->v[i].param->name, moments[k]));
+	}
+	return 0;
+}
+
 int uns_zero_universal_add(struct uns_zero_world *w, const struct uns_zero_universal *u,
 			   const int32_t *group_of, struct uns_map *seen, struct uns_err *err)
 {
+	struct all all;
 	struct param p;
 	int32_t position;
 	size_t g, i;
 
+	UNS_TRY(all_init(&all, w, err));
 	for (g = 0; g < w->n_shapes; g++) {
 		const struct uns_value *step = NULL;
 
@@ -282,6 +349,7 @@ int uns_zero_universal_add(struct uns_zero_world *w, const struct uns_zero_unive
 			if (uns_map_get(seen, p.is->name))
 				continue;
 			UNS_TRY(add_dir(&p, g, err));
+			all_add(&all, &p);
 			if (p.has_fp32 && !uns_map_put(seen, p.is->name,
 						       (void *)((uintptr_t)p.master + 1), NULL))
 				return no_memory(err);
@@ -290,5 +358,5 @@ int uns_zero_universal_add(struct uns_zero_world *w, const struct uns_zero_unive
 		if (w->any)
 			w->any->group[g].step = step;
 	}
-	return 0;
+	return all_check(&all, w, u);
 }

@@ -299,6 +299,87 @@ def test_the_undamaged_ones_are_sound(damaged, command):
         command("check", source / f"stage-{stage}")
 
 
+# -- universal directories --
+
+ZERO = "zero/emb.weight"
+UNIVERSAL = {
+    "a-state-is-lost": (lost(f"{ZERO}/exp_avg.pt"), WEIGHTS,
+                        f"{{}}/{ZERO}/exp_avg.pt is missing; other parameters have theirs"),
+    "a-master-is-lost": (lost(f"{ZERO}/fp32.pt"), ROUNDED, f"{{}}/{ZERO}/fp32.pt is missing"),
+    "a-parameter-is-lost": (lambda tag: shutil.rmtree(tag / ZERO), ROUNDED,
+                            f"{{}}/{ZERO} is missing, which {{}}/{MODEL} lists"),
+    "a-master-is-cut": (cut_by(f"{ZERO}/fp32.pt", 50), ROUNDED,
+                        f"{{}}/{ZERO}/fp32.pt: zip: no end record in "),
+    "a-master-is-anothers": (
+        lambda tag: shutil.copy(tag / "zero/blocks.0.up.weight/fp32.pt", tag / ZERO), ROUNDED,
+        f"{{}}/{ZERO}/fp32.pt: the tensor has shape [17, 12]; expected [37, 12]"),
+    "the-groups-are-lost": (lost("zero/optimizer_state.pt"), WEIGHTS,
+                            "{}/zero/optimizer_state.pt: the file is missing; copy it back"),
+}
+
+
+@pytest.fixture(scope="module")
+def universal(made, tmp_path_factory):
+    """(copies of a universal directory, their mount): the mount's own form of a stage 2, which is what
+    ds_to_universal makes of it (test_deepspeed.py)."""
+    base = tmp_path_factory.mktemp("universal")
+    source, mnt, own = base / "source", base / "mnt", base / "own"
+    mnt.mkdir()
+    own.mkdir()
+    conftest.unshard("mount", made("e2", "z2-bf16") / "run", own, "-o", "settle=0,store=none")
+    try:
+        for name, (damage, *_) in UNIVERSAL.items():
+            shutil.copytree(own / "universal" / TAG, source / name)
+            (source / name / TAG / MODEL).unlink()  # of the view: without weights
+            shutil.copy(made("e2", "z2-bf16") / "run" / TAG / MODEL, source / name / TAG)
+            damage(source / name / TAG)
+    finally:
+        conftest.detach(own)
+    conftest.unshard("mount", source, mnt, "-o", "settle=0,store=none")
+    yield source, mnt
+    conftest.detach(mnt)
+
+
+@pytest.mark.parametrize("name", UNIVERSAL)
+def test_a_damaged_universal_directory(universal, made, command, name):
+    source, mnt = universal
+    _, served, text = UNIVERSAL[name]
+    text = text.format(*[f"{name}/{TAG}"] * text.count("{}"))
+    for view in (*WEIGHTS, "full", "universal"):
+        folder = mnt / view / name / TAG
+        if view in served:
+            assert "model.safetensors" in os.listdir(folder), view
+        else:
+            assert told(folder).startswith(text), view
+    live = trees.tensors(made("e2", "z2-bf16") / "live.safetensors")
+    trees.assert_same(trees.weights(mnt / "weights" / name / TAG), live)
+    done = command("check", source, check=False)
+    assert done.returncode == 1 and text in done.stdout.replace("source/", "")
+
+
+# -- what is not supported --
+
+def test_tensor_parallel_slices_are_refused(made, copied, mount, command):
+    source = copied(made("e2", "z2-bf16") / "run")
+
+    def slices(saved):
+        saved["checkpoint_parallel_dimensions"] = {"pp_degree": 1, "tp_degree": 2}
+
+    rewritten(MODEL, slices)(source / TAG)
+    for name in (MODEL, optim(0), optim(1)):
+        import deepspeed  # noqa: F401: the files name its classes
+
+        torch.save(torch.load(source / TAG / name, weights_only=False),
+                   source / TAG / name.replace("mp_rank_00", "mp_rank_01"))
+    text = (f"{TAG} holds tensor-parallel slices of 2 model-parallel ranks, and does not record how each "
+            "parameter was cut: this is not supported")
+    assert text in command("check", source, check=False).stdout
+    m = mount(source)
+    assert told(m / "weights" / TAG) == text
+    for view in ("full", "universal", "dcp"):
+        assert not (m / view / TAG).exists() or told(m / view / TAG) == text
+
+
 # -- the file that names the tag --
 
 def test_latest_names_what_is_not_there(made, copied, mount, command):

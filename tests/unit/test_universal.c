@@ -43,7 +43,7 @@ static const struct {
 	{ "another parameter's file", "z2_w3",
 	  "cd global_step2_universal/zero; cp emb.weight/fp32.pt up.weight",
 	  "global_step2_universal", MODEL_ROLES, true,
-	  "global_step2_universal/zero/up.weight/fp32.pt has shape [7, 3]; expected [5, 3]" },
+	  "global_step2_universal/zero/up.weight/fp32.pt: the tensor has shape [7, 3]; expected [5, 3]" },
 	{ "optimizer_state.pt is missing", "z2_w3",
 	  "rm global_step2_universal/zero/optimizer_state.pt", "global_step2_universal",
 	  MODEL_ROLES, true, "2: global_step2_universal/zero/optimizer_state.pt: the file is missing" },
