@@ -59,8 +59,30 @@ static void amount_fact(const char *name, double n, const char *of, double bytes
 	fact(name, text);
 }
 
+/* Saved as they are: nothing is made of them. */
+static void objects_fact(const cJSON *objects)
+{
+	enum { SHOWN = 3 };
+	char text[512];
+	const cJSON *item;
+	size_t at = (size_t)snprintf(text, sizeof(text), "%d:", cJSON_GetArraySize(objects));
+	int n = 0;
+
+	cJSON_ArrayForEach(item, objects)
+	{
+		if (n++ == SHOWN || at >= sizeof(text))
+			break;
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s %s", n > 1 ? "," : "",
+				       string_of(item, "name", "?"));
+	}
+	if (n > SHOWN && at < sizeof(text))
+		snprintf(text + at, sizeof(text) - at, ", ...");
+	fact("objects", text);
+}
+
 static void print_facts(const cJSON *info, const char *path)
 {
+	const cJSON *objects = cJSON_GetObjectItemCaseSensitive(info, "objects");
 	double missing = number_of(info, "files_missing");
 
 	text_print(path);
@@ -74,6 +96,8 @@ static void print_facts(const cJSON *info, const char *path)
 		    number_of(info, "weights_bytes"));
 	amount_fact("optimizer", number_of(info, "optimizer_tensors"), "tensors",
 		    number_of(info, "optimizer_bytes"));
+	if (cJSON_GetArraySize(objects) > 0)
+		objects_fact(objects);
 	amount_fact("source", number_of(info, "files"), "files", number_of(info, "source_bytes"));
 	if (missing > 0)
 		number_fact("missing", missing);

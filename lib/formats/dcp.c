@@ -35,7 +35,10 @@ static int probe(const struct uns_directory *dir)
 	return metadata && shards ? 70 : 30;
 }
 
-/* "step-1000" (torchtitan), "checkpoint-1000", "global_step_10": what trainers call directories. */
+#define MEGATRON_PREFIX "iter_"
+
+/* "step-1000" (torchtitan), "checkpoint-1000", "global_step_10", "iter_0000010" (Megatron): what trainers
+ * call directories. */
 static int64_t step_of_name(const char *name)
 {
 	static const char *const prefix[] = { "step-", "step_", "step=", "checkpoint-", "global_step_",
@@ -46,7 +49,38 @@ static int64_t step_of_name(const char *name)
 	for (i = 0; i < sizeof(prefix) / sizeof(*prefix); i++)
 		if (uns_str_number(name, prefix[i], "", &n) && n <= INT64_MAX)
 			return (int64_t)n;
+	if (uns_str_starts(name, MEGATRON_PREFIX)) {
+		name += strlen(MEGATRON_PREFIX);
+		name += strspn(name, "0"); /* seven digits at least */
+		if (uns_str_number(*name ? name : "0", "", "", &n) && n <= INT64_MAX)
+			return (int64_t)n;
+	}
 	return UNS_UNKNOWN;
+}
+
+/* Megatron-Core's torch_dist: a DCP directory, and beside it what is not sharded. Its tensors go by their
+ * own names, all layers of a kind stacked in one; that a param group lists them by another rule is in
+ * common.pt. Source: megatron-core 0.16.1, core/dist_checkpointing. */
+static bool is_megatron(const struct uns_directory *dir)
+{
+	return uns_listing_find(dir->list, "common.pt") != NULL;
+}
+
+static int tell_megatron(const struct uns_directory *dir, struct uns_catalog *cat,
+			 struct uns_err *err)
+{
+	size_t i = 0;
+
+	while (i < cat->n_tensors && !uns_role_is_optimizer(cat->tensors[i].role))
+		i++;
+	if (!is_megatron(dir) || i == cat->n_tensors || cat->n_groups)
+		return 0;
+	if (uns_catalog_add_problem(cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
+				    "%s: Megatron-Core keeps its optimizer's param groups in common.pt, in a "
+				    "form of its own: the optimizer is served as it is, in the view dcp",
+				    cat->path) < 0)
+		return uns_fail(err, -ENOMEM, "out of memory");
+	return 0;
 }
 
 static void find_facts(const struct uns_directory *dir, struct uns_catalog *cat)
@@ -55,7 +89,7 @@ static void find_facts(const struct uns_directory *dir, struct uns_catalog *cat)
 
 	cat->facts.format = "dcp";
 	cat->facts.framework = "PyTorch distributed checkpoint";
-	if (uns_listing_find(dir->list, "common.pt"))
+	if (is_megatron(dir))
 		cat->facts.framework = "Megatron-Core distributed checkpoint";
 	cat->facts.step = step_of_name(uns_path_name(dir->path));
 	cat->facts.world_size = ranks ? ranks : UNS_UNKNOWN;
@@ -78,6 +112,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 			return uns_fail(err, why.code, "%s", why.text);
 		UNS_TRY(uns_catalog_add_problem(cat, UNS_SCOPE_ALL, why.code, "%s", why.text));
 	}
+	UNS_TRY(tell_megatron(dir, cat, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	return uns_catalog_seal(cat, err);
 }

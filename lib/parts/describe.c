@@ -86,6 +86,27 @@ static struct totals add_up(const struct uns_catalog *cat)
 	return s;
 }
 
+/* What was saved as it is, a pickle of its own, and is in no view but dcp: random states, a module's
+ * extra state. */
+static void objects(struct uns_text *t, const struct uns_catalog *cat)
+{
+	const struct uns_named_value *v = cat->values, *end = v + cat->n_values;
+	size_t n = 0;
+
+	key(t, "objects");
+	uns_text_str(t, "[");
+	for (; v < end; v++) {
+		if (v->value)
+			continue;
+		uns_text_str(t, n++ ? ",{" : "{");
+		key_str(t, "name", v->name);
+		key_str(t, "file", v->file < cat->n_files ? cat->files[v->file].path : NULL);
+		key_u64(t, "length", v->length_bytes);
+		uns_text_str(t, "}");
+	}
+	uns_text_str(t, "]");
+}
+
 static const char *scope_text(enum uns_scope scope)
 {
 	static const char *const text[] = { [UNS_SCOPE_NOTE] = "note",
@@ -150,6 +171,7 @@ void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat,
 	key_u64(out, "files", cat->n_files);
 	key_u64(out, "files_missing", s.n_missing);
 	key_u64(out, "source_bytes", s.source_bytes);
+	objects(out, cat);
 	verdicts(out, views, n_views);
 	problems(out, cat);
 	uns_text_str(out, "}\n");

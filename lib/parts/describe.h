@@ -13,6 +13,7 @@ struct uns_view_verdict {
 };
 
 /* {"path","format","framework","step","world_size","finished","tensors","weights_bytes",...,
+ *  "objects":[{"name","file","length"}],
  *  "views":{NAME:{"state","why","usage"}},"problems":[{"scope","text"}]} */
 void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat,
 		       const struct uns_view_verdict *views, size_t n_views);
