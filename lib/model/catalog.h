@@ -126,7 +126,8 @@ enum uns_scope {
 
 struct uns_problem {
 	enum uns_scope scope;
-	int code;         /* -ENODATA incomplete, -EBADMSG damaged, -ENOTSUP unknown; 0 for a note */
+	int code; /* -ENODATA incomplete, -EBADMSG damaged, -ENOTSUP unknown, -ENOENT: the checkpoint is
+		   * whole, and the file that should name it names another that is not there; 0 for a note */
 	const char *text; /* one sentence: file, rank, tensor, expected, found, what to do */
 };
 

@@ -58,6 +58,8 @@ static int check_line(struct checking *c, const struct uns_problem *problem, con
 	/* With a code: of the source, in a way that no view minds. */
 	if (problem && problem->scope == UNS_SCOPE_NOTE && !problem->code)
 		return checking_found(c, "note", UNSHARD_NOTE, "%s", line);
+	if (problem && problem->code == -ENOENT)
+		return checking_found(c, "tracker", UNSHARD_PROBLEM, "%s", line);
 	/* Sound, for all that is known, and in a form that some view cannot be made of. */
 	if (problem && problem->code == -ENOTSUP)
 		return checking_found(c, "not_supported", UNSHARD_NOTE, "%s", line);

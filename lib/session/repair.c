@@ -147,10 +147,11 @@ struct problems {
 static int note_problem(void *ctx, const struct unshard_finding *f)
 {
 	struct problems *p = ctx;
+	bool saving = strcmp(f->check, "saving") == 0; /* there is no sound copy of it yet */
 	const char *text;
 	size_t i;
 
-	if (f->severity != UNSHARD_PROBLEM)
+	if (f->severity != UNSHARD_PROBLEM && !saving)
 		return 0;
 	/* Of the source: repair_trackers.c looks at them itself. */
 	if (p->r && strcmp(f->check, "tracker") == 0)
@@ -158,7 +159,7 @@ static int note_problem(void *ctx, const struct unshard_finding *f)
 	text = uns_arena_str(p->arena, f->text);
 	if (!text)
 		return -ENOMEM;
-	for (i = 0; p->r && i < p->r->n_places; i++) {
+	for (i = 0; p->r && !saving && i < p->r->n_places; i++) {
 		if (strcmp(p->r->place[i].path, f->path) != 0)
 			continue;
 		if (!p->r->place[i].problem)

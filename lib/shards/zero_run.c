@@ -170,7 +170,7 @@ static int tell_stale(struct uns_zero_run *run, struct uns_catalog *cat, const c
 	if (!path)
 		return -ENOMEM;
 	return uns_catalog_add_problem(
-		cat, UNS_SCOPE_NOTE, -ENODATA,
+		cat, UNS_SCOPE_NOTE, -ENOENT,
 		"%s names %s, which is not there: DeepSpeed finds nothing to go on from; copy that tag "
 		"back from the training machine, or write %s into the file",
 		path, latest, tag);

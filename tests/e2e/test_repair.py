@@ -395,6 +395,13 @@ def test_a_sound_checkpoint_needs_none(command, ranks, tmp_path):
     assert "needs no repair" in refused(command, ranks, tmp_path / "out")
 
 
+def test_a_save_that_goes_on_is_not_copied(command, ranks, tmp_path):
+    add_stale(ranks, *STALE)
+    done = command("check", ranks, "--repair", tmp_path / "out", "-o", "settle=3600", check=False)
+    assert done.returncode == 1 and "its save has not ended" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_does_not_help_is_removed(command, ranks, tmp_path):
     """Two things are wrong, and only one of them can be put right."""
     add_stale(ranks, *STALE)
