@@ -83,6 +83,13 @@ def fsdp(made):
     return made("t2", "tied-f1-fp32").parent
 
 
+@pytest.fixture(scope="module")
+def accelerate(made):
+    """Of FSDP2, with an object registered for checkpointing."""
+    return made("r2", "acc")
+
+
+ACCELERATE = ["acc-z2-bf16", "acc-z3-fp32"]
 FSDP = ["tied-f1-fp32", "untied-f2-fp32", "untied-f1-bf16"]
 
 
@@ -107,14 +114,15 @@ def by_hand(checkpoint, out):
 
 
 @pytest.fixture(scope="module")
-def resumed(trainers, fsdp, tmp_path_factory):
+def resumed(trainers, fsdp, accelerate, tmp_path_factory):
     """NAME/{losses.json,states.safetensors} of each resume: N-STAGE-{native,world,universal,hidden,
-    crossed,tool}, and FROM-STAGE/run/checkpoint-2 as well, saved when it had been loaded from an FSDP run."""
+    crossed,tool}, acc-.., and FROM-STAGE/run/checkpoint-2 as well, saved when it had been loaded from an FSDP run."""
     base = tmp_path_factory.mktemp("resumed")
     tool = by_hand(trainers / "z3-bf16/run/checkpoint-2", base / "tool")
     plain = mounted(tmp_path_factory.mktemp("plain"), trainers)
     keep = mounted(tmp_path_factory.mktemp("keep"), trainers, "rng=keep")
     of_fsdp = mounted(tmp_path_factory.mktemp("fsdp"), fsdp)
+    of_accelerate = mounted(tmp_path_factory.mktemp("accelerate"), accelerate)
     jobs = {world: [] for world in (1, 2, 3, 4)}
 
     def add(world, stage, how, root, *options):
@@ -131,10 +139,16 @@ def resumed(trainers, fsdp, tmp_path_factory):
     add(3, "z3-bf16", "tool", tool, "universal")
     jobs[3] += [f"resume:{stage}-fp32:{c.split('-')[0]}:{of_fsdp}/universal/{c}/run/checkpoint-2:"
                 f"{c}-{stage}:universal:save" for c in FSDP for stage in ("z2", "z3")]
+    jobs[3] += [f"acc-resume:{saved[4:]}:{plain}/world-3/{saved}/run/state:{saved}-world"
+                for saved in ACCELERATE]
+    jobs[3] += [f"acc-resume:{stage}:{plain}/universal/{saved}/run/state:{saved}-universal:universal"
+                for saved, stage in zip(ACCELERATE, ("z3-bf16", "z2-fp32"))]
+    jobs[3] += [f"acc-resume:{stage}:{of_accelerate}/universal/run/state:acc-fsdp-{stage}:universal"
+                for stage in ("z2-fp32", "z3-fp32")]
     for world, specs in jobs.items():
         conftest.torchrun("deepspeed_trainer.py", world, base, specs)
     yield base
-    for mnt in (plain, keep, of_fsdp):
+    for mnt in (plain, keep, of_fsdp, of_accelerate):
         conftest.detach(mnt)
 
 
@@ -331,6 +345,28 @@ def test_what_a_trainer_finds(trainers, mount):
     assert "rng_state_1.pth" in os.listdir(kept / "world-3/z2-bf16/run/checkpoint-2")
 
 
+# -- Accelerate --
+
+@pytest.mark.parametrize("how", ["world", "universal"])
+@pytest.mark.parametrize("case", ACCELERATE)
+def test_accelerate_loads_other_ranks_and_stages(trainers, resumed, case, how):
+    got = resumed / f"{case}-{how}"
+    trees.assert_same(trees.tensors(got / "states.safetensors"),
+                      trees.tensors(trainers / case / "states-2.safetensors"))
+    assert load_json(got / "schedule.json") == 2
+
+
+@pytest.mark.parametrize("stage", ["z2-fp32", "z3-fp32"])
+def test_accelerate_goes_on_with_deepspeed(accelerate, resumed, tmp_path, stage):
+    got = trees.tensors(resumed / f"acc-fsdp-{stage}" / "states.safetensors")
+    folder = accelerate / "run/state"
+    weights = read_dcp(folder / "pytorch_model_fsdp_0", tmp_path)["model"]
+    want = {}
+    for name, held in read_dcp(folder / "optimizer_0", tmp_path)["optimizer"]["state"].items():
+        want |= {f"{name}|fp32": weights[name], **{f"{name}|{s}": held[s] for s in STATES[1:]}}
+    trees.assert_same(got, want)
+
+
 # -- from FSDP --
 
 @pytest.mark.parametrize("case", FSDP)
@@ -375,10 +411,14 @@ def test_trainer_goes_on_with_fsdp(trainers, mount, tmp_path):
     spec.write_text(json.dumps([
         [f"{view}-{stage}", "trainer", str(m / view / stage / "run/checkpoint-2"), 2, kind]
         for stage in ("z3-fp32", "z2-bf16")
-        for view, kind in (("dcp", "SHARDED_STATE_DICT"), ("full-fsdp", "FULL_STATE_DICT"))]))
+        for view, kind in (("dcp", "SHARDED_STATE_DICT"), ("full-fsdp", "FULL_STATE_DICT"))]
+        + [[f"{view}-accelerate", "accelerate", str(m / view / "acc-z3-fp32/run/state"), 2, kind]
+           for view, kind in (("dcp", "SHARDED_STATE_DICT"), ("full-fsdp", "FULL_STATE_DICT"))]))
     conftest.torchrun("resume_run.py", 3, out, [str(spec)])
     runs = load_json(out)
     assert runs["dcp-z3-fp32"] == runs["full-fsdp-z3-fp32"]
+    assert runs["dcp-accelerate"] == runs["full-fsdp-accelerate"]
+    assert runs["dcp-accelerate"]["optimizer"] == [4.0] and len(runs["dcp-accelerate"]["loss"]) == 2
     for stage in ("z3-fp32", "z2-bf16"):
         assert runs[f"dcp-{stage}"]["step"] == 4 and runs[f"dcp-{stage}"]["optimizer"] == [4.0]
         assert runs[f"dcp-{stage}"]["history"] == [1, 2, 3, 4]

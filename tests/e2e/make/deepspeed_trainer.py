@@ -8,7 +8,8 @@ losses.json. acc-STAGE-DTYPE: an Accelerate loop of two steps, OUT/CASE/run/stat
 states}-2.safetensors. "resume:STAGE-DTYPE:MODEL:DIRECTORY:NAME[:universal][:save][:fail]" goes on
 from DIRECTORY instead, to step 4: OUT/NAME/losses.json, and OUT/NAME/states.safetensors as they were when
 training went on; "save" saves OUT/NAME/run/checkpoint-2 then, too. With "fail" that must not work:
-OUT/NAME/error.txt.
+OUT/NAME/error.txt. "acc-resume:STAGE-DTYPE:DIRECTORY:NAME[:universal]" is the same of an Accelerate
+loop, which goes no step further: OUT/NAME/{states.safetensors,schedule.json}.
 """
 
 import json
@@ -118,10 +119,20 @@ def run(case, model, out, source=None, options=()):
     dist.barrier()
 
 
-def accelerate(case, out):
-    _, stage, dtype = case.split("-")
+class Registered:
+    """An object registered for checkpointing."""
+
+    def state_dict(self):
+        return self.__dict__
+
+    def load_state_dict(self, state):
+        self.__dict__.update(state)
+
+
+def prepared(case, universal):
+    stage, dtype = case.split("-")
     forget_last_run()
-    settings = config(int(stage[1]), dtype, False) | {
+    settings = config(int(stage[1]), dtype, universal) | {
         "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
         "train_batch_size": dist.get_world_size(), "gradient_clipping": 1.0}
     accelerator = Accelerator(mixed_precision="no" if dtype == "fp32" else dtype,
@@ -129,7 +140,11 @@ def accelerate(case, out):
     model = MODELS["tied"](torch.float32)
     optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-2)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (1 + n))
-    model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
+    return accelerator, *accelerator.prepare(model, optimizer, schedule)
+
+
+def accelerate(case, out):
+    accelerator, model, optimizer, schedule = prepared(case.removeprefix("acc-"), False)
     for i in range(2):
         ids = Tokens()[2 * i + dist.get_rank()]["input_ids"][None]
         accelerator.backward(model(input_ids=ids, labels=ids).loss)
@@ -151,12 +166,29 @@ def fail(case, model, out, source, options):
             f.write(text)
 
 
+def accelerate_on(case, source, out, universal):
+    accelerator, model, _, schedule = prepared(case, universal)
+    if os.path.exists(f"{source}/custom_checkpoint_0.pkl"):  # Accelerate counts them
+        accelerator.register_for_checkpointing(Registered())
+    accelerator.load_state(source)
+    held = cpu_deepspeed.states(model)
+    if dist.get_rank() == 0:
+        os.makedirs(out)
+        save_file(held, f"{out}/states.safetensors")
+        with open(f"{out}/schedule.json", "w") as f:
+            json.dump(schedule.scheduler.last_epoch, f)
+    dist.barrier()
+
+
 if __name__ == "__main__":
     base, cases = sys.argv[1], sys.argv[2:]
     for one in cases:
         if one.startswith("resume:"):
             _, case, model, source, name, *options = one.split(":")
             (fail if "fail" in options else run)(case, model, f"{base}/{name}", source, options)
+        elif one.startswith("acc-resume:"):
+            _, case, source, name, *options = one.split(":")
+            accelerate_on(case, source, f"{base}/{name}", "universal" in options)
         elif one.startswith("acc-"):
             accelerate(one, f"{base}/{one}")
         else:

@@ -114,7 +114,8 @@ def accelerate(path, fsdp, state, save=None):
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (1 + n))
     model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
     counter = Counter()
-    accelerator.register_for_checkpointing(counter)
+    if not path or os.path.exists(f"{path}/custom_checkpoint_0.pkl"):  # Accelerate counts them
+        accelerator.register_for_checkpointing(counter)
     if path:
         accelerator.load_state(path)
     losses, rates = [], []
