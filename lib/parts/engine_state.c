@@ -140,28 +140,35 @@ static bool is_client_leaf(const struct uns_tensor *t)
 	       (t->role == UNS_ROLE_OTHER && uns_str_starts(t->root, UNS_CLIENT_INSIDE));
 }
 
-/* The tensors inside one of the client's values. */
+/* The tensors inside one of the client's values, asked for by rising numbers, as they stand in the
+ * catalog. */
 struct inside {
 	const struct uns_catalog *cat;
 	const char *key;
 	struct uns_arena *arena;
 	struct uns_engine_state *state; /* NULL: only try whether it could be written */
-	size_t n;
+	size_t n, at;                   /* the next number; where in the catalog to go on */
 };
 
-static const struct uns_tensor *find_inside(const struct inside *in, size_t number)
+static bool is_inside(const struct uns_tensor *t, const char *key)
 {
-	const size_t n = strlen(UNS_CLIENT_INSIDE);
-	unsigned long long of;
-	const struct uns_tensor *t;
-	size_t i;
+	return t->role == UNS_ROLE_OTHER && uns_str_starts(t->root, UNS_CLIENT_INSIDE) &&
+	       strcmp(t->root + strlen(UNS_CLIENT_INSIDE), key) == 0;
+}
 
-	for (i = 0; i < in->cat->n_tensors; i++) {
-		t = &in->cat->tensors[i];
-		if (is_client_leaf(t) && uns_str_starts(t->root, UNS_CLIENT_INSIDE) &&
-		    strcmp(t->root + n, in->key) == 0 && uns_str_number(t->name, "", "", &of) &&
-		    of == number)
-			return t;
+/* NULL: there was none of that number that could be read. */
+static const struct uns_tensor *next_inside(struct inside *in)
+{
+	const size_t wanted = in->n++;
+	const struct uns_tensor *t;
+	unsigned long long number;
+
+	for (; in->at < in->cat->n_tensors; in->at++) {
+		t = &in->cat->tensors[in->at];
+		if (!is_inside(t, in->key) || !uns_str_number(t->name, "", "", &number) ||
+		    number < wanted)
+			continue;
+		return number == wanted ? t : NULL;
 	}
 	return NULL;
 }
@@ -176,7 +183,7 @@ static int put_leaf(void *ctx, const struct uns_value *v, const struct uns_value
 	if (!uns_torch_is_tensor(v))
 		return 0;
 	*out = v;
-	t = find_inside(in, in->n++);
+	t = next_inside(in);
 	if (!t)
 		return 1;
 	*out = in->state ? uns_value_new_tensor(in->arena, add_leaf(in->state, t))
