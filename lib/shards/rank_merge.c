@@ -1,7 +1,7 @@
 /* Merging what ranks say about a tensor: equal type and global shape, or a finding that names both
  * files. A plain tensor that several ranks hold is taken for copies only while nothing speaks
  * against it: equal shapes, and equal CRCs where they are recorded. */
-#include "shards/rank_merge.h"
+#include "shards/rank_merged.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,23 +9,6 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/path.h"
-
-struct uns_merged {
-	struct uns_tensor tensor;
-	const char *path; /* of the file that had it first */
-	const char *differs; /* the first file whose plain copy has another CRC; NULL = none */
-	bool sharded;
-	size_t n_mesh;
-	uint64_t mesh[UNS_MAX_DIMS];
-	uint32_t crc; /* of the first plain copy's whole storage; 0 = cannot be compared */
-	bool has_value;
-	double value; /* of the first plain copy, where it is one number */
-	bool *in_file; /* per file: it holds the tensor */
-	bool told;     /* something is wrong with it, and said */
-	struct uns_rank_part *first, *last;
-	struct uns_merged *next;
-	uint32_t index; /* in the catalog, once there */
-};
 
 static int no_memory(struct uns_err *err)
 {
@@ -35,10 +18,16 @@ static int no_memory(struct uns_err *err)
 int uns_rank_merge_init(struct uns_rank_merge *m, struct uns_catalog *cat, enum uns_scope scope,
 			size_t n_files, struct uns_err *err)
 {
+	size_t i;
+
 	*m = (struct uns_rank_merge){ .cat = cat, .scope = scope, .n_files = n_files };
 	uns_rank_findings_init(&m->findings, cat);
 	m->file = UNS_NEW_N(&m->scratch, struct uns_rank_read, n_files);
-	return m->file ? 0 : no_memory(err);
+	if (!m->file)
+		return no_memory(err);
+	for (i = 0; i < n_files; i++)
+		m->file[i].writer = -1;
+	return 0;
 }
 
 void uns_rank_merge_fini(struct uns_rank_merge *m)
@@ -278,254 +267,6 @@ int uns_rank_merge_add_unknown(struct uns_rank_merge *m, struct uns_rank_source 
 	return tell_unread(m, source, &view, code, why) < 0 ? no_memory(err) : 0;
 }
 
-/* -- what all files together tell -- */
-
-static bool same_box(const struct uns_box *a, const struct uns_box *b)
-{
-	size_t n = a->n * sizeof(a->lo[0]);
-
-	return a->n == b->n && memcmp(a->lo, b->lo, n) == 0 && memcmp(a->len, b->len, n) == 0;
-}
-
-/* The part before `part` that holds the same elements; NULL = there is none. */
-static const struct uns_rank_part *replica_of(const struct uns_merged *t,
-					      const struct uns_rank_part *part)
-{
-	const struct uns_rank_part *p = t->first;
-
-	while (p != part && !same_box(&p->piece.box, &part->piece.box))
-		p = p->next;
-	return p == part ? NULL : p;
-}
-
-/* Elements of all parts, or of those that are no replicas. Each lies in a file: no overflow. */
-static uint64_t elems_held(const struct uns_merged *t, bool once)
-{
-	const struct uns_rank_part *p;
-	uint64_t n = 0;
-
-	for (p = t->first; p; p = p->next)
-		if (!once || !replica_of(t, p))
-			n += uns_box_elems(&p->piece.box);
-	return n;
-}
-
-/* O(parts * parts): for tensors about which there is something to tell. */
-static bool is_complete(const struct uns_merged *t)
-{
-	return elems_held(t, true) == uns_shape_elems(&t->tensor.shape);
-}
-
-bool uns_rank_merge_is_whole(const struct uns_rank_merge *m)
-{
-	const struct uns_merged *t;
-	size_t i;
-
-	if (!m->n_sharded || m->findings.n)
-		return false;
-	for (i = 0; i < m->n_files; i++)
-		if (m->file[i].path && !m->file[i].whole)
-			return false;
-	for (t = m->first; t; t = t->next)
-		if (t->told || !is_complete(t))
-			return false;
-	return true;
-}
-
-static bool is_renamed(const struct uns_rank_read *f)
-{
-	return f->writer >= 0 && f->rank >= 0 && f->writer != f->rank;
-}
-
-size_t uns_rank_merge_renamed(const struct uns_rank_merge *m)
-{
-	size_t i, n = 0;
-
-	for (i = 0; i < m->n_files; i++)
-		n += is_renamed(&m->file[i]);
-	return n;
-}
-
-/* Another file that the same rank wrote. */
-static const struct uns_rank_read *written_by(const struct uns_rank_merge *m,
-					      const struct uns_rank_read *f)
-{
-	const struct uns_rank_read *other = m->file, *end = other + m->n_files;
-
-	while (other < end && (other == f || other->writer != f->writer))
-		other++;
-	return other == end ? NULL : other;
-}
-
-static int tell_copy(struct uns_rank_merge *m, const struct uns_rank_read *f,
-		     const struct uns_rank_read *other)
-{
-	return uns_catalog_add_problem(
-		m->cat, m->scope, -EBADMSG,
-		"%s was written by rank %lld, as %s was, and nothing holds rank %d's part; copy it "
-		"back from the training machine",
-		f->path, (long long)f->writer, uns_path_name(other->path), f->rank);
-}
-
-/* A mesh of fewer ranks than there are files is told by who knows the world. */
-static int judge_names(struct uns_rank_merge *m)
-{
-	size_t n = uns_rank_merge_renamed(m);
-	const struct uns_rank_read *f = m->file, *other;
-	char more[64] = "";
-
-	if (!n || (m->mesh_size && m->mesh_size < m->n_files))
-		return 0;
-	while (!is_renamed(f))
-		f++;
-	other = written_by(m, f);
-	if (other)
-		return tell_copy(m, f, other);
-	if (n > 1)
-		snprintf(more, sizeof(more), " (and %zu more like it)", n - 1);
-	return uns_catalog_add_problem(
-		m->cat, UNS_SCOPE_SHARDED, -EBADMSG,
-		"%s was written by rank %lld, not by rank %d as its name says%s: who resumes from "
-		"the files takes one rank's part for another's; rename them back, or copy them again "
-		"from the training machine (what is put together here goes by what they record)",
-		f->path, (long long)f->writer, f->rank, more);
-}
-
-/* A file that was read and that holds the tensor, or holds it not; NULL = there is none. */
-static const struct uns_rank_read *file_that(const struct uns_rank_merge *m,
-					     const struct uns_merged *t, bool holds, size_t *n)
-{
-	const struct uns_rank_read *found = NULL;
-	size_t i;
-
-	for (*n = 0, i = 0; i < m->n_files; i++) {
-		if (!m->file[i].whole || t->in_file[i] != holds)
-			continue;
-		found = found ? found : &m->file[i];
-		++*n;
-	}
-	return found;
-}
-
-static bool is_in_all(const struct uns_rank_merge *m, const struct uns_merged *t)
-{
-	size_t n;
-
-	return !file_that(m, t, false, &n);
-}
-
-static int tell_absent(struct uns_rank_merge *m, const struct uns_merged *t, enum uns_scope scope)
-{
-	size_t n_with, n_without, i;
-	const struct uns_rank_read *with = file_that(m, t, true, &n_with);
-	const struct uns_rank_read *without = file_that(m, t, false, &n_without);
-	bool rare = n_with < n_without;
-	const char *other;
-
-	if (!with)
-		return 0;
-	other = uns_path_name(rare ? without->path : with->path);
-	for (i = 0; i < m->n_files; i++) {
-		const char *path = m->file[i].path;
-		enum uns_scope told = scope;
-
-		if (!m->file[i].whole || t->in_file[i] != rare)
-			continue;
-		if (uns_rank_findings_has(&m->findings, UNS_RANK_ABSENT, m->scope, path))
-			told = m->scope;
-		UNS_TRY(uns_rank_findings_add(&m->findings, UNS_RANK_ABSENT, told, -EBADMSG, path,
-					      rare ? "%s is there, but not in %s" :
-						     "%s is not there, but in %s",
-					      t->tensor.key, other));
-	}
-	return 0;
-}
-
-/* The ranks' state dicts have the same keys, but for plain states of parameters that a rank has no part of.
- * Where replicas hold what one rank lacks, only the sharded form is broken. */
-static int judge_absent(struct uns_rank_merge *m, bool complete)
-{
-	const struct uns_merged *t;
-
-	for (t = m->first; t; t = t->next) {
-		if ((uns_role_is_optimizer(t->tensor.role) && !t->sharded) || is_in_all(m, t) || is_complete(t) != complete ||
-		    uns_map_get(&m->unread, t->tensor.key))
-			continue;
-		UNS_TRY(tell_absent(m, t, complete ? UNS_SCOPE_SHARDED : m->scope));
-	}
-	return 0;
-}
-
-static int judge_replicas(struct uns_rank_merge *m, const struct uns_merged *t)
-{
-	const struct uns_file *files = m->cat->files;
-	const struct uns_rank_part *p, *first;
-
-	if (!t->sharded || elems_held(t, false) <= uns_shape_elems(&t->tensor.shape))
-		return 0;
-	for (p = t->first; p; p = p->next) {
-		first = replica_of(t, p);
-		if (first && first->piece.crc32 && p->piece.crc32 &&
-		    first->piece.crc32 != p->piece.crc32)
-			return uns_rank_findings_add(
-				&m->findings, UNS_RANK_REPLICA, m->scope, -EBADMSG,
-				files[p->piece.file].path,
-				"%s differs there from the copy of the same elements in %s",
-				t->tensor.key, uns_path_name(files[first->piece.file].path));
-	}
-	return 0;
-}
-
-/* Buffers may differ between ranks, and then rank 0's is what a full state dict holds. Other plain
- * tensors that differ are parts cut by a rule that nothing here records. */
-static int judge_copies(struct uns_rank_merge *m, const struct uns_merged *t)
-{
-	if (!t->differs || (t->tensor.role == UNS_ROLE_WEIGHT && m->n_sharded))
-		return 0;
-	return uns_rank_findings_add(&m->findings, UNS_RANK_UNKNOWN, m->scope, -ENOTSUP, t->differs,
-				     "%s differs from the tensor of that name and shape in %s, and "
-				     "neither says which part of the whole it is",
-				     t->tensor.key, t->path);
-}
-
-static int note_buffers(struct uns_rank_merge *m)
-{
-	const struct uns_merged *t, *first = NULL;
-	char more[64] = "";
-	size_t n = 0;
-
-	for (t = m->first; t; t = t->next) {
-		if (!t->differs || t->tensor.role != UNS_ROLE_WEIGHT || !m->n_sharded)
-			continue;
-		first = first ? first : t;
-		n++;
-	}
-	if (!n)
-		return 0;
-	if (n > 1)
-		snprintf(more, sizeof(more), " (as do %zu more buffers)", n - 1);
-	return uns_catalog_add_problem(m->cat, UNS_SCOPE_NOTE, 0,
-				       "%s differs between ranks%s; it is taken from %s, not %s",
-				       first->tensor.key, more, first->path,
-				       uns_path_name(first->differs));
-}
-
-static int judge(struct uns_rank_merge *m, struct uns_err *err)
-{
-	const struct uns_merged *t;
-	int code = 0;
-
-	for (t = m->first; t && code == 0; t = t->next) {
-		code = judge_copies(m, t);
-		if (code == 0)
-			code = judge_replicas(m, t);
-	}
-	if (code < 0 || judge_absent(m, false) < 0 || judge_absent(m, true) < 0 ||
-	    judge_names(m) < 0 || note_buffers(m) < 0)
-		return no_memory(err);
-	return 0;
-}
-
 /* -- into the catalog -- */
 
 static bool same_piece(const struct uns_piece *a, const struct uns_piece *b)
@@ -606,7 +347,7 @@ int uns_rank_merge_emit(struct uns_rank_merge *m, struct uns_err *err)
 		UNS_TRY(find_alias(m, &by_place, t, err));
 		UNS_TRY(emit_tensor(m, t, err));
 	}
-	UNS_TRY(judge(m, err));
+	UNS_TRY(uns_rank_judge(m, err));
 	return uns_rank_findings_emit(&m->findings, err);
 }
 

@@ -368,8 +368,14 @@ case("parts of flattened parameters: swapped", ORIG,
               "or copy them again from the training machine")],
      WEIGHTS)
 case("one file twice", EASY, lambda a: shutil.copy(model(a, 0), model(a, 1)),
-     [problem("{M1} was written by rank 0, as {m0} was, and nothing holds rank 1's "
-              "part" + BACK)],
+     [problem("{M1} was written by rank 0, as {m0} was: rank 1's own is not there" + BACK)],
+     NOTHING)
+case("a replica's file twice", HSDP, lambda a: shutil.copy(model(a, 1), model(a, 3)),
+     [problem("{M3} was written by rank 1, as {m1} was: rank 3's own is not there" + BACK)],
+     ALL)
+case("one file under the next rank's name", VERL, lambda a: model(a, 0).replace(model(a, 1)),
+     [problem("{M0} is missing, rank 0's part" + BACK),
+      problem("{M1} was written by rank 0, not by rank 1 as its name says" + RENAMED)],
      NOTHING)
 
 # -- trackers of the run --

@@ -1,0 +1,196 @@
+/* shards/rank_findings.c: what repeats is counted. shards/rank_values.c: where two ranks' values differ. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/cleanup.h"
+#include "shards/rank_findings.h"
+#include "shards/rank_values.h"
+#include "wire/value_new.h"
+
+/* -- findings -- */
+
+struct found {
+	struct uns_catalog *cat;
+	struct uns_rank_findings f;
+};
+
+static void found_init(struct found *x)
+{
+	assert_int_equal(uns_catalog_new("ckpt", &x->cat, NULL), 0);
+	uns_rank_findings_init(&x->f, x->cat);
+}
+
+static void found_fini(struct found *x)
+{
+	uns_rank_findings_fini(&x->f);
+	uns_catalog_free(x->cat);
+}
+
+static void add(struct found *x, enum uns_rank_damage kind, enum uns_scope scope, int code,
+		const char *path, const char *tensor)
+{
+	assert_int_equal(uns_rank_findings_add(&x->f, kind, scope, code, path, "%s is odd", tensor),
+			 0);
+}
+
+static void expect(const struct found *x, size_t i, enum uns_scope scope, int code,
+		   const char *text)
+{
+	assert_true(i < x->cat->n_problems);
+	assert_int_equal(x->cat->problems[i].scope, scope);
+	assert_int_equal(x->cat->problems[i].code, code);
+	assert_string_equal(x->cat->problems[i].text, text);
+}
+
+static void one_sentence_a_file_and_kind(void **state)
+{
+	UNS_CLEANUP(found_fini) struct found x;
+
+	(void)state;
+	found_init(&x);
+	add(&x, UNS_RANK_DAMAGED, UNS_SCOPE_WEIGHTS, -EBADMSG, "r1.pt", "a");
+	add(&x, UNS_RANK_UNLIKE, UNS_SCOPE_WEIGHTS, -EBADMSG, "r1.pt", "b");
+	add(&x, UNS_RANK_DAMAGED, UNS_SCOPE_WEIGHTS, -EBADMSG, "r1.pt", "c");
+	add(&x, UNS_RANK_DAMAGED, UNS_SCOPE_WEIGHTS, -EBADMSG, "r2.pt", "d");
+	add(&x, UNS_RANK_DAMAGED, UNS_SCOPE_SHARDED, -EBADMSG, "r2.pt", "e");
+	assert_true(uns_rank_findings_has(&x.f, UNS_RANK_DAMAGED, UNS_SCOPE_SHARDED, "r2.pt"));
+	assert_false(uns_rank_findings_has(&x.f, UNS_RANK_DAMAGED, UNS_SCOPE_SHARDED, "r1.pt"));
+	assert_int_equal(uns_rank_findings_emit(&x.f, NULL), 0);
+	assert_int_equal(x.cat->n_problems, 4);
+	expect(&x, 0, UNS_SCOPE_WEIGHTS, -EBADMSG,
+	       "r1.pt: a is odd (and 1 more of its tensors); copy the file again from the training "
+	       "machine");
+	expect(&x, 1, UNS_SCOPE_WEIGHTS, -EBADMSG,
+	       "r1.pt: b is odd; copy the file again from the training machine, or go on from the "
+	       "checkpoint before it");
+	expect(&x, 2, UNS_SCOPE_WEIGHTS, -EBADMSG,
+	       "r2.pt: d is odd; copy the file again from the training machine");
+	expect(&x, 3, UNS_SCOPE_SHARDED, -EBADMSG,
+	       "r2.pt: e is odd; copy the file again from the training machine");
+}
+
+/* All ranks write the form that is not known: one file stands for them. */
+static void an_unknown_form_is_told_once(void **state)
+{
+	UNS_CLEANUP(found_fini) struct found x;
+
+	(void)state;
+	found_init(&x);
+	add(&x, UNS_RANK_UNKNOWN, UNS_SCOPE_OPTIMIZER, -ENOTSUP, "r0.pt", "a");
+	add(&x, UNS_RANK_UNKNOWN, UNS_SCOPE_OPTIMIZER, -ENOTSUP, "r0.pt", "b");
+	add(&x, UNS_RANK_UNKNOWN, UNS_SCOPE_OPTIMIZER, -ENOTSUP, "r1.pt", "a");
+	assert_int_equal(uns_rank_findings_emit(&x.f, NULL), 0);
+	assert_int_equal(x.cat->n_problems, 1);
+	expect(&x, 0, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
+	       "r0.pt: a is odd (and 1 more of its tensors)");
+}
+
+/* What is not told any more refuses as it would have. */
+static void no_flood(void **state)
+{
+	UNS_CLEANUP(found_fini) struct found x;
+	char path[16];
+	int i;
+
+	(void)state;
+	found_init(&x);
+	for (i = 0; i < 12; i++) {
+		snprintf(path, sizeof(path), "r%d.pt", i);
+		add(&x, UNS_RANK_UNLIKE, i == 11 ? UNS_SCOPE_WEIGHTS : UNS_SCOPE_SHARDED, -EBADMSG,
+		    path, "a");
+	}
+	assert_int_equal(uns_rank_findings_emit(&x.f, NULL), 0);
+	assert_int_equal(x.cat->n_problems, 9);
+	expect(&x, 8, UNS_SCOPE_WEIGHTS, -EBADMSG,
+	       "4 more files have tensors with problems like these");
+}
+
+/* -- values -- */
+
+static const struct uns_value *dict(struct uns_arena *arena, const char *key,
+				    const struct uns_value *v)
+{
+	struct uns_value *d = uns_value_new_dict(arena, 2);
+
+	assert_true(uns_value_put(d, uns_value_new_str(arena, "same"), uns_value_new_int(arena, 3)));
+	if (key)
+		assert_true(uns_value_put(d, uns_value_new_str(arena, key), v));
+	return d;
+}
+
+static const struct uns_value *pair(struct uns_arena *arena, double a, double b)
+{
+	struct uns_value *tuple = uns_value_new_tuple(arena, 2);
+
+	assert_true(uns_value_append(tuple, uns_value_new_float(arena, a)));
+	assert_true(uns_value_append(tuple, uns_value_new_float(arena, b)));
+	return tuple;
+}
+
+static void values_differ(void **state)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_value *one = uns_value_new_float(&arena, 0.25);
+	const struct uns_value *number = uns_value_new_int(&arena, 7);
+	const struct uns_value *seven = uns_value_new_float(&arena, 7.0);
+	struct uns_value *object = UNS_NEW(&arena, struct uns_value);
+	struct uns_rank_difference d;
+
+	(void)state;
+	object->kind = UNS_VALUE_OBJECT;
+	object->cls = "torch._utils._rebuild_tensor_v2";
+	assert_false(uns_rank_values_differ(dict(&arena, "lr", number), dict(&arena, "lr", seven),
+					    &d));
+	assert_true(uns_rank_values_differ(dict(&arena, "lr", one), dict(&arena, "lr", number), &d));
+	assert_string_equal(d.key, "lr");
+	assert_string_equal(d.first, "0.25");
+	assert_string_equal(d.second, "7");
+	assert_true(uns_rank_values_differ(dict(&arena, NULL, NULL), dict(&arena, "lr", one), &d));
+	assert_string_equal(d.first, "not there");
+	assert_true(uns_rank_values_differ(dict(&arena, "lr", one), dict(&arena, NULL, NULL), &d));
+	assert_string_equal(d.second, "not there");
+	assert_true(uns_rank_values_differ(dict(&arena, "betas", pair(&arena, 0.5, 0.75)),
+					   dict(&arena, "betas", pair(&arena, 0.5, 1)), &d));
+	assert_string_equal(d.first, "(0.5, 0.75)");
+	assert_string_equal(d.second, "(0.5, 1)");
+	/* What is opaque is not compared with its like, and no text is made of it. */
+	assert_false(uns_rank_values_differ(dict(&arena, "lr", object), dict(&arena, "lr", object),
+					    &d));
+	assert_true(uns_rank_values_differ(dict(&arena, "lr", object), dict(&arena, "lr", one), &d));
+	assert_string_equal(d.first, "another value");
+	assert_false(uns_rank_values_differ(one, number, &d));
+	assert_false(uns_rank_values_differ(NULL, dict(&arena, "lr", one), &d));
+}
+
+/* A value that holds itself is not walked. */
+static void cycles(void **state)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_value *list = UNS_NEW(&arena, struct uns_value);
+	struct uns_rank_difference d;
+
+	(void)state;
+	list->kind = UNS_VALUE_LIST;
+	list->seq.v = UNS_NEW_N(&arena, const struct uns_value *, 1);
+	list->seq.v[0] = list;
+	list->seq.n = 1;
+	assert_false(uns_rank_values_differ(dict(&arena, "l", list), dict(&arena, "l", list), &d));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_sentence_a_file_and_kind),
+		cmocka_unit_test(an_unknown_form_is_told_once),
+		cmocka_unit_test(no_flood),
+		cmocka_unit_test(values_differ),
+		cmocka_unit_test(cycles),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
