@@ -381,7 +381,8 @@ static int check_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_check = {
 	.name = "check",
-	.arguments = "CHECKPOINT-or-RUN [--deep] [--repair OUT] | --config FILE [--versions PACKAGE=VERSION,...] "
+	.arguments = "CHECKPOINT-or-RUN [--deep] [--repair OUT] | --config FILE [--versions "
+		     "PACKAGE=VERSION,...] "
 		     "[--json]",
 	.summary = "name what is wrong with checkpoints, or with configs before training",
 	.help = "Of every checkpoint: shards and files that are damaged or missing, what a trainer "
@@ -392,13 +393,18 @@ const struct command cmd_check = {
 		"to go\n"
 		"on wrongly. Nothing is written but OUT. Exit status: 0 sound, or repaired; 1 "
 		"problems\n"
-		"found (notes are not problems), or no sound copy can be derived; 2 could not run.\n\n"
-		"  --deep                     read everything: CRCs of torch files and DCP items, NaN "
+		"found (notes are not problems), or no sound copy can be derived; 2 could not "
+		"run.\n\n"
+		"  --deep                     read everything: CRCs of torch files and DCP items, "
+		"NaN "
 		"and\n"
-		"                             infinity, weights against the optimizer's fp32 copies\n"
-		"  --repair OUT               write a sound copy where one can be derived (one type "
+		"                             infinity, weights against the optimizer's fp32 "
+		"copies\n"
+		"  --repair OUT               write a sound copy where one can be derived (one "
+		"type "
 		"for\n"
-		"                             all ranks, no files of another world size, a tracker); "
+		"                             all ranks, no files of another world size, a "
+		"tracker); "
 		"what\n"
 		"                             it has otherwise is listed\n"
 		"  --config FILE              TrainingArguments, Accelerate, DeepSpeed or "

@@ -1,5 +1,5 @@
-/* A quick loop asks whether there is anything to see in a block, which is nearly never the case; only
- * then is each element looked at. */
+/* A quick loop asks whether there is anything to see in a block, which is nearly never the case;
+ * only then is each element looked at. */
 #include "engine/nonfinite.h"
 
 #include <stdbool.h>

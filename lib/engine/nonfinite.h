@@ -12,9 +12,9 @@ struct uns_nonfinite {
 	uint64_t first; /* element; only where one of the two is not 0 */
 };
 
-/* Count n elements, which need no alignment, into *seen; the first of them is element `at` of what it
- * counts. A complex number is NaN or infinite when one of its parts is; integers never are. In no
- * order: `first` is the least. */
+/* Count n elements, which need no alignment, into *seen; the first of them is element `at` of what
+ * it counts. A complex number is NaN or infinite when one of its parts is; integers never are. In
+ * no order: `first` is the least. */
 void uns_nonfinite_count(enum uns_dtype dtype, const void *src, size_t n, uint64_t at,
 			 struct uns_nonfinite *seen);
 

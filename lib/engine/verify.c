@@ -131,9 +131,9 @@ static int tell_file(struct telling *t, size_t index)
 		if (f->decoded[i].expected && f->decoded[i].crc != f->decoded[i].expected)
 			code = tell_decoded(t, file, &f->decoded[i]);
 	if (code == 0 && f->n_without_crc && !f->n_unreadable)
-		code = t->visit(t->ctx, &(struct uns_flaw){ .kind = UNS_FLAW_NO_CRC,
-							    .file = file,
-							    .rank = -1 });
+		code = t->visit(
+			t->ctx,
+			&(struct uns_flaw){ .kind = UNS_FLAW_NO_CRC, .file = file, .rank = -1 });
 	return code;
 }
 
@@ -238,16 +238,16 @@ static int tell_others(struct telling *t, size_t index)
 	for (i = 0; i < f->n_spans && code == 0; i++) {
 		s = &f->span[i];
 		if (!s->piece && s->seen.n_nan + s->seen.n_inf)
-			code = t->visit(t->ctx,
-					&(struct uns_flaw){
-						.kind = UNS_FLAW_NOT_FINITE,
-						.file = &t->v->b->cat->files[index],
-						.name = s->name,
-						.rank = -1,
-						.first_elem = s->seen.first,
-						.n_elems = s->len / uns_dtype_size(s->dtype),
-						.n_nan = s->seen.n_nan,
-						.n_inf = s->seen.n_inf });
+			code = t->visit(
+				t->ctx,
+				&(struct uns_flaw){ .kind = UNS_FLAW_NOT_FINITE,
+						    .file = &t->v->b->cat->files[index],
+						    .name = s->name,
+						    .rank = -1,
+						    .first_elem = s->seen.first,
+						    .n_elems = s->len / uns_dtype_size(s->dtype),
+						    .n_nan = s->seen.n_nan,
+						    .n_inf = s->seen.n_inf });
 	}
 	return code;
 }

@@ -1,7 +1,7 @@
-/* What can be told from the bytes of a checkpoint alone: every record of its torch files against the
- * CRC that the archive's directory recorded, every floating-point tensor for NaN and infinity, and
- * 16-bit weights against the fp32 copies that the optimizer trains. Each file is read once, in order,
- * in parallel; weights and their fp32 copies once more, side by side.
+/* What can be told from the bytes of a checkpoint alone: every record of its torch files against
+ * the CRC that the archive's directory recorded, every floating-point tensor for NaN and infinity,
+ * and 16-bit weights against the fp32 copies that the optimizer trains. Each file is read once, in
+ * order, in parallel; weights and their fp32 copies once more, side by side.
  *
  * What records no checksum cannot be told from damage: safetensors, .metadata, JSON. */
 #ifndef UNS_ENGINE_VERIFY_H
@@ -13,8 +13,8 @@ enum uns_flaw_kind {
 	UNS_FLAW_UNREADABLE, /* `text` says why */
 	UNS_FLAW_RECORD,     /* a zip record's bytes do not have the CRC recorded for them */
 	UNS_FLAW_NOT_FINITE,
-	UNS_FLAW_MASTER,     /* a weight is not its fp32 copy rounded to nearest even */
-	UNS_FLAW_NO_CRC,     /* none of the file's records has a CRC, so that none was compared */
+	UNS_FLAW_MASTER, /* a weight is not its fp32 copy rounded to nearest even */
+	UNS_FLAW_NO_CRC, /* none of the file's records has a CRC, so that none was compared */
 };
 
 struct uns_flaw {
@@ -49,10 +49,10 @@ struct uns_verify_watch {
 
 typedef int uns_flaw_visit(void *ctx, const struct uns_flaw *flaw);
 
-/* Flaws in the order of files and tensors, after all was read; a visitor that returns non-zero ends it
- * with that value. watch may be NULL. Fails with -EINTR when told to give up, and with -ENOMEM; what
- * cannot be read is a flaw. Memory: half a MiB for each of the engine's threads, some 100 bytes for
- * each record and piece, and the cache of decoded pieces. */
+/* Flaws in the order of files and tensors, after all was read; a visitor that returns non-zero ends
+ * it with that value. watch may be NULL. Fails with -EINTR when told to give up, and with -ENOMEM;
+ * what cannot be read is a flaw. Memory: half a MiB for each of the engine's threads, some 100
+ * bytes for each record and piece, and the cache of decoded pieces. */
 int uns_backing_verify(struct uns_backing *backing, const struct uns_verify_watch *watch,
 		       uns_flaw_visit *visit, void *ctx, struct uns_err *err);
 

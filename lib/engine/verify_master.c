@@ -19,13 +19,12 @@ static int no_memory(struct uns_err *err)
 
 /* -- which -- */
 
-/* Both there in full, and of types that rounding leads from one to the other. What is not covered is a
- * problem of its own. */
+/* Both there in full, and of types that rounding leads from one to the other. What is not covered
+ * is a problem of its own. */
 static bool fits(const struct uns_catalog *cat, const struct uns_tensor *weight,
 		 const struct uns_tensor *master)
 {
-	return weight->n_pieces && master->n_pieces &&
-	       uns_dtype_info(weight->dtype)->is_float &&
+	return weight->n_pieces && master->n_pieces && uns_dtype_info(weight->dtype)->is_float &&
 	       uns_cast_exists(master->dtype, weight->dtype) &&
 	       uns_shape_elems(&weight->shape) == uns_shape_elems(&master->shape) &&
 	       uns_cover_check(cat, weight, NULL) == 0 && uns_cover_check(cat, master, NULL) == 0;
@@ -125,8 +124,7 @@ static void note_different(struct uns_verify *v, struct uns_verify_pair *pair,
 	pthread_mutex_unlock(&v->lock);
 }
 
-static void compare_block(struct uns_verify *v, struct uns_verify_pair *pair,
-			  const struct block *b)
+static void compare_block(struct uns_verify *v, struct uns_verify_pair *pair, const struct block *b)
 {
 	enum uns_dtype t = pair->weight->dtype;
 	size_t size = uns_dtype_size(t), i, first = 0;
@@ -174,9 +172,9 @@ static int compare_part(void *ctx, size_t i, struct uns_err *err)
 {
 	struct comparing *c = ctx;
 	const struct part *p = &c->part[i];
-	UNS_CLEANUP(uns_free_p) uint8_t *buf =
-		malloc(BLOCK_ELEMS * (2 * (size_t)uns_dtype_size(p->pair->weight->dtype) +
-				      uns_dtype_size(p->pair->master->dtype)));
+	UNS_CLEANUP(uns_free_p)
+	uint8_t *buf = malloc(BLOCK_ELEMS * (2 * (size_t)uns_dtype_size(p->pair->weight->dtype) +
+					     uns_dtype_size(p->pair->master->dtype)));
 	struct uns_err why = { 0 };
 	int code;
 
@@ -205,9 +203,8 @@ static void cut(struct comparing *c)
 	for (i = 0; i < c->pairs->n; i++) {
 		elems = uns_shape_elems(&c->pairs->v[i].weight->shape);
 		for (at = 0; at < elems; at += PART_ELEMS)
-			c->part[c->n++] =
-				(struct part){ &c->pairs->v[i], at,
-					       uns_u64_min(PART_ELEMS, elems - at) };
+			c->part[c->n++] = (struct part){ &c->pairs->v[i], at,
+							 uns_u64_min(PART_ELEMS, elems - at) };
 	}
 }
 

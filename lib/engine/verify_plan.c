@@ -79,7 +79,7 @@ static bool grow(struct uns_arena *arena, void **v, size_t n, size_t *cap, size_
 	return true;
 }
 
-#define GROW(f, array, n, cap) \
+#define GROW(f, array, n, cap)                                                                     \
 	grow(&(f)->arena, (void **)&(f)->array, (f)->n, &(f)->cap, sizeof(*(f)->array))
 
 int uns_verify_unreadable(struct uns_verify_file *f, const char *text)
@@ -115,10 +115,9 @@ static int add_record(struct plan *p, const struct uns_zip_record *rec, uint64_t
 
 	if (!GROW(f, record, n_records, cap_records))
 		return -ENOMEM;
-	f->record[f->n_records++] = (struct uns_verify_record){ .name = rec->name,
-								.at = at,
-								.len = rec->size_bytes,
-								.expected = rec->crc32 };
+	f->record[f->n_records++] = (struct uns_verify_record){
+		.name = rec->name, .at = at, .len = rec->size_bytes, .expected = rec->crc32
+	};
 	/* No bytes have the CRC 0. */
 	f->n_without_crc += rec->size_bytes && !rec->crc32;
 	return 0;
@@ -150,7 +149,8 @@ static int add_decoded(struct plan *p, const struct uns_tensor *tensor,
 
 /* -- archives -- */
 
-/* The archive that fills [at, at+len) of the file. told: that it is none will be said of its tensor. */
+/* The archive that fills [at, at+len) of the file. told: that it is none will be said of its
+ * tensor. */
 static int add_archive(struct plan *p, uint64_t at, uint64_t len, bool told)
 {
 	struct uns_subreader part = { &p->r, at };
@@ -294,11 +294,11 @@ static int add_safetensors(struct plan *p)
 	if (uns_st_open(&p->r, &p->out->arena, &h, &why) < 0)
 		return unreadable(p, &why);
 	for (i = 0; i < h.n; i++)
-		UNS_TRY(add_span(p, &(struct uns_verify_span){
-					    .at = h.data_bytes + h.v[i].begin_bytes,
-					    .len = h.v[i].end_bytes - h.v[i].begin_bytes,
-					    .dtype = h.v[i].dtype,
-					    .name = h.v[i].name }));
+		UNS_TRY(add_span(
+			p, &(struct uns_verify_span){ .at = h.data_bytes + h.v[i].begin_bytes,
+						      .len = h.v[i].end_bytes - h.v[i].begin_bytes,
+						      .dtype = h.v[i].dtype,
+						      .name = h.v[i].name }));
 	return 0;
 }
 
@@ -318,11 +318,11 @@ static int add_value_tensor(struct plan *p, const struct uns_torchfile *file,
 	bytes = uns_dtype_size(t.dtype);
 	for (d = 0; d < t.n_dims; d++)
 		bytes *= t.dims[d];
-	return add_span(p, &(struct uns_verify_span){
-				   .at = t.data_bytes + t.first_elem * uns_dtype_size(t.dtype),
-				   .len = bytes,
-				   .dtype = t.dtype,
-				   .name = name });
+	return add_span(p, &(struct uns_verify_span){ .at = t.data_bytes +
+							    t.first_elem * uns_dtype_size(t.dtype),
+						      .len = bytes,
+						      .dtype = t.dtype,
+						      .name = name });
 }
 
 static char *child_name(struct uns_arena *arena, const char *name, const struct uns_value *key,
@@ -385,8 +385,8 @@ static int by_span(const void *a, const void *b)
 {
 	const struct uns_verify_span *x = a, *y = b;
 
-	return x->at != y->at ? (x->at > y->at) - (x->at < y->at) :
-				(x->len > y->len) - (x->len < y->len);
+	return x->at != y->at ? (x->at > y->at) - (x->at < y->at)
+			      : (x->len > y->len) - (x->len < y->len);
 }
 
 /* Two names of one item (tied weights in DCP) lead to the same records. */
@@ -432,8 +432,7 @@ static int find_areas(struct uns_verify_file *f)
 	if (!f->area)
 		return -ENOMEM;
 	while (i < f->n_records || k < f->n_spans) {
-		if (k == f->n_spans ||
-		    (i < f->n_records && f->record[i].at <= f->span[k].at)) {
+		if (k == f->n_spans || (i < f->n_records && f->record[i].at <= f->span[k].at)) {
 			add_area(f, f->record[i].at, f->record[i].len);
 			i++;
 		} else {
@@ -476,11 +475,9 @@ int uns_verify_plan(struct uns_backing *b, const struct uns_verify_where *where,
 		    struct uns_verify_file *out, struct uns_err *err)
 {
 	struct uns_source source = { b, file };
-	struct plan p = { .b = b,
-			  .where = where,
-			  .index = file,
-			  .file = &b->cat->files[file],
-			  .out = out };
+	struct plan p = {
+		.b = b, .where = where, .index = file, .file = &b->cat->files[file], .out = out
+	};
 
 	if (p.file->missing || p.file->stat.kind != UNS_KIND_FILE)
 		return 0;

@@ -62,7 +62,7 @@ struct uns_verify_file {
 struct uns_verify_where {
 	struct uns_verify_use {
 		uint32_t tensor, piece;
-	} *use; /* by file */
+	} * use;           /* by file */
 	size_t *first_use; /* of each file, and one more */
 };
 

@@ -24,7 +24,7 @@ enum job_kind { STRETCH, DECODED, VALUE };
 struct job {
 	enum job_kind kind;
 	uint32_t file;
-	size_t index;    /* DECODED, VALUE: in the file's list. STRETCH: the first record */
+	size_t index; /* DECODED, VALUE: in the file's list. STRETCH: the first record */
 	uint64_t at, len;
 	struct part *part; /* STRETCH: of records index, index + 1, .. */
 	size_t n_parts;

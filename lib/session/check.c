@@ -65,10 +65,11 @@ static int check_line(struct checking *c, const struct uns_problem *problem, con
 		return checking_found(c, "not_supported", UNSHARD_NOTE, "%s", line);
 	/* Sentences that tell what happened and leave open what to do. */
 	if (problem && problem->code == -ENODATA && !strstr(line, "copy "))
-		return checking_found(c, "damaged", UNSHARD_PROBLEM,
-			     "%s; copy it back from the training machine, or go on from the "
-			     "checkpoint before it",
-			     line);
+		return checking_found(
+			c, "damaged", UNSHARD_PROBLEM,
+			"%s; copy it back from the training machine, or go on from the "
+			"checkpoint before it",
+			line);
 	return checking_found(c, "damaged", UNSHARD_PROBLEM, "%s", line);
 }
 
@@ -136,18 +137,20 @@ static int check_trainer_state(struct checking *c, const struct subject *s)
 	if (!s->trainer || !path)
 		return path ? 0 : -ENOMEM;
 	if (!uns_listing_find(&s->list, "trainer_state.json"))
-		return checking_found(c, "trainer_state", s->optimizer ? UNSHARD_PROBLEM : UNSHARD_NOTE,
-			     "%s has no trainer_state.json: a Trainer that resumes from it fails "
-			     "with FileNotFoundError; copy it back from the training machine, or "
-			     "resume from a mount, whose view full makes one",
-			     checking_name(c));
+		return checking_found(
+			c, "trainer_state", s->optimizer ? UNSHARD_PROBLEM : UNSHARD_NOTE,
+			"%s has no trainer_state.json: a Trainer that resumes from it fails "
+			"with FileNotFoundError; copy it back from the training machine, or "
+			"resume from a mount, whose view full makes one",
+			checking_name(c));
 	if (uns_root_read_file(c->u->root, path, MAX_STATE_BYTES, &arena, &text, NULL, &why) == 0 &&
 	    uns_trainer_state_check((const char *)text.p, uns_span_left(&text), NULL, &why) == 0)
 		return 0;
-	return checking_found(c, "trainer_state", UNSHARD_PROBLEM,
-		     "a Trainer cannot resume from trainer_state.json of %s: %s; copy it back from "
-		     "the training machine, or resume from a mount, whose view full makes one",
-		     checking_name(c), why.text);
+	return checking_found(
+		c, "trainer_state", UNSHARD_PROBLEM,
+		"a Trainer cannot resume from trainer_state.json of %s: %s; copy it back from "
+		"the training machine, or resume from a mount, whose view full makes one",
+		checking_name(c), why.text);
 }
 
 static int check_both(struct checking *c, const struct subject *s)
@@ -155,16 +158,18 @@ static int check_both(struct checking *c, const struct subject *s)
 	if (!s->trainer || s->optimizer == s->scheduler || has_deepspeed_dir(&s->list))
 		return 0;
 	if (s->optimizer)
-		return checking_found(c, "scheduler", UNSHARD_PROBLEM,
-			     "%s has an optimizer and no scheduler.pt: a Trainer restores both or "
-			     "neither, so both would silently start afresh; copy scheduler.pt back "
-			     "from the training machine",
-			     checking_name(c));
-	return checking_found(c, "optimizer", UNSHARD_PROBLEM,
-		     "%s has scheduler.pt and no optimizer: a Trainer restores both or neither, so "
-		     "both would silently start afresh; copy optimizer_0 (or optimizer.pt, "
-		     "optimizer.bin) back from the training machine",
-		     checking_name(c));
+		return checking_found(
+			c, "scheduler", UNSHARD_PROBLEM,
+			"%s has an optimizer and no scheduler.pt: a Trainer restores both or "
+			"neither, so both would silently start afresh; copy scheduler.pt back "
+			"from the training machine",
+			checking_name(c));
+	return checking_found(
+		c, "optimizer", UNSHARD_PROBLEM,
+		"%s has scheduler.pt and no optimizer: a Trainer restores both or neither, so "
+		"both would silently start afresh; copy optimizer_0 (or optimizer.pt, "
+		"optimizer.bin) back from the training machine",
+		checking_name(c));
 }
 
 /* -- Lightning -- */
@@ -224,12 +229,13 @@ static int first_missing(struct checking *c, const struct subject *s, const stru
 	for (i = 0; i < r->ranks; i++) {
 		snprintf(name, sizeof(name), "%s%" PRId64 "%s", r->prefix, i, r->suffix);
 		if (!uns_listing_find(&s->list, name))
-			return checking_found(c, "rng", UNSHARD_PROBLEM,
-				     "%s of %s is missing: there are %zu of %" PRId64
-				     " ranks' random states, and rank %" PRId64
-				     " would go on with others; copy it back from the training "
-				     "machine",
-				     name, checking_name(c), r->n, r->ranks, i);
+			return checking_found(
+				c, "rng", UNSHARD_PROBLEM,
+				"%s of %s is missing: there are %zu of %" PRId64
+				" ranks' random states, and rank %" PRId64
+				" would go on with others; copy it back from the training "
+				"machine",
+				name, checking_name(c), r->n, r->ranks, i);
 	}
 	return 0;
 }
@@ -251,18 +257,19 @@ static int check_rng(struct checking *c, const struct subject *s)
 	if ((int64_t)r.n < r.ranks)
 		return first_missing(c, s, &r);
 	if (writers > r.ranks)
-		return checking_found(c, "rng", UNSHARD_PROBLEM,
-			     "the shards of %s are of %" PRId64 " ranks and its random states of "
-			     "%" PRId64
-			     ": copy the other ranks' %s*%s back, or the directory mixes "
-			     "two saves",
-			     checking_name(c), writers, r.ranks, r.prefix, r.suffix);
+		return checking_found(
+			c, "rng", UNSHARD_PROBLEM,
+			"the shards of %s are of %" PRId64 " ranks and its random states of "
+			"%" PRId64 ": copy the other ranks' %s*%s back, or the directory mixes "
+			"two saves",
+			checking_name(c), writers, r.ranks, r.prefix, r.suffix);
 	if (writers && writers < r.ranks)
-		return checking_found(c, "rng", UNSHARD_NOTE,
-			     "%s has random states of %" PRId64 " ranks and shards of %" PRId64
-			     ": unless those ranks had nothing to write, the directory mixes two "
-			     "saves",
-			     checking_name(c), r.ranks, writers);
+		return checking_found(
+			c, "rng", UNSHARD_NOTE,
+			"%s has random states of %" PRId64 " ranks and shards of %" PRId64
+			": unless those ranks had nothing to write, the directory mixes two "
+			"saves",
+			checking_name(c), r.ranks, writers);
 	return 0;
 }
 
@@ -278,8 +285,9 @@ static int rejected_configs(struct checking *c, const struct subject *s, size_t 
 		if (!uns_str_starts(s->snap->note[i], "config.json of "))
 			continue;
 		++*n;
-		code = checking_found(c, "config", s->snap->config.p ? UNSHARD_NOTE : UNSHARD_PROBLEM, "%s",
-			     s->snap->note[i]);
+		code = checking_found(c, "config",
+				      s->snap->config.p ? UNSHARD_NOTE : UNSHARD_PROBLEM, "%s",
+				      s->snap->note[i]);
 	}
 	return code;
 }
@@ -294,18 +302,20 @@ static int check_config(struct checking *c, const struct subject *s)
 	if (code)
 		return code;
 	if (s->snap->config.p && uns_config_check(&s->snap->config_facts, s->cat, &why) < 0)
-		return checking_found(c, "config", UNSHARD_PROBLEM,
-			     "config.json does not fit the weights of %s: %s; put the config.json "
-			     "that the run was started with beside it, or mount with -o model=DIR",
-			     checking_name(c), why.text);
+		return checking_found(
+			c, "config", UNSHARD_PROBLEM,
+			"config.json does not fit the weights of %s: %s; put the config.json "
+			"that the run was started with beside it, or mount with -o model=DIR",
+			checking_name(c), why.text);
 	if (s->snap->config.p || n_rejected || !framework ||
 	    !uns_str_starts(framework, "Hugging Face"))
 		return 0;
-	return checking_found(c, "config", UNSHARD_NOTE,
-		     "there is no config.json beside the weights of %s: from_pretrained needs one; "
-		     "put the model's config.json and tokenizer into the run directory, or mount "
-		     "with -o model=DIR",
-		     checking_name(c));
+	return checking_found(
+		c, "config", UNSHARD_NOTE,
+		"there is no config.json beside the weights of %s: from_pretrained needs one; "
+		"put the model's config.json and tokenizer into the run directory, or mount "
+		"with -o model=DIR",
+		checking_name(c));
 }
 
 /* -- one checkpoint -- */
@@ -323,9 +333,10 @@ static bool is_finished(struct unshard *u, const struct place *place)
 static int saving(struct checking *c)
 {
 	return checking_found(c, "saving", UNSHARD_NOTE,
-		     "%s changed less than %" PRId64 " s ago and its save has not ended: check it "
-		     "again later (-o settle=)",
-		     checking_name(c), c->u->settle_ns / 1000000000);
+			      "%s changed less than %" PRId64
+			      " s ago and its save has not ended: check it "
+			      "again later (-o settle=)",
+			      checking_name(c), c->u->settle_ns / 1000000000);
 }
 
 static int check_opened(struct checking *c, struct subject *s, size_t problems_before)
@@ -442,8 +453,8 @@ static int check_leftover(struct checking *c, const struct place *place,
 	uns_leftover_sentence(&l, &text);
 	if (text.failed)
 		return uns_fail(err, -ENOMEM, "out of memory");
-	return checking_found(c, uns_leftover_check(&l), l.unread ? UNSHARD_NOTE : UNSHARD_PROBLEM, "%s",
-		     text.p);
+	return checking_found(c, uns_leftover_check(&l), l.unread ? UNSHARD_NOTE : UNSHARD_PROBLEM,
+			      "%s", text.p);
 }
 
 /* -- the walk -- */

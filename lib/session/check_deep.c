@@ -17,8 +17,8 @@ static const char go_back[] = "copy it back from the training machine, or go on 
 struct deep {
 	struct checking *c;
 	const struct uns_catalog *cat;
-	size_t n_not_finite, n_unlike; /* told or not */
-	uint64_t n_nan, n_inf;         /* of those not told: */
+	size_t n_not_finite, n_unlike;  /* told or not */
+	uint64_t n_nan, n_inf;          /* of those not told: */
 	enum unshard_severity severity; /* the worst of them */
 	size_t n_files, n_without_crc;
 	const struct uns_file *without_crc; /* the first */
@@ -69,13 +69,12 @@ static int tell_record(struct deep *d, const struct uns_flaw *f)
 				      ", its item says %08" PRIx32 ": it was damaged after it was "
 				      "saved; %s",
 				      where, f->name, f->crc, f->expected_crc, go_back);
-	return checking_found(d->c, "crc", UNSHARD_PROBLEM,
-			      "%s: record %s%s%s, %" PRIu64 " bytes at %" PRIu64
-			      ", has CRC %08" PRIx32 ", the archive says %08" PRIx32
-			      ": it was damaged after it was saved; %s",
-			      where, f->record, f->name ? " of tensor " : "",
-			      f->name ? f->name : "", f->len_bytes, f->at_bytes, f->crc,
-			      f->expected_crc, go_back);
+	return checking_found(
+		d->c, "crc", UNSHARD_PROBLEM,
+		"%s: record %s%s%s, %" PRIu64 " bytes at %" PRIu64 ", has CRC %08" PRIx32
+		", the archive says %08" PRIx32 ": it was damaged after it was saved; %s",
+		where, f->record, f->name ? " of tensor " : "", f->name ? f->name : "",
+		f->len_bytes, f->at_bytes, f->crc, f->expected_crc, go_back);
 }
 
 /* -- tensors -- */
@@ -91,8 +90,8 @@ static bool is_training_file(const char *name)
 static enum unshard_severity severity_of(const struct uns_flaw *f)
 {
 	if (!f->tensor)
-		return is_training_file(uns_path_name(f->file->path)) ? UNSHARD_PROBLEM :
-									UNSHARD_NOTE;
+		return is_training_file(uns_path_name(f->file->path)) ? UNSHARD_PROBLEM
+								      : UNSHARD_NOTE;
 	if (f->tensor->role == UNS_ROLE_OTHER)
 		return UNSHARD_NOTE;
 	return f->tensor->role == UNS_ROLE_BUFFER && !f->n_nan ? UNSHARD_NOTE : UNSHARD_PROBLEM;
@@ -140,7 +139,8 @@ static int tell_not_finite(struct deep *d, const struct uns_flaw *f)
 	}
 	numbers_text(f->n_nan, f->n_inf, numbers, sizeof(numbers));
 	return checking_found(d->c, "not_finite", severity_of(f),
-			      "%s has %s among its %" PRIu64 " elements, the first is element %" PRIu64
+			      "%s has %s among its %" PRIu64
+			      " elements, the first is element %" PRIu64
 			      ", in %s: training diverged, or the file was damaged; go on from a "
 			      "checkpoint before that",
 			      tensor_text(f, name, sizeof(name)), numbers, f->n_elems,
@@ -153,16 +153,18 @@ static int tell_unlike(struct deep *d, const struct uns_flaw *f)
 
 	if (++d->n_unlike > NAMED_AT_MOST)
 		return 0;
-	return checking_found(
-		d->c, "master", UNSHARD_PROBLEM,
-		"weight %s is not its fp32 copy rounded to %s in %" PRIu64 " of %" PRIu64
-		" elements: element %" PRIu64 " is %.9g in %s, and %.9g of %s rounds to %.9g; one of the "
-		"files is of another save or was changed: copy both back from the training machine, or "
-		"take the fp32 copies alone (view weights-fp32)",
-		f->name, uns_dtype_info(f->tensor->dtype)->torch, f->n_different, f->n_elems,
-		f->first_elem, f->found, place_text(f->file, f->rank, weight, sizeof(weight)),
-		f->master, place_text(f->master_file, f->master_rank, master, sizeof(master)),
-		f->expected);
+	return checking_found(d->c, "master", UNSHARD_PROBLEM,
+			      "weight %s is not its fp32 copy rounded to %s in %" PRIu64
+			      " of %" PRIu64 " elements: element %" PRIu64
+			      " is %.9g in %s, and %.9g of %s rounds to %.9g; one of the "
+			      "files is of another save or was changed: copy both back from the "
+			      "training machine, or "
+			      "take the fp32 copies alone (view weights-fp32)",
+			      f->name, uns_dtype_info(f->tensor->dtype)->torch, f->n_different,
+			      f->n_elems, f->first_elem, f->found,
+			      place_text(f->file, f->rank, weight, sizeof(weight)), f->master,
+			      place_text(f->master_file, f->master_rank, master, sizeof(master)),
+			      f->expected);
 }
 
 /* -- */
@@ -197,7 +199,8 @@ static int tell_rest(struct deep *d)
 		numbers_text(d->n_nan, d->n_inf, numbers, sizeof(numbers));
 		code = checking_found(d->c, "not_finite", d->severity,
 				      "%zu more tensors of %s are not finite either: %s in all",
-				      d->n_not_finite - NAMED_AT_MOST, checking_name(d->c), numbers);
+				      d->n_not_finite - NAMED_AT_MOST, checking_name(d->c),
+				      numbers);
 	}
 	if (code == 0 && d->n_unlike > NAMED_AT_MOST)
 		code = checking_found(
@@ -205,12 +208,12 @@ static int tell_rest(struct deep *d)
 			"%zu more weights of %s are not their fp32 copies rounded either",
 			d->n_unlike - NAMED_AT_MOST, checking_name(d->c));
 	if (code == 0 && d->n_without_crc)
-		code = checking_found(
-			d->c, "no_crc", UNSHARD_NOTE,
-			"%zu %s of %s recorded no CRCs (set_crc32_options(False)), the first is %s: "
-			"damage in them cannot be told",
-			d->n_without_crc, d->n_without_crc == 1 ? "file" : "files",
-			checking_name(d->c), uns_path_name(d->without_crc->path));
+		code = checking_found(d->c, "no_crc", UNSHARD_NOTE,
+				      "%zu %s of %s recorded no CRCs (set_crc32_options(False)), "
+				      "the first is %s: "
+				      "damage in them cannot be told",
+				      d->n_without_crc, d->n_without_crc == 1 ? "file" : "files",
+				      checking_name(d->c), uns_path_name(d->without_crc->path));
 	return code;
 }
 

@@ -18,8 +18,8 @@ struct checking {
 
 /* Count a finding and hand it to the visitor; returns what that returned. */
 __attribute__((format(printf, 4, 5))) int checking_found(struct checking *c, const char *check,
-							  enum unshard_severity severity,
-							  const char *fmt, ...);
+							 enum unshard_severity severity,
+							 const char *fmt, ...);
 /* How the checkpoint is called in sentences: its own name, for what is around it is in `path`. */
 const char *checking_name(const struct checking *c);
 

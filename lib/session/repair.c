@@ -47,8 +47,8 @@ int repair_change(struct repair *r, const char *path, const char *kind, const ch
 		r->change = grown;
 		r->cap_changes = cap;
 	}
-	r->change[r->n_changes] = (struct unshard_change){ path, kind,
-							   uns_arena_str(&r->arena, text) };
+	r->change[r->n_changes] =
+		(struct unshard_change){ path, kind, uns_arena_str(&r->arena, text) };
 	return r->change[r->n_changes++].text ? 0 : -ENOMEM;
 }
 
@@ -95,9 +95,9 @@ static int add_place(struct repair *r, const struct place *place)
 		r->place = grown;
 		r->cap_places = cap;
 	}
-	r->place[r->n_places] = (struct repair_place){
-		.path = uns_arena_str(&r->arena, place->path), .format = place->format->name
-	};
+	r->place[r->n_places] =
+		(struct repair_place){ .path = uns_arena_str(&r->arena, place->path),
+				       .format = place->format->name };
 	return r->place[r->n_places++].path ? 0 : -ENOMEM;
 }
 
@@ -219,8 +219,8 @@ static int plan_place(struct repair *r, struct repair_place *p, struct uns_err *
 	return code;
 }
 
-/* Every problem must be one that something is done about; whether that helps is found out by checking
- * the copy. */
+/* Every problem must be one that something is done about; whether that helps is found out by
+ * checking the copy. */
 static int gate(const struct repair *r, const char *nobodys, struct uns_err *err)
 {
 	const char *left = nobodys;
@@ -235,9 +235,10 @@ static int gate(const struct repair *r, const char *nobodys, struct uns_err *err
 	if (!r->n_changes && r->refusal)
 		return uns_fail(err, -ENODATA, "no sound copy can be derived: %s", r->refusal);
 	if (!r->n_changes)
-		return uns_fail(err, -ENODATA,
-				"%s needs no repair: nothing is wrong with it that a copy would not have",
-				*r->path ? r->path : uns_root_path(r->u->root));
+		return uns_fail(
+			err, -ENODATA,
+			"%s needs no repair: nothing is wrong with it that a copy would not have",
+			*r->path ? r->path : uns_root_path(r->u->root));
 	return 0;
 }
 
@@ -308,7 +309,8 @@ static int find_target(struct repair *r, const char *out, struct target *t, stru
 		    (int)sizeof(t->partial))
 		return uns_fail(err, -ENAMETOOLONG, "%s: the path is too long", out);
 	if (uns_path_within(t->out, source))
-		return uns_fail(err, -EINVAL, "%s lies in %s, which is never written to", out, source);
+		return uns_fail(err, -EINVAL, "%s lies in %s, which is never written to", out,
+				source);
 	if (faccessat(AT_FDCWD, t->out, F_OK, AT_SYMLINK_NOFOLLOW) == 0 && !is_empty_dir(t->out))
 		return uns_fail(err, -EEXIST, "%s exists and is not an empty directory", out);
 	return 0;

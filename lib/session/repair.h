@@ -1,5 +1,5 @@
-/* A sound copy of a checkpoint or a run where one can be derived: what is planned, file by file. Nothing
- * is written before the plan is whole. Private to lib/session. */
+/* A sound copy of a checkpoint or a run where one can be derived: what is planned, file by file.
+ * Nothing is written before the plan is whole. Private to lib/session. */
 #ifndef UNS_SESSION_REPAIR_H
 #define UNS_SESSION_REPAIR_H
 
@@ -13,7 +13,7 @@ struct repair_torch {
 	struct repair_storage {
 		uint64_t at_bytes, len_bytes; /* in the file */
 		enum uns_dtype from, to;      /* U8 = as it is */
-	} *storage;                           /* data/0, data/1, .. */
+	} * storage;                          /* data/0, data/1, .. */
 	size_t n;
 };
 
@@ -21,7 +21,7 @@ struct repair_torch {
 struct repair_file {
 	const char *path; /* below SOURCE */
 	bool drop;
-	const char *text; /* the new content; */
+	const char *text;                 /* the new content; */
 	const struct repair_torch *torch; /* or this */
 };
 
@@ -46,13 +46,14 @@ struct repair {
 };
 
 __attribute__((format(printf, 4, 5))) int repair_change(struct repair *r, const char *path,
-							 const char *kind, const char *fmt, ...);
+							const char *kind, const char *fmt, ...);
 /* Remember why nothing was derived, where that says more than the problem itself. */
 __attribute__((format(printf, 2, 3))) int repair_refuse(struct repair *r, const char *fmt, ...);
 int repair_plan_file(struct repair *r, const struct repair_file *file);
 const struct repair_file *repair_file_of(const struct repair *r, const char *path);
 
-/* -- repair_worlds.c: rank sets of other world sizes are left out where one is the current one -- */
+/* -- repair_worlds.c: rank sets of other world sizes are left out where one is the current one --
+ */
 int repair_worlds(struct repair *r, struct repair_place *place, struct uns_err *err);
 /* -- repair_dtypes.c: one type for what the ranks hold of a tensor -- */
 int repair_dtypes(struct repair *r, struct repair_place *place, const struct uns_catalog *cat,

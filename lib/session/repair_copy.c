@@ -1,4 +1,5 @@
-/* Writing what was planned: every other file as it is, by the file system's own means where it has any. */
+/* Writing what was planned: every other file as it is, by the file system's own means where it has
+ * any. */
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
@@ -70,7 +71,8 @@ static int copy_bytes(struct copying *c, int from, int to, const char *path, uin
 	if (ioctl(to, FICLONE, from) == 0)
 		return step(c, size, err);
 	while ((uint64_t)in < size) {
-		n = copy_file_range(from, &in, to, &out, uns_u64_min(COPY_BYTES, size - (uint64_t)in), 0);
+		n = copy_file_range(from, &in, to, &out,
+				    uns_u64_min(COPY_BYTES, size - (uint64_t)in), 0);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0 && in == 0)

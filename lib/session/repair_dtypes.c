@@ -1,6 +1,6 @@
-/* What the ranks hold of one tensor gets one type. A file is rewritten only where names of types stand in
- * places of their own: a storage or a description that two tensors share, of which one would change, is
- * left alone, and that is said. */
+/* What the ranks hold of one tensor gets one type. A file is rewritten only where names of types
+ * stand in places of their own: a storage or a description that two tensors share, of which one
+ * would change, is left alone, and that is said. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct rewrite {
 	enum uns_dtype *from, *to; /* of storages; NONE = nobody says */
 	size_t n_storages;
 	const struct repair_leaf *first_changed;
-	size_t n_changed; /* leaves */
+	size_t n_changed;                /* leaves */
 	uint64_t n_rounded, n_converted; /* elements */
 };
 
@@ -72,8 +72,8 @@ static enum uns_dtype *site_of(const struct rewrite *w, const struct uns_value *
 		else
 			hi = mid;
 	}
-	return lo < trace->n && trace->v[w->by_value[lo]].value == v ? &w->site[w->by_value[lo]] :
-								       NULL;
+	return lo < trace->n && trace->v[w->by_value[lo]].value == v ? &w->site[w->by_value[lo]]
+								     : NULL;
 }
 
 static bool is_right(const struct repair_leaf *leaf)
@@ -94,9 +94,9 @@ static int require_name(struct rewrite *w, const struct repair_leaf *leaf,
 	if (t != target && is_right(leaf))
 		return 0; /* an attribute that speaks of something else */
 	if (*site != UNS_DTYPE_NONE && *site != target)
-		return repair_set_refuse(w->set,
-					 "%s: %s shares its description with a tensor of another type",
-					 w->f->path, leaf->votes->name);
+		return repair_set_refuse(
+			w->set, "%s: %s shares its description with a tensor of another type",
+			w->f->path, leaf->votes->name);
 	if (t != target && (!uns_dtype_info(target)->storage || !uns_dtype_info(t)->storage))
 		return repair_set_refuse(
 			w->set, "%s: %s would have to become %s, which has no storage of its own",
@@ -146,9 +146,9 @@ static int require_storage(struct rewrite *w, const struct repair_leaf *leaf,
 	if (uns_torch_tensor(&w->f->torch, local, &t, NULL) < 0)
 		return 0;
 	if (!uns_str_number(t.key, "", "", &key) || key >= w->n_storages)
-		return repair_set_refuse(w->set,
-					 "%s: its storages are not numbered as torch.save numbers them",
-					 w->f->path);
+		return repair_set_refuse(
+			w->set, "%s: its storages are not numbered as torch.save numbers them",
+			w->f->path);
 	if (w->to[key] != UNS_DTYPE_NONE && (w->to[key] != target || w->from[key] != t.dtype))
 		return repair_set_refuse(w->set,
 					 "%s: %s shares its storage with a tensor of another type",
@@ -179,8 +179,8 @@ static int require_leaf(struct rewrite *w, const struct repair_leaf *leaf)
 	if (!uns_dtype_info(target)->is_float)
 		return 0;
 	if (!uns_value_fits(leaf->value, MAX_LEAF_NODES, REPAIR_MAX_DEPTH))
-		return repair_set_refuse(w->set, "%s: the description of %s is too long", w->f->path,
-					 leaf->votes->name);
+		return repair_set_refuse(w->set, "%s: the description of %s is too long",
+					 w->f->path, leaf->votes->name);
 	return require_names(w, leaf, leaf->value);
 }
 
@@ -232,8 +232,8 @@ static int name_sites(const struct rewrite *w, const char **to)
 		if (want == UNS_DTYPE_NONE || is == want)
 			continue;
 		to[i] = uns_arena_printf(&w->set->arena, "torch.%s",
-					 storage ? uns_dtype_info(want)->storage :
-						   uns_dtype_info(want)->torch);
+					 storage ? uns_dtype_info(want)->storage
+						 : uns_dtype_info(want)->torch);
 		if (!to[i])
 			return -ENOMEM;
 		n++;
@@ -251,7 +251,9 @@ static int find_storage(const struct rewrite *w, size_t i, struct repair_storage
 	rec = uns_zip_find(&w->f->torch.zip, name);
 	if (!rec)
 		return uns_fail(err, -ENOTSUP, "there is no record %s", name);
-	*out = (struct repair_storage){ .len_bytes = rec->size_bytes, .from = UNS_U8, .to = UNS_U8 };
+	*out = (struct repair_storage){ .len_bytes = rec->size_bytes,
+					.from = UNS_U8,
+					.to = UNS_U8 };
 	if (w->to[i] != UNS_DTYPE_NONE && w->from[i] != w->to[i]) {
 		out->from = w->from[i];
 		out->to = w->to[i];
@@ -344,8 +346,9 @@ static int tell_change(const struct rewrite *w)
 	const struct repair_leaf *leaf = w->first_changed;
 
 	if (!leaf)
-		return repair_change(w->set->r, w->f->path, "dtype",
-				     "what describes its tensors says the type that their data have");
+		return repair_change(
+			w->set->r, w->f->path, "dtype",
+			"what describes its tensors says the type that their data have");
 	if (w->n_rounded)
 		snprintf(rounded, sizeof(rounded), "%" PRIu64 " of %" PRIu64 " values were rounded",
 			 w->n_rounded, w->n_converted);
@@ -398,7 +401,8 @@ static int plan_set(struct repair_set *set, bool *changed, struct uns_err *err)
 	return 0;
 }
 
-/* "model_world_size_2_rank_*.pt": the name without its first rank number; false = a file of no rank. */
+/* "model_world_size_2_rank_*.pt": the name without its first rank number; false = a file of no
+ * rank. */
 static bool set_of(const char *path, char *out, size_t size)
 {
 	const char *rank = strstr(uns_path_name(path), "rank");

@@ -1,5 +1,5 @@
-/* Leaves are compared by the keys that lead to them, whatever the file is called or holds; both moments of
- * a parameter count as one. */
+/* Leaves are compared by the keys that lead to them, whatever the file is called or holds; both
+ * moments of a parameter count as one. */
 #include "session/repair_leaves.h"
 
 #include <inttypes.h>
@@ -72,9 +72,8 @@ static struct repair_votes *votes_get(struct repair_set *set, const char *name)
 static int add_local(struct repair_set *set, struct repair_rank *f, struct repair_leaf *leaf,
 		     const struct uns_value *v)
 {
-	const struct uns_value **grown =
-		uns_arena_grow(&set->arena, leaf->local, leaf->n_local, leaf->n_local + 1,
-			       sizeof(*grown));
+	const struct uns_value **grown = uns_arena_grow(&set->arena, leaf->local, leaf->n_local,
+							leaf->n_local + 1, sizeof(*grown));
 	struct uns_torch_tensor t;
 	uint64_t n = 1;
 	size_t d;
@@ -110,7 +109,9 @@ static int add_locals(struct repair_set *set, struct repair_rank *f, struct repa
 static int add_leaf(struct repair_set *set, struct repair_rank *f, const struct uns_value *v,
 		    const char *name)
 {
-	struct repair_leaf leaf = { .value = v, .dtype = UNS_DTYPE_NONE, .declared = UNS_DTYPE_NONE };
+	struct repair_leaf leaf = { .value = v,
+				    .dtype = UNS_DTYPE_NONE,
+				    .declared = UNS_DTYPE_NONE };
 	struct repair_leaf *grown;
 
 	UNS_TRY(add_locals(set, f, &leaf));
@@ -181,9 +182,9 @@ static enum uns_dtype majority(const uint64_t *elems, const bool *seen)
 		if (seen[t] && (best == UNS_DTYPE_NONE || elems[t] > elems[best]))
 			best = (enum uns_dtype)t;
 	}
-	return n == 1 || (best != UNS_DTYPE_NONE && elems[best] > sum - elems[best]) ?
-		       best :
-		       UNS_DTYPE_NONE;
+	return n == 1 || (best != UNS_DTYPE_NONE && elems[best] > sum - elems[best])
+		       ? best
+		       : UNS_DTYPE_NONE;
 }
 
 static struct repair_votes *twin_of(struct repair_set *set, const struct repair_votes *v)
@@ -230,10 +231,11 @@ static int decide(struct repair_set *set)
 	for (at = 0; uns_map_next(&set->votes, &at, NULL, &value);) {
 		v = value;
 		if (v->target == UNS_DTYPE_NONE)
-			UNS_TRY(repair_set_refuse(set,
-				       "%s: no type of %s holds more than half of its elements: "
-				       "nothing says which one is right",
-				       set->place, v->name));
+			UNS_TRY(repair_set_refuse(
+				set,
+				"%s: no type of %s holds more than half of its elements: "
+				"nothing says which one is right",
+				set->place, v->name));
 	}
 	return 0;
 }

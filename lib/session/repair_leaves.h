@@ -1,5 +1,5 @@
-/* Tensors of per-rank files as they were pickled, and the type that each is to have: that of most of its
- * elements over all ranks. Private to lib/session. */
+/* Tensors of per-rank files as they were pickled, and the type that each is to have: that of most
+ * of its elements over all ranks. Private to lib/session. */
 #ifndef UNS_SESSION_REPAIR_LEAVES_H
 #define UNS_SESSION_REPAIR_LEAVES_H
 
@@ -55,6 +55,6 @@ int repair_set_read(struct repair_set *set, struct uns_err *err);
 void repair_set_fini(struct repair_set *set);
 /* The first reason counts. */
 __attribute__((format(printf, 2, 3))) int repair_set_refuse(struct repair_set *set, const char *fmt,
-							     ...);
+							    ...);
 
 #endif

@@ -1,5 +1,5 @@
-/* A torch file written again: the records of torch.save around storages that are read from the old file
- * and converted on the way. */
+/* A torch file written again: the records of torch.save around storages that are read from the old
+ * file and converted on the way. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -29,13 +29,22 @@ static int add_storage(struct rewriting *w, uint32_t file, size_t i, const struc
 {
 	const char *name = uns_arena_printf(&w->cat->arena, "data/%zu", i);
 	uint64_t elems = s->len_bytes / uns_dtype_size(s->from);
-	const struct uns_tensor t = { .name = name, .key = name, .root = "",
-				      .role = UNS_ROLE_OTHER, .dtype = s->from,
+	const struct uns_tensor t = { .name = name,
+				      .key = name,
+				      .root = "",
+				      .role = UNS_ROLE_OTHER,
+				      .dtype = s->from,
 				      .shape = { .n = 1, .dim = { elems } },
-				      .group = -1, .position = -1, .alias_of = UNS_NONE };
-	const struct uns_piece piece = { .kind = UNS_PIECE_RANGE, .range = { 0, elems },
-					 .file = file, .rank = -1, .container = UNS_RAW,
-					 .offset_bytes = s->at_bytes, .length_bytes = s->len_bytes };
+				      .group = -1,
+				      .position = -1,
+				      .alias_of = UNS_NONE };
+	const struct uns_piece piece = { .kind = UNS_PIECE_RANGE,
+					 .range = { 0, elems },
+					 .file = file,
+					 .rank = -1,
+					 .container = UNS_RAW,
+					 .offset_bytes = s->at_bytes,
+					 .length_bytes = s->len_bytes };
 
 	if (!name)
 		return uns_fail(err, -ENOMEM, "out of memory");
@@ -60,8 +69,11 @@ static int open_storages(struct repair *r, const struct repair_torch *torch, str
 static int lay_out(const struct repair_torch *torch, struct rewriting *w, struct uns_err *err)
 {
 	struct uns_torch_leaf *leaf = UNS_NEW_N(&w->arena, struct uns_torch_leaf, torch->n);
-	struct uns_torch_input in = { .cat = w->cat, .leaves = leaf, .n_leaves = torch->n,
-				      .stem = torch->stem, .pickle = torch->pickle };
+	struct uns_torch_input in = { .cat = w->cat,
+				      .leaves = leaf,
+				      .n_leaves = torch->n,
+				      .stem = torch->stem,
+				      .pickle = torch->pickle };
 	size_t i;
 
 	if (!leaf)

@@ -1,11 +1,12 @@
 /* The file that names a run's last checkpoint, made again out of the checkpoints that are sound:
  *
- *   RUN/latest_checkpointed_iteration.txt  "10"                      veRL      RUN/global_step_10/actor
+ *   RUN/latest_checkpointed_iteration.txt  "10"                      veRL RUN/global_step_10/actor
  *   RUN/checkpoint_tracker.json            {"last_global_step": 10}  EasyR1    the same
  *   RUN/latest                             "global_step10"           DeepSpeed RUN/global_step10
  *
  * One that names a sound checkpoint stays, even where there is a later one: that may be on purpose.
- * Source: verl 0.9.1, EasyR1 b44b311, deepspeed 0.19.8 (which want what is written here and no more). */
+ * Source: verl 0.9.1, EasyR1 b44b311, deepspeed 0.19.8 (which want what is written here and no
+ * more). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,7 +47,8 @@ static bool is_step(const char *path)
 	return uns_str_number(uns_path_name(path), "global_step_", "", &n);
 }
 
-/* The directory of the save that a checkpoint is, or is in; NULL = of no run that keeps a tracker. */
+/* The directory of the save that a checkpoint is, or is in; NULL = of no run that keeps a tracker.
+ */
 static const char *save_of(struct repair *r, const struct repair_place *p)
 {
 	const char *parent = *p->path ? uns_path_parent(&r->arena, p->path) : NULL;
@@ -137,9 +139,9 @@ static const char *named(struct run *run, enum family family, struct uns_span te
 	int64_t step;
 
 	if (family != DEEPSPEED)
-		return uns_rank_tracker_parse(tracker_names[family], text, &step, NULL) == 0 ?
-			       step_name(run, step) :
-			       NULL;
+		return uns_rank_tracker_parse(tracker_names[family], text, &step, NULL) == 0
+			       ? step_name(run, step)
+			       : NULL;
 	while (n && strchr(" \t\r\n", text.p[n - 1]))
 		n--;
 	return n ? uns_arena_strn(run->arena, (const char *)text.p, n) : NULL;
@@ -193,8 +195,8 @@ static const char *easyr1_text(struct run *run, struct uns_span old, const char 
 		return uns_arena_printf(run->arena, "{\n  \"last_global_step\": %s\n}", number);
 	cJSON_DeleteItemFromObjectCaseSensitive(json, "last_global_step");
 	cJSON_DeleteItemFromObjectCaseSensitive(json, "last_actor_path");
-	best = uns_json_int(json, "best_global_step", &step) ? save_find(run, step_name(run, step)) :
-							       NULL;
+	best = uns_json_int(json, "best_global_step", &step) ? save_find(run, step_name(run, step))
+							     : NULL;
 	if (!best || !best->sound) {
 		cJSON_DeleteItemFromObjectCaseSensitive(json, "best_global_step");
 		cJSON_DeleteItemFromObjectCaseSensitive(json, "best_val_reward_score");
@@ -248,25 +250,27 @@ static int rebuild(struct repair *r, struct run *run, enum family family, const 
 {
 	const struct save *last = last_sound(run);
 	struct repair_file file = { .path = path };
-	const char *how = said ? save_find(run, said) ? "which is not sound" :
-							"which is not there" :
-				 NULL;
+	const char *how =
+		said ? save_find(run, said) ? "which is not sound" : "which is not there" : NULL;
 
 	if (!last)
-		return repair_refuse(r, "no checkpoint of %s is sound", *run->path ? run->path : ".");
+		return repair_refuse(r, "no checkpoint of %s is sound",
+				     *run->path ? run->path : ".");
 	if (!is_ordered(run))
-		return repair_refuse(r, "the names of the tags in %s do not say which one is the last",
+		return repair_refuse(r,
+				     "the names of the tags in %s do not say which one is the last",
 				     *run->path ? run->path : ".");
 	file.text = text_of(run, family, old, last);
 	if (!file.text)
 		return -ENOMEM;
 	UNS_TRY(repair_plan_file(r, &file));
 	if (said)
-		UNS_TRY(repair_change(r, path, "tracker", "names %s now; before, %s, %s", last->name,
-				      said, how));
+		UNS_TRY(repair_change(r, path, "tracker", "names %s now; before, %s, %s",
+				      last->name, said, how));
 	else
-		UNS_TRY(repair_change(r, path, "tracker", "made: it names %s, the last checkpoint that "
-							  "is sound",
+		UNS_TRY(repair_change(r, path, "tracker",
+				      "made: it names %s, the last checkpoint that "
+				      "is sound",
 				      last->name));
 	return drop_unsound(r, run);
 }

@@ -1,6 +1,6 @@
-/* veRL and EasyR1 save one set of files for each world size, and never delete those of another one that
- * were there: which one is current is said by fsdp_config.json, or by being the only one that is whole.
- * The names are those of formats/ranks.c. */
+/* veRL and EasyR1 save one set of files for each world size, and never delete those of another one
+ * that were there: which one is current is said by fsdp_config.json, or by being the only one that
+ * is whole. The names are those of formats/ranks.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,8 +64,8 @@ static void count(const struct uns_listing *list, struct worlds *out)
 	size_t i;
 
 	for (i = 0; i < list->n; i++) {
-		size = list->v[i].kind == UNS_KIND_DIR ? 0 :
-							 world_of(list->v[i].name, &model, &optim);
+		size = list->v[i].kind == UNS_KIND_DIR ? 0
+						       : world_of(list->v[i].name, &model, &optim);
 		world = size ? world_get(out, size) : NULL;
 		if (!world)
 			continue;
@@ -124,8 +124,8 @@ static int drop_others(struct repair *r, struct repair_place *place, const struc
 	size_t i;
 
 	for (i = 0; i < list->n; i++) {
-		size = list->v[i].kind == UNS_KIND_DIR ? 0 :
-							 world_of(list->v[i].name, &model, &optim);
+		size = list->v[i].kind == UNS_KIND_DIR ? 0
+						       : world_of(list->v[i].name, &model, &optim);
 		if (!size || size == kept->size)
 			continue;
 		file.path = uns_path_join(&r->arena, place->path, list->v[i].name);
@@ -160,8 +160,10 @@ int repair_worlds(struct repair *r, struct repair_place *place, struct uns_err *
 	if (kept)
 		code = drop_others(r, place, &list, kept, why);
 	else
-		code = repair_refuse(r, "%s holds files of %zu world sizes, and neither "
-					"fsdp_config.json nor their completeness says which are current",
-				     place->path, worlds.n);
+		code = repair_refuse(
+			r,
+			"%s holds files of %zu world sizes, and neither "
+			"fsdp_config.json nor their completeness says which are current",
+			place->path, worlds.n);
 	return code < 0 ? uns_fail(err, code, "out of memory") : 0;
 }

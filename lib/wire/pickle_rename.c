@@ -1,6 +1,6 @@
-/* A name is spelled once and taken out of the memo from then on. Where a site gets another name, it is
- * spelled there, without a memo number; where that was the spelling that others rely on, the next of
- * them spells the old name and keeps its number. */
+/* A name is spelled once and taken out of the memo from then on. Where a site gets another name, it
+ * is spelled there, without a memo number; where that was the spelling that others rely on, the
+ * next of them spells the old name and keeps its number. */
 #include "wire/pickle_rename.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void copy(struct uns_text *out, struct uns_span pickle, size_t at, size_t
 /* What a memo number stands for. */
 struct known {
 	const struct uns_pickle_site *site; /* that spells it */
-	bool there; /* in what was written so far */
+	bool there;                         /* in what was written so far */
 };
 
 static void write_site(struct uns_text *out, struct uns_span pickle,

@@ -1,5 +1,5 @@
-/* wire/pickle.c: any bytes. What parses is looked at from end to end, within bounds. Every second name in
- * it, renamed, is the new one, and all others are what they were. */
+/* wire/pickle.c: any bytes. What parses is looked at from end to end, within bounds. Every second
+ * name in it, renamed, is the new one, and all others are what they were. */
 #include "fuzz.h"
 
 #include <stdlib.h>

@@ -9,18 +9,22 @@
 
 #include "wire/pickle_rename.h"
 
-#define BYTES(text) { text, sizeof(text) - 1 }
+#define BYTES(text)                                                                                \
+	{                                                                                          \
+		text, sizeof(text) - 1                                                             \
+	}
 
 struct bytes {
 	const char *p;
 	size_t n;
 };
 
-#define F32 "ctorch\nfloat32\n"
+#define F32  "ctorch\nfloat32\n"
 #define BF16 "ctorch\nbfloat16\n"
 
 static const struct bytes pickle =
-	BYTES("\x80\x02(" F32 "q\x01]q\x02(h\x01" BF16 "r\x03\x00\x00\x00" "eh\x01X\x01\0\0\0xtq\x04.");
+	BYTES("\x80\x02(" F32 "q\x01]q\x02(h\x01" BF16 "r\x03\x00\x00\x00"
+	      "eh\x01X\x01\0\0\0xtq\x04.");
 
 static const struct {
 	const char *name;
@@ -29,7 +33,8 @@ static const struct {
 } cases[] = {
 	{ "nothing",
 	  { NULL },
-	  BYTES("\x80\x02(" F32 "q\x01]q\x02(h\x01" BF16 "r\x03\x00\x00\x00" "eh\x01X\x01\0\0\0xtq\x04.") },
+	  BYTES("\x80\x02(" F32 "q\x01]q\x02(h\x01" BF16 "r\x03\x00\x00\x00"
+		"eh\x01X\x01\0\0\0xtq\x04.") },
 	{ "one out of the memo",
 	  { NULL, "torch.float16" },
 	  BYTES("\x80\x02(" F32 "q\x01]q\x02(ctorch\nfloat16\n" BF16 "r\x03\x00\x00\x00"
@@ -87,8 +92,8 @@ static void renamed(void **state)
 		struct uns_pickle_trace t, again;
 
 		trace_of(&pickle, &arena, &t);
-		assert_int_equal(uns_pickle_rename(uns_span_of(pickle.p, pickle.n), &t,
-						   cases[i].to, &out, NULL),
+		assert_int_equal(uns_pickle_rename(uns_span_of(pickle.p, pickle.n), &t, cases[i].to,
+						   &out, NULL),
 				 0);
 		if (out.len != cases[i].want.n || memcmp(out.p, cases[i].want.p, out.len) != 0)
 			fail_msg("%s", cases[i].name);
@@ -102,9 +107,10 @@ static void renamed(void **state)
 static void refused(void **state)
 {
 	static const struct bytes strange[] = {
-		BYTES("\x80\x04\x8c\x05torch\x8c\x07" "float32\x93."), /* STACK_GLOBAL */
-		BYTES("\x80\x02(" F32 "q\x01" BF16 "q\x01t."),	       /* a number twice */
-		BYTES("\x80\x02" F32 "q\x01q\x02."),		       /* two numbers */
+		BYTES("\x80\x04\x8c\x05torch\x8c\x07"
+		      "float32\x93."),                         /* STACK_GLOBAL */
+		BYTES("\x80\x02(" F32 "q\x01" BF16 "q\x01t."), /* a number twice */
+		BYTES("\x80\x02" F32 "q\x01q\x02."),           /* two numbers */
 	};
 	const char *to[4] = { NULL };
 	size_t i;
