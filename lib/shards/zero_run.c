@@ -196,13 +196,12 @@ static int choose_tag(struct uns_zero_run *run, struct uns_catalog *cat, struct 
 	return 0;
 }
 
-static bool is_there(const struct uns_zero_run *run, const char *parent, const char *tag)
+static bool is_there(struct uns_zero_run *run, const char *parent, const char *tag)
 {
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_listing list;
+	const char *path = uns_path_join(&run->scratch, parent, tag);
+	struct uns_stat st;
 
-	return uns_root_list(run->root, parent, &arena, &list, NULL) < 0 ||
-	       uns_listing_find(&list, tag);
+	return !path || uns_root_stat(run->root, path, true, &st, NULL) != -ENOENT;
 }
 
 /* A tag's own directory: what `latest` beside it says. */
