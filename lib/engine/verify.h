@@ -14,7 +14,7 @@ enum uns_flaw_kind {
 	UNS_FLAW_RECORD,     /* a zip record's bytes do not have the CRC recorded for them */
 	UNS_FLAW_NOT_FINITE,
 	UNS_FLAW_MASTER, /* a weight is not its fp32 copy rounded to nearest even */
-	UNS_FLAW_NO_CRC, /* none of the file's records has a CRC, so that none was compared */
+	UNS_FLAW_NO_CRC, /* records of the file have no CRC to be compared with */
 };
 
 struct uns_flaw {

@@ -209,7 +209,7 @@ static int tell_rest(struct deep *d)
 			d->n_unlike - NAMED_AT_MOST, checking_name(d->c));
 	if (code == 0 && d->n_without_crc)
 		code = checking_found(d->c, "no_crc", UNSHARD_NOTE,
-				      "%zu %s of %s recorded no CRCs (set_crc32_options(False)), "
+				      "%zu %s of %s recorded no CRCs of data (set_crc32_options(False)), "
 				      "the first is %s: "
 				      "damage in them cannot be told",
 				      d->n_without_crc, d->n_without_crc == 1 ? "file" : "files",
