@@ -86,7 +86,7 @@ static int check_tensor(const struct uns_catalog *cat, const struct uns_tensor *
 	return uns_cover_check(cat, t, why);
 }
 
-/* Each rank's pickle names every tensor: some 1.5 KB for one. */
+/* Each rank's pickle names every tensor: about a KB for one, with where it is. */
 static int check_size(const struct uns_catalog *cat, uint64_t world, struct uns_err *why)
 {
 	enum { MAX_SHARDS = 1 << 18 };

@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "base/map.h"
 
-enum { MAX_STATES = 1 << 21, MANY = 2 };
+enum { MAX_STATES = 1 << 21, MAX_LIST = 1 << 12, MANY = 2 };
 
 struct module {
 	const char *name;
@@ -198,7 +198,7 @@ static void states_add(struct search *s, struct states *list, struct state x)
 		list->v = grown;
 	}
 	list->v[list->n++] = x;
-	s->too_many |= ++s->n_states > MAX_STATES;
+	s->too_many |= ++s->n_states > MAX_STATES || list->n > MAX_LIST;
 }
 
 static const struct states *solve(struct search *s, struct module *m, size_t from);

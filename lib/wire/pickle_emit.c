@@ -13,7 +13,12 @@ struct emitter {
 	size_t n_tensors;
 	const struct uns_pickle_class *classes;
 	struct uns_err *err;
-	const struct uns_value *memo[MAX_MEMO]; /* written already: their indices are their numbers */
+	/* Written already: their indices are their numbers. An object, or a global's module and name. */
+	struct {
+		const struct uns_value *v;
+		const char *module, *name;
+		size_t module_len;
+	} memo[MAX_MEMO];
 	size_t n_memo;
 };
 
@@ -85,10 +90,55 @@ static int emit_bigint(struct emitter *e, const struct uns_value *v)
 	return 0;
 }
 
+/* -- the memo -- */
+
+static bool put_known(struct emitter *e, size_t i)
+{
+	op(e, 'h');
+	put_le(e, i, 1);
+	return true;
+}
+
+/* The next number is for what was just written; false = there is none left, and it is written anew
+ * each time. */
+static bool take_number(struct emitter *e)
+{
+	if (e->n_memo == MAX_MEMO)
+		return false;
+	op(e, 'q');
+	put_le(e, e->n_memo++, 1);
+	return true;
+}
+
+static bool known_global(struct emitter *e, const char *module, size_t len, const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < e->n_memo; i++)
+		if (e->memo[i].name && e->memo[i].module_len == len &&
+		    memcmp(e->memo[i].module, module, len) == 0 &&
+		    strcmp(e->memo[i].name, name) == 0)
+			return put_known(e, i);
+	return false;
+}
+
+/* Files with classes of their own name some for every tensor; the others have few. */
+static void emit_global_len(struct emitter *e, const char *module, size_t len, const char *name)
+{
+	if (e->classes && known_global(e, module, len, name))
+		return;
+	op(e, 'c');
+	uns_text_printf(e->out, "%.*s\n%s\n", (int)len, module, name);
+	if (!e->classes || !take_number(e))
+		return;
+	e->memo[e->n_memo - 1].module = module;
+	e->memo[e->n_memo - 1].module_len = len;
+	e->memo[e->n_memo - 1].name = name;
+}
+
 static void emit_global(struct emitter *e, const char *module, const char *name)
 {
-	op(e, 'c');
-	uns_text_printf(e->out, "%s\n%s\n", module, name);
+	emit_global_len(e, module, strlen(module), name);
 }
 
 /* Behind its elements; 1 to 3 have opcodes of their own and need no mark. */
@@ -249,7 +299,7 @@ static void emit_name(struct emitter *e, const char *name)
 {
 	const char *dot = strrchr(name, '.');
 
-	uns_text_printf(e->out, "c%.*s\n%s\n", (int)(dot - name), name, dot + 1);
+	emit_global_len(e, name, (size_t)(dot - name), dot + 1);
 }
 
 static const struct uns_pickle_class *class_of(const struct emitter *e, const struct uns_value *v)
@@ -284,26 +334,14 @@ static int emit_size(struct emitter *e, const struct uns_value *v)
 	return 0;
 }
 
-static bool emit_known(struct emitter *e, const struct uns_value *v)
+static bool known_object(struct emitter *e, const struct uns_value *v)
 {
 	size_t i;
 
 	for (i = 0; i < e->n_memo; i++)
-		if (e->memo[i] == v) {
-			op(e, 'h');
-			put_le(e, i, 1);
-			return true;
-		}
+		if (e->memo[i].v == v)
+			return put_known(e, i);
 	return false;
-}
-
-static void remember(struct emitter *e, const struct uns_value *v)
-{
-	if (e->n_memo == MAX_MEMO)
-		return; /* written anew each time */
-	op(e, 'q');
-	put_le(e, e->n_memo, 1);
-	e->memo[e->n_memo++] = v;
 }
 
 static int emit_object(struct emitter *e, const struct uns_value *v)
@@ -314,7 +352,7 @@ static int emit_object(struct emitter *e, const struct uns_value *v)
 		return emit_size(e, v);
 	if (!c)
 		return refuse(e, v->cls);
-	if (c->once && emit_known(e, v))
+	if (c->once && known_object(e, v))
 		return 0;
 	emit_name(e, c->name);
 	UNS_TRY(emit(e, v->object.args));
@@ -323,8 +361,8 @@ static int emit_object(struct emitter *e, const struct uns_value *v)
 		UNS_TRY(emit(e, v->state));
 		op(e, 'b');
 	}
-	if (c->once)
-		remember(e, v);
+	if (c->once && take_number(e))
+		e->memo[e->n_memo - 1].v = v;
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 /* Plain values as a protocol 2 pickle that torch.load reads with weights_only=True.
- * The memo is used for objects of classes that ask for it (`once`); nothing else in a checkpoint is
- * large enough for sharing to matter. */
+ * The memo is used where classes are given: for their names, and for objects of those that ask for it
+ * (`once`). Nothing else in a checkpoint is large enough for sharing to matter. */
 #ifndef UNS_WIRE_PICKLE_EMIT_H
 #define UNS_WIRE_PICKLE_EMIT_H
 
