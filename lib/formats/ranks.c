@@ -102,8 +102,8 @@ static cJSON *read_json(struct source *s, const char *dir, const char *name)
 	struct uns_span text;
 	cJSON *json = NULL;
 
-	if (!path || uns_root_read_file(s->dir->root, path, MAX_JSON, &s->scratch, &text, NULL,
-					NULL) < 0 ||
+	if (!path ||
+	    uns_root_read_file(s->dir->root, path, MAX_JSON, &s->scratch, &text, NULL, NULL) < 0 ||
 	    uns_json_parse(text, &json, NULL) < 0)
 		return NULL;
 	return json;
@@ -123,7 +123,8 @@ static int read_config(struct source *s)
 	}
 	return uns_catalog_add_problem(
 		s->cat, UNS_SCOPE_SHARDED, -EBADMSG,
-		"%s/fsdp_config.json %s: the ranks' files are read by the world size in their names; "
+		"%s/fsdp_config.json %s: the ranks' files are read by the world size in their "
+		"names; "
 		"copy it again from the training machine, verl's model merger needs it",
 		s->cat->path, json ? "says no world_size above 0" : "is no JSON object");
 }
@@ -159,8 +160,8 @@ static int64_t tracked_step(struct source *s, const char *run)
 	for (; *name; name++) {
 		path = uns_path_join(&s->scratch, run, *name);
 		if (path &&
-		    uns_root_read_file(s->dir->root, path, UNS_TRACKER_MAX_BYTES, &s->scratch, &text,
-				       NULL, NULL) == 0 &&
+		    uns_root_read_file(s->dir->root, path, UNS_TRACKER_MAX_BYTES, &s->scratch,
+				       &text, NULL, NULL) == 0 &&
 		    uns_rank_tracker_parse(*name, text, &step, NULL) == 0)
 			return step;
 	}
@@ -246,7 +247,8 @@ static int choose_world(struct source *s, struct uns_err *err)
 	if (s->config && !has_any(s, s->config))
 		return uns_catalog_add_problem(
 			s->cat, UNS_SCOPE_ALL, -ENODATA,
-			"%s: fsdp_config.json says world size %lld, but the files are of world size "
+			"%s: fsdp_config.json says world size %lld, but the files are of world "
+			"size "
 			"%s: copy the missing files back from the training machine",
 			s->cat->path, (long long)s->config, text.p);
 	if (n == 1)
@@ -254,14 +256,16 @@ static int choose_world(struct source *s, struct uns_err *err)
 	if (!s->config)
 		return uns_catalog_add_problem(
 			s->cat, UNS_SCOPE_ALL, -EBADMSG,
-			"%s holds files of world sizes %s, and nothing says which are current: move "
+			"%s holds files of world sizes %s, and nothing says which are current: "
+			"move "
 			"the others away (of one save, all ranks have the same world size)",
 			s->cat->path, text.p);
 	s->world = s->config;
-	return uns_catalog_add_problem(s->cat, UNS_SCOPE_NOTE, 0,
-				       "%s holds files of world sizes %s; those of %lld are read, as "
-				       "fsdp_config.json says",
-				       s->cat->path, text.p, (long long)s->config);
+	return uns_catalog_add_problem(
+		s->cat, UNS_SCOPE_NOTE, 0,
+		"%s holds files of world sizes %s; those of %lld are read, as "
+		"fsdp_config.json says",
+		s->cat->path, text.p, (long long)s->config);
 }
 
 /* -- shards -- */
@@ -356,8 +360,8 @@ static int keep_config(struct source *s, uint32_t file, struct uns_err *err)
 	return uns_catalog_add_value(s->cat, &v, err);
 }
 
-/* What the managers put into directories beside their shards. Views that assemble take from there what
- * they need (session/companions.c); those of the sharded form show it as it is. */
+/* What the managers put into directories beside their shards. Views that assemble take from there
+ * what they need (session/companions.c); those of the sharded form show it as it is. */
 static int add_below(struct source *s, const char *dir, struct uns_err *err)
 {
 	const struct uns_entry *e = uns_listing_find(s->dir->list, dir);
@@ -379,8 +383,7 @@ static int add_below(struct source *s, const char *dir, struct uns_err *err)
 		if (!path || !name)
 			return no_memory(err);
 		UNS_TRY(uns_catalog_add_file(s->cat, s->dir->root, path, &file, err));
-		if (!s->cat->files[file].missing &&
-		    s->cat->files[file].stat.kind == UNS_KIND_FILE)
+		if (!s->cat->files[file].missing && s->cat->files[file].stat.kind == UNS_KIND_FILE)
 			UNS_TRY(uns_catalog_add_companion(s->cat, name, file, true, err));
 	}
 	return 0;
@@ -422,11 +425,12 @@ static int check_mesh(struct source *s, const struct uns_rank_params *params)
 {
 	if (!params->mesh_size || params->mesh_size == (uint64_t)s->world)
 		return 0;
-	return uns_catalog_add_problem(
-		s->cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
-		"%s: the model was saved by %llu ranks, its files are named for %lld: rename them as "
-		"they were, or copy them again from the training machine",
-		s->cat->path, (unsigned long long)params->mesh_size, (long long)s->world);
+	return uns_catalog_add_problem(s->cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
+				       "%s: the model was saved by %llu ranks, its files are named "
+				       "for %lld: rename them as "
+				       "they were, or copy them again from the training machine",
+				       s->cat->path, (unsigned long long)params->mesh_size,
+				       (long long)s->world);
 }
 
 /* Adam keeps two moments of each parameter, both in one type. */
@@ -459,18 +463,18 @@ static int tell_moments(struct source *s, const struct moments *m, size_t n)
 	if (n > 1)
 		snprintf(more, sizeof(more), " (and %zu more parameters are like it)", n - 1);
 	if (!m->avg || !m->sq)
-		return uns_catalog_add_problem(
-			s->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
-			"%s: the optimizer has %s of %s and no %s%s; go on from the checkpoint before "
-			"it",
-			s->cat->path, m->avg ? "exp_avg" : "exp_avg_sq", name,
-			m->avg ? "exp_avg_sq" : "exp_avg", more);
-	return uns_catalog_add_problem(
-		s->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
-		"%s: exp_avg of %s is %s, but its exp_avg_sq is %s%s: an optimizer keeps both in one "
-		"type; go on from the checkpoint before it",
-		s->cat->path, name, uns_dtype_info(m->avg->dtype)->torch,
-		uns_dtype_info(m->sq->dtype)->torch, more);
+		return uns_catalog_add_problem(s->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
+					       "%s: the optimizer has %s of %s and no %s%s; go on "
+					       "from the checkpoint before "
+					       "it",
+					       s->cat->path, m->avg ? "exp_avg" : "exp_avg_sq",
+					       name, m->avg ? "exp_avg_sq" : "exp_avg", more);
+	return uns_catalog_add_problem(s->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
+				       "%s: exp_avg of %s is %s, but its exp_avg_sq is %s%s: an "
+				       "optimizer keeps both in one "
+				       "type; go on from the checkpoint before it",
+				       s->cat->path, name, uns_dtype_info(m->avg->dtype)->torch,
+				       uns_dtype_info(m->sq->dtype)->torch, more);
 }
 
 static int check_moments(struct source *s, struct uns_err *err)
@@ -507,10 +511,11 @@ static int check_cover(struct source *s, enum uns_scope scope, bool (*is_part)(e
 		return 0;
 	if (n > 1)
 		snprintf(more, sizeof(more), " (and %zu more tensors are like it)", n - 1);
-	return uns_catalog_add_problem(s->cat, scope, first.code,
-				       "%s%s; copy the files again from the training machine, or go "
-				       "on from the checkpoint before it",
-				       first.text, more);
+	return uns_catalog_add_problem(
+		s->cat, scope, first.code,
+		"%s%s; copy the files again from the training machine, or go "
+		"on from the checkpoint before it",
+		first.text, more);
 }
 
 /* -- facts -- */

@@ -29,11 +29,10 @@ static int compare(struct extra *e, const struct uns_rank_source *source,
 	struct uns_rank_difference d;
 
 	if (none != (e->scheduler->kind == UNS_VALUE_NONE))
-		return uns_rank_findings_add(findings, UNS_RANK_OTHER_SAVE, UNS_SCOPE_SHARDED,
-					     -EBADMSG, source->path,
-					     "it has %s learning rate scheduler, and %s has %s",
-					     none ? "no" : "a", uns_path_name(e->path),
-					     none ? "one" : "none");
+		return uns_rank_findings_add(
+			findings, UNS_RANK_OTHER_SAVE, UNS_SCOPE_SHARDED, -EBADMSG, source->path,
+			"it has %s learning rate scheduler, and %s has %s", none ? "no" : "a",
+			uns_path_name(e->path), none ? "one" : "none");
 	if (!uns_rank_values_differ(e->scheduler, scheduler, &d))
 		return 0;
 	return uns_rank_findings_add(findings, UNS_RANK_OTHER_SAVE, UNS_SCOPE_SHARDED, -EBADMSG,
@@ -72,7 +71,7 @@ static int add_extra(void *ctx, struct uns_rank_source *source, struct uns_err *
 }
 
 int uns_rank_extra_add(struct uns_catalog *cat, const struct uns_root *root,
-			 const struct uns_rank_file *files, size_t n, struct uns_err *err)
+		       const struct uns_rank_file *files, size_t n, struct uns_err *err)
 {
 	UNS_CLEANUP(extra_fini) struct extra e = { 0 };
 

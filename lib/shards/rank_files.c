@@ -11,16 +11,17 @@
 #include "shards/rank_values.h"
 #include "wire/dtensor.h"
 
-#define MODEL_ROOT "model"
+#define MODEL_ROOT     "model"
 #define OPTIMIZER_ROOT "optimizer"
 
 /* The files of model or optimizer while they are being read. */
 struct reading {
 	struct uns_rank_reading files;
 	const struct uns_rank_params *params; /* what numbers stand for; NULL = nothing */
-	struct uns_rank_params without_twins; /* what `params` points to where they are not counted */
-	struct uns_rank_optim optim;          /* numbered states that are parts of flat tensors */
-	const struct uns_value *groups;       /* the first file's param groups */
+	struct uns_rank_params
+		without_twins;          /* what `params` points to where they are not counted */
+	struct uns_rank_optim optim;    /* numbered states that are parts of flat tensors */
+	const struct uns_value *groups; /* the first file's param groups */
 	const char *first_path;
 };
 
@@ -51,8 +52,9 @@ static bool is_unknown(const char *name, const struct uns_value *v)
 static int add_value(struct reading *r, const struct uns_rank_source *source, const char *root,
 		     const char *name, const struct uns_value *v, struct uns_err *err)
 {
-	struct uns_named_value named = { .name = name, .root = root, .value = v,
-					 .file = source->file };
+	struct uns_named_value named = {
+		.name = name, .root = root, .value = v, .file = source->file
+	};
 
 	return r->files.n_read ? 0 : uns_catalog_add_value(r->files.cat, &named, err);
 }
@@ -62,8 +64,9 @@ static int add_value(struct reading *r, const struct uns_rank_source *source, co
 static int add_model_entry(struct reading *r, struct uns_rank_source *source, const char *name,
 			   const struct uns_value *v, struct uns_err *err)
 {
-	struct uns_tensor like = { .name = name, .key = name, .root = MODEL_ROOT,
-				   .role = UNS_ROLE_WEIGHT };
+	struct uns_tensor like = {
+		.name = name, .key = name, .root = MODEL_ROOT, .role = UNS_ROLE_WEIGHT
+	};
 
 	if (is_unknown(name, v))
 		return uns_rank_merge_add_unknown(&r->files.merge, source, name, v->cls, err);
@@ -111,7 +114,8 @@ static int add_model(void *ctx, struct uns_rank_source *source, struct uns_err *
 		const char *name = uns_value_str(dict->dict.key[i]);
 
 		if (!name)
-			return uns_fail(err, -ENOTSUP, "a state dict with a key that is not a name");
+			return uns_fail(err, -ENOTSUP,
+					"a state dict with a key that is not a name");
 		UNS_TRY(add_model_entry(r, source, name, dict->dict.v[i], err));
 	}
 	return 0;
@@ -211,7 +215,8 @@ static size_t plain_dims(const struct uns_rank_source *source, const struct uns_
 {
 	struct uns_torch_tensor t;
 
-	return !uns_dtensor_is(v) && uns_torch_tensor(source->torch, v, &t, NULL) == 0 ? t.n_dims : 0;
+	return !uns_dtensor_is(v) && uns_torch_tensor(source->torch, v, &t, NULL) == 0 ? t.n_dims
+										       : 0;
 }
 
 /* A plain tensor of one dimension says nothing of its place in a parameter. */
@@ -230,8 +235,11 @@ static int add_state_entry(struct reading *r, struct uns_rank_source *source,
 			   struct uns_err *err)
 {
 	struct uns_arena *arena = r->files.n_read ? &r->files.merge.scratch : &r->files.cat->arena;
-	struct uns_tensor like = { .name = owner->name, .root = OPTIMIZER_ROOT, .state = state,
-				   .role = role_of_state(state), .inferred = owner->number >= 0 };
+	struct uns_tensor like = { .name = owner->name,
+				   .root = OPTIMIZER_ROOT,
+				   .state = state,
+				   .role = role_of_state(state),
+				   .inferred = owner->number >= 0 };
 
 	like.key = uns_arena_printf(arena, "state.%s.%s", owner->key, state);
 	if (!like.key)
@@ -386,20 +394,23 @@ static int check_numbers(struct reading *r, const struct uns_value *groups, stru
 	    params->seq.v[0]->kind != UNS_VALUE_INT)
 		return 0;
 	if (groups->seq.n > 1)
-		return uns_fail(err, -ENOTSUP,
-				"the optimizer numbers its parameters over %zu param groups, and no "
-				"file says which parameter is in which group",
-				groups->seq.n);
+		return uns_fail(
+			err, -ENOTSUP,
+			"the optimizer numbers its parameters over %zu param groups, and no "
+			"file says which parameter is in which group",
+			groups->seq.n);
 	for (i = 0; i < params->seq.n; i++)
 		if (!uns_value_int(params->seq.v[i], &number) || number != (int64_t)i)
-			return uns_fail(err, -ENOTSUP,
-					"the optimizer's param group does not number its parameters "
-					"0, 1, 2, ...");
+			return uns_fail(
+				err, -ENOTSUP,
+				"the optimizer's param group does not number its parameters "
+				"0, 1, 2, ...");
 	if (r->files.n_read && r->optim.n_ids != params->seq.n)
-		return uns_fail(err, -EBADMSG,
-				"the optimizer has %zu parameters there, but %zu in the first rank's "
-				"file",
-				params->seq.n, r->optim.n_ids);
+		return uns_fail(
+			err, -EBADMSG,
+			"the optimizer has %zu parameters there, but %zu in the first rank's "
+			"file",
+			params->seq.n, r->optim.n_ids);
 	r->optim.n_ids = params->seq.n;
 	return 0;
 }
@@ -476,7 +487,8 @@ static int check_numbered(struct reading *r)
 		if (!uns_shape_equal(&p->shape, &t->shape))
 			return uns_catalog_add_problem(
 				r->files.cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
-				"%s: optimizer state %s has shape %s; expected %s, that of %s, which "
+				"%s: optimizer state %s has shape %s; expected %s, that of %s, "
+				"which "
 				"is the parameter of that number in the model's order",
 				r->files.cat->path, t->key, uns_shape_text(&t->shape, a, sizeof(a)),
 				uns_shape_text(&p->shape, b, sizeof(b)), p->name);
@@ -484,8 +496,8 @@ static int check_numbered(struct reading *r)
 	return 0;
 }
 
-/* Numbers stand for a model's parameters: where that is damaged they stand for nothing, and it is the
- * damage that is to be told. */
+/* Numbers stand for a model's parameters: where that is damaged they stand for nothing, and it is
+ * the damage that is to be told. */
 static bool lose_names(const struct uns_catalog *cat)
 {
 	struct uns_problem *p = cat->problems, *end = p + cat->n_problems;

@@ -6,9 +6,10 @@
 
 #include "model/catalog.h"
 
-/* Values of this root say in what form the files were, for who writes such files again: "dtensor", one
- * as the first file pickled it (none where nothing is a DTensor), "state_dict", the model's dict with
- * its class and attributes and without entries; "lr_scheduler", the scheduler's state (rank_extra.h). */
+/* Values of this root say in what form the files were, for who writes such files again: "dtensor",
+ * one as the first file pickled it (none where nothing is a DTensor), "state_dict", the model's
+ * dict with its class and attributes and without entries; "lr_scheduler", the scheduler's state
+ * (rank_extra.h). */
 #define UNS_RANK_FORM "rank_files"
 
 struct uns_rank_file {
@@ -38,7 +39,8 @@ struct uns_rank_unit_options {
 struct uns_rank_params {
 	const struct uns_rank_param *v; /* in the catalog's arena */
 	size_t n, n_twins;
-	uint64_t mesh_size; /* ranks of the largest device mesh that a tensor records; 0 = none does */
+	uint64_t mesh_size; /* ranks of the largest device mesh that a tensor records; 0 = none does
+			     */
 	size_t n_renamed;   /* files whose content names another rank than their name */
 	struct uns_rank_unit_options units; /* for the caller to fill in */
 };
@@ -55,8 +57,8 @@ int uns_rank_files_add_optimizer(struct uns_catalog *cat, const struct uns_root 
 
 /* The same, where integer keys may stand for `params` (optimizer.state_dict() itself, as veRL saves
  * it): only with a single param group that numbers every parameter, and only where every shape
- * fits. What is named so is marked inferred. FSDP1's flat units are taken apart as params->units says, and
- * a problem with scope OPTIMIZER where it says nothing. */
+ * fits. What is named so is marked inferred. FSDP1's flat units are taken apart as params->units
+ * says, and a problem with scope OPTIMIZER where it says nothing. */
 int uns_rank_files_add_optimizer_of(struct uns_catalog *cat, const struct uns_root *root,
 				    const struct uns_rank_file *files, size_t n,
 				    const struct uns_rank_params *params, struct uns_err *err);

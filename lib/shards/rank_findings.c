@@ -1,5 +1,5 @@
-/* A file that is broken is broken in many tensors, and all ranks' files may be in the same way: what
- * repeats is counted. Owns the advice; must not know what a tensor is. */
+/* A file that is broken is broken in many tensors, and all ranks' files may be in the same way:
+ * what repeats is counted. Owns the advice; must not know what a tensor is. */
 #include "shards/rank_findings.h"
 
 #include <stdarg.h>
@@ -15,10 +15,12 @@ static const char *const advice[] = {
 	[UNS_RANK_UNKNOWN] = "",
 	[UNS_RANK_UNLIKE] = "; " AGAIN ", or go on from the checkpoint before it",
 	[UNS_RANK_ABSENT] = "; " AGAIN ", or go on from the checkpoint before it",
-	[UNS_RANK_OTHER_SAVE] = ": the files are of two saves; copy this save's files again from the "
-				"training machine, or go on from the checkpoint before it",
-	[UNS_RANK_REPLICA] = "; move the file of the rank that is wrong away, then the other copy is "
-			     "taken",
+	[UNS_RANK_OTHER_SAVE] =
+		": the files are of two saves; copy this save's files again from the "
+		"training machine, or go on from the checkpoint before it",
+	[UNS_RANK_REPLICA] =
+		"; move the file of the rank that is wrong away, then the other copy is "
+		"taken",
 };
 
 struct uns_rank_finding {
@@ -94,8 +96,12 @@ int uns_rank_findings_add(struct uns_rank_findings *f, enum uns_rank_damage kind
 	one = UNS_NEW(&f->scratch, struct uns_rank_finding);
 	if (!one)
 		return -ENOMEM;
-	*one = (struct uns_rank_finding){ kind, scope, code, uns_arena_str(&f->scratch, path),
-					  uns_arena_str(&f->scratch, text), 1, NULL };
+	one->kind = kind;
+	one->scope = scope;
+	one->code = code;
+	one->n = 1;
+	one->path = uns_arena_str(&f->scratch, path);
+	one->text = uns_arena_str(&f->scratch, text);
 	if (!one->path || !one->text)
 		return -ENOMEM;
 	*f->tail = one;

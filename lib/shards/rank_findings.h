@@ -1,5 +1,5 @@
-/* What is wrong with tensors of per-rank files, as sentences: one for each file and kind of damage, that
- * counts the tensors it does not name. Private to shards/rank_*.c. */
+/* What is wrong with tensors of per-rank files, as sentences: one for each file and kind of damage,
+ * that counts the tensors it does not name. Private to shards/rank_*.c. */
 #ifndef UNS_SHARDS_RANK_FINDINGS_H
 #define UNS_SHARDS_RANK_FINDINGS_H
 
@@ -24,8 +24,8 @@ struct uns_rank_findings {
 void uns_rank_findings_init(struct uns_rank_findings *f, struct uns_catalog *cat);
 void uns_rank_findings_fini(struct uns_rank_findings *f);
 
-/* The sentence goes on behind "path: " and names the tensor; what to do is added by its kind. Fails only
- * when memory is out. */
+/* The sentence goes on behind "path: " and names the tensor; what to do is added by its kind. Fails
+ * only when memory is out. */
 __attribute__((format(printf, 6, 7))) int
 uns_rank_findings_add(struct uns_rank_findings *f, enum uns_rank_damage kind, enum uns_scope scope,
 		      int code, const char *path, const char *fmt, ...);

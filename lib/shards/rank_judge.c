@@ -1,5 +1,5 @@
-/* What no rank's file tells alone: keys that only some have, copies that differ, names that lie. Owns these
- * sentences; how ranks' views of a tensor became one is rank_merge.c's. */
+/* What no rank's file tells alone: keys that only some have, copies that differ, names that lie.
+ * Owns these sentences; how ranks' views of a tensor became one is rank_merge.c's. */
 #include <stdio.h>
 #include <string.h>
 
@@ -117,7 +117,8 @@ static int judge_names(struct uns_rank_merge *m)
 	return uns_catalog_add_problem(
 		m->cat, UNS_SCOPE_SHARDED, -EBADMSG,
 		"%s was written by rank %lld, not by rank %d as its name says%s: who resumes from "
-		"the files takes one rank's part for another's; rename them back, or copy them again "
+		"the files takes one rank's part for another's; rename them back, or copy them "
+		"again "
 		"from the training machine (what is put together here goes by what they record)",
 		f->path, (long long)f->writer, f->rank, more);
 }
@@ -165,22 +166,22 @@ static int tell_absent(struct uns_rank_merge *m, const struct uns_merged *t, enu
 		if (uns_rank_findings_has(&m->findings, UNS_RANK_ABSENT, m->scope, path))
 			told = m->scope;
 		UNS_TRY(uns_rank_findings_add(&m->findings, UNS_RANK_ABSENT, told, -EBADMSG, path,
-					      rare ? "%s is there, but not in %s" :
-						     "%s is not there, but in %s",
+					      rare ? "%s is there, but not in %s"
+						   : "%s is not there, but in %s",
 					      t->tensor.key, other));
 	}
 	return 0;
 }
 
-/* The ranks' state dicts have the same keys, but for plain states of parameters that a rank has no part of.
- * Where replicas hold what one rank lacks, only the sharded form is broken. */
+/* The ranks' state dicts have the same keys, but for plain states of parameters that a rank has no
+ * part of. Where replicas hold what one rank lacks, only the sharded form is broken. */
 static int judge_absent(struct uns_rank_merge *m, bool complete)
 {
 	const struct uns_merged *t;
 
 	for (t = m->first; t; t = t->next) {
-		if ((uns_role_is_optimizer(t->tensor.role) && !t->sharded) || is_in_all(m, t) || is_complete(t) != complete ||
-		    uns_map_get(&m->unread, t->tensor.key))
+		if ((uns_role_is_optimizer(t->tensor.role) && !t->sharded) || is_in_all(m, t) ||
+		    is_complete(t) != complete || uns_map_get(&m->unread, t->tensor.key))
 			continue;
 		UNS_TRY(tell_absent(m, t, complete ? UNS_SCOPE_SHARDED : m->scope));
 	}

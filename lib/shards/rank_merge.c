@@ -139,15 +139,13 @@ static int tell_shape(struct uns_rank_merge *m, const struct uns_rank_source *so
 {
 	char x[128], y[128];
 
-	return uns_rank_findings_add(&m->findings, UNS_RANK_UNLIKE, m->scope, -EBADMSG,
-				     source->path,
-				     "%s is a %s tensor of shape %s there, but a %s one of shape "
-				     "%s in %s",
-				     t->tensor.key, view->sharded ? "sharded" : "plain",
-				     uns_shape_text(&view->tensor.shape, x, sizeof(x)),
-				     t->sharded ? "sharded" : "plain",
-				     uns_shape_text(&t->tensor.shape, y, sizeof(y)),
-				     uns_path_name(t->path));
+	return uns_rank_findings_add(
+		&m->findings, UNS_RANK_UNLIKE, m->scope, -EBADMSG, source->path,
+		"%s is a %s tensor of shape %s there, but a %s one of shape "
+		"%s in %s",
+		t->tensor.key, view->sharded ? "sharded" : "plain",
+		uns_shape_text(&view->tensor.shape, x, sizeof(x)), t->sharded ? "sharded" : "plain",
+		uns_shape_text(&t->tensor.shape, y, sizeof(y)), uns_path_name(t->path));
 }
 
 /* 0 = it fits what other ranks say; 1 = it does not, and that is told. */
@@ -219,9 +217,9 @@ static int tell_unread(struct uns_rank_merge *m, const struct uns_rank_source *s
 		       const struct uns_rank_view *view, int code, const char *why)
 {
 	const char *key = view->tensor.key;
-	enum uns_rank_damage kind = code == -ENOTSUP ? UNS_RANK_UNKNOWN :
-				    view->mistyped   ? UNS_RANK_UNLIKE :
-						       UNS_RANK_DAMAGED;
+	enum uns_rank_damage kind = code == -ENOTSUP ? UNS_RANK_UNKNOWN
+				    : view->mistyped ? UNS_RANK_UNLIKE
+						     : UNS_RANK_DAMAGED;
 
 	UNS_TRY(mark_unread(m, key));
 	return uns_rank_findings_add(&m->findings, kind, m->scope, code, source->path, "%s: %s",
@@ -240,8 +238,8 @@ int uns_rank_merge_add(struct uns_rank_merge *m, struct uns_rank_source *source,
 	if (code == -ENOMEM)
 		return uns_fail(err, code, "%s", why.text);
 	if (code < 0 && known && !same_mesh(known, &view))
-		return mark_unread(m, like->key) < 0 ? no_memory(err) :
-						       tell_mesh(m, source, &view, known);
+		return mark_unread(m, like->key) < 0 ? no_memory(err)
+						     : tell_mesh(m, source, &view, known);
 	if (code < 0)
 		return tell_unread(m, source, &view, code, why.text);
 	view.tensor.group = view.tensor.position = -1;

@@ -24,7 +24,7 @@ struct uns_rank_merge {
 	struct uns_merged *first, *last;
 	struct uns_rank_read *file;
 	size_t n_files, n_read;
-	size_t n_sharded;  /* tensors that some rank holds as a wrapper */
+	size_t n_sharded;   /* tensors that some rank holds as a wrapper */
 	uint64_t mesh_size; /* ranks of the largest device mesh; 0 = none is recorded */
 	struct uns_rank_findings findings;
 };
@@ -44,13 +44,14 @@ int uns_rank_merge_add(struct uns_rank_merge *m, struct uns_rank_source *source,
 int uns_rank_merge_add_unknown(struct uns_rank_merge *m, struct uns_rank_source *source,
 			       const char *key, const char *cls, struct uns_err *err);
 
-/* Around all the tensors of a file. When it has ended, what it lacks it lacks. source->path is borrowed.
+/* Around all the tensors of a file. When it has ended, what it lacks it lacks. source->path is
+ * borrowed.
  */
 void uns_rank_merge_begin_file(struct uns_rank_merge *m, const struct uns_rank_source *source);
 void uns_rank_merge_end_file(struct uns_rank_merge *m, const struct uns_rank_source *source);
 
-/* Every tensor is complete without the files that were not read: the ranks that were are replicas of
- * them (HSDP). False where that is not recorded, or something is wrong. */
+/* Every tensor is complete without the files that were not read: the ranks that were are replicas
+ * of them (HSDP). False where that is not recorded, or something is wrong. */
 bool uns_rank_merge_is_whole(const struct uns_rank_merge *m);
 
 /* Files whose content names another rank than their name. */

@@ -10,8 +10,8 @@
 #include "base/path.h"
 #include "shards/rank_unit_states.h"
 
-#define OR_BEFORE                                                                       \
-	"; copy the file again from the training machine, or go on from the checkpoint " \
+#define OR_BEFORE                                                                                  \
+	"; copy the file again from the training machine, or go on from the checkpoint "           \
 	"before it"
 
 static int no_memory(struct uns_err *err)
@@ -79,7 +79,8 @@ int uns_rank_optim_add(struct uns_rank_optim *o, const struct uns_rank_source *s
 
 /* -- what is wrong, whichever of the two forms it is -- */
 
-static const struct uns_stretch *first_of(const struct uns_rank_optim *o, const struct uns_stretched *s)
+static const struct uns_stretch *first_of(const struct uns_rank_optim *o,
+					  const struct uns_stretched *s)
 {
 	size_t i;
 
@@ -97,9 +98,8 @@ static int check_types(struct uns_rank_optim *o, const struct uns_stretched *s, 
 	for (i = 0; i < o->n_files; i++) {
 		b = &s->by_file[i];
 		if (b->path && b->dtype != a->dtype)
-			return uns_fail(why, -EBADMSG,
-					"%s: %s is %s there, but %s in %s" OR_BEFORE, b->path,
-					s->key, uns_dtype_info(b->dtype)->torch,
+			return uns_fail(why, -EBADMSG, "%s: %s is %s there, but %s in %s" OR_BEFORE,
+					b->path, s->key, uns_dtype_info(b->dtype)->torch,
 					uns_dtype_info(a->dtype)->torch, uns_path_name(a->path));
 	}
 	return 0;
@@ -115,11 +115,12 @@ static int check_against(struct uns_rank_optim *o, const struct uns_stretched *a
 		const struct uns_stretch *x = &a->by_file[i], *y = &b->by_file[i];
 
 		if (x->path && y->path && x->elems != y->elems)
-			return uns_fail(why, -EBADMSG,
-					"%s: %s has %llu elements, but %s has %llu: an optimizer's "
-					"states of one parameter are as long as each other" OR_BEFORE,
-					x->path, a->key, (unsigned long long)x->elems, b->key,
-					(unsigned long long)y->elems);
+			return uns_fail(
+				why, -EBADMSG,
+				"%s: %s has %llu elements, but %s has %llu: an optimizer's "
+				"states of one parameter are as long as each other" OR_BEFORE,
+				x->path, a->key, (unsigned long long)x->elems, b->key,
+				(unsigned long long)y->elems);
 		if (!x->path != !y->path)
 			return uns_fail(why, -EBADMSG, "%s: %s is there, but not %s" OR_BEFORE,
 					x->path ? x->path : y->path, x->path ? a->key : b->key,
@@ -176,8 +177,8 @@ static uint64_t elems_of(const struct uns_stretched *s, size_t from, size_t n)
 	return sum;
 }
 
-/* Fewer states than parameters, and most of the same length on all ranks: units, some of them harmed. Parts
- * of parameters are nearly all uneven. */
+/* Fewer states than parameters, and most of the same length on all ranks: units, some of them
+ * harmed. Parts of parameters are nearly all uneven. */
 static bool are_harmed_units(const struct uns_rank_optim *o)
 {
 	const struct uns_stretched *s;
@@ -200,13 +201,16 @@ static int tell_harmed_unit(const struct uns_rank_optim *o, struct uns_err *why)
 		b++;
 	if (!b->path)
 		return uns_fail(why, -EBADMSG,
-				"%s: rank %d's file has no part of the flat unit's %s, which %s has" OR_BEFORE,
-				o->cat->path, (int)(b - s->by_file), s->key, uns_path_name(a->path));
-	return uns_fail(why, -EBADMSG,
-			"%s: %s has %llu elements there, but %llu in %s: flat units are padded to the "
-			"same length on all ranks" OR_BEFORE,
-			b->path, s->key, (unsigned long long)b->elems,
-			(unsigned long long)a->elems, uns_path_name(a->path));
+				"%s: rank %d's file has no part of the flat unit's %s, which %s "
+				"has" OR_BEFORE,
+				o->cat->path, (int)(b - s->by_file), s->key,
+				uns_path_name(a->path));
+	return uns_fail(
+		why, -EBADMSG,
+		"%s: %s has %llu elements there, but %llu in %s: flat units are padded to the "
+		"same length on all ranks" OR_BEFORE,
+		b->path, s->key, (unsigned long long)b->elems, (unsigned long long)a->elems,
+		uns_path_name(a->path));
 }
 
 /* What n ranks hold of all units. Those of the first state of each. */
@@ -231,8 +235,8 @@ static size_t count_units(const struct uns_rank_optim *o)
 	return n;
 }
 
-/* A unit is its parameters and less than one element of padding for each rank. Frozen units have no state:
- * then there is no least size. With HSDP n ranks hold everything. */
+/* A unit is its parameters and less than one element of padding for each rank. Frozen units have no
+ * state: then there is no least size. With HSDP n ranks hold everything. */
 static int check_units(const struct uns_rank_optim *o, struct uns_err *why)
 {
 	size_t n, i, n_units = count_units(o);
@@ -248,14 +252,14 @@ static int check_units(const struct uns_rank_optim *o, struct uns_err *why)
 		if (o->n_files % n == 0 && found >= least && found <= most + n_units * (n - 1))
 			return 0;
 	}
-	return uns_fail(why, -EBADMSG,
-			"%s: the optimizer's %zu flat units have %llu elements on all ranks together; "
-			"expected %llu to %llu, the model's parameters and their padding (torch's "
-			"_sharded_numel_padded cannot come from them); go on from the checkpoint "
-			"before it",
-			o->cat->path, n_units, (unsigned long long)elems_of_units(o, o->n_files),
-			(unsigned long long)least,
-			(unsigned long long)(most + n_units * (o->n_files - 1)));
+	return uns_fail(
+		why, -EBADMSG,
+		"%s: the optimizer's %zu flat units have %llu elements on all ranks together; "
+		"expected %llu to %llu, the model's parameters and their padding (torch's "
+		"_sharded_numel_padded cannot come from them); go on from the checkpoint "
+		"before it",
+		o->cat->path, n_units, (unsigned long long)elems_of_units(o, o->n_files),
+		(unsigned long long)least, (unsigned long long)(most + n_units * (o->n_files - 1)));
 }
 
 /* The ranks [from, from + n) hold s->id's parameter once. */
@@ -308,10 +312,17 @@ static int emit_one(struct uns_rank_optim *o, const struct uns_stretched *s, siz
 		    struct uns_err *err)
 {
 	const struct uns_rank_param *p = &o->params->v[s->id];
-	struct uns_tensor t = { .name = p->name, .key = s->key, .root = "optimizer",
-				.state = s->state, .role = s->role,
-				.dtype = first_of(o, s)->dtype, .shape = p->shape, .group = -1,
-				.position = -1, .alias_of = UNS_NONE, .inferred = true };
+	struct uns_tensor t = { .name = p->name,
+				.key = s->key,
+				.root = "optimizer",
+				.state = s->state,
+				.role = s->role,
+				.dtype = first_of(o, s)->dtype,
+				.shape = p->shape,
+				.group = -1,
+				.position = -1,
+				.alias_of = UNS_NONE,
+				.inferred = true };
 	uint64_t first = 0;
 	uint32_t unused;
 	size_t i;
@@ -348,16 +359,19 @@ static int find_form(struct uns_rank_optim *o, size_t *n, struct uns_err *why)
 	if (are_units(o))
 		return uns_rank_unit_states_find(o, why);
 	if (o->n_ids != o->params->n)
-		return uns_fail(why, -ENOTSUP,
-				"%s: the optimizer numbers %zu parameters, the model has %zu: no file "
-				"says which ones they are",
-				where, o->n_ids, o->params->n);
+		return uns_fail(
+			why, -ENOTSUP,
+			"%s: the optimizer numbers %zu parameters, the model has %zu: no file "
+			"says which ones they are",
+			where, o->n_ids, o->params->n);
 	if (o->params->n_renamed)
-		return uns_fail(why, -EBADMSG,
-				"%s: the model's files and their names disagree on who is which rank, so "
-				"the order of the ranks' parts of the optimizer cannot be told; rename them "
-				"back, or copy them again from the training machine",
-				where);
+		return uns_fail(
+			why, -EBADMSG,
+			"%s: the model's files and their names disagree on who is which rank, so "
+			"the order of the ranks' parts of the optimizer cannot be told; rename "
+			"them "
+			"back, or copy them again from the training machine",
+			where);
 	*n = shard_ranks(o);
 	return *n ? 0 : misfit(o, why);
 }

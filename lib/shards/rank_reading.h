@@ -1,5 +1,6 @@
-/* All ranks' files of one kind, opened one after the other: what is missing or cannot be read is told, what
- * their tensors are is merged. Private to shards/rank_*.c, which say what is in such a file. */
+/* All ranks' files of one kind, opened one after the other: what is missing or cannot be read is
+ * told, what their tensors are is merged. Private to shards/rank_*.c, which say what is in such a
+ * file. */
 #ifndef UNS_SHARDS_RANK_READING_H
 #define UNS_SHARDS_RANK_READING_H
 
@@ -19,11 +20,12 @@ struct uns_rank_reading {
 	struct uns_catalog *cat;
 	const struct uns_root *root;
 	struct uns_rank_merge merge;
-	struct uns_arena *keep; /* where the first file's values stay: the catalog's, if nobody else says */
-	size_t n_read;    /* files whose content was understood */
+	struct uns_arena
+		*keep; /* where the first file's values stay: the catalog's, if nobody else says */
+	size_t n_read; /* files whose content was understood */
 	size_t n_unknown; /* of a form that is not known */
 	bool unknown;     /* they all seem to be: the others are not read */
-	bool no_copies; /* set by `add`: the files hold more than was given to merge */
+	bool no_copies;   /* set by `add`: the files hold more than was given to merge */
 	struct uns_rank_missing missing;
 	struct uns_rank_unread *unread, **unread_tail;
 };

@@ -1,5 +1,5 @@
-/* See rank_tracker.h. Both trainers start from scratch, with a line in their output, where the tracker names
- * a step that is not there; both fail where it cannot be read. */
+/* See rank_tracker.h. Both trainers start from scratch, with a line in their output, where the
+ * tracker names a step that is not there; both fail where it cannot be read. */
 #include "shards/rank_tracker.h"
 
 #include <ctype.h>
@@ -11,8 +11,8 @@
 #include "base/path.h"
 #include "wire/json.h"
 
-#define VERL "latest_checkpointed_iteration.txt"
-#define EASY "checkpoint_tracker.json"
+#define VERL      "latest_checkpointed_iteration.txt"
+#define EASY      "checkpoint_tracker.json"
 #define EASY_STEP "last_global_step"
 
 const char *const uns_rank_trackers[] = { VERL, EASY, NULL };
@@ -57,8 +57,8 @@ static int parse_json(struct uns_span text, int64_t *step, struct uns_err *err)
 int uns_rank_tracker_parse(const char *name, struct uns_span text, int64_t *step,
 			   struct uns_err *err)
 {
-	return strcmp(name, VERL) == 0 ? parse_number(text, step, err) :
-					 parse_json(text, step, err);
+	return strcmp(name, VERL) == 0 ? parse_number(text, step, err)
+				       : parse_json(text, step, err);
 }
 
 /* The highest step that has a directory; -1 = there is none. *has = that `step` has one. */
@@ -82,7 +82,8 @@ static void add_advice(int64_t newest, struct uns_text *out)
 {
 	if (newest >= 0)
 		uns_text_printf(out,
-				"set it to %" PRId64 ", the newest step that is there, if that one is "
+				"set it to %" PRId64
+				", the newest step that is there, if that one is "
 				"whole",
 				newest);
 	else
@@ -102,12 +103,14 @@ void uns_rank_tracker_check(const char *run, const char *name, struct uns_span t
 	if (code == 0 && has)
 		return;
 	if (code < 0)
-		uns_text_printf(out, "%s of %s %s: %s fails when it looks there for the last "
-				     "checkpoint; ",
+		uns_text_printf(out,
+				"%s of %s %s: %s fails when it looks there for the last "
+				"checkpoint; ",
 				name, run, why.text, trainer);
 	else
 		uns_text_printf(out,
-				"%s of %s names step %" PRId64 ", and there is no global_step_%" PRId64
+				"%s of %s names step %" PRId64
+				", and there is no global_step_%" PRId64
 				": %s would start from scratch; copy the directory back, or ",
 				name, run, step, step, trainer);
 	add_advice(newest, out);

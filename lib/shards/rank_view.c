@@ -36,7 +36,8 @@ static bool has_elements(const uint64_t *len, size_t n)
 	return true;
 }
 
-/* Bytes from the first element of a box to behind its last; inside the storage, hence no overflow. */
+/* Bytes from the first element of a box to behind its last; inside the storage, hence no overflow.
+ */
 static uint64_t reach_bytes(const struct uns_torch_tensor *local, const uint64_t *len)
 {
 	uint64_t elems = 1;
@@ -156,7 +157,8 @@ static int view_sharded(const struct place *at, const struct uns_value *v,
 	struct uns_sharded_tensor whole;
 	size_t i;
 
-	UNS_TRY(uns_dtensor_parse(at->source->torch, v, at->source->rank, at->scratch, &whole, err));
+	UNS_TRY(uns_dtensor_parse(at->source->torch, v, at->source->rank, at->scratch, &whole,
+				  err));
 	out->sharded = true;
 	out->tensor.dtype = whole.dtype;
 	out->tensor.shape = shape_of(whole.dims, whole.n_dims);

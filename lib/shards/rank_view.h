@@ -1,5 +1,5 @@
-/* One rank's view of a tensor: type, global shape, the boxes that its file holds and where they lie in
- * it. Private to shards/rank_merge.c, which puts the views together. */
+/* One rank's view of a tensor: type, global shape, the boxes that its file holds and where they lie
+ * in it. Private to shards/rank_merge.c, which puts the views together. */
 #ifndef UNS_SHARDS_RANK_VIEW_H
 #define UNS_SHARDS_RANK_VIEW_H
 
@@ -27,14 +27,15 @@ struct uns_rank_view {
 	size_t n_mesh;
 	uint64_t mesh[UNS_MAX_DIMS]; /* its device mesh's shape; n_mesh 0 = not recorded */
 	int64_t rank;                /* who wrote it, as it says itself; -1 = it does not */
-	bool mistyped; /* its data are not of the type that it declares: why it could not be opened */
-	uint32_t crc; /* of a plain tensor's whole storage; 0 = cannot be compared */
+	bool mistyped; /* its data are not of the type that it declares: why it could not be opened
+			*/
+	uint32_t crc;  /* of a plain tensor's whole storage; 0 = cannot be compared */
 	bool has_value;
 	double value; /* of a plain tensor of one number */
 };
 
-/* v: a tensor or a wrapper. Parts live in `scratch`, strides in the catalog's arena. Reads local headers,
- * and a single number. -EBADMSG, -ENOTSUP without file and tensor. */
+/* v: a tensor or a wrapper. Parts live in `scratch`, strides in the catalog's arena. Reads local
+ * headers, and a single number. -EBADMSG, -ENOTSUP without file and tensor. */
 int uns_rank_view_open(struct uns_catalog *cat, struct uns_arena *scratch,
 		       const struct uns_rank_source *source, const struct uns_value *v,
 		       struct uns_rank_view *out, struct uns_err *err);

@@ -1,4 +1,5 @@
-/* shards/rank_findings.c: what repeats is counted. shards/rank_values.c: where two ranks' values differ. */
+/* shards/rank_findings.c: what repeats is counted. shards/rank_values.c: where two ranks' values
+ * differ. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,8 +87,7 @@ static void an_unknown_form_is_told_once(void **state)
 	add(&x, UNS_RANK_UNKNOWN, UNS_SCOPE_OPTIMIZER, -ENOTSUP, "r1.pt", "a");
 	assert_int_equal(uns_rank_findings_emit(&x.f, NULL), 0);
 	assert_int_equal(x.cat->n_problems, 1);
-	expect(&x, 0, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
-	       "r0.pt: a is odd (and 1 more of its tensors)");
+	expect(&x, 0, UNS_SCOPE_OPTIMIZER, -ENOTSUP, "r0.pt: a is odd (and 1 more of its tensors)");
 }
 
 /* What is not told any more refuses as it would have. */
@@ -117,7 +117,8 @@ static const struct uns_value *dict(struct uns_arena *arena, const char *key,
 {
 	struct uns_value *d = uns_value_new_dict(arena, 2);
 
-	assert_true(uns_value_put(d, uns_value_new_str(arena, "same"), uns_value_new_int(arena, 3)));
+	assert_true(
+		uns_value_put(d, uns_value_new_str(arena, "same"), uns_value_new_int(arena, 3)));
 	if (key)
 		assert_true(uns_value_put(d, uns_value_new_str(arena, key), v));
 	return d;
@@ -144,9 +145,10 @@ static void values_differ(void **state)
 	(void)state;
 	object->kind = UNS_VALUE_OBJECT;
 	object->cls = "torch._utils._rebuild_tensor_v2";
-	assert_false(uns_rank_values_differ(dict(&arena, "lr", number), dict(&arena, "lr", seven),
-					    &d));
-	assert_true(uns_rank_values_differ(dict(&arena, "lr", one), dict(&arena, "lr", number), &d));
+	assert_false(
+		uns_rank_values_differ(dict(&arena, "lr", number), dict(&arena, "lr", seven), &d));
+	assert_true(
+		uns_rank_values_differ(dict(&arena, "lr", one), dict(&arena, "lr", number), &d));
 	assert_string_equal(d.key, "lr");
 	assert_string_equal(d.first, "0.25");
 	assert_string_equal(d.second, "7");
@@ -159,9 +161,10 @@ static void values_differ(void **state)
 	assert_string_equal(d.first, "(0.5, 0.75)");
 	assert_string_equal(d.second, "(0.5, 1)");
 	/* What is opaque is not compared with its like, and no text is made of it. */
-	assert_false(uns_rank_values_differ(dict(&arena, "lr", object), dict(&arena, "lr", object),
-					    &d));
-	assert_true(uns_rank_values_differ(dict(&arena, "lr", object), dict(&arena, "lr", one), &d));
+	assert_false(
+		uns_rank_values_differ(dict(&arena, "lr", object), dict(&arena, "lr", object), &d));
+	assert_true(
+		uns_rank_values_differ(dict(&arena, "lr", object), dict(&arena, "lr", one), &d));
 	assert_string_equal(d.first, "another value");
 	assert_false(uns_rank_values_differ(one, number, &d));
 	assert_false(uns_rank_values_differ(NULL, dict(&arena, "lr", one), &d));

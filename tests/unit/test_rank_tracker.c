@@ -1,4 +1,5 @@
-/* shards/rank_tracker.c: what veRL's int() and EasyR1's json.load take, and the sentences about the rest. */
+/* shards/rank_tracker.c: what veRL's int() and EasyR1's json.load take, and the sentences about the
+ * rest. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,22 +80,30 @@ static const struct {
 	{ VERL, "2", 4, NULL },
 	{ EASY, "{\"last_global_step\": 2}", 1, NULL },
 	{ VERL, "12", 4,
-	  "latest_checkpointed_iteration.txt of run names step 12, and there is no global_step_12: veRL "
-	  "would start from scratch; copy the directory back, or set it to 10, the newest step that is "
+	  "latest_checkpointed_iteration.txt of run names step 12, and there is no global_step_12: "
+	  "veRL "
+	  "would start from scratch; copy the directory back, or set it to 10, the newest step "
+	  "that is "
 	  "there, if that one is whole" },
 	{ VERL, "99", 4,
-	  "latest_checkpointed_iteration.txt of run names step 99, and there is no global_step_99: veRL "
-	  "would start from scratch; copy the directory back, or set it to 10, the newest step that is "
+	  "latest_checkpointed_iteration.txt of run names step 99, and there is no global_step_99: "
+	  "veRL "
+	  "would start from scratch; copy the directory back, or set it to 10, the newest step "
+	  "that is "
 	  "there, if that one is whole" },
 	{ EASY, "{\"last_global_step\": 8}", 0,
-	  "checkpoint_tracker.json of run names step 8, and there is no global_step_8: EasyR1 would start "
+	  "checkpoint_tracker.json of run names step 8, and there is no global_step_8: EasyR1 "
+	  "would start "
 	  "from scratch; copy the directory back, or delete it, there is no step to go on from" },
 	{ EASY, "{}", 1,
-	  "checkpoint_tracker.json of run has no number as last_global_step: EasyR1 fails when it looks "
-	  "there for the last checkpoint; set it to 2, the newest step that is there, if that one is "
+	  "checkpoint_tracker.json of run has no number as last_global_step: EasyR1 fails when it "
+	  "looks "
+	  "there for the last checkpoint; set it to 2, the newest step that is there, if that one "
+	  "is "
 	  "whole" },
 	{ VERL, "", 1,
-	  "latest_checkpointed_iteration.txt of run is empty: veRL fails when it looks there for the last "
+	  "latest_checkpointed_iteration.txt of run is empty: veRL fails when it looks there for "
+	  "the last "
 	  "checkpoint; set it to 2, the newest step that is there, if that one is whole" },
 };
 
