@@ -12,6 +12,7 @@ static int no_memory(struct uns_err *err)
 	return uns_fail(err, -ENOMEM, "out of memory while writing an engine's state");
 }
 
+/* A file of that name beside the shards goes first. */
 static int add_file(const struct uns_catalog *cat, const char *name, const char *stem,
 		    const char *origin, const struct uns_value *root,
 		    const struct uns_torch_leaf *leaves, size_t n_leaves, struct uns_vtree *out,
@@ -19,9 +20,12 @@ static int add_file(const struct uns_catalog *cat, const char *name, const char 
 {
 	struct uns_vfile file = { .path = name, .source = UNS_NONE, .origin = origin };
 	struct uns_err why = { 0 };
-	int code = uns_part_torch_file(cat, root, leaves, n_leaves, stem, &out->arena, &file.layout,
-				       &why);
+	int code;
 
+	if (uns_catalog_companion(cat, name))
+		return 0;
+	code = uns_part_torch_file(cat, root, leaves, n_leaves, stem, &out->arena, &file.layout,
+				   &why);
 	if (code == 0)
 		return uns_vtree_add(out, &file, err);
 	if (code == -ENOMEM)
@@ -92,7 +96,7 @@ int uns_engine_scaler_add(const struct uns_catalog *cat, struct uns_vtree *out, 
 	struct uns_value *root;
 	struct scale s;
 
-	if (uns_catalog_companion(cat, "scaler.pt") || !find_scale(cat, &s))
+	if (!find_scale(cat, &s) || uns_catalog_companion(cat, "scaler.pt"))
 		return 0;
 	root = uns_value_new_dict(arena, 5);
 	if (!uns_engine_put(arena, root, "scale", uns_value_new_float(arena, s.scale)) ||

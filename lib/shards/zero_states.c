@@ -189,7 +189,8 @@ static int check_state(const struct group *s, uint64_t rank, const struct uns_ze
 				"ranks' files have it: the file is damaged or of another checkpoint",
 				path_of(s, rank), want->name, s->g, (unsigned long long)rank);
 	UNS_TRY(check_dtype(s, rank, want->name, &found->part, &want->part, err));
-	if (!found->scalar && !fits(s, rank, found->part.elems))
+	if (found->scalar != want->scalar ||
+	    (!found->scalar && !fits(s, rank, found->part.elems)))
 		return mismatch(s, rank, want->name, found->part.elems, err);
 	return 0;
 }

@@ -101,6 +101,11 @@ def half_moments(saved):
     state["exp_avg"] = state["exp_avg"].half()
 
 
+def one_number(saved):
+    state = saved[STATE]["base_optimizer_state"]["state"][0]
+    state["exp_avg"] = state["exp_avg"][0].clone()
+
+
 def of_version(saved):
     saved["ds_version"] = "0.14.5"
 
@@ -168,6 +173,9 @@ CASES = {
                          "the fp32 partition"),
     "moments-of-halves": (2, rewritten(optim(1), half_moments), WEIGHTS, IS_OF_TYPE, optim(1),
                           "exp_avg"),
+    "a-moment-is-one-number": (2, rewritten(optim(1), one_number), WEIGHTS,
+                               HAS_ELEMENTS.replace("the fp32 partition", "exp_avg"), optim(1), 1, 1, 630,
+                               1260, MODEL, 2),
     "a-rank-of-another-version": (2, rewritten(optim(1), of_version), ROUNDED, OF_VERSION, optim(1),
                                   "VERSION"),
     "a-rank-cut-for-three": (2, rewritten(optim(1), of_three_ranks), ROUNDED, CUT_FOR, optim(1), 1, 3),
