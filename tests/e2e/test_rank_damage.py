@@ -773,3 +773,18 @@ def test_what_was_not_saved_is_not_missed(made, mount, copied, command):
     mounted = mount(top / "run", "settle=0")
     full = mounted / "full-fsdp/global_step_2/actor"
     assert [p.name for p in full.iterdir()] == ["pytorch_model_fsdp.bin"]
+
+
+def test_a_bit_of_a_tensor_flipped_is_found_by_reading_it(made, copied, command):
+    """The twelfth of the damages that were first seen: torch.load does not notice it."""
+    top = copied(made(*EASY))
+    flip(model(top / ACTOR, 1), "data/4")
+    assert command("check", top / "run", "-o", "settle=0").returncode == 0
+    done = command("check", top / "run", "--deep", "--json", "-o", "settle=0", check=False)
+    assert done.returncode == 1
+    (found,) = json.loads(done.stdout)["findings"]
+    assert (found["check"], found["severity"]) == ("crc", "problem")
+    assert found["text"].startswith(
+        "model_world_size_2_rank_1.pt (rank 1): record model_world_size_2_rank_1/data/4 of tensor "
+        "emb.weight, ")
+    assert "it was damaged after it was saved; copy it back" in found["text"]
