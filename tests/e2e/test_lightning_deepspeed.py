@@ -119,6 +119,8 @@ def test_what_is_shown_of_a_sharded_directory(sources, mount, command):
     assert "trainer.fit(" in line[0] and "DeepSpeedStrategy" in line[0]
     weights = command("show", sources / "sharded/fsdp-weights" / STEP).stdout
     assert "holds no optimizer state with parameter names" in weights
+    two = command("show", sources / "sharded/fsdp-rich/run/step=4.ckpt").stdout
+    assert "has several optimizers (optimizer_0, optimizer_1): DeepSpeed's engine has one" in two
 
 
 # -- DeepSpeedStrategy's own --
