@@ -71,7 +71,7 @@ def run(case, where, out):
 
 def said(case, where, out):
     manager, fsdp, kind, dtype = ranks.parse(case)
-    model, optimizer, scheduler = ranks.trained(fsdp, kind, dtype)
+    model, optimizer, scheduler = ranks.trained(manager, fsdp, kind, dtype)
     os.makedirs(os.path.dirname(out), exist_ok=True)
     try:
         load(manager, model, optimizer, scheduler, where)
