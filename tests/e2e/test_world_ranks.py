@@ -182,3 +182,16 @@ def test_damage_is_told_in_its_place(made, mount, copied):
     assert trees.listing(actor) == ["UNSHARD_PROBLEM.txt"]
     assert "optim_world_size_3_rank_1.pt is missing, rank 1's part" in \
         (actor / "UNSHARD_PROBLEM.txt").read_text()
+
+
+def test_what_one_rank_lost_is_taken_from_its_replica(made, mount, copied):
+    """HSDP: the sharded form cannot be loaded any more where it was saved, and is whole all the same."""
+    whole = mount(made("v4", "verl-f2-hsdp")) / "world-2" / ACTOR
+    top = copied(made("v4", "verl-f2-hsdp"))
+    for kind in ("model", "optim", "extra_state"):
+        (top / ACTOR / f"{kind}_world_size_4_rank_3.pt").unlink()
+    rest = mount(top) / "world-2" / ACTOR
+    assert trees.listing(rest) == trees.listing(whole)
+    for name in trees.listing(whole):
+        if name.endswith(".pt"):
+            assert symbolic(rest / name) == symbolic(whole / name), name
