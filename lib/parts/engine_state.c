@@ -38,6 +38,11 @@ const struct uns_value *uns_engine_value(const struct uns_catalog *cat, const ch
 	return NULL;
 }
 
+bool uns_engine_is_format(const struct uns_catalog *cat)
+{
+	return strcmp(cat->facts.format, "zero") == 0 || strcmp(cat->facts.format, "universal") == 0;
+}
+
 bool uns_engine_is_own(const struct uns_catalog *cat)
 {
 	return uns_engine_value(cat, "model_states", "dp_world_size") != NULL;

@@ -22,6 +22,9 @@ struct uns_engine_state {
 const struct uns_value *uns_engine_value(const struct uns_catalog *cat, const char *root,
 					 const char *name);
 
+/* It is in a form of DeepSpeed's, damaged or not. */
+bool uns_engine_is_format(const struct uns_catalog *cat);
+
 /* It was DeepSpeed that saved the checkpoint. */
 bool uns_engine_is_own(const struct uns_catalog *cat);
 

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "model/cover.h"
 #include "parts/engine_state.h"
 #include "parts/zero_files.h"
 
@@ -74,7 +75,11 @@ static int check_size(const struct uns_zero_plan *plan, struct uns_err *why)
 static int plan_of(const struct uns_catalog *cat, uint64_t world, struct uns_arena *arena,
 		   struct uns_zero_plan *plan, struct uns_zero_naming *names, struct uns_err *err)
 {
-	if (!uns_engine_is_own(cat) || strcmp(cat->facts.format, "zero") != 0)
+	if (strcmp(cat->facts.format, "zero") != 0)
+		return uns_fail(err, -ENOTSUP, "%s is not a DeepSpeed ZeRO checkpoint", cat->path);
+	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, err));
+	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_OPTIMIZER, err));
+	if (!uns_engine_is_own(cat))
 		return uns_fail(err, -ENOTSUP, "%s is not a DeepSpeed ZeRO checkpoint", cat->path);
 	UNS_TRY(uns_zero_naming_find(cat, arena, names, err));
 	UNS_TRY(uns_zero_plan_make(cat, world, arena, plan, err));

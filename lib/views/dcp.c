@@ -77,6 +77,8 @@ static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
 	struct uns_adam_params params;
 	size_t i;
 
+	if (uns_engine_is_format(cat))
+		UNS_TRY(known_problem(cat, false, why));
 	if (!uns_engine_is_own(cat))
 		return uns_fail(why, -ENOTSUP,
 				"%s is not a torch distributed checkpoint: it has no .metadata",
@@ -90,7 +92,6 @@ static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
 	UNS_TRY(uns_adam_params_find(cat, &arena, &params, why));
 	UNS_TRY(uns_adam_params_cover(cat, &params, why));
 	UNS_TRY(uns_optimizer_check_hyper(cat, why));
-	UNS_TRY(known_problem(cat, false, why));
 	for (i = 0; i < cat->n_tensors; i++)
 		if (cat->tensors[i].role == UNS_ROLE_WEIGHT ||
 		    cat->tensors[i].role == UNS_ROLE_BUFFER)

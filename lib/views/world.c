@@ -61,8 +61,10 @@ static const char *usage(const struct uns_catalog *cat)
 		return "manager.load_checkpoint(\"%s\")  # at N ranks";
 	if (uns_resume_wants_trainer_state(cat))
 		return "trainer.train(resume_from_checkpoint=\"%s\")  # at N ranks";
-	return uns_resume_is_trainer(cat) ? "engine.load_checkpoint(\"%s\")  # at N ranks"
-					  : "accelerator.load_state(\"%s\")  # at N ranks";
+	/* load_checkpoint(load_dir, tag): a plain engine's checkpoint is a tag's directory. */
+	return uns_resume_is_trainer(cat)
+		       ? "engine.load_checkpoint(*os.path.split(\"%s\"))  # at N ranks"
+		       : "accelerator.load_state(\"%s\")  # at N ranks";
 }
 
 /* Made by looking it up: which N is wanted is not known. */

@@ -704,7 +704,8 @@ static int trace_put(struct uns_pickle *m, const struct uns_value *v, uint64_t a
 		m->named_cap = cap;
 	}
 	if (m->named[at]) {
-		t->strange = true; /* overwritten */
+		t->strange = true; /* overwritten, maybe by no name */
+		m->named[at] = false;
 	} else if (last && last->value == v && last->at + last->len == m->op_at && last->memo < 0 &&
 		   !m->memo.v[at]) {
 		last->len = (size_t)(m->in.p - m->start) - last->at;

@@ -489,3 +489,14 @@ def test_a_shard_cut_short(engines, copied, mount):
         folder = m / view / "run" / TAG
         assert os.listdir(folder) == ["UNSHARD_PROBLEM.txt"], view
         assert cut.name in (folder / "UNSHARD_PROBLEM.txt").read_text()
+
+
+def test_a_model_file_cut_short(engines, copied, mount):
+    source = copied(engines / "z2-bf16")
+    cut = source / "run" / TAG / "mp_rank_00_model_states.pt"
+    os.truncate(cut, cut.stat().st_size - 100)
+    m = mount(source)
+    for view in ("dcp", "world-3"):
+        folder = m / view / "run" / TAG
+        assert os.listdir(folder) == ["UNSHARD_PROBLEM.txt"], view
+        assert cut.name in (folder / "UNSHARD_PROBLEM.txt").read_text()
