@@ -497,6 +497,18 @@ const struct uns_companion *uns_catalog_companion(const struct uns_catalog *cat,
 	return NULL;
 }
 
+const struct uns_value *uns_catalog_value(const struct uns_catalog *cat, const char *root,
+					  const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_values; i++)
+		if (strcmp(cat->values[i].root, root) == 0 &&
+		    strcmp(cat->values[i].name, name) == 0)
+			return cat->values[i].value;
+	return NULL;
+}
+
 bool uns_role_is_optimizer(enum uns_role role)
 {
 	return role >= UNS_ROLE_MASTER && role <= UNS_ROLE_OPTIM_OTHER;

@@ -219,6 +219,9 @@ int uns_catalog_seal(struct uns_catalog *cat, struct uns_err *err);
 const struct uns_tensor *uns_catalog_find(const struct uns_catalog *cat, enum uns_role role,
 					  const char *name);
 const struct uns_companion *uns_catalog_companion(const struct uns_catalog *cat, const char *name);
+/* The value that was saved under this root and name. */
+const struct uns_value *uns_catalog_value(const struct uns_catalog *cat, const char *root,
+					  const char *name);
 bool uns_role_is_optimizer(enum uns_role role); /* MASTER .. OPTIM_OTHER */
 bool uns_role_is_model(enum uns_role role);     /* WEIGHT, BUFFER: what a model's state dict holds */
 const char *uns_role_text(enum uns_role role);

@@ -37,7 +37,7 @@ static int add_file(const struct uns_catalog *cat, const char *name, const char 
 
 static int add_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
 {
-	const struct uns_value *state = uns_engine_value(cat, "model_states", "lr_scheduler");
+	const struct uns_value *state = uns_catalog_value(cat, "model_states", "lr_scheduler");
 
 	if (!state || state->kind != UNS_VALUE_DICT)
 		return 0;
@@ -78,7 +78,7 @@ struct scale {
 
 static bool find_scale(const struct uns_catalog *cat, struct scale *out)
 {
-	const struct uns_value *v = uns_engine_value(cat, "optim_states", "loss_scaler");
+	const struct uns_value *v = uns_catalog_value(cat, "optim_states", "loss_scaler");
 
 	return uns_value_is(v, "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler") &&
 	       uns_value_float(uns_value_field(v, "cur_scale"), &out->scale) &&

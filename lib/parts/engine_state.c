@@ -26,18 +26,6 @@ static int no_memory(struct uns_err *err)
 	return uns_fail(err, -ENOMEM, "out of memory while writing DeepSpeed's state");
 }
 
-const struct uns_value *uns_engine_value(const struct uns_catalog *cat, const char *root,
-					 const char *name)
-{
-	size_t i;
-
-	for (i = 0; i < cat->n_values; i++)
-		if (strcmp(cat->values[i].root, root) == 0 &&
-		    strcmp(cat->values[i].name, name) == 0)
-			return cat->values[i].value;
-	return NULL;
-}
-
 bool uns_engine_is_format(const struct uns_catalog *cat)
 {
 	return strcmp(cat->facts.format, "zero") == 0 || strcmp(cat->facts.format, "universal") == 0;
@@ -45,7 +33,7 @@ bool uns_engine_is_format(const struct uns_catalog *cat)
 
 bool uns_engine_is_own(const struct uns_catalog *cat)
 {
-	return uns_engine_value(cat, "model_states", "dp_world_size") != NULL;
+	return uns_catalog_value(cat, "model_states", "dp_world_size") != NULL;
 }
 
 bool uns_engine_is_pipeline(const struct uns_catalog *cat)
@@ -61,10 +49,10 @@ bool uns_engine_is_pipeline(const struct uns_catalog *cat)
 
 const struct uns_value *uns_engine_version(const struct uns_catalog *cat, struct uns_arena *arena)
 {
-	const struct uns_value *v = uns_engine_value(cat, "optim_states", "ds_version");
+	const struct uns_value *v = uns_catalog_value(cat, "optim_states", "ds_version");
 
 	if (!v || !uns_value_str(v))
-		v = uns_engine_value(cat, "model_states", "ds_version");
+		v = uns_catalog_value(cat, "model_states", "ds_version");
 	return v && uns_value_str(v) ? v : uns_value_new_str(arena, WRITTEN_VERSION);
 }
 

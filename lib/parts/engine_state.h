@@ -18,10 +18,6 @@ struct uns_engine_state {
 	size_t n_leaves;
 };
 
-/* The value that was saved under this root and name, or NULL. */
-const struct uns_value *uns_engine_value(const struct uns_catalog *cat, const char *root,
-					 const char *name);
-
 /* It is in a form of DeepSpeed's, damaged or not. */
 bool uns_engine_is_format(const struct uns_catalog *cat);
 

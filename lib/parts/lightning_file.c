@@ -34,28 +34,16 @@ static bool is_meta_storage(const struct uns_tensor *t)
 	return t->role == UNS_ROLE_OTHER && strcmp(t->root, UNS_META_ROOT) == 0;
 }
 
-static const struct uns_value *meta_value(const struct uns_catalog *cat, const char *root,
-					  const char *name)
-{
-	size_t i;
-
-	for (i = 0; i < cat->n_values; i++)
-		if (strcmp(cat->values[i].root, root) == 0 &&
-		    strcmp(cat->values[i].name, name) == 0)
-			return cat->values[i].value;
-	return NULL;
-}
-
 const struct uns_value *uns_lightning_value(const struct uns_catalog *cat, const char *key)
 {
-	return meta_value(cat, UNS_META_ROOT, key);
+	return uns_catalog_value(cat, UNS_META_ROOT, key);
 }
 
 bool uns_lightning_made(const struct uns_catalog *cat)
 {
 	static const char mark[] = "pytorch-lightning_version";
 
-	return meta_value(cat, UNS_META_ROOT, mark) || meta_value(cat, UNS_CLIENT_ROOT, mark);
+	return uns_catalog_value(cat, UNS_META_ROOT, mark) || uns_catalog_value(cat, UNS_CLIENT_ROOT, mark);
 }
 
 static size_t count_storages(const struct uns_catalog *cat)
@@ -89,7 +77,7 @@ static int check_storages(const struct uns_catalog *cat, struct uns_err *why)
 int uns_lightning_front(const struct uns_catalog *cat, struct uns_arena *arena,
 			struct uns_lightning_front *out, struct uns_err *err)
 {
-	const struct uns_value *pickle = meta_value(cat, UNS_META_PICKLE, "");
+	const struct uns_value *pickle = uns_catalog_value(cat, UNS_META_PICKLE, "");
 	size_t i, n = count_storages(cat);
 	const struct uns_tensor *t;
 
@@ -159,7 +147,7 @@ int uns_lightning_check(const struct uns_catalog *cat, bool resume, struct uns_e
 	UNS_TRY(uns_cover_weights(cat, why));
 	if (resume)
 		UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_OPTIMIZER, why));
-	if (!meta_value(cat, UNS_META_PICKLE, ""))
+	if (!uns_catalog_value(cat, UNS_META_PICKLE, ""))
 		return uns_fail(why, -EBADMSG, "%s: meta.pt could not be read", cat->path);
 	UNS_TRY(check_storages(cat, why));
 	for (i = 0; i < n; i++)
@@ -275,7 +263,7 @@ static int add_stand_ins(struct builder *b, struct uns_err *err)
 {
 	const struct uns_catalog *cat = b->in->catalog;
 	bool optimizers = has_optimizer(cat, "optimizer_0"),
-	     schedulers = meta_value(cat, UNS_META_ROOT, "lr_schedulers") != NULL;
+	     schedulers = uns_catalog_value(cat, UNS_META_ROOT, "lr_schedulers") != NULL;
 
 	if (!optimizers) {
 		b->stand_in = "; it was saved without optimizers and learning rate schedulers, so "

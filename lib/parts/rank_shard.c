@@ -17,21 +17,9 @@ static int no_memory(struct uns_err *err)
 	return uns_fail(err, -ENOMEM, "out of memory while making a rank's file");
 }
 
-static const struct uns_value *value_of(const struct uns_catalog *cat, const char *root,
-					const char *name)
-{
-	size_t i;
-
-	for (i = 0; i < cat->n_values; i++)
-		if (strcmp(cat->values[i].root, root) == 0 &&
-		    strcmp(cat->values[i].name, name) == 0)
-			return cat->values[i].value;
-	return NULL;
-}
-
 const struct uns_value *uns_rank_shard_value(const struct uns_catalog *cat, const char *name)
 {
-	return value_of(cat, "rank_files", name);
+	return uns_catalog_value(cat, "rank_files", name);
 }
 
 static bool is_optimizer(const char *root)

@@ -18,7 +18,7 @@ static int no_memory(struct uns_err *err)
 
 static bool is_stage0(const struct uns_catalog *cat)
 {
-	const struct uns_value *config = uns_engine_value(cat, "model_states", "ds_config");
+	const struct uns_value *config = uns_catalog_value(cat, "model_states", "ds_config");
 	const struct uns_value *zero = uns_value_get(config, "zero_optimization");
 	int64_t stage;
 	size_t i;
@@ -119,7 +119,7 @@ bool uns_world_zero_is_saved(const struct uns_catalog *cat, uint64_t world)
 {
 	uint64_t saved;
 
-	return uns_value_u64(uns_engine_value(cat, "model_states", "dp_world_size"), &saved) &&
+	return uns_value_u64(uns_catalog_value(cat, "model_states", "dp_world_size"), &saved) &&
 	       saved == world;
 }
 

@@ -219,7 +219,7 @@ static int put_fragments(struct model *m, const struct uns_value *shapes, struct
 static int put_frozen(struct model *m, struct uns_err *err)
 {
 	const struct uns_value *shapes =
-		uns_engine_value(m->plan->cat, "model_states", "frozen_param_shapes");
+		uns_catalog_value(m->plan->cat, "model_states", "frozen_param_shapes");
 
 	if (shapes && shapes->kind == UNS_VALUE_DICT)
 		return put_fragments(m, shapes, err);
@@ -262,7 +262,7 @@ static const struct uns_value *shapes_value(const struct uns_zero_plan *plan,
 /* Ranks but the first say nothing of them at stage 3. */
 static const struct uns_value *shared_params(const struct model *m, struct uns_arena *arena)
 {
-	const struct uns_value *v = uns_engine_value(m->plan->cat, "model_states", "shared_params");
+	const struct uns_value *v = uns_catalog_value(m->plan->cat, "model_states", "shared_params");
 
 	return v && (!m->plan->sliced || m->rank == 0) ? v : uns_value_new_dict(arena, 0);
 }
@@ -320,7 +320,7 @@ static int add_model(const struct uns_zero_plan *plan, const struct uns_zero_nam
 				  .origin = "the checkpoint's model file, for another number of "
 					    "ranks" };
 	const struct uns_value *frozen =
-		uns_engine_value(plan->cat, "model_states", "frozen_param_shapes");
+		uns_catalog_value(plan->cat, "model_states", "frozen_param_shapes");
 	bool differ = frozen && frozen->kind == UNS_VALUE_DICT && frozen->dict.n;
 	uint64_t r;
 

@@ -39,7 +39,7 @@ static int unsupported(const struct planning *p, const char *why, struct uns_err
 
 static const struct uns_value *setting(const struct uns_catalog *cat, const char *name)
 {
-	const struct uns_value *config = uns_engine_value(cat, "model_states", "ds_config");
+	const struct uns_value *config = uns_catalog_value(cat, "model_states", "ds_config");
 
 	return uns_value_get(uns_value_get(config, "zero_optimization"), name);
 }
@@ -375,18 +375,18 @@ static int find_settings(struct planning *p, struct uns_err *err)
 	int64_t stage = 0;
 
 	if (!uns_engine_is_own(cat) ||
-	    !uns_value_u64(uns_engine_value(cat, "model_states", "dp_world_size"), &p->old_world) ||
+	    !uns_value_u64(uns_catalog_value(cat, "model_states", "dp_world_size"), &p->old_world) ||
 	    !p->old_world)
 		return unsupported(p, "it was not saved by DeepSpeed", err);
-	if (uns_engine_value(cat, "optim_states", "ds_zero_partition_groups"))
+	if (uns_catalog_value(cat, "optim_states", "ds_zero_partition_groups"))
 		return unsupported(p, "partition groups of experts are not supported", err);
-	p->shapes = uns_engine_value(cat, "model_states", "param_shapes");
-	p->paddings = uns_engine_value(cat, "optim_states", "param_alignment_paddings");
+	p->shapes = uns_catalog_value(cat, "model_states", "param_shapes");
+	p->paddings = uns_catalog_value(cat, "optim_states", "param_alignment_paddings");
 	if (p->paddings && p->paddings->kind == UNS_VALUE_NONE)
 		p->paddings = NULL;
 	uns_value_int(setting(cat, "stage"), &stage);
 	p->plan->sliced = stage == 3;
-	p->plan->pads_fp32 = stage != 3 && !uns_engine_value(cat, "optim_states", "zero_stage");
+	p->plan->pads_fp32 = stage != 3 && !uns_catalog_value(cat, "optim_states", "zero_stage");
 	p->plan->dealt = stage != 3 && is_dealt(p);
 	p->plan->reordered = p->plan->dealt && p->plan->world != p->old_world;
 	return 0;

@@ -202,7 +202,7 @@ static int root_dict(struct shard *s, const struct uns_value *common, struct uns
 		     struct uns_err *err)
 {
 	const struct uns_value *config =
-		uns_engine_value(s->plan->cat, "model_states", "ds_config");
+		uns_catalog_value(s->plan->cat, "model_states", "ds_config");
 	struct uns_value *dict;
 
 	UNS_TRY(optimizer_dict(s, common, &dict, err));

@@ -125,7 +125,7 @@ static const char *way_out(const struct uns_catalog *cat)
  * stage_1_and_2.py, _link_all_hp_params). */
 static int note_round_robin(const struct uns_catalog *cat, struct uns_vtree *out)
 {
-	const struct uns_value *config = uns_engine_value(cat, "model_states", "ds_config");
+	const struct uns_value *config = uns_catalog_value(cat, "model_states", "ds_config");
 	const struct uns_value *v =
 		uns_value_get(uns_value_get(config, "zero_optimization"), "round_robin_gradients");
 
