@@ -43,7 +43,8 @@ bool uns_lightning_made(const struct uns_catalog *cat)
 {
 	static const char mark[] = "pytorch-lightning_version";
 
-	return uns_catalog_value(cat, UNS_META_ROOT, mark) || uns_catalog_value(cat, UNS_CLIENT_ROOT, mark);
+	return uns_catalog_value(cat, UNS_META_ROOT, mark) ||
+	       uns_catalog_value(cat, UNS_CLIENT_ROOT, mark);
 }
 
 static size_t count_storages(const struct uns_catalog *cat)

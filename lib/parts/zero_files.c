@@ -262,7 +262,8 @@ static const struct uns_value *shapes_value(const struct uns_zero_plan *plan,
 /* Ranks but the first say nothing of them at stage 3. */
 static const struct uns_value *shared_params(const struct model *m, struct uns_arena *arena)
 {
-	const struct uns_value *v = uns_catalog_value(m->plan->cat, "model_states", "shared_params");
+	const struct uns_value *v =
+		uns_catalog_value(m->plan->cat, "model_states", "shared_params");
 
 	return v && (!m->plan->sliced || m->rank == 0) ? v : uns_value_new_dict(arena, 0);
 }

@@ -375,7 +375,8 @@ static int find_settings(struct planning *p, struct uns_err *err)
 	int64_t stage = 0;
 
 	if (!uns_engine_is_own(cat) ||
-	    !uns_value_u64(uns_catalog_value(cat, "model_states", "dp_world_size"), &p->old_world) ||
+	    !uns_value_u64(uns_catalog_value(cat, "model_states", "dp_world_size"),
+			   &p->old_world) ||
 	    !p->old_world)
 		return unsupported(p, "it was not saved by DeepSpeed", err);
 	if (uns_catalog_value(cat, "optim_states", "ds_zero_partition_groups"))
