@@ -153,6 +153,7 @@ static bool is_left_out(const struct uns_view_input *in, const char *name)
 {
 	return (in->hide_rng && uns_resume_is_rng(name)) ||
 	       (in->training && !in->trainer_state_valid &&
+		uns_resume_wants_trainer_state(in->catalog) &&
 		strcmp(name, "trainer_state.json") == 0);
 }
 

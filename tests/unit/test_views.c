@@ -408,6 +408,14 @@ static void serves_dcp(void **state)
 			    "opt_0/.metadata opt_0/__0_0.distcp trainer_state.json");
 	uns_vtree_fini(&b.tree);
 
+	/* What is known of a training replaces the file where a Trainer is to read it only. */
+	b.in.training = &(struct uns_training){ 0 };
+	add_companion(&b, "random_states_0.pkl", CONFIG, false);
+	make(&b, &uns_view_dcp, "");
+	assert_non_null(strstr(paths(&b, buf, sizeof(buf)), "trainer_state.json"));
+	uns_vtree_fini(&b.tree);
+	b.in.training = NULL;
+
 	err = (struct uns_err){ 0 };
 	b.cat.n_problems = 1;
 	b.problem = (struct uns_problem){ UNS_SCOPE_OPTIMIZER, -ENOTSUP, "an odd optimizer" };
