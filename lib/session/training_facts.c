@@ -736,20 +736,17 @@ static void collect(struct collect *c)
 	synthesise(c, state);
 }
 
-/* Of no Trainer's: nothing but the step, which DeepSpeed's engine counts too. */
+/* Of no Trainer's: what matters is the step, which DeepSpeed's engine counts too. The optimizer,
+ * whose bytes must be read, is asked last. */
 static void collect_step(struct collect *c)
 {
-	const struct uns_fact *step;
-
 	take_options(c);
 	take_store(c);
 	say_step(c, 0, c->snap->cat->facts.step, "the checkpoint");
+	if (settle_step(c) >= 0)
+		return;
 	say_step(c, 3, sharded_step(c), "the optimizer's step");
 	settle_step(c);
-	step = find(c, "global_step");
-	c->n = step != NULL;
-	if (step)
-		c->v[0] = *step;
 }
 
 static int fact_cmp(const void *a, const void *b)
