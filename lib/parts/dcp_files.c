@@ -39,12 +39,6 @@ static int no_memory(struct uns_err *err)
 	return uns_fail(err, -ENOMEM, "out of memory while making a torch distributed checkpoint");
 }
 
-static bool put(struct uns_arena *arena, struct uns_value *dict, const char *name,
-		const struct uns_value *v)
-{
-	return uns_value_put(dict, uns_value_new_str(arena, name), v);
-}
-
 /* -- keys -- */
 
 /* ('optimizer', 'state', NAME, 'exp_avg'): as many of these as there are; a group's number is an
@@ -119,8 +113,10 @@ static const struct uns_value *chunk(struct uns_arena *arena, const struct uns_s
 {
 	struct uns_value *state = uns_value_new_dict(arena, 2);
 
-	if (!put(arena, state, "offsets", uns_value_new_size(arena, NULL, shape->n)) ||
-	    !put(arena, state, "sizes", uns_value_new_size(arena, shape->dim, shape->n)))
+	if (!uns_value_put_str(arena, state, "offsets",
+			       uns_value_new_size(arena, NULL, shape->n)) ||
+	    !uns_value_put_str(arena, state, "sizes",
+			       uns_value_new_size(arena, shape->dim, shape->n)))
 		return NULL;
 	return made_object(arena, METADATA "ChunkStorageMetadata", state);
 }
@@ -132,9 +128,10 @@ static const struct uns_value *tensor_entry(struct uns_arena *arena,
 	struct uns_value *chunks = uns_value_new_list(arena, 1);
 
 	if (!uns_value_append(chunks, chunk(arena, &leaf->shape)) ||
-	    !put(arena, state, "properties", properties(arena, leaf->out)) ||
-	    !put(arena, state, "size", uns_value_new_size(arena, leaf->shape.dim, leaf->shape.n)) ||
-	    !put(arena, state, "chunks", chunks))
+	    !uns_value_put_str(arena, state, "properties", properties(arena, leaf->out)) ||
+	    !uns_value_put_str(arena, state, "size",
+			       uns_value_new_size(arena, leaf->shape.dim, leaf->shape.n)) ||
+	    !uns_value_put_str(arena, state, "chunks", chunks))
 		return NULL;
 	return made_object(arena, METADATA "TensorStorageMetadata", state);
 }
@@ -147,8 +144,9 @@ static const struct uns_value *index_value(struct uns_arena *arena, const char *
 
 	offset = leaf ? uns_value_new_size(arena, NULL, leaf->shape.n) : uns_value_new_none(arena);
 	index = leaf ? uns_value_new_int(arena, 0) : uns_value_new_none(arena);
-	if (!put(arena, state, "fqn", uns_value_new_str(arena, key)) ||
-	    !put(arena, state, "offset", offset) || !put(arena, state, "index", index))
+	if (!uns_value_put_str(arena, state, "fqn", uns_value_new_str(arena, key)) ||
+	    !uns_value_put_str(arena, state, "offset", offset) ||
+	    !uns_value_put_str(arena, state, "index", index))
 		return NULL;
 	return made_object(arena, METADATA "MetadataIndex", state);
 }
@@ -157,9 +155,10 @@ static const struct uns_value *storage_value(struct uns_arena *arena, uint64_t a
 {
 	struct uns_value *state = uns_value_new_dict(arena, 3);
 
-	if (!put(arena, state, "relative_path", uns_value_new_str(arena, DATA_NAME)) ||
-	    !put(arena, state, "offset", uns_value_new_int(arena, (int64_t)at)) ||
-	    !put(arena, state, "length", uns_value_new_int(arena, (int64_t)len)))
+	if (!uns_value_put_str(arena, state, "relative_path",
+			       uns_value_new_str(arena, DATA_NAME)) ||
+	    !uns_value_put_str(arena, state, "offset", uns_value_new_int(arena, (int64_t)at)) ||
+	    !uns_value_put_str(arena, state, "length", uns_value_new_int(arena, (int64_t)len)))
 		return NULL;
 	return made_object(arena, "torch.distributed.checkpoint.filesystem._StorageInfo", state);
 }
@@ -211,8 +210,8 @@ static int add_item(struct uns_dcp_made *m, const struct key *k, const struct un
 	entry = leaf ? tensor_entry(arena, leaf)
 		     : uns_value_new_object(arena, METADATA "BytesStorageMetadata",
 					    uns_value_new_tuple(arena, 0), NULL);
-	if (!put(arena, m->entries, key, entry) ||
-	    !put(arena, m->paths, key, path_value(arena, k)) ||
+	if (!uns_value_put_str(arena, m->entries, key, entry) ||
+	    !uns_value_put_str(arena, m->paths, key, path_value(arena, k)) ||
 	    !uns_value_put(m->storage, index_value(arena, key, leaf),
 			   storage_value(arena, at, item.size_bytes)))
 		return no_memory(err);
@@ -373,11 +372,12 @@ static const struct uns_value *metadata_value(const struct uns_dcp_made *m)
 {
 	struct uns_value *state = uns_value_new_dict(m->scratch, 5);
 
-	if (!put(m->scratch, state, "state_dict_metadata", m->entries) ||
-	    !put(m->scratch, state, "planner_data", m->paths) ||
-	    !put(m->scratch, state, "storage_data", m->storage) ||
-	    !put(m->scratch, state, "storage_meta", uns_value_new_none(m->scratch)) ||
-	    !put(m->scratch, state, "version", uns_value_new_str(m->scratch, "1.0.0")))
+	if (!uns_value_put_str(m->scratch, state, "state_dict_metadata", m->entries) ||
+	    !uns_value_put_str(m->scratch, state, "planner_data", m->paths) ||
+	    !uns_value_put_str(m->scratch, state, "storage_data", m->storage) ||
+	    !uns_value_put_str(m->scratch, state, "storage_meta", uns_value_new_none(m->scratch)) ||
+	    !uns_value_put_str(m->scratch, state, "version",
+			       uns_value_new_str(m->scratch, "1.0.0")))
 		return NULL;
 	return made_object(m->scratch, METADATA "Metadata", state);
 }

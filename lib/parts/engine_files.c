@@ -99,15 +99,16 @@ int uns_engine_scaler_add(const struct uns_catalog *cat, struct uns_vtree *out, 
 	if (!find_scale(cat, &s) || uns_catalog_companion(cat, "scaler.pt"))
 		return 0;
 	root = uns_value_new_dict(arena, 5);
-	if (!uns_engine_put(arena, root, "scale", uns_value_new_float(arena, s.scale)) ||
-	    !uns_engine_put(arena, root, "growth_factor", uns_value_new_float(arena, s.factor)) ||
-	    !uns_engine_put(arena, root, "backoff_factor",
-			    uns_value_new_float(arena, 1 / s.factor)) ||
-	    !uns_engine_put(arena, root, "growth_interval",
-			    uns_value_new_int(arena, s.window)) ||
+	if (!uns_value_put_str(arena, root, "scale", uns_value_new_float(arena, s.scale)) ||
+	    !uns_value_put_str(arena, root, "growth_factor",
+			       uns_value_new_float(arena, s.factor)) ||
+	    !uns_value_put_str(arena, root, "backoff_factor",
+			       uns_value_new_float(arena, 1 / s.factor)) ||
+	    !uns_value_put_str(arena, root, "growth_interval",
+			       uns_value_new_int(arena, s.window)) ||
 	    /* steps since the scale last changed */
-	    !uns_engine_put(arena, root, "_growth_tracker",
-			    uns_value_new_int(arena, (s.at - s.last_overflow - 1) % s.window)))
+	    !uns_value_put_str(arena, root, "_growth_tracker",
+			       uns_value_new_int(arena, (s.at - s.last_overflow - 1) % s.window)))
 		return no_memory(err);
 	if (uns_vtree_note(out, "scaler.pt is fp16's loss scale: a Trainer with fp16 goes on with it, one "
 				"without fp16 fails on it") < 0)

@@ -56,12 +56,6 @@ const struct uns_value *uns_engine_version(const struct uns_catalog *cat, struct
 	return v && uns_value_str(v) ? v : uns_value_new_str(arena, WRITTEN_VERSION);
 }
 
-bool uns_engine_put(struct uns_arena *arena, struct uns_value *dict, const char *name,
-		    const struct uns_value *v)
-{
-	return v && uns_value_put(dict, uns_value_new_str(arena, name), v);
-}
-
 struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_group *group,
 				   size_t first_param, size_t n_params)
 {
@@ -75,7 +69,7 @@ struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_gro
 	for (i = 0; i < n_params; i++)
 		if (!uns_value_append(ids, uns_value_new_int(arena, (int64_t)(first_param + i))))
 			return NULL;
-	return uns_engine_put(arena, dict, "params", ids) ? dict : NULL;
+	return uns_value_put_str(arena, dict, "params", ids) ? dict : NULL;
 }
 
 /* -- what was saved -- */
@@ -112,7 +106,7 @@ static int put_saved(const struct uns_named_value *v, struct uns_vtree *out, str
 
 	if (code <= 0)
 		return code;
-	return uns_engine_put(&out->arena, dict, v->name, v->value) ? 0 : no_memory(err);
+	return uns_value_put_str(&out->arena, dict, v->name, v->value) ? 0 : no_memory(err);
 }
 
 static size_t add_leaf(struct uns_engine_state *state, const struct uns_tensor *t)
@@ -209,7 +203,8 @@ static int put_client(const struct uns_catalog *cat, const struct uns_named_valu
 	if (code <= 0)
 		return code;
 	UNS_TRY(with_leaves(cat, v, state, &out->arena, &shown, err));
-	return uns_engine_put(&out->arena, state->dict, v->name, shown.value) ? 0 : no_memory(err);
+	return uns_value_put_str(&out->arena, state->dict, v->name, shown.value) ? 0
+										 : no_memory(err);
 }
 
 static int put_own(const struct uns_catalog *cat, const char *const *without, struct uns_vtree *out,
@@ -228,8 +223,8 @@ static int put_own(const struct uns_catalog *cat, const char *const *without, st
 	}
 	for (; t < last; t++)
 		if (is_client_tensor(t) &&
-		    !uns_engine_put(&out->arena, state->dict, t->name,
-				    uns_value_new_tensor(&out->arena, add_leaf(state, t))))
+		    !uns_value_put_str(&out->arena, state->dict, t->name,
+				       uns_value_new_tensor(&out->arena, add_leaf(state, t))))
 			return no_memory(err);
 	return 0;
 }
@@ -258,7 +253,7 @@ static int put_foreign(const struct uns_catalog *cat, int64_t global_steps,
 
 	for (i = 0; i < sizeof(made) / sizeof(*made); i++)
 		if (!is_in(without, made[i].name) &&
-		    !uns_engine_put(arena, state->dict, made[i].name, made[i].v))
+		    !uns_value_put_str(arena, state->dict, made[i].name, made[i].v))
 			return no_memory(err);
 	return 0;
 }

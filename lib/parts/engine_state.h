@@ -44,10 +44,6 @@ int uns_engine_optim_state(const struct uns_catalog *cat, const char *const *onl
 			   const char *const *without, size_t more_keys, struct uns_vtree *out,
 			   struct uns_value **dict, struct uns_err *err);
 
-/* dict[name] = v, v NULL = out of memory. */
-bool uns_engine_put(struct uns_arena *arena, struct uns_value *dict, const char *name,
-		    const struct uns_value *v);
-
 /* A group's hyper-parameters as a dict, with params = [params...]. NULL = out of memory. */
 struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_group *group,
 				   size_t first_param, size_t n_params);

@@ -169,7 +169,7 @@ struct builder {
 
 static bool put(struct builder *b, const char *key, const struct uns_value *v)
 {
-	return uns_value_put(b->root, uns_value_new_str(&b->out->arena, key), v);
+	return uns_value_put_str(&b->out->arena, b->root, key, v);
 }
 
 static int reserve(struct builder *b, size_t n, struct uns_err *err)

@@ -183,7 +183,7 @@ static int tensor_value(struct making *m, const struct uns_tensor *t, const stru
 static bool put(struct making *m, struct uns_value *dict, const char *name,
 		const struct uns_value *v)
 {
-	return uns_value_put(dict, uns_value_new_str(&m->arena, name), v);
+	return uns_value_put_str(&m->arena, dict, name, v);
 }
 
 static int write_file(struct making *m, const struct uns_value *root, struct uns_layout *out,

@@ -83,8 +83,8 @@ static int add_tensor(const struct param_files *f, const char *state, const stru
 				  .source = UNS_NONE,
 				  .origin = origin_of(t) };
 
-	if (!uns_engine_put(arena, dict, "cat_dim", uns_value_new_int(arena, 0)) ||
-	    !uns_engine_put(arena, dict, "param", uns_value_new_tensor(arena, 0)))
+	if (!uns_value_put_str(arena, dict, "cat_dim", uns_value_new_int(arena, 0)) ||
+	    !uns_value_put_str(arena, dict, "param", uns_value_new_tensor(arena, 0)))
 		return no_memory(err);
 	return add_torch(f->in->catalog, dict, &leaf, 1, state, &file, f->out, err);
 }
@@ -185,10 +185,10 @@ static const struct uns_value *stage3_value(const struct uns_universal_input *in
 			 *states = uns_value_new_dict(arena, 1);
 	struct uns_value *state = uns_value_new_dict(arena, 1);
 
-	if (!uns_engine_put(arena, state, "step", step->value) ||
+	if (!uns_value_put_str(arena, state, "step", step->value) ||
 	    !uns_value_put(states, uns_value_new_int(arena, 0), state) ||
-	    !uns_engine_put(arena, root, "state", states) ||
-	    !uns_engine_put(arena, root, "param_groups", groups_value(in, arena)))
+	    !uns_value_put_str(arena, root, "state", states) ||
+	    !uns_value_put_str(arena, root, "param_groups", groups_value(in, arena)))
 		return NULL;
 	return root;
 }
@@ -206,9 +206,9 @@ static int add_optimizer(const struct uns_universal_input *in, struct uns_vtree 
 
 	UNS_TRY(uns_engine_optim_state(in->catalog, kept, NULL, 3, out, &dict, err));
 	UNS_TRY(step_of(in, &in->params->v[0], arena, &step, err));
-	if (!uns_engine_put(arena, dict, "ds_version", uns_engine_version(in->catalog, arena)) ||
-	    !uns_engine_put(arena, dict, "param_groups", groups_value(in, arena)) ||
-	    !uns_engine_put(arena, dict, "optimizer_state_dict", stage3_value(in, &step, arena)))
+	if (!uns_value_put_str(arena, dict, "ds_version", uns_engine_version(in->catalog, arena)) ||
+	    !uns_value_put_str(arena, dict, "param_groups", groups_value(in, arena)) ||
+	    !uns_value_put_str(arena, dict, "optimizer_state_dict", stage3_value(in, &step, arena)))
 		return no_memory(err);
 	file.path = uns_arena_printf(arena, "%s/zero/optimizer_state.pt", in->dir);
 	return add_torch(in->catalog, dict, &step.leaf, step.n_leaves, "optimizer_state", &file,
@@ -245,9 +245,10 @@ static int make_model_states(const struct uns_universal_input *in, struct uns_vt
 
 	UNS_TRY(uns_engine_model_state(in->catalog, in->global_step, without, 2, 0, out, &state,
 				       err));
-	if (!uns_engine_put(&out->arena, state.dict, "module",
-			    uns_value_new_dict(&out->arena, 0)) ||
-	    !uns_engine_put(&out->arena, state.dict, "optimizer", uns_value_new_none(&out->arena)))
+	if (!uns_value_put_str(&out->arena, state.dict, "module",
+			       uns_value_new_dict(&out->arena, 0)) ||
+	    !uns_value_put_str(&out->arena, state.dict, "optimizer",
+			       uns_value_new_none(&out->arena)))
 		return no_memory(err);
 	m->torch = (struct uns_torch_input){ .cat = in->catalog,
 					     .root = state.dict,

@@ -156,17 +156,17 @@ static int put_module(struct model *m, struct uns_err *err)
 	dict->cls = "collections.OrderedDict";
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
-		if (is_module(t) &&
-		    !uns_engine_put(&m->arena, dict, t->name,
-				    m->plan->sliced && t->role == UNS_ROLE_WEIGHT ? empty(m, t)
-										  : shared(m, t)))
+		if (is_module(t) && !uns_value_put_str(&m->arena, dict, t->name,
+						       m->plan->sliced && t->role == UNS_ROLE_WEIGHT
+							       ? empty(m, t)
+							       : shared(m, t)))
 			return no_memory(err);
 	}
 	for (i = 0; i < cat->n_values; i++)
 		if (strcmp(cat->values[i].root, "model") == 0 &&
-		    !uns_engine_put(&m->arena, dict, cat->values[i].name, cat->values[i].value))
+		    !uns_value_put_str(&m->arena, dict, cat->values[i].name, cat->values[i].value))
 			return no_memory(err);
-	return uns_engine_put(&m->arena, m->state.dict, "module", dict) ? 0 : no_memory(err);
+	return uns_value_put_str(&m->arena, m->state.dict, "module", dict) ? 0 : no_memory(err);
 }
 
 /* -- frozen parameters -- */
@@ -207,11 +207,11 @@ static int put_fragments(struct model *m, const struct uns_value *shapes, struct
 		if (!t)
 			return uns_fail(err, -ENODATA, "%s: the frozen parameter %s is not there",
 					m->plan->cat->path, name ? name : "?");
-		if (!uns_engine_put(&m->arena, dict, name,
-				    m->plan->sliced ? slice(m, t) : shared(m, t)))
+		if (!uns_value_put_str(&m->arena, dict, name,
+				       m->plan->sliced ? slice(m, t) : shared(m, t)))
 			return no_memory(err);
 	}
-	return uns_engine_put(&m->arena, m->state.dict, "frozen_param_fragments", dict)
+	return uns_value_put_str(&m->arena, m->state.dict, "frozen_param_fragments", dict)
 		       ? 0
 		       : no_memory(err);
 }
@@ -223,8 +223,8 @@ static int put_frozen(struct model *m, struct uns_err *err)
 
 	if (shapes && shapes->kind == UNS_VALUE_DICT)
 		return put_fragments(m, shapes, err);
-	return uns_engine_put(&m->arena, m->state.dict, "frozen_param_fragments",
-			      uns_value_new_none(&m->arena))
+	return uns_value_put_str(&m->arena, m->state.dict, "frozen_param_fragments",
+				 uns_value_new_none(&m->arena))
 		       ? 0
 		       : no_memory(err);
 }
@@ -240,9 +240,9 @@ static const struct uns_value *cut_shapes(struct uns_arena *arena, const struct 
 		return NULL;
 	dict->cls = "collections.OrderedDict";
 	for (i = 0; i < cut->n; i++)
-		if (!uns_engine_put(arena, dict, cut->v[i].name,
-				    uns_value_new_size(arena, cut->v[i].fp32->shape.dim,
-						       cut->v[i].fp32->shape.n)))
+		if (!uns_value_put_str(arena, dict, cut->v[i].name,
+				       uns_value_new_size(arena, cut->v[i].fp32->shape.dim,
+							  cut->v[i].fp32->shape.n)))
 			return NULL;
 	return dict;
 }
@@ -273,11 +273,11 @@ static int put_rest(struct model *m, struct uns_err *err)
 	struct uns_value *dict = m->state.dict;
 	struct uns_arena *arena = &m->arena;
 
-	if (!uns_engine_put(arena, dict, "optimizer", uns_value_new_none(arena)) ||
-	    !uns_engine_put(arena, dict, "param_shapes", shapes_value(m->plan, arena)) ||
-	    !uns_engine_put(arena, dict, "shared_params", shared_params(m, arena)) ||
-	    !uns_engine_put(arena, dict, "dp_world_size",
-			    uns_value_new_int(arena, (int64_t)m->plan->world)))
+	if (!uns_value_put_str(arena, dict, "optimizer", uns_value_new_none(arena)) ||
+	    !uns_value_put_str(arena, dict, "param_shapes", shapes_value(m->plan, arena)) ||
+	    !uns_value_put_str(arena, dict, "shared_params", shared_params(m, arena)) ||
+	    !uns_value_put_str(arena, dict, "dp_world_size",
+			       uns_value_new_int(arena, (int64_t)m->plan->world)))
 		return no_memory(err);
 	return 0;
 }

@@ -36,8 +36,8 @@ int uns_zero_shard_common(const struct uns_zero_plan *plan, struct uns_vtree *ou
 	struct uns_value *dict;
 
 	UNS_TRY(uns_engine_optim_state(plan->cat, NULL, without, 1, out, &dict, err));
-	if (!uns_engine_put(&out->arena, dict, "partition_count",
-			    partition_count(plan, &out->arena)))
+	if (!uns_value_put_str(&out->arena, dict, "partition_count",
+			       partition_count(plan, &out->arena)))
 		return no_memory(err);
 	*common = dict;
 	return 0;
@@ -94,11 +94,11 @@ static int state_of(struct shard *s, const struct uns_zero_cut *cut, struct uns_
 	size_t i;
 
 	*out = dict;
-	if (!dict || (v && !uns_engine_put(&s->arena, dict, "step", v)))
+	if (!dict || (v && !uns_value_put_str(&s->arena, dict, "step", v)))
 		return no_memory(err);
 	for (i = 0; i < s->plan->n_states; i++) {
 		UNS_TRY(flat(s, cut, i, &v, err));
-		if (!uns_engine_put(&s->arena, dict, s->plan->state[i], v))
+		if (!uns_value_put_str(&s->arena, dict, s->plan->state[i], v))
 			return no_memory(err);
 	}
 	return 0;
@@ -132,8 +132,8 @@ static int base_state(struct shard *s, struct uns_value **out, struct uns_err *e
 		if (!uns_value_put(states, uns_value_new_int(&s->arena, (int64_t)i), state))
 			return no_memory(err);
 	}
-	if (!uns_engine_put(&s->arena, *out, "state", states) ||
-	    !uns_engine_put(&s->arena, *out, "param_groups", groups_of(s)))
+	if (!uns_value_put_str(&s->arena, *out, "state", states) ||
+	    !uns_value_put_str(&s->arena, *out, "param_groups", groups_of(s)))
 		return no_memory(err);
 	return 0;
 }
@@ -188,12 +188,12 @@ static int optimizer_dict(struct shard *s, const struct uns_value *common, struc
 	*out = copy_of(&s->arena, common, 3);
 	UNS_TRY(base_state(s, &base, err));
 	UNS_TRY(masters(s, &fp32, err));
-	if (!uns_engine_put(&s->arena, *out,
-			    sliced ? "optimizer_state_dict" : "base_optimizer_state", base) ||
-	    !uns_engine_put(&s->arena, *out,
-			    sliced ? "fp32_flat_groups" : "single_partition_of_fp32_groups",
-			    fp32) ||
-	    (!sliced && !uns_engine_put(&s->arena, *out, "group_paddings", paddings(s))))
+	if (!uns_value_put_str(&s->arena, *out,
+			       sliced ? "optimizer_state_dict" : "base_optimizer_state", base) ||
+	    !uns_value_put_str(&s->arena, *out,
+			       sliced ? "fp32_flat_groups" : "single_partition_of_fp32_groups",
+			       fp32) ||
+	    (!sliced && !uns_value_put_str(&s->arena, *out, "group_paddings", paddings(s))))
 		return no_memory(err);
 	return 0;
 }
@@ -207,10 +207,10 @@ static int root_dict(struct shard *s, const struct uns_value *common, struct uns
 
 	UNS_TRY(optimizer_dict(s, common, &dict, err));
 	*out = uns_value_new_dict(&s->arena, 3);
-	if (!uns_engine_put(&s->arena, *out, "optimizer_state_dict", dict) ||
-	    (config && !uns_engine_put(&s->arena, *out, "ds_config", config)) ||
-	    !uns_engine_put(&s->arena, *out, "ds_version",
-			    uns_engine_version(s->plan->cat, &s->arena)))
+	if (!uns_value_put_str(&s->arena, *out, "optimizer_state_dict", dict) ||
+	    (config && !uns_value_put_str(&s->arena, *out, "ds_config", config)) ||
+	    !uns_value_put_str(&s->arena, *out, "ds_version",
+			       uns_engine_version(s->plan->cat, &s->arena)))
 		return no_memory(err);
 	return 0;
 }

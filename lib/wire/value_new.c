@@ -144,6 +144,12 @@ bool uns_value_put(struct uns_value *dict, const struct uns_value *key, const st
 	return true;
 }
 
+bool uns_value_put_str(struct uns_arena *arena, struct uns_value *dict, const char *name,
+		       const struct uns_value *v)
+{
+	return uns_value_put(dict, uns_value_new_str(arena, name), v);
+}
+
 /* -- copies -- */
 
 static const struct uns_value *copy(struct uns_arena *arena, const struct uns_value *v, bool *failed);
