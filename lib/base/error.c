@@ -18,6 +18,11 @@ int uns_fail(struct uns_err *err, int code, const char *fmt, ...)
 	return code;
 }
 
+int uns_oom(struct uns_err *err)
+{
+	return uns_fail(err, -ENOMEM, "out of memory");
+}
+
 int uns_fail_in(struct uns_err *err, const char *fmt, ...)
 {
 	char old[UNS_ERR_TEXT];

@@ -21,6 +21,9 @@ struct uns_err {
 __attribute__((format(printf, 3, 4), cold)) int uns_fail(struct uns_err *err, int code,
 							 const char *fmt, ...);
 
+/* -ENOMEM, with the one sentence that says it. */
+__attribute__((cold)) int uns_oom(struct uns_err *err);
+
 /* Put "prefix: " in front of a recorded sentence (which file, which tensor). Returns err->code. */
 __attribute__((format(printf, 2, 3), cold)) int uns_fail_in(struct uns_err *err, const char *fmt,
 							    ...);

@@ -30,7 +30,7 @@ int uns_pool_new(unsigned n_threads, struct uns_pool **out, struct uns_err *err)
 
 	if (!pool || !(pool->thread = calloc(n_threads ? n_threads : 1, sizeof(pthread_t)))) {
 		free(pool);
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	}
 	pool->n_threads = n_threads;
 	pthread_mutex_init(&pool->lock, NULL);

@@ -19,7 +19,7 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
 	UNS_CLEANUP(backing_free_p) struct uns_backing *b = calloc(1, sizeof(*b));
 
 	if (!b)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	b->engine = engine;
 	b->cat = cat;
 	b->slot = calloc(cat->n_files + 1, sizeof(*b->slot));
@@ -29,7 +29,7 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
 	b->crc_given = calloc(cat->n_tensors + 1, sizeof(*b->crc_given));
 	b->stream = uns_crc_stream_new();
 	if (!b->slot || !b->place || !b->piece_order || !b->crc || !b->crc_given || !b->stream)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	*out = UNS_TAKE(b);
 	return 0;
 }

@@ -56,7 +56,7 @@ int uns_cache_new(uint64_t max_mem_bytes, const char *dir, uint64_t max_spill_by
 		dir = "/tmp";
 	if (!c || !(c->dir = strdup(dir))) {
 		free(c);
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	}
 	c->max_mem_bytes = max_mem_bytes;
 	c->max_spill_bytes = max_spill_bytes;
@@ -305,7 +305,7 @@ static int get_locked(struct uns_cache *c, const void *owner, uint64_t id, uint6
 	if (!e) {
 		e = entry_add(c, owner, id);
 		if (!e)
-			return uns_fail(err, -ENOMEM, "out of memory");
+			return uns_oom(err);
 		code = fill_entry(c, e, size, fill, ctx, err);
 		if (code < 0) {
 			entry_remove(c, e);

@@ -236,7 +236,7 @@ int uns_backing_crc_exact(struct uns_backing *b, const struct uns_tensor *t, enu
 		return 0;
 	buf = malloc(CRC_READ_BYTES);
 	if (!buf)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	for (at = 0; at < whole.size_bytes; at += (uint64_t)got) {
 		got = uns_read(b, &whole, buf, CRC_READ_BYTES, at, err);
 		if (got < 0)

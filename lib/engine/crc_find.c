@@ -44,7 +44,7 @@ static int add_part(struct find *f, const struct uns_segment *of, uint64_t at, u
 		f->cap = f->cap ? 2 * f->cap : 64;
 		grown = realloc(f->part, f->cap * sizeof(*grown));
 		if (!grown)
-			return uns_fail(err, -ENOMEM, "out of memory");
+			return uns_oom(err);
 		f->part = grown;
 	}
 	f->part[f->n++] = (struct part){ .of = of, .at = at, .len = len };
@@ -89,7 +89,7 @@ static int read_part(void *ctx, size_t i, struct uns_err *err)
 	ssize_t got;
 
 	if (!buf)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	for (; done < p->len; done += (uint64_t)got) {
 		UNS_TRY(check_stop(f, err));
 		got = uns_read(f->b, &whole, buf, (size_t)uns_u64_min(READ_BYTES, p->len - done),

@@ -18,7 +18,7 @@ int uns_engine_new(const struct uns_engine_options *options, struct uns_engine *
 	UNS_CLEANUP(engine_free_p) struct uns_engine *e = calloc(1, sizeof(*e));
 
 	if (!e)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	uns_fds_init(&e->fds, options->max_open_files, &e->count);
 	e->delay_read_us = options->delay_read_us;
 	e->crc_exact = options->crc_exact;

@@ -53,7 +53,7 @@ static int compare_bytes(const struct uns_gather *a, const struct uns_gather *b,
 	size_t n;
 
 	if (!buf)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	*equal = true;
 	for (at = 0; at < size && *equal; at += n) {
 		n = (size_t)uns_u64_min(COMPARE_BYTES, size - at);

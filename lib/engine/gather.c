@@ -162,7 +162,7 @@ static int copy_batch(struct copy *c, struct walk *w, struct uns_err *err)
 
 	if (!c->scratch &&
 	    !(c->scratch = malloc((size_t)uns_u64_min(c->end - c->at, UNS_SCRATCH_BYTES))))
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	walk_part(w, c->at, c->end, &first);
 	for (; walk_part(w, c->at, c->end, &p) && len + p.bytes <= UNS_SCRATCH_BYTES; walk_next(w))
 		len += (size_t)p.bytes;

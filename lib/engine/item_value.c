@@ -38,7 +38,7 @@ static int append(void *ctx, const void *bytes, size_t len, uint64_t off, struct
 
 	(void)off; /* in order */
 	uns_text_add(text, bytes, len);
-	return text->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+	return text->failed ? uns_oom(err) : 0;
 }
 
 static int parse_zstd(struct uns_backing *b, const struct uns_named_value *item,

@@ -53,7 +53,7 @@ static int read_cast(const struct uns_gather *g, const struct uns_segment *s, ui
 	room = (size_t)uns_u64_min(UNS_SCRATCH_BYTES / in, len / out + 2);
 	scratch = malloc(room * in);
 	if (!scratch)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	for (done = 0; done < len; done += w.len) {
 		w.first = s->first_elem + (off + done) / out;
 		w.skip = (size_t)((off + done) % out);

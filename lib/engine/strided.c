@@ -111,7 +111,7 @@ int uns_strided_copy(const struct uns_strided *s, const struct uns_reader *r, ui
 	uint32_t n;
 
 	if (!buf)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	w.end = axes_of(s, axis, &n);
 	if (w.end == 0)
 		return 0;

@@ -7,11 +7,6 @@
 #include "engine/gather.h"
 #include "engine/verify_read.h"
 
-static int no_memory(struct uns_err *err)
-{
-	return uns_fail(err, -ENOMEM, "out of memory");
-}
-
 static void verify_fini(struct uns_verify *v)
 {
 	size_t i;
@@ -221,7 +216,7 @@ static int tell_tensors(struct telling *t, struct uns_err *err)
 	int code = 0;
 
 	if (!seen)
-		return no_memory(err);
+		return uns_oom(err);
 	for (i = 0; i < cat->n_tensors && code == 0; i++)
 		code = tell_tensor(t, &cat->tensors[i], seen);
 	return code;
@@ -328,7 +323,7 @@ int uns_backing_verify(struct uns_backing *b, const struct uns_verify_watch *wat
 	pthread_mutex_init(&v.asking, NULL);
 	v.file = calloc(b->cat->n_files + 1, sizeof(*v.file));
 	if (!v.file)
-		return no_memory(err);
+		return uns_oom(err);
 	UNS_TRY(plan_all(&v, err));
 	UNS_TRY(uns_verify_pairs_find(b->cat, &pairs, err));
 	atomic_fetch_add(&v.total_bytes, uns_verify_pairs_bytes(&pairs));

@@ -12,11 +12,6 @@
 
 enum { BLOCK_ELEMS = 32 << 10, PART_ELEMS = 4 << 20 };
 
-static int no_memory(struct uns_err *err)
-{
-	return uns_fail(err, -ENOMEM, "out of memory");
-}
-
 /* -- which -- */
 
 /* Both there in full, and of types that rounding leads from one to the other. What is not covered
@@ -38,12 +33,12 @@ int uns_verify_pairs_find(const struct uns_catalog *cat, struct uns_verify_pairs
 
 	for (; t < end; t++)
 		if (t->role == UNS_ROLE_MASTER && !uns_map_put(&masters, t->name, (void *)t, NULL))
-			return no_memory(err);
+			return uns_oom(err);
 	if (!masters.n)
 		return 0;
 	out->v = UNS_NEW_N(&out->arena, struct uns_verify_pair, cat->n_tensors);
 	if (!out->v)
-		return no_memory(err);
+		return uns_oom(err);
 	for (t = cat->tensors; t < end; t++) {
 		master = t->role == UNS_ROLE_WEIGHT ? uns_map_get(&masters, t->name) : NULL;
 		if (master && fits(cat, t, master))
@@ -179,7 +174,7 @@ static int compare_part(void *ctx, size_t i, struct uns_err *err)
 	int code;
 
 	if (!buf)
-		return no_memory(err);
+		return uns_oom(err);
 	code = read_part(c->v, p, buf, &why);
 	if (code == -ENOMEM || code == -EINTR)
 		return uns_fail(err, code, "%s", why.text);
@@ -215,7 +210,7 @@ int uns_verify_pairs_compare(struct uns_verify *v, struct uns_verify_pairs *pair
 
 	c.part = calloc(count_parts(pairs) + 1, sizeof(*c.part));
 	if (!c.part)
-		return no_memory(err);
+		return uns_oom(err);
 	cut(&c);
 	return uns_pool_each(v->b->engine->pool, c.n, compare_part, &c, err);
 }

@@ -16,11 +16,6 @@
 /* Reading through a gap costs less than another read. */
 enum { MAX_GAP_BYTES = 64 << 10 };
 
-static int no_memory(struct uns_err *err)
-{
-	return uns_fail(err, -ENOMEM, "out of memory");
-}
-
 /* -- what the catalog has in each file -- */
 
 void uns_verify_where_fini(struct uns_verify_where *w)
@@ -37,7 +32,7 @@ int uns_verify_where(const struct uns_catalog *cat, struct uns_verify_where *out
 	out->use = calloc(cat->n_pieces + 1, sizeof(*out->use));
 	out->first_use = at = calloc(n + 2, sizeof(*at));
 	if (!out->use || !at)
-		return no_memory(err);
+		return uns_oom(err);
 	for (i = 0; i < cat->n_pieces; i++)
 		at[cat->pieces[i].file + 2]++;
 	for (i = 2; i < n + 2; i++)
@@ -482,5 +477,5 @@ int uns_verify_plan(struct uns_backing *b, const struct uns_verify_where *where,
 	if (p.file->missing || p.file->stat.kind != UNS_KIND_FILE)
 		return 0;
 	p.r = uns_reader_of_source(&source);
-	return plan_file(&p) < 0 ? no_memory(err) : 0;
+	return plan_file(&p) < 0 ? uns_oom(err) : 0;
 }

@@ -43,11 +43,6 @@ static void reading_fini(struct reading *r)
 	uns_arena_fini(&r->arena);
 }
 
-static int no_memory(struct uns_err *err)
-{
-	return uns_fail(err, -ENOMEM, "out of memory");
-}
-
 int uns_verify_step(struct uns_verify *v, uint64_t n_bytes, struct uns_err *err)
 {
 	uint64_t done = atomic_fetch_add(&v->done_bytes, n_bytes) + n_bytes;
@@ -74,7 +69,7 @@ static int told(struct uns_verify *v, struct uns_verify_file *f, const struct un
 	pthread_mutex_lock(&v->lock);
 	code = uns_verify_unreadable(f, why->text);
 	pthread_mutex_unlock(&v->lock);
-	return code < 0 ? no_memory(err) : 0;
+	return code < 0 ? uns_oom(err) : 0;
 }
 
 /* -- what is to be read -- */
@@ -266,7 +261,7 @@ static int read_stretch(struct uns_verify *v, struct job *job, struct uns_err *e
 	size_t i;
 
 	if (!buf)
-		return no_memory(err);
+		return uns_oom(err);
 	for (done = 0; done < job->len && why.code == 0; done += UNS_VERIFY_BLOCK_BYTES)
 		read_block(v, f, job, done, buf, &why);
 	if (why.code == 0)
@@ -293,7 +288,7 @@ static int read_cached(struct uns_verify *v, struct uns_verify_decoded *d, struc
 	struct uns_spot spot;
 
 	if (!buf)
-		return no_memory(err);
+		return uns_oom(err);
 	if (uns_spot_known(v->b, d->piece, &spot) && d->piece->codec != UNS_CODEC_NONE)
 		d->expected = spot.crc32;
 	for (at = 0; at < bytes; at += n) {
@@ -374,7 +369,7 @@ int uns_verify_read(struct uns_verify *v, struct uns_err *err)
 
 	for (i = 0; i < v->b->cat->n_files; i++)
 		if (add_file(&r, (uint32_t)i) < 0)
-			return no_memory(err);
+			return uns_oom(err);
 	UNS_TRY(uns_pool_each(v->b->engine->pool, r.n, run_job, &r, err));
 	join_all(&r);
 	return 0;

@@ -115,7 +115,7 @@ int uns_zstd_read(struct uns_backing *b, uint32_t file, uint64_t offset_bytes,
 	s.in = malloc(IN_BYTES);
 	s.out = malloc(OUT_BYTES);
 	if (!s.z || !s.in || !s.out)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	UNS_TRY(stream_run(&s, sink, ctx, err));
 	*out_bytes = s.made;
 	return 0;

@@ -4,14 +4,14 @@
  *   __0_0.distcp, __1_0.distcp, ...
  *   anything else beside them is a companion
  *
- * Owns the directory's layout and its facts; what is inside is in shards/. */
+ * Owns the directory's layout and its facts; what is inside is in dcp/. */
 #include "formats/format.h"
 
 #include <string.h>
 
 #include "base/path.h"
-#include "shards/beside.h"
-#include "shards/dcp_dir.h"
+#include "files/beside.h"
+#include "dcp/dir.h"
 
 static bool has_shards(const struct uns_listing *list)
 {
@@ -79,7 +79,7 @@ static int tell_megatron(const struct uns_directory *dir, struct uns_catalog *ca
 				    "%s: Megatron-Core keeps its optimizer's param groups in common.pt, in a "
 				    "form of its own: the optimizer is served as it is, in the view dcp",
 				    cat->path) < 0)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 /* hf: a Hugging Face model directory, or a Trainer checkpoint without sharding. Owns which of a
  * directory's files are the weights (in the order in which from_pretrained looks) and what its
- * other files mean; how weights files look inside is in shards/.
+ * other files mean; how weights files look inside is in files/ and ranks/.
  *
  *   model.safetensors | model.safetensors.index.json + the files it names
  *   pytorch_model.bin | pytorch_model.bin.index.json + the files it names
@@ -17,8 +17,8 @@
 #include "base/map.h"
 #include "base/path.h"
 #include "model/cover.h"
-#include "shards/rank_files.h"
-#include "shards/safetensors_set.h"
+#include "ranks/files.h"
+#include "files/safetensors_set.h"
 #include "wire/json.h"
 
 enum { INDEX_LIMIT_BYTES = 64 << 20 };
@@ -43,11 +43,6 @@ static const struct source {
 
 static const char *const training_globs[] = { "optimizer.pt", "optimizer.bin", "scheduler.pt",
 					      "rng_state*.pth", NULL };
-
-static int no_memory(struct uns_err *err)
-{
-	return uns_fail(err, -ENOMEM, "out of memory while reading a model directory");
-}
 
 static bool list_has(const struct uns_listing *list, const char *glob)
 {
@@ -131,11 +126,11 @@ static int paths_add(struct paths *p, struct uns_arena *arena, const char *path,
 		p->cap = p->cap ? p->cap * 2 : 16;
 		bigger = uns_arena_grow(arena, p->v, p->n, p->cap, sizeof(*p->v));
 		if (!bigger)
-			return no_memory(err);
+			return uns_oom(err);
 		p->v = bigger;
 	}
 	p->v[p->n++] = path;
-	return path ? 0 : no_memory(err);
+	return path ? 0 : uns_oom(err);
 }
 
 static int natural(const void *a, const void *b)
@@ -162,7 +157,7 @@ static int index_files(const cJSON *map, const struct uns_directory *dir, struct
 		if (uns_map_get(&seen, path))
 			continue;
 		if (!uns_map_put(&seen, path, (void *)path, &old))
-			return no_memory(err);
+			return uns_oom(err);
 		UNS_TRY(paths_add(out, arena, path, err));
 	}
 	if (out->n)
@@ -231,7 +226,7 @@ static int check_index(struct uns_catalog *cat, const cJSON *map, const char *pa
 
 	for (i = 0; i < cat->n_tensors; i++)
 		if (!uns_map_put(&names, cat->tensors[i].name, &cat->tensors[i], NULL))
-			return no_memory(err);
+			return uns_oom(err);
 	cJSON_ArrayForEach (item, map)
 		if (!uns_map_get(&names, item->string))
 			return uns_catalog_add_problem(cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
@@ -252,13 +247,13 @@ static int add_indexed(struct uns_catalog *cat, const struct uns_directory *dir,
 	int code;
 
 	if (!path)
-		return no_memory(err);
+		return uns_oom(err);
 	code = index_open(dir, path, &cat->arena, &index, &why);
 	map = cJSON_GetObjectItemCaseSensitive(index, "weight_map");
 	if (code == 0 && (code = index_files(map, dir, &cat->arena, &files, &why)) < 0)
 		uns_fail_in(&why, "%s", path);
 	if (code == -ENOMEM)
-		return no_memory(err);
+		return uns_oom(err);
 	if (code < 0)
 		return uns_catalog_add_problem(cat, UNS_SCOPE_WEIGHTS, code, "%s", why.text);
 	UNS_TRY(add_files(cat, dir->root, &files, source->torch, err));
@@ -328,7 +323,7 @@ static int add_companion(struct uns_catalog *cat, const struct uns_directory *di
 	uint32_t file;
 
 	if (!path || !kept)
-		return no_memory(err);
+		return uns_oom(err);
 	UNS_TRY(uns_catalog_add_file(cat, dir->root, path, &file, err));
 	/* Gone meanwhile, or a link to something that is not a file. */
 	if (cat->files[file].missing || cat->files[file].stat.kind != UNS_KIND_FILE)

@@ -6,7 +6,7 @@
  *   Trainer:    rng_state_<r>.pth  scheduler.pt  trainer_state.json      (the last one written)
  *   Accelerate: random_states_<r>.pkl  scheduler.bin  custom_checkpoint_<i>.pkl
  *
- * Owns this layout and its facts; what is inside the shards is in shards/. Model 0 is the one whose
+ * Owns this layout and its facts; what is inside the shards is in dcp/. Model 0 is the one whose
  * tensors are weights. */
 #include "formats/format.h"
 
@@ -16,9 +16,9 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
-#include "shards/beside.h"
-#include "shards/dcp_dir.h"
-#include "shards/rank_files.h"
+#include "files/beside.h"
+#include "dcp/dir.h"
+#include "ranks/files.h"
 #include "wire/json.h"
 
 enum { MAX_INDEX = 1024, MAX_STATE_JSON = 64 << 20 };
@@ -38,11 +38,6 @@ struct source {
 static void source_fini(struct source *s)
 {
 	uns_arena_fini(&s->scratch);
-}
-
-static int no_memory(struct uns_err *err)
-{
-	return uns_fail(err, -ENOMEM, "out of memory while reading a checkpoint");
 }
 
 /* -- names -- */
@@ -168,7 +163,7 @@ static int add_dcp_part(struct source *s, const char *name, const struct uns_dcp
 	struct uns_err why = { 0 };
 
 	if (!path)
-		return no_memory(err);
+		return uns_oom(err);
 	if (uns_dcp_dir_add(s->cat, s->dir->root, path, name, roots, &why) < 0)
 		UNS_TRY(part_problem(s, scope, &why, err));
 	return note_shards(s, path, name, err);
@@ -248,7 +243,7 @@ static int add_as_shard(struct source *s, const char *name, const char **path, s
 
 	*path = uns_path_join(&s->cat->arena, s->dir->path, name);
 	if (!*path)
-		return no_memory(err);
+		return uns_oom(err);
 	UNS_TRY(uns_catalog_add_file(s->cat, s->dir->root, *path, &file, err));
 	return uns_catalog_add_companion(s->cat, name, file, true, err);
 }
@@ -286,7 +281,7 @@ static int add_rank_files(struct source *s, const char *stem, add_files *add, en
 	size_t n;
 
 	if (!files)
-		return no_memory(err);
+		return uns_oom(err);
 	UNS_TRY(find_files(s, stem, files, &n, err));
 	if (!n)
 		return 0;

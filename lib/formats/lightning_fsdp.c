@@ -16,8 +16,8 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "model/meta_file.h"
-#include "shards/beside.h"
-#include "shards/dcp_dir.h"
+#include "files/beside.h"
+#include "dcp/dir.h"
 #include "wire/pickle.h"
 #include "wire/torchfile.h"
 #include "wire/value_new.h"
@@ -25,11 +25,6 @@
 enum { MAX_PICKLE_BYTES = 64 << 20 };
 
 static const char META[] = "meta.pt";
-
-static int no_memory(struct uns_err *err)
-{
-	return uns_fail(err, -ENOMEM, "out of memory while opening a checkpoint");
-}
 
 static int probe(const struct uns_directory *dir)
 {
@@ -85,7 +80,7 @@ static int add_pickle(struct meta *m, const struct uns_reader *r, struct uns_err
 	struct uns_span text, rest;
 
 	if (!rec || !bytes)
-		return no_memory(err);
+		return uns_oom(err);
 	UNS_TRY(uns_zip_read(r, rec, MAX_PICKLE_BYTES, arena, &text, err));
 	rest = text;
 	UNS_TRY(uns_pickle_parse(&rest, arena, &unused, err));
@@ -157,7 +152,7 @@ static int add_meta(struct uns_catalog *cat, const struct uns_directory *dir, st
 	int code;
 
 	if (!path)
-		return no_memory(err);
+		return uns_oom(err);
 	UNS_TRY(uns_catalog_add_file(cat, dir->root, path, &m.file, err));
 	UNS_TRY(uns_catalog_add_companion(cat, META, m.file, true, err));
 	code = read_meta(&m, dir, path, &why);

@@ -8,7 +8,7 @@
  *       huggingface/                             config and tokenizer
  *   RUN/latest_checkpointed_iteration.txt (veRL)  RUN/checkpoint_tracker.json (EasyR1): come last
  *
- * Owns these names, the world size and the facts; what is in the files is in shards/. Source: verl
+ * Owns these names, the world size and the facts; what is in the files is in ranks/. Source: verl
  * 0.9.1 fsdp_checkpoint_manager.py, EasyR1 b44b311. */
 #include "formats/format.h"
 
@@ -21,10 +21,10 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "model/cover.h"
-#include "shards/beside.h"
-#include "shards/rank_extra.h"
-#include "shards/rank_files.h"
-#include "shards/rank_tracker.h"
+#include "files/beside.h"
+#include "ranks/extra.h"
+#include "ranks/files.h"
+#include "ranks/tracker.h"
 #include "wire/json.h"
 
 enum { MAX_WORLD = 1 << 16, MAX_JSON = 1 << 20 };
@@ -43,11 +43,6 @@ struct source {
 static void source_fini(struct source *s)
 {
 	uns_arena_fini(&s->scratch);
-}
-
-static int no_memory(struct uns_err *err)
-{
-	return uns_fail(err, -ENOMEM, "out of memory while opening a checkpoint");
 }
 
 /* -- names -- */
@@ -242,7 +237,7 @@ static int choose_world(struct source *s, struct uns_err *err)
 	size_t n = list_worlds(s, &text);
 
 	if (text.failed)
-		return no_memory(err);
+		return uns_oom(err);
 	UNS_TRY(read_config(s));
 	if (s->config && !has_any(s, s->config))
 		return uns_catalog_add_problem(
@@ -278,14 +273,14 @@ static int name_files(struct source *s, int kind, struct uns_rank_file **out, st
 	int64_t rank;
 
 	if (!v)
-		return no_memory(err);
+		return uns_oom(err);
 	for (rank = 0; rank < s->world; rank++) {
 		name = uns_arena_printf(&s->scratch, "%s_world_size_%lld_rank_%lld.pt", kinds[kind],
 					(long long)s->world, (long long)rank);
 		v[rank].path = name ? uns_path_join(&s->cat->arena, s->dir->path, name) : NULL;
 		v[rank].rank = (int32_t)rank;
 		if (!v[rank].path)
-			return no_memory(err);
+			return uns_oom(err);
 	}
 	*out = v;
 	return 0;
@@ -349,7 +344,7 @@ static int keep_config(struct source *s, uint32_t file, struct uns_err *err)
 	struct uns_span bytes;
 
 	if (!text)
-		return no_memory(err);
+		return uns_oom(err);
 	if (uns_root_read_file(s->dir->root, s->cat->files[file].path, MAX_JSON, &s->cat->arena,
 			       &bytes, NULL, NULL) < 0)
 		return 0;
@@ -371,7 +366,7 @@ static int add_below(struct source *s, const char *dir, struct uns_err *err)
 	size_t i;
 
 	if (!below)
-		return no_memory(err);
+		return uns_oom(err);
 	if (!e || e->kind != UNS_KIND_DIR ||
 	    uns_root_list(s->dir->root, below, &s->scratch, &list, NULL) < 0)
 		return 0;
@@ -381,7 +376,7 @@ static int add_below(struct source *s, const char *dir, struct uns_err *err)
 		path = uns_path_join(&s->cat->arena, below, list.v[i].name);
 		name = uns_path_join(&s->cat->arena, dir, list.v[i].name);
 		if (!path || !name)
-			return no_memory(err);
+			return uns_oom(err);
 		UNS_TRY(uns_catalog_add_file(s->cat, s->dir->root, path, &file, err));
 		if (!s->cat->files[file].missing && s->cat->files[file].stat.kind == UNS_KIND_FILE)
 			UNS_TRY(uns_catalog_add_companion(s->cat, name, file, true, err));
@@ -407,7 +402,7 @@ static int add_companions(struct source *s, struct uns_err *err)
 			continue;
 		path = uns_path_join(&s->cat->arena, s->dir->path, list->v[i].name);
 		if (!path)
-			return no_memory(err);
+			return uns_oom(err);
 		UNS_TRY(uns_catalog_add_file(s->cat, s->dir->root, path, &file, err));
 		UNS_TRY(uns_catalog_add_companion(s->cat, uns_path_name(path), file, true, err));
 		if (kind == N_KINDS && s->config)
@@ -486,7 +481,7 @@ static int check_moments(struct source *s, struct uns_err *err)
 	if (uns_cover_refusal(s->cat, UNS_SCOPE_OPTIMIZER, NULL) < 0)
 		return 0;
 	if (!v || find_moments(s, &by_name, v, &n) < 0)
-		return no_memory(err);
+		return uns_oom(err);
 	for (i = 0; i < n; i++) {
 		if (v[i].avg && v[i].sq && v[i].avg->dtype == v[i].sq->dtype)
 			continue;

@@ -5,12 +5,12 @@
  *   RUN/TAG/zero/NAME/{fp32,exp_avg,exp_avg_sq,step}.pt  zero/optimizer_state.pt
  *
  * Owns which directories hold it; a native checkpoint beside it in the same RUN goes first (format
- * zero). What is in zero/ is shards/zero_universal.h's. */
+ * zero). What is in zero/ is zero/universal.h's. */
 #include "formats/format.h"
 
 #include "base/cleanup.h"
 #include "base/path.h"
-#include "shards/zero_run.h"
+#include "zero/run.h"
 
 /* Lower than the native form's answers: 90 and 95. */
 enum { SURE_LESS = 2 };
@@ -56,7 +56,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	in.universal_path = uns_path_join(&cat->arena, run.tag_path, "zero");
 	in.universal_name = uns_path_join(&cat->arena, run.tag, "zero");
 	if (!in.universal_path || !in.universal_name)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	UNS_TRY(uns_zero_add(cat, &in, &found, err));
 	UNS_TRY(uns_zero_run_finish(&run, cat, &found, err));
 	cat->facts.format = "universal";

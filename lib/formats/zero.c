@@ -4,11 +4,11 @@
  *   TAG/mp_rank_00_model_states.pt  [bf16_]zero_pp_rank_0_mp_rank_00_optim_states.pt ..
  *
  * Owns which directories hold it. Where a tag lies, and what trainers put beside it, is
- * shards/zero_run.h's; what is in the shards is shards/zero_open.h's. */
+ * zero/run.h's; what is in the shards is zero/open.h's. */
 #include "formats/format.h"
 
 #include "base/cleanup.h"
-#include "shards/zero_run.h"
+#include "zero/run.h"
 
 /* A universal directory holds model files too, and zero/ instead of shards. */
 static bool is_tag(const struct uns_listing *list)

@@ -115,10 +115,10 @@ int uns_root_open(const char *path, const struct uns_root_options *options, stru
 	size_t n_follow = options ? options->n_follow : 0, i;
 
 	if (!root)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	root->base = calloc(n_follow + 1, sizeof(*root->base));
 	if (!root->base)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	root->trusted = options && options->trusted;
 	for (i = 0; i <= n_follow; i++) {
 		root->base[i].fd = -1;
@@ -247,7 +247,7 @@ int uns_root_readlink(const struct uns_root *root, const char *rel, struct uns_a
 	if (len < 0) /* ENOENT is what the kernel says of a descriptor that is no link */
 		return fail_path(root, rel, errno == ENOENT ? -EINVAL : -errno, err);
 	*out = uns_arena_strn(arena, target, (size_t)len);
-	return *out ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+	return *out ? 0 : uns_oom(err);
 }
 
 static enum uns_kind kind_of_entry(int dir, const struct dirent *d)
@@ -385,7 +385,7 @@ int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t ma
 				(unsigned long long)max_bytes);
 	bytes = uns_arena_alloc(arena, (size_t)st.id.size + 1, 1);
 	if (!bytes)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	rc = uns_fd_pread(fd, bytes, (size_t)st.id.size, 0, rel, err);
 	if (rc < 0) {
 		uns_fail_in(err, "%s", uns_root_path(root));

@@ -13,11 +13,6 @@
 #include "base/cleanup.h"
 #include "base/hash.h"
 
-static int no_memory(struct uns_err *err)
-{
-	return uns_fail(err, -ENOMEM, "out of memory while reading a checkpoint's metadata");
-}
-
 /* Room for one more element of an array. */
 static int make_room(struct uns_catalog *cat, void *array_p, size_t n, size_t *cap, size_t size,
 		     struct uns_err *err)
@@ -32,7 +27,7 @@ static int make_room(struct uns_catalog *cat, void *array_p, size_t n, size_t *c
 	bigger = cat->sealed ? uns_arena_grow(&cat->arena, *array, n, want, size) :
 			       reallocarray(*array, want, size);
 	if (!bigger)
-		return no_memory(err);
+		return uns_oom(err);
 	*array = bigger;
 	*cap = want;
 	return 0;
@@ -52,11 +47,11 @@ int uns_catalog_new(const char *path, struct uns_catalog **out, struct uns_err *
 	struct uns_catalog *cat = calloc(1, sizeof(*cat));
 
 	if (!cat)
-		return no_memory(err);
+		return uns_oom(err);
 	cat->path = uns_arena_str(&cat->arena, path);
 	if (!cat->path) {
 		uns_catalog_free(cat);
-		return no_memory(err);
+		return uns_oom(err);
 	}
 	cat->facts.format = cat->facts.framework = "";
 	cat->facts.step = cat->facts.world_size = UNS_UNKNOWN;
@@ -109,7 +104,7 @@ int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, c
 
 	if (asprintf(&key, "%p %s", (const void *)root, path) < 0) {
 		key = NULL;
-		return no_memory(err);
+		return uns_oom(err);
 	}
 	known = uns_map_get(&cat->file_by_path, key);
 	if (known) {
@@ -118,13 +113,13 @@ int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, c
 	}
 	kept = uns_arena_str(&cat->arena, key);
 	if (!kept)
-		return no_memory(err);
+		return uns_oom(err);
 	file.path = strchr(kept, ' ') + 1;
 	UNS_TRY(file_stat(root, file.path, &file, err));
 	UNS_TRY(APPEND(cat, files, file, err));
 	*out = (uint32_t)(cat->n_files - 1);
 	if (!uns_map_put(&cat->file_by_path, kept, (void *)((uintptr_t)*out + 1), NULL))
-		return no_memory(err);
+		return uns_oom(err);
 	return 0;
 }
 
@@ -171,7 +166,7 @@ int uns_catalog_add_companion(struct uns_catalog *cat, const char *name, uint32_
 
 	companion.name = uns_arena_str(&cat->arena, name);
 	if (!companion.name)
-		return no_memory(err);
+		return uns_oom(err);
 	return APPEND(cat, companions, companion, err);
 }
 
@@ -215,12 +210,12 @@ static int mention_all(const struct uns_catalog *cat, struct uns_arena *arena, s
 		g = &cat->groups[i];
 		m = UNS_NEW_N(arena, struct mention, g->n_params);
 		if (!m)
-			return no_memory(err);
+			return uns_oom(err);
 		for (k = 0; k < g->n_params; k++) {
 			m[k] = (struct mention){ (int32_t)i, (int32_t)k,
 						 uns_map_get(map, g->param[k]) };
 			if (!uns_map_put(map, g->param[k], &m[k], NULL))
-				return no_memory(err);
+				return uns_oom(err);
 		}
 	}
 	return 0;
@@ -366,7 +361,7 @@ static int sort_pieces(const struct uns_catalog *cat, const struct uns_tensor *t
 	order = calloc(t->n_pieces, sizeof(*order));
 	sorted = calloc(t->n_pieces, sizeof(*sorted));
 	if (!order || !sorted)
-		return no_memory(err);
+		return uns_oom(err);
 	for (i = 0; i < t->n_pieces; i++)
 		order[i] = (struct order){ .first = uns_piece_first(&t->shape, &v[i]),
 					   .elems = uns_piece_elems(&v[i]),
@@ -427,7 +422,7 @@ static int settle(struct uns_catalog *cat, void *array_p, size_t n, size_t *cap,
 
 	copy = uns_arena_grow(&cat->arena, *array, n, n, size);
 	if (!copy)
-		return no_memory(err);
+		return uns_oom(err);
 	free(*array);
 	*array = copy;
 	*cap = n;

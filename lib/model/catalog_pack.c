@@ -290,7 +290,7 @@ int uns_catalog_pack(const struct uns_catalog *cat, const struct uns_root *root,
 	code = w_catalog(&w, cat, root, err);
 	uns_map_fini(&w.texts);
 	if (code == 0 && out->failed)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	return code;
 }
 
@@ -500,7 +500,7 @@ static const struct uns_value *r_value(struct input *r, unsigned depth)
 static int r_result(const struct input *r, struct uns_err *err)
 {
 	if (r->no_memory)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	return r->bad ? uns_fail(err, -EBADMSG, "these bytes are not a packed catalog") : 0;
 }
 

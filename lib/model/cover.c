@@ -107,7 +107,7 @@ static int choose(struct cover *c, struct uns_err *err)
 
 	c->piece = calloc(c->t->n_pieces ? c->t->n_pieces : 1, sizeof(*c->piece));
 	if (!c->piece)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	for (i = 0; i < c->t->n_pieces; i++) {
 		piece = &v[i];
 		if (!uns_piece_elems(piece))
@@ -394,7 +394,7 @@ static int check_boxes(const struct cover *c, struct uns_err *err)
 	size_t i;
 
 	if (!sorted)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	for (i = 0; i < c->n; i++) {
 		const struct uns_box *box = &c->piece[i]->box;
 

@@ -130,7 +130,7 @@ int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, u
 	tensor = file_tensor(arena, f);
 	piece = UNS_NEW(arena, struct uns_piece);
 	if (!tensor || !piece)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	*piece = (struct uns_piece){ .kind = UNS_PIECE_RANGE,
 				     .range = { 0, size },
 				     .file = file,

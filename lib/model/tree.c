@@ -26,7 +26,7 @@ int uns_vtree_add(struct uns_vtree *tree, const struct uns_vfile *file, struct u
 	void *v = with_room(&tree->arena, tree->v, tree->n, &tree->cap, sizeof(*tree->v));
 
 	if (!v)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	tree->v = v;
 	tree->v[tree->n] = *file;
 	tree->v[tree->n].added = (uint32_t)tree->n;
@@ -44,7 +44,7 @@ int uns_vtree_add_text(struct uns_vtree *tree, const char *path, const char *tex
 	char *copy = uns_arena_strn(&tree->arena, text, len);
 
 	if (!file.path || !segment || !copy)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	*segment = (struct uns_segment){ .from = UNS_FROM_LITERAL,
 					 .literal = (const uint8_t *)copy,
 					 .len_bytes = len };
@@ -58,7 +58,7 @@ int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, co
 	struct uns_vfile v = { .path = uns_arena_str(&tree->arena, path), .source = file };
 
 	if (!v.path)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	UNS_TRY(uns_layout_of_file(&tree->arena, cat, file, &v.layout, err));
 	return uns_vtree_add(tree, &v, err);
 }

@@ -119,7 +119,7 @@ static int borrow(struct search *s, const struct candidate *c, const char *name,
 	size_t i;
 
 	if (!path)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	for (i = 0; i < snap->n_borrowed; i++)
 		if (strcmp(snap->borrowed[i].name, name) == 0)
 			return 0;
@@ -131,12 +131,12 @@ static int borrow(struct search *s, const struct candidate *c, const char *name,
 		grown = uns_arena_grow(&snap->arena, snap->borrowed, snap->n_borrowed,
 				       snap->cap_borrowed, sizeof(*grown));
 		if (!grown)
-			return uns_fail(err, -ENOMEM, "out of memory");
+			return uns_oom(err);
 		snap->borrowed = grown;
 	}
 	name = uns_arena_str(&snap->arena, name);
 	snap->borrowed[snap->n_borrowed++] = (struct uns_companion){ .name = name, .file = file };
-	return name ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+	return name ? 0 : uns_oom(err);
 }
 
 static int borrow_all(struct search *s, const struct candidate *c, const char *const *globs,
@@ -187,7 +187,7 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 	const char *path = uns_path_join(&snap->arena, c->path, "config.json");
 
 	if (!path)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	if (uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &snap->arena, &json, NULL,
 			       &why) < 0 ||
 	    uns_config_parse(json, &snap->arena, &snap->config_facts, &why) < 0) {

@@ -50,7 +50,7 @@ int forms_names(struct unshard *u, const struct uns_view *view, const struct pla
 			  NULL;
 	out->dir = dir ? made_name(u, arena, dir, own, base) : NULL;
 	out->dir_is_listed = view->form(place->format->name) == UNS_FORM_BOTH;
-	return out->file && out->dir ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+	return out->file && out->dir ? 0 : uns_oom(err);
 }
 
 /* -- from a name to the checkpoint -- */

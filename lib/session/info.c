@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
-#include "parts/describe.h"
+#include "files/describe.h"
 
 const char *const root_info_names[] = { "errors.log", "metrics.prom", "problems.txt", "stats.json",
 					NULL };
@@ -280,7 +280,7 @@ int info_json(struct unshard *u, struct place *place, const char *what, const ch
 			uns_describe_info(out, snap->cat, views.v, views.n);
 	}
 	snapshot_put(u, snap);
-	return code < 0 || out->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+	return code < 0 || out->failed ? uns_oom(err) : 0;
 }
 
 static int provenance(struct unshard *u, struct place *place, const struct uns_view *view,
@@ -348,7 +348,7 @@ int problems_text(struct unshard *u, struct place *place, struct uns_text *out, 
 		}
 	}
 	snapshot_put(u, snap);
-	return code < 0 || out->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+	return code < 0 || out->failed ? uns_oom(err) : 0;
 }
 
 /* CHECKPOINT/.unshard/problems.txt of one view: what is wrong, then what that view's tree notes. */
@@ -367,7 +367,7 @@ static int view_problems(struct unshard *u, struct place *place, const struct un
 	for (i = 0; code == 0 && i < shown->tree.n_notes; i++)
 		uns_text_printf(out, "%s\n", shown->tree.note[i]);
 	snapshot_put(u, snap);
-	return out->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+	return out->failed ? uns_oom(err) : 0;
 }
 
 int info_text(struct unshard *u, struct place *place, const struct uns_view *view,

@@ -104,7 +104,7 @@ int unshard_readlink(unshard *u, const char *path, char **target, struct unshard
 	if (code == 0)
 		code = uns_root_readlink(u->root, spot.path, &spot.arena, &text, &err);
 	if (code == 0 && !(*target = strdup(text)))
-		code = uns_fail(&err, -ENOMEM, "out of memory");
+		code = uns_oom(&err);
 	spot_fini(u, &spot);
 	return give_error(error, &err, code);
 }

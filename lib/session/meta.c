@@ -51,7 +51,7 @@ int meta_init(struct unshard *u, const char *store, struct uns_err *err)
 	else
 		u->store.path = default_path(&u->arena);
 	u->store.own_place = !store;
-	return u->store.off || u->store.path ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+	return u->store.off || u->store.path ? 0 : uns_oom(err);
 }
 
 void meta_fini(struct unshard *u)
@@ -67,7 +67,7 @@ static int make_directories(const char *path, struct uns_err *err)
 	char *slash = dir;
 
 	if (!dir)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	while ((slash = strchr(slash + 1, '/'))) {
 		*slash = '\0';
 		if (mkdir(dir, 0700) < 0 && errno != EEXIST && access(dir, F_OK) != 0)
@@ -201,7 +201,7 @@ int meta_facts(struct unshard *u, const char *path, struct uns_arena *arena,
 
 	*n = 0;
 	if (!subject)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	if (!store)
 		return -ENOENT;
 	code = uns_store_facts(store, subject, arena, out, n, err);
@@ -292,7 +292,7 @@ static int value_json(const char *value, struct uns_text *out, cJSON **parsed, s
 		UNS_TRY(uns_json_parse(uns_span_of(value, strlen(value)), parsed, err));
 		copy = strdup(value);
 		if (!copy)
-			return uns_fail(err, -ENOMEM, "out of memory");
+			return uns_oom(err);
 		cJSON_Minify(copy);
 		uns_text_str(out, copy);
 	} else if (*value && strchr("{[\"", *value)) {
@@ -301,7 +301,7 @@ static int value_json(const char *value, struct uns_text *out, cJSON **parsed, s
 		uns_text_json_str(out, value);
 		UNS_TRY(uns_json_parse(uns_span_of(out->p, out->len), parsed, err));
 	}
-	return out->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+	return out->failed ? uns_oom(err) : 0;
 }
 
 static int set(struct unshard *u, const char *path, const char *key, const char *value,
@@ -315,7 +315,7 @@ static int set(struct unshard *u, const char *path, const char *key, const char 
 	int code;
 
 	if (!subject)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	UNS_TRY(value_json(value, &json, &parsed, err));
 	UNS_TRY(meta_key_check(key, parsed, err));
 	store = hold_or_fail(u, err, &code);
@@ -370,7 +370,7 @@ static int import_file(struct unshard *u, const char *path, const char *file, si
 	int code;
 
 	if (!dir || !origin || !subject)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	UNS_TRY(uns_root_open(*dir ? dir : slash ? "/" : ".", &trusted, &root, err));
 	code = meta_import_read(root, slash ? slash + 1 : file, origin, &arena, &facts, n, err);
 	uns_root_close(root);
@@ -433,7 +433,7 @@ static int export(struct unshard *u, char **json, struct uns_err *err)
 		write_fact(&out, &v[i], i == 0);
 	uns_text_str(&out, n ? "\n]}\n" : "]}\n");
 	*json = uns_text_take(&out, NULL);
-	return *json ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+	return *json ? 0 : uns_oom(err);
 }
 
 int unshard_meta_export(unshard *u, char **json, struct unshard_error *error)
@@ -460,7 +460,7 @@ static int read_fact(const cJSON *item, struct uns_arena *arena, struct uns_stor
 		out->time_s = 0;
 	out->origin = origin ? origin : "imported";
 	out->json = json ? uns_arena_str(arena, json) : NULL;
-	return out->json ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+	return out->json ? 0 : uns_oom(err);
 }
 
 static int read_facts(const cJSON *json, struct uns_arena *arena, struct uns_store_fact **out,
@@ -475,7 +475,7 @@ static int read_facts(const cJSON *json, struct uns_arena *arena, struct uns_sto
 		return uns_fail(err, -ENOTSUP, "this was exported by a newer unshard");
 	*out = UNS_NEW_N(arena, struct uns_store_fact, (size_t)cJSON_GetArraySize(list));
 	if (!*out)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	cJSON_ArrayForEach(item, list) {
 		if (read_fact(item, arena, &(*out)[*n], err) < 0)
 			return uns_fail_in(err, "fact %zu", *n + 1);

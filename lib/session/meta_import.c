@@ -32,7 +32,7 @@ static int add(struct facts *f, const char *key, const cJSON *value, struct uns_
 		f->cap = f->cap ? 2 * f->cap : 32;
 		grown = uns_arena_grow(f->arena, f->v, f->n, f->cap, sizeof(*grown));
 		if (!grown)
-			return uns_fail(err, -ENOMEM, "out of memory");
+			return uns_oom(err);
 		f->v = grown;
 	}
 	json = cJSON_PrintUnformatted(value);
@@ -42,7 +42,7 @@ static int add(struct facts *f, const char *key, const cJSON *value, struct uns_
 		.origin = f->origin,
 	};
 	if (!f->v[f->n].key || !f->v[f->n].json)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	f->n++;
 	return 0;
 }
@@ -62,14 +62,14 @@ static int add_units(struct facts *f, const cJSON *json, const char *name, struc
 		return uns_fail(err, -EBADMSG, "%s has no list \"units\"", name);
 	f->v = UNS_NEW(f->arena, struct uns_store_fact);
 	if (!f->v)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	f->v[0] = (struct uns_store_fact){
 		.key = UNITS_FACT,
 		.json = uns_arena_printf(f->arena, "{\"units\":%s}", text),
 		.origin = f->origin,
 	};
 	f->n = 1;
-	return f->v[0].json ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+	return f->v[0].json ? 0 : uns_oom(err);
 }
 
 static int from_json(struct facts *f, const struct uns_root *root, const char *name,

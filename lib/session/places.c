@@ -59,7 +59,7 @@ static int add_directory(struct unshard *u, struct uns_arena *arena, const char 
 	for (i = 0; i < list.n; i++) {
 		child = uns_path_join(arena, path, list.v[i].name);
 		if (!child)
-			return uns_fail(err, -ENOMEM, "out of memory");
+			return uns_oom(err);
 		if (session_hides(u, child) || uns_root_stat(u->root, child, true, &st, NULL) < 0)
 			continue;
 		finding_add(f, list.v[i].name, &st);
@@ -310,7 +310,7 @@ int place_get(struct unshard *u, const char *path, struct place **out, struct un
 	place = place_acquire(u, path, &fresh);
 	pthread_mutex_unlock(&u->lock);
 	if (!place)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	*out = place;
 	if (fresh)
 		return 0;
@@ -321,7 +321,7 @@ int place_get(struct unshard *u, const char *path, struct place **out, struct un
 	place->busy = false;
 	if (code == 0) {
 		now = place_renew(u, place, &found);
-		code = now ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+		code = now ? 0 : uns_oom(err);
 	}
 	if (!now) {
 		place_drop(u, place); /* it has gone, or cannot be looked at */

@@ -74,7 +74,7 @@ static int walk_dir(struct walk *w, const char *path, struct uns_err *err)
 	for (i = 0; i < list.n && code == 0; i++) {
 		child = uns_path_join(&arena, path, list.v[i].name);
 		if (!child)
-			return uns_fail(err, -ENOMEM, "out of memory");
+			return uns_oom(err);
 		if (list.v[i].kind == UNS_KIND_DIR && !session_hides(w->u, child))
 			code = walk_dir(w, child, err);
 	}

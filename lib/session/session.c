@@ -123,7 +123,7 @@ static int open_models(struct unshard *u, const struct unshard_options *o, struc
 
 	u->model = UNS_NEW_N(&u->arena, struct model_dir, o->n_model);
 	if (!u->model)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	for (i = 0; i < o->n_model; i++)
 		if (open_model_dir(u, o->model[i], err) < 0)
 			return uns_fail_in(err, "model=%s", o->model[i]);
@@ -138,7 +138,7 @@ static int take_facts(struct unshard *u, const struct unshard_options *o, struct
 		UNS_TRY(training_check_option(o->fact[i], err));
 	u->n_fact = o->n_fact;
 	if (copy_strings(u, o->fact, o->n_fact, &u->fact) < 0)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	return 0;
 }
 
@@ -188,7 +188,7 @@ static int choose_real_root(struct unshard *u, const char *source, struct uns_er
 	if (!realpath(source, real))
 		return uns_fail(err, -errno, "%s: %s", source, strerror(errno));
 	u->real_root = uns_arena_str(&u->arena, real);
-	return u->real_root ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+	return u->real_root ? 0 : uns_oom(err);
 }
 
 static int session_open(struct unshard *u, const char *source, const struct unshard_options *o,
@@ -216,9 +216,9 @@ static int session_open(struct unshard *u, const char *source, const struct unsh
 	engine.delay_read_us = o->delay_read_us;
 	engine.crc_exact = o->crc_exact;
 	if (o->strip && !(u->opt.strip = uns_arena_str(&u->arena, o->strip)))
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	if (o->cache_dir && !(engine.cache_dir = uns_arena_str(&u->arena, o->cache_dir)))
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	return uns_engine_new(&engine, &u->engine, err);
 }
 

@@ -21,7 +21,7 @@
 #include "formats/format.h"
 #include "io/source.h"
 #include "model/tree.h"
-#include "parts/config.h"
+#include "files/config.h"
 #include "store/store.h"
 #include "unshard.h"
 #include "views/view.h"

@@ -188,7 +188,7 @@ static int problem_tree(struct shown *shown, const struct place *place, const st
 			"it.\n",
 			*place->path ? place->path : "this checkpoint", why->text);
 	if (text.failed)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	return uns_vtree_add_text(&shown->tree, PROBLEM_FILE, text.p, text.len,
 				  "synthesised: why this checkpoint cannot be served", err);
 }
@@ -254,7 +254,7 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 	uns_vtree_seal(&shown->tree);
 	shown->attr = calloc(shown->tree.n + 1, sizeof(*shown->attr));
 	if (!shown->attr)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	for (i = 0; i < shown->tree.n; i++)
 		vattr_of(snap->cat, &shown->tree.v[i], place, &shown->attr[i]);
 	if (shown->tree.whole)
@@ -279,7 +279,7 @@ static int shown_make(struct unshard *u, struct place *place, struct snapshot *s
 	int code;
 
 	if (!shown)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	shown->view = view;
 	shown->parameter = parameter;
 	code = shown_build(u, place, snap, shown, err);

@@ -165,7 +165,7 @@ static int snapshot_build(struct unshard *u, const struct place *place, struct s
 	int code;
 
 	if (!snap)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	code = find_catalog(u, place, snap, err);
 	if (code == 0)
 		code = companions_choose(u, snap, place->path, err);

@@ -83,7 +83,7 @@ int ties_prove(struct snapshot *snap, struct uns_err *err)
 		return 0;
 	snap->tied = UNS_NEW_N(&snap->arena, const struct uns_tensor *, cat->n_tensors);
 	if (!snap->tied)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	for (i = 0; i < cat->n_tensors; i++) {
 		const struct uns_tensor *head = &cat->tensors[i];
 

@@ -1,6 +1,6 @@
 /* What is known about the training a checkpoint belongs to, merged once for each snapshot: option >
  * store > the checkpoint's own files > its siblings and run directory > documented default. Owns
- * where facts are looked for and which of two wins; what trainer_state.json looks like is in parts/.
+ * where facts are looked for and which of two wins; what trainer_state.json looks like is in files/.
  *
  * A checkpoint whose own trainer_state.json is whole keeps it as it is, and nothing beside it is
  * looked at: a run that goes on must not change what its finished checkpoints are. */
@@ -14,8 +14,8 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
-#include "parts/resume_files.h"
-#include "parts/trainer_state.h"
+#include "files/resume_files.h"
+#include "files/trainer_state.h"
 #include "wire/json.h"
 #include "wire/json_text.h"
 #include "wire/torchfile.h"
@@ -91,7 +91,7 @@ int training_siblings(struct unshard *u, struct uns_arena *arena, const char *pa
 	UNS_TRY(uns_root_list(u->root, s->run, arena, &list, err));
 	s->number = UNS_NEW_N(arena, unsigned long long, list.n);
 	if (!s->number)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	for (i = 0; i < list.n; i++)
 		if (list.v[i].kind == UNS_KIND_DIR &&
 		    uns_str_number(list.v[i].name, "checkpoint-", "", &s->number[s->n]))
@@ -761,7 +761,7 @@ int training_collect(struct unshard *u, struct snapshot *snap, const char *path,
 	bool trainer = uns_resume_wants_trainer_state(snap->cat);
 
 	if (!make_room(&c))
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	if (trainer && training_siblings(u, &c.scratch, path, &c.siblings, NULL) < 0)
 		c.siblings = (struct siblings){ 0 };
 	if (trainer)
@@ -769,7 +769,7 @@ int training_collect(struct unshard *u, struct snapshot *snap, const char *path,
 	else
 		collect_step(&c);
 	if (c.failed)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	qsort(c.v, c.n, sizeof(*c.v), fact_cmp); /* c.v is never NULL */
 	snap->training = (struct uns_training){ c.v, c.n, c.note, c.n_notes };
 	snap->has_training = true;

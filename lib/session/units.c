@@ -1,4 +1,4 @@
-/* Layouts of flat units between the store and the formats. What one must look like: shards/rank_units.h;
+/* Layouts of flat units between the store and the formats. What one must look like: ranks/units.h;
  * what users write it with: README.md. */
 #include "session/session.h"
 
@@ -62,11 +62,6 @@ struct uns_format_options units_options(struct unshard *u, const struct place *p
 
 /* -- import -- */
 
-static int no_memory(struct uns_err *err)
-{
-	return uns_fail(err, -ENOMEM, "out of memory");
-}
-
 static int add_generation(const struct place *place, struct uns_arena *arena,
 			  struct uns_store_fact *fact, struct uns_err *err)
 {
@@ -76,10 +71,10 @@ static int add_generation(const struct place *place, struct uns_arena *arena,
 
 	UNS_TRY(uns_json_parse(uns_span_of(fact->json, strlen(fact->json)), &json, err));
 	if (!generation || !cJSON_AddStringToObject(json, "generation", generation))
-		return no_memory(err);
+		return uns_oom(err);
 	text = cJSON_PrintUnformatted(json);
 	fact->json = text ? uns_arena_str(arena, text) : NULL;
-	return fact->json ? 0 : no_memory(err);
+	return fact->json ? 0 : uns_oom(err);
 }
 
 /* Whether the checkpoint's optimizer is one that this layout names. */

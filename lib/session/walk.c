@@ -164,7 +164,7 @@ static int find_below(struct unshard *u, struct spot *spot, const char *rest, st
 		name = uns_arena_strn(&spot->arena, rest, n);
 		spot->path = name ? uns_path_join(&spot->arena, dir, name) : NULL;
 		if (!spot->path)
-			return uns_fail(err, -ENOMEM, "out of memory");
+			return uns_oom(err);
 		rest = next;
 		UNS_TRY(found = forms_find(u, spot, dir, name, err));
 		if (found)
@@ -192,7 +192,7 @@ static int find_root_info(struct unshard *u, struct spot *spot, const char *name
 	if (!known_name(root_info_names, name))
 		return uns_fail(err, -ENOENT, "no such file");
 	if (root_info_text(u, name, &spot->text) < 0)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	return 0;
 }
 

@@ -297,7 +297,7 @@ static int open_immutable(struct uns_store *store, struct uns_err *err)
 	UNS_CLEANUP(uns_free_p) char *uri = immutable_uri(store->path);
 
 	if (!uri)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	UNS_TRY(connect(store, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, err));
 	store->read_only = true;
 	UNS_TRY(schema_upgrade(store, err));

@@ -28,7 +28,7 @@ static int unpack(struct uns_store *store, const void *packed, size_t len, struc
 		return uns_fail(err, -EBADMSG, "metadata store %s: a memo is damaged", store->path);
 	bytes = uns_arena_alloc(arena, (size_t)size + 1, 1);
 	if (!bytes)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	got = ZSTD_decompress(bytes, (size_t)size, packed, len);
 	if (ZSTD_isError(got) || got != size)
 		return uns_fail(err, -EBADMSG, "metadata store %s: a memo is damaged", store->path);
@@ -167,7 +167,7 @@ static int pack(const void *bytes, size_t len, char **out, size_t *n, struct uns
 	*out = malloc(cap);
 	if (!ctx || !*out) {
 		ZSTD_freeCCtx(ctx);
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	}
 	ZSTD_CCtx_setParameter(ctx, ZSTD_c_compressionLevel, LEVEL);
 	ZSTD_CCtx_setParameter(ctx, ZSTD_c_checksumFlag, 1);

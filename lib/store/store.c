@@ -120,7 +120,7 @@ int uns_store_open(const char *path, struct uns_store **out, char **note, struct
 	*note = NULL;
 	if (!store || !(store->path = strdup(path))) {
 		free(store);
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	}
 	pthread_mutex_init(&store->lock, NULL);
 	store->memo_bound_bytes = MEMO_BOUND_BYTES;

@@ -136,7 +136,7 @@ static int add_row(struct found *f, sqlite3_stmt *s, struct uns_err *err)
 		f->cap = f->cap ? 2 * f->cap : FIRST_FACTS;
 		grown = uns_arena_grow(f->arena, f->v, f->n, f->cap, sizeof(*grown));
 		if (!grown)
-			return uns_fail(err, -ENOMEM, "out of memory");
+			return uns_oom(err);
 		f->v = grown;
 	}
 	fact = &f->v[f->n++];
@@ -146,7 +146,7 @@ static int add_row(struct found *f, sqlite3_stmt *s, struct uns_err *err)
 		.time_s = sqlite3_column_int64(s, 4),
 	};
 	if (!fact->subject || !fact->key || !fact->json || !fact->origin)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	return 0;
 }
 
@@ -181,7 +181,7 @@ static int add_upwards(struct uns_store *store, const char *subject, struct foun
 	char *slash;
 
 	if (!path)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	UNS_TRY(add_subject(store, path, f, err));
 	while ((slash = strrchr(path, '/')) && slash != path) {
 		*slash = '\0';

@@ -6,11 +6,11 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "model/cover.h"
-#include "parts/dcp_files.h"
-#include "parts/engine_state.h"
-#include "parts/lightning_file.h"
-#include "parts/optimizer_state.h"
-#include "parts/resume_files.h"
+#include "dcp/made.h"
+#include "zero/engine_state.h"
+#include "files/lightning_file.h"
+#include "files/optimizer_state.h"
+#include "files/resume_files.h"
 #include "views/view.h"
 
 static bool parse(const char *parameter, uint64_t *out)
@@ -176,7 +176,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	UNS_TRY(uns_resume_trainer_state_add(&resume, out, err));
 	for (i = 0; i < in->n_notes; i++)
 		if (uns_vtree_note(out, "%s", in->notes[i]) < 0)
-			return uns_fail(err, -ENOMEM, "out of memory");
+			return uns_oom(err);
 	return 0;
 }
 

@@ -5,10 +5,10 @@
  * Trainer refuses a directory that holds one. */
 #include <string.h>
 
-#include "parts/engine_files.h"
-#include "parts/engine_state.h"
-#include "parts/full_files.h"
-#include "parts/lightning_file.h"
+#include "zero/engine_files.h"
+#include "zero/engine_state.h"
+#include "files/full_files.h"
+#include "files/lightning_file.h"
 #include "views/view.h"
 
 static bool parse(const char *parameter, uint64_t *out)

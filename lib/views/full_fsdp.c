@@ -1,8 +1,8 @@
 /* full-fsdp: the same checkpoint as FSDP's FULL_STATE_DICT names it, for a Trainer or Accelerate
  * script that runs with it: pytorch_model_fsdp.bin and optimizer.bin keyed by names, the ranks' own
  * random states. */
-#include "parts/full_files.h"
-#include "parts/lightning_file.h"
+#include "files/full_files.h"
+#include "files/lightning_file.h"
 #include "views/view.h"
 
 static bool parse(const char *parameter, uint64_t *out)

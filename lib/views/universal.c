@@ -1,28 +1,23 @@
 /* universal: DeepSpeed's universal checkpoint, which its engine loads at any number of ranks and
  * ZeRO stages 1, 2 and 3 with "checkpoint": {"load_universal": true}, and what a Trainer wants
  * beside it. Random states stay out: they belong to a number of ranks that is not known here. Owns
- * the directory's shape and what there is to say about it; the files are parts/universal_files.c's.
+ * the directory's shape and what there is to say about it; the files are zero/universal_files.c's.
  */
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/map.h"
-#include "parts/engine_state.h"
-#include "parts/lightning_file.h"
-#include "parts/resume_files.h"
-#include "parts/strip.h"
-#include "parts/universal_files.h"
+#include "zero/engine_state.h"
+#include "files/lightning_file.h"
+#include "files/resume_files.h"
+#include "files/strip.h"
+#include "zero/universal_files.h"
 #include "views/view.h"
 
 static bool parse(const char *parameter, uint64_t *out)
 {
 	*out = 0;
 	return !*parameter;
-}
-
-static int no_memory(struct uns_err *err)
-{
-	return uns_fail(err, -ENOMEM, "out of memory while making the universal view");
 }
 
 /* -- supports -- */
@@ -80,7 +75,7 @@ static int count_left_out(const struct uns_catalog *cat, const struct uns_adam_p
 	*out = (struct left_out){ 0 };
 	for (i = 0; i < params->n; i++)
 		if (!uns_map_put(&names, params->v[i].name, &params->v[i], NULL))
-			return no_memory(err);
+			return uns_oom(err);
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
 		if (t->role == UNS_ROLE_BUFFER)
@@ -195,7 +190,7 @@ static int note_loader(const struct uns_catalog *cat, const struct uns_adam_para
 			"the first): they are not in zero/, and DeepSpeed refuses to load "
 			"if they are trained",
 			params->n_stateless, params->stateless);
-	return code < 0 ? no_memory(err) : 0;
+	return code < 0 ? uns_oom(err) : 0;
 }
 
 /* In meta.pt, where Lightning saved any. */
@@ -211,7 +206,7 @@ static int note_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, 
 	return uns_vtree_note(out,
 			      "no learning-rate scheduler was saved; a run that has one starts it "
 			      "from the beginning") < 0
-		       ? no_memory(err)
+		       ? uns_oom(err)
 		       : 0;
 }
 
@@ -237,7 +232,7 @@ static int choose_strip(const struct uns_view_input *in, const struct uns_adam_p
 	size_t i;
 
 	if (!names)
-		return no_memory(err);
+		return uns_oom(err);
 	for (i = 0; i < params->n; i++)
 		names[i] = params->v[i].name;
 	return uns_strip_choose(in->strip, names, params->n, out, strip, err);
@@ -263,7 +258,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	UNS_TRY(uns_adam_params_find(in->catalog, &scratch, &params, err));
 	files.dir = tag_of(in, files.global_step, &out->arena);
 	if (!files.dir)
-		return no_memory(err);
+		return uns_oom(err);
 	UNS_TRY(choose_strip(in, &params, out, &files.strip, err));
 	UNS_TRY(uns_universal_add(&files, out, err));
 	UNS_TRY(uns_vtree_add_text(out, "latest_universal", files.dir, strlen(files.dir),

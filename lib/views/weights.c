@@ -1,7 +1,7 @@
 /* weights, weights-bf16, weights-fp16, weights-fp32: an inference directory. Safetensors files with
  * an index where they are large, config, tokenizer, and nothing a trainer would resume from.
  * A directory that is one already is shown with its own files. Owns which tensors are shown under
- * which names and types; how a file looks is in parts/. */
+ * which names and types; how a file looks is in files/. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,13 +10,13 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "model/cover.h"
-#include "parts/adapter_names.h"
-#include "parts/config.h"
-#include "parts/lightning_file.h"
-#include "parts/masters.h"
-#include "parts/resume_files.h"
-#include "parts/safetensors_file.h"
-#include "parts/strip.h"
+#include "files/adapter_names.h"
+#include "files/config.h"
+#include "files/lightning_file.h"
+#include "files/masters.h"
+#include "files/resume_files.h"
+#include "files/safetensors_file.h"
+#include "files/strip.h"
 #include "views/view.h"
 
 /* The view's parameter as a number: the type given out, UNS_DTYPE_NONE = as stored. */
@@ -37,11 +37,6 @@ static bool parse(const char *parameter, uint64_t *out)
 			return true;
 		}
 	return false;
-}
-
-static int no_memory(struct uns_err *err)
-{
-	return uns_fail(err, -ENOMEM, "out of memory while making the weights view");
 }
 
 /* -- which tensors -- */
@@ -186,7 +181,7 @@ static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, 
 	uint32_t i;
 
 	if (!used)
-		return no_memory(err);
+		return uns_oom(err);
 	if (strcmp(cat->facts.format, "hf") != 0 || !weights_files(cat, used))
 		return 0;
 	for (i = 0; i < cat->n_files; i++) {
@@ -235,7 +230,7 @@ static int choose_strip(struct assembly *a, struct uns_vtree *out, struct uns_er
 	size_t i, n = 0;
 
 	if (!names)
-		return no_memory(err);
+		return uns_oom(err);
 	for (i = 0; i < cat->n_tensors; i++)
 		if (!leaves_out(a, &cat->tensors[i]))
 			names[n++] = cat->tensors[i].name;
@@ -256,7 +251,7 @@ static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *e
 
 	a->v = calloc(cat->n_tensors + 1, sizeof(*a->v));
 	if (!a->v)
-		return no_memory(err);
+		return uns_oom(err);
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
 		if (leaves_out(a, t))
@@ -266,14 +261,14 @@ static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *e
 		if (a->adapter)
 			name = uns_adapter_name(arena, name);
 		if (!name)
-			return no_memory(err);
+			return uns_oom(err);
 		a->n_masters += source != t;
 		a->n_rounded += source == t && is_held_as_master(cat, t);
 		if (is_widened(source, out_type(t, a->parameter)))
 			uns_text_printf(&a->widened, "%s%s", a->n_widened++ ? ", " : "", name);
 		a->v[a->n++] = (struct uns_named_tensor){ name, source, out_type(t, a->parameter) };
 	}
-	return a->widened.failed ? no_memory(err) : 0;
+	return a->widened.failed ? uns_oom(err) : 0;
 }
 
 static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
@@ -311,13 +306,13 @@ static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *e
 
 	for (i = 0; i < in->n_tied; i++)
 		if (!uns_map_put(&a->tied, in->tied[i]->name, (void *)in->tied[i], NULL))
-			return no_memory(err);
+			return uns_oom(err);
 	UNS_TRY(masters_of(in->catalog, a->parameter, &a->masters, err));
 	UNS_TRY(choose_strip(a, out, err));
 	UNS_TRY(choose(a, &out->arena, err));
 	origin = origin_of(a, &out->arena);
 	if (!origin)
-		return no_memory(err);
+		return uns_oom(err);
 	return uns_part_safetensors_set(
 		in->catalog, a->v, a->n, a->adapter ? "adapter_model" : "model",
 		/* PEFT loads one file only. */
@@ -335,7 +330,7 @@ static int add_config(const struct uns_view_input *in, uint64_t parameter, struc
 	struct uns_span text;
 
 	if (!origin)
-		return no_memory(err);
+		return uns_oom(err);
 	UNS_TRY(uns_config_with_dtype(in->config, torch, &out->arena, &text, err));
 	return uns_vtree_add_text(out, "config.json", (const char *)text.p, uns_span_left(&text),
 				  origin, err);
@@ -390,7 +385,7 @@ static int note_config(const struct uns_view_input *in, bool passed, struct uns_
 	UNS_TRY(uns_config_parse(in->config, &out->arena, &facts, err));
 	if (uns_config_check(&facts, in->catalog, &why) < 0 &&
 	    uns_vtree_note(out, "config.json does not fit these weights: %s", why.text) < 0)
-		return no_memory(err);
+		return uns_oom(err);
 	if (!facts.renamed_on_save || passed)
 		return 0;
 	return uns_vtree_note(
@@ -409,13 +404,13 @@ static int notes(const struct uns_view_input *in, const struct assembly *a, bool
 
 	for (i = 0; i < in->n_notes; i++)
 		if (uns_vtree_note(out, "%s", in->notes[i]) < 0)
-			return no_memory(err);
+			return uns_oom(err);
 	if (passed && in->n_tied &&
 	    uns_vtree_note(out, "the directory's own weights files are "
 				"shown unchanged, tied tensors included") < 0)
-		return no_memory(err);
+		return uns_oom(err);
 	if (a->adapter && note_adapter(in, out) < 0)
-		return no_memory(err);
+		return uns_oom(err);
 	return note_config(in, passed, out, err);
 }
 
@@ -430,7 +425,7 @@ static int add_lightning(const struct uns_view_input *in, uint64_t parameter, st
 
 	if (uns_lightning_check(in->catalog, false, &why) == 0)
 		return uns_lightning_add(&file, out, err);
-	return uns_vtree_note(out, "there is no .ckpt file here: %s", why.text) < 0 ? no_memory(err)
+	return uns_vtree_note(out, "there is no .ckpt file here: %s", why.text) < 0 ? uns_oom(err)
 										    : 0;
 }
 

@@ -1,10 +1,10 @@
 /* world-N: the checkpoint's own family of per-rank files, as N ranks would have saved it. Owns the
- * name and what stands beside the shards; each family's files are made by parts/world_*.c. */
+ * name and what stands beside the shards; each family's files are made by zero/world_view.c and ranks/world_view.c. */
 #include "base/path.h"
-#include "parts/lightning_file.h"
-#include "parts/resume_files.h"
-#include "parts/world_ranks.h"
-#include "parts/world_zero.h"
+#include "files/lightning_file.h"
+#include "files/resume_files.h"
+#include "ranks/world_view.h"
+#include "zero/world_view.h"
 #include "views/view.h"
 
 enum { MAX_WORLD = 65536 };

@@ -76,7 +76,7 @@ static int rewrite(struct uns_span in, struct uns_text *text, struct uns_err *er
 			s.p++;
 	}
 	uns_text_add(text, s.copied, (size_t)(s.p - s.copied));
-	return text->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+	return text->failed ? uns_oom(err) : 0;
 }
 
 static bool is_space(char c)

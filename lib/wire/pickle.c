@@ -29,7 +29,7 @@ static int no_memory(struct uns_pickle *m)
 		return uns_fail(m->err, -ENOTSUP,
 				"pickle of %zu bytes asks for more than %zu bytes of memory",
 				(size_t)(m->in.end - m->start), m->limit_bytes);
-	return uns_fail(m->err, -ENOMEM, "out of memory");
+	return uns_oom(m->err);
 }
 
 /* -- memory -- */

@@ -418,7 +418,7 @@ int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor
 	uns_text_add(out, "\x80\x02", 2);
 	UNS_TRY(emit(&e, root));
 	op(&e, '.');
-	return out->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+	return out->failed ? uns_oom(err) : 0;
 }
 
 int uns_pickle_emit_behind(struct uns_span front, const struct uns_value *root,
@@ -432,5 +432,5 @@ int uns_pickle_emit_behind(struct uns_span front, const struct uns_value *root,
 	uns_text_add(out, front.p, uns_span_left(&front));
 	UNS_TRY(emit_pairs(&e, root));
 	op(&e, '.');
-	return out->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+	return out->failed ? uns_oom(err) : 0;
 }

@@ -60,12 +60,12 @@ int uns_pickle_rename(struct uns_span pickle, const struct uns_pickle_trace *tra
 		highest = trace->v[i].memo > highest ? trace->v[i].memo : highest;
 	known = calloc((size_t)highest + 1, sizeof(*known));
 	if (!known)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	for (i = 0; i < trace->n; i++) {
 		copy(out, pickle, at, trace->v[i].at);
 		write_site(out, pickle, &trace->v[i], to[i], known);
 		at = trace->v[i].at + trace->v[i].len;
 	}
 	copy(out, pickle, at, uns_span_left(&pickle));
-	return out->failed ? uns_fail(err, -ENOMEM, "out of memory") : 0;
+	return out->failed ? uns_oom(err) : 0;
 }

@@ -31,11 +31,6 @@ static int damaged(struct scan *s, const char *expected)
 			(size_t)(s->in.p - s->start) + LENGTH_BYTES, expected);
 }
 
-static int no_memory(struct scan *s)
-{
-	return uns_fail(s->err, -ENOMEM, "out of memory");
-}
-
 static void skip_space(struct scan *s)
 {
 	while (s->in.p < s->in.end &&
@@ -195,7 +190,7 @@ static int take_string(struct scan *s, const char **out)
 	UNS_TRY(need_char(s, '"'));
 	text = uns_arena_alloc(s->arena, raw_length(s) + 1, 1);
 	if (!text)
-		return no_memory(s);
+		return uns_oom(s->err);
 	while (s->in.p < s->in.end && *s->in.p != '"') {
 		if (*s->in.p < 0x20)
 			return damaged(s, "no control character in a string");
@@ -412,7 +407,7 @@ static int parse_meta(struct scan *s)
 		return 0;
 	do {
 		if (!meta_reserve(s))
-			return no_memory(s);
+			return uns_oom(s->err);
 		UNS_TRY(take_string(s, &h->meta_key[h->n_meta]));
 		UNS_TRY(need_char(s, ':'));
 		UNS_TRY(take_string(s, &h->meta_value[h->n_meta]));
@@ -430,13 +425,13 @@ static int parse_member(struct scan *s)
 	UNS_TRY(take_string(s, &name));
 	UNS_TRY(need_char(s, ':'));
 	if (!uns_map_put(&s->names, name, s, &old))
-		return no_memory(s);
+		return uns_oom(s->err);
 	if (old)
 		return uns_fail(s->err, -EBADMSG, "safetensors header has '%s' twice", name);
 	if (strcmp(name, "__metadata__") == 0)
 		return parse_meta(s);
 	e = entry_new(s, name);
-	return e ? parse_tensor(s, e) : no_memory(s);
+	return e ? parse_tensor(s, e) : uns_oom(s->err);
 }
 
 static int parse_header(struct scan *s)
@@ -536,7 +531,7 @@ int uns_st_open(const struct uns_reader *r, struct uns_arena *arena, struct uns_
 	UNS_TRY(read_length(r, &len, err));
 	bytes = malloc(len ? len : 1);
 	if (!bytes)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	UNS_TRY(uns_reader_pread(r, bytes, len, LENGTH_BYTES, err));
 	out->data_bytes = LENGTH_BYTES + len;
 	UNS_TRY(parse_bytes(bytes, len, arena, out, err));

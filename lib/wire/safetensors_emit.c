@@ -43,7 +43,7 @@ static int check_names(const struct uns_st_entry *v, size_t n, struct uns_err *e
 			return uns_fail(err, -ENOTSUP,
 					"tensor '__metadata__' cannot be in a safetensors file");
 		if (!uns_map_put(&seen, v[i].name, (void *)(uintptr_t)&v[i], &old))
-			return uns_fail(err, -ENOMEM, "out of memory");
+			return uns_oom(err);
 		if (old)
 			return uns_fail(err, -EBADMSG, "two tensors are named '%s'", v[i].name);
 	}
@@ -139,14 +139,14 @@ static int finish(struct uns_text *t, struct uns_arena *arena, struct uns_span *
 	int i;
 
 	if (t->failed)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	if (len > MAX_HEADER_BYTES)
 		return uns_fail(err, -ENOTSUP,
 				"safetensors header would be %llu bytes; readers refuse more than %d",
 				(unsigned long long)len, MAX_HEADER_BYTES);
 	bytes = uns_arena_strn(arena, t->p, t->len);
 	if (!bytes)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	for (i = 0; i < LENGTH_BYTES; i++)
 		bytes[i] = (char)(len >> (8 * i));
 	*out = uns_span_of(bytes, t->len);

@@ -1,5 +1,5 @@
 /* torch.save archives: which records there are, and what a tensor's rebuild call says about bytes.
- * Knows no wrappers (DTensor: wire/dtensor.c) and no checkpoints. */
+ * Knows no wrappers (DTensor: ranks/dtensor.c) and no checkpoints. */
 #include "wire/torchfile.h"
 
 #include <inttypes.h>

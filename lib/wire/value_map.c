@@ -14,7 +14,7 @@ static int map_all(const struct uns_value **of, size_t n, const struct uns_value
 	size_t i;
 
 	if (!made)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	*out = of;
 	for (i = 0; i < n; i++) {
 		UNS_TRY(map(of[i], m, arena, &made[i], err));
@@ -36,7 +36,7 @@ static int map_inside(const struct uns_value *v, const struct uns_value_mapper *
 		return 0;
 	copy = UNS_NEW(arena, struct uns_value);
 	if (!copy)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	*copy = *v;
 	if (dict)
 		copy->dict.v = inside;

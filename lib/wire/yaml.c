@@ -35,11 +35,6 @@ static size_t line_of(const yaml_event_t *e)
 	return e->start_mark.line + 1;
 }
 
-static int no_memory(struct uns_err *err)
-{
-	return uns_fail(err, -ENOMEM, "out of memory");
-}
-
 /* -- what an unquoted word means -- */
 
 static bool is_one_of(const char *const *words, const char *s)
@@ -96,7 +91,7 @@ static int take_key(struct builder *b, const char *text, size_t line, struct uns
 	if (strcmp(text, "<<") == 0)
 		return uns_fail(err, -ENOTSUP, "line %zu: YAML merge keys (<<) are not read", line);
 	b->key[b->depth - 1] = strdup(text);
-	return b->key[b->depth - 1] ? 0 : no_memory(err);
+	return b->key[b->depth - 1] ? 0 : uns_oom(err);
 }
 
 /* Takes `item`. Of equal keys the last counts, as for Python. */
@@ -106,7 +101,7 @@ static int place(struct builder *b, cJSON *item, struct uns_err *err)
 	bool done;
 
 	if (!item)
-		return no_memory(err);
+		return uns_oom(err);
 	if (!parent) {
 		b->root = item;
 		return 0;
@@ -121,7 +116,7 @@ static int place(struct builder *b, cJSON *item, struct uns_err *err)
 	}
 	if (!done)
 		cJSON_Delete(item);
-	return done ? 0 : no_memory(err);
+	return done ? 0 : uns_oom(err);
 }
 
 /* YAML's own types and none of a language's objects, as yaml.safe_load. */
@@ -209,7 +204,7 @@ static int next_event(struct builder *b, yaml_parser_t *parser, struct uns_err *
 
 	if (!yaml_parser_parse(parser, &event)) {
 		if (parser->error == YAML_MEMORY_ERROR)
-			return no_memory(err);
+			return uns_oom(err);
 		return uns_fail(err, -EBADMSG, "line %zu: YAML is damaged: %s",
 				parser->problem_mark.line + 1,
 				parser->problem ? parser->problem : "not readable");
@@ -226,7 +221,7 @@ int uns_yaml_parse(struct uns_span in, cJSON **out, struct uns_err *err)
 
 	if (!yaml_parser_initialize(&parser)) {
 		memset(&parser, 0, sizeof(parser));
-		return no_memory(err);
+		return uns_oom(err);
 	}
 	yaml_parser_set_input_string(&parser, in.p, uns_span_left(&in));
 	yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);

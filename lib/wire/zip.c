@@ -57,7 +57,7 @@ static int read_tail(const struct uns_reader *r, size_t want, struct tail *t, st
 	t->off = r->size - t->len;
 	t->p = malloc(t->len ? t->len : 1);
 	if (!t->p)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	return uns_reader_pread(r, t->p, t->len, t->off, err);
 }
 
@@ -217,7 +217,7 @@ static int parse_entry(struct uns_span *dir, uint64_t dir_off, struct uns_arena 
 		return uns_fail(err, -EBADMSG, "zip: a record without a proper name");
 	rec->name = uns_arena_strn(arena, (const char *)name, (size_t)(extra - name));
 	if (!rec->name)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	rec->method = (uint16_t)uns_le(p + 10, 2);
 	rec->crc32 = (uint32_t)uns_le(p + 16, 4);
 	rec->size_bytes = uns_le(p + 20, 4);
@@ -236,7 +236,7 @@ static int parse_directory(struct uns_span dir, const struct ends *e, struct uns
 	out->n = (size_t)e->n;
 	out->v = UNS_NEW_N(arena, struct uns_zip_record, out->n);
 	if (!out->v)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	for (size_t i = 0; i < out->n; i++)
 		UNS_TRY(parse_entry(&dir, e->dir_off, arena, &out->v[i], err));
 	if (uns_span_left(&dir))
@@ -256,7 +256,7 @@ static int load_directory(const struct uns_reader *r, const struct tail *t, cons
 				       e, arena, out, err);
 	dir = malloc((size_t)e->dir_bytes);
 	if (!dir)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	UNS_TRY(uns_reader_pread(r, dir, (size_t)e->dir_bytes, e->dir_off, err));
 	return parse_directory(uns_span_of(dir, (size_t)e->dir_bytes), e, arena, out, err);
 }
@@ -315,7 +315,7 @@ static int relate_records(struct uns_zip *zip, uint64_t dir_off, struct uns_aren
 
 	zip->by_name = UNS_NEW_N(arena, const struct uns_zip_record *, zip->n);
 	if (!order || !zip->by_name)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	for (i = 0; i < zip->n; i++)
 		order[i] = &zip->v[i];
 	qsort(order, zip->n, sizeof(*order), by_header);
@@ -335,7 +335,7 @@ static int find_prefix(struct uns_zip *zip, struct uns_arena *arena, struct uns_
 	if (len && strncmp(zip->by_name[0]->name, zip->by_name[zip->n - 1]->name, len) != 0)
 		len = 0;
 	zip->prefix = uns_arena_strn(arena, len ? zip->by_name[0]->name : "", len);
-	return zip->prefix ? 0 : uns_fail(err, -ENOMEM, "out of memory");
+	return zip->prefix ? 0 : uns_oom(err);
 }
 
 int uns_zip_open(const struct uns_reader *r, struct uns_arena *arena, struct uns_zip *out,
@@ -460,7 +460,7 @@ int uns_zip_read(const struct uns_reader *r, const struct uns_zip_record *record
 	}
 	p = uns_arena_alloc(arena, (size_t)whole, 1);
 	if (!p)
-		return uns_fail(err, -ENOMEM, "out of memory");
+		return uns_oom(err);
 	UNS_TRY(uns_reader_pread(r, p, (size_t)whole, start, err));
 	if (whole != record->size_bytes) {
 		UNS_TRY(parse_local(record, p, checked_name_bytes(record), &start, err));

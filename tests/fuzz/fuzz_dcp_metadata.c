@@ -1,10 +1,10 @@
-/* wire/dcp_metadata.c and dcp_merge.c: any bytes as metadata; what parses is merged with itself. */
+/* dcp/metadata.c and dcp_merge.c: any bytes as metadata; what parses is merged with itself. */
 #include "fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/dcp_metadata.h"
+#include "dcp/metadata.h"
 
 /* What the header promises of every entry. */
 static void check(const struct uns_dcp_metadata *m)

@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 #include "base/span.h"
-#include "wire/dtensor.h"
+#include "ranks/dtensor.h"
 #include "wire/torchfile.h"
 
 static void touch(const struct uns_torchfile *file, const struct uns_value *v,

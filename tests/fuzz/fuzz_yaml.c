@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "checks/setting_rules.h"
+#include "check/setting_rules.h"
 #include "wire/yaml.h"
 
 static void judge(const cJSON *json)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks ARCHITECTURE.md's include rule by reading #include lines: include_rule.py SOURCE_ROOT.
 
-Also: file names are unique in lib/ (a table of contents by name), there is no file that could hold
+Also: file names are unique in lib/ outside families, formats and views, there is no file that could hold
 anything (utils, common, helpers), and formats and views include none of their own kind."""
 import os
 import re
@@ -17,11 +17,14 @@ BELOW = {
     "model": {"base", "io", "wire"},
 }
 NOUNS = {"base", "io", "wire", "model"}
-BELOW.update({folder: NOUNS for folder in ("parts", "checks", "store", "engine", "shards")})
-BELOW["formats"] = NOUNS | {"shards"}
-BELOW["views"] = NOUNS | {"parts"}
+BELOW.update({folder: NOUNS for folder in ("engine", "store", "files")})
+FAMILIES = {"dcp", "zero", "ranks"}  # one folder, one framework's shards; they never see each other
+BELOW.update({folder: NOUNS | {"files"} for folder in FAMILIES})
+BELOW.update({folder: NOUNS | {"files"} | FAMILIES for folder in ("formats", "views")})
 BELOW["session"] = set(BELOW)
+BELOW.update({folder: set(BELOW) for folder in ("check", "repair")})
 PUBLIC = "unshard.h"
+PUBLISHES = ("session", "check", "repair")
 ALONE = {"formats": "format.h", "views": "view.h"}  # one file, one thing: all they share is this
 VAGUE = re.compile(r"(^|_)(utils?|common|helpers?|misc)\.[ch]$")
 
@@ -51,7 +54,7 @@ def lib_problem(path, included):
     if folder == PUBLIC:
         return None if "/" not in included else "unshard.h must stand alone"
     if included == PUBLIC:
-        return None if folder == "session" else "only session defines unshard.h's functions"
+        return None if folder in PUBLISHES else "only " + ", ".join(PUBLISHES) + " define unshard.h's functions"
     if "/" not in included:
         return "includes in lib are written relative to lib"
     target = included.split("/")[0]
@@ -87,8 +90,8 @@ def problems():
     seen = {}
     for path in sources("lib"):
         name = os.path.basename(path)
-        if path.split(os.sep)[1] in ALONE and name.endswith(".c"):
-            continue  # named after what they define: a format and a view may both be "dcp"
+        if path.split(os.sep)[1] in set(ALONE) | FAMILIES:
+            continue  # the folder is part of the name: formats/dcp.c, views/dcp.c, zero/names.c
         if name in seen:
             yield f"{path}: {seen[name]} has the same name"
         seen[name] = path

@@ -12,7 +12,7 @@
 
 #include "formats/format.h"
 #include "model/catalog_pack.h"
-#include "parts/describe.h"
+#include "files/describe.h"
 #include "wire/value_new.h"
 
 struct fixture {

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "checks/leftover.h"
+#include "check/leftover.h"
 #include "unshard.h"
 
 enum { MAX_FOUND = 16 };

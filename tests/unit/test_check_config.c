@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "checks/setting_rules.h"
+#include "check/setting_rules.h"
 #include "unshard.h"
 
 enum { MAX_FOUND = 8 };

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "parts/config.h"
+#include "files/config.h"
 
 static struct uns_span span(const char *s)
 {

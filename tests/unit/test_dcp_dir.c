@@ -11,9 +11,9 @@
 
 #include "base/path.h"
 #include "model/cover.h"
-#include "shards/dcp_dir.h"
-#include "shards/dcp_groups.h"
-#include "shards/dcp_names.h"
+#include "dcp/dir.h"
+#include "dcp/groups.h"
+#include "dcp/names.h"
 
 /* -- names -- */
 

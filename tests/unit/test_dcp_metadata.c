@@ -1,4 +1,4 @@
-/* wire/dcp_metadata.c: files of real writers (golden/dcp_metadata), and what contradicts itself. */
+/* dcp/metadata.c: files of real writers (golden/dcp_metadata), and what contradicts itself. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/text.h"
-#include "wire/dcp_metadata.h"
+#include "dcp/metadata.h"
 
 /* -- real files -- */
 

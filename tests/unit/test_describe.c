@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
-#include "parts/describe.h"
+#include "files/describe.h"
 #include "wire/json.h"
 
 static struct uns_file files[] = { { .path = "a/\"x\"\n.distcp", .stat.id.size = 1000 },

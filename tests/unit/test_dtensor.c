@@ -1,4 +1,4 @@
-/* wire/dtensor.c: which boxes a rank holds, on files of torch 2.13 (golden/rank_files/make.py) and on
+/* ranks/dtensor.c: which boxes a rank holds, on files of torch 2.13 (golden/rank_files/make.py) and on
  * older ones. That the boxes' bytes are right is test_rank_files.c's matter. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "wire/dtensor.h"
+#include "ranks/dtensor.h"
 
 struct file {
 	uint8_t bytes[32 * 1024];

@@ -1,4 +1,4 @@
-/* wire/dtensor_new.c: a DTensor for other ranks, in the spelling of one that was read, is read back as
+/* ranks/dtensor_new.c: a DTensor for other ranks, in the spelling of one that was read, is read back as
  * what it was meant to be; what is not known is refused. That torch takes it is tests/e2e's matter. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "wire/dtensor.h"
-#include "wire/dtensor_new.h"
+#include "ranks/dtensor.h"
+#include "ranks/dtensor_new.h"
 #include "wire/pickle.h"
 #include "wire/value_new.h"
 

@@ -1,4 +1,4 @@
-/* parts/engine_state.c: what a training script saved through DeepSpeed's engine, tensors inside it
+/* zero/engine_state.c: what a training script saved through DeepSpeed's engine, tensors inside it
  * included, goes into the dict of a new model file; what cannot be written is told. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "model/client_state.h"
-#include "parts/engine_state.h"
+#include "zero/engine_state.h"
 
 static const struct uns_value two = { .kind = UNS_VALUE_INT, .i = 2 };
 static const struct uns_value no_args = { .kind = UNS_VALUE_TUPLE };

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "parts/optimizer_state.h"
+#include "files/optimizer_state.h"
 #include "wire/value_new.h"
 
 enum { MAX = 8 };

@@ -1,4 +1,4 @@
-/* shards/rank_files.c on what four ranks of torch 2.13 save (golden/rank_files/make.py), and on files
+/* ranks/files.c on what four ranks of torch 2.13 save (golden/rank_files/make.py), and on files
  * of the first torch versions that saved DTensors and ShardedTensors: tensors put together again must
  * be the full ones. */
 #include <setjmp.h>
@@ -12,8 +12,8 @@
 
 #include "base/cleanup.h"
 #include "model/cover.h"
-#include "shards/rank_files.h"
-#include "wire/dtensor.h"
+#include "ranks/files.h"
+#include "ranks/dtensor.h"
 #include "wire/safetensors.h"
 
 #define DIR UNSHARD_GOLDEN "/rank_files"

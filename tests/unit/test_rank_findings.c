@@ -1,4 +1,4 @@
-/* shards/rank_findings.c: what repeats is counted. shards/rank_values.c: where two ranks' values
+/* ranks/findings.c: what repeats is counted. ranks/values.c: where two ranks' values
  * differ. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
-#include "shards/rank_findings.h"
-#include "shards/rank_values.h"
+#include "ranks/findings.h"
+#include "ranks/values.h"
 #include "wire/value_new.h"
 
 /* -- findings -- */

@@ -1,4 +1,4 @@
-/* shards/rank_tracker.c: what veRL's int() and EasyR1's json.load take, and the sentences about the
+/* ranks/tracker.c: what veRL's int() and EasyR1's json.load take, and the sentences about the
  * rest. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
-#include "shards/rank_tracker.h"
+#include "ranks/tracker.h"
 
 #define VERL "latest_checkpointed_iteration.txt"
 #define EASY "checkpoint_tracker.json"

@@ -1,5 +1,5 @@
-/* shards/rank_units.c: which modules were wrapped, from sizes alone: one answer, or a refusal. And
- * shards/rank_layout.c: a layout that was kept is followed to the letter, or refused. */
+/* ranks/units.c: which modules were wrapped, from sizes alone: one answer, or a refusal. And
+ * ranks/layout.c: a layout that was kept is followed to the letter, or refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "shards/rank_units.h"
+#include "ranks/units.h"
 
 enum { MAX_PARAMS = 1 << 16, MAX_UNITS = 128 };
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "parts/resume_files.h"
+#include "files/resume_files.h"
 
 enum { MAX = 12 };
 

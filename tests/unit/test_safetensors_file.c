@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "parts/safetensors_file.h"
+#include "files/safetensors_file.h"
 
 static const struct uns_catalog catalog = { .path = "checkpoint-1" };
 

@@ -9,7 +9,7 @@
 #include <zlib.h>
 
 #include "base/checked.h"
-#include "parts/torch_file.h"
+#include "files/torch_file.h"
 #include "wire/torchfile.h"
 #include "wire/value_new.h"
 

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "parts/trainer_state.h"
+#include "files/trainer_state.h"
 #include "wire/json_text.h"
 
 #define NEEDED "\"train_batch_size\":2,\"logging_steps\":1,\"eval_steps\":500,\"save_steps\":2"

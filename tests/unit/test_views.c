@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "parts/adapter_names.h"
+#include "files/adapter_names.h"
 #include "views/view.h"
 
 extern const struct uns_view uns_view_weights, uns_view_dcp;

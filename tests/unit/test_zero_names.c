@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
-#include "shards/zero_names.h"
-#include "shards/zero_place.h"
+#include "zero/names.h"
+#include "zero/place.h"
 
 static const struct {
 	const char *name;

@@ -1,0 +1,240 @@
+/* unshard_check_config: reads config files and those that they name, looks at where output would
+ * go, and puts the rules of setting_rules.c to what they say together. */
+#include "session/session.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "check/setting_rules.h"
+#include "check/output_dir.h"
+#include "wire/json.h"
+#include "wire/yaml.h"
+
+enum { MAX_CONFIG_BYTES = 1 << 20 };
+
+struct config_check {
+	struct uns_arena arena;
+	struct uns_settings settings;
+	const char *dir; /* of the file being read: what it names may lie beside it */
+	unshard_check_visit *visit;
+	void *ctx;
+	struct unshard_check_counts counts;
+};
+
+/* -- files -- */
+
+static int read_whole(struct config_check *c, const char *file, struct uns_span *out,
+		      struct uns_err *err)
+{
+	const struct uns_root_options trusted = { .trusted = true };
+	const char *slash = strrchr(file, '/'), *dir = ".";
+	struct uns_root *root;
+	int code;
+
+	if (slash)
+		dir = slash == file ? "/" : uns_arena_strn(&c->arena, file, (size_t)(slash - file));
+	if (!dir)
+		return uns_oom(err);
+	c->dir = dir;
+	UNS_TRY(uns_root_open(dir, &trusted, &root, err));
+	code = uns_root_read_file(root, slash ? slash + 1 : file, MAX_CONFIG_BYTES, &c->arena, out,
+				  NULL, err);
+	uns_root_close(root);
+	return code;
+}
+
+static bool is_blank(struct uns_span text)
+{
+	for (; text.p < text.end; text.p++)
+		if (!strchr(" \t\r\n", *text.p))
+			return false;
+	return true;
+}
+
+static bool starts_as_json(struct uns_span text)
+{
+	while (text.p < text.end && strchr(" \t\r\n", *text.p))
+		text.p++;
+	return text.p < text.end && (*text.p == '{' || *text.p == '[');
+}
+
+/* JSON is nearly YAML, so each is read as what its first letter says. */
+static int parse(const char *file, struct uns_span text, cJSON **out, struct uns_err *err)
+{
+	bool json = starts_as_json(text);
+
+	if (is_blank(text))
+		return uns_fail(err, -EINVAL, "%s is empty", file);
+	if (json && (uns_str_ends(file, ".yaml") || uns_str_ends(file, ".yml")))
+		json = false;
+	if ((json ? uns_json_parse(text, out, err) : uns_yaml_parse(text, out, err)) < 0)
+		return uns_fail_in(err, "%s", file);
+	return 0;
+}
+
+static int add_file(struct config_check *c, const char *file, const char **kind,
+		    struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	enum uns_config_kind is;
+	struct uns_span text;
+
+	UNS_TRY(read_whole(c, file, &text, err));
+	UNS_TRY(parse(file, text, &json, err));
+	is = uns_config_kind_of(json);
+	if (is == UNS_CONFIG_UNKNOWN)
+		return uns_fail(
+			err, -ENOTSUP,
+			"%s is none of the configs that are known: TrainingArguments "
+			"(output_dir, save_steps, fsdp, ...), Accelerate (distributed_type, "
+			"fsdp_config, deepspeed_config), DeepSpeed (zero_optimization, ...), "
+			"LightningCLI (trainer)",
+			file);
+	if (kind)
+		*kind = uns_config_kind_text(is);
+	return uns_settings_add(&c->settings, is, json, &c->arena, err);
+}
+
+/* -- files that a file names -- */
+
+static int report(struct config_check *c, const struct unshard_finding *f)
+{
+	if (f->severity == UNSHARD_PROBLEM)
+		c->counts.problems++;
+	else if (f->severity == UNSHARD_NOTE)
+		c->counts.notes++;
+	else
+		c->counts.unjudged++;
+	return c->visit(c->ctx, f);
+}
+
+/* As trainers look for it, from where they are started; else beside the file that names it. */
+static int read_named(struct config_check *c, const char *file, const char *name, cJSON **out,
+		      struct uns_err *why)
+{
+	const char *dir = c->dir, *beside;
+	struct uns_span text;
+
+	if (read_whole(c, name, &text, why) == 0)
+		return parse(name, text, out, why);
+	if (*name == '/')
+		return why->code;
+	*why = (struct uns_err){ 0 };
+	beside = strrchr(file, '/') ? uns_arena_printf(&c->arena, "%s/%s", dir, name) : name;
+	if (!beside)
+		return uns_oom(why);
+	UNS_TRY(read_whole(c, beside, &text, why));
+	return parse(beside, text, out, why);
+}
+
+static int cannot_read(struct config_check *c, const char *file, const char *name,
+		       const struct uns_err *why)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	struct unshard_finding f = { file, "named_file", UNSHARD_PROBLEM, NULL };
+
+	uns_text_printf(&text, "it names %s, which cannot be read, so that is not checked: %s",
+			name, why->text);
+	f.text = text.p;
+	return text.failed ? -ENOMEM : report(c, &f);
+}
+
+static int add_named(struct config_check *c, const char *file, const char **name, bool deepspeed,
+		     struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	const char *wanted = UNS_TAKE(*name);
+	struct uns_err why = { 0 };
+
+	if (!wanted)
+		return 0;
+	if (read_named(c, file, wanted, &json, &why) < 0)
+		return cannot_read(c, file, wanted, &why);
+	if (deepspeed)
+		return uns_settings_add(&c->settings, UNS_CONFIG_DEEPSPEED, json, &c->arena, err);
+	uns_settings_add_fsdp(&c->settings, json);
+	return 0;
+}
+
+static int add_one(struct config_check *c, const char *file, const char **kind, struct uns_err *err)
+{
+	const char *dir;
+	int code;
+
+	UNS_TRY(add_file(c, file, kind, err));
+	dir = c->dir;
+	code = add_named(c, file, &c->settings.fsdp_file, false, err);
+	c->dir = dir;
+	return code ? code : add_named(c, file, &c->settings.deepspeed_file, true, err);
+}
+
+/* -- rules -- */
+
+static int tell(struct config_check *c, const struct uns_setting_rule *rule,
+		enum uns_rule_verdict verdict, const char *file)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	struct unshard_finding f = { file, rule->name, UNSHARD_PROBLEM, NULL };
+	const char *detail = rule->detail ? rule->detail(&c->settings) : NULL;
+
+	if (verdict == UNS_RULE_NOTE)
+		f.severity = UNSHARD_NOTE;
+	if (verdict == UNS_RULE_UNJUDGED) {
+		f.severity = UNSHARD_UNJUDGED;
+		uns_text_printf(&text, "the version of %s decides (--versions %s=...): ",
+				uns_package_name(rule->needs), uns_package_name(rule->needs));
+	}
+	uns_text_printf(&text, "%s%s%s", rule->sentence, detail ? ": " : "", detail ? detail : "");
+	f.text = text.p;
+	return text.failed ? -ENOMEM : report(c, &f);
+}
+
+static int judge(struct config_check *c, const char *file)
+{
+	enum uns_rule_verdict verdict;
+	size_t i;
+	int code = 0;
+
+	for (i = 0; i < uns_n_setting_rules && code == 0; i++) {
+		verdict = uns_setting_rules[i].judge(&c->settings);
+		if (verdict != UNS_RULE_FINE)
+			code = tell(c, &uns_setting_rules[i], verdict, file);
+	}
+	return code;
+}
+
+static int check_files(struct config_check *c, const char *const *files, size_t n,
+		       const char **kinds, struct uns_err *err)
+{
+	const char *last = "";
+	size_t i;
+	int code = 0;
+
+	for (i = 0; i < n && code == 0; i++) {
+		last = files[i];
+		code = add_one(c, files[i], kinds ? &kinds[i] : NULL, err);
+	}
+	if (code)
+		return code;
+	if (c->settings.output_dir)
+		UNS_TRY(output_dir_check(c->settings.output_dir, &c->arena,
+					 &c->settings.output_dir_why, err));
+	return judge(c, n == 1 ? last : "");
+}
+
+int unshard_check_config(const char *const *files, size_t n, const char *versions,
+			 unshard_check_visit *visit, void *ctx, const char **kinds,
+			 struct unshard_check_counts *counts, struct unshard_error *error)
+{
+	struct config_check c = { .visit = visit, .ctx = ctx };
+	struct uns_err err = { 0 };
+	int code = versions ? uns_versions_parse(versions, c.settings.version, &err) : 0;
+
+	if (code == 0)
+		code = check_files(&c, files, n, kinds, &err);
+	if (counts)
+		*counts = c.counts;
+	uns_arena_fini(&c.arena);
+	return give_error(error, &err, code);
+}

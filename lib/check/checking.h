@@ -1,0 +1,31 @@
+/* What one run of unshard_check carries along. Private to lib/session. */
+#ifndef UNS_CHECK_CHECKING_H
+#define UNS_CHECK_CHECKING_H
+
+#include "session/session.h"
+
+struct checking {
+	struct unshard *u;
+	unshard_check_visit *visit;
+	void (*progress)(void *ctx, size_t directories, size_t checkpoints);
+	bool deep;
+	bool (*reading)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
+	void *ctx;
+	struct unshard_check_counts counts;
+	size_t n_dirs;
+	const char *path; /* of the checkpoint or directory being looked at */
+};
+
+/* Count a finding and hand it to the visitor; returns what that returned. */
+__attribute__((format(printf, 4, 5))) int checking_found(struct checking *c, const char *check,
+							 enum unshard_severity severity,
+							 const char *fmt, ...);
+/* How the checkpoint is called in sentences: its own name, for what is around it is in `path`. */
+const char *checking_name(const struct checking *c);
+
+/* -- check_deep.c -- */
+
+/* Everything that the checkpoint's bytes tell. */
+int check_deep(struct checking *c, struct snapshot *snap, struct uns_err *err);
+
+#endif

@@ -1,0 +1,34 @@
+/* A directory that is named as a checkpoint and holds none: what its name and its content say about
+ * why. Pure: the session lists it. */
+#ifndef UNS_CHECK_LEFTOVER_H
+#define UNS_CHECK_LEFTOVER_H
+
+#include "base/text.h"
+#include "io/source.h"
+
+enum uns_checkpoint_name {
+	UNS_NAME_OTHER,
+	UNS_NAME_TRAINER,         /* checkpoint-12 */
+	UNS_NAME_TRAINER_STAGING, /* tmp-checkpoint-12 */
+	UNS_NAME_LIGHTNING,       /* X.ckpt */
+	UNS_NAME_STEP, /* global_step12, step-12, step_12, step12, iter_0000012, epoch_3 */
+};
+
+enum uns_checkpoint_name uns_checkpoint_name_of(const char *name);
+
+struct uns_leftover {
+	const char *path; /* for the sentence */
+	enum uns_checkpoint_name name;
+	size_t n_files;        /* regular files at any depth */
+	bool unread;           /* some_file may hold weights, in a form that is not known */
+	const char *some_file; /* one of them, NULL = none */
+};
+
+/* Does a file's name say that it holds no weights: configs, random states, schedulers, logs? */
+bool uns_leftover_is_weightless(const char *file);
+
+/* A short stable name for programs, and the sentence. */
+const char *uns_leftover_check(const struct uns_leftover *l);
+void uns_leftover_sentence(const struct uns_leftover *l, struct uns_text *out);
+
+#endif

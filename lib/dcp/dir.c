@@ -1,0 +1,542 @@
+/* One DCP directory into a catalog. The lay-out comes from storage_data only and the names from
+ * planner_data only: file names, ranks and flat keys are never taken for either.
+ * Owns reading the metadata and what is said when it, or a part of it, is not there. Must not know
+ * which framework wrote the directory. */
+#include "dcp/dir.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/path.h"
+#include "dcp/groups.h"
+#include "dcp/item.h"
+#include "dcp/names.h"
+#include "dcp/metadata.h"
+
+/* 70B on 32 ranks has 10 MB of metadata; a thousand ranks of a larger model a few hundred. */
+#define MAX_METADATA_BYTES (UINT64_C(1) << 30)
+enum { MAX_RANK_METADATA = 65536 };
+
+struct decoded {
+	struct uns_span bytes;
+	const struct uns_value *value;
+};
+
+struct dir {
+	struct uns_catalog *cat;
+	const struct uns_root *root;
+	const char *path, *prefix; /* in the catalog's arena */
+	const struct uns_dcp_roots *roots;
+	struct uns_arena scratch; /* the parsed metadata, needed only while this runs */
+	struct uns_listing list;
+	struct uns_dcp_metadata meta;
+	struct uns_dcp_naming naming;
+	struct uns_dcp_reader reader;
+	struct uns_dcp_groups groups;
+	struct uns_map file_of;      /* storage path -> index + 1 */
+	struct uns_map reported;     /* transforms and files that a problem names already */
+	struct uns_map last_decoded; /* hyper-parameter's name -> the last item of it */
+	bool numbered, any_weight;
+};
+
+static void dir_fini(struct dir *d)
+{
+	uns_dcp_groups_fini(&d->groups);
+	uns_dcp_reader_fini(&d->reader);
+	uns_map_fini(&d->file_of);
+	uns_map_fini(&d->reported);
+	uns_map_fini(&d->last_decoded);
+	uns_arena_fini(&d->scratch);
+}
+
+/* -- metadata -- */
+
+static bool rank_metadata(const char *name, unsigned long long *rank)
+{
+	return uns_str_number(name, "__", ".metadata", rank);
+}
+
+bool uns_dcp_dir_is(const struct uns_listing *list)
+{
+	return uns_listing_find(list, ".metadata") || uns_listing_find(list, "__0.metadata");
+}
+
+static int parse_one(struct dir *d, const char *name, struct uns_dcp_metadata *out,
+		     struct uns_err *err)
+{
+	char *path = uns_path_join(&d->scratch, d->path, name);
+	struct uns_span bytes;
+	struct uns_stat now;
+	uint32_t file;
+
+	if (!path)
+		return uns_oom(err);
+	UNS_TRY(uns_catalog_add_file(d->cat, d->root, path, &file, err));
+	UNS_TRY(uns_root_read_file(d->root, path, MAX_METADATA_BYTES, &d->scratch, &bytes, &now,
+				   err));
+	if (!uns_identity_equal(&now.id, &d->cat->files[file].stat.id))
+		return uns_fail(err, -ESTALE, "%s changed while it was read", path);
+	if (uns_dcp_metadata_parse(bytes, &d->scratch, out, err) < 0)
+		return uns_fail_in(err, "%s", path);
+	return 0;
+}
+
+static int fail_no_metadata(const struct dir *d, struct uns_err *err)
+{
+	bool torn = uns_listing_find(&d->list, ".metadata.tmp") != NULL;
+
+	return uns_fail(err, -ENODATA,
+			"%s%s.metadata is missing%s: the save did not finish, or the file was not "
+			"copied; without it the .distcp files cannot be read",
+			d->path, *d->path ? "/" : "",
+			torn ? " (.metadata.tmp is there: the save was interrupted)" : "");
+}
+
+static int32_t rank_of(const char *path);
+
+static int report_rank(struct dir *d, unsigned long long rank)
+{
+	return uns_catalog_add_problem(d->cat, UNS_SCOPE_ALL, -ENODATA,
+				       "%s%s__%llu.metadata is missing: what rank %llu saved is not "
+				       "known; copy it back from the training machine",
+				       d->path, *d->path ? "/" : "", rank, rank);
+}
+
+/* Ranks behind the last one that described itself, told by their shards. */
+static int report_silent_ranks(struct dir *d, unsigned long long n_ranks)
+{
+	const struct uns_entry *e = d->list.v, *end = e + d->list.n;
+	int32_t rank, last = -1;
+
+	for (; e < end; e++) {
+		rank = uns_str_ends(e->name, ".distcp") ? rank_of(e->name) : -1;
+		if (rank < 0 || (unsigned long long)rank < n_ranks || rank == last)
+			continue;
+		last = rank;
+		UNS_TRY(report_rank(d, (unsigned long long)rank));
+	}
+	return 0;
+}
+
+/* Every rank wrote what it holds (use_collectives=False). A gap in the ranks' numbers is a rank whose
+ * tensors nobody else describes. */
+static int parse_ranks(struct dir *d, struct uns_err *err)
+{
+	struct uns_dcp_metadata *parts =
+		UNS_NEW_N(&d->scratch, struct uns_dcp_metadata, d->list.n + 1);
+	unsigned long long rank, expected = 0;
+	size_t i, n = 0;
+
+	if (!parts)
+		return uns_oom(err);
+	for (i = 0; i < d->list.n && n < MAX_RANK_METADATA; i++) {
+		if (!rank_metadata(d->list.v[i].name, &rank))
+			continue;
+		if (rank != expected)
+			UNS_TRY(report_rank(d, expected));
+		expected = rank + 1;
+		UNS_TRY(parse_one(d, d->list.v[i].name, &parts[n++], err));
+	}
+	if (!n)
+		return fail_no_metadata(d, err);
+	UNS_TRY(report_silent_ranks(d, expected));
+	if (uns_dcp_metadata_merge(parts, n, &d->scratch, &d->meta, err) < 0)
+		return uns_fail_in(err, "%s", d->path);
+	return 0;
+}
+
+static int read_metadata(struct dir *d, struct uns_err *err)
+{
+	if (uns_listing_find(&d->list, ".metadata"))
+		return parse_one(d, ".metadata", &d->meta, err);
+	return parse_ranks(d, err);
+}
+
+static bool is_part(const char *name)
+{
+	unsigned long long rank;
+
+	return strcmp(name, ".metadata") == 0 || uns_str_ends(name, ".distcp") ||
+	       rank_metadata(name, &rank);
+}
+
+static int add_companions(struct dir *d, struct uns_err *err)
+{
+	const struct uns_entry *e = d->list.v, *end = e + d->list.n;
+	char *path, *name;
+	uint32_t file;
+
+	for (; e < end; e++) {
+		if (!is_part(e->name) || e->kind == UNS_KIND_DIR)
+			continue;
+		path = uns_path_join(&d->scratch, d->path, e->name);
+		name = uns_path_join(&d->scratch, d->prefix, e->name);
+		if (!path || !name)
+			return uns_oom(err);
+		UNS_TRY(uns_catalog_add_file(d->cat, d->root, path, &file, err));
+		UNS_TRY(uns_catalog_add_companion(d->cat, name, file, true, err));
+	}
+	return 0;
+}
+
+/* -- places in files -- */
+
+static int file_of(struct dir *d, const char *name, uint32_t *out, struct uns_err *err)
+{
+	void *known = uns_map_get(&d->file_of, name);
+	char *path;
+
+	if (known) {
+		*out = (uint32_t)((uintptr_t)known - 1);
+		return 0;
+	}
+	path = uns_path_join(&d->scratch, d->path, name);
+	if (!path)
+		return uns_oom(err);
+	UNS_TRY(uns_catalog_add_file(d->cat, d->root, path, out, err));
+	return uns_map_put(&d->file_of, name, (void *)((uintptr_t)*out + 1), NULL) ? 0 :
+										     uns_oom(err);
+}
+
+/* "__3_0.distcp" was written by rank 3: for messages only. */
+static int32_t rank_of(const char *path)
+{
+	int rank, n = 0;
+
+	if (sscanf(uns_path_name(path), "__%9d_%n", &rank, &n) != 1 || !n || rank < 0)
+		return -1;
+	return rank;
+}
+
+/* Once per subject, not once per tensor. */
+static int report_once(struct dir *d, const char *subject, enum uns_scope scope, int code,
+		       const char *text, struct uns_err *err)
+{
+	if (uns_map_get(&d->reported, subject))
+		return 0;
+	subject = uns_arena_str(&d->scratch, subject);
+	if (!subject || !uns_map_put(&d->reported, subject, d, NULL))
+		return uns_oom(err);
+	return uns_catalog_add_problem(d->cat, scope, code, "%s", text);
+}
+
+/* 1 = known, 0 = a transform that we do not know (reported). */
+static int codec_of(struct dir *d, const struct uns_dcp_storage *s, enum uns_scope scope,
+		    enum uns_codec *out, struct uns_err *err)
+{
+	char text[512];
+
+	*out = UNS_CODEC_NONE;
+	if (!s->n_transforms)
+		return 1;
+	*out = UNS_CODEC_ZSTD;
+	if (s->n_transforms == 1 && strcmp(s->transform[0], "stream.zstd/1") == 0)
+		return 1;
+	snprintf(text, sizeof(text),
+		 "%s: items were saved through \"%.100s\"%s, which cannot be undone here; only "
+		 "stream.zstd/1 is known",
+		 d->path, s->transform[0], s->n_transforms > 1 ? " and more" : "");
+	UNS_TRY(report_once(d, s->transform[0], scope, -ENOTSUP, text, err));
+	return 0;
+}
+
+static enum uns_scope scope_of(const struct uns_dcp_place *place)
+{
+	switch (place->what) {
+	case UNS_DCP_IS_WEIGHT:
+		return UNS_SCOPE_WEIGHTS;
+	case UNS_DCP_IS_OTHER:
+		return UNS_SCOPE_NOTE;
+	default:
+		return UNS_SCOPE_OPTIMIZER;
+	}
+}
+
+/* -- tensors -- */
+
+static struct uns_box box_of(const struct uns_dcp_entry *e, const struct uns_dcp_chunk *chunk)
+{
+	struct uns_box box = { .n = (uint32_t)e->n_dims };
+
+	memcpy(box.lo, chunk->lo, e->n_dims * sizeof(*box.lo));
+	memcpy(box.len, chunk->len, e->n_dims * sizeof(*box.len));
+	return box;
+}
+
+/* A chunk that nobody stored, or under a transform that cannot be undone, adds no piece: the proof of
+ * cover will name the hole. Chunks without elements hold nothing, stored or not. */
+static int add_chunk(struct dir *d, const struct uns_dcp_entry *e,
+		     const struct uns_dcp_chunk *chunk, enum uns_scope scope, struct uns_err *err)
+{
+	const struct uns_dcp_storage *s = chunk->storage;
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .container = UNS_TORCH_ITEM };
+	int code;
+
+	piece.box = box_of(e, chunk);
+	if (!s || !uns_box_elems(&piece.box))
+		return 0;
+	code = codec_of(d, s, scope, &piece.codec, err);
+	if (code <= 0)
+		return code;
+	piece.offset_bytes = s->offset_bytes;
+	piece.length_bytes = s->length_bytes;
+	piece.rank = rank_of(s->path);
+	UNS_TRY(file_of(d, s->path, &piece.file, err));
+	return uns_catalog_add_piece(d->cat, &piece, err);
+}
+
+static int add_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *key,
+		      const struct uns_dcp_place *place, struct uns_err *err)
+{
+	struct uns_tensor t = {
+		.name = place->name,
+		.key = key,
+		.root = place->root,
+		.role = place->role,
+		.dtype = e->dtype,
+		.shape = { .n = (uint32_t)e->n_dims },
+		.group = -1,
+		.position = -1,
+		.alias_of = UNS_NONE,
+		.inferred = place->inferred,
+	};
+	struct uns_err why = { 0 };
+	size_t i;
+
+	if (place->what == UNS_DCP_IS_STATE)
+		t.state = place->state;
+	memcpy(t.shape.dim, e->dims, e->n_dims * sizeof(*e->dims));
+	if (uns_shape_check(&t.shape, t.dtype, &why) < 0)
+		return uns_catalog_add_problem(d->cat, scope_of(place), why.code, "%s: %s: %s",
+					       d->path, key, why.text);
+	UNS_TRY(uns_catalog_add_tensor(d->cat, &t, NULL, err));
+	for (i = 0; i < e->n_chunks; i++)
+		UNS_TRY(add_chunk(d, e, &e->chunk[i], scope_of(place), err));
+	d->any_weight |= t.role == UNS_ROLE_WEIGHT;
+	return 0;
+}
+
+/* -- objects -- */
+
+static bool is_decoded(const struct uns_dcp_place *place)
+{
+	return place->what != UNS_DCP_IS_WEIGHT && place->what != UNS_DCP_IS_OTHER;
+}
+
+/* A damaged object damages what it belongs to; a missing file is told once. */
+static int report_item(struct dir *d, const char *key, uint32_t file, const struct uns_err *why,
+		       struct uns_err *err)
+{
+	const char *subject = why->code == -ENODATA ? d->cat->files[file].path : key;
+	char text[UNS_ERR_TEXT];
+
+	if (why->code == -ENOMEM)
+		return uns_fail(err, why->code, "%s", why->text);
+	snprintf(text, sizeof(text), "%s: %s", key, why->text);
+	return report_once(d, subject, UNS_SCOPE_OPTIMIZER, why->code, text, err);
+}
+
+/* Items that say the same are one value: a hyper-parameter may be stored with every parameter. */
+static int value_of(struct dir *d, const char *kind, struct uns_span bytes,
+		    const struct uns_value **out, struct uns_err *err)
+{
+	struct decoded *last = uns_map_get(&d->last_decoded, kind);
+
+	if (last && uns_span_left(&last->bytes) == uns_span_left(&bytes) &&
+	    memcmp(last->bytes.p, bytes.p, uns_span_left(&bytes)) == 0) {
+		*out = last->value;
+		return 0;
+	}
+	UNS_TRY(uns_dcp_item_value(bytes, &d->cat->arena, out, err));
+	last = UNS_NEW(&d->scratch, struct decoded);
+	if (!last || !uns_map_put(&d->last_decoded, kind, last, NULL))
+		return uns_oom(err);
+	*last = (struct decoded){ bytes, *out };
+	return 0;
+}
+
+static int decode(struct dir *d, const char *key, const char *kind,
+		  const struct uns_dcp_place_in_file *at, const struct uns_value **out,
+		  struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	struct uns_span bytes;
+
+	*out = NULL;
+	if (uns_dcp_item_bytes(&d->reader, at, &d->scratch, &bytes, &why) < 0 ||
+	    value_of(d, kind, bytes, out, &why) < 0)
+		return report_item(d, key, at->file, &why, err);
+	return 0;
+}
+
+static int add_hyper(struct dir *d, const char *key, const struct uns_dcp_place *place,
+		     const struct uns_value *value, struct uns_err *err)
+{
+	if (place->deep)
+		return uns_catalog_add_problem(
+			d->cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
+			"%s: %s: a hyper-parameter that was saved in several parts", d->path, key);
+	if (place->what == UNS_DCP_IS_GROUPS)
+		return uns_dcp_groups_add_list(&d->groups, place->root, value, err);
+	if (place->what == UNS_DCP_IS_HYPER)
+		return uns_dcp_groups_add_key(&d->groups, place->root, place->group, place->state,
+					      value, err);
+	return uns_dcp_groups_add_param_key(&d->groups, place->root, place->name, place->state,
+					    value, err);
+}
+
+static int add_value(struct dir *d, const struct uns_dcp_place *place,
+		     const struct uns_dcp_place_in_file *at, const struct uns_value *value,
+		     struct uns_err *err)
+{
+	struct uns_named_value named = { .name = place->name,
+					 .root = place->root,
+					 .value = value,
+					 .file = at->file,
+					 .offset_bytes = at->offset_bytes,
+					 .length_bytes = at->length_bytes,
+					 .codec = at->codec };
+
+	if (place->what == UNS_DCP_IS_STATE)
+		named.name = uns_arena_printf(&d->cat->arena, "state.%s.%s", place->name,
+					      place->state);
+	return named.name ? uns_catalog_add_value(d->cat, &named, err) : uns_oom(err);
+}
+
+static int add_object(struct dir *d, const char *key, const struct uns_dcp_place *place,
+		      const struct uns_dcp_storage *s, struct uns_err *err)
+{
+	struct uns_dcp_place_in_file at = { 0 };
+	const struct uns_value *value = NULL;
+	int code;
+
+	if (!s)
+		return uns_catalog_add_problem(d->cat, scope_of(place), -EBADMSG,
+					       "%s: %s is listed but was not saved", d->path, key);
+	code = codec_of(d, s, scope_of(place), &at.codec, err);
+	if (code <= 0)
+		return code;
+	at.offset_bytes = s->offset_bytes;
+	at.length_bytes = s->length_bytes;
+	UNS_TRY(file_of(d, s->path, &at.file, err));
+	if (is_decoded(place)) {
+		UNS_TRY(decode(d, key, place->state ? place->state : "", &at, &value, err));
+		if (!value)
+			return 0; /* reported */
+	}
+	if (is_decoded(place) && place->what != UNS_DCP_IS_STATE)
+		return add_hyper(d, key, place, value, err);
+	return add_value(d, place, &at, value, err);
+}
+
+/* A tensor where a hyper-parameter is expected (capturable optimizers keep lr on the device): listed
+ * as what it is, and its number becomes the group's. */
+static int add_hyper_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *key,
+			    const struct uns_dcp_place *place, struct uns_err *err)
+{
+	UNS_TRY(add_tensor(d, e, key, place, err));
+	if (e->n_chunks != 1)
+		return uns_catalog_add_problem(d->cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
+					       "%s: %s: a hyper-parameter that is not one number",
+					       d->path, key);
+	return add_object(d, key, place, e->chunk[0].storage, err);
+}
+
+/* -- entries -- */
+
+/* An entry that contradicts itself may be anything, a weight too. */
+static int report_unknown(struct dir *d, const struct uns_dcp_entry *e,
+			  const struct uns_dcp_place *place)
+{
+	enum uns_scope scope = scope_of(place);
+
+	if (place->what == UNS_DCP_IS_OTHER && e->code == -EBADMSG)
+		scope = UNS_SCOPE_ALL;
+	return uns_catalog_add_problem(d->cat, scope, e->code, "%s: %s", d->path, e->why);
+}
+
+static int report_stray(struct dir *d, const char *key)
+{
+	return uns_catalog_add_problem(d->cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
+				       "%s: %s is spelled like a weight, but planner_data does not say "
+				       "what it is",
+				       d->path, key);
+}
+
+static int add_entry(struct dir *d, const struct uns_dcp_entry *e, struct uns_err *err)
+{
+	char *key = uns_arena_str(&d->cat->arena, e->key);
+	struct uns_dcp_place place;
+
+	if (!key)
+		return uns_oom(err);
+	UNS_TRY(uns_dcp_place_of(&d->naming, e, key, &place, err));
+	d->numbered |= place.numbered;
+	if (place.stray)
+		UNS_TRY(report_stray(d, key));
+	switch (e->kind) {
+	case UNS_DCP_TENSOR:
+		if (place.what == UNS_DCP_IS_HYPER || place.what == UNS_DCP_IS_PARAM_HYPER)
+			return add_hyper_tensor(d, e, key, &place, err);
+		return add_tensor(d, e, key, &place, err);
+	case UNS_DCP_BYTES:
+		return add_object(d, key, &place, e->bytes, err);
+	default:
+		return report_unknown(d, e, &place);
+	}
+}
+
+static int report_numbered(struct dir *d)
+{
+	if (!d->numbered)
+		return 0;
+	return uns_catalog_add_problem(d->cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
+				       "%s: the optimizer's state is keyed by parameter numbers, not "
+				       "names; which number is which parameter is not recorded",
+				       d->path);
+}
+
+static int report_no_weights(struct dir *d)
+{
+	if (d->any_weight || !d->roots->weights || !d->roots->n_weights)
+		return 0;
+	return uns_catalog_add_problem(d->cat, UNS_SCOPE_WEIGHTS, -ENODATA,
+				       "%s: no tensor is below the key \"%s\"; the first one there is "
+				       "called %s",
+				       d->path, d->roots->weights[0],
+				       d->meta.n_entries ? d->meta.entry[0].key : "nothing");
+}
+
+static int add_entries(struct dir *d, struct uns_err *err)
+{
+	size_t i;
+
+	UNS_TRY(uns_dcp_naming_init(&d->naming, &d->meta, d->roots, &d->cat->arena, err));
+	for (i = 0; i < d->meta.n_entries; i++)
+		UNS_TRY(add_entry(d, &d->meta.entry[i], err));
+	UNS_TRY(uns_dcp_groups_finish(&d->groups, err));
+	UNS_TRY(report_numbered(d));
+	UNS_TRY(report_no_weights(d));
+	return uns_catalog_assign_groups(d->cat, err);
+}
+
+int uns_dcp_dir_add(struct uns_catalog *cat, const struct uns_root *root, const char *path,
+		    const char *prefix, const struct uns_dcp_roots *roots, struct uns_err *err)
+{
+	static const struct uns_dcp_roots find_out = { 0 };
+	UNS_CLEANUP(dir_fini) struct dir d = { .cat = cat, .root = root };
+
+	d.roots = roots ? roots : &find_out;
+	d.path = uns_arena_str(&cat->arena, path);
+	d.prefix = uns_arena_str(&cat->arena, prefix);
+	uns_dcp_reader_init(&d.reader, cat);
+	uns_dcp_groups_init(&d.groups, cat, d.path);
+	if (!d.path || !d.prefix)
+		return uns_oom(err);
+	UNS_TRY(uns_root_list(root, path, &d.scratch, &d.list, err));
+	UNS_TRY(add_companions(&d, err)); /* first: also without metadata these files are its source */
+	UNS_TRY(read_metadata(&d, err));
+	return add_entries(&d, err);
+}

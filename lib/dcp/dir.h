@@ -1,0 +1,34 @@
+/* A torch.distributed.checkpoint directory into a catalog: what the formats built on DCP share (plain
+ * DCP, HF Trainer / Accelerate FSDP, Lightning). The bytes are described in wire/dcp_metadata.h. */
+#ifndef UNS_DCP_DIR_H
+#define UNS_DCP_DIR_H
+
+#include "model/catalog.h"
+
+/* How a format reads the root keys (path[0] of planner_data) of the directory. */
+struct uns_dcp_roots {
+	/* Tensors below this key are weights; NULL = find out: "model", then "state_dict" (at the
+	 * top, or below one wrapping key as in ("app", "model", ..)), then every tensor outside
+	 * optimizer-like keys ("optimizer*", "optim*", "lr_scheduler*", ...). A key of several path
+	 * elements is written with dots: "app.model". */
+	const char *const *weights; /* non-NULL with n_weights = 0: nothing here is a weight */
+	size_t n_weights;
+	/* Recorded as every tensor's and group's root instead of the source's own key; NULL = keep.
+	 * For a second model or optimizer, which the source calls "model" or "optimizer" again. */
+	const char *as_root;
+};
+
+/* Is there metadata at all? Names only: ".metadata" or "__0.metadata". */
+bool uns_dcp_dir_is(const struct uns_listing *list);
+
+/* Add every tensor, group and value of directory `path` (below root) to the catalog. `prefix` is the
+ * directory's path below the checkpoint ("" or "optimizer_0"), for companions' names: .metadata and
+ * the .distcp files are added as companions with shard = true.
+ * Param groups and scalars of the optimizer's state are decoded (their BYTE items are read); other
+ * values are left as item extents. Damage to one entry becomes a problem with the entry's scope.
+ * Groups' params give `group` and `position` to all tensors of the catalog that are in none yet.
+ * -ENODATA with a sentence when there is no metadata (the save did not finish). */
+int uns_dcp_dir_add(struct uns_catalog *cat, const struct uns_root *root, const char *path,
+		    const char *prefix, const struct uns_dcp_roots *roots, struct uns_err *err);
+
+#endif

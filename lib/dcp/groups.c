@@ -1,0 +1,342 @@
+/* Param groups out of single keys. Owns the order of groups and the check that none is missing.
+ * Must not know files. */
+#include "dcp/groups.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+
+/* A model has a handful of groups; comparing parameters' keys with each group's must stay cheap. */
+enum { MAX_GUESSED_GROUPS = 256 };
+
+struct uns_dcp_group {
+	const char *root;
+	int64_t index;     /* -1: the keys of one parameter */
+	const char *param; /* then: its name */
+	const struct uns_value **key, **value;
+	size_t n, cap;
+	const struct uns_value *params;
+	struct uns_dcp_group *next;
+};
+
+void uns_dcp_groups_init(struct uns_dcp_groups *groups, struct uns_catalog *cat, const char *where)
+{
+	*groups = (struct uns_dcp_groups){ .cat = cat, .where = where };
+	groups->tail = &groups->first;
+}
+
+void uns_dcp_groups_fini(struct uns_dcp_groups *groups)
+{
+	uns_map_fini(&groups->by_key);
+	uns_arena_fini(&groups->scratch);
+}
+
+/* -- collecting -- */
+
+static struct uns_dcp_group *group_of(struct uns_dcp_groups *groups, const char *root,
+				      int64_t index, const char *param)
+{
+	char *id = uns_arena_printf(&groups->scratch, "%s\n%lld%s%s", root, (long long)index,
+				    param ? "\n" : "", param ? param : "");
+	struct uns_dcp_group *g;
+
+	g = id ? uns_map_get(&groups->by_key, id) : NULL;
+	if (g || !id)
+		return g;
+	g = UNS_NEW(&groups->scratch, struct uns_dcp_group);
+	if (!g || !uns_map_put(&groups->by_key, id, g, NULL))
+		return NULL;
+	g->root = root;
+	g->index = index;
+	g->param = param;
+	*groups->tail = g;
+	groups->tail = &g->next;
+	groups->n++;
+	return g;
+}
+
+static int group_set(struct uns_dcp_groups *groups, struct uns_dcp_group *g,
+		     const struct uns_value *key, const struct uns_value *value,
+		     struct uns_err *err)
+{
+	size_t cap = g->cap ? g->cap * 2 : 16;
+	const char *name = uns_value_str(key);
+
+	if (name && strcmp(name, "params") == 0) {
+		g->params = value;
+		return 0;
+	}
+	if (g->n == g->cap) {
+		g->key = uns_arena_grow(&groups->scratch, g->key, g->n, cap, sizeof(*g->key));
+		g->value = uns_arena_grow(&groups->scratch, g->value, g->n, cap, sizeof(*g->value));
+		if (!g->key || !g->value)
+			return uns_oom(err);
+		g->cap = cap;
+	}
+	g->key[g->n] = key;
+	g->value[g->n++] = value;
+	return 0;
+}
+
+static int set_named(struct uns_dcp_groups *groups, struct uns_dcp_group *g, const char *name,
+		     const struct uns_value *value, struct uns_err *err)
+{
+	struct uns_value *key = g ? UNS_NEW(&groups->cat->arena, struct uns_value) : NULL;
+
+	if (!key)
+		return uns_oom(err);
+	key->kind = UNS_VALUE_STR;
+	key->bytes.p = name;
+	key->bytes.n = strlen(name);
+	return group_set(groups, g, key, value, err);
+}
+
+int uns_dcp_groups_add_key(struct uns_dcp_groups *groups, const char *root, int64_t index,
+			   const char *key, const struct uns_value *value, struct uns_err *err)
+{
+	return set_named(groups, group_of(groups, root, index, NULL), key, value, err);
+}
+
+int uns_dcp_groups_add_param_key(struct uns_dcp_groups *groups, const char *root, const char *param,
+				 const char *key, const struct uns_value *value,
+				 struct uns_err *err)
+{
+	return set_named(groups, group_of(groups, root, -1, param), key, value, err);
+}
+
+int uns_dcp_groups_add_list(struct uns_dcp_groups *groups, const char *root,
+			    const struct uns_value *list, struct uns_err *err)
+{
+	const struct uns_value *dict;
+	struct uns_dcp_group *g;
+	size_t i, k;
+
+	for (i = 0; (dict = uns_value_at(list, i)); i++) {
+		g = group_of(groups, root, (int64_t)i, NULL);
+		if (!g)
+			return uns_oom(err);
+		for (k = 0; dict->kind == UNS_VALUE_DICT && k < dict->dict.n; k++)
+			UNS_TRY(group_set(groups, g, dict->dict.key[k], dict->dict.v[k], err));
+	}
+	return 0;
+}
+
+/* -- finishing -- */
+
+static const struct uns_value *hyper_of(struct uns_arena *arena, const struct uns_dcp_group *g)
+{
+	struct uns_value *dict = UNS_NEW(arena, struct uns_value);
+
+	if (!dict)
+		return NULL;
+	dict->kind = UNS_VALUE_DICT;
+	dict->dict.n = g->n;
+	dict->dict.key = uns_arena_grow(arena, g->key, g->n, g->n, sizeof(*g->key));
+	dict->dict.v = uns_arena_grow(arena, g->value, g->n, g->n, sizeof(*g->value));
+	return dict->dict.key && dict->dict.v ? dict : NULL;
+}
+
+/* false: a parameter that is only numbered, or no list at all. */
+static bool params_of(const struct uns_value *list, struct uns_group *out)
+{
+	const struct uns_value *item;
+
+	for (; (item = uns_value_at(list, out->n_params)); out->n_params++) {
+		out->param[out->n_params] = uns_value_str(item);
+		if (!out->param[out->n_params])
+			return false;
+	}
+	return true;
+}
+
+static size_t length_of(const struct uns_value *v)
+{
+	return v && (v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE) ? v->seq.n : 0;
+}
+
+static int finish_group(struct uns_dcp_groups *groups, const struct uns_dcp_group *g,
+			int64_t expected, struct uns_err *err)
+{
+	struct uns_group out = { .root = g->root };
+	struct uns_arena *arena = &groups->cat->arena;
+	int code = 0;
+
+	out.hyper = hyper_of(arena, g);
+	out.param = UNS_NEW_N(arena, const char *, length_of(g->params));
+	if (!out.hyper || !out.param)
+		return uns_oom(err);
+	if (g->index != expected)
+		code = uns_catalog_add_problem(groups->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
+					       "%s: param group %lld of %s is not there",
+					       groups->where, (long long)expected, g->root);
+	else if (!g->params)
+		code = uns_catalog_add_problem(
+			groups->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
+			"%s: param group %lld of %s does not say which parameters are in it",
+			groups->where, (long long)g->index, g->root);
+	else if (!params_of(g->params, &out)) {
+		out.n_params = 0;
+		code = uns_catalog_add_problem(
+			groups->cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
+			"%s: param group %lld of %s lists its parameters by number, not by name; "
+			"which number is which parameter is not recorded",
+			groups->where, (long long)g->index, g->root);
+	}
+	UNS_TRY(code);
+	return uns_catalog_add_group(groups->cat, &out, err);
+}
+
+static int group_cmp(const void *a, const void *b)
+{
+	const struct uns_dcp_group *const *x = a, *const *y = b;
+	int c = strcmp((*x)->root, (*y)->root);
+
+	if (c)
+		return c;
+	return (*x)->index < (*y)->index ? -1 : (*x)->index > (*y)->index;
+}
+
+static int finish_indexed(struct uns_dcp_groups *groups, struct uns_dcp_group **v, size_t n,
+			  struct uns_err *err)
+{
+	int64_t expected = 0;
+	size_t i;
+
+	qsort(v, n, sizeof(*v), group_cmp);
+	for (i = 0; i < n; i++) {
+		if (i && strcmp(v[i]->root, v[i - 1]->root) != 0)
+			expected = 0;
+		UNS_TRY(finish_group(groups, v[i], expected, err));
+		expected = v[i]->index + 1;
+	}
+	return 0;
+}
+
+/* -- groups from what is stored with each parameter -- */
+
+static bool value_equal(const struct uns_value *a, const struct uns_value *b, unsigned depth)
+{
+	size_t i;
+
+	if (a == b)
+		return true;
+	if (a->kind != b->kind || !depth)
+		return false;
+	switch (a->kind) {
+	case UNS_VALUE_NONE:
+		return true;
+	case UNS_VALUE_BOOL:
+		return a->b == b->b;
+	case UNS_VALUE_INT:
+		return a->i == b->i;
+	case UNS_VALUE_FLOAT:
+		return memcmp(&a->f, &b->f, sizeof(a->f)) == 0;
+	case UNS_VALUE_STR:
+		return a->bytes.n == b->bytes.n && !memcmp(a->bytes.p, b->bytes.p, a->bytes.n);
+	case UNS_VALUE_LIST:
+	case UNS_VALUE_TUPLE:
+		for (i = 0; i < a->seq.n && a->seq.n == b->seq.n; i++)
+			if (!value_equal(a->seq.v[i], b->seq.v[i], depth - 1))
+				return false;
+		return a->seq.n == b->seq.n;
+	default:
+		return false;
+	}
+}
+
+/* The same keys with the same values; keys of one save come in one order. */
+static bool same_hyper(const struct uns_dcp_group *a, const struct uns_dcp_group *b)
+{
+	size_t i;
+
+	if (a->n != b->n || strcmp(a->root, b->root) != 0)
+		return false;
+	for (i = 0; i < a->n; i++)
+		if (!value_equal(a->key[i], b->key[i], 1) ||
+		    !value_equal(a->value[i], b->value[i], 3))
+			return false;
+	return true;
+}
+
+struct guessed {
+	struct uns_dcp_group *like[MAX_GUESSED_GROUPS];
+	size_t n_params[MAX_GUESSED_GROUPS], n;
+};
+
+static int guess_groups(struct uns_dcp_group **v, size_t n, struct guessed *out, uint16_t *which)
+{
+	size_t i, k;
+
+	for (i = 0; i < n; i++) {
+		for (k = 0; k < out->n && !same_hyper(out->like[k], v[i]); k++)
+			;
+		if (k == MAX_GUESSED_GROUPS)
+			return -ENOTSUP;
+		if (k == out->n)
+			out->like[out->n++] = v[i];
+		out->n_params[k]++;
+		which[i] = (uint16_t)k;
+	}
+	return 0;
+}
+
+static int add_guessed(struct uns_dcp_groups *groups, struct uns_dcp_group **v, size_t n,
+		       const struct guessed *guessed, const uint16_t *which, size_t k,
+		       struct uns_err *err)
+{
+	struct uns_group out = { .root = guessed->like[k]->root, .guessed = guessed->n > 1 };
+	size_t i;
+
+	out.hyper = hyper_of(&groups->cat->arena, guessed->like[k]);
+	out.param = UNS_NEW_N(&groups->cat->arena, const char *, guessed->n_params[k]);
+	if (!out.hyper || !out.param)
+		return uns_oom(err);
+	for (i = 0; i < n; i++)
+		if (which[i] == k)
+			out.param[out.n_params++] = v[i]->param;
+	return uns_catalog_add_group(groups->cat, &out, err);
+}
+
+static int finish_guessed(struct uns_dcp_groups *groups, struct uns_dcp_group **v, size_t n,
+			  struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) struct guessed *guessed = calloc(1, sizeof(*guessed));
+	UNS_CLEANUP(uns_free_p) uint16_t *which = calloc(n + 1, sizeof(*which));
+	size_t k;
+
+	if (!guessed || !which)
+		return uns_oom(err);
+	if (guess_groups(v, n, guessed, which) < 0)
+		return uns_catalog_add_problem(groups->cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
+					       "%s: parameters have more than %d different sets of "
+					       "hyper-parameters",
+					       groups->where, MAX_GUESSED_GROUPS);
+	for (k = 0; k < guessed->n; k++)
+		UNS_TRY(add_guessed(groups, v, n, guessed, which, k, err));
+	if (!n)
+		return 0;
+	return uns_catalog_add_problem(groups->cat, UNS_SCOPE_NOTE, 0,
+				       "%s: hyper-parameters are stored with each parameter; equal "
+				       "ones were taken for one param group (%zu groups)",
+				       groups->where, guessed->n);
+}
+
+int uns_dcp_groups_finish(struct uns_dcp_groups *groups, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) struct uns_dcp_group **v = calloc(groups->n * 2 + 1, sizeof(*v));
+	struct uns_dcp_group *g, **of_params = v ? v + groups->n : NULL;
+	size_t n = 0, n_params = 0;
+
+	if (!v)
+		return uns_oom(err);
+	for (g = groups->first; g; g = g->next) {
+		if (!g->param)
+			v[n++] = g;
+		else
+			of_params[n_params++] = g;
+	}
+	UNS_TRY(finish_indexed(groups, v, n, err));
+	return finish_guessed(groups, of_params, n_params, err);
+}

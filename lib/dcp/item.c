@@ -1,0 +1,244 @@
+/* Items of a DCP directory into values. Owns the descriptor it reads with and the bound on what a
+ * small object may be. Must not know what the objects mean. */
+#include "dcp/item.h"
+
+#include <string.h>
+#include <zstd.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "wire/torchfile.h"
+
+enum { MAX_ITEM_BYTES = 64 << 20, WINDOW_BYTES = 256 << 10 };
+
+void uns_dcp_reader_init(struct uns_dcp_reader *reader, const struct uns_catalog *cat)
+{
+	*reader = (struct uns_dcp_reader){ .cat = cat, .file = UNS_NONE, .fd = -1 };
+}
+
+void uns_dcp_reader_fini(struct uns_dcp_reader *reader)
+{
+	uns_close_p(&reader->fd);
+	free(reader->window);
+	uns_dcp_reader_init(reader, reader->cat);
+}
+
+/* -- bytes -- */
+
+static int switch_file(struct uns_dcp_reader *reader, uint32_t file, struct uns_err *err)
+{
+	const struct uns_file *f = &reader->cat->files[file];
+	struct uns_stat now;
+
+	if (reader->file == file)
+		return 0;
+	uns_close_p(&reader->fd);
+	reader->fd = -1;
+	reader->file = UNS_NONE;
+	reader->len = 0;
+	UNS_TRY(uns_root_open_file(f->root, f->path, &reader->fd, &now, err));
+	if (!uns_identity_equal(&now.id, &f->stat.id))
+		return uns_fail(err, -ESTALE, "%s changed while it was read", f->path);
+	reader->file = file;
+	return 0;
+}
+
+static int check_extent(const struct uns_file *f, const struct uns_dcp_place_in_file *place,
+			struct uns_err *err)
+{
+	if (f->missing)
+		return uns_fail(err, -ENODATA,
+				"%s is missing; copy it back from the training machine", f->path);
+	if (place->length_bytes > MAX_ITEM_BYTES)
+		return uns_fail(err, -ENOTSUP, "%s: an object of %llu bytes; at most %d are read",
+				f->path, (unsigned long long)place->length_bytes, MAX_ITEM_BYTES);
+	if (!uns_inside(place->offset_bytes, place->length_bytes, f->stat.id.size))
+		return uns_fail(err, -EBADMSG,
+				"%s is cut short: expected at least %llu bytes, found %llu; copy the "
+				"file again from the training machine",
+				f->path,
+				(unsigned long long)(place->offset_bytes + place->length_bytes),
+				(unsigned long long)f->stat.id.size);
+	return 0;
+}
+
+static bool in_window(const struct uns_dcp_reader *reader, uint64_t off, uint64_t len)
+{
+	return off >= reader->at_bytes && uns_inside(off - reader->at_bytes, len, reader->len);
+}
+
+static int fill_window(struct uns_dcp_reader *reader, const struct uns_file *f, uint64_t off,
+		       struct uns_err *err)
+{
+	size_t len = (size_t)uns_u64_min(WINDOW_BYTES, f->stat.id.size - off);
+
+	if (!reader->window)
+		reader->window = malloc(WINDOW_BYTES);
+	if (!reader->window)
+		return uns_oom(err);
+	reader->len = 0;
+	UNS_TRY(uns_fd_pread(reader->fd, reader->window, len, off, f->path, err));
+	reader->at_bytes = off;
+	reader->len = len;
+	return 0;
+}
+
+static int stored_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_place_in_file *place,
+			struct uns_arena *arena, struct uns_span *out, struct uns_err *err)
+{
+	const struct uns_file *f = &reader->cat->files[place->file];
+	size_t len = (size_t)place->length_bytes;
+	uint8_t *bytes;
+
+	UNS_TRY(check_extent(f, place, err));
+	UNS_TRY(switch_file(reader, place->file, err));
+	bytes = uns_arena_alloc(arena, len, 1);
+	if (!bytes)
+		return uns_oom(err);
+	*out = uns_span_of(bytes, len);
+	if (len > WINDOW_BYTES)
+		return uns_fd_pread(reader->fd, bytes, len, place->offset_bytes, f->path, err);
+	if (!in_window(reader, place->offset_bytes, len))
+		UNS_TRY(fill_window(reader, f, place->offset_bytes, err));
+	memcpy(bytes, reader->window + (place->offset_bytes - reader->at_bytes), len);
+	return 0;
+}
+
+static void zstd_free_p(ZSTD_DStream **stream)
+{
+	ZSTD_freeDStream(*stream);
+}
+
+/* The frame does not say how large its content is, so the room doubles until it fits. */
+static int unzstd(struct uns_span in, struct uns_arena *arena, struct uns_span *out,
+		  struct uns_err *err)
+{
+	UNS_CLEANUP(zstd_free_p) ZSTD_DStream *stream = ZSTD_createDStream();
+	UNS_CLEANUP(uns_free_p) uint8_t *room = NULL;
+	ZSTD_inBuffer src = { in.p, uns_span_left(&in), 0 };
+	ZSTD_outBuffer dst = { NULL, 4096, 0 };
+	uint8_t *bytes;
+	size_t left = 1;
+
+	if (!stream)
+		return uns_oom(err);
+	while (left) {
+		if (dst.pos == dst.size || !room) {
+			if (dst.size > MAX_ITEM_BYTES)
+				return uns_fail(err, -ENOTSUP, "an object of more than %d bytes",
+						MAX_ITEM_BYTES);
+			bytes = realloc(room, dst.size * 2);
+			if (!bytes)
+				return uns_oom(err);
+			dst.dst = room = bytes;
+			dst.size *= 2;
+		}
+		left = ZSTD_decompressStream(stream, &dst, &src);
+		if (ZSTD_isError(left))
+			return uns_fail(err, -EBADMSG, "damaged zstd frame (%s)",
+					ZSTD_getErrorName(left));
+		if (left && src.pos == src.size && dst.pos < dst.size)
+			return uns_fail(err, -EBADMSG, "a zstd frame that ends too early");
+	}
+	bytes = uns_arena_alloc(arena, dst.pos, 1);
+	if (!bytes)
+		return uns_oom(err);
+	memcpy(bytes, room, dst.pos);
+	*out = uns_span_of(bytes, dst.pos);
+	return 0;
+}
+
+int uns_dcp_item_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_place_in_file *place,
+		       struct uns_arena *arena, struct uns_span *out, struct uns_err *err)
+{
+	struct uns_span stored;
+
+	UNS_TRY(stored_bytes(reader, place, arena, &stored, err));
+	if (place->codec == UNS_CODEC_ZSTD)
+		return unzstd(stored, arena, out, err);
+	*out = stored;
+	return 0;
+}
+
+/* -- values -- */
+
+static double bf16(uint16_t bits)
+{
+	uint32_t wide = (uint32_t)bits << 16;
+	float f;
+
+	memcpy(&f, &wide, sizeof(f));
+	return (double)f;
+}
+
+static int number_of_bytes(enum uns_dtype dtype, const uint8_t *p, struct uns_value *out,
+			   struct uns_err *err)
+{
+	uint64_t bits = uns_le(p, uns_dtype_size(dtype) <= 8 ? uns_dtype_size(dtype) : 8);
+	uint32_t low = (uint32_t)bits;
+	float f;
+
+	out->kind = UNS_VALUE_FLOAT;
+	switch (dtype) {
+	case UNS_F64:
+		memcpy(&out->f, &bits, sizeof(out->f));
+		return 0;
+	case UNS_F32:
+		memcpy(&f, &low, sizeof(f));
+		out->f = (double)f;
+		return 0;
+	case UNS_BF16:
+		out->f = bf16((uint16_t)bits);
+		return 0;
+	case UNS_I64:
+		out->kind = UNS_VALUE_INT;
+		out->i = (int64_t)bits;
+		return 0;
+	case UNS_I32:
+		out->kind = UNS_VALUE_INT;
+		out->i = (int32_t)low;
+		return 0;
+	case UNS_BOOL:
+		out->kind = UNS_VALUE_BOOL;
+		out->b = bits != 0;
+		return 0;
+	default:
+		return uns_fail(err, -ENOTSUP, "a number of type %s",
+				uns_dtype_info(dtype)->torch);
+	}
+}
+
+static int number_of_tensor(const struct uns_torchfile *file, struct uns_arena *arena,
+			    const struct uns_value **out, struct uns_err *err)
+{
+	struct uns_value *number = UNS_NEW(arena, struct uns_value);
+	struct uns_torch_tensor t;
+	uint8_t bytes[16];
+	size_t size;
+	uint32_t d;
+
+	if (!number)
+		return uns_oom(err);
+	UNS_TRY(uns_torch_tensor(file, file->root, &t, err));
+	for (d = 0; d < t.n_dims; d++)
+		if (t.dims[d] != 1)
+			return uns_fail(err, -ENOTSUP, "a tensor where a number is expected");
+	size = uns_dtype_size(t.dtype);
+	UNS_TRY(uns_reader_pread(file->r, bytes, size, t.data_bytes + t.first_elem * size, err));
+	UNS_TRY(number_of_bytes(t.dtype, bytes, number, err));
+	*out = number;
+	return 0;
+}
+
+int uns_dcp_item_value(struct uns_span bytes, struct uns_arena *arena,
+		       const struct uns_value **out, struct uns_err *err)
+{
+	struct uns_reader r = uns_reader_of_span(&bytes);
+	struct uns_torchfile file;
+
+	UNS_TRY(uns_torchfile_open(&r, arena, &file, err));
+	if (uns_torch_is_tensor(file.root))
+		return number_of_tensor(&file, arena, out, err);
+	*out = file.root;
+	return 0;
+}

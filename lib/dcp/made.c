@@ -1,0 +1,397 @@
+/* Items one behind the other, and the pickle that lists them. Knows DCP's classes, not who will
+ * load them. */
+#include "dcp/made.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/path.h"
+#include "files/torch_file.h"
+#include "wire/value_new.h"
+
+#define METADATA  "torch.distributed.checkpoint.metadata."
+#define DATA_NAME "__0_0.distcp"
+
+static const struct uns_pickle_class metadata_classes[] = {
+	{ .name = METADATA "Metadata" },
+	{ .name = METADATA "TensorStorageMetadata" },
+	{ .name = METADATA "BytesStorageMetadata" },
+	{ .name = METADATA "ChunkStorageMetadata" },
+	{ .name = METADATA "TensorProperties" },
+	{ .name = METADATA "MetadataIndex" },
+	{ .name = METADATA "_MEM_FORMAT_ENCODING", .called = true },
+	{ .name = "torch.distributed.checkpoint.filesystem._StorageInfo" },
+	{ .name = "torch.serialization._get_layout", .called = true },
+	{ .name = NULL },
+};
+
+struct uns_dcp_made {
+	const struct uns_catalog *cat;
+	struct uns_arena *arena;   /* the tree's: layouts and literals */
+	struct uns_arena *scratch; /* values, until they are pickled */
+	struct uns_layout_builder data;
+	struct uns_value *entries, *paths, *storage; /* dicts of Metadata */
+};
+
+/* -- keys -- */
+
+/* ('optimizer', 'state', NAME, 'exp_avg'): as many of these as there are; a group's number is an
+ * int. */
+struct key {
+	const char *root, *name, *state;
+	bool in_state, in_group;
+	size_t group;
+};
+
+static const char *flat_key(struct uns_arena *arena, const struct key *k)
+{
+	if (k->in_group)
+		return uns_arena_printf(arena, "%s.param_groups.%zu.%s", k->root, k->group,
+					k->name);
+	if (k->in_state)
+		return uns_arena_printf(arena, "%s.state.%s.%s", k->root, k->name, k->state);
+	return uns_arena_printf(arena, "%s.%s", k->root, k->name);
+}
+
+static const struct uns_value *path_value(struct uns_arena *arena, const struct key *k)
+{
+	struct uns_value *path = uns_value_new_tuple(arena, 4);
+	bool ok = uns_value_append(path, uns_value_new_str(arena, k->root));
+
+	if (ok && k->in_group)
+		ok = uns_value_append(path, uns_value_new_str(arena, "param_groups")) &&
+		     uns_value_append(path, uns_value_new_int(arena, (int64_t)k->group));
+	else if (ok && k->in_state)
+		ok = uns_value_append(path, uns_value_new_str(arena, "state"));
+	ok = ok && uns_value_append(path, uns_value_new_str(arena, k->name));
+	if (ok && k->in_state)
+		ok = uns_value_append(path, uns_value_new_str(arena, k->state));
+	return ok ? path : NULL;
+}
+
+/* -- Metadata's classes -- */
+
+static const struct uns_value *made_object(struct uns_arena *arena, const char *cls,
+					   const struct uns_value *state)
+{
+	return state ? uns_value_new_object(arena, cls, uns_value_new_tuple(arena, 0), state)
+		     : NULL;
+}
+
+static const struct uns_value *called(struct uns_arena *arena, const char *cls,
+				      const struct uns_value *arg)
+{
+	struct uns_value *args = uns_value_new_tuple(arena, 1);
+
+	return uns_value_append(args, arg) ? uns_value_new_object(arena, cls, args, NULL) : NULL;
+}
+
+/* (dtype, layout, requires_grad, memory_format, pin_memory) */
+static const struct uns_value *properties(struct uns_arena *arena, enum uns_dtype dtype)
+{
+	struct uns_value *state = uns_value_new_tuple(arena, 5);
+	const char *name = uns_arena_printf(arena, "torch.%s", uns_dtype_info(dtype)->torch);
+
+	if (!name || !uns_value_append(state, uns_value_new_global(arena, name)) ||
+	    !uns_value_append(state, called(arena, "torch.serialization._get_layout",
+					    uns_value_new_str(arena, "torch.strided"))) ||
+	    !uns_value_append(state, uns_value_new_bool(arena, false)) ||
+	    !uns_value_append(state, called(arena, METADATA "_MEM_FORMAT_ENCODING",
+					    uns_value_new_int(arena, 0))) ||
+	    !uns_value_append(state, uns_value_new_bool(arena, false)))
+		return NULL;
+	return made_object(arena, METADATA "TensorProperties", state);
+}
+
+static const struct uns_value *chunk(struct uns_arena *arena, const struct uns_shape *shape)
+{
+	struct uns_value *state = uns_value_new_dict(arena, 2);
+
+	if (!uns_value_put_str(arena, state, "offsets",
+			       uns_value_new_size(arena, NULL, shape->n)) ||
+	    !uns_value_put_str(arena, state, "sizes",
+			       uns_value_new_size(arena, shape->dim, shape->n)))
+		return NULL;
+	return made_object(arena, METADATA "ChunkStorageMetadata", state);
+}
+
+static const struct uns_value *tensor_entry(struct uns_arena *arena,
+					    const struct uns_torch_leaf *leaf)
+{
+	struct uns_value *state = uns_value_new_dict(arena, 3);
+	struct uns_value *chunks = uns_value_new_list(arena, 1);
+
+	if (!uns_value_append(chunks, chunk(arena, &leaf->shape)) ||
+	    !uns_value_put_str(arena, state, "properties", properties(arena, leaf->out)) ||
+	    !uns_value_put_str(arena, state, "size",
+			       uns_value_new_size(arena, leaf->shape.dim, leaf->shape.n)) ||
+	    !uns_value_put_str(arena, state, "chunks", chunks))
+		return NULL;
+	return made_object(arena, METADATA "TensorStorageMetadata", state);
+}
+
+static const struct uns_value *index_value(struct uns_arena *arena, const char *key,
+					   const struct uns_torch_leaf *leaf)
+{
+	struct uns_value *state = uns_value_new_dict(arena, 3);
+	const struct uns_value *offset, *index;
+
+	offset = leaf ? uns_value_new_size(arena, NULL, leaf->shape.n) : uns_value_new_none(arena);
+	index = leaf ? uns_value_new_int(arena, 0) : uns_value_new_none(arena);
+	if (!uns_value_put_str(arena, state, "fqn", uns_value_new_str(arena, key)) ||
+	    !uns_value_put_str(arena, state, "offset", offset) ||
+	    !uns_value_put_str(arena, state, "index", index))
+		return NULL;
+	return made_object(arena, METADATA "MetadataIndex", state);
+}
+
+static const struct uns_value *storage_value(struct uns_arena *arena, uint64_t at, uint64_t len)
+{
+	struct uns_value *state = uns_value_new_dict(arena, 3);
+
+	if (!uns_value_put_str(arena, state, "relative_path",
+			       uns_value_new_str(arena, DATA_NAME)) ||
+	    !uns_value_put_str(arena, state, "offset", uns_value_new_int(arena, (int64_t)at)) ||
+	    !uns_value_put_str(arena, state, "length", uns_value_new_int(arena, (int64_t)len)))
+		return NULL;
+	return made_object(arena, "torch.distributed.checkpoint.filesystem._StorageInfo", state);
+}
+
+/* -- items -- */
+
+static void append(struct uns_layout_builder *b, const struct uns_layout *item)
+{
+	const struct uns_segment *s = item->segment, *end = s + item->n;
+
+	for (; s < end; s++) {
+		switch (s->from) {
+		case UNS_FROM_LITERAL:
+			uns_layout_literal(b, s->literal, (size_t)s->len_bytes);
+			break;
+		case UNS_FROM_ZEROS:
+			uns_layout_zeros(b, s->len_bytes);
+			break;
+		case UNS_FROM_PIECES:
+			uns_layout_tensor(b, s->tensor, s->first_elem,
+					  s->len_bytes / uns_dtype_size(s->out), s->out);
+			break;
+		case UNS_FROM_CRC32:
+			uns_layout_crc32(b, s->tensor, s->out);
+			break;
+		}
+	}
+}
+
+/* A tensor (leaf), or, with leaf NULL, the plain value v. */
+static int add_item(struct uns_dcp_made *m, const struct key *k, const struct uns_torch_leaf *leaf,
+		    const struct uns_value *v, struct uns_err *err)
+{
+	struct uns_arena *arena = m->scratch;
+	const struct uns_torch_input in = { .cat = m->cat,
+					    .root = leaf ? uns_value_new_tensor(arena, 0) : v,
+					    .leaves = leaf,
+					    .n_leaves = leaf ? 1 : 0,
+					    .stem = "archive" };
+	const char *key = flat_key(arena, k);
+	uint64_t at = m->data.at_bytes;
+	const struct uns_value *entry;
+	struct uns_layout item;
+
+	if (!in.root || !key)
+		return uns_oom(err);
+	UNS_TRY(uns_part_torch_file_of(&in, m->arena, &item, err));
+	append(&m->data, &item);
+	entry = leaf ? tensor_entry(arena, leaf)
+		     : uns_value_new_object(arena, METADATA "BytesStorageMetadata",
+					    uns_value_new_tuple(arena, 0), NULL);
+	if (!uns_value_put_str(arena, m->entries, key, entry) ||
+	    !uns_value_put_str(arena, m->paths, key, path_value(arena, k)) ||
+	    !uns_value_put(m->storage, index_value(arena, key, leaf),
+			   storage_value(arena, at, item.size_bytes)))
+		return uns_oom(err);
+	return 0;
+}
+
+static int add_tensor(struct uns_dcp_made *m, const struct key *k, const struct uns_tensor *t,
+		      enum uns_dtype out, struct uns_err *err)
+{
+	const struct uns_torch_leaf leaf = { .tensor = t, .out = out, .shape = t->shape };
+
+	return add_item(m, k, &leaf, NULL, err);
+}
+
+/* -- the model -- */
+
+static int list_masters(const struct uns_catalog *cat, struct uns_map *out, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_tensors; i++)
+		if (cat->tensors[i].role == UNS_ROLE_MASTER &&
+		    !uns_map_put(out, cat->tensors[i].name, &cat->tensors[i], NULL))
+			return uns_oom(err);
+	return 0;
+}
+
+int uns_dcp_made_add_model(struct uns_dcp_made *m, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
+	const struct uns_tensor *t, *master;
+	size_t i;
+
+	UNS_TRY(list_masters(m->cat, &masters, err));
+	for (i = 0; i < m->cat->n_tensors; i++) {
+		const struct key k = { .root = "model", .name = m->cat->tensors[i].name };
+
+		t = &m->cat->tensors[i];
+		if (t->role != UNS_ROLE_WEIGHT && t->role != UNS_ROLE_BUFFER)
+			continue;
+		master = t->role == UNS_ROLE_WEIGHT ? uns_map_get(&masters, t->name) : NULL;
+		if (master && uns_shape_equal(&master->shape, &t->shape))
+			t = master;
+		UNS_TRY(add_tensor(m, &k, t, t->dtype, err));
+	}
+	return 0;
+}
+
+/* -- the optimizer -- */
+
+static int add_step(struct uns_dcp_made *m, const struct uns_adam_params *params,
+		    const struct uns_adam_param *p, int64_t global_step, struct uns_err *err)
+{
+	const struct key k = {
+		.root = "optimizer", .name = p->name, .in_state = true, .state = "step"
+	};
+	struct uns_torch_leaf leaf = { .out = UNS_F32 };
+	double step = (double)global_step;
+	float *value;
+
+	if (p->step)
+		return add_tensor(m, &k, p->step, p->step->dtype, err);
+	if (!uns_value_float(uns_value_get(params->group[p->group]->hyper, "step"), &step) &&
+	    global_step == UNS_UNKNOWN)
+		return uns_fail(
+			err, -ENODATA,
+			"%s: parameter %s has moments but no step, and the training step is "
+			"not known; set it with `unshard meta set CHECKPOINT global_step=N`",
+			m->cat->path, p->name);
+	value = UNS_NEW(m->arena, float);
+	if (!value)
+		return uns_oom(err);
+	*value = (float)step; /* torch keeps it as a 0-d float32 */
+	leaf.literal = (const uint8_t *)value;
+	return add_item(m, &k, &leaf, NULL, err);
+}
+
+static int add_param(struct uns_dcp_made *m, const struct uns_adam_params *params,
+		     const struct uns_adam_param *p, int64_t global_step, struct uns_err *err)
+{
+	struct key k = {
+		.root = "optimizer", .name = p->name, .in_state = true, .state = "exp_avg"
+	};
+
+	UNS_TRY(add_step(m, params, p, global_step, err));
+	UNS_TRY(add_tensor(m, &k, p->exp_avg, p->exp_avg->dtype, err));
+	k.state = "exp_avg_sq";
+	return add_tensor(m, &k, p->exp_avg_sq, p->exp_avg_sq->dtype, err);
+}
+
+static int add_names(struct uns_dcp_made *m, const struct uns_group *g, size_t index,
+		     struct uns_err *err)
+{
+	const struct key k = {
+		.root = "optimizer", .name = "params", .in_group = true, .group = index
+	};
+	struct uns_value *names = uns_value_new_list(m->scratch, g->n_params);
+	size_t i;
+
+	for (i = 0; i < g->n_params; i++)
+		if (!uns_value_append(names, uns_value_new_str(m->scratch, g->param[i])))
+			return uns_oom(err);
+	return add_item(m, &k, NULL, names, err);
+}
+
+static int add_group(struct uns_dcp_made *m, const struct uns_group *g, size_t index,
+		     struct uns_err *err)
+{
+	struct key k = { .root = "optimizer", .in_group = true, .group = index };
+	size_t i;
+
+	for (i = 0; g->hyper && i < g->hyper->dict.n; i++) {
+		k.name = uns_value_str(g->hyper->dict.key[i]);
+		if (!k.name)
+			return uns_fail(err, -ENOTSUP, "%s: a hyper-parameter has no name",
+					m->cat->path);
+		UNS_TRY(add_item(m, &k, NULL, g->hyper->dict.v[i], err));
+	}
+	return add_names(m, g, index, err);
+}
+
+int uns_dcp_made_add_optimizer(struct uns_dcp_made *m, const struct uns_adam_params *params,
+			       int64_t global_step, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < params->n; i++)
+		UNS_TRY(add_param(m, params, &params->v[i], global_step, err));
+	for (i = 0; i < params->n_groups; i++)
+		UNS_TRY(add_group(m, params->group[i], i, err));
+	return 0;
+}
+
+/* -- the directory -- */
+
+int uns_dcp_made_new(const struct uns_catalog *cat, struct uns_arena *arena,
+		     struct uns_arena *scratch, struct uns_dcp_made **out, struct uns_err *err)
+{
+	struct uns_dcp_made *m = UNS_NEW(scratch, struct uns_dcp_made);
+	size_t most = cat->n_tensors * 2, i;
+
+	if (!m)
+		return uns_oom(err);
+	for (i = 0; i < cat->n_groups; i++)
+		most += 1 + (cat->groups[i].hyper ? cat->groups[i].hyper->dict.n : 0) +
+			3 * cat->groups[i].n_params;
+	*m = (struct uns_dcp_made){
+		.cat = cat, .arena = arena, .scratch = scratch, .data = { .arena = arena }
+	};
+	m->entries = uns_value_new_dict(scratch, most);
+	m->paths = uns_value_new_dict(scratch, most);
+	m->storage = uns_value_new_dict(scratch, most);
+	*out = m;
+	return m->entries && m->paths && m->storage ? 0 : uns_oom(err);
+}
+
+static const struct uns_value *metadata_value(const struct uns_dcp_made *m)
+{
+	struct uns_value *state = uns_value_new_dict(m->scratch, 5);
+
+	if (!uns_value_put_str(m->scratch, state, "state_dict_metadata", m->entries) ||
+	    !uns_value_put_str(m->scratch, state, "planner_data", m->paths) ||
+	    !uns_value_put_str(m->scratch, state, "storage_data", m->storage) ||
+	    !uns_value_put_str(m->scratch, state, "storage_meta", uns_value_new_none(m->scratch)) ||
+	    !uns_value_put_str(m->scratch, state, "version",
+			       uns_value_new_str(m->scratch, "1.0.0")))
+		return NULL;
+	return made_object(m->scratch, METADATA "Metadata", state);
+}
+
+int uns_dcp_made_finish(struct uns_dcp_made *m, const char *dir, struct uns_vtree *out,
+			struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	struct uns_vfile file = { .source = UNS_NONE,
+				  .origin = "assembled from the checkpoint's tensors" };
+	const struct uns_value *metadata = metadata_value(m);
+	const char *path = uns_path_join(m->arena, dir, ".metadata");
+
+	file.path = uns_path_join(m->arena, dir, DATA_NAME);
+	if (!metadata || !path || !file.path)
+		return uns_oom(err);
+	UNS_TRY(uns_layout_build(&m->data, m->cat, &file.layout, err));
+	UNS_TRY(uns_vtree_add(out, &file, err));
+	UNS_TRY(uns_pickle_emit(metadata, NULL, 0, metadata_classes, &text, err));
+	return uns_vtree_add_text(out, path, text.p, text.len,
+				  "synthesised: where the tensors are in " DATA_NAME, err);
+}

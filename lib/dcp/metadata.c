@@ -1,0 +1,366 @@
+/* From the pickle of a DCP `.metadata` to entries. Where an entry is odd, only that entry suffers.
+ * The value tree is thrown away at the end: it is ten times as large as what is kept. */
+#include "dcp/metadata.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/path.h"
+#include "base/text.h"
+#include "dcp/storage.h"
+#include "wire/pickle.h"
+#include "wire/value.h"
+
+/* What a chunk and a path element cost at least in a pickle that shares nothing between entries, as
+ * no writer does. A file whose entries ask for more than its own size is made to exhaust memory. */
+enum { CHUNK_BYTES = 16, STEP_BYTES = 2 };
+
+struct parse {
+	struct uns_arena values; /* the pickle; freed at the end */
+	struct uns_arena *arena; /* the result */
+	struct uns_dcp_strings strings;
+	struct uns_dcp_items items;
+	struct uns_map described; /* flat key -> its value in state_dict_metadata, until listed */
+	const struct uns_value *planner, *state_dict;
+	uint64_t budget_bytes;
+	struct uns_dcp_metadata *out;
+	struct uns_err *err;
+};
+
+static int spend(struct parse *p, size_t n, uint64_t each_bytes, const char *key)
+{
+	if (n > p->budget_bytes / each_bytes)
+		return uns_fail(p->err, -EBADMSG,
+				"'%s' has more chunks or path elements than the file has room for",
+				key);
+	p->budget_bytes -= n * each_bytes;
+	return 0;
+}
+
+/* The entry cannot be used; the rest can. */
+__attribute__((format(printf, 4, 5))) static int odd(struct parse *p, struct uns_dcp_entry *e,
+						     int code, const char *fmt, ...)
+{
+	struct uns_text text = UNS_TEXT_INIT;
+	char buf[UNS_ERR_TEXT];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(buf, sizeof(buf), fmt, ap);
+	va_end(ap);
+	uns_text_printf(&text, "'%s' %s", e->key, buf);
+	e->kind = UNS_DCP_UNKNOWN;
+	e->code = code;
+	e->why = text.failed ? NULL : uns_arena_str(p->arena, text.p);
+	uns_text_fini(&text);
+	return e->why ? 0 : uns_oom(p->err);
+}
+
+static bool class_is(const struct uns_value *v, const char *name)
+{
+	return v && v->kind == UNS_VALUE_OBJECT && v->cls && uns_str_ends(v->cls, name);
+}
+
+static const char *class_of(const struct uns_value *v)
+{
+	return v && v->cls ? v->cls : "a plain value";
+}
+
+/* -- tensors -- */
+
+static const char *dtype_name(const struct uns_value *properties)
+{
+	const struct uns_value *state = properties ? properties->state : NULL;
+	const struct uns_value *dtype = uns_value_at(state, 0);
+
+	if (!dtype)
+		dtype = uns_value_get(state, "dtype");
+	return dtype && dtype->kind == UNS_VALUE_GLOBAL ? dtype->cls : "(no dtype)";
+}
+
+static bool chunk_inside(const struct uns_dcp_chunk *c, const struct uns_dcp_entry *e)
+{
+	size_t d;
+
+	for (d = 0; d < e->n_dims; d++)
+		if (c->lo[d] > e->dims[d] || c->len[d] > e->dims[d] - c->lo[d])
+			return false;
+	return true;
+}
+
+/* Ranks with empty shards name the same chunk more than once: it counts once. */
+static int chunk_add(struct parse *p, struct uns_dcp_entry *e, const struct uns_dcp_chunk *c)
+{
+	struct uns_dcp_item *item = uns_dcp_items_find(&p->items, e->key, c->lo, e->n_dims);
+	struct uns_dcp_chunk *kept = &e->chunk[e->n_chunks];
+
+	if (item && item->claim) {
+		if (memcmp(e->chunk[item->claim - 1].len, c->len, sizeof(c->len)) == 0)
+			return 0;
+		return odd(p, e, -EBADMSG, "has two chunks of different size at the same offset");
+	}
+	*kept = *c;
+	kept->storage = item ? &item->storage : NULL;
+	e->n_chunks++;
+	if (item)
+		item->claim = e->n_chunks;
+	return 0;
+}
+
+static int parse_chunk(struct parse *p, const struct uns_value *v, struct uns_dcp_entry *e)
+{
+	struct uns_dcp_chunk c = { 0 };
+	size_t n_lo, n_len;
+
+	if (!uns_value_dims(uns_value_field(v, "offsets"), c.lo, UNS_MAX_DIMS, &n_lo) ||
+	    !uns_value_dims(uns_value_field(v, "sizes"), c.len, UNS_MAX_DIMS, &n_len) ||
+	    n_lo != e->n_dims || n_len != e->n_dims)
+		return odd(p, e, -EBADMSG, "has a chunk without %zu offsets and sizes", e->n_dims);
+	if (!chunk_inside(&c, e))
+		return odd(p, e, -EBADMSG, "has a chunk that passes the tensor's end");
+	return chunk_add(p, e, &c);
+}
+
+static int parse_chunks(struct parse *p, const struct uns_value *chunks, struct uns_dcp_entry *e)
+{
+	size_t i;
+
+	if (!chunks || (chunks->kind != UNS_VALUE_LIST && chunks->kind != UNS_VALUE_TUPLE))
+		return odd(p, e, -EBADMSG, "has no list of chunks");
+	UNS_TRY(spend(p, chunks->seq.n, CHUNK_BYTES, e->key));
+	e->chunk = UNS_NEW_N(p->arena, struct uns_dcp_chunk, chunks->seq.n);
+	if (!e->chunk)
+		return uns_oom(p->err);
+	for (i = 0; i < chunks->seq.n && e->kind == UNS_DCP_TENSOR; i++)
+		UNS_TRY(parse_chunk(p, chunks->seq.v[i], e));
+	return 0;
+}
+
+static int parse_tensor(struct parse *p, const struct uns_value *v, struct uns_dcp_entry *e)
+{
+	const struct uns_value *size = uns_value_field(v, "size");
+	const char *dtype = dtype_name(uns_value_field(v, "properties"));
+
+	e->kind = UNS_DCP_TENSOR;
+	e->dtype = uns_dtype_of_torch(dtype);
+	if (e->dtype == UNS_DTYPE_NONE)
+		return odd(p, e, -ENOTSUP, "is of type %s, which is not known", dtype);
+	if (!uns_value_dims(size, e->dims, UNS_MAX_DIMS, &e->n_dims))
+		return odd(p, e, -ENOTSUP, "has a shape that is not up to %d sizes", UNS_MAX_DIMS);
+	return parse_chunks(p, uns_value_field(v, "chunks"), e);
+}
+
+/* -- entries -- */
+
+static int parse_path(struct parse *p, const struct uns_value *path, struct uns_dcp_entry *e)
+{
+	struct uns_dcp_step *step;
+	size_t i;
+
+	UNS_TRY(spend(p, path->seq.n, STEP_BYTES, e->key));
+	step = UNS_NEW_N(p->arena, struct uns_dcp_step, path->seq.n);
+	if (!step)
+		return uns_oom(p->err);
+	for (i = 0; i < path->seq.n; i++) {
+		step[i].key = uns_dcp_string(&p->strings, path->seq.v[i]);
+		if (!step[i].key && !uns_value_int(path->seq.v[i], &step[i].index))
+			return odd(p, e, -EBADMSG, "has a path of other than names and numbers");
+	}
+	e->path = step;
+	e->n_path = path->seq.n;
+	return 0;
+}
+
+static int path_of_key(struct parse *p, struct uns_dcp_entry *e)
+{
+	struct uns_dcp_step *step = UNS_NEW(p->arena, struct uns_dcp_step);
+
+	if (!step)
+		return uns_oom(p->err);
+	step->key = e->key;
+	e->path = step;
+	e->n_path = 1;
+	return 0;
+}
+
+static int parse_described(struct parse *p, const struct uns_value *v, struct uns_dcp_entry *e)
+{
+	struct uns_dcp_item *item;
+
+	if (class_is(v, ".TensorStorageMetadata"))
+		return parse_tensor(p, v, e);
+	if (!class_is(v, ".BytesStorageMetadata"))
+		return odd(p, e, -ENOTSUP, "is described by %s, which is not known", class_of(v));
+	e->kind = UNS_DCP_BYTES;
+	item = uns_dcp_items_find(&p->items, e->key, NULL, 0);
+	e->bytes = item ? &item->storage : NULL;
+	return 0;
+}
+
+static int list_entry(struct parse *p, const char *key, const struct uns_value *path)
+{
+	struct uns_dcp_entry *e = &p->out->entry[p->out->n_entries++];
+	const struct uns_value *described = uns_map_del(&p->described, key);
+	bool has_path = path && (path->kind == UNS_VALUE_TUPLE || path->kind == UNS_VALUE_LIST) &&
+			path->seq.n > 0;
+
+	e->key = key;
+	e->dtype = UNS_DTYPE_NONE;
+	UNS_TRY(path_of_key(p, e));
+	if (!described)
+		return odd(p, e, -EBADMSG,
+			   "is listed twice in planner_data, or is not in state_dict_metadata");
+	UNS_TRY(parse_described(p, described, e));
+	return has_path ? parse_path(p, path, e) : 0;
+}
+
+static const char *entry_key(struct parse *p, const struct uns_value *v)
+{
+	const char *key = uns_dcp_string(&p->strings, v);
+
+	if (!key)
+		uns_fail(p->err, -EBADMSG, "a key of the metadata is not a name of up to %d bytes",
+			 UNS_DCP_MAX_NAME);
+	return key;
+}
+
+static int collect_described(struct parse *p)
+{
+	const struct uns_value *dict = p->state_dict;
+	const char *key;
+	void *old = NULL;
+	size_t i;
+
+	for (i = 0; i < dict->dict.n; i++) {
+		key = entry_key(p, dict->dict.key[i]);
+		if (!key)
+			return p->err ? p->err->code : -EBADMSG;
+		if (!uns_map_put(&p->described, key, (void *)(uintptr_t)dict->dict.v[i], &old))
+			return uns_oom(p->err);
+		if (old)
+			return uns_fail(p->err, -EBADMSG, "'%s' is described twice", key);
+	}
+	return 0;
+}
+
+static int list_planned(struct parse *p)
+{
+	const char *key;
+	size_t i;
+
+	for (i = 0; p->out->has_paths && i < p->planner->dict.n; i++) {
+		key = entry_key(p, p->planner->dict.key[i]);
+		if (!key)
+			return p->err ? p->err->code : -EBADMSG;
+		UNS_TRY(list_entry(p, key, p->planner->dict.v[i]));
+	}
+	return 0;
+}
+
+static int list_unplanned(struct parse *p)
+{
+	const char *key;
+	size_t i;
+
+	for (i = 0; i < p->state_dict->dict.n; i++) {
+		key = uns_dcp_string(&p->strings, p->state_dict->dict.key[i]);
+		if (!key)
+			return uns_oom(p->err);
+		if (uns_map_get(&p->described, key))
+			UNS_TRY(list_entry(p, key, NULL));
+	}
+	return 0;
+}
+
+static int list_entries(struct parse *p)
+{
+	size_t n_planned = p->out->has_paths ? p->planner->dict.n : 0;
+
+	UNS_TRY(collect_described(p));
+	p->out->entry = UNS_NEW_N(p->arena, struct uns_dcp_entry,
+				  n_planned + p->state_dict->dict.n);
+	if (!p->out->entry)
+		return uns_oom(p->err);
+	UNS_TRY(list_planned(p));
+	return list_unplanned(p);
+}
+
+/* -- the rest -- */
+
+/* A path at save time: a string, or pathlib's class with the parts as arguments. */
+static const char *path_text(struct parse *p, const struct uns_value *v)
+{
+	const struct uns_value *parts = v && v->kind == UNS_VALUE_OBJECT ? v->object.args : NULL;
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	const char *part;
+	size_t i;
+
+	if (!parts || !uns_str_starts(v->cls, "pathlib."))
+		return uns_dcp_string(&p->strings, v);
+	for (i = 0; i < parts->seq.n && text.len < UNS_DCP_MAX_NAME; i++) {
+		part = uns_dcp_string(&p->strings, parts->seq.v[i]);
+		if (!part)
+			return NULL;
+		if (text.len && text.p[text.len - 1] != '/')
+			uns_text_str(&text, "/");
+		uns_text_str(&text, part);
+	}
+	return text.len && !text.failed ? uns_arena_str(p->arena, text.p) : NULL;
+}
+
+static int parse_root(struct parse *p, struct uns_span in)
+{
+	const struct uns_value *root, *meta;
+
+	UNS_TRY(uns_pickle_parse(&in, &p->values, &root, p->err));
+	p->state_dict = uns_value_field(root, "state_dict_metadata");
+	p->planner = uns_value_field(root, "planner_data");
+	if (!class_is(root, ".Metadata") || !p->state_dict ||
+	    p->state_dict->kind != UNS_VALUE_DICT)
+		return uns_fail(p->err, -EBADMSG,
+				"is not metadata of a distributed checkpoint but holds %s",
+				class_of(root));
+	UNS_TRY(uns_dcp_items_parse(uns_value_field(root, "storage_data"), &p->strings, &p->items,
+				    p->err));
+	meta = uns_value_field(root, "storage_meta");
+	p->out->has_paths = p->planner && p->planner->kind == UNS_VALUE_DICT;
+	p->out->version = uns_dcp_string(&p->strings, uns_value_field(root, "version"));
+	p->out->checkpoint_id = path_text(p, uns_value_field(meta, "checkpoint_id"));
+	return list_entries(p);
+}
+
+static void parse_fini(struct parse *p)
+{
+	uns_arena_fini(&p->values);
+	uns_map_fini(&p->strings.map);
+	uns_map_fini(&p->described);
+	uns_dcp_items_fini(&p->items);
+}
+
+int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *arena,
+			   struct uns_dcp_metadata *out, struct uns_err *err)
+{
+	struct uns_err unseen = { 0 };
+	UNS_CLEANUP(parse_fini) struct parse p = { .arena = arena,
+						   .strings.arena = arena,
+						   .out = out,
+						   .budget_bytes = uns_span_left(&in),
+						   .err = err ? err : &unseen };
+
+	*out = (struct uns_dcp_metadata){ 0 };
+	return parse_root(&p, in);
+}
+
+const struct uns_dcp_entry *uns_dcp_metadata_find(const struct uns_dcp_metadata *meta,
+						  const char *key)
+{
+	size_t i;
+
+	for (i = 0; i < meta->n_entries; i++)
+		if (strcmp(meta->entry[i].key, key) == 0)
+			return &meta->entry[i];
+	return NULL;
+}

@@ -1,0 +1,439 @@
+/* Reading the keys of a DCP directory. Owns the knowledge of how frameworks spell paths.
+ * Must not know where bytes are, nor the catalog's lists. */
+#include "dcp/names.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/path.h"
+#include "base/text.h"
+
+enum { MAX_ROOTS = 8, INT_TEXT = 24 };
+
+static bool step_is(const struct uns_dcp_entry *e, size_t i, const char *key)
+{
+	return i < e->n_path && e->path[i].key && strcmp(e->path[i].key, key) == 0;
+}
+
+static bool step_starts(const struct uns_dcp_entry *e, size_t i, const char *prefix)
+{
+	return i < e->n_path && e->path[i].key && uns_str_starts(e->path[i].key, prefix);
+}
+
+/* Keys that hold no model: what trainers put beside it. */
+static bool is_beside_model(const char *key)
+{
+	static const char *const prefix[] = { "optim", "lr_sched", "scheduler", "train_state",
+					      "trainer", "dataloader", "data_loader", "rng",
+					      "random_state", "rerun_state", "loss_scaler", "grad_scaler" };
+	size_t i;
+
+	for (i = 0; i < sizeof(prefix) / sizeof(*prefix); i++)
+		if (uns_str_starts(key, prefix[i]))
+			return true;
+	return false;
+}
+
+/* -- joining what is below a root -- */
+
+/* Path elements from `from` on, joined by '.'; borrowed from `key` where it ends in just that. */
+static const char *join(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t from,
+			const char *key)
+{
+	struct uns_text text = UNS_TEXT_INIT;
+	const char *joined = NULL;
+	size_t i;
+
+	for (i = from; i < e->n_path; i++) {
+		if (i > from)
+			uns_text_str(&text, ".");
+		if (e->path[i].key)
+			uns_text_str(&text, e->path[i].key);
+		else
+			uns_text_printf(&text, "%lld", (long long)e->path[i].index);
+	}
+	if (!text.failed && text.len && uns_str_ends(key, text.p))
+		joined = key + strlen(key) - text.len;
+	else if (!text.failed)
+		joined = uns_arena_strn(n->arena, text.p, text.len);
+	uns_text_fini(&text);
+	return joined;
+}
+
+static const char *keep_root(struct uns_dcp_naming *n, const char *root)
+{
+	if (n->roots->as_root)
+		root = n->roots->as_root;
+	if (!n->last_root || strcmp(n->last_root, root) != 0)
+		n->last_root = uns_arena_str(n->arena, root);
+	return n->last_root;
+}
+
+/* -- roots -- */
+
+/* How many path elements spell `root` ("app.model" is two); 0 = this is not below it. */
+static size_t below_root(const struct uns_dcp_entry *e, const char *root)
+{
+	size_t i, len;
+
+	for (i = 0; i + 1 < e->n_path && e->path[i].key; i++) {
+		len = strlen(e->path[i].key);
+		if (!uns_str_starts(root, e->path[i].key))
+			return 0;
+		root += len;
+		if (!*root)
+			return i + 1;
+		if (*root++ != '.')
+			return 0;
+	}
+	return 0;
+}
+
+/* A flat key "model.x" below root "model": only where no path was recorded. */
+static const char *flat_below(const struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
+			      const char *root)
+{
+	size_t len = strlen(root);
+
+	if (n->has_paths || e->n_path != 1 || strncmp(e->key, root, len) != 0 ||
+	    e->key[len] != '.' || !e->key[len + 1])
+		return NULL;
+	return e->key + len + 1;
+}
+
+static bool any_below(const struct uns_dcp_naming *n, const struct uns_dcp_metadata *meta,
+		      const char *root)
+{
+	size_t i;
+
+	for (i = 0; i < meta->n_entries; i++)
+		if (below_root(&meta->entry[i], root) || flat_below(n, &meta->entry[i], root))
+			return true;
+	return false;
+}
+
+/* The key around "model": torch's own tutorial saves {"app": {"model": .., "optim": ..}}. */
+static const char *find_wrapper(const struct uns_dcp_metadata *meta, const char *root)
+{
+	const struct uns_dcp_entry *e = meta->entry, *end = meta->entry + meta->n_entries;
+
+	for (; e < end; e++)
+		if (e->n_path > 2 && e->path[0].key && step_is(e, 1, root))
+			return e->path[0].key;
+	return NULL;
+}
+
+static bool has_bare_optimizer(const struct uns_dcp_metadata *meta)
+{
+	bool state = false, groups = false;
+	size_t i;
+
+	for (i = 0; i < meta->n_entries; i++) {
+		state |= step_is(&meta->entry[i], 0, "state") && meta->entry[i].n_path > 2;
+		groups |= step_is(&meta->entry[i], 0, "param_groups");
+	}
+	return state && groups;
+}
+
+/* Is there one root key that every tensor which may be a weight is below? */
+static const char *find_only_root(const struct uns_dcp_metadata *meta)
+{
+	const struct uns_dcp_entry *e = meta->entry, *end = meta->entry + meta->n_entries;
+	const char *only = NULL;
+
+	for (; e < end; e++) {
+		if (e->kind == UNS_DCP_BYTES || (e->path[0].key && is_beside_model(e->path[0].key)))
+			continue;
+		if (e->n_path < 2 || !e->path[0].key ||
+		    (only && strcmp(only, e->path[0].key) != 0))
+			return NULL;
+		only = e->path[0].key;
+	}
+	return only;
+}
+
+static int add_root(struct uns_dcp_naming *n, const char *root, struct uns_err *err)
+{
+	if (n->n_weight_roots == MAX_ROOTS)
+		return uns_fail(err, -ENOTSUP, "more than %d keys to take weights from", MAX_ROOTS);
+	root = uns_arena_str(n->arena, root);
+	if (!root)
+		return uns_oom(err);
+	n->weight_root[n->n_weight_roots++] = root;
+	return 0;
+}
+
+static int find_roots(struct uns_dcp_naming *n, const struct uns_dcp_metadata *meta,
+		      struct uns_err *err)
+{
+	static const char *const usual[] = { "model", "state_dict" };
+	const char *root;
+	size_t i;
+
+	for (i = 0; i < 2; i++)
+		if (any_below(n, meta, usual[i]))
+			return add_root(n, usual[i], err);
+	for (i = 0; i < 2; i++) {
+		n->wrapper = find_wrapper(meta, usual[i]);
+		if (!n->wrapper)
+			continue;
+		root = uns_arena_printf(n->arena, "%s.%s", n->wrapper, usual[i]);
+		return root ? add_root(n, root, err) : uns_oom(err);
+	}
+	n->rest_is_weights = !n->bare_optimizer;
+	n->only_root = n->has_paths ? find_only_root(meta) : NULL;
+	return 0;
+}
+
+int uns_dcp_naming_init(struct uns_dcp_naming *naming, const struct uns_dcp_metadata *meta,
+			const struct uns_dcp_roots *roots, struct uns_arena *arena,
+			struct uns_err *err)
+{
+	size_t i;
+
+	*naming = (struct uns_dcp_naming){ .roots = roots, .arena = arena,
+					   .has_paths = meta->has_paths };
+	naming->bare_optimizer = has_bare_optimizer(meta);
+	if (!roots->weights)
+		return find_roots(naming, meta, err);
+	for (i = 0; i < roots->n_weights; i++)
+		UNS_TRY(add_root(naming, roots->weights[i], err));
+	if (!any_below(naming, meta, "model"))
+		naming->wrapper = find_wrapper(meta, "model");
+	return 0;
+}
+
+/* -- the optimizer -- */
+
+static enum uns_role role_of_state(const char *state)
+{
+	static const struct {
+		const char *state;
+		enum uns_role role;
+	} table[] = {
+		{ "exp_avg", UNS_ROLE_EXP_AVG },	{ "exp_avg_sq", UNS_ROLE_EXP_AVG_SQ },
+		{ "step", UNS_ROLE_STEP },		{ "master_param", UNS_ROLE_MASTER },
+		{ "fp32_param", UNS_ROLE_MASTER },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(table) / sizeof(*table); i++)
+		if (strcmp(state, table[i].state) == 0)
+			return table[i].role;
+	return UNS_ROLE_OPTIM_OTHER;
+}
+
+/* "FQN.last" -> both, in the arena. false: there is no dot. */
+static bool cut_last(struct uns_dcp_naming *n, const char *text, struct uns_dcp_place *out)
+{
+	const char *dot = strrchr(text, '.');
+
+	if (!dot || dot == text || !dot[1])
+		return false;
+	out->name = uns_arena_strn(n->arena, text, (size_t)(dot - text));
+	out->state = uns_arena_str(n->arena, dot + 1);
+	return true;
+}
+
+/* Megatron spells it the other way round: "exp_avg.decoder.layers.weight". */
+static bool cut_first(struct uns_dcp_naming *n, const char *text, struct uns_dcp_place *out)
+{
+	size_t len = strcspn(text, ".");
+	char state[INT_TEXT];
+
+	if (!text[len] || len >= sizeof(state))
+		return false;
+	memcpy(state, text, len);
+	state[len] = '\0';
+	if (role_of_state(state) == UNS_ROLE_OPTIM_OTHER)
+		return false;
+	out->state = uns_arena_str(n->arena, state);
+	out->name = uns_arena_str(n->arena, text + len + 1);
+	return true;
+}
+
+/* "state.FQN.exp_avg" or "param_groups.FQN.lr" in one string. */
+static bool flat_optimizer(struct uns_dcp_naming *n, const char *text, struct uns_dcp_place *out)
+{
+	if (uns_str_starts(text, "state.")) {
+		out->what = UNS_DCP_IS_STATE;
+		text += strlen("state.");
+		return (!n->has_paths && cut_first(n, text, out)) || cut_last(n, text, out);
+	}
+	out->what = UNS_DCP_IS_PARAM_HYPER;
+	return uns_str_starts(text, "param_groups.") &&
+	       cut_last(n, text + strlen("param_groups."), out);
+}
+
+static void state_place(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t at,
+			const char *key, struct uns_dcp_place *out)
+{
+	const struct uns_dcp_step *fqn = &e->path[at + 1];
+
+	out->what = UNS_DCP_IS_STATE;
+	out->numbered = !fqn->key;
+	out->name = fqn->key ? uns_arena_str(n->arena, fqn->key) :
+			       uns_arena_printf(n->arena, "%lld", (long long)fqn->index);
+	out->state = join(n, e, at + 2, key);
+}
+
+static void hyper_place(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t at,
+			struct uns_dcp_place *out)
+{
+	out->what = UNS_DCP_IS_HYPER;
+	out->group = e->path[at + 1].index;
+	out->state = uns_arena_str(n->arena, e->path[at + 2].key);
+	out->deep = e->n_path > at + 3;
+}
+
+/* `at` = the element that says 'state' or 'param_groups'. false: another form. */
+static bool optimizer_place(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t at,
+			    const char *key, struct uns_dcp_place *out)
+{
+	if (step_is(e, at, "state") && e->n_path >= at + 3)
+		state_place(n, e, at, key, out);
+	else if (step_is(e, at, "param_groups") && e->n_path == at + 1)
+		out->what = UNS_DCP_IS_GROUPS;
+	else if (step_is(e, at, "param_groups") && e->n_path >= at + 3 && !e->path[at + 1].key &&
+		 e->path[at + 2].key)
+		hyper_place(n, e, at, out);
+	else
+		return e->n_path == at + 1 && e->path[at].key &&
+		       flat_optimizer(n, e->path[at].key, out);
+	return true;
+}
+
+/* The path element after the optimizer's root; 0 = this is not below an optimizer. */
+static size_t below_optimizer(const struct uns_dcp_naming *n, const struct uns_dcp_entry *e)
+{
+	if (step_starts(e, 0, "optim") && e->n_path > 1)
+		return 1;
+	if (n->wrapper && step_is(e, 0, n->wrapper) && step_starts(e, 1, "optim") && e->n_path > 2)
+		return 2;
+	return 0;
+}
+
+/* "optimizer.state.x" where no path was recorded. */
+static bool flat_optimizer_key(struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
+			       struct uns_dcp_place *out)
+{
+	const char *rest = NULL;
+	size_t len;
+
+	if (n->has_paths || e->n_path != 1 || !uns_str_starts(e->key, "optim"))
+		return false;
+	len = strcspn(e->key, ".");
+	rest = e->key[len] ? e->key + len + 1 : "";
+	if (strcmp(rest, "param_groups") == 0)
+		out->what = UNS_DCP_IS_GROUPS;
+	else if (!flat_optimizer(n, rest, out))
+		return false;
+	out->inferred = true;
+	out->root = uns_arena_strn(n->arena, e->key, len);
+	return true;
+}
+
+static bool try_optimizer(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, const char *key,
+			  struct uns_dcp_place *out)
+{
+	size_t at = below_optimizer(n, e);
+
+	if (at) {
+		out->root = e->path[at - 1].key;
+		return optimizer_place(n, e, at, key, out);
+	}
+	if (n->bare_optimizer && (step_is(e, 0, "state") || step_is(e, 0, "param_groups"))) {
+		out->root = "optimizer";
+		return optimizer_place(n, e, 0, key, out);
+	}
+	return flat_optimizer_key(n, e, out);
+}
+
+/* -- weights -- */
+
+static bool try_weight_roots(struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
+			     const char *key, struct uns_dcp_place *out)
+{
+	const char *flat;
+	size_t i, below;
+
+	for (i = 0; i < n->n_weight_roots; i++) {
+		out->root = n->weight_root[i];
+		below = below_root(e, out->root);
+		if (below) {
+			out->name = join(n, e, below, key);
+			return true;
+		}
+		flat = flat_below(n, e, out->root);
+		if (flat) {
+			out->name = key + (flat - e->key);
+			out->inferred = true;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool try_rest(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, const char *key,
+		     struct uns_dcp_place *out)
+{
+	if (!n->rest_is_weights || (e->path[0].key && is_beside_model(e->path[0].key)))
+		return false;
+	if (n->only_root && !(e->n_path > 1 && step_is(e, 0, n->only_root)))
+		return false; /* an object beside the tensors */
+	out->root = n->only_root ? n->only_root : "";
+	out->name = join(n, e, n->only_root ? 1 : 0, key);
+	return true;
+}
+
+/* Other weights have paths, and this key looks like one of theirs cut out of planner_data. */
+static bool is_stray(const struct uns_dcp_naming *n, const struct uns_dcp_entry *e)
+{
+	size_t i, len;
+
+	for (i = 0; i < n->n_weight_roots && n->has_paths && e->n_path == 1; i++) {
+		len = strlen(n->weight_root[i]);
+		if (strncmp(e->key, n->weight_root[i], len) == 0 && e->key[len] == '.')
+			return true;
+	}
+	return false;
+}
+
+static void other_place(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, const char *key,
+			struct uns_dcp_place *out)
+{
+	bool rooted = e->n_path > 1 && e->path[0].key;
+
+	out->what = UNS_DCP_IS_OTHER;
+	out->role = UNS_ROLE_OTHER;
+	out->state = NULL;
+	out->root = rooted ? e->path[0].key : "";
+	out->name = join(n, e, rooted ? 1 : 0, key);
+	out->stray = is_stray(n, e);
+}
+
+int uns_dcp_place_of(struct uns_dcp_naming *naming, const struct uns_dcp_entry *entry,
+		     const char *key, struct uns_dcp_place *out, struct uns_err *err)
+{
+	struct uns_dcp_place place = { .what = UNS_DCP_IS_WEIGHT, .role = UNS_ROLE_WEIGHT };
+
+	if (try_weight_roots(naming, entry, key, &place)) {
+		/* a weight */
+	} else if (try_optimizer(naming, entry, key, &place)) {
+		if (place.what == UNS_DCP_IS_GROUPS || place.what == UNS_DCP_IS_HYPER)
+			place.name = key;
+		if (place.what != UNS_DCP_IS_GROUPS && !place.state)
+			return uns_oom(err);
+		place.role = place.what == UNS_DCP_IS_STATE ? role_of_state(place.state) :
+							      UNS_ROLE_OTHER;
+	} else {
+		place = (struct uns_dcp_place){ .what = UNS_DCP_IS_WEIGHT, .role = UNS_ROLE_WEIGHT };
+		if (!try_rest(naming, entry, key, &place))
+			other_place(naming, entry, key, &place);
+	}
+	place.root = keep_root(naming, place.root);
+	if (!place.root || !place.name)
+		return uns_oom(err);
+	*out = place;
+	return 0;
+}

@@ -1,0 +1,194 @@
+/* Reading storage_data and finding in it. Knows nothing of tensors. */
+#include "dcp/storage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/hash.h"
+
+enum { MAX_TRANSFORMS = 16 };
+
+const char *uns_dcp_string(struct uns_dcp_strings *strings, const struct uns_value *v)
+{
+	const char *text, *kept;
+
+	if (!v || v->kind != UNS_VALUE_STR || v->bytes.n > UNS_DCP_MAX_NAME)
+		return NULL;
+	text = uns_value_str(v);
+	if (!text)
+		return NULL;
+	kept = uns_map_get(&strings->map, text);
+	if (kept)
+		return kept;
+	text = uns_arena_str(strings->arena, text);
+	return text && uns_map_put(&strings->map, text, (void *)(uintptr_t)text, NULL) ? text : NULL;
+}
+
+/* Below the directory, whatever it is joined to. */
+static bool path_stays_below(const char *path)
+{
+	const char *p, *slash;
+	size_t len;
+
+	if (*path == '\0' || *path == '/')
+		return false;
+	for (p = path; p; p = slash ? slash + 1 : NULL) {
+		slash = strchr(p, '/');
+		len = slash ? (size_t)(slash - p) : strlen(p);
+		if (len == 2 && memcmp(p, "..", 2) == 0)
+			return false;
+	}
+	return true;
+}
+
+static int parse_transforms(const struct uns_value *v, const char *name,
+			    struct uns_dcp_strings *strings, struct uns_dcp_storage *out,
+			    struct uns_err *err)
+{
+	size_t i;
+
+	if (!v || v->kind == UNS_VALUE_NONE)
+		return 0;
+	if ((v->kind != UNS_VALUE_LIST && v->kind != UNS_VALUE_TUPLE) || v->seq.n > MAX_TRANSFORMS)
+		return uns_fail(err, -ENOTSUP, "the transforms of '%s' are not a short list", name);
+	out->transform = UNS_NEW_N(strings->arena, const char *, v->seq.n);
+	if (!out->transform)
+		return uns_oom(err);
+	for (i = 0; i < v->seq.n; i++) {
+		out->transform[i] = uns_dcp_string(strings, v->seq.v[i]);
+		if (!out->transform[i])
+			return uns_fail(err, -ENOTSUP, "a transform of '%s' has no name", name);
+	}
+	out->n_transforms = v->seq.n;
+	return 0;
+}
+
+static int parse_info(const struct uns_value *info, const char *name,
+		      struct uns_dcp_strings *strings, struct uns_dcp_storage *out,
+		      struct uns_err *err)
+{
+	uint64_t end;
+
+	out->path = uns_dcp_string(strings, uns_value_field(info, "relative_path"));
+	if (!out->path ||
+	    !uns_value_u64(uns_value_field(info, "offset"), &out->offset_bytes) ||
+	    !uns_value_u64(uns_value_field(info, "length"), &out->length_bytes))
+		return uns_fail(err, -EBADMSG,
+				"storage_data of '%s' has no proper relative_path, offset and length",
+				name);
+	if (!path_stays_below(out->path))
+		return uns_fail(err, -EBADMSG,
+				"storage_data of '%s' leads out of the checkpoint: relative_path is '%s'",
+				name, out->path);
+	if (!uns_u64_add(out->offset_bytes, out->length_bytes, &end) || end > INT64_MAX)
+		return uns_fail(err, -EBADMSG,
+				"storage_data of '%s': offset %llu + length %llu overflows", name,
+				(unsigned long long)out->offset_bytes,
+				(unsigned long long)out->length_bytes);
+	return parse_transforms(uns_value_field(info, "transform_descriptors"), name, strings, out,
+				err);
+}
+
+static int parse_index(const struct uns_value *index, struct uns_dcp_strings *strings,
+		       struct uns_dcp_item *out, struct uns_err *err)
+{
+	const struct uns_value *offset = uns_value_field(index, "offset");
+
+	out->name = uns_dcp_string(strings, uns_value_field(index, "fqn"));
+	if (!out->name)
+		return uns_fail(err, -EBADMSG, "a key of storage_data names no tensor");
+	out->has_offset = offset && offset->kind != UNS_VALUE_NONE;
+	if (out->has_offset && !uns_value_dims(offset, out->lo, UNS_MAX_DIMS, &out->n_dims))
+		return uns_fail(err, -ENOTSUP,
+				"storage_data of '%s' has an offset that is not up to %d numbers",
+				out->name, UNS_MAX_DIMS);
+	return 0;
+}
+
+static uint64_t item_hash(const char *name, const uint64_t *lo, size_t n_dims)
+{
+	uint64_t h = uns_hash_u64(UNS_HASH_INIT, (uintptr_t)name);
+	size_t i;
+
+	for (i = 0; i < n_dims; i++)
+		h = uns_hash_u64(h, lo[i]);
+	return uns_hash_end(h);
+}
+
+static bool item_is(const struct uns_dcp_item *item, const char *name, const uint64_t *lo,
+		    size_t n_dims)
+{
+	return item->name == name && item->has_offset == (lo != NULL) && item->n_dims == n_dims &&
+	       (n_dims == 0 || memcmp(item->lo, lo, n_dims * sizeof(*lo)) == 0);
+}
+
+static struct uns_dcp_item **slot_of(const struct uns_dcp_items *items, const char *name,
+				     const uint64_t *lo, size_t n_dims)
+{
+	size_t i = (size_t)item_hash(name, lo, n_dims) & (items->cap - 1);
+
+	while (items->slot[i] && !item_is(items->slot[i], name, lo, n_dims))
+		i = (i + 1) & (items->cap - 1);
+	return &items->slot[i];
+}
+
+struct uns_dcp_item *uns_dcp_items_find(const struct uns_dcp_items *items, const char *name,
+					const uint64_t *lo, size_t n_dims)
+{
+	return items->cap ? *slot_of(items, name, lo, n_dims) : NULL;
+}
+
+static int item_add(struct uns_dcp_items *items, struct uns_dcp_item *item, struct uns_err *err)
+{
+	struct uns_dcp_item **slot =
+		slot_of(items, item->name, item->has_offset ? item->lo : NULL, item->n_dims);
+
+	if (*slot)
+		return uns_fail(err, -EBADMSG, "storage_data has '%s' twice at the same offset",
+				item->name);
+	*slot = item;
+	return 0;
+}
+
+static int items_reserve(struct uns_dcp_items *items, size_t n, struct uns_err *err)
+{
+	items->cap = 16;
+	while (items->cap < 2 * n)
+		items->cap *= 2;
+	items->slot = calloc(items->cap, sizeof(struct uns_dcp_item *));
+	if (items->slot)
+		return 0;
+	items->cap = 0;
+	return uns_oom(err);
+}
+
+int uns_dcp_items_parse(const struct uns_value *storage_data, struct uns_dcp_strings *strings,
+			struct uns_dcp_items *out, struct uns_err *err)
+{
+	struct uns_dcp_item *item;
+	size_t i;
+
+	*out = (struct uns_dcp_items){ 0 };
+	if (!storage_data || storage_data->kind == UNS_VALUE_NONE)
+		return 0;
+	if (storage_data->kind != UNS_VALUE_DICT)
+		return uns_fail(err, -EBADMSG, "storage_data is not a dict");
+	UNS_TRY(items_reserve(out, storage_data->dict.n, err));
+	for (i = 0; i < storage_data->dict.n; i++) {
+		item = UNS_NEW(strings->arena, struct uns_dcp_item);
+		if (!item)
+			return uns_oom(err);
+		UNS_TRY(parse_index(storage_data->dict.key[i], strings, item, err));
+		UNS_TRY(parse_info(storage_data->dict.v[i], item->name, strings, &item->storage,
+				   err));
+		UNS_TRY(item_add(out, item, err));
+	}
+	return 0;
+}
+
+void uns_dcp_items_fini(struct uns_dcp_items *items)
+{
+	free(items->slot);
+	*items = (struct uns_dcp_items){ 0 };
+}

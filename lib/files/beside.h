@@ -1,0 +1,19 @@
+/* The files that lie beside shards in a checkpoint's directory: configs, schedulers, random states. */
+#ifndef UNS_FILES_BESIDE_H
+#define UNS_FILES_BESIDE_H
+
+#include "model/catalog.h"
+
+/* Every regular file of directory `path` (below root; `list` is its listing) that is no companion yet
+ * becomes one, named prefix/NAME. Links count when they lead to a regular file. Directories do not. */
+int uns_beside_add(struct uns_catalog *cat, const struct uns_root *root, const char *path,
+		   const char *prefix, const struct uns_listing *list, struct uns_err *err);
+
+/* Highest rank + 1 among names PREFIX<rank>SUFFIX; 0 when there is none. *n (may be NULL) = how many. */
+int64_t uns_beside_ranks(const struct uns_listing *list, const char *prefix, const char *suffix,
+			 size_t *n);
+
+/* Highest writer + 1 among "__<rank>_<n>.distcp"; 0 when there is none. */
+int64_t uns_beside_distcp_ranks(const struct uns_listing *list);
+
+#endif

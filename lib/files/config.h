@@ -1,0 +1,32 @@
+/* config.json: what it says about a model, and the same text with another dtype. Pure. */
+#ifndef UNS_FILES_CONFIG_H
+#define UNS_FILES_CONFIG_H
+
+#include "base/arena.h"
+#include "model/catalog.h"
+
+struct uns_config_facts {
+	const char *model_type; /* NULL when absent */
+	bool ties_embeddings;   /* explicitly, or by the family's default where the key is absent */
+	bool renamed_on_save;   /* transformers publishes this family under other names */
+	const char *auto_map_files[16]; /* "modeling_x.py", from auto_map */
+	size_t n_auto_map_files;
+	int64_t vocab_size, hidden_size, num_hidden_layers; /* text part; UNS_UNKNOWN */
+	bool padded_vocab; /* the family's embedding may have more rows than vocab_size says */
+	bool extra_layers; /* ... more layers than num_hidden_layers (multi-token prediction) */
+};
+
+int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_config_facts *out,
+		     struct uns_err *err);
+
+/* 0, or -EBADMSG with "vocab_size is 32000 but model.embed_tokens.weight has 32064 rows". Checks
+ * vocabulary, hidden size and number of layers against the WEIGHT tensors where both are known. */
+int uns_config_check(const struct uns_config_facts *facts, const struct uns_catalog *cat,
+		     struct uns_err *err);
+
+/* The same JSON text with every "dtype" / "torch_dtype" (nested configs too) naming another type
+ * ("bfloat16"); "dtype" is added at the top where neither is there. All other bytes are kept. */
+int uns_config_with_dtype(struct uns_span json, const char *torch_dtype, struct uns_arena *arena,
+			  struct uns_span *out, struct uns_err *err);
+
+#endif

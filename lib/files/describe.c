@@ -1,0 +1,295 @@
+/* The JSON texts about one checkpoint. Owns their keys and nothing else: pure printing of nouns.
+ * Numbers are printed as integers of any size; unknown ones (-1) as null. */
+#include "files/describe.h"
+
+#include <string.h>
+
+#include "base/path.h"
+
+static void str_or_null(struct uns_text *t, const char *s)
+{
+	if (s)
+		uns_text_json_str(t, s);
+	else
+		uns_text_str(t, "null");
+}
+
+/* "key": -- with a comma in front unless it is the object's first. */
+static void key(struct uns_text *t, const char *name)
+{
+	if (t->len && t->p[t->len - 1] != '{')
+		uns_text_str(t, ",");
+	uns_text_json_str(t, name);
+	uns_text_str(t, ":");
+}
+
+static void key_str(struct uns_text *t, const char *name, const char *s)
+{
+	key(t, name);
+	str_or_null(t, s);
+}
+
+static void key_u64(struct uns_text *t, const char *name, uint64_t v)
+{
+	key(t, name);
+	uns_text_printf(t, "%llu", (unsigned long long)v);
+}
+
+static void key_fact(struct uns_text *t, const char *name, int64_t v)
+{
+	key(t, name);
+	if (v == UNS_UNKNOWN)
+		uns_text_str(t, "null");
+	else
+		uns_text_printf(t, "%lld", (long long)v);
+}
+
+static void key_u64s(struct uns_text *t, const char *name, const uint64_t *v, uint32_t n)
+{
+	uint32_t i;
+
+	key(t, name);
+	uns_text_str(t, "[");
+	for (i = 0; i < n; i++)
+		uns_text_printf(t, "%s%llu", i ? "," : "", (unsigned long long)v[i]);
+	uns_text_str(t, "]");
+}
+
+/* -- info -- */
+
+struct totals {
+	uint64_t n_weights, weights_bytes, n_optimizer, optimizer_bytes, source_bytes;
+	uint64_t n_missing;
+};
+
+static struct totals add_up(const struct uns_catalog *cat)
+{
+	struct totals s = { 0 };
+	size_t i;
+
+	for (i = 0; i < cat->n_tensors; i++) {
+		const struct uns_tensor *t = &cat->tensors[i];
+		uint64_t bytes = uns_shape_elems(&t->shape) * uns_dtype_size(t->dtype);
+
+		if (t->role == UNS_ROLE_WEIGHT || t->role == UNS_ROLE_BUFFER) {
+			s.n_weights++;
+			s.weights_bytes += bytes;
+		} else if (uns_role_is_optimizer(t->role)) {
+			s.n_optimizer++;
+			s.optimizer_bytes += bytes;
+		}
+	}
+	for (i = 0; i < cat->n_files; i++) {
+		s.n_missing += cat->files[i].missing;
+		s.source_bytes += cat->files[i].missing ? 0 : cat->files[i].stat.id.size;
+	}
+	return s;
+}
+
+/* What was saved as it is, a pickle of its own, and is in no view but dcp: random states, a module's
+ * extra state. */
+static void objects(struct uns_text *t, const struct uns_catalog *cat)
+{
+	const struct uns_named_value *v = cat->values, *end = v + cat->n_values;
+	size_t n = 0;
+
+	key(t, "objects");
+	uns_text_str(t, "[");
+	for (; v < end; v++) {
+		if (v->value)
+			continue;
+		uns_text_str(t, n++ ? ",{" : "{");
+		key_str(t, "name", v->name);
+		key_str(t, "file", v->file < cat->n_files ? cat->files[v->file].path : NULL);
+		key_u64(t, "length", v->length_bytes);
+		uns_text_str(t, "}");
+	}
+	uns_text_str(t, "]");
+}
+
+static const char *scope_text(enum uns_scope scope)
+{
+	static const char *const text[] = { [UNS_SCOPE_NOTE] = "note",
+					    [UNS_SCOPE_WEIGHTS] = "weights",
+					    [UNS_SCOPE_OPTIMIZER] = "optimizer",
+					    [UNS_SCOPE_ALL] = "all",
+					    [UNS_SCOPE_SHARDED] = "sharded" };
+
+	return text[scope];
+}
+
+static void problems(struct uns_text *t, const struct uns_catalog *cat)
+{
+	size_t i;
+
+	key(t, "problems");
+	uns_text_str(t, "[");
+	for (i = 0; i < cat->n_problems; i++) {
+		uns_text_str(t, i ? ",\n{" : "\n{");
+		key_str(t, "scope", scope_text(cat->problems[i].scope));
+		key_str(t, "text", cat->problems[i].text);
+		uns_text_str(t, "}");
+	}
+	uns_text_str(t, "]");
+}
+
+static void verdicts(struct uns_text *t, const struct uns_view_verdict *views, size_t n)
+{
+	size_t i;
+
+	key(t, "views");
+	uns_text_str(t, "{");
+	for (i = 0; i < n; i++) {
+		key(t, views[i].view);
+		uns_text_str(t, "{");
+		key_str(t, "state", views[i].state);
+		key_str(t, "why", views[i].why);
+		key_str(t, "usage", views[i].usage);
+		uns_text_str(t, "}");
+	}
+	uns_text_str(t, "}");
+}
+
+void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat,
+		       const struct uns_view_verdict *views, size_t n_views)
+{
+	struct totals s = add_up(cat);
+
+	uns_text_str(out, "{");
+	key_str(out, "path", cat->path);
+	key_str(out, "format", cat->facts.format);
+	key_str(out, "framework", cat->facts.framework);
+	key_fact(out, "step", cat->facts.step);
+	key_fact(out, "world_size", cat->facts.world_size);
+	key(out, "finished");
+	uns_text_str(out, cat->facts.finished ? "true" : "false");
+	key_u64(out, "tensors", cat->n_tensors);
+	key_u64(out, "weights", s.n_weights);
+	key_u64(out, "weights_bytes", s.weights_bytes);
+	key_u64(out, "optimizer_tensors", s.n_optimizer);
+	key_u64(out, "optimizer_bytes", s.optimizer_bytes);
+	key_u64(out, "files", cat->n_files);
+	key_u64(out, "files_missing", s.n_missing);
+	key_u64(out, "source_bytes", s.source_bytes);
+	objects(out, cat);
+	verdicts(out, views, n_views);
+	problems(out, cat);
+	uns_text_str(out, "}\n");
+}
+
+/* -- tensors -- */
+
+static void piece(struct uns_text *t, const struct uns_catalog *cat, const struct uns_piece *p)
+{
+	uns_text_str(t, "{");
+	key_str(t, "file", p->file < cat->n_files ? cat->files[p->file].path : NULL);
+	key_u64(t, "offset", p->offset_bytes);
+	key_u64(t, "length", p->length_bytes);
+	key_str(t, "codec", p->codec == UNS_CODEC_ZSTD ? "zstd" : "none");
+	if (p->kind == UNS_PIECE_BOX) {
+		key(t, "box");
+		uns_text_str(t, "{");
+		key_u64s(t, "lo", p->box.lo, p->box.n);
+		key_u64s(t, "len", p->box.len, p->box.n);
+	} else {
+		key(t, "range");
+		uns_text_str(t, "{");
+		key_u64(t, "first", p->range.first);
+		key_u64(t, "count", p->range.count);
+	}
+	uns_text_str(t, "}");
+	key_fact(t, "rank", p->rank);
+	uns_text_str(t, "}");
+}
+
+static void tensor(struct uns_text *t, const struct uns_catalog *cat, const struct uns_tensor *x)
+{
+	uint32_t i;
+
+	uns_text_str(t, "{");
+	key_str(t, "name", x->name);
+	key_str(t, "key", x->key);
+	key_str(t, "role", uns_role_text(x->role));
+	key_str(t, "state", x->state);
+	key_str(t, "dtype", uns_dtype_info(x->dtype)->torch);
+	key_u64s(t, "shape", x->shape.dim, x->shape.n);
+	if (x->alias_of != UNS_NONE && x->alias_of < cat->n_tensors)
+		key_str(t, "alias_of", cat->tensors[x->alias_of].name);
+	key(t, "pieces");
+	uns_text_str(t, "[");
+	for (i = 0; i < x->n_pieces; i++) {
+		uns_text_str(t, i ? "," : "");
+		piece(t, cat, &cat->pieces[x->first_piece + i]);
+	}
+	uns_text_str(t, "]}");
+}
+
+void uns_describe_tensors(struct uns_text *out, const struct uns_catalog *cat)
+{
+	size_t i;
+
+	uns_text_str(out, "[");
+	for (i = 0; i < cat->n_tensors; i++) {
+		uns_text_str(out, i ? ",\n" : "\n");
+		tensor(out, cat, &cat->tensors[i]);
+	}
+	uns_text_str(out, "]\n");
+}
+
+/* -- provenance -- */
+
+static void source_path(struct uns_text *t, const struct uns_catalog *cat, uint32_t source)
+{
+	key(t, "from");
+	str_or_null(t, source < cat->n_files ? cat->files[source].path : NULL);
+}
+
+static void inferred(struct uns_text *t, const struct uns_catalog *cat)
+{
+	size_t i, n = 0;
+
+	key(t, "inferred");
+	uns_text_str(t, "[");
+	for (i = 0; i < cat->n_tensors; i++) {
+		if (!cat->tensors[i].inferred)
+			continue;
+		uns_text_str(t, n++ ? "," : "");
+		uns_text_json_str(t, cat->tensors[i].name);
+	}
+	uns_text_str(t, "]");
+}
+
+static void provenance_file(struct uns_text *t, const struct uns_catalog *cat,
+			    const struct uns_vfile *f)
+{
+	key(t, f->path);
+	uns_text_str(t, "{");
+	key_str(t, "origin", f->origin ? f->origin : "passed through unchanged");
+	source_path(t, cat, f->source);
+	uns_text_str(t, "}");
+}
+
+void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat,
+			     const struct uns_vtree *tree)
+{
+	size_t i;
+
+	uns_text_str(out, "{");
+	key(out, "files");
+	uns_text_str(out, "{");
+	if (tree->whole)
+		provenance_file(out, cat, tree->whole);
+	for (i = 0; i < tree->n; i++)
+		provenance_file(out, cat, &tree->v[i]);
+	uns_text_str(out, "}");
+	key(out, "notes");
+	uns_text_str(out, "[");
+	for (i = 0; i < tree->n_notes; i++) {
+		uns_text_str(out, i ? "," : "");
+		uns_text_json_str(out, tree->note[i]);
+	}
+	uns_text_str(out, "]");
+	inferred(out, cat);
+	key_str(out, "flat_units", cat->facts.units);
+	uns_text_str(out, "}\n");
+}

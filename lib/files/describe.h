@@ -1,0 +1,29 @@
+/* The JSON texts of CHECKPOINT/.unshard and of `unshard show`: facts, tensors, provenance. Pure. */
+#ifndef UNS_FILES_DESCRIBE_H
+#define UNS_FILES_DESCRIBE_H
+
+#include "base/text.h"
+#include "model/tree.h"
+
+struct uns_view_verdict {
+	const char *view;  /* "weights-bf16" */
+	const char *state; /* "ok", "saving", "damaged", "none" */
+	const char *why;   /* sentence when not ok, else NULL */
+	const char *usage; /* the exact line to write, when ok */
+};
+
+/* {"path","format","framework","step","world_size","finished","tensors","weights_bytes",...,
+ *  "objects":[{"name","file","length"}],
+ *  "views":{NAME:{"state","why","usage"}},"problems":[{"scope","text"}]} */
+void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat,
+		       const struct uns_view_verdict *views, size_t n_views);
+
+/* [{"name","key","role","state","dtype","shape","pieces":[{"file","offset","length","codec",
+ *   "box":{"lo","len"} | "range":{"first","count"},"rank"}]}] */
+void uns_describe_tensors(struct uns_text *out, const struct uns_catalog *cat);
+
+/* {"files":{PATH:{"origin","from"}},"notes":[..],"inferred":[..],"flat_units":..} for one view's tree. */
+void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat,
+			     const struct uns_vtree *tree);
+
+#endif

@@ -1,0 +1,240 @@
+/* Weights and optimizer of a whole checkpoint as single files. */
+#include "files/full_files.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "model/cover.h"
+#include "files/adapter_names.h"
+#include "files/masters.h"
+#include "files/safetensors_file.h"
+#include "wire/value_new.h"
+
+/* -- check -- */
+
+int uns_full_check(const struct uns_catalog *cat, struct uns_err *why)
+{
+	UNS_TRY(uns_cover_weights(cat, why));
+	UNS_TRY(uns_optimizer_check(cat, uns_optimizer_root(cat), why));
+	UNS_TRY(uns_optimizer_check_hyper(cat, why));
+	return uns_masters_check(cat, why);
+}
+
+static bool is_passed_through(const struct uns_catalog *cat, uint32_t file)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_companions; i++)
+		if (cat->companions[i].file == file)
+			return !cat->companions[i].shard;
+	return false;
+}
+
+bool uns_full_is_plain(const struct uns_catalog *cat)
+{
+	const struct uns_tensor *t;
+	uint32_t last = UNS_NONE;
+	size_t i, k;
+
+	for (i = 0; i < cat->n_tensors; i++) {
+		t = &cat->tensors[i];
+		if (t->role == UNS_ROLE_MASTER)
+			return false; /* more exact than what stands there */
+		for (k = 0; uns_role_is_model(t->role) && k < t->n_pieces; k++) {
+			if (cat->pieces[t->first_piece + k].file == last)
+				continue;
+			last = cat->pieces[t->first_piece + k].file;
+			if (!is_passed_through(cat, last))
+				return false;
+		}
+	}
+	return last != UNS_NONE;
+}
+
+int uns_full_check_names(const struct uns_catalog *cat, struct uns_err *why)
+{
+	const struct uns_companion *own = uns_resume_own_optimizer(cat);
+
+	if (!own || uns_optimizer_root(cat))
+		return 0;
+	return uns_fail(
+		why, -ENOTSUP,
+		"%s of %s numbers its parameters and FSDP needs their names; resume without "
+		"FSDP from the view full",
+		own->name, cat->path);
+}
+
+/* -- weights -- */
+
+static bool is_tied(const struct uns_full_input *in, const struct uns_tensor *t)
+{
+	size_t i;
+
+	for (i = 0; i < in->n_tied; i++)
+		if (in->tied[i] == t)
+			return true;
+	return false;
+}
+
+/* Training goes on from the master: the weight that a rounded one was made from. */
+static const char *weights_origin(struct uns_arena *arena, size_t n_masters)
+{
+	if (!n_masters)
+		return "assembled from the checkpoint's tensors";
+	return uns_arena_printf(arena,
+				"assembled from the checkpoint's tensors; %zu of them are the "
+				"optimizer's fp32 copies, which training goes on from",
+				n_masters);
+}
+
+int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *out,
+			     struct uns_err *err)
+{
+	const struct uns_catalog *cat = in->resume.catalog;
+	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = calloc(cat->n_tensors + 1, sizeof(*v));
+	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
+	const struct uns_tensor *t, *source;
+	const char *origin;
+	size_t i, n = 0, n_masters = 0;
+	bool adapter;
+
+	if (!v)
+		return uns_oom(err);
+	if (in->resume.plain)
+		return 0;
+	UNS_TRY(uns_adapter_is(cat, &adapter, err));
+	UNS_TRY(uns_masters_find(cat, &masters, err));
+	for (i = 0; i < cat->n_tensors; i++) {
+		t = &cat->tensors[i];
+		if (!uns_role_is_model(t->role) || is_tied(in, t) ||
+		    (adapter && uns_adapter_leaves_out(t->name)))
+			continue;
+		source = uns_masters_or(&masters, t);
+		n_masters += source != t;
+		v[n] = (struct uns_named_tensor){ t->name, source, source->dtype };
+		if (adapter && !(v[n].name = uns_adapter_name(&out->arena, t->name)))
+			return uns_oom(err);
+		n++;
+	}
+	origin = weights_origin(&out->arena, n_masters);
+	if (!origin)
+		return uns_oom(err);
+	return uns_part_safetensors_set(cat, v, n, adapter ? "adapter_model" : "model",
+					adapter ? UINT64_MAX : in->max_shard_size_bytes, origin,
+					out, err);
+}
+
+int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
+			     struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_catalog *cat = in->resume.catalog;
+	struct uns_value *root = uns_value_new_dict(&out->arena, cat->n_tensors);
+	struct uns_torch_leaf *leaves =
+		UNS_NEW_N(&out->arena, struct uns_torch_leaf, cat->n_tensors);
+	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
+	struct uns_vfile file = { .source = UNS_NONE };
+	const struct uns_tensor *t;
+	size_t i, n = 0, n_masters = 0;
+
+	file.path = uns_arena_printf(&out->arena, "%s.bin", stem);
+	if (!root || !leaves || !file.path)
+		return uns_oom(err);
+	UNS_TRY(uns_masters_find(cat, &masters, err));
+	for (i = 0; i < cat->n_tensors; i++) {
+		t = &cat->tensors[i];
+		if (!uns_role_is_model(t->role))
+			continue;
+		n_masters += uns_masters_or(&masters, t) != t;
+		t = uns_masters_or(&masters, t);
+		leaves[n] =
+			(struct uns_torch_leaf){ .tensor = t, .out = t->dtype, .shape = t->shape };
+		if (!uns_value_put(root, uns_value_new_str(&out->arena, t->name),
+				   uns_value_new_tensor(&out->arena, n)))
+			return uns_oom(err);
+		n++;
+	}
+	file.origin = weights_origin(&out->arena, n_masters);
+	if (!file.origin)
+		return uns_oom(err);
+	UNS_TRY(uns_part_torch_file(cat, root, leaves, n, stem, &out->arena, &file.layout, err));
+	return uns_vtree_add(out, &file, err);
+}
+
+/* -- optimizer -- */
+
+/* What veRL and EasyR1 save per rank is loaded by their own code, or by hand; what a DeepSpeed engine
+ * saves alone, by hand. */
+static bool is_for_trainer(const struct uns_catalog *cat)
+{
+	return uns_resume_is_trainer(cat) && !uns_resume_is_engine(cat) &&
+	       strcmp(cat->facts.format, "ranks") != 0;
+}
+
+static const char *root_to_write(const struct uns_full_input *in)
+{
+	const struct uns_catalog *cat = in->resume.catalog;
+	const char *root = uns_optimizer_root(cat);
+
+	if (root && is_for_trainer(cat) && !uns_resume_has_scheduler(cat))
+		return NULL;
+	return root;
+}
+
+static const char *origin_of(const struct uns_optimizer_state *state, struct uns_arena *arena)
+{
+	if (state->n_steps_from_group)
+		return uns_arena_printf(
+			arena,
+			"assembled from the checkpoint's optimizer; `step` of %zu "
+			"parameters was not saved and is taken from their param group",
+			state->n_steps_from_group);
+	if (state->n_steps_assumed)
+		return uns_arena_printf(arena,
+					"assembled from the checkpoint's optimizer; `step` of %zu "
+					"parameters was not saved and is inferred from global_step",
+					state->n_steps_assumed);
+	return "assembled from the checkpoint's optimizer";
+}
+
+int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids ids,
+			   const char *name, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_catalog *cat = in->resume.catalog;
+	const char *root = root_to_write(in);
+	struct uns_vfile file = { .path = name, .source = UNS_NONE };
+	struct uns_optimizer_state state;
+
+	if (!root)
+		return uns_optimizer_root(cat)
+			       ? uns_vtree_note(out,
+						"%s is hidden: no scheduler was saved with it, and "
+						"a Trainer restores both or, silently, neither",
+						name)
+			       : 0;
+	UNS_TRY(uns_optimizer_state_build(cat, root, ids,
+					  uns_training_step(in->resume.training, cat->facts.step),
+					  &out->arena, &state, err));
+	UNS_TRY(uns_part_torch_file(cat, state.root, state.leaves, state.n_leaves, "optimizer",
+				    &out->arena, &file.layout, err));
+	file.origin = origin_of(&state, &out->arena);
+	return file.origin ? uns_vtree_add(out, &file, err) : uns_oom(err);
+}
+
+/* A plain run's optimizer and scheduler: both, or neither. */
+static bool keeps_own_optimizer(const struct uns_full_input *in)
+{
+	return in->resume.plain && uns_resume_own_optimizer(in->resume.catalog) &&
+	       uns_resume_has_scheduler(in->resume.catalog);
+}
+
+int uns_full_add_rest(const struct uns_full_input *in, struct uns_vtree *out, struct uns_err *err)
+{
+	struct uns_resume_input resume = in->resume;
+	size_t i;
+
+	resume.with_schedule = root_to_write(in) != NULL || keeps_own_optimizer(in);
+	for (i = 0; i < in->n_notes; i++)
+		if (uns_vtree_note(out, "%s", in->notes[i]) < 0)
+			return uns_oom(err);
+	return uns_resume_files_add(&resume, out, err);
+}

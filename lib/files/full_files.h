@@ -1,0 +1,44 @@
+/* Files of a complete checkpoint, put together from a catalog: what the views full and full-fsdp are
+ * made of. */
+#ifndef UNS_FILES_FULL_FILES_H
+#define UNS_FILES_FULL_FILES_H
+
+#include "files/optimizer_state.h"
+#include "files/resume_files.h"
+
+struct uns_full_input {
+	struct uns_resume_input resume;
+	const struct uns_tensor *const *tied; /* left out of model.safetensors */
+	size_t n_tied;
+	const char *const *notes; /* go into the tree's notes */
+	size_t n_notes;
+	uint64_t max_shard_size_bytes;
+};
+
+/* Weights and, where there is one, the optimizer can be served whole. -ENOTSUP without weights. */
+int uns_full_check(const struct uns_catalog *cat, struct uns_err *why);
+
+/* Its weights are one process's files already (a Trainer's run without sharding): they, and the
+ * optimizer beside them, are passed through. */
+bool uns_full_is_plain(const struct uns_catalog *cat);
+
+/* 0 unless the optimizer numbers its parameters, as FSDP's full state dict must not: -ENOTSUP. */
+int uns_full_check_names(const struct uns_catalog *cat, struct uns_err *why);
+
+/* model.safetensors (+ index), names as in memory; an adapter as adapter_model.safetensors. */
+int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *out,
+			     struct uns_err *err);
+
+/* STEM.bin: {name: tensor}, tied names included, as FSDP's full state dict has them. */
+int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
+			     struct uns_vtree *out, struct uns_err *err);
+
+/* The optimizer's file; nothing (and a note) where a Trainer would skip it because there is no
+ * scheduler. */
+int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids ids,
+			   const char *name, struct uns_vtree *out, struct uns_err *err);
+
+/* Everything else (files/resume_files.h) and the notes. */
+int uns_full_add_rest(const struct uns_full_input *in, struct uns_vtree *out, struct uns_err *err);
+
+#endif

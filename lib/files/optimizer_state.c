@@ -1,0 +1,346 @@
+/* From optimizer tensors and param groups to the state dict that frameworks load. Knows torch's
+ * optimizer state dict, not where it is written. */
+#include "files/optimizer_state.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "model/cover.h"
+#include "wire/value_new.h"
+
+/* One parameter of the optimizer: its number, and its states as a chain of tensors. */
+struct param {
+	const char *name;
+	size_t number, n_states;
+	const struct uns_group *group;
+	struct state {
+		const struct uns_tensor *tensor;
+		struct state *next;
+	} *first, **tail;
+};
+
+struct table {
+	const struct uns_catalog *cat;
+	const char *root;
+	struct uns_arena scratch;
+	struct uns_map by_name;
+	struct param *v; /* in order of number */
+	size_t n, n_states, n_groups;
+};
+
+static void table_fini(struct table *t)
+{
+	uns_map_fini(&t->by_name);
+	uns_arena_fini(&t->scratch);
+}
+
+static bool of_root(const struct uns_tensor *t, const char *root)
+{
+	return uns_role_is_optimizer(t->role) && strcmp(t->root, root) == 0;
+}
+
+const char *uns_optimizer_root(const struct uns_catalog *cat)
+{
+	size_t i;
+
+	if (cat->n_groups)
+		return cat->groups[0].root;
+	for (i = 0; i < cat->n_tensors; i++)
+		if (uns_role_is_optimizer(cat->tensors[i].role))
+			return cat->tensors[i].root;
+	return NULL;
+}
+
+/* -- the table of parameters -- */
+
+static int add_group(struct table *t, const struct uns_group *g, struct uns_err *err)
+{
+	struct param *p;
+	size_t i;
+
+	t->n_groups++;
+	for (i = 0; i < g->n_params; i++) {
+		p = &t->v[t->n];
+		*p = (struct param){ .name = g->param[i], .number = t->n, .group = g };
+		p->tail = &p->first;
+		if (uns_map_get(&t->by_name, p->name))
+			return uns_fail(err, -EBADMSG, "%s: parameter %s is in two param groups",
+					t->cat->path, p->name);
+		if (!uns_map_put(&t->by_name, p->name, p, NULL))
+			return uns_oom(err);
+		t->n++;
+	}
+	return 0;
+}
+
+static int add_groups(struct table *t, struct uns_err *err)
+{
+	size_t i, total = 0;
+
+	for (i = 0; i < t->cat->n_groups; i++)
+		total += t->cat->groups[i].n_params;
+	t->v = UNS_NEW_N(&t->scratch, struct param, total);
+	if (!t->v)
+		return uns_oom(err);
+	for (i = 0; i < t->cat->n_groups; i++)
+		if (strcmp(t->cat->groups[i].root, t->root) == 0)
+			UNS_TRY(add_group(t, &t->cat->groups[i], err));
+	if (!t->n_groups)
+		return uns_fail(err, -ENODATA,
+				"%s: the optimizer's param groups were not saved, so its states "
+				"cannot be put in order",
+				t->cat->path);
+	return 0;
+}
+
+static int add_states(struct table *t, struct uns_err *err)
+{
+	const struct uns_tensor *tensor;
+	struct state *s;
+	struct param *p;
+	size_t i;
+
+	for (i = 0; i < t->cat->n_tensors; i++) {
+		tensor = &t->cat->tensors[i];
+		if (!of_root(tensor, t->root))
+			continue;
+		p = uns_map_get(&t->by_name, tensor->name);
+		if (!p)
+			return uns_fail(err, -EBADMSG,
+					"%s: optimizer state %s belongs to no param group's "
+					"parameter",
+					t->cat->path, tensor->key);
+		s = UNS_NEW(&t->scratch, struct state);
+		if (!s)
+			return uns_oom(err);
+		s->tensor = tensor;
+		*p->tail = s;
+		p->tail = &s->next;
+		p->n_states++;
+		t->n_states++;
+	}
+	return 0;
+}
+
+static int table_build(struct table *t, const struct uns_catalog *cat, const char *root,
+		       struct uns_err *err)
+{
+	t->cat = cat;
+	t->root = root;
+	UNS_TRY(add_groups(t, err));
+	return add_states(t, err);
+}
+
+/* -- check -- */
+
+/* A state that was saved as a plain value (an item of its own) would be lost. */
+static int check_values(const struct uns_catalog *cat, const char *root, struct uns_err *why)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_values; i++)
+		if (strcmp(cat->values[i].root, root) == 0 &&
+		    strncmp(cat->values[i].name, "state.", 6) == 0)
+			return uns_fail(why, -ENOTSUP,
+					"%s: optimizer state %s is not a tensor; only tensor "
+					"states can be served",
+					cat->path, cat->values[i].name);
+	return 0;
+}
+
+int uns_optimizer_check(const struct uns_catalog *cat, const char *root, struct uns_err *why)
+{
+	UNS_CLEANUP(table_fini) struct table t = { 0 };
+	size_t i;
+
+	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_OPTIMIZER, why));
+	if (!root)
+		return 0;
+	UNS_TRY(table_build(&t, cat, root, why));
+	UNS_TRY(check_values(cat, root, why));
+	for (i = 0; i < cat->n_tensors; i++)
+		if (of_root(&cat->tensors[i], root))
+			UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
+	return 0;
+}
+
+int uns_optimizer_check_hyper(const struct uns_catalog *cat, struct uns_err *why)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_groups; i++)
+		if (cat->groups[i].bare)
+			return uns_fail(why, -ENOTSUP,
+					"%s: hyper-parameters of the param groups (learning rate, "
+					"weight decay) were not saved, as with elastic_checkpoint; "
+					"only the view universal can do without them",
+					cat->path);
+	return 0;
+}
+
+/* -- building -- */
+
+struct builder {
+	struct table *t;
+	struct uns_arena *arena;
+	enum uns_param_ids ids;
+	int64_t global_step;
+	size_t first_leaf;
+	struct uns_optimizer_state *out;
+};
+
+static const struct uns_value *id_of(const struct builder *b, const struct param *p)
+{
+	if (b->ids == UNS_IDS_NAMES)
+		return uns_value_new_str(b->arena, p->name);
+	return uns_value_new_int(b->arena, (int64_t)p->number);
+}
+
+static const struct uns_value *leaf(struct builder *b, const struct uns_torch_leaf *l)
+{
+	struct uns_optimizer_state *out = b->out;
+
+	out->leaves[out->n_leaves] = *l;
+	return uns_value_new_tensor(b->arena, b->first_leaf + out->n_leaves++);
+}
+
+static const char *state_name(const struct uns_tensor *t)
+{
+	return t->state ? t->state : uns_role_text(t->role);
+}
+
+/* torch keeps `step` as a 0-d float32 (torch/optim/optimizer.py, _get_scalar_dtype). */
+static const struct uns_value *step_leaf(struct builder *b, double step)
+{
+	float *value = UNS_NEW(b->arena, float);
+	struct uns_torch_leaf l = { .out = UNS_F32, .literal = (const uint8_t *)value };
+
+	if (!value)
+		return NULL;
+	*value = (float)step;
+	return leaf(b, &l);
+}
+
+static bool lacks_step(const struct param *p)
+{
+	const struct state *s;
+	bool moments = false;
+
+	for (s = p->first; s; s = s->next) {
+		if (s->tensor->role == UNS_ROLE_STEP)
+			return false;
+		moments |= s->tensor->role == UNS_ROLE_EXP_AVG;
+	}
+	return moments;
+}
+
+static int missing_step(struct builder *b, const struct param *p, double *step,
+			struct uns_err *err)
+{
+	if (uns_value_float(uns_value_get(p->group->hyper, "step"), step)) {
+		b->out->n_steps_from_group++;
+		return 0;
+	}
+	if (b->global_step == UNS_UNKNOWN)
+		return uns_fail(err, -ENODATA,
+				"%s: parameter %s has moments but no step, and the training step is "
+				"not known; set it with `unshard meta set CHECKPOINT global_step=N`",
+				b->t->cat->path, p->name);
+	*step = (double)b->global_step;
+	b->out->n_steps_assumed++;
+	return 0;
+}
+
+static int put_state(struct builder *b, struct uns_value *states, const struct param *p,
+		     struct uns_err *err)
+{
+	struct uns_value *dict = uns_value_new_dict(b->arena, p->n_states + 1);
+	struct uns_torch_leaf l = { 0 };
+	const struct state *s;
+	double step;
+	bool ok = true;
+
+	if (lacks_step(p)) {
+		UNS_TRY(missing_step(b, p, &step, err));
+		ok = uns_value_put(dict, uns_value_new_str(b->arena, "step"), step_leaf(b, step));
+	}
+	for (s = p->first; s && ok; s = s->next) {
+		l = (struct uns_torch_leaf){ .tensor = s->tensor,
+					     .out = s->tensor->dtype,
+					     .shape = s->tensor->shape };
+		ok = uns_value_put(dict, uns_value_new_str(b->arena, state_name(s->tensor)),
+				   leaf(b, &l));
+	}
+	return ok && uns_value_put(states, id_of(b, p), dict) ? 0 : uns_oom(err);
+}
+
+static const struct uns_value *group_value(struct builder *b, const struct uns_group *g)
+{
+	size_t n = g->hyper ? g->hyper->dict.n : 0, i;
+	struct uns_value *dict = uns_value_new_dict(b->arena, n + 1);
+	struct uns_value *ids = uns_value_new_list(b->arena, g->n_params);
+
+	for (i = 0; i < n; i++)
+		if (!uns_value_put(dict, g->hyper->dict.key[i], g->hyper->dict.v[i]))
+			return NULL;
+	for (i = 0; i < g->n_params; i++)
+		if (!uns_value_append(ids,
+				      id_of(b, uns_map_get(&b->t->by_name, g->param[i]))))
+			return NULL;
+	return uns_value_put(dict, uns_value_new_str(b->arena, "params"), ids) ? dict : NULL;
+}
+
+static int put_groups(struct builder *b, struct uns_value *list, struct uns_err *err)
+{
+	const struct uns_catalog *cat = b->t->cat;
+	size_t i;
+
+	for (i = 0; i < cat->n_groups; i++)
+		if (strcmp(cat->groups[i].root, b->t->root) == 0 &&
+		    !uns_value_append(list, group_value(b, &cat->groups[i])))
+			return uns_oom(err);
+	return 0;
+}
+
+static int build(struct builder *b, struct uns_err *err)
+{
+	struct uns_value *root = uns_value_new_dict(b->arena, 2);
+	struct uns_value *states = uns_value_new_dict(b->arena, b->t->n);
+	struct uns_value *groups = uns_value_new_list(b->arena, b->t->n_groups);
+	size_t i;
+
+	b->out->leaves =
+		UNS_NEW_N(b->arena, struct uns_torch_leaf, b->t->n_states + b->t->n);
+	if (!root || !states || !groups || !b->out->leaves)
+		return uns_oom(err);
+	for (i = 0; i < b->t->n; i++)
+		if (b->t->v[i].first)
+			UNS_TRY(put_state(b, states, &b->t->v[i], err));
+	UNS_TRY(put_groups(b, groups, err));
+	if (!uns_value_put(root, uns_value_new_str(b->arena, "state"), states) ||
+	    !uns_value_put(root, uns_value_new_str(b->arena, "param_groups"), groups))
+		return uns_oom(err);
+	b->out->root = root;
+	return 0;
+}
+
+int uns_optimizer_state_build_behind(const struct uns_catalog *cat, const char *root,
+				     enum uns_param_ids ids, int64_t global_step,
+				     size_t first_leaf, struct uns_arena *arena,
+				     struct uns_optimizer_state *out, struct uns_err *err)
+{
+	UNS_CLEANUP(table_fini) struct table t = { 0 };
+	struct builder b = { &t, arena, ids, global_step, first_leaf, out };
+
+	*out = (struct uns_optimizer_state){ 0 };
+	UNS_TRY(table_build(&t, cat, root, err));
+	return build(&b, err);
+}
+
+int uns_optimizer_state_build(const struct uns_catalog *cat, const char *root,
+			      enum uns_param_ids ids, int64_t global_step, struct uns_arena *arena,
+			      struct uns_optimizer_state *out, struct uns_err *err)
+{
+	return uns_optimizer_state_build_behind(cat, root, ids, global_step, 0, arena, out, err);
+}

@@ -1,0 +1,52 @@
+/* What stands beside weights and optimizer in a directory that a trainer resumes from: scheduler,
+ * scaler, random states, custom objects, trainer_state.json, config and the rest. */
+#ifndef UNS_FILES_RESUME_FILES_H
+#define UNS_FILES_RESUME_FILES_H
+
+#include "model/training.h"
+#include "model/tree.h"
+
+struct uns_resume_input {
+	const struct uns_catalog *catalog;
+	const struct uns_companion *borrowed;
+	size_t n_borrowed;
+	const struct uns_training *training; /* NULL = nothing is known */
+	bool trainer_state_valid;            /* the checkpoint's own is passed through */
+	bool one_process; /* random states: rank 0's under the single-process name, no others */
+	bool hide_rng;
+	bool plain; /* saved without sharding: its own weights, optimizer and random states stay */
+	bool with_schedule; /* scheduler files: only together with an optimizer */
+};
+
+/* Saved by a Trainer rather than by a bare Accelerate loop: they name the optimizer's file
+ * differently ("optimizer.pt", "optimizer.bin"). */
+bool uns_resume_is_trainer(const struct uns_catalog *cat);
+
+/* It is, or was, a Trainer's: then it needs a trainer_state.json. */
+bool uns_resume_wants_trainer_state(const struct uns_catalog *cat);
+
+/* DeepSpeed's own engine saved it, in any of its forms. */
+bool uns_resume_is_deepspeed(const struct uns_catalog *cat);
+
+/* It did, and neither a Trainer nor Accelerate stood above it: what was saved beside model and optimizer
+ * is in the engine's files. */
+bool uns_resume_is_engine(const struct uns_catalog *cat);
+
+/* A file of random states ("rng_state_3.pth", "random_states_0.pkl"). */
+bool uns_resume_is_rng(const char *name);
+
+/* The optimizer as one file that is passed through (optimizer.pt of a run without sharding), or NULL. */
+const struct uns_companion *uns_resume_own_optimizer(const struct uns_catalog *cat);
+
+/* Is there a scheduler beside the optimizer (a Trainer restores both or neither)? */
+bool uns_resume_has_scheduler(const struct uns_catalog *cat);
+
+/* trainer_state.json made from facts, unless the checkpoint's own is valid or nothing is known; and
+ * what there is to say about it. */
+int uns_resume_trainer_state_add(const struct uns_resume_input *in, struct uns_vtree *out,
+				 struct uns_err *err);
+
+int uns_resume_files_add(const struct uns_resume_input *in, struct uns_vtree *out,
+			 struct uns_err *err);
+
+#endif

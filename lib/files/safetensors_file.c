@@ -1,0 +1,254 @@
+/* A set of full tensors as safetensors files: a literal header and the tensors behind it, split as
+ * huggingface_hub splits (2.4, serialization/_base.py) with the index that save_pretrained writes
+ * (transformers 5.23, modeling_utils.py). Layouts only: knows no engine, and no view's names. */
+#include "files/safetensors_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/text.h"
+#include "wire/safetensors.h"
+
+static uint64_t out_bytes(const struct uns_named_tensor *t)
+{
+	return uns_shape_elems(&t->tensor->shape) * uns_dtype_size(t->out);
+}
+
+static int entry_of(const struct uns_named_tensor *t, struct uns_st_entry *out, struct uns_err *err)
+{
+	uint64_t bytes;
+
+	if (!uns_dtype_info(t->out)->safetensors)
+		return uns_fail(err, -ENOTSUP, "tensor %s: safetensors has no type for torch.%s",
+				t->name, uns_dtype_info(t->out)->torch);
+	/* A cast may widen: the shape was checked for the source's type only. */
+	if (!uns_u64_mul(uns_shape_elems(&t->tensor->shape), uns_dtype_size(t->out), &bytes))
+		return uns_fail(err, -ENOTSUP, "tensor %s: too large as torch.%s", t->name,
+				uns_dtype_info(t->out)->torch);
+	*out = (struct uns_st_entry){ .name = t->name,
+				      .dtype = t->out,
+				      .n_dims = t->tensor->shape.n };
+	memcpy(out->dims, t->tensor->shape.dim, sizeof(out->dims));
+	return 0;
+}
+
+/* The emitter sorts the entries, so tensors are found back by name. */
+static void add_data(struct uns_layout_builder *b, const struct uns_map *by_name,
+		     const struct uns_st_entry *entries, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		const struct uns_named_tensor *t = uns_map_get(by_name, entries[i].name);
+
+		uns_layout_tensor(b, t->tensor, 0, uns_shape_elems(&t->tensor->shape), t->out);
+	}
+}
+
+int uns_part_safetensors(const struct uns_catalog *cat, const struct uns_named_tensor *tensors,
+			 size_t n, struct uns_arena *arena, struct uns_layout *out,
+			 struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map by_name = UNS_MAP_INIT;
+	UNS_CLEANUP(uns_free_p) struct uns_st_entry *entries = calloc(n + 1, sizeof(*entries));
+	struct uns_layout_builder b = { .arena = arena };
+	struct uns_span header;
+	uint64_t data_bytes;
+	size_t i;
+
+	if (!entries)
+		return uns_oom(err);
+	for (i = 0; i < n; i++) {
+		UNS_TRY(entry_of(&tensors[i], &entries[i], err));
+		if (!uns_map_put(&by_name, tensors[i].name, (void *)&tensors[i], NULL))
+			return uns_oom(err);
+	}
+	UNS_TRY(uns_st_emit(entries, n, arena, &header, &data_bytes, err));
+	uns_layout_literal(&b, header.p, uns_span_left(&header));
+	add_data(&b, &by_name, entries, n);
+	return uns_layout_build(&b, cat, out, err);
+}
+
+/* -- several files -- */
+
+enum { PENDING = -1 }; /* in the file that is being filled, which has no number yet */
+
+struct split {
+	int64_t *file_of; /* of each tensor */
+	int64_t n_files;
+	uint64_t total_bytes, total_params;
+};
+
+static void flush(struct split *s, size_t *from, size_t to)
+{
+	size_t i;
+
+	for (i = *from; i < to; i++)
+		if (s->file_of[i] == PENDING)
+			s->file_of[i] = s->n_files;
+	s->n_files++;
+	*from = to;
+}
+
+/* A tensor above the limit closes nothing: it takes the next number by itself, before the file that
+ * is being filled. That is the order in which huggingface_hub numbers. */
+static void split_tensors(struct split *s, const struct uns_named_tensor *tensors, size_t n,
+			  uint64_t max_bytes)
+{
+	uint64_t filled = 0, bytes;
+	size_t i, from = 0, pending = 0;
+
+	for (i = 0; i < n; i++) {
+		bytes = out_bytes(&tensors[i]);
+		s->total_bytes += bytes;
+		if (tensors[i].tensor->role != UNS_ROLE_BUFFER)
+			s->total_params += uns_shape_elems(&tensors[i].tensor->shape);
+		if (bytes > max_bytes) {
+			s->file_of[i] = s->n_files++;
+			continue;
+		}
+		if (bytes > max_bytes - filled) {
+			flush(s, &from, i);
+			filled = pending = 0;
+		}
+		s->file_of[i] = PENDING;
+		filled += bytes;
+		pending++;
+	}
+	if (pending)
+		flush(s, &from, n);
+}
+
+static const char *file_name(struct uns_arena *arena, const char *stem, int64_t i, int64_t n)
+{
+	if (n <= 1)
+		return uns_arena_printf(arena, "%s.safetensors", stem);
+	return uns_arena_printf(arena, "%s-%05lld-of-%05lld.safetensors", stem, (long long)i + 1,
+				(long long)n);
+}
+
+static int add_file(const struct uns_catalog *cat, const struct uns_named_tensor *tensors, size_t n,
+		    const char *path, const char *origin, struct uns_vtree *tree,
+		    struct uns_err *err)
+{
+	struct uns_vfile file = { .path = path, .source = UNS_NONE, .origin = origin };
+
+	if (!path)
+		return uns_oom(err);
+	UNS_TRY(uns_part_safetensors(cat, tensors, n, &tree->arena, &file.layout, err));
+	return uns_vtree_add(tree, &file, err);
+}
+
+/* Stable counting sort by file number: a file's tensors in the given order, O(n). */
+static void group_by_file(const struct split *s, const struct uns_named_tensor *tensors, size_t n,
+			  struct uns_named_tensor *grouped, size_t *start)
+{
+	size_t i, sum = 0;
+	int64_t f;
+
+	for (i = 0; i < n; i++)
+		start[s->file_of[i] + 1]++;
+	for (f = 0; f <= s->n_files; f++) {
+		sum += start[f];
+		start[f] = sum;
+	}
+	for (i = 0; i < n; i++)
+		grouped[start[s->file_of[i]]++] = tensors[i];
+	for (f = s->n_files; f > 0; f--)
+		start[f] = start[f - 1];
+	start[0] = 0;
+}
+
+static int add_files(const struct uns_catalog *cat, const struct split *s,
+		     const struct uns_named_tensor *tensors, size_t n, const char *stem,
+		     const char *origin, struct uns_vtree *tree, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *grouped = calloc(n + 1, sizeof(*grouped));
+	UNS_CLEANUP(uns_free_p) size_t *start = calloc((size_t)s->n_files + 2, sizeof(*start));
+	int64_t f;
+
+	if (!grouped || !start)
+		return uns_oom(err);
+	group_by_file(s, tensors, n, grouped, start);
+	for (f = 0; f < s->n_files; f++)
+		UNS_TRY(add_file(cat, grouped + start[f], start[f + 1] - start[f],
+				 file_name(&tree->arena, stem, f, s->n_files), origin, tree, err));
+	return 0;
+}
+
+/* -- the index -- */
+
+struct row {
+	const char *name;
+	int64_t file;
+};
+
+static int row_compare(const void *a, const void *b)
+{
+	return strcmp(((const struct row *)a)->name, ((const struct row *)b)->name);
+}
+
+/* json.dumps(index, indent=2, sort_keys=True) + "\n" */
+static void index_text(struct uns_text *t, const struct split *s, const struct row *rows, size_t n,
+		       const char *stem)
+{
+	size_t i;
+
+	uns_text_printf(t,
+			"{\n  \"metadata\": {\n    \"total_parameters\": %llu,\n"
+			"    \"total_size\": %llu\n  },\n  \"weight_map\": {\n",
+			(unsigned long long)s->total_params, (unsigned long long)s->total_bytes);
+	for (i = 0; i < n; i++) {
+		uns_text_str(t, "    ");
+		uns_text_json_str(t, rows[i].name);
+		uns_text_printf(t, ": \"%s-%05lld-of-%05lld.safetensors\"%s\n", stem,
+				(long long)rows[i].file + 1, (long long)s->n_files,
+				i + 1 < n ? "," : "");
+	}
+	uns_text_str(t, "  }\n}\n");
+}
+
+static int add_index(const struct split *s, const struct uns_named_tensor *tensors, size_t n,
+		     const char *stem, const char *origin, struct uns_vtree *tree,
+		     struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) struct row *rows = calloc(n + 1, sizeof(*rows));
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	const char *path = uns_arena_printf(&tree->arena, "%s.safetensors.index.json", stem);
+	size_t i;
+
+	if (!rows || !path)
+		return uns_oom(err);
+	for (i = 0; i < n; i++)
+		rows[i] = (struct row){ tensors[i].name, s->file_of[i] };
+	qsort(rows, n, sizeof(*rows), row_compare);
+	/* Each file's header refuses duplicates within it; this is the only place that sees all. */
+	for (i = 1; i < n; i++)
+		if (strcmp(rows[i - 1].name, rows[i].name) == 0)
+			return uns_fail(err, -EBADMSG, "two tensors would be named %s",
+					rows[i].name);
+	index_text(&text, s, rows, n, stem);
+	if (text.failed)
+		return uns_oom(err);
+	return uns_vtree_add_text(tree, path, text.p, text.len, origin, err);
+}
+
+int uns_part_safetensors_set(const struct uns_catalog *cat, const struct uns_named_tensor *tensors,
+			     size_t n, const char *stem, uint64_t max_shard_bytes,
+			     const char *origin, struct uns_vtree *tree, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) int64_t *file_of = calloc(n + 1, sizeof(*file_of));
+	struct split s = { .file_of = file_of };
+
+	if (!file_of)
+		return uns_oom(err);
+	split_tensors(&s, tensors, n, max_shard_bytes);
+	if (s.n_files <= 1)
+		return add_file(cat, tensors, n, file_name(&tree->arena, stem, 0, 1), origin, tree,
+				err);
+	UNS_TRY(add_files(cat, &s, tensors, n, stem, origin, tree, err));
+	return add_index(&s, tensors, n, stem, origin, tree, err);
+}

@@ -1,0 +1,25 @@
+/* A set of full tensors as one safetensors file, or as several with an index: layouts only. */
+#ifndef UNS_FILES_SAFETENSORS_FILE_H
+#define UNS_FILES_SAFETENSORS_FILE_H
+
+#include "model/tree.h"
+
+struct uns_named_tensor {
+	const char *name; /* in the file */
+	const struct uns_tensor *tensor;
+	enum uns_dtype out; /* written as this type */
+};
+
+/* One file, byte-identical to safetensors' save_file of the same tensors with {"format":"pt"}. */
+int uns_part_safetensors(const struct uns_catalog *cat, const struct uns_named_tensor *tensors,
+			 size_t n, struct uns_arena *arena, struct uns_layout *out,
+			 struct uns_err *err);
+
+/* As save_pretrained does: "STEM.safetensors" when the tensors fit into max_shard_bytes, else
+ * "STEM-00001-of-0000N.safetensors" and "STEM.safetensors.index.json", split in the given order the
+ * way huggingface_hub splits (a tensor larger than the limit gets a file of its own). Adds to tree. */
+int uns_part_safetensors_set(const struct uns_catalog *cat, const struct uns_named_tensor *tensors,
+			     size_t n, const char *stem, uint64_t max_shard_bytes,
+			     const char *origin, struct uns_vtree *tree, struct uns_err *err);
+
+#endif

@@ -1,0 +1,284 @@
+/* Safetensors files into a catalog. Whole tensors, one piece each; or, where a file's metadata
+ * holds DCP_SHARDING_INFO (torch's HuggingFaceStorageWriter), boxes of tensors whose full shape is
+ * nowhere recorded and is the furthest corner that any file reaches:
+ *
+ *   __metadata__ = {"DCP_SHARDING_INFO": "{\"emb.weight\":{\"saved_offsets\":[5,0]}}", ...}
+ *
+ * Must not know directories: which files belong together is the format's business. */
+#include "files/safetensors_set.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "wire/json.h"
+#include "wire/safetensors.h"
+
+/* One entry of one file. */
+struct part {
+	const struct uns_st_entry *entry;
+	struct uns_box box;
+	uint32_t file;
+	uint64_t offset_bytes;
+	bool whole;        /* of a file without sharding information */
+	struct part *next; /* of the same name */
+};
+
+struct group {
+	struct part *first, *last;
+	struct group *next; /* in order of first appearance */
+};
+
+struct set {
+	struct uns_catalog *cat;
+	const struct uns_root *root;
+	struct uns_arena temp;
+	struct uns_map by_name; /* name -> group */
+	struct group *first, **tail;
+};
+
+static void set_fini(struct set *s)
+{
+	uns_map_fini(&s->by_name);
+	uns_arena_fini(&s->temp);
+}
+
+/* -- where a file's parts sit -- */
+
+static int offsets_of(const struct uns_map *info, const struct uns_st_entry *e, struct uns_box *box,
+		      struct uns_err *err)
+{
+	const cJSON *mine = uns_map_get(info, e->name);
+	const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(mine, "saved_offsets"), *item;
+	size_t d = 0;
+
+	if (!cJSON_IsArray(offsets) || (size_t)cJSON_GetArraySize(offsets) != e->n_dims)
+		return uns_fail(err, -EBADMSG,
+				"DCP_SHARDING_INFO has no saved_offsets with %zu numbers for %s",
+				e->n_dims, e->name);
+	cJSON_ArrayForEach (item, offsets) {
+		if (!cJSON_IsNumber(item) || item->valuedouble < 0 ||
+		    item->valuedouble > 9007199254740992.0)
+			return uns_fail(err, -EBADMSG,
+					"DCP_SHARDING_INFO has a wrong offset for %s", e->name);
+		box->lo[d] = (uint64_t)item->valuedouble;
+		d++;
+	}
+	return 0;
+}
+
+/* *json owns what the map (name -> its object) borrows; NULL = the file has no such information. */
+static int sharding_info(const struct uns_st_header *h, cJSON **json, struct uns_map *by_name,
+			 struct uns_err *err)
+{
+	const char *text = uns_st_meta(h, "DCP_SHARDING_INFO");
+	cJSON *item;
+
+	if (!text)
+		return 0;
+	UNS_TRY(uns_json_parse(uns_span_of(text, strlen(text)), json, err));
+	if (!cJSON_IsObject(*json))
+		return uns_fail(err, -EBADMSG, "DCP_SHARDING_INFO is not an object");
+	cJSON_ArrayForEach (item, *json)
+		if (!uns_map_put(by_name, item->string, item, NULL))
+			return uns_oom(err);
+	return 0;
+}
+
+static int group_of(struct set *s, const char *name, struct group **out, struct uns_err *err)
+{
+	struct group *g = uns_map_get(&s->by_name, name);
+
+	if (!g) {
+		g = UNS_NEW(&s->temp, struct group);
+		if (!g || !uns_map_put(&s->by_name, name, g, NULL))
+			return uns_oom(err);
+		*s->tail = g;
+		s->tail = &g->next;
+	}
+	*out = g;
+	return 0;
+}
+
+static int add_part(struct set *s, const struct part *part, struct uns_err *err)
+{
+	struct part *kept = UNS_NEW(&s->temp, struct part);
+	struct group *g;
+
+	UNS_TRY(group_of(s, part->entry->name, &g, err));
+	if (!kept)
+		return uns_oom(err);
+	*kept = *part;
+	if (g->last)
+		g->last->next = kept;
+	else
+		g->first = kept;
+	g->last = kept;
+	return 0;
+}
+
+static int add_entries(struct set *s, const struct uns_st_header *h, uint32_t file,
+		       struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	UNS_CLEANUP(uns_map_fini) struct uns_map info = UNS_MAP_INIT;
+	size_t i;
+
+	UNS_TRY(sharding_info(h, &json, &info, err));
+	for (i = 0; i < h->n; i++) {
+		struct part part = { .entry = &h->v[i], .file = file, .whole = !json };
+
+		part.box.n = (uint32_t)h->v[i].n_dims;
+		memcpy(part.box.len, h->v[i].dims, sizeof(part.box.len));
+		if (json)
+			UNS_TRY(offsets_of(&info, part.entry, &part.box, err));
+		part.offset_bytes = h->data_bytes + h->v[i].begin_bytes;
+		UNS_TRY(add_part(s, &part, err));
+	}
+	return 0;
+}
+
+/* -- files -- */
+
+static int read_header(struct set *s, uint32_t file, struct uns_st_header *out, struct uns_err *err)
+{
+	const struct uns_file *f = &s->cat->files[file];
+	UNS_CLEANUP(uns_close_p) int fd = -1;
+	struct uns_open_file open_file = { .name = f->path };
+	struct uns_reader r;
+	struct uns_stat st;
+
+	UNS_TRY(uns_root_open_file(s->root, f->path, &fd, &st, err));
+	if (!uns_identity_equal(&st.id, &f->stat.id))
+		return uns_fail(err, -ESTALE, "%s changed while it was read", f->path);
+	open_file.fd = fd;
+	r = uns_reader_of_file(&open_file, st.id.size);
+	if (uns_st_open(&r, &s->cat->arena, out, err) < 0)
+		return uns_fail_in(err, "%s", f->path);
+	return 0;
+}
+
+static int read_file(struct set *s, const char *path, struct uns_err *err)
+{
+	struct uns_st_header h;
+	uint32_t file;
+
+	UNS_TRY(uns_catalog_add_file(s->cat, s->root, path, &file, err));
+	if (s->cat->files[file].missing)
+		return uns_fail(err, -ENODATA,
+				"%s is missing: copy it back from the training machine", path);
+	UNS_TRY(read_header(s, file, &h, err));
+	if (add_entries(s, &h, file, err) < 0)
+		return uns_fail_in(err, "%s", path);
+	return 0;
+}
+
+/* A file that cannot be read keeps the weights from being served, not the rest. */
+static int read_or_report(struct set *s, const char *path, struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	int code = read_file(s, path, &why);
+
+	if (code >= 0)
+		return 0;
+	if (code == -ENOMEM || code == -ESTALE)
+		return uns_fail(err, code, "%s", why.text);
+	return uns_catalog_add_problem(s->cat, UNS_SCOPE_WEIGHTS, code, "%s", why.text);
+}
+
+/* -- tensors -- */
+
+static int grow_shape(struct uns_shape *shape, const struct part *p)
+{
+	uint64_t end;
+	uint32_t d;
+
+	for (d = 0; d < shape->n; d++) {
+		if (!uns_u64_add(p->box.lo[d], p->box.len[d], &end))
+			return -EBADMSG;
+		shape->dim[d] = uns_u64_max(shape->dim[d], end);
+	}
+	return 0;
+}
+
+/* All parts of one name must be of one tensor; gives its full shape. */
+static int agree(const struct set *s, const struct group *g, struct uns_shape *shape,
+		 struct uns_err *err)
+{
+	const struct uns_st_entry *a = g->first->entry;
+	const struct uns_file *files = s->cat->files;
+	const struct part *p;
+
+	*shape = (struct uns_shape){ .n = (uint32_t)a->n_dims };
+	for (p = g->first; p; p = p->next) {
+		if (p != g->first && (p->whole || g->first->whole))
+			return uns_fail(err, -EBADMSG, "tensor %s is whole in both %s and %s",
+					a->name, files[g->first->file].path, files[p->file].path);
+		if (p->entry->dtype != a->dtype || p->entry->n_dims != a->n_dims)
+			return uns_fail(err, -EBADMSG,
+					"tensor %s has another type or rank in %s than in %s",
+					a->name, files[p->file].path, files[g->first->file].path);
+		if (grow_shape(shape, p) < 0)
+			return uns_fail(err, -EBADMSG, "tensor %s: offset overflows in %s", a->name,
+					files[p->file].path);
+	}
+	if (uns_shape_check(shape, a->dtype, err) < 0)
+		return uns_fail_in(err, "%s: tensor %s", files[g->first->file].path, a->name);
+	return 0;
+}
+
+static int add_pieces(struct uns_catalog *cat, const struct group *g, struct uns_err *err)
+{
+	const struct part *p;
+
+	for (p = g->first; p; p = p->next) {
+		struct uns_piece piece = { .kind = UNS_PIECE_BOX,
+					   .box = p->box,
+					   .file = p->file,
+					   .rank = -1,
+					   .container = UNS_RAW,
+					   .offset_bytes = p->offset_bytes };
+
+		piece.length_bytes = p->entry->end_bytes - p->entry->begin_bytes;
+		UNS_TRY(uns_catalog_add_piece(cat, &piece, err));
+	}
+	return 0;
+}
+
+static int add_tensor(struct set *s, const struct group *g, struct uns_err *err)
+{
+	const struct uns_st_entry *e = g->first->entry;
+	struct uns_tensor tensor = { .name = e->name,
+				     .key = e->name,
+				     .root = "",
+				     .role = UNS_ROLE_WEIGHT,
+				     .dtype = e->dtype,
+				     .group = -1,
+				     .position = -1,
+				     .alias_of = UNS_NONE };
+	struct uns_err why = { 0 };
+	uint32_t index;
+	int code = agree(s, g, &tensor.shape, &why);
+
+	if (code < 0)
+		return uns_catalog_add_problem(s->cat, UNS_SCOPE_WEIGHTS, code, "%s", why.text);
+	UNS_TRY(uns_catalog_add_tensor(s->cat, &tensor, &index, err));
+	return add_pieces(s->cat, g, err);
+}
+
+int uns_safetensors_set_add(struct uns_catalog *cat, const struct uns_root *root,
+			    const char *const *paths, size_t n_paths, struct uns_err *err)
+{
+	UNS_CLEANUP(set_fini) struct set s = { .cat = cat, .root = root };
+	const struct group *g;
+	size_t i;
+
+	s.tail = &s.first;
+	for (i = 0; i < n_paths; i++)
+		UNS_TRY(read_or_report(&s, paths[i], err));
+	for (g = s.first; g; g = g->next)
+		UNS_TRY(add_tensor(&s, g, err));
+	return 0;
+}

@@ -1,0 +1,37 @@
+/* Names without a prefix. Knows nothing of what is named. */
+#include "files/strip.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+
+const char *uns_strip_name(const char *prefix, const char *name)
+{
+	size_t n = strlen(prefix);
+
+	return strncmp(name, prefix, n) == 0 && name[n] ? name + n : name;
+}
+
+int uns_strip_choose(const char *strip, const char *const *names, size_t n, struct uns_vtree *out,
+		     const char **prefix, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map seen = UNS_MAP_INIT;
+	const char *name = NULL;
+	void *twice = NULL;
+	size_t i;
+
+	*prefix = strip ? strip : "";
+	for (i = 0; **prefix && i < n && !twice; i++) {
+		name = uns_strip_name(*prefix, names[i]);
+		if (!uns_map_put(&seen, name, (void *)names[i], &twice))
+			return uns_oom(err);
+	}
+	if (!twice)
+		return 0;
+	if (uns_vtree_note(out, "strip=%s: two tensors would be called %s, so nothing is stripped",
+			   *prefix, name) < 0)
+		return uns_oom(err);
+	*prefix = "";
+	return 0;
+}

@@ -1,0 +1,384 @@
+/* The zip that torch.save writes, as segments. Knows zip and torch's record names, not what the
+ * values mean. Field widths: PKWARE APPNOTE 4.3; which of them torch fills: observed on its files. */
+#include "files/torch_file.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "base/cleanup.h"
+#include "base/text.h"
+
+enum {
+	ALIGN_BYTES = 64,
+	LOCAL_BYTES = 30,
+	FLAGS = 0x0808, /* sizes follow in a descriptor; names are UTF-8 */
+	ZIP64_BYTES = 20,
+	SMALL_BYTES = 4096, /* literals up to here are copied, to be one segment with their neighbours */
+};
+#define LIMIT32 UINT64_C(0xffffffff)
+
+struct writer {
+	struct uns_layout_builder b;
+	struct uns_arena *arena;
+	const char *stem;
+	struct uns_text text; /* bytes that come before the builder's next segment */
+	struct record {
+		const char *name; /* with stem */
+		uint64_t at_bytes, size_bytes;
+		const struct uns_torch_leaf *leaf; /* whose CRC the engine fills in; NULL = crc */
+		uint32_t crc;
+	} *record;
+	size_t n, cap;
+	bool failed, uneven; /* uneven: a leaf's parts are not as many elements as its shape */
+};
+
+static void writer_fini(struct writer *w)
+{
+	uns_text_fini(&w->text);
+}
+
+/* A little-endian number of at most 8 bytes. */
+static void put(struct writer *w, uint64_t v, unsigned n_bytes)
+{
+	unsigned char b[8];
+	unsigned i;
+
+	for (i = 0; i < n_bytes; i++)
+		b[i] = (unsigned char)(v >> (8 * i));
+	uns_text_add(&w->text, b, n_bytes);
+}
+
+/* Where the next byte goes. */
+static uint64_t at(const struct writer *w)
+{
+	return w->b.at_bytes + w->text.len;
+}
+
+/* What has been put together becomes one literal. */
+static void flush(struct writer *w)
+{
+	const char *copy;
+
+	if (!w->text.len && !w->text.failed)
+		return;
+	copy = w->text.failed ? NULL : uns_arena_strn(w->arena, w->text.p, w->text.len);
+	if (copy)
+		uns_layout_literal(&w->b, copy, w->text.len);
+	else
+		w->failed = true;
+	uns_text_fini(&w->text);
+	w->text = UNS_TEXT_INIT;
+}
+
+static void put_bytes(struct writer *w, const void *bytes, uint64_t len)
+{
+	if (len <= SMALL_BYTES) {
+		uns_text_add(&w->text, bytes, (size_t)len);
+		return;
+	}
+	flush(w);
+	uns_layout_literal(&w->b, bytes, (size_t)len);
+}
+
+static bool is_large(const struct record *r)
+{
+	return r->size_bytes >= LIMIT32 || r->at_bytes >= LIMIT32;
+}
+
+/* -- local header, descriptor -- */
+
+static void local_header(struct writer *w, const struct record *r)
+{
+	size_t name = strlen(r->name), zip64 = r->size_bytes >= LIMIT32 ? ZIP64_BYTES : 0, pad;
+
+	pad = (size_t)(r->at_bytes + LOCAL_BYTES + name + zip64 + 4) % ALIGN_BYTES;
+	pad = pad ? ALIGN_BYTES - pad : 0;
+	uns_text_add(&w->text, "PK\3\4", 4);
+	put(w, 0, 2); /* version needed: torch writes 0 */
+	put(w, r->size_bytes ? FLAGS : FLAGS & ~8, 2);
+	put(w, 0, 2 + 4); /* stored; no time */
+	put(w, 0, 4);     /* crc and sizes come behind the data */
+	put(w, 0, 8);
+	put(w, name, 2);
+	put(w, zip64 + 4 + pad, 2);
+	uns_text_add(&w->text, r->name, name);
+	if (zip64) {
+		put(w, 1, 2);
+		put(w, 16, 2);
+		put(w, r->size_bytes, 8);
+		put(w, r->size_bytes, 8);
+	}
+	uns_text_add(&w->text, "FB", 2);
+	put(w, pad, 2);
+	for (; pad; pad--)
+		uns_text_add(&w->text, "Z", 1);
+}
+
+static void crc_field(struct writer *w, const struct record *r)
+{
+	if (!r->leaf) {
+		put(w, r->crc, 4);
+		return;
+	}
+	flush(w);
+	uns_layout_crc32(&w->b, r->leaf->tensor, r->leaf->out);
+}
+
+static void descriptor(struct writer *w, const struct record *r)
+{
+	unsigned width = is_large(r) ? 8 : 4;
+
+	uns_text_add(&w->text, "PK\7\10", 4);
+	crc_field(w, r);
+	put(w, r->size_bytes, width);
+	put(w, r->size_bytes, width);
+}
+
+/* -- records -- */
+
+static struct record *record_open(struct writer *w, const char *name, uint64_t size_bytes)
+{
+	struct record *r, *grown;
+
+	if (w->n == w->cap) {
+		w->cap = w->cap ? w->cap * 2 : 64;
+		grown = uns_arena_grow(w->arena, w->record, w->n, w->cap, sizeof(*grown));
+		if (!grown) {
+			w->failed = true;
+			return NULL;
+		}
+		w->record = grown;
+	}
+	r = &w->record[w->n++];
+	*r = (struct record){ .at_bytes = at(w), .size_bytes = size_bytes };
+	r->name = uns_arena_printf(w->arena, "%s/%s", w->stem, name);
+	if (!r->name) {
+		w->failed = true;
+		return NULL;
+	}
+	return r;
+}
+
+/* crc32() takes 32-bit lengths. */
+static uint32_t crc_of(const uint8_t *bytes, uint64_t len)
+{
+	return (uint32_t)crc32_z(0, bytes, (z_size_t)len);
+}
+
+static void add_literal(struct writer *w, const char *name, const void *bytes, uint64_t len)
+{
+	struct record *r = w->failed ? NULL : record_open(w, name, len);
+
+	if (!r)
+		return;
+	r->crc = crc_of(bytes, len);
+	local_header(w, r);
+	put_bytes(w, bytes, len);
+	if (len)
+		descriptor(w, r);
+}
+
+static void add_parts(struct writer *w, const struct uns_torch_parts *parts, uint64_t elems,
+		      enum uns_dtype out)
+{
+	const struct uns_torch_part *p = parts->v, *end = p + parts->n;
+	uint64_t sum = 0;
+
+	for (; p < end; p++) {
+		sum += p->n_elems;
+		if (p->tensor)
+			uns_layout_tensor(&w->b, p->tensor, p->first_elem, p->n_elems, out);
+		else
+			uns_layout_zeros(&w->b, p->n_elems * uns_dtype_size(out));
+	}
+	w->uneven = w->uneven || sum != elems;
+}
+
+static void add_leaf(struct writer *w, const struct uns_torch_input *in, size_t index)
+{
+	const struct uns_torch_leaf *leaf = &in->leaves[index];
+	const struct uns_torch_parts *parts =
+		in->parts && in->parts[index].v ? &in->parts[index] : NULL;
+	uint64_t elems = uns_shape_elems(&leaf->shape);
+	uint64_t len = elems * uns_dtype_size(leaf->out);
+	struct record *r;
+	char name[32];
+
+	snprintf(name, sizeof(name), "data/%zu", index);
+	if (!leaf->tensor && !parts) {
+		add_literal(w, name, leaf->literal, len);
+		return;
+	}
+	r = w->failed ? NULL : record_open(w, name, len);
+	if (!r)
+		return;
+	r->leaf = len && !parts ? leaf : NULL;
+	local_header(w, r);
+	flush(w);
+	if (parts)
+		add_parts(w, parts, elems, leaf->out);
+	else
+		uns_layout_tensor(&w->b, leaf->tensor, 0, elems, leaf->out);
+	if (len)
+		descriptor(w, r);
+}
+
+/* -- the end -- */
+
+static void directory_entry(struct writer *w, const struct record *r)
+{
+	bool size64 = r->size_bytes >= LIMIT32, at64 = r->at_bytes >= LIMIT32;
+	unsigned extra = (size64 ? 16u : 0) + (at64 ? 8u : 0);
+	size_t name = strlen(r->name);
+
+	uns_text_add(&w->text, "PK\1\2", 4);
+	put(w, 0, 4); /* made by, needed */
+	put(w, r->size_bytes ? FLAGS : FLAGS & ~8, 2);
+	put(w, 0, 2 + 4);
+	crc_field(w, r);
+	put(w, size64 ? LIMIT32 : r->size_bytes, 4);
+	put(w, size64 ? LIMIT32 : r->size_bytes, 4);
+	put(w, name, 2);
+	put(w, extra ? extra + 4 : 0, 2);
+	put(w, 0, 2 + 2 + 2); /* comment, disk, internal attributes */
+	put(w, 0, 4);         /* external attributes */
+	put(w, at64 ? LIMIT32 : r->at_bytes, 4);
+	uns_text_add(&w->text, r->name, name);
+	if (extra) {
+		put(w, 1, 2);
+		put(w, extra, 2);
+	}
+	if (size64) {
+		put(w, r->size_bytes, 8);
+		put(w, r->size_bytes, 8);
+	}
+	if (at64)
+		put(w, r->at_bytes, 8);
+}
+
+static void end_records(struct writer *w, uint64_t directory_bytes, uint64_t directory_size)
+{
+	uint64_t end64 = at(w), n16 = w->n < 0xffff ? w->n : 0xffff;
+
+	uns_text_add(&w->text, "PK\6\6", 4);
+	put(w, 44, 8); /* what follows of this record */
+	put(w, 0x2d, 2);
+	put(w, 0x2d, 2);
+	put(w, 0, 8); /* disks */
+	put(w, w->n, 8);
+	put(w, w->n, 8);
+	put(w, directory_size, 8);
+	put(w, directory_bytes, 8);
+	uns_text_add(&w->text, "PK\6\7", 4);
+	put(w, 0, 4);
+	put(w, end64, 8);
+	put(w, 1, 4);
+	uns_text_add(&w->text, "PK\5\6", 4);
+	put(w, 0, 4);
+	put(w, n16, 2);
+	put(w, n16, 2);
+	put(w, directory_size < LIMIT32 ? directory_size : LIMIT32, 4);
+	put(w, directory_bytes < LIMIT32 ? directory_bytes : LIMIT32, 4);
+	put(w, 0, 2);
+}
+
+static void finish(struct writer *w)
+{
+	uint64_t start = at(w);
+	size_t i;
+
+	for (i = 0; i < w->n && !w->failed; i++)
+		directory_entry(w, &w->record[i]);
+	end_records(w, start, at(w) - start);
+	flush(w);
+}
+
+/* 40 digits, as torch's: here a digest of the pickle, so that equal content gives equal bytes. */
+static const char *serialization_id(struct uns_arena *arena, const uint8_t *pickle, size_t len)
+{
+	uint32_t a = crc_of(pickle, len), b = (uint32_t)adler32_z(1, pickle, len);
+
+	return uns_arena_printf(arena, "%020u%020u", a, b);
+}
+
+static int emit_pickle(const struct uns_torch_input *in, struct uns_arena *arena,
+		       const char **bytes, size_t *len, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	struct uns_pickle_tensor *t = UNS_NEW_N(arena, struct uns_pickle_tensor, in->n_leaves);
+	size_t i;
+
+	*bytes = (const char *)in->pickle.p;
+	*len = uns_span_left(&in->pickle);
+	if (*len)
+		return 0;
+	if (!t)
+		return uns_oom(err);
+	for (i = 0; i < in->n_leaves; i++)
+		t[i] = (struct uns_pickle_tensor){ in->leaves[i].out, in->leaves[i].shape.n,
+						   in->leaves[i].shape.dim };
+	if (uns_span_left(&in->front))
+		UNS_TRY(uns_pickle_emit_behind(in->front, in->root, t, in->n_leaves, &text, err));
+	else
+		UNS_TRY(uns_pickle_emit(in->root, t, in->n_leaves, in->classes, &text, err));
+	*len = text.len;
+	*bytes = uns_arena_strn(arena, text.p, text.len);
+	return *bytes ? 0 : uns_oom(err);
+}
+
+int uns_part_torch_file_of(const struct uns_torch_input *in, struct uns_arena *arena,
+			   struct uns_layout *out, struct uns_err *err)
+{
+	UNS_CLEANUP(writer_fini)
+	struct writer w = { .b = { .arena = arena }, .arena = arena, .stem = in->stem };
+	const char *pickle, *id;
+	size_t len, i;
+
+	UNS_TRY(emit_pickle(in, arena, &pickle, &len, err));
+	id = serialization_id(arena, (const uint8_t *)pickle, len);
+	if (!id)
+		return uns_oom(err);
+	add_literal(&w, "data.pkl", pickle, len);
+	add_literal(&w, ".format_version", "1", 1);
+	add_literal(&w, ".storage_alignment", "64", 2);
+	add_literal(&w, "byteorder", "little", 6);
+	for (i = 0; i < in->n_leaves; i++)
+		add_leaf(&w, in, i);
+	add_literal(&w, "version", "3\n", 2);
+	add_literal(&w, ".data/serialization_id", id, 40);
+	finish(&w);
+	if (w.failed)
+		return uns_oom(err);
+	if (w.uneven)
+		return uns_fail(err, -EINVAL, "a storage's parts do not add up to its shape");
+	return uns_layout_build(&w.b, in->cat, out, err);
+}
+
+int uns_part_torch_file(const struct uns_catalog *cat, const struct uns_value *root,
+			const struct uns_torch_leaf *leaves, size_t n_leaves, const char *stem,
+			struct uns_arena *arena, struct uns_layout *out, struct uns_err *err)
+{
+	const struct uns_torch_input in = { .cat = cat,
+					    .root = root,
+					    .leaves = leaves,
+					    .n_leaves = n_leaves,
+					    .stem = stem };
+
+	return uns_part_torch_file_of(&in, arena, out, err);
+}
+
+int uns_part_torch_file_behind(const struct uns_catalog *cat, struct uns_span front,
+			       const struct uns_value *root, const struct uns_torch_leaf *leaves,
+			       size_t n_leaves, const char *stem, struct uns_arena *arena,
+			       struct uns_layout *out, struct uns_err *err)
+{
+	const struct uns_torch_input in = { .cat = cat,
+					    .root = root,
+					    .leaves = leaves,
+					    .n_leaves = n_leaves,
+					    .stem = stem,
+					    .front = front };
+
+	return uns_part_torch_file_of(&in, arena, out, err);
+}

@@ -1,0 +1,235 @@
+/* TrainerState's keys: what each may be, and what stands in for it. Knows the file, not where facts
+ * come from. */
+#include "files/trainer_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "wire/json.h"
+#include "wire/json_text.h"
+
+enum kind { INTEGER, CADENCE, NUMBER, BOOLEAN, TEXT, LIST, OBJECT };
+
+static const char *const kind_text[] = { "an integer of 0 or more", "a positive number",
+					 "a number",                "true or false",
+					 "a string",                "a list",
+					 "an object" };
+
+static const struct key {
+	const char *name;
+	enum kind kind;
+	const char *otherwise; /* JSON where no fact tells; NULL = the key is left out */
+	bool nullable;
+	const char *assumed; /* a Trainer goes by it: a value is needed, and said to be assumed */
+} keys[] = {
+	/* The two without `otherwise` are newer than 4.40: best_global_step, stateful_callbacks. */
+	{ "best_global_step", INTEGER, NULL, true, NULL },
+	{ "best_metric", NUMBER, "null", true, NULL },
+	{ "best_model_checkpoint", TEXT, "null", true, NULL },
+	{ "epoch", NUMBER, "0.0", true, NULL },
+	{ "eval_steps", CADENCE, "500", false, "500" },
+	{ "global_step", INTEGER, NULL, false, NULL },
+	{ "is_hyper_param_search", BOOLEAN, "false", false, NULL },
+	{ "is_local_process_zero", BOOLEAN, "true", false, NULL },
+	{ "is_world_process_zero", BOOLEAN, "true", false, NULL },
+	{ "log_history", LIST, "[]", true, NULL },
+	{ "logging_steps", CADENCE, "500", false, "500" },
+	{ "max_steps", INTEGER, "0", false, NULL },
+	{ "num_input_tokens_seen", INTEGER, "0", true, NULL },
+	{ "num_train_epochs", NUMBER, "0", false, NULL },
+	{ "save_steps", CADENCE, "500", false, "500" },
+	{ "stateful_callbacks", OBJECT, NULL, true, NULL },
+	{ "total_flos", NUMBER, "0", true, NULL },
+	{ "train_batch_size", INTEGER, "8", false, "8" },
+	{ "trial_name", TEXT, "null", true, NULL },
+	{ "trial_params", OBJECT, "null", true, NULL },
+};
+enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
+
+static const struct key *key_find(const char *name, size_t len)
+{
+	size_t i;
+
+	for (i = 0; i < N_KEYS; i++)
+		if (strlen(keys[i].name) == len && memcmp(keys[i].name, name, len) == 0)
+			return &keys[i];
+	return NULL;
+}
+
+const char *uns_trainer_state_key(size_t i)
+{
+	return i < N_KEYS ? keys[i].name : NULL;
+}
+
+const char *uns_trainer_state_assumed(const char *key)
+{
+	const struct key *k = key_find(key, strlen(key));
+
+	return k ? k->assumed : NULL;
+}
+
+/* -- values -- */
+
+static bool is(struct uns_span v, const char *text)
+{
+	return uns_span_left(&v) == strlen(text) && memcmp(v.p, text, strlen(text)) == 0;
+}
+
+static bool is_number(struct uns_span v, double *out)
+{
+	char text[64], *end;
+	size_t n = uns_span_left(&v);
+
+	if (n == 0 || n >= sizeof(text) || !strchr("-0123456789", *v.p))
+		return false;
+	memcpy(text, v.p, n);
+	text[n] = '\0';
+	*out = strtod(text, &end);
+	return !*end;
+}
+
+static bool value_fits(const struct key *k, struct uns_span v)
+{
+	double number;
+	int64_t i;
+
+	if (v.p >= v.end)
+		return false;
+	if (k->nullable && is(v, "null"))
+		return true;
+	switch (k->kind) {
+	case INTEGER:
+		return uns_json_text_int(v, &i) && (i >= 0 || strcmp(k->name, "max_steps") == 0);
+	case CADENCE:
+		return is_number(v, &number) && number > 0;
+	case NUMBER:
+		return is_number(v, &number) || is(v, "NaN") || is(v, "Infinity") ||
+		       is(v, "-Infinity");
+	case BOOLEAN:
+		return is(v, "true") || is(v, "false");
+	case TEXT:
+		return *v.p == '"';
+	case LIST:
+		return *v.p == '[';
+	case OBJECT:
+		return *v.p == '{';
+	}
+	return false;
+}
+
+static struct uns_span trimmed(const char *json)
+{
+	size_t n = strlen(json);
+
+	while (n && strchr(" \t\r\n", json[n - 1]))
+		n--;
+	while (n && strchr(" \t\r\n", *json))
+		json++, n--;
+	return uns_span_of(json, n);
+}
+
+static int check_value(const struct key *k, struct uns_span v, struct uns_err *why)
+{
+	if (value_fits(k, v))
+		return 0;
+	return uns_fail(why, -EINVAL, "%s is %.*s where %s is expected", k->name,
+			(int)(uns_span_left(&v) < 40 ? uns_span_left(&v) : 40), (const char *)v.p,
+			kind_text[k->kind]);
+}
+
+int uns_trainer_state_check_fact(const char *key, const char *json, struct uns_err *why)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *parsed = NULL;
+	const struct key *k = key_find(key, strlen(key));
+	struct uns_span v = trimmed(json);
+
+	if (!k)
+		return uns_fail(why, -EINVAL, "%s is not a key of trainer_state.json", key);
+	if (uns_json_parse(v, &parsed, why) < 0)
+		return uns_fail_in(why, "%s=%s", key, json);
+	return check_value(k, v, why);
+}
+
+/* -- a whole file -- */
+
+static int check_members(struct uns_span object, struct uns_span *unknown, struct uns_err *why)
+{
+	struct uns_span name, value;
+	const struct key *k;
+
+	while (uns_json_text_next(&object, &name, &value)) {
+		k = uns_span_left(&name) < 2 ? NULL :
+					       key_find((const char *)name.p + 1,
+							uns_span_left(&name) - 2);
+		if (k)
+			UNS_TRY(check_value(k, value, why));
+		else if (unknown)
+			*unknown = name;
+	}
+	return 0;
+}
+
+static int check_needed(struct uns_span object, struct uns_err *why)
+{
+	static const char *const needed[] = { "global_step", "train_batch_size", "logging_steps",
+					      "eval_steps", "save_steps" };
+	struct uns_span value;
+	size_t i;
+
+	for (i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+		if (!uns_json_text_get(object, needed[i], &value))
+			return uns_fail(why, -EINVAL, "it has no %s", needed[i]);
+	return 0;
+}
+
+int uns_trainer_state_check(const char *json, size_t len, struct uns_span *unknown,
+			    struct uns_err *why)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *parsed = NULL;
+	struct uns_span text = uns_span_of(json, len);
+
+	if (unknown)
+		*unknown = (struct uns_span){ NULL, NULL };
+	if (!len)
+		return uns_fail(why, -EBADMSG, "it is empty");
+	UNS_TRY(uns_json_parse(text, &parsed, why));
+	if (!cJSON_IsObject(parsed))
+		return uns_fail(why, -EBADMSG, "it is not a JSON object");
+	UNS_TRY(check_needed(text, why));
+	return check_members(text, unknown, why);
+}
+
+/* -- writing -- */
+
+static const char *value_of(const struct uns_training *t, const struct key *k)
+{
+	const struct uns_fact *fact = uns_training_find(t, k->name);
+
+	if (fact && value_fits(k, trimmed(fact->json)))
+		return fact->json;
+	return k->otherwise;
+}
+
+int uns_trainer_state_emit(const struct uns_training *t, struct uns_text *out, struct uns_err *err)
+{
+	const char *json, *between = "";
+	size_t i;
+
+	if (!uns_training_find(t, "global_step"))
+		return uns_fail(err, -ENODATA,
+				"the training step is not known: neither the directory's name nor "
+				"scheduler or optimizer tell; give it with -o fact=global_step=N or "
+				"`unshard meta set CHECKPOINT global_step=N`");
+	uns_text_str(out, "{");
+	for (i = 0; i < N_KEYS; i++) {
+		json = value_of(t, &keys[i]);
+		if (!json)
+			continue;
+		uns_text_printf(out, "%s\n  \"%s\": ", between, keys[i].name);
+		uns_json_text_indent(out, trimmed(json), 1);
+		between = ",";
+	}
+	uns_text_str(out, "\n}\n");
+	return out->failed ? uns_oom(err) : 0;
+}

@@ -1,0 +1,81 @@
+/* See rank_extra.h. All ranks step their schedulers together, so equal ones are of one save; random
+ * states differ by nature. */
+#include "ranks/extra.h"
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "ranks/reading.h"
+#include "ranks/values.h"
+#include "wire/value_new.h"
+
+#define SCHEDULER "lr_scheduler"
+
+struct extra {
+	struct uns_rank_reading files;
+	const struct uns_value *scheduler; /* the first file's */
+	const char *path;
+};
+
+static void extra_fini(struct extra *e)
+{
+	uns_rank_reading_fini(&e->files);
+}
+
+static int compare(struct extra *e, const struct uns_rank_source *source,
+		   const struct uns_value *scheduler)
+{
+	struct uns_rank_findings *findings = &e->files.merge.findings;
+	bool none = scheduler->kind == UNS_VALUE_NONE;
+	struct uns_rank_difference d;
+
+	if (none != (e->scheduler->kind == UNS_VALUE_NONE))
+		return uns_rank_findings_add(
+			findings, UNS_RANK_OTHER_SAVE, UNS_SCOPE_SHARDED, -EBADMSG, source->path,
+			"it has %s learning rate scheduler, and %s has %s", none ? "no" : "a",
+			uns_path_name(e->path), none ? "one" : "none");
+	if (!uns_rank_values_differ(e->scheduler, scheduler, &d))
+		return 0;
+	return uns_rank_findings_add(findings, UNS_RANK_OTHER_SAVE, UNS_SCOPE_SHARDED, -EBADMSG,
+				     source->path,
+				     "%s of the learning rate scheduler is %s there, but %s in %s",
+				     d.key, d.second, d.first, uns_path_name(e->path));
+}
+
+static int keep(struct extra *e, const struct uns_rank_source *source, struct uns_err *err)
+{
+	struct uns_catalog *cat = e->files.cat;
+	const struct uns_named_value v = {
+		.name = SCHEDULER,
+		.root = UNS_RANK_FORM,
+		.value = uns_value_copy(&cat->arena, e->scheduler),
+		.file = source->file,
+	};
+
+	return v.value ? uns_catalog_add_value(cat, &v, err)
+		       : uns_fail(err, -ENOTSUP, "its " SCHEDULER " is nested too deeply");
+}
+
+static int add_extra(void *ctx, struct uns_rank_source *source, struct uns_err *err)
+{
+	struct extra *e = ctx;
+	const struct uns_value *scheduler = uns_value_get(source->torch->root, SCHEDULER);
+
+	if (!scheduler)
+		return uns_fail(err, -EBADMSG,
+				"it has no \"" SCHEDULER "\", which is restored from there");
+	if (e->files.n_read)
+		return compare(e, source, scheduler);
+	e->scheduler = scheduler;
+	e->path = source->path;
+	return keep(e, source, err);
+}
+
+int uns_rank_extra_add(struct uns_catalog *cat, const struct uns_root *root,
+		       const struct uns_rank_file *files, size_t n, struct uns_err *err)
+{
+	UNS_CLEANUP(extra_fini) struct extra e = { 0 };
+
+	UNS_TRY(uns_rank_reading_init(&e.files, cat, root, UNS_SCOPE_SHARDED, n, err));
+	e.files.keep = &e.files.merge.scratch;
+	return uns_rank_reading_add(&e.files, files, n, add_extra, &e, err);
+}

@@ -1,0 +1,527 @@
+/* Files of torch.save, one per rank, read one after the other: which values are tensors, and what
+ * they are called. Merging is done by ranks/merge.c, wrappers are read by wire/dtensor.c. */
+#include "ranks/files.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "ranks/optim.h"
+#include "ranks/reading.h"
+#include "ranks/values.h"
+#include "ranks/dtensor.h"
+
+#define MODEL_ROOT     "model"
+#define OPTIMIZER_ROOT "optimizer"
+
+/* The files of model or optimizer while they are being read. */
+struct reading {
+	struct uns_rank_reading files;
+	const struct uns_rank_params *params; /* what numbers stand for; NULL = nothing */
+	struct uns_rank_params
+		without_twins;          /* what `params` points to where they are not counted */
+	struct uns_rank_optim optim;    /* numbered states that are parts of flat tensors */
+	const struct uns_value *groups; /* the first file's param groups */
+	const char *first_path;
+};
+
+static void reading_fini(struct reading *r)
+{
+	uns_rank_reading_fini(&r->files);
+	uns_rank_optim_fini(&r->optim);
+}
+
+static bool is_tensor(const struct uns_value *v)
+{
+	return uns_torch_is_tensor(v) || uns_dtensor_is(v);
+}
+
+/* An object that would be lost if it were a value: modules' own extra state may be anything. */
+static bool is_unknown(const char *name, const struct uns_value *v)
+{
+	return !is_tensor(v) && v->kind == UNS_VALUE_OBJECT && v->cls &&
+	       !uns_str_ends(name, "_extra_state");
+}
+
+/* Kept of the first file only: values are not sharded. */
+static int add_value(struct reading *r, const struct uns_rank_source *source, const char *root,
+		     const char *name, const struct uns_value *v, struct uns_err *err)
+{
+	struct uns_named_value named = {
+		.name = name, .root = root, .value = v, .file = source->file
+	};
+
+	return r->files.n_read ? 0 : uns_catalog_add_value(r->files.cat, &named, err);
+}
+
+/* -- model -- */
+
+static int add_model_entry(struct reading *r, struct uns_rank_source *source, const char *name,
+			   const struct uns_value *v, struct uns_err *err)
+{
+	struct uns_tensor like = {
+		.name = name, .key = name, .root = MODEL_ROOT, .role = UNS_ROLE_WEIGHT
+	};
+
+	if (is_unknown(name, v))
+		return uns_rank_merge_add_unknown(&r->files.merge, source, name, v->cls, err);
+	if (!is_tensor(v))
+		return add_value(r, source, MODEL_ROOT, name, v, err);
+	return uns_rank_merge_add(&r->files.merge, source, &like, v, err);
+}
+
+static bool is_dtensor(const struct uns_value *v)
+{
+	const struct uns_value *cls = uns_dtensor_is(v) ? uns_value_at(v->object.args, 1) : NULL;
+
+	return cls && uns_str_ends(cls->cls, ".DTensor");
+}
+
+static int keep_form(struct reading *r, const struct uns_rank_source *source,
+		     const struct uns_value *dict, struct uns_err *err)
+{
+	struct uns_value *bare = UNS_NEW(&r->files.cat->arena, struct uns_value);
+	size_t i = 0;
+
+	if (!bare)
+		return uns_oom(err);
+	bare->kind = UNS_VALUE_DICT;
+	bare->cls = dict->cls;
+	bare->state = dict->state;
+	while (i < dict->dict.n && !is_dtensor(dict->dict.v[i]))
+		i++;
+	if (i < dict->dict.n)
+		UNS_TRY(add_value(r, source, UNS_RANK_FORM, "dtensor", dict->dict.v[i], err));
+	return add_value(r, source, UNS_RANK_FORM, "state_dict", bare, err);
+}
+
+static int add_model(void *ctx, struct uns_rank_source *source, struct uns_err *err)
+{
+	struct reading *r = ctx;
+	const struct uns_value *dict = source->torch->root;
+	size_t i;
+
+	if (dict->kind != UNS_VALUE_DICT)
+		return uns_fail(err, -ENOTSUP, "the file holds no state dict");
+	if (!r->files.n_read)
+		UNS_TRY(keep_form(r, source, dict, err));
+	for (i = 0; i < dict->dict.n; i++) {
+		const char *name = uns_value_str(dict->dict.key[i]);
+
+		if (!name)
+			return uns_fail(err, -ENOTSUP,
+					"a state dict with a key that is not a name");
+		UNS_TRY(add_model_entry(r, source, name, dict->dict.v[i], err));
+	}
+	return 0;
+}
+
+/* -- what numbers stand for -- */
+
+struct collecting {
+	struct uns_rank_param *v;
+	size_t n, n_twins;
+};
+
+static int count_param(void *ctx, const struct uns_tensor *t, bool twin)
+{
+	(void)t;
+	(void)twin;
+	++*(size_t *)ctx;
+	return 0;
+}
+
+static int collect_param(void *ctx, const struct uns_tensor *t, bool twin)
+{
+	struct collecting *c = ctx;
+
+	c->v[c->n++] = (struct uns_rank_param){ t->name, t->shape, twin };
+	c->n_twins += twin;
+	return 0;
+}
+
+static int collect_params(struct reading *r, struct uns_rank_params *out, struct uns_err *err)
+{
+	struct collecting c = { 0 };
+	size_t n = 0;
+
+	if (uns_rank_merge_each_param(&r->files.merge, count_param, &n) < 0)
+		return uns_oom(err);
+	c.v = UNS_NEW_N(&r->files.cat->arena, struct uns_rank_param, n);
+	if (!c.v || uns_rank_merge_each_param(&r->files.merge, collect_param, &c) < 0)
+		return uns_oom(err);
+	*out = (struct uns_rank_params){ .v = c.v,
+					 .n = c.n,
+					 .n_twins = c.n_twins,
+					 .mesh_size = r->files.merge.mesh_size,
+					 .n_renamed = uns_rank_merge_renamed(&r->files.merge) };
+	return 0;
+}
+
+int uns_rank_files_add_model_params(struct uns_catalog *cat, const struct uns_root *root,
+				    const struct uns_rank_file *files, size_t n,
+				    struct uns_rank_params *params, struct uns_err *err)
+{
+	UNS_CLEANUP(reading_fini) struct reading r = { 0 };
+
+	UNS_TRY(uns_rank_reading_init(&r.files, cat, root, UNS_SCOPE_WEIGHTS, n, err));
+	UNS_TRY(uns_rank_reading_add(&r.files, files, n, add_model, &r, err));
+	if (r.files.n_read && !r.files.merge.first && !r.files.merge.findings.n)
+		return uns_catalog_add_problem(cat, UNS_SCOPE_WEIGHTS, -ENOTSUP,
+					       "%s: the file holds no tensors by name",
+					       files[0].path);
+	return params ? collect_params(&r, params, err) : 0;
+}
+
+int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *root,
+			     const struct uns_rank_file *files, size_t n, struct uns_err *err)
+{
+	return uns_rank_files_add_model_params(cat, root, files, n, NULL, err);
+}
+
+/* -- optimizer -- */
+
+static enum uns_role role_of_state(const char *state)
+{
+	static const struct {
+		const char *state;
+		enum uns_role role;
+	} known[] = {
+		{ "exp_avg", UNS_ROLE_EXP_AVG },
+		{ "exp_avg_sq", UNS_ROLE_EXP_AVG_SQ },
+		{ "step", UNS_ROLE_STEP },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (strcmp(known[i].state, state) == 0)
+			return known[i].role;
+	return UNS_ROLE_OPTIM_OTHER;
+}
+
+/* Whose state it is. */
+struct owner {
+	const char *name; /* of the parameter */
+	const char *key;  /* what the file calls it: the name, or a number */
+	int64_t number;   /* -1 = it has a name */
+};
+
+static size_t plain_dims(const struct uns_rank_source *source, const struct uns_value *v)
+{
+	struct uns_torch_tensor t;
+
+	return !uns_dtensor_is(v) && uns_torch_tensor(source->torch, v, &t, NULL) == 0 ? t.n_dims
+										       : 0;
+}
+
+/* A plain tensor of one dimension says nothing of its place in a parameter. */
+static bool is_stretch(const struct uns_rank_source *source, const struct uns_value *v)
+{
+	return plain_dims(source, v) == 1;
+}
+
+static bool has_shape(const struct uns_rank_source *source, const struct uns_value *v)
+{
+	return plain_dims(source, v) > 1;
+}
+
+static int add_state_entry(struct reading *r, struct uns_rank_source *source,
+			   const struct owner *owner, const char *state, const struct uns_value *v,
+			   struct uns_err *err)
+{
+	struct uns_arena *arena = r->files.n_read ? &r->files.merge.scratch : &r->files.cat->arena;
+	struct uns_tensor like = { .name = owner->name,
+				   .root = OPTIMIZER_ROOT,
+				   .state = state,
+				   .role = role_of_state(state),
+				   .inferred = owner->number >= 0 };
+
+	like.key = uns_arena_printf(arena, "state.%s.%s", owner->key, state);
+	if (!like.key)
+		return uns_oom(err);
+	if (is_unknown(state, v))
+		return uns_rank_merge_add_unknown(&r->files.merge, source, like.key, v->cls, err);
+	if (!is_tensor(v))
+		return add_value(r, source, OPTIMIZER_ROOT, like.key, v, err);
+	r->optim.has_shapes |= owner->number >= 0 && has_shape(source, v);
+	if (owner->number >= 0 && is_stretch(source, v)) {
+		r->files.no_copies = true;
+		return uns_rank_optim_add(&r->optim, source, (size_t)owner->number, state,
+					  like.role, v, err);
+	}
+	return uns_rank_merge_add(&r->files.merge, source, &like, v, err);
+}
+
+static int add_param_state(struct reading *r, struct uns_rank_source *source,
+			   const struct owner *owner, const struct uns_value *dict,
+			   struct uns_err *err)
+{
+	size_t i;
+
+	if (!dict || dict->kind != UNS_VALUE_DICT)
+		return uns_fail(err, -ENOTSUP, "the optimizer state of %s is no dict", owner->key);
+	for (i = 0; i < dict->dict.n; i++) {
+		const char *state = uns_value_str(dict->dict.key[i]);
+
+		if (!state)
+			return uns_fail(err, -ENOTSUP, "the optimizer state of %s has no names",
+					owner->key);
+		UNS_TRY(add_state_entry(r, source, owner, state, dict->dict.v[i], err));
+	}
+	return 0;
+}
+
+/* A number counts the parameters of the one group; which one it means is known only where the group
+ * holds them all, or where only their count matters (flat units). */
+static int owner_of(struct reading *r, const struct uns_value *key, struct owner *out,
+		    struct uns_err *err)
+{
+	struct uns_arena *arena = r->files.n_read ? &r->files.merge.scratch : &r->files.cat->arena;
+
+	*out = (struct owner){ .name = uns_value_str(key), .number = -1 };
+	out->key = out->name;
+	if (out->name)
+		return 0;
+	if (!r->params || !uns_value_int(key, &out->number) || out->number < 0)
+		return uns_fail(err, -ENOTSUP,
+				"the optimizer state is keyed by numbers, and nothing says which "
+				"parameter each one is");
+	if ((uint64_t)out->number >= r->optim.n_ids)
+		return uns_fail(err, -EBADMSG,
+				"the optimizer holds state %lld, but its param group ends at %zu",
+				(long long)out->number, r->optim.n_ids);
+	out->key = uns_arena_printf(arena, "%lld", (long long)out->number);
+	if (!out->key)
+		return uns_oom(err);
+	out->name = r->optim.n_ids == r->params->n ? r->params->v[out->number].name : out->key;
+	return 0;
+}
+
+static const struct uns_value *without_params(struct uns_arena *arena,
+					      const struct uns_value *group)
+{
+	struct uns_value *hyper = UNS_NEW(arena, struct uns_value);
+	size_t i, n = group->dict.n;
+
+	if (!hyper)
+		return NULL;
+	hyper->kind = UNS_VALUE_DICT;
+	hyper->dict.key = UNS_NEW_N(arena, const struct uns_value *, n);
+	hyper->dict.v = UNS_NEW_N(arena, const struct uns_value *, n);
+	if (!hyper->dict.key || !hyper->dict.v)
+		return NULL;
+	for (i = 0; i < n; i++) {
+		const char *key = uns_value_str(group->dict.key[i]);
+
+		if (key && strcmp(key, "params") == 0)
+			continue;
+		hyper->dict.key[hyper->dict.n] = group->dict.key[i];
+		hyper->dict.v[hyper->dict.n++] = group->dict.v[i];
+	}
+	return hyper;
+}
+
+static int add_group(struct reading *r, const struct uns_value *group, struct uns_err *err)
+{
+	const struct uns_value *params = uns_value_get(group, "params");
+	struct uns_group out = { .root = OPTIMIZER_ROOT };
+	struct owner owner;
+
+	if (!params || params->kind != UNS_VALUE_LIST)
+		return uns_fail(err, -ENOTSUP, "a param group without its list of parameters");
+	out.hyper = without_params(&r->files.cat->arena, group);
+	out.param = UNS_NEW_N(&r->files.cat->arena, const char *, params->seq.n);
+	if (!out.hyper || !out.param)
+		return uns_oom(err);
+	for (; out.n_params < params->seq.n; out.n_params++) {
+		UNS_TRY(owner_of(r, params->seq.v[out.n_params], &owner, err));
+		out.param[out.n_params] = owner.name;
+	}
+	return uns_catalog_add_group(r->files.cat, &out, err);
+}
+
+static int compare_group(struct reading *r, const struct uns_rank_source *source, size_t at,
+			 const struct uns_value *group)
+{
+	const struct uns_value *first = uns_value_at(r->groups, at);
+	struct uns_rank_difference d;
+
+	if (!uns_rank_values_differ(first, group, &d))
+		return 0;
+	return uns_rank_findings_add(&r->files.merge.findings, UNS_RANK_OTHER_SAVE,
+				     UNS_SCOPE_OPTIMIZER, -EBADMSG, source->path,
+				     "%s of param group %zu is %s there, but %s in %s", d.key, at,
+				     d.second, d.first, uns_path_name(r->first_path));
+}
+
+/* Every rank holds the same groups; the first file's are taken. */
+static int add_groups(struct reading *r, const struct uns_rank_source *source,
+		      const struct uns_value *groups, struct uns_err *err)
+{
+	size_t i;
+
+	if (!r->files.n_read) {
+		r->groups = groups;
+		r->first_path = source->path;
+	} else if (groups->seq.n != r->groups->seq.n) {
+		return uns_fail(err, -EBADMSG,
+				"the optimizer has %zu param groups there, but %zu in %s",
+				groups->seq.n, r->groups->seq.n, uns_path_name(r->first_path));
+	}
+	for (i = 0; i < groups->seq.n; i++) {
+		if (!r->files.n_read)
+			UNS_TRY(add_group(r, groups->seq.v[i], err));
+		else if (compare_group(r, source, i, groups->seq.v[i]) < 0)
+			return uns_oom(err);
+	}
+	return 0;
+}
+
+/* Numbers are counted over all groups in turn, and a model's order says nothing about who is in
+ * which group: one group only. */
+static int check_numbers(struct reading *r, const struct uns_value *groups, struct uns_err *err)
+{
+	const struct uns_value *params = uns_value_get(uns_value_at(groups, 0), "params");
+	int64_t number;
+	size_t i;
+
+	if (!r->params || !params || params->kind != UNS_VALUE_LIST || !params->seq.n ||
+	    params->seq.v[0]->kind != UNS_VALUE_INT)
+		return 0;
+	if (groups->seq.n > 1)
+		return uns_fail(
+			err, -ENOTSUP,
+			"the optimizer numbers its parameters over %zu param groups, and no "
+			"file says which parameter is in which group",
+			groups->seq.n);
+	for (i = 0; i < params->seq.n; i++)
+		if (!uns_value_int(params->seq.v[i], &number) || number != (int64_t)i)
+			return uns_fail(
+				err, -ENOTSUP,
+				"the optimizer's param group does not number its parameters "
+				"0, 1, 2, ...");
+	if (r->files.n_read && r->optim.n_ids != params->seq.n)
+		return uns_fail(
+			err, -EBADMSG,
+			"the optimizer has %zu parameters there, but %zu in the first rank's "
+			"file",
+			params->seq.n, r->optim.n_ids);
+	r->optim.n_ids = params->seq.n;
+	return 0;
+}
+
+/* torch hands a tied weight out once, under its first name. */
+static int leave_twins_out(struct reading *r, struct uns_err *err)
+{
+	const struct uns_rank_params *all = r->params;
+	struct uns_rank_param *v;
+	size_t i, n = 0;
+
+	if (!all || !all->n_twins || r->optim.n_ids != all->n - all->n_twins)
+		return 0;
+	v = UNS_NEW_N(&r->files.cat->arena, struct uns_rank_param, all->n);
+	if (!v)
+		return uns_oom(err);
+	for (i = 0; i < all->n; i++)
+		if (!all->v[i].twin)
+			v[n++] = all->v[i];
+	r->without_twins = *all;
+	r->without_twins.v = v;
+	r->without_twins.n = n;
+	r->without_twins.n_twins = 0;
+	r->params = r->optim.params = &r->without_twins;
+	return 0;
+}
+
+static int add_optimizer(void *ctx, struct uns_rank_source *source, struct uns_err *err)
+{
+	struct reading *r = ctx;
+	const struct uns_value *dict = uns_value_get(source->torch->root, "state");
+	const struct uns_value *groups = uns_value_get(source->torch->root, "param_groups");
+	struct owner owner;
+	size_t i;
+
+	if (!dict || dict->kind != UNS_VALUE_DICT)
+		return uns_fail(err, -ENOTSUP, "the file holds no optimizer state dict");
+	if (!groups || groups->kind != UNS_VALUE_LIST)
+		return uns_fail(err, -ENOTSUP, "an optimizer state dict without param groups");
+	UNS_TRY(check_numbers(r, groups, err));
+	UNS_TRY(leave_twins_out(r, err));
+	for (i = 0; i < dict->dict.n; i++) {
+		UNS_TRY(owner_of(r, dict->dict.key[i], &owner, err));
+		UNS_TRY(add_param_state(r, source, &owner, dict->dict.v[i], err));
+	}
+	return add_groups(r, source, groups, err);
+}
+
+/* Numbers that stand for parameters: as many as the model has, and every state as large as its
+ * parameter, or a single number. */
+static int check_numbered(struct reading *r)
+{
+	const struct uns_rank_params *params = r->params;
+	const struct uns_rank_param *p;
+	char a[128], b[128];
+	size_t i, at = 0;
+
+	if (!r->optim.n_ids || r->optim.is_refused || r->optim.units.v)
+		return 0; /* names; or what is wrong is said; or units, which were compared */
+	if (r->optim.n_ids != params->n)
+		return uns_catalog_add_problem(
+			r->files.cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
+			"%s: the optimizer numbers %zu parameters, the model has %zu: no file says "
+			"which ones they are",
+			r->files.cat->path, r->optim.n_ids, params->n);
+	for (i = 0; i < r->files.cat->n_tensors; i++) {
+		const struct uns_tensor *t = &r->files.cat->tensors[i];
+
+		if (!t->inferred || !uns_role_is_optimizer(t->role) || !t->shape.n)
+			continue;
+		while (strcmp(params->v[at].name, t->name) != 0)
+			at = (at + 1) % params->n;
+		p = &params->v[at];
+		if (!uns_shape_equal(&p->shape, &t->shape))
+			return uns_catalog_add_problem(
+				r->files.cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
+				"%s: optimizer state %s has shape %s; expected %s, that of %s, "
+				"which "
+				"is the parameter of that number in the model's order",
+				r->files.cat->path, t->key, uns_shape_text(&t->shape, a, sizeof(a)),
+				uns_shape_text(&p->shape, b, sizeof(b)), p->name);
+	}
+	return 0;
+}
+
+/* Numbers stand for a model's parameters: where that is damaged they stand for nothing, and it is
+ * the damage that is to be told. */
+static bool lose_names(const struct uns_catalog *cat)
+{
+	struct uns_problem *p = cat->problems, *end = p + cat->n_problems;
+
+	while (p < end && p->scope != UNS_SCOPE_WEIGHTS)
+		p++;
+	if (p < end)
+		p->scope = UNS_SCOPE_ALL;
+	return p < end;
+}
+
+int uns_rank_files_add_optimizer_of(struct uns_catalog *cat, const struct uns_root *root,
+				    const struct uns_rank_file *files, size_t n,
+				    const struct uns_rank_params *params, struct uns_err *err)
+{
+	UNS_CLEANUP(reading_fini) struct reading r = { .params = params };
+
+	uns_rank_optim_init(&r.optim, cat, params, n);
+	UNS_TRY(uns_rank_reading_init(&r.files, cat, root, UNS_SCOPE_OPTIMIZER, n, err));
+	UNS_TRY(uns_rank_reading_add(&r.files, files, n, add_optimizer, &r, err));
+	if (r.optim.n_ids && lose_names(cat))
+		return uns_catalog_assign_groups(cat, err);
+	UNS_TRY(uns_rank_optim_emit(&r.optim, err));
+	UNS_TRY(check_numbered(&r));
+	return uns_catalog_assign_groups(cat, err);
+}
+
+int uns_rank_files_add_optimizer(struct uns_catalog *cat, const struct uns_root *root,
+				 const struct uns_rank_file *files, size_t n, struct uns_err *err)
+{
+	return uns_rank_files_add_optimizer_of(cat, root, files, n, NULL, err);
+}

@@ -1,0 +1,259 @@
+/* What no rank's file tells alone: keys that only some have, copies that differ, names that lie.
+ * Owns these sentences; how ranks' views of a tensor became one is rank_merge.c's. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/path.h"
+#include "ranks/merged.h"
+
+static bool same_box(const struct uns_box *a, const struct uns_box *b)
+{
+	size_t n = a->n * sizeof(a->lo[0]);
+
+	return a->n == b->n && memcmp(a->lo, b->lo, n) == 0 && memcmp(a->len, b->len, n) == 0;
+}
+
+/* The part before `part` that holds the same elements; NULL = there is none. */
+static const struct uns_rank_part *replica_of(const struct uns_merged *t,
+					      const struct uns_rank_part *part)
+{
+	const struct uns_rank_part *p = t->first;
+
+	while (p != part && !same_box(&p->piece.box, &part->piece.box))
+		p = p->next;
+	return p == part ? NULL : p;
+}
+
+/* Elements of all parts, or of those that are no replicas. Each lies in a file: no overflow. */
+static uint64_t elems_held(const struct uns_merged *t, bool once)
+{
+	const struct uns_rank_part *p;
+	uint64_t n = 0;
+
+	for (p = t->first; p; p = p->next)
+		if (!once || !replica_of(t, p))
+			n += uns_box_elems(&p->piece.box);
+	return n;
+}
+
+/* O(parts * parts): for tensors about which there is something to tell. */
+static bool is_complete(const struct uns_merged *t)
+{
+	return elems_held(t, true) == uns_shape_elems(&t->tensor.shape);
+}
+
+static bool all_complete(const struct uns_rank_merge *m)
+{
+	const struct uns_merged *t = m->first;
+
+	while (t && !t->told && is_complete(t))
+		t = t->next;
+	return !t;
+}
+
+bool uns_rank_merge_is_whole(const struct uns_rank_merge *m)
+{
+	size_t i;
+
+	if (!m->n_sharded || m->findings.n)
+		return false;
+	for (i = 0; i < m->n_files; i++)
+		if (m->file[i].path && !m->file[i].whole)
+			return false;
+	return all_complete(m);
+}
+
+static bool is_renamed(const struct uns_rank_read *f)
+{
+	return f->writer >= 0 && f->rank >= 0 && f->writer != f->rank;
+}
+
+size_t uns_rank_merge_renamed(const struct uns_rank_merge *m)
+{
+	size_t i, n = 0;
+
+	for (i = 0; i < m->n_files; i++)
+		n += is_renamed(&m->file[i]);
+	return n;
+}
+
+/* Another file that the same rank wrote. */
+static const struct uns_rank_read *written_by(const struct uns_rank_merge *m,
+					      const struct uns_rank_read *f)
+{
+	const struct uns_rank_read *other = m->file, *end = other + m->n_files;
+
+	while (other < end && (other == f || other->writer != f->writer))
+		other++;
+	return other == end ? NULL : other;
+}
+
+static int tell_copy(struct uns_rank_merge *m, const struct uns_rank_read *f,
+		     const struct uns_rank_read *other)
+{
+	return uns_catalog_add_problem(
+		m->cat, all_complete(m) ? UNS_SCOPE_SHARDED : m->scope, -EBADMSG,
+		"%s was written by rank %lld, as %s was: rank %d's own is not there; copy it back "
+		"from the training machine",
+		f->path, (long long)f->writer, uns_path_name(other->path), f->rank);
+}
+
+/* A mesh of fewer ranks than there are files is told by who knows the world. */
+static int judge_names(struct uns_rank_merge *m)
+{
+	size_t n = uns_rank_merge_renamed(m);
+	const struct uns_rank_read *f = m->file, *other;
+	char more[64] = "";
+
+	if (!n || (m->mesh_size && m->mesh_size < m->n_files))
+		return 0;
+	while (!is_renamed(f))
+		f++;
+	other = written_by(m, f);
+	if (other)
+		return tell_copy(m, f, other);
+	if (n > 1)
+		snprintf(more, sizeof(more), " (and %zu more like it)", n - 1);
+	return uns_catalog_add_problem(
+		m->cat, UNS_SCOPE_SHARDED, -EBADMSG,
+		"%s was written by rank %lld, not by rank %d as its name says%s: who resumes from "
+		"the files takes one rank's part for another's; rename them back, or copy them "
+		"again "
+		"from the training machine (what is put together here goes by what they record)",
+		f->path, (long long)f->writer, f->rank, more);
+}
+
+/* A file that was read and that holds the tensor, or holds it not; NULL = there is none. */
+static const struct uns_rank_read *file_that(const struct uns_rank_merge *m,
+					     const struct uns_merged *t, bool holds, size_t *n)
+{
+	const struct uns_rank_read *found = NULL;
+	size_t i;
+
+	for (*n = 0, i = 0; i < m->n_files; i++) {
+		if (!m->file[i].whole || t->in_file[i] != holds)
+			continue;
+		found = found ? found : &m->file[i];
+		++*n;
+	}
+	return found;
+}
+
+static bool is_in_all(const struct uns_rank_merge *m, const struct uns_merged *t)
+{
+	size_t n;
+
+	return !file_that(m, t, false, &n);
+}
+
+static int tell_absent(struct uns_rank_merge *m, const struct uns_merged *t, enum uns_scope scope)
+{
+	size_t n_with, n_without, i;
+	const struct uns_rank_read *with = file_that(m, t, true, &n_with);
+	const struct uns_rank_read *without = file_that(m, t, false, &n_without);
+	bool rare = n_with < n_without;
+	const char *other;
+
+	if (!with)
+		return 0;
+	other = uns_path_name(rare ? without->path : with->path);
+	for (i = 0; i < m->n_files; i++) {
+		const char *path = m->file[i].path;
+		enum uns_scope told = scope;
+
+		if (!m->file[i].whole || t->in_file[i] != rare)
+			continue;
+		if (uns_rank_findings_has(&m->findings, UNS_RANK_ABSENT, m->scope, path))
+			told = m->scope;
+		UNS_TRY(uns_rank_findings_add(&m->findings, UNS_RANK_ABSENT, told, -EBADMSG, path,
+					      rare ? "%s is there, but not in %s"
+						   : "%s is not there, but in %s",
+					      t->tensor.key, other));
+	}
+	return 0;
+}
+
+/* The ranks' state dicts have the same keys, but for plain states of parameters that a rank has no
+ * part of. Where replicas hold what one rank lacks, only the sharded form is broken. */
+static int judge_absent(struct uns_rank_merge *m, bool complete)
+{
+	const struct uns_merged *t;
+
+	for (t = m->first; t; t = t->next) {
+		if ((uns_role_is_optimizer(t->tensor.role) && !t->sharded) || is_in_all(m, t) ||
+		    is_complete(t) != complete || uns_map_get(&m->unread, t->tensor.key))
+			continue;
+		UNS_TRY(tell_absent(m, t, complete ? UNS_SCOPE_SHARDED : m->scope));
+	}
+	return 0;
+}
+
+static int judge_replicas(struct uns_rank_merge *m, const struct uns_merged *t)
+{
+	const struct uns_file *files = m->cat->files;
+	const struct uns_rank_part *p, *first;
+
+	if (!t->sharded || elems_held(t, false) <= uns_shape_elems(&t->tensor.shape))
+		return 0;
+	for (p = t->first; p; p = p->next) {
+		first = replica_of(t, p);
+		if (first && first->piece.crc32 && p->piece.crc32 &&
+		    first->piece.crc32 != p->piece.crc32)
+			return uns_rank_findings_add(
+				&m->findings, UNS_RANK_REPLICA, m->scope, -EBADMSG,
+				files[p->piece.file].path,
+				"%s differs there from the copy of the same elements in %s",
+				t->tensor.key, uns_path_name(files[first->piece.file].path));
+	}
+	return 0;
+}
+
+/* Buffers may differ between ranks, and then rank 0's is what a full state dict holds. Other plain
+ * tensors that differ are parts cut by a rule that nothing here records. */
+static int judge_copies(struct uns_rank_merge *m, const struct uns_merged *t)
+{
+	if (!t->differs || (t->tensor.role == UNS_ROLE_WEIGHT && m->n_sharded))
+		return 0;
+	return uns_rank_findings_add(&m->findings, UNS_RANK_UNKNOWN, m->scope, -ENOTSUP, t->differs,
+				     "%s differs from the tensor of that name and shape in %s, and "
+				     "neither says which part of the whole it is",
+				     t->tensor.key, t->path);
+}
+
+static int note_buffers(struct uns_rank_merge *m)
+{
+	const struct uns_merged *t, *first = NULL;
+	char more[64] = "";
+	size_t n = 0;
+
+	for (t = m->first; t; t = t->next) {
+		if (!t->differs || t->tensor.role != UNS_ROLE_WEIGHT || !m->n_sharded)
+			continue;
+		first = first ? first : t;
+		n++;
+	}
+	if (!n)
+		return 0;
+	if (n > 1)
+		snprintf(more, sizeof(more), " (as do %zu more buffers)", n - 1);
+	return uns_catalog_add_problem(m->cat, UNS_SCOPE_NOTE, 0,
+				       "%s differs between ranks%s; it is taken from %s, not %s",
+				       first->tensor.key, more, first->path,
+				       uns_path_name(first->differs));
+}
+
+int uns_rank_judge(struct uns_rank_merge *m, struct uns_err *err)
+{
+	const struct uns_merged *t;
+	int code = 0;
+
+	for (t = m->first; t && code == 0; t = t->next) {
+		code = judge_copies(m, t);
+		if (code == 0)
+			code = judge_replicas(m, t);
+	}
+	if (code < 0 || judge_absent(m, false) < 0 || judge_absent(m, true) < 0 ||
+	    judge_names(m) < 0 || note_buffers(m) < 0)
+		return uns_oom(err);
+	return 0;
+}

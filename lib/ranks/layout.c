@@ -1,0 +1,170 @@
+/* A layout of flat units as JSON: every name, shape and size is compared with what the checkpoint holds. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "ranks/units.h"
+#include "wire/json.h"
+
+struct layout {
+	const struct uns_rank_params *params;
+	const struct uns_rank_unit_sizes *sizes;
+	struct uns_map by_name; /* index + 1 */
+	bool *seen;             /* parallel to the parameters */
+	uint64_t *elems;        /* of each unit */
+};
+
+static void layout_fini(struct layout *l)
+{
+	uns_map_fini(&l->by_name);
+}
+
+static int layout_init(struct layout *l, struct uns_arena *arena, struct uns_err *why)
+{
+	uintptr_t i;
+
+	l->seen = UNS_NEW_N(arena, bool, l->params->n);
+	l->elems = UNS_NEW_N(arena, uint64_t, l->sizes->n);
+	if (!l->seen || !l->elems)
+		return uns_oom(why);
+	for (i = 0; i < l->params->n; i++)
+		if (!uns_map_put(&l->by_name, l->params->v[i].name, (void *)(i + 1), NULL))
+			return uns_oom(why);
+	return 0;
+}
+
+/* -- one parameter -- */
+
+static bool shape_of(const cJSON *list, struct uns_shape *out)
+{
+	const cJSON *item;
+
+	*out = (struct uns_shape){ 0 };
+	if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) > UNS_MAX_DIMS)
+		return false;
+	cJSON_ArrayForEach(item, list)
+	{
+		if (!cJSON_IsNumber(item) || item->valuedouble < 0 || item->valuedouble > 1e15)
+			return false;
+		out->dim[out->n++] = (uint64_t)item->valuedouble;
+	}
+	return true;
+}
+
+static int add_param(struct layout *l, size_t unit, const cJSON *item, size_t *out,
+		     struct uns_err *why)
+{
+	const char *name = uns_json_str(item, "name");
+	uintptr_t index = name ? (uintptr_t)uns_map_get(&l->by_name, name) : 0;
+	const struct uns_rank_param *p = index ? &l->params->v[index - 1] : NULL;
+	struct uns_shape shape;
+	char a[128], b[128];
+
+	if (!name || !shape_of(cJSON_GetObjectItemCaseSensitive(item, "shape"), &shape))
+		return uns_fail(why, -EBADMSG,
+				"the layout's unit %zu has a parameter without \"name\" and \"shape\"",
+				unit);
+	if (!p)
+		return uns_fail(why, -EBADMSG, "the layout's unit %zu has %s, which the model has not",
+				unit, name);
+	if (!uns_shape_equal(&p->shape, &shape))
+		return uns_fail(why, -EBADMSG, "the layout says that %s has shape %s; the model's is %s",
+				name, uns_shape_text(&shape, a, sizeof(a)),
+				uns_shape_text(&p->shape, b, sizeof(b)));
+	if (l->seen[index - 1])
+		return uns_fail(why, -EBADMSG, "the layout has %s twice", name);
+	l->seen[index - 1] = true;
+	l->elems[unit] += uns_shape_elems(&shape);
+	*out = index - 1;
+	return 0;
+}
+
+static int add_unit(struct layout *l, size_t unit, const cJSON *item, struct uns_arena *arena,
+		    struct uns_rank_unit *out, struct uns_err *why)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(item, "params"), *param;
+	size_t *v;
+
+	if (!cJSON_IsArray(list))
+		return uns_fail(why, -EBADMSG, "the layout's unit %zu has no list \"params\"", unit);
+	v = UNS_NEW_N(arena, size_t, (size_t)cJSON_GetArraySize(list));
+	if (!v)
+		return uns_oom(why);
+	cJSON_ArrayForEach(param, list)
+		UNS_TRY(add_param(l, unit, param, &v[out->n++], why));
+	out->param = v;
+	return 0;
+}
+
+/* -- all of them -- */
+
+/* A second name of a tied weight is in no unit. */
+static int check_all_seen(const struct layout *l, struct uns_err *why)
+{
+	size_t i;
+
+	for (i = 0; i < l->params->n; i++)
+		if (!l->seen[i] && !l->params->v[i].twin)
+			return uns_fail(why, -EBADMSG, "the layout has no place for %s",
+					l->params->v[i].name);
+	return 0;
+}
+
+static bool all_fit(const struct layout *l, size_t ranks)
+{
+	size_t i;
+
+	for (i = 0; i < l->sizes->n; i++)
+		if (!uns_rank_unit_fits(l->elems[i], l->sizes->elems[i], ranks))
+			return false;
+	return true;
+}
+
+/* With HSDP units are cut for fewer ranks than there are. */
+static int find_ranks(const struct layout *l, size_t *out, struct uns_err *why)
+{
+	size_t n = l->sizes->n_ranks, i = 0, ranks;
+
+	for (ranks = n; ranks > 0; ranks--)
+		if (n % ranks == 0 && all_fit(l, ranks)) {
+			*out = ranks;
+			return 0;
+		}
+	while (i < l->sizes->n && uns_rank_unit_fits(l->elems[i], l->sizes->elems[i], n))
+		i++;
+	if (i == l->sizes->n)
+		i = 0; /* not reached */
+	return uns_fail(why, -EBADMSG,
+			"the layout's unit %zu has %llu elements; the optimizer's has %llu on each of "
+			"%zu ranks",
+			i, (unsigned long long)l->elems[i], (unsigned long long)l->sizes->elems[i], n);
+}
+
+int uns_rank_units_read(const char *text, const struct uns_rank_params *params,
+			const struct uns_rank_unit_sizes *sizes, struct uns_arena *arena,
+			struct uns_rank_units *out, struct uns_err *why)
+{
+	UNS_CLEANUP(layout_fini) struct layout l = { .params = params, .sizes = sizes };
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	struct uns_rank_unit *v = UNS_NEW_N(arena, struct uns_rank_unit, sizes->n);
+	const cJSON *list, *item;
+	size_t n = 0;
+
+	if (!v)
+		return uns_oom(why);
+	UNS_TRY(layout_init(&l, arena, why));
+	if (uns_json_parse(uns_span_of(text, strlen(text)), &json, why) < 0)
+		return uns_fail_in(why, "the layout");
+	list = cJSON_GetObjectItemCaseSensitive(json, "units");
+	if (!cJSON_IsArray(list) || (size_t)cJSON_GetArraySize(list) != sizes->n)
+		return uns_fail(why, -EBADMSG, "the layout has %d units; the optimizer has %zu",
+				cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0, sizes->n);
+	cJSON_ArrayForEach(item, list)
+	{
+		UNS_TRY(add_unit(&l, n, item, arena, &v[n], why));
+		n++;
+	}
+	UNS_TRY(check_all_seen(&l, why));
+	out->v = v;
+	return find_ranks(&l, &out->shard_ranks, why);
+}

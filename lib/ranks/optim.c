@@ -1,0 +1,391 @@
+/* Stretches of flattened parameters, put in order and counted. Knows the two things that FSDP1
+ * saves as plain one-dimensional tensors: pieces of parameters (use_orig_params=True) and of flat
+ * units, in which several parameters lie one behind the other and whose order is in no file. */
+#include "ranks/optim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "ranks/unit_states.h"
+
+#define OR_BEFORE                                                                                  \
+	"; copy the file again from the training machine, or go on from the checkpoint "           \
+	"before it"
+
+void uns_rank_optim_init(struct uns_rank_optim *o, struct uns_catalog *cat,
+			 const struct uns_rank_params *params, size_t n_files)
+{
+	*o = (struct uns_rank_optim){ .cat = cat, .params = params, .n_files = n_files };
+	o->tail = &o->first;
+}
+
+void uns_rank_optim_fini(struct uns_rank_optim *o)
+{
+	uns_map_fini(&o->by_key);
+	uns_arena_fini(&o->scratch);
+}
+
+static struct uns_stretched *stretched_new(struct uns_rank_optim *o, size_t id, const char *state,
+					   enum uns_role role, const char *key)
+{
+	struct uns_stretched *s = UNS_NEW(&o->scratch, struct uns_stretched);
+
+	if (!s)
+		return NULL;
+	s->id = id;
+	s->key = key;
+	s->role = role;
+	s->state = uns_arena_str(&o->cat->arena, state);
+	s->by_file = UNS_NEW_N(&o->scratch, struct uns_stretch, o->n_files);
+	if (!s->state || !s->by_file || !uns_map_put(&o->by_key, key, s, NULL))
+		return NULL;
+	*o->tail = s;
+	o->tail = &s->next;
+	return s;
+}
+
+int uns_rank_optim_add(struct uns_rank_optim *o, const struct uns_rank_source *source, size_t id,
+		       const char *state, enum uns_role role, const struct uns_value *v,
+		       struct uns_err *err)
+{
+	char *key = uns_arena_printf(&o->cat->arena, "state.%zu.%s", id, state);
+	struct uns_stretched *s = key ? uns_map_get(&o->by_key, key) : NULL;
+	struct uns_torch_tensor t;
+
+	UNS_TRY(uns_torch_tensor(source->torch, v, &t, err));
+	if (!t.contiguous || t.n_dims != 1)
+		return uns_fail(err, -ENOTSUP, "%s is no dense tensor of one dimension", key);
+	if (key && !s)
+		s = stretched_new(o, id, state, role, key);
+	if (!s)
+		return uns_oom(err);
+	s->by_file[source->index] = (struct uns_stretch){
+		.path = source->path,
+		.dtype = t.dtype,
+		.elems = t.dims[0],
+		.offset_bytes = t.data_bytes + t.first_elem * uns_dtype_size(t.dtype),
+		.file = source->file,
+		.rank = source->rank,
+	};
+	return 0;
+}
+
+/* -- what is wrong, whichever of the two forms it is -- */
+
+static const struct uns_stretch *first_of(const struct uns_rank_optim *o,
+					  const struct uns_stretched *s)
+{
+	size_t i;
+
+	for (i = 0; i < o->n_files; i++)
+		if (s->by_file[i].path)
+			return &s->by_file[i];
+	return NULL; /* not reached: it came from a file */
+}
+
+static int check_types(struct uns_rank_optim *o, const struct uns_stretched *s, struct uns_err *why)
+{
+	const struct uns_stretch *a = first_of(o, s), *b;
+	size_t i;
+
+	for (i = 0; i < o->n_files; i++) {
+		b = &s->by_file[i];
+		if (b->path && b->dtype != a->dtype)
+			return uns_fail(why, -EBADMSG, "%s: %s is %s there, but %s in %s" OR_BEFORE,
+					b->path, s->key, uns_dtype_info(b->dtype)->torch,
+					uns_dtype_info(a->dtype)->torch, uns_path_name(a->path));
+	}
+	return 0;
+}
+
+/* All states of a parameter are as long, on every rank. */
+static int check_against(struct uns_rank_optim *o, const struct uns_stretched *a,
+			 const struct uns_stretched *b, struct uns_err *why)
+{
+	size_t i;
+
+	for (i = 0; i < o->n_files; i++) {
+		const struct uns_stretch *x = &a->by_file[i], *y = &b->by_file[i];
+
+		if (x->path && y->path && x->elems != y->elems)
+			return uns_fail(
+				why, -EBADMSG,
+				"%s: %s has %llu elements, but %s has %llu: an optimizer's "
+				"states of one parameter are as long as each other" OR_BEFORE,
+				x->path, a->key, (unsigned long long)x->elems, b->key,
+				(unsigned long long)y->elems);
+		if (!x->path != !y->path)
+			return uns_fail(why, -EBADMSG, "%s: %s is there, but not %s" OR_BEFORE,
+					x->path ? x->path : y->path, x->path ? a->key : b->key,
+					x->path ? b->key : a->key);
+	}
+	return 0;
+}
+
+static int check_all(struct uns_rank_optim *o, struct uns_err *why)
+{
+	const struct uns_stretched *s, *before = NULL;
+
+	for (s = o->first; s; before = s, s = s->next) {
+		UNS_TRY(check_types(o, s, why));
+		if (before && before->id == s->id)
+			UNS_TRY(check_against(o, before, s, why));
+	}
+	return 0;
+}
+
+/* -- which of the two -- */
+
+static bool is_even(const struct uns_rank_optim *o, const struct uns_stretched *s)
+{
+	size_t i;
+
+	for (i = 0; i < o->n_files; i++)
+		if (!s->by_file[i].path || s->by_file[i].elems != s->by_file[0].elems)
+			return false;
+	return true;
+}
+
+/* Flat units are padded to the same length on every rank. Pieces of parameters that are all so even
+ * cannot be told from units of one parameter each, whose order is another: refused with them. */
+static bool are_units(const struct uns_rank_optim *o)
+{
+	const struct uns_stretched *s;
+
+	if (o->has_shapes)
+		return false;
+	for (s = o->first; s; s = s->next)
+		if (!is_even(o, s))
+			return false;
+	return true;
+}
+
+static uint64_t elems_of(const struct uns_stretched *s, size_t from, size_t n)
+{
+	uint64_t sum = 0;
+	size_t i;
+
+	for (i = from; i < from + n; i++)
+		sum += s->by_file[i].elems; /* each lies in a file: no overflow */
+	return sum;
+}
+
+/* Fewer states than parameters, and most of the same length on all ranks: units, some of them
+ * harmed. Parts of parameters are nearly all uneven. */
+static bool are_harmed_units(const struct uns_rank_optim *o)
+{
+	const struct uns_stretched *s;
+	size_t n = 0, n_even = 0;
+
+	for (s = o->first; s; s = s->next, n++)
+		n_even += is_even(o, s);
+	return !o->has_shapes && o->n_ids < o->params->n - o->params->n_twins && n_even * 2 > n;
+}
+
+static int tell_harmed_unit(const struct uns_rank_optim *o, struct uns_err *why)
+{
+	const struct uns_stretched *s = o->first;
+	const struct uns_stretch *a, *b;
+
+	while (is_even(o, s))
+		s = s->next;
+	a = first_of(o, s);
+	for (b = s->by_file; b->path && b->elems == a->elems;)
+		b++;
+	if (!b->path)
+		return uns_fail(why, -EBADMSG,
+				"%s: rank %d's file has no part of the flat unit's %s, which %s "
+				"has" OR_BEFORE,
+				o->cat->path, (int)(b - s->by_file), s->key,
+				uns_path_name(a->path));
+	return uns_fail(
+		why, -EBADMSG,
+		"%s: %s has %llu elements there, but %llu in %s: flat units are padded to the "
+		"same length on all ranks" OR_BEFORE,
+		b->path, s->key, (unsigned long long)b->elems, (unsigned long long)a->elems,
+		uns_path_name(a->path));
+}
+
+/* What n ranks hold of all units. Those of the first state of each. */
+static uint64_t elems_of_units(const struct uns_rank_optim *o, size_t n)
+{
+	const struct uns_stretched *s;
+	uint64_t sum = 0;
+
+	for (s = o->first; s; s = s->next)
+		if (s->role == o->first->role)
+			sum += elems_of(s, 0, n);
+	return sum;
+}
+
+static size_t count_units(const struct uns_rank_optim *o)
+{
+	const struct uns_stretched *s;
+	size_t n = 0;
+
+	for (s = o->first; s; s = s->next)
+		n += s->role == o->first->role;
+	return n;
+}
+
+/* A unit is its parameters and less than one element of padding for each rank. Frozen units have no
+ * state: then there is no least size. With HSDP n ranks hold everything. */
+static int check_units(const struct uns_rank_optim *o, struct uns_err *why)
+{
+	size_t n, i, n_units = count_units(o);
+	uint64_t most = 0, least = 0, elems, found;
+
+	for (i = 0; i < o->params->n; i++) {
+		elems = uns_shape_elems(&o->params->v[i].shape);
+		most += elems; /* all lie in files: no overflow */
+		least += n_units < o->n_ids || o->params->v[i].twin ? 0 : elems;
+	}
+	for (n = o->n_files; n > 0; n--) {
+		found = elems_of_units(o, n);
+		if (o->n_files % n == 0 && found >= least && found <= most + n_units * (n - 1))
+			return 0;
+	}
+	return uns_fail(
+		why, -EBADMSG,
+		"%s: the optimizer's %zu flat units have %llu elements on all ranks together; "
+		"expected %llu to %llu, the model's parameters and their padding (torch's "
+		"_sharded_numel_padded cannot come from them); go on from the checkpoint "
+		"before it",
+		o->cat->path, n_units, (unsigned long long)elems_of_units(o, o->n_files),
+		(unsigned long long)least, (unsigned long long)(most + n_units * (o->n_files - 1)));
+}
+
+/* The ranks [from, from + n) hold s->id's parameter once. */
+static bool is_whole(const struct uns_rank_optim *o, const struct uns_stretched *s, size_t from,
+		     size_t n)
+{
+	return elems_of(s, from, n) == uns_shape_elems(&o->params->v[s->id].shape);
+}
+
+/* With HSDP, (ddp, fsdp) in that order, every n ranks hold everything once more. 0 = no n fits. */
+static size_t shard_ranks(const struct uns_rank_optim *o)
+{
+	const struct uns_stretched *s;
+	size_t n, from;
+	bool fits;
+
+	for (n = 1; n <= o->n_files; n++) {
+		fits = o->n_files % n == 0;
+		for (from = 0; fits && from < o->n_files; from += n)
+			for (s = o->first; s && fits; s = s->next)
+				fits = is_whole(o, s, from, n);
+		if (fits)
+			return n;
+	}
+	return 0;
+}
+
+static int misfit(const struct uns_rank_optim *o, struct uns_err *why)
+{
+	const struct uns_stretched *s;
+	const struct uns_rank_param *p;
+
+	for (s = o->first; s && is_whole(o, s, 0, o->n_files); s = s->next)
+		;
+	if (!s)
+		s = o->first;
+	p = &o->params->v[s->id];
+	return uns_fail(why, -EBADMSG,
+			"%s: the ranks' parts of optimizer state %s have %llu elements together; "
+			"expected %llu, those of %s, which is parameter %zu in the model's order; "
+			"copy the ranks' files again from the training machine, or go on from the "
+			"checkpoint before it",
+			o->cat->path, s->key, (unsigned long long)elems_of(s, 0, o->n_files),
+			(unsigned long long)uns_shape_elems(&p->shape), p->name, s->id);
+}
+
+/* -- into the catalog -- */
+
+static int emit_one(struct uns_rank_optim *o, const struct uns_stretched *s, size_t n,
+		    struct uns_err *err)
+{
+	const struct uns_rank_param *p = &o->params->v[s->id];
+	struct uns_tensor t = { .name = p->name,
+				.key = s->key,
+				.root = "optimizer",
+				.state = s->state,
+				.role = s->role,
+				.dtype = first_of(o, s)->dtype,
+				.shape = p->shape,
+				.group = -1,
+				.position = -1,
+				.alias_of = UNS_NONE,
+				.inferred = true };
+	uint64_t first = 0;
+	uint32_t unused;
+	size_t i;
+
+	UNS_TRY(uns_catalog_add_tensor(o->cat, &t, &unused, err));
+	for (i = 0; i < o->n_files; i++) {
+		const struct uns_stretch *x = &s->by_file[i];
+		const struct uns_piece piece = {
+			.kind = UNS_PIECE_RANGE,
+			.range = { i % n ? first : 0, x->elems },
+			.file = x->file,
+			.rank = x->rank,
+			.container = UNS_RAW,
+			.offset_bytes = x->offset_bytes,
+			.length_bytes = x->elems * uns_dtype_size(x->dtype),
+		};
+
+		first = piece.range.first + x->elems;
+		if (x->elems)
+			UNS_TRY(uns_catalog_add_piece(o->cat, &piece, err));
+	}
+	return 0;
+}
+
+static int find_form(struct uns_rank_optim *o, size_t *n, struct uns_err *why)
+{
+	const char *where = o->cat->path;
+
+	UNS_TRY(check_all(o, why));
+	if (are_harmed_units(o) && !are_units(o))
+		return tell_harmed_unit(o, why);
+	if (are_units(o))
+		UNS_TRY(check_units(o, why));
+	if (are_units(o))
+		return uns_rank_unit_states_find(o, why);
+	if (o->n_ids != o->params->n)
+		return uns_fail(
+			why, -ENOTSUP,
+			"%s: the optimizer numbers %zu parameters, the model has %zu: no file "
+			"says which ones they are",
+			where, o->n_ids, o->params->n);
+	if (o->params->n_renamed)
+		return uns_fail(
+			why, -EBADMSG,
+			"%s: the model's files and their names disagree on who is which rank, so "
+			"the order of the ranks' parts of the optimizer cannot be told; rename "
+			"them "
+			"back, or copy them again from the training machine",
+			where);
+	*n = shard_ranks(o);
+	return *n ? 0 : misfit(o, why);
+}
+
+int uns_rank_optim_emit(struct uns_rank_optim *o, struct uns_err *err)
+{
+	const struct uns_stretched *s;
+	struct uns_err why = { 0 };
+	size_t n = 0;
+
+	if (!o->first)
+		return 0;
+	o->is_refused = find_form(o, &n, &why) < 0;
+	if (o->is_refused)
+		return uns_catalog_add_problem(o->cat, UNS_SCOPE_OPTIMIZER, why.code, "%s",
+					       why.text);
+	if (o->units.v)
+		return uns_rank_unit_states_emit(o, err);
+	for (s = o->first; s; s = s->next)
+		UNS_TRY(emit_one(o, s, n, err));
+	return 0;
+}

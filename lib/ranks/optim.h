@@ -1,0 +1,57 @@
+/* Optimizer states of FSDP1 with use_orig_params=True: what a rank saves of a parameter is a
+ * stretch of its flattened elements, a plain tensor that says neither where it begins nor how long
+ * the whole is. Ranks in order make up the parameter; whatever does not add up is refused. Private
+ * to ranks/files.c, which knows the files; this part knows stretches. */
+#ifndef UNS_RANKS_OPTIM_H
+#define UNS_RANKS_OPTIM_H
+
+#include "base/map.h"
+#include "model/catalog.h"
+#include "ranks/files.h"
+#include "ranks/merge.h"
+#include "ranks/units.h"
+
+/* One rank's stretch. */
+struct uns_stretch {
+	const char *path; /* of its file; NULL = this rank has none */
+	enum uns_dtype dtype;
+	uint64_t elems, offset_bytes;
+	uint32_t file;
+	int32_t rank;
+};
+
+/* A state of what the optimizer numbers `id`, on all ranks. */
+struct uns_stretched {
+	size_t id;
+	const char *state, *key;
+	enum uns_role role;
+	struct uns_stretch *by_file;
+	struct uns_stretched *next;
+};
+
+struct uns_rank_optim {
+	struct uns_catalog *cat;
+	const struct uns_rank_params *params; /* the model's, in torch's order */
+	size_t n_files, n_ids;                /* of the optimizer's one param group */
+	struct uns_arena scratch;
+	struct uns_map by_key;
+	struct uns_stretched *first, **tail;
+	bool has_shapes; /* set by the reader: other numbered states have their parameter's shape */
+	bool is_refused; /* by emit */
+	struct uns_rank_units units; /* of a flat optimizer, once it is known; v NULL = not one */
+};
+
+void uns_rank_optim_init(struct uns_rank_optim *o, struct uns_catalog *cat,
+			 const struct uns_rank_params *params, size_t n_files);
+void uns_rank_optim_fini(struct uns_rank_optim *o);
+
+/* State `state` of parameter number `id`, a plain tensor of one dimension, in that file.
+ * Copies strings. Fails only when memory is out, or the tensor cannot be read. */
+int uns_rank_optim_add(struct uns_rank_optim *o, const struct uns_rank_source *source, size_t id,
+		       const char *state, enum uns_role role, const struct uns_value *v,
+		       struct uns_err *err);
+
+/* Into the catalog as tensors made of ranges, or one problem that says why not. */
+int uns_rank_optim_emit(struct uns_rank_optim *o, struct uns_err *err);
+
+#endif

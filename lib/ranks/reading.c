@@ -1,0 +1,207 @@
+/* See rank_reading.h. Owns the sentences about files; must not know what they should hold. */
+#include "ranks/reading.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+
+enum { MAX_UNREAD = 8 };
+
+/* A file that is there and cannot be read. */
+struct uns_rank_unread {
+	const char *path, *why;
+	int code;
+	struct uns_rank_unread *next;
+};
+
+int uns_rank_reading_init(struct uns_rank_reading *r, struct uns_catalog *cat,
+			  const struct uns_root *root, enum uns_scope scope, size_t n_files,
+			  struct uns_err *err)
+{
+	*r = (struct uns_rank_reading){ .cat = cat, .root = root, .keep = &cat->arena };
+	r->unread_tail = &r->unread;
+	return uns_rank_merge_init(&r->merge, cat, scope, n_files, err);
+}
+
+void uns_rank_reading_fini(struct uns_rank_reading *r)
+{
+	uns_rank_merge_fini(&r->merge);
+	uns_text_fini(&r->missing.ranks);
+}
+
+/* -- one file -- */
+
+static int open_same(struct uns_rank_reading *r, const char *path, uint32_t file, int *fd,
+		     struct uns_err *err)
+{
+	struct uns_stat now;
+
+	UNS_TRY(uns_root_open_file(r->root, path, fd, &now, err));
+	if (!uns_identity_equal(&now.id, &r->cat->files[file].stat.id))
+		return uns_fail(err, -ESTALE, "the file changed while it was being read");
+	if (now.id.size == 0)
+		return uns_fail(err, -EBADMSG, "the file is empty");
+	return 0;
+}
+
+struct one {
+	const struct uns_rank_file *file;
+	size_t index;
+	uint32_t in_catalog;
+	uns_rank_add *add;
+	void *ctx;
+};
+
+/* Values of the first file stay, in the catalog's arena; of the others only numbers are kept. */
+static int read_file(struct uns_rank_reading *r, const struct one *o, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_close_p) int fd = -1;
+	struct uns_open_file open_file = { .name = o->file->path };
+	struct uns_torchfile torch;
+	struct uns_rank_source source = { o->file->path, o->in_catalog, o->file->rank, o->index,
+					  &torch };
+	struct uns_reader reader;
+
+	UNS_TRY(open_same(r, o->file->path, o->in_catalog, &fd, err));
+	open_file.fd = fd;
+	reader = uns_reader_of_file(&open_file, r->cat->files[o->in_catalog].stat.id.size);
+	UNS_TRY(uns_torchfile_open(&reader, r->n_read ? &scratch : r->keep, &torch, err));
+	uns_rank_merge_begin_file(&r->merge, &source);
+	UNS_TRY(o->add(o->ctx, &source, err));
+	uns_rank_merge_end_file(&r->merge, &source);
+	return 0;
+}
+
+/* -- files that are lost -- */
+
+/* "1", "1, 2", "1 to 5" behind what is there already. */
+static void end_run(struct uns_rank_missing *m)
+{
+	uns_text_printf(&m->ranks, "%s%d", m->ranks.len ? ", " : "", m->from);
+	if (m->to != m->from)
+		uns_text_printf(&m->ranks, m->to == m->from + 1 ? ", %d" : " to %d", m->to);
+}
+
+static void note_missing(struct uns_rank_missing *m, const struct uns_rank_file *f)
+{
+	if (m->n++ == 0) {
+		m->path = f->path;
+		m->from = f->rank;
+	} else if (f->rank != m->to + 1) {
+		end_run(m);
+		m->from = f->rank;
+	}
+	m->to = f->rank;
+}
+
+static int note_unread(struct uns_rank_reading *r, const char *path, const struct uns_err *why,
+		       struct uns_err *err)
+{
+	struct uns_rank_unread *u = UNS_NEW(&r->merge.scratch, struct uns_rank_unread);
+
+	if (!u)
+		return uns_oom(err);
+	u->path = path;
+	u->why = uns_arena_str(&r->merge.scratch, why->text);
+	u->code = why->code;
+	if (!u->why)
+		return uns_oom(err);
+	*r->unread_tail = u;
+	r->unread_tail = &u->next;
+	return 0;
+}
+
+/* One sentence: a node's files are missing together. */
+static int tell_missing(struct uns_rank_reading *r, enum uns_scope scope, const char *but)
+{
+	struct uns_rank_missing *m = &r->missing;
+
+	if (!m->n)
+		return 0;
+	end_run(m);
+	if (m->ranks.failed)
+		return -ENOMEM;
+	if (m->n == 1)
+		return uns_catalog_add_problem(
+			r->cat, scope, -ENODATA,
+			"%s is missing, rank %s's part%s; copy it back from the training machine",
+			m->path, m->ranks.p, but);
+	return uns_catalog_add_problem(
+		r->cat, scope, -ENODATA,
+		"%s and %zu more file%s are missing, the parts of ranks %s%s; copy them back from "
+		"the training machine",
+		m->path, m->n - 1, m->n > 2 ? "s" : "", m->ranks.p, but);
+}
+
+/* A form that is not known is damage where other ranks' files have one that is. */
+static int tell_unread(struct uns_rank_reading *r, enum uns_scope scope, const char *but)
+{
+	const struct uns_rank_unread *u = r->unread;
+	size_t n = 0, more = 0, most = r->unknown ? 1 : MAX_UNREAD;
+	int code;
+
+	for (; u && n < most; u = u->next, n++) {
+		code = u->code == -ENOTSUP && r->n_read ? -EBADMSG : u->code;
+		UNS_TRY(uns_catalog_add_problem(
+			r->cat, scope, code, "%s: %s%s%s", u->path, u->why, but,
+			code == -EBADMSG ? "; copy the file again from the training machine" : ""));
+	}
+	for (; u && !r->unknown; u = u->next)
+		more++;
+	if (!more)
+		return 0;
+	return uns_catalog_add_problem(r->cat, scope, -EBADMSG,
+				       "%zu more files cannot be read; copy them again from the "
+				       "training machine",
+				       more);
+}
+
+/* What is lost with them: nothing that can be put together, where other ranks are replicas. */
+static int tell_lost(struct uns_rank_reading *r, struct uns_err *err)
+{
+	bool copies = !r->unknown && !r->no_copies && uns_rank_merge_is_whole(&r->merge);
+	enum uns_scope scope = copies ? UNS_SCOPE_SHARDED : r->merge.scope;
+	const char *but = copies ? " (other ranks hold copies of it, which are taken here)" : "";
+
+	if (tell_missing(r, scope, but) < 0 || tell_unread(r, scope, but) < 0)
+		return uns_oom(err);
+	return 0;
+}
+
+/* -- all of them -- */
+
+static int add_file(struct uns_rank_reading *r, struct one *o, struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	int code;
+
+	UNS_TRY(uns_catalog_add_file(r->cat, r->root, o->file->path, &o->in_catalog, err));
+	if (r->cat->files[o->in_catalog].missing) {
+		note_missing(&r->missing, o->file);
+		return 0;
+	}
+	code = read_file(r, o, &why);
+	if (code == -ENOMEM)
+		return uns_oom(err);
+	if (code == 0) {
+		r->n_read++;
+		return 0;
+	}
+	r->n_unknown += code == -ENOTSUP;
+	r->unknown = r->n_unknown > 1 && !r->n_read;
+	return note_unread(r, o->file->path, &why, err);
+}
+
+int uns_rank_reading_add(struct uns_rank_reading *r, const struct uns_rank_file *files, size_t n,
+			 uns_rank_add *add, void *ctx, struct uns_err *err)
+{
+	struct one o = { .add = add, .ctx = ctx };
+
+	for (o.index = 0; o.index < n && !r->unknown; o.index++) {
+		o.file = &files[o.index];
+		UNS_TRY(add_file(r, &o, err));
+	}
+	UNS_TRY(tell_lost(r, err));
+	return uns_rank_merge_emit(&r->merge, err);
+}

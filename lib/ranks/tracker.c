@@ -1,0 +1,117 @@
+/* See rank_tracker.h. Both trainers start from scratch, with a line in their output, where the
+ * tracker names a step that is not there; both fail where it cannot be read. */
+#include "ranks/tracker.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "wire/json.h"
+
+#define VERL      "latest_checkpointed_iteration.txt"
+#define EASY      "checkpoint_tracker.json"
+#define EASY_STEP "last_global_step"
+
+const char *const uns_rank_trackers[] = { VERL, EASY, NULL };
+
+/* Python's int(): digits with white space around. */
+static int parse_number(struct uns_span text, int64_t *step, struct uns_err *err)
+{
+	const uint8_t *p = text.p, *end = text.end;
+	char shown[24] = "";
+	int64_t n = 0;
+
+	while (p < end && isspace(*p))
+		p++;
+	while (end > p && isspace(end[-1]))
+		end--;
+	snprintf(shown, sizeof(shown), "%.*s", (int)(end - p < 20 ? end - p : 20), (const char *)p);
+	if (p == end)
+		return uns_fail(err, -EBADMSG, "is empty");
+	if (end - p > 18)
+		return uns_fail(err, -EBADMSG, "holds %s... instead of a step's number", shown);
+	for (; p < end; p++) {
+		if (!isdigit(*p))
+			return uns_fail(err, -EBADMSG, "holds \"%s\" instead of a step's number",
+					shown);
+		n = n * 10 + (*p - '0');
+	}
+	*step = n;
+	return 0;
+}
+
+static int parse_json(struct uns_span text, int64_t *step, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+
+	if (uns_json_parse(text, &json, NULL) < 0)
+		return uns_fail(err, -EBADMSG, "is no JSON");
+	if (!uns_json_int(json, EASY_STEP, step) || *step < 0)
+		return uns_fail(err, -EBADMSG, "has no number as " EASY_STEP);
+	return 0;
+}
+
+int uns_rank_tracker_parse(const char *name, struct uns_span text, int64_t *step,
+			   struct uns_err *err)
+{
+	return strcmp(name, VERL) == 0 ? parse_number(text, step, err)
+				       : parse_json(text, step, err);
+}
+
+/* The highest step that has a directory; -1 = there is none. *has = that `step` has one. */
+static int64_t newest_step(const struct uns_listing *list, int64_t step, bool *has)
+{
+	unsigned long long n;
+	int64_t newest = -1;
+	size_t i;
+
+	for (*has = false, i = 0; i < list->n; i++) {
+		if (list->v[i].kind == UNS_KIND_FILE ||
+		    !uns_str_number(list->v[i].name, "global_step_", "", &n) || n > INT64_MAX)
+			continue;
+		*has |= (int64_t)n == step;
+		newest = (int64_t)n > newest ? (int64_t)n : newest;
+	}
+	return newest;
+}
+
+static void add_advice(int64_t newest, struct uns_text *out)
+{
+	if (newest >= 0)
+		uns_text_printf(out,
+				"set it to %" PRId64
+				", the newest step that is there, if that one is "
+				"whole",
+				newest);
+	else
+		uns_text_str(out, "delete it, there is no step to go on from");
+}
+
+void uns_rank_tracker_check(const char *run, const char *name, struct uns_span text,
+			    const struct uns_listing *list, struct uns_text *out)
+{
+	const char *trainer = strcmp(name, VERL) == 0 ? "veRL" : "EasyR1";
+	struct uns_err why = { 0 };
+	int64_t step = -1, newest;
+	bool has;
+	int code = uns_rank_tracker_parse(name, text, &step, &why);
+
+	newest = newest_step(list, step, &has);
+	if (code == 0 && has)
+		return;
+	if (code < 0)
+		uns_text_printf(out,
+				"%s of %s %s: %s fails when it looks there for the last "
+				"checkpoint; ",
+				name, run, why.text, trainer);
+	else
+		uns_text_printf(out,
+				"%s of %s names step %" PRId64
+				", and there is no global_step_%" PRId64
+				": %s would start from scratch; copy the directory back, or ",
+				name, run, step, step, trainer);
+	add_advice(newest, out);
+}

@@ -1,0 +1,221 @@
+/* Units into parameters: offsets in a unit's flat tensor, and which rank holds them. */
+#include "ranks/unit_states.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/path.h"
+
+/* -- which parameters -- */
+
+static int sizes_of(struct uns_rank_optim *o, struct uns_rank_unit_sizes *out, struct uns_err *err)
+{
+	uint64_t *elems = UNS_NEW_N(&o->scratch, uint64_t, o->n_ids);
+	const struct uns_stretched *s;
+	size_t i;
+
+	if (!elems)
+		return uns_oom(err);
+	for (i = 0; i < o->n_ids; i++)
+		elems[i] = UNS_RANK_UNIT_FROZEN;
+	for (s = o->first; s; s = s->next)
+		elems[s->id] = s->by_file[0].elems;
+	*out = (struct uns_rank_unit_sizes){ elems, o->n_ids, o->n_files };
+	return 0;
+}
+
+static int refuse(const struct uns_rank_optim *o, const char *why_not, struct uns_err *why)
+{
+	return uns_fail(why, -ENOTSUP,
+			"%s: the optimizer's state is that of %zu flat units (FSDP1 with "
+			"use_orig_params=False), and no file says which of the model's %zu parameters "
+			"lie in which, in what order; the weights are served without it%s",
+			o->cat->path, o->n_ids, o->params->n, why_not);
+}
+
+int uns_rank_unit_states_find(struct uns_rank_optim *o, struct uns_err *why)
+{
+	const struct uns_rank_unit_options *options = &o->params->units;
+	struct uns_rank_unit_sizes sizes;
+	struct uns_err reason = { 0 };
+	int code;
+
+	UNS_TRY(sizes_of(o, &sizes, why));
+	if (options->layout) {
+		code = uns_rank_units_read(options->layout, o->params, &sizes, &o->scratch, &o->units,
+					   &reason);
+		if (code < 0)
+			o->units.v = NULL;
+		return code < 0 ? uns_fail(why, code, "%s: %s (imported by unshard meta import)",
+					   o->cat->path, reason.text)
+				: 0;
+	}
+	if (options->stale)
+		return refuse(o, " (the layout that was imported is of other files than those that are "
+				 "there now: import it again if it is theirs too)", why);
+	if (!options->assume)
+		return refuse(o, " (-o assume=fsdp-units, or a layout: unshard meta import)", why);
+	code = uns_rank_units_find(o->params, &sizes, &o->scratch, &o->units, &reason);
+	if (code == 0)
+		return 0;
+	o->units.v = NULL;
+	if (code == -ENOMEM)
+		return uns_oom(why);
+	return refuse(o, uns_arena_printf(&o->scratch, " (-o assume=fsdp-units: %s)", reason.text), why);
+}
+
+/* -- states -- */
+
+/* Elements [at, at + n) of the unit, as the parameter's: from every rank that holds some of them. */
+static int add_ranges(struct uns_rank_optim *o, const struct uns_stretched *s, uint64_t at, uint64_t n,
+		      struct uns_err *err)
+{
+	uint64_t from, to, begin;
+	size_t i;
+
+	for (i = 0; i < o->n_files; i++) {
+		const struct uns_stretch *x = &s->by_file[i];
+		unsigned size = uns_dtype_size(x->dtype);
+		struct uns_piece piece = {
+			.kind = UNS_PIECE_RANGE,
+			.file = x->file,
+			.rank = x->rank,
+			.container = UNS_RAW,
+		};
+
+		begin = (i % o->units.shard_ranks) * x->elems;
+		from = at > begin ? at : begin;
+		to = uns_u64_min(at + n, begin + x->elems);
+		if (from >= to)
+			continue;
+		piece.range = (struct uns_range){ from - at, to - from };
+		piece.offset_bytes = x->offset_bytes + (from - begin) * size;
+		piece.length_bytes = (to - from) * size;
+		UNS_TRY(uns_catalog_add_piece(o->cat, &piece, err));
+	}
+	return 0;
+}
+
+static int emit_unit(struct uns_rank_optim *o, const struct uns_stretched *s, struct uns_err *err)
+{
+	const struct uns_rank_unit *unit = &o->units.v[s->id];
+	uint64_t at = 0, n;
+	uint32_t unused;
+	size_t i;
+
+	for (i = 0; i < unit->n; i++) {
+		const struct uns_rank_param *p = &o->params->v[unit->param[i]];
+		const struct uns_tensor t = { .name = p->name, .key = s->key, .root = "optimizer",
+					      .state = s->state, .role = s->role,
+					      .dtype = s->by_file[0].dtype, .shape = p->shape,
+					      .group = -1, .position = -1, .alias_of = UNS_NONE,
+					      .inferred = true };
+
+		n = uns_shape_elems(&p->shape);
+		UNS_TRY(uns_catalog_add_tensor(o->cat, &t, &unused, err));
+		UNS_TRY(add_ranges(o, s, at, n, err));
+		at += n;
+	}
+	return 0;
+}
+
+/* -- what is not flat: step counters -- */
+
+/* "state.3.step" -> 3 */
+static bool unit_of(const struct uns_rank_optim *o, const struct uns_tensor *t, size_t *out)
+{
+	char *end;
+	unsigned long long n;
+
+	if (!uns_role_is_optimizer(t->role) || !t->inferred || !uns_str_starts(t->key, "state."))
+		return false;
+	n = strtoull(t->key + 6, &end, 10);
+	*out = (size_t)n;
+	return *end == '.' && n < o->n_ids;
+}
+
+static int repeat(struct uns_rank_optim *o, size_t tensor, const char *name, struct uns_err *err)
+{
+	struct uns_tensor t = o->cat->tensors[tensor];
+	struct uns_piece piece;
+	uint32_t unused, i;
+
+	t.name = name;
+	UNS_TRY(uns_catalog_add_tensor(o->cat, &t, &unused, err));
+	for (i = 0; i < t.n_pieces; i++) {
+		piece = o->cat->pieces[t.first_piece + i];
+		UNS_TRY(uns_catalog_add_piece(o->cat, &piece, err));
+	}
+	return 0;
+}
+
+/* Each parameter of the unit took as many steps. */
+static int share_counters(struct uns_rank_optim *o, size_t n_tensors, struct uns_err *err)
+{
+	size_t i, k, id;
+
+	for (i = 0; i < n_tensors; i++) {
+		if (!unit_of(o, &o->cat->tensors[i], &id) || !o->units.v[id].n)
+			continue;
+		o->cat->tensors[i].name = o->params->v[o->units.v[id].param[0]].name;
+		for (k = 1; k < o->units.v[id].n; k++)
+			UNS_TRY(repeat(o, i, o->params->v[o->units.v[id].param[k]].name, err));
+	}
+	return 0;
+}
+
+/* -- the param group -- */
+
+/* All parameters in units, in the model's order: what an optimizer that is not sharded numbers. */
+static int name_group(struct uns_rank_optim *o, struct uns_err *err)
+{
+	bool *in = UNS_NEW_N(&o->scratch, bool, o->params->n);
+	const char **name = UNS_NEW_N(&o->cat->arena, const char *, o->params->n);
+	size_t i, k, n = 0;
+
+	if (!in || !name)
+		return uns_oom(err);
+	for (i = 0; i < o->n_ids; i++)
+		for (k = 0; k < o->units.v[i].n; k++)
+			in[o->units.v[i].param[k]] = true;
+	for (i = 0; i < o->params->n; i++)
+		if (in[i])
+			name[n++] = o->params->v[i].name;
+	for (i = 0; i < o->cat->n_groups; i++) {
+		if (strcmp(o->cat->groups[i].root, "optimizer") != 0)
+			continue;
+		o->cat->groups[i].param = name;
+		o->cat->groups[i].n_params = n;
+	}
+	return 0;
+}
+
+static int tell(struct uns_rank_optim *o, struct uns_err *err)
+{
+	static const char imported[] = "imported: the flat units' layout is the one that was kept from "
+				       "the training (unshard meta import)";
+	static const char assumed[] =
+		"assumed: the flat units' layout is torch's order of traversal (-o assume=fsdp-units); "
+		"one set of wrapped modules alone fits every rank's sizes, which cannot tell "
+		"parameters of equal shape apart";
+
+	o->cat->facts.units = o->params->units.layout ? imported : assumed;
+	if (uns_catalog_add_problem(o->cat, UNS_SCOPE_NOTE, 0, "%s: the optimizer's state by name is %s",
+				    o->cat->path, o->cat->facts.units) < 0)
+		return uns_oom(err);
+	return 0;
+}
+
+int uns_rank_unit_states_emit(struct uns_rank_optim *o, struct uns_err *err)
+{
+	size_t n_tensors = o->cat->n_tensors;
+	const struct uns_stretched *s;
+
+	for (s = o->first; s; s = s->next)
+		UNS_TRY(emit_unit(o, s, err));
+	UNS_TRY(share_counters(o, n_tensors, err));
+	UNS_TRY(name_group(o, err));
+	return tell(o, err);
+}

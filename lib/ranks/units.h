@@ -1,0 +1,54 @@
+/* FSDP1's flat units (use_orig_params=False): the parameters of a wrapped module that are in no wrapped
+ * module below it, flattened one behind the other, padded at the end to a multiple of the ranks and cut
+ * into as many equal parts. Which modules were wrapped is in no file; the optimizer numbers the units,
+ * the outermost first, the others as torch walks through the model.
+ *
+ *   unit 0   [embed | norm | head | pad]      rank 0: first half, rank 1: second half
+ *   unit 1   [layers.0.a | layers.0.b]        ...
+ *
+ * Source: torch/distributed/fsdp/_flat_param.py. Private to ranks/optim.c. */
+#ifndef UNS_RANKS_UNITS_H
+#define UNS_RANKS_UNITS_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "ranks/files.h"
+
+/* What the optimizer's files say. */
+struct uns_rank_unit_sizes {
+	const uint64_t *elems; /* of each unit on one rank; UNS_RANK_UNIT_FROZEN = it has no state */
+	size_t n;
+	size_t n_ranks;
+};
+#define UNS_RANK_UNIT_FROZEN UINT64_MAX
+
+struct uns_rank_unit {
+	const size_t *param; /* indices into the model's parameters, in the unit's order */
+	size_t n;
+};
+
+struct uns_rank_units {
+	const struct uns_rank_unit *v; /* as many as there are sizes */
+	size_t shard_ranks; /* how many ranks a unit is cut for; with HSDP fewer than there are */
+};
+
+/* The wrapped modules that torch's order of traversal and all sizes allow. Parameters of equal shapes
+ * inside a unit cannot be told apart by sizes: their order is the model's. -ENOTSUP: no set of modules
+ * fits, or more than one does. */
+int uns_rank_units_find(const struct uns_rank_params *params,
+			const struct uns_rank_unit_sizes *sizes, struct uns_arena *arena,
+			struct uns_rank_units *out, struct uns_err *why);
+
+/* As the layout says, a JSON text kept from the training:
+ *
+ *   {"units": [{"name": "", "params": [{"name": "embed.weight", "shape": [13, 10]}, ...]}, ...]}
+ *
+ * in the optimizer's order. -EBADMSG: it does not fit the model's names and shapes or the sizes. */
+int uns_rank_units_read(const char *layout, const struct uns_rank_params *params,
+			const struct uns_rank_unit_sizes *sizes, struct uns_arena *arena,
+			struct uns_rank_units *out, struct uns_err *why);
+
+/* n elements make a part of `elems` for each of `ranks`. */
+bool uns_rank_unit_fits(uint64_t n, uint64_t elems, size_t ranks);
+
+#endif

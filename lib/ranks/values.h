@@ -1,0 +1,20 @@
+/* Values that all ranks save alike (hyper-parameters, schedulers): where two ranks' differ. Pure.
+ */
+#ifndef UNS_RANKS_VALUES_H
+#define UNS_RANKS_VALUES_H
+
+#include <stdbool.h>
+
+#include "wire/value.h"
+
+struct uns_rank_difference {
+	char key[64];               /* of the dict */
+	char first[64], second[64]; /* its values for people; "another value" where they are long */
+};
+
+/* Two dicts: the first key whose values are not equal. What is opaque (tensors, objects) is not
+ * compared, nor what is too large or deep to be walked; false then, and where either is no dict. */
+bool uns_rank_values_differ(const struct uns_value *first, const struct uns_value *second,
+			    struct uns_rank_difference *out);
+
+#endif

@@ -1,0 +1,242 @@
+/* Names and contents of the files. What a DTensor consists of is ranks/dtensor_new.c's; where the bytes
+ * are, the catalog's. Source of the dicts: verl 0.9.1 and EasyR1 b44b311, fsdp_checkpoint_manager.py;
+ * torch/optim/optimizer.py, state_dict. */
+#include "ranks/world_view.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "base/text.h"
+#include "model/cover.h"
+#include "ranks/shard_file.h"
+
+enum { MODEL, OPTIM, EXTRA };
+
+static const char *const kinds[] = { "model", "optim", "extra_state" };
+
+bool uns_world_ranks_is(const struct uns_catalog *cat)
+{
+	return strcmp(cat->facts.format, "ranks") == 0;
+}
+
+/* "optim_world_size_4_rank_2", without ".pt" */
+static char *stem_of(struct uns_arena *arena, int kind, uint64_t world, uint64_t rank)
+{
+	return uns_arena_printf(arena, "%s_world_size_%llu_rank_%llu", kinds[kind],
+				(unsigned long long)world, (unsigned long long)rank);
+}
+
+static bool has_kind(const struct uns_catalog *cat, int kind)
+{
+	char glob[64];
+	size_t i;
+
+	snprintf(glob, sizeof(glob), "%s_world_size_%lld_rank_*.pt", kinds[kind],
+		 (long long)cat->facts.world_size);
+	for (i = 0; i < cat->n_companions; i++)
+		if (uns_str_glob(glob, cat->companions[i].name))
+			return true;
+	return false;
+}
+
+/* -- supports -- */
+
+/* A rank's lost file is none here where replicas have all that was in it. */
+static bool is_in_the_way(const struct uns_problem *p)
+{
+	return p->scope != UNS_SCOPE_NOTE &&
+	       (p->scope != UNS_SCOPE_SHARDED || p->code != -ENODATA);
+}
+
+static int check_problems(const struct uns_catalog *cat, struct uns_err *why)
+{
+	const struct uns_problem *p = cat->problems, *end = p + cat->n_problems;
+
+	for (; p < end; p++)
+		if (is_in_the_way(p))
+			return uns_fail(why, p->code ? p->code : -EBADMSG, "%s", p->text);
+	return 0;
+}
+
+/* FSDP1's own state dict of an optimizer: parts of flattened parameters, without a place. */
+static bool is_stretch(const struct uns_tensor *t)
+{
+	return uns_role_is_optimizer(t->role) && t->inferred && !t->sharded && t->shape.n > 0;
+}
+
+static int check_tensor(const struct uns_catalog *cat, const struct uns_tensor *t,
+			struct uns_err *why)
+{
+	if (is_stretch(t))
+		return uns_fail(why, -ENOTSUP,
+				"%s: the optimizer's state is FSDP1's own (flattened parameters, cut "
+				"by how the model was wrapped): only DTensors can be sharded anew for "
+				"other ranks; the view full-fsdp holds it by name",
+				cat->path);
+	if (t->sharded && !t->shape.n)
+		return uns_fail(why, -ENOTSUP, "%s: %s is sharded and has no rows", cat->path,
+				t->key);
+	return uns_cover_check(cat, t, why);
+}
+
+/* Each rank's pickle names every tensor: about a KB for one, with where it is. */
+static int check_size(const struct uns_catalog *cat, uint64_t world, struct uns_err *why)
+{
+	enum { MAX_SHARDS = 1 << 18 };
+
+	if (world * cat->n_tensors <= MAX_SHARDS)
+		return 0;
+	return uns_fail(why, -ENOTSUP,
+			"%s: %zu tensors for %llu ranks are more than is laid out at once (%d "
+			"shards); the views full and full-fsdp load at any number of ranks",
+			cat->path, cat->n_tensors, (unsigned long long)world, MAX_SHARDS);
+}
+
+static int check_extra(const struct uns_catalog *cat, struct uns_err *why)
+{
+	if (!has_kind(cat, EXTRA) || uns_rank_shard_value(cat, "lr_scheduler"))
+		return 0;
+	return uns_fail(why, -EBADMSG,
+			"%s: the scheduler's state cannot be read from "
+			"extra_state_world_size_%lld_rank_0.pt: copy the file back from the training "
+			"machine",
+			cat->path, (long long)cat->facts.world_size);
+}
+
+static int try_first_rank(const struct uns_catalog *cat, uint64_t world, struct uns_err *why)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_rank_shard shard = { .cat = cat, .world = world, .stem = "first" };
+	struct uns_layout layout;
+
+	UNS_TRY(uns_rank_shard_model(&shard, &arena, &layout, why));
+	UNS_TRY(uns_rank_shard_optim(&shard, &arena, &layout, why));
+	return has_kind(cat, EXTRA) ? uns_rank_shard_extra(&shard, &arena, &layout, why) : 0;
+}
+
+int uns_world_ranks_supports(const struct uns_catalog *cat, uint64_t world, struct uns_err *why)
+{
+	size_t i;
+
+	UNS_TRY(check_problems(cat, why));
+	for (i = 0; i < cat->n_tensors; i++)
+		UNS_TRY(check_tensor(cat, &cat->tensors[i], why));
+	UNS_TRY(check_size(cat, world, why));
+	UNS_TRY(check_extra(cat, why));
+	return try_first_rank(cat, world, why);
+}
+
+/* -- files -- */
+
+typedef int make_layout(const struct uns_rank_shard *shard, struct uns_arena *arena,
+			struct uns_layout *out, struct uns_err *err);
+
+static int add_made(const struct uns_catalog *cat, int kind, uint64_t world, uint64_t rank,
+		    make_layout *make, const char *origin, struct uns_vtree *out,
+		    struct uns_err *err)
+{
+	struct uns_rank_shard shard = { .cat = cat, .world = world, .rank = rank };
+	struct uns_vfile file = { .source = UNS_NONE, .origin = origin };
+
+	shard.stem = stem_of(&out->arena, kind, world, rank);
+	file.path = shard.stem ? uns_arena_printf(&out->arena, "%s.pt", shard.stem) : NULL;
+	if (!file.path)
+		return uns_oom(err);
+	UNS_TRY(make(&shard, &out->arena, &file.layout, err));
+	return uns_vtree_add(out, &file, err);
+}
+
+/* The rank's own file, whose random states hold, or NULL. */
+static const struct uns_companion *own_extra(const struct uns_catalog *cat, uint64_t world,
+					     uint64_t rank, struct uns_world_rng rng,
+					     struct uns_arena *arena)
+{
+	uint64_t saved = (uint64_t)cat->facts.world_size;
+	const char *stem = stem_of(arena, EXTRA, saved, rank);
+	const char *name = stem ? uns_arena_printf(arena, "%s.pt", stem) : NULL;
+
+	if (!name || rng.hide || (world != saved && !rng.keep))
+		return NULL;
+	return uns_catalog_companion(cat, name);
+}
+
+static int add_extra(const struct uns_catalog *cat, uint64_t world, uint64_t rank,
+		     struct uns_world_rng rng, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_companion *own = own_extra(cat, world, rank, rng, &out->arena);
+	const char *stem = stem_of(&out->arena, EXTRA, world, rank);
+	const char *path = stem ? uns_arena_printf(&out->arena, "%s.pt", stem) : NULL;
+
+	if (!path)
+		return uns_oom(err);
+	if (own)
+		return uns_vtree_add_file(out, cat, path, own->file, err);
+	return add_made(cat, EXTRA, world, rank, uns_rank_shard_extra,
+			"the scheduler's state; random states are left out", out, err);
+}
+
+static int note_rng(const struct uns_catalog *cat, uint64_t world, struct uns_world_rng rng,
+		    struct uns_vtree *out, struct uns_err *err)
+{
+	uint64_t saved = (uint64_t)cat->facts.world_size;
+
+	if (!rng.hide && (world == saved || (rng.keep && world <= saved)))
+		return 0;
+	return uns_vtree_note(out,
+			      "extra_state_*.pt: random states are those of %llu ranks and left out%s; a "
+			      "manager that finds none keeps its own",
+			      (unsigned long long)saved,
+			      rng.hide	 ? " (-o rng=hide)"
+			      : rng.keep ? " for the ranks that are more"
+					 : " (-o rng=keep shows them)") < 0
+		       ? uns_oom(err)
+		       : 0;
+}
+
+/* The text as it was, with another number. */
+static int add_config(const struct uns_catalog *cat, uint64_t world, struct uns_vtree *out,
+		      struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	const char *was = uns_value_str(uns_rank_shard_value(cat, "fsdp_config"));
+	const char *key = was ? strstr(was, "\"world_size\"") : NULL;
+	const char *digits = key ? key + strcspn(key, "0123456789") : NULL;
+
+	if (!digits)
+		return 0;
+	uns_text_printf(&text, "%.*s%llu%s", (int)(digits - was), was, (unsigned long long)world,
+			digits + strspn(digits, "0123456789"));
+	if (text.failed)
+		return uns_oom(err);
+	return uns_vtree_add_text(out, "fsdp_config.json", text.p, text.len,
+				  "the checkpoint's own, with another world size", err);
+}
+
+int uns_world_ranks_add(const struct uns_catalog *cat, uint64_t world, struct uns_world_rng rng,
+			struct uns_vtree *out, struct uns_err *err)
+{
+	static const char cut[] = "the checkpoint's tensors, sharded by rows for another number of "
+				  "ranks";
+	bool has_optim = has_kind(cat, OPTIM), has_extra = has_kind(cat, EXTRA);
+	uint64_t r;
+	size_t i;
+
+	for (r = 0; r < world; r++) {
+		UNS_TRY(add_made(cat, MODEL, world, r, uns_rank_shard_model, cut, out, err));
+		if (has_optim)
+			UNS_TRY(add_made(cat, OPTIM, world, r, uns_rank_shard_optim, cut, out, err));
+		if (has_extra)
+			UNS_TRY(add_extra(cat, world, r, rng, out, err));
+	}
+	if (has_extra)
+		UNS_TRY(note_rng(cat, world, rng, out, err));
+	UNS_TRY(add_config(cat, world, out, err));
+	/* The shards have no directory of their own: what has one stands beside them (huggingface/). */
+	for (i = 0; i < cat->n_companions; i++)
+		if (!cat->companions[i].shard || strchr(cat->companions[i].name, '/'))
+			UNS_TRY(uns_vtree_add_file(out, cat, cat->companions[i].name,
+						   cat->companions[i].file, err));
+	return 0;
+}

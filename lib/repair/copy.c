@@ -1,0 +1,270 @@
+/* Writing what was planned: every other file as it is, by the file system's own means where it has
+ * any. */
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "repair/repair.h"
+
+enum { COPY_BYTES = 8 << 20, BUFFER_BYTES = 1 << 20, MAX_DEPTH = 64, OPEN_FILES = 16 };
+
+struct copying {
+	struct repair *r;
+	struct repair_watch *watch;
+};
+
+static int fail_at(const char *path, struct uns_err *err)
+{
+	int code = -errno;
+
+	return uns_fail(err, code, "%s: %s", path, strerror(-code));
+}
+
+static int step(struct copying *c, uint64_t n_bytes, struct uns_err *err)
+{
+	struct repair_watch *w = c->watch;
+
+	w->done_bytes += n_bytes;
+	if (w->asked && w->asked(w->ctx, w->done_bytes, w->total_bytes))
+		return uns_fail(err, -EINTR, "interrupted; nothing was kept");
+	return 0;
+}
+
+/* -- one file -- */
+
+static int copy_by_buffer(struct copying *c, int from, int to, const char *path, uint64_t size,
+			  struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) uint8_t *buf = malloc(BUFFER_BYTES);
+	uint64_t at;
+	size_t n;
+
+	if (!buf)
+		return uns_oom(err);
+	for (at = 0; at < size; at += n) {
+		n = (size_t)uns_u64_min(BUFFER_BYTES, size - at);
+		UNS_TRY(uns_fd_pread(from, buf, n, at, path, err));
+		if (pwrite(to, buf, n, (off_t)at) != (ssize_t)n)
+			return fail_at(path, err);
+		UNS_TRY(step(c, n, err));
+	}
+	return 0;
+}
+
+/* Shares the blocks, or copies inside the kernel; by hand where it can do neither. */
+static int copy_bytes(struct copying *c, int from, int to, const char *path, uint64_t size,
+		      struct uns_err *err)
+{
+	off_t in = 0, out = 0;
+	ssize_t n;
+
+	if (ioctl(to, FICLONE, from) == 0)
+		return step(c, size, err);
+	while ((uint64_t)in < size) {
+		n = copy_file_range(from, &in, to, &out,
+				    uns_u64_min(COPY_BYTES, size - (uint64_t)in), 0);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0 && in == 0)
+			return copy_by_buffer(c, from, to, path, size, err);
+		if (n < 0)
+			return fail_at(path, err);
+		if (n == 0)
+			return uns_fail(err, -ESTALE, "%s was cut while it was copied", path);
+		UNS_TRY(step(c, (uint64_t)n, err));
+	}
+	return 0;
+}
+
+static int copy_whole(struct copying *c, const char *path, int to, struct uns_stat *st,
+		      struct uns_err *err)
+{
+	UNS_CLEANUP(uns_close_p) int from = -1;
+	struct uns_identity after;
+
+	UNS_TRY(uns_root_open_file(c->r->u->root, path, &from, st, err));
+	UNS_TRY(copy_bytes(c, from, to, path, st->id.size, err));
+	UNS_TRY(uns_fd_identity(from, &after, err));
+	if (!uns_identity_equal(&after, &st->id))
+		return uns_fail(err, -ESTALE, "%s changed while it was copied", path);
+	return 0;
+}
+
+static int write_text(int fd, const char *text, const char *path, struct uns_err *err)
+{
+	size_t n = strlen(text);
+
+	return write(fd, text, n) == (ssize_t)n ? 0 : fail_at(path, err);
+}
+
+static int fill(struct copying *c, const char *path, const struct repair_file *plan, int to,
+		struct uns_err *err)
+{
+	struct uns_stat st = { .mode = 0644 };
+	struct timespec times[2];
+
+	if (plan && plan->text)
+		return write_text(to, plan->text, path, err);
+	if (plan) {
+		if (repair_torch_write(c->r, plan->torch, to, err) < 0)
+			return uns_fail_in(err, "%s", path);
+		return 0;
+	}
+	UNS_TRY(copy_whole(c, path, to, &st, err));
+	times[0] = times[1] = (struct timespec){ .tv_sec = st.id.mtime_ns / 1000000000,
+						 .tv_nsec = st.id.mtime_ns % 1000000000 };
+	if (fchmod(to, st.mode | S_IWUSR) < 0 || futimens(to, times) < 0)
+		return fail_at(path, err);
+	return 0;
+}
+
+static int write_file(struct copying *c, const char *path, const char *to,
+		      const struct repair_file *plan, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_close_p) int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+
+	if (fd < 0)
+		return fail_at(to, err);
+	UNS_TRY(fill(c, path, plan, fd, err));
+	return fsync(fd) < 0 ? fail_at(to, err) : 0;
+}
+
+static int write_link(struct copying *c, const char *path, const char *to, struct uns_err *err)
+{
+	const char *target;
+
+	UNS_TRY(uns_root_readlink(c->r->u->root, path, &c->r->arena, &target, err));
+	return symlink(target, to) < 0 ? fail_at(to, err) : 0;
+}
+
+/* -- directories -- */
+
+static int copy_dir(struct copying *c, const char *path, const char *to, int depth,
+		    struct uns_err *err);
+
+static int copy_entry(struct copying *c, const char *path, const char *to, enum uns_kind kind,
+		      int depth, struct uns_err *err)
+{
+	const struct repair_file *plan = repair_file_of(c->r, path);
+
+	if (plan && plan->drop)
+		return 0;
+	if (kind == UNS_KIND_DIR) {
+		if (mkdir(to, 0755) < 0)
+			return fail_at(to, err);
+		return copy_dir(c, path, to, depth + 1, err);
+	}
+	if (plan || kind == UNS_KIND_FILE)
+		return write_file(c, path, to, plan, err);
+	if (kind == UNS_KIND_LINK)
+		return write_link(c, path, to, err);
+	return uns_fail(err, -ENOTSUP, "%s is neither a file, a directory nor a link", path);
+}
+
+static int sync_dir(const char *path, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_close_p) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 || fsync(fd) < 0 ? fail_at(path, err) : 0;
+}
+
+/* Files that are made and have no old form. */
+static int write_new(struct copying *c, const char *path, const struct uns_listing *list,
+		     const char *to, struct uns_err *err)
+{
+	const char *name, *key;
+	char out[PATH_MAX];
+	size_t at = 0;
+	void *value;
+
+	while (uns_map_next(&c->r->by_path, &at, &key, &value)) {
+		const struct repair_file *plan = value;
+		size_t dir = strlen(path);
+
+		if (plan->drop || strncmp(key, path, dir) != 0 || (dir && key[dir] != '/'))
+			continue;
+		name = key + dir + (dir ? 1 : 0);
+		if (strchr(name, '/') || uns_listing_find(list, name))
+			continue;
+		snprintf(out, sizeof(out), "%s/%s", to, name);
+		UNS_TRY(write_file(c, key, out, plan, err));
+	}
+	return 0;
+}
+
+static int copy_dir(struct copying *c, const char *path, const char *to, int depth,
+		    struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_listing list;
+	char *child, *out;
+	size_t i;
+
+	if (depth > MAX_DEPTH)
+		return uns_fail(err, -ELOOP, "%s: directories too deep", path);
+	UNS_TRY(uns_root_list(c->r->u->root, path, &arena, &list, err));
+	for (i = 0; i < list.n; i++) {
+		child = uns_path_join(&arena, path, list.v[i].name);
+		out = uns_arena_printf(&arena, "%s/%s", to, list.v[i].name);
+		if (!child || !out)
+			return uns_oom(err);
+		UNS_TRY(copy_entry(c, child, out, list.v[i].kind, depth, err));
+	}
+	UNS_TRY(write_new(c, path, &list, to, err));
+	return sync_dir(to, err);
+}
+
+static int add_size(struct copying *c, const char *path, int depth, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_listing list;
+	struct uns_stat st;
+	const char *child;
+	size_t i;
+
+	UNS_TRY(uns_root_list(c->r->u->root, path, &arena, &list, err));
+	for (i = 0; i < list.n && depth < MAX_DEPTH; i++) {
+		child = uns_path_join(&arena, path, list.v[i].name);
+		if (!child)
+			return uns_oom(err);
+		if (repair_file_of(c->r, child))
+			continue;
+		if (list.v[i].kind == UNS_KIND_DIR)
+			UNS_TRY(add_size(c, child, depth + 1, err));
+		else if (uns_root_stat(c->r->u->root, child, false, &st, NULL) == 0)
+			c->watch->total_bytes += st.id.size;
+	}
+	return 0;
+}
+
+int repair_copy(struct repair *r, const char *to, struct repair_watch *watch, struct uns_err *err)
+{
+	struct copying c = { r, watch };
+
+	UNS_TRY(add_size(&c, r->path, 0, err));
+	return copy_dir(&c, r->path, to, 0, err);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)type;
+	(void)at;
+	remove(path);
+	return 0;
+}
+
+void repair_remove(const char *path)
+{
+	nftw(path, remove_one, OPEN_FILES, FTW_DEPTH | FTW_PHYS);
+}

@@ -1,0 +1,23 @@
+/* round_robin_gradients: an optimizer's shards hold a group's parameters dealt out to the ranks, 0 W 2W ..
+ * 1 W+1 .., and param_shapes lists them so; the optimizer itself numbers them as it was given them.
+ * Source: deepspeed 0.19, runtime/zero/stage_1_and_2.py (_round_robin_reorder), engine.py
+ * (_get_zero_param_shapes). */
+#ifndef UNS_ZERO_DEAL_H
+#define UNS_ZERO_DEAL_H
+
+#include "zero/model.h"
+#include "zero/world.h"
+
+/* Put the catalog's groups, and the positions of their tensors, into the optimizer's own order. Nothing
+ * where the setting is off or had no effect: older versions dropped it at stage 1, which the names in
+ * param_slice_mappings show. config: the model file's "ds_config", may be NULL. */
+int uns_zero_undeal(struct uns_zero_world *w, const struct uns_value *config, struct uns_err *err);
+
+/* ds_to_universal takes the parameters of such a run for others, and says nothing. A universal directory
+ * of one whose fp32 copies are not those of the weights in its model file (by the first elements of each;
+ * weights and masters must have been added) is a problem of the optimizer. */
+int uns_zero_deal_check(struct uns_zero_world *w, const struct uns_zero_file *model,
+			const struct uns_zero_names *names, const struct uns_value *config,
+			struct uns_err *err);
+
+#endif

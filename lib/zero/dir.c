@@ -1,0 +1,96 @@
+/* A tag directory's listing, sorted. */
+#include "zero/dir.h"
+
+#include <stdlib.h>
+
+#include "base/path.h"
+
+static int entry_cmp(const void *a, const void *b)
+{
+	const struct uns_zero_name *x = &((const struct uns_zero_entry *)a)->name,
+				   *y = &((const struct uns_zero_entry *)b)->name;
+
+	if (x->kind != y->kind)
+		return x->kind < y->kind ? -1 : 1;
+	if (x->mp != y->mp)
+		return x->mp < y->mp ? -1 : 1;
+	if (x->layer != y->layer)
+		return x->layer < y->layer ? -1 : 1;
+	return x->dp < y->dp ? -1 : x->dp > y->dp;
+}
+
+static int add_entry(struct uns_catalog *cat, const struct uns_root *root, const char *path,
+		     const char *prefix, const char *name, struct uns_zero_entry *out,
+		     struct uns_err *err)
+{
+	const char *shown = uns_path_join(&cat->arena, prefix, name);
+
+	out->path = uns_path_join(&cat->arena, path, name);
+	if (!out->path || !shown)
+		return uns_oom(err);
+	UNS_TRY(uns_catalog_add_file(cat, root, out->path, &out->file, err));
+	return uns_catalog_add_companion(cat, shown, out->file, true, err);
+}
+
+static int list_mp(struct uns_arena *arena, struct uns_zero_dir *dir, struct uns_err *err)
+{
+	const struct uns_zero_entry *e;
+	size_t i, k;
+
+	dir->mp = UNS_NEW_N(arena, int32_t, dir->n);
+	if (!dir->mp)
+		return uns_oom(err);
+	for (i = 0; i < dir->n; i++) {
+		e = &dir->v[i];
+		if (e->name.kind != UNS_ZERO_MODEL && e->name.kind != UNS_ZERO_OPTIM)
+			continue;
+		for (k = dir->n_mp; k > 0 && dir->mp[k - 1] > e->name.mp;)
+			k--;
+		if (k > 0 && dir->mp[k - 1] == e->name.mp)
+			continue;
+		/* Two ascending runs: what is put in between is rare. */
+		for (size_t at = dir->n_mp++; at > k; at--)
+			dir->mp[at] = dir->mp[at - 1];
+		dir->mp[k] = e->name.mp;
+	}
+	return 0;
+}
+
+int uns_zero_dir_list(struct uns_catalog *cat, const struct uns_root *root, const char *path,
+		      const char *prefix, const struct uns_listing *list, struct uns_zero_dir *out,
+		      struct uns_err *err)
+{
+	struct uns_zero_name name;
+	size_t i;
+
+	*out = (struct uns_zero_dir){ 0 };
+	out->v = UNS_NEW_N(&cat->arena, struct uns_zero_entry, list->n);
+	if (!out->v)
+		return uns_oom(err);
+	for (i = 0; i < list->n; i++) {
+		if (list->v[i].kind == UNS_KIND_DIR ||
+		    !uns_zero_name_parse(list->v[i].name, &name))
+			continue;
+		out->v[out->n].name = name;
+		UNS_TRY(add_entry(cat, root, path, prefix, list->v[i].name, &out->v[out->n], err));
+		out->n++;
+	}
+	if (out->n)
+		qsort(out->v, out->n, sizeof(*out->v), entry_cmp);
+	return list_mp(&cat->arena, out, err);
+}
+
+const struct uns_zero_entry *uns_zero_dir_of(const struct uns_zero_dir *dir,
+					     enum uns_zero_kind kind, int32_t mp, size_t *n)
+{
+	const struct uns_zero_entry *first = NULL, *e = dir->v, *end = e + dir->n;
+
+	for (*n = 0; e < end; e++) {
+		if (e->name.kind != kind || (mp >= 0 && e->name.mp != mp))
+			continue;
+		if (!first)
+			first = e;
+		++*n;
+	}
+	return first;
+}

@@ -1,0 +1,114 @@
+/* Values of root "model_states", "client_state" and "optim_states" into files. Knows torch's GradScaler
+ * and DeepSpeed's DynamicLossScaler (runtime/fp16/loss_scaler.py). */
+#include "zero/engine_files.h"
+
+#include <string.h>
+
+#include "zero/engine_state.h"
+#include "wire/value_new.h"
+
+/* A file of that name beside the shards goes first. */
+static int add_file(const struct uns_catalog *cat, const char *name, const char *stem,
+		    const char *origin, const struct uns_value *root,
+		    const struct uns_torch_leaf *leaves, size_t n_leaves, struct uns_vtree *out,
+		    struct uns_err *err)
+{
+	struct uns_vfile file = { .path = name, .source = UNS_NONE, .origin = origin };
+	struct uns_err why = { 0 };
+	int code;
+
+	if (uns_catalog_companion(cat, name))
+		return 0;
+	code = uns_part_torch_file(cat, root, leaves, n_leaves, stem, &out->arena, &file.layout,
+				   &why);
+	if (code == 0)
+		return uns_vtree_add(out, &file, err);
+	if (code == -ENOMEM)
+		return uns_oom(err);
+	return uns_vtree_note(out, "%s is left out: %s", name, why.text) < 0 ? uns_oom(err) : 0;
+}
+
+/* -- a plain engine -- */
+
+static int add_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_value *state = uns_catalog_value(cat, "model_states", "lr_scheduler");
+
+	if (!state || state->kind != UNS_VALUE_DICT)
+		return 0;
+	return add_file(cat, "scheduler.bin", "scheduler",
+			"lr_scheduler of the engine's model file", state, NULL, 0, out, err);
+}
+
+/* Everything else that the engine writes there is about its own form. */
+static int add_client_state(const struct uns_catalog *cat, struct uns_vtree *out,
+			    struct uns_err *err)
+{
+	static const char *const engines[] = {
+		"buffer_names",  "param_shapes", "frozen_param_shapes", "shared_params",
+		"lr_scheduler",  "data_sampler", "random_ltd",          "sparse_tensor_module_names",
+		"dp_world_size", "mp_world_size", "checkpoint_parallel_dimensions", "num_experts",
+		"ds_autoep_layers", "ds_config", "ds_version", "autotuning_metric_path", NULL
+	};
+	struct uns_engine_state state;
+
+	UNS_TRY(uns_engine_model_state(cat, cat->facts.step, engines, 0, 0, out, &state, err));
+	return add_file(cat, "client_state.pt", "client_state",
+			"the engine's counters and the script's own state, of its model file",
+			state.dict, state.leaves, state.n_leaves, out, err);
+}
+
+int uns_engine_files_add(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_TRY(add_scheduler(cat, out, err));
+	return add_client_state(cat, out, err);
+}
+
+/* -- the loss scale -- */
+
+struct scale {
+	double scale, factor;
+	int64_t window, at, last_overflow;
+};
+
+static bool find_scale(const struct uns_catalog *cat, struct scale *out)
+{
+	const struct uns_value *v = uns_catalog_value(cat, "optim_states", "loss_scaler");
+
+	return uns_value_is(v, "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler") &&
+	       uns_value_float(uns_value_field(v, "cur_scale"), &out->scale) &&
+	       uns_value_float(uns_value_field(v, "scale_factor"), &out->factor) &&
+	       uns_value_int(uns_value_field(v, "scale_window"), &out->window) &&
+	       uns_value_int(uns_value_field(v, "cur_iter"), &out->at) &&
+	       uns_value_int(uns_value_field(v, "last_overflow_iter"), &out->last_overflow) &&
+	       out->factor > 1 && out->window > 0 && out->last_overflow >= -1 &&
+	       out->last_overflow < out->at;
+}
+
+int uns_engine_scaler_add(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
+{
+	struct uns_arena *arena = &out->arena;
+	struct uns_value *root;
+	struct scale s;
+
+	if (!find_scale(cat, &s) || uns_catalog_companion(cat, "scaler.pt"))
+		return 0;
+	root = uns_value_new_dict(arena, 5);
+	if (!uns_value_put_str(arena, root, "scale", uns_value_new_float(arena, s.scale)) ||
+	    !uns_value_put_str(arena, root, "growth_factor",
+			       uns_value_new_float(arena, s.factor)) ||
+	    !uns_value_put_str(arena, root, "backoff_factor",
+			       uns_value_new_float(arena, 1 / s.factor)) ||
+	    !uns_value_put_str(arena, root, "growth_interval",
+			       uns_value_new_int(arena, s.window)) ||
+	    /* steps since the scale last changed */
+	    !uns_value_put_str(arena, root, "_growth_tracker",
+			       uns_value_new_int(arena, (s.at - s.last_overflow - 1) % s.window)))
+		return uns_oom(err);
+	if (uns_vtree_note(out, "scaler.pt is fp16's loss scale: a Trainer with fp16 goes on with it, one "
+				"without fp16 fails on it") < 0)
+		return uns_oom(err);
+	return add_file(cat, "scaler.pt", "scaler",
+			"DeepSpeed's DynamicLossScaler as torch's GradScaler", root, NULL, 0, out,
+			err);
+}

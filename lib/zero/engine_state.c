@@ -1,0 +1,290 @@
+/* Values of the catalog into DeepSpeed's dicts. Knows its keys (runtime/engine.py, _save_checkpoint
+ * and _load_checkpoint), not the files that they go into. */
+#include "zero/engine_state.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "model/client_state.h"
+#include "wire/torchfile.h"
+#include "wire/value_map.h"
+#include "wire/value_new.h"
+
+/* The form that is written; 0.3.17 is the oldest that stage 1 takes. */
+#define WRITTEN_VERSION "0.19.8"
+
+const struct uns_pickle_class uns_engine_classes[] = {
+	{ .name = "deepspeed.runtime.fp16.loss_scaler.LossScaler" },
+	{ .name = "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler" },
+	{ .name = "deepspeed.runtime.zero.config.ZeroStageEnum", .called = true },
+	{ .name = NULL },
+};
+
+bool uns_engine_is_format(const struct uns_catalog *cat)
+{
+	return strcmp(cat->facts.format, "zero") == 0 || strcmp(cat->facts.format, "universal") == 0;
+}
+
+bool uns_engine_is_own(const struct uns_catalog *cat)
+{
+	return uns_catalog_value(cat, "model_states", "dp_world_size") != NULL;
+}
+
+bool uns_engine_is_pipeline(const struct uns_catalog *cat)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_companions; i++)
+		if (cat->companions[i].shard &&
+		    uns_str_glob("layer_*model_states.pt", uns_path_name(cat->companions[i].name)))
+			return true;
+	return false;
+}
+
+const struct uns_value *uns_engine_version(const struct uns_catalog *cat, struct uns_arena *arena)
+{
+	const struct uns_value *v = uns_catalog_value(cat, "optim_states", "ds_version");
+
+	if (!v || !uns_value_str(v))
+		v = uns_catalog_value(cat, "model_states", "ds_version");
+	return v && uns_value_str(v) ? v : uns_value_new_str(arena, WRITTEN_VERSION);
+}
+
+struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_group *group,
+				   size_t first_param, size_t n_params)
+{
+	size_t n = group->hyper ? group->hyper->dict.n : 0, i;
+	struct uns_value *dict = uns_value_new_dict(arena, n + 1);
+	struct uns_value *ids = uns_value_new_list(arena, n_params);
+
+	for (i = 0; i < n; i++)
+		if (!uns_value_put(dict, group->hyper->dict.key[i], group->hyper->dict.v[i]))
+			return NULL;
+	for (i = 0; i < n_params; i++)
+		if (!uns_value_append(ids, uns_value_new_int(arena, (int64_t)(first_param + i))))
+			return NULL;
+	return uns_value_put_str(arena, dict, "params", ids) ? dict : NULL;
+}
+
+/* -- what was saved -- */
+
+static bool is_in(const char *const *names, const char *name)
+{
+	for (; names && *names; names++)
+		if (strcmp(*names, name) == 0)
+			return true;
+	return false;
+}
+
+/* 1 = it can be written, 0 = not, and told. */
+static int can_write(const struct uns_named_value *v, struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	struct uns_err why = { 0 };
+	int code = v->value ? uns_pickle_emit(v->value, NULL, 0, uns_engine_classes, &text, &why)
+			    : uns_fail(&why, -ENOTSUP, "it is a file of its own");
+
+	if (code == -ENOMEM)
+		return uns_oom(err);
+	if (code == 0)
+		return 1;
+	return uns_vtree_note(out, "%s is left out of %s: %s", v->name, v->root, why.text) < 0
+		       ? uns_oom(err)
+		       : 0;
+}
+
+static int put_saved(const struct uns_named_value *v, struct uns_vtree *out, struct uns_value *dict,
+		     struct uns_err *err)
+{
+	int code = can_write(v, out, err);
+
+	if (code <= 0)
+		return code;
+	return uns_value_put_str(&out->arena, dict, v->name, v->value) ? 0 : uns_oom(err);
+}
+
+static size_t add_leaf(struct uns_engine_state *state, const struct uns_tensor *t)
+{
+	state->leaves[state->n_leaves] =
+		(struct uns_torch_leaf){ .tensor = t, .out = t->dtype, .shape = t->shape };
+	return state->n_leaves++;
+}
+
+static bool is_client_tensor(const struct uns_tensor *t)
+{
+	return t->role == UNS_ROLE_OTHER && strcmp(t->root, UNS_CLIENT_ROOT) == 0;
+}
+
+static bool is_client_leaf(const struct uns_tensor *t)
+{
+	return is_client_tensor(t) ||
+	       (t->role == UNS_ROLE_OTHER && uns_str_starts(t->root, UNS_CLIENT_INSIDE));
+}
+
+/* The tensors inside one of the client's values, asked for by rising numbers, as they stand in the
+ * catalog. */
+struct inside {
+	const struct uns_catalog *cat;
+	const char *key;
+	struct uns_arena *arena;
+	struct uns_engine_state *state; /* NULL: only try whether it could be written */
+	size_t n, at;                   /* the next number; where in the catalog to go on */
+};
+
+static bool is_inside(const struct uns_tensor *t, const char *key)
+{
+	return t->role == UNS_ROLE_OTHER && uns_str_starts(t->root, UNS_CLIENT_INSIDE) &&
+	       strcmp(t->root + strlen(UNS_CLIENT_INSIDE), key) == 0;
+}
+
+/* NULL: there was none of that number that could be read. */
+static const struct uns_tensor *next_inside(struct inside *in)
+{
+	const size_t wanted = in->n++;
+	const struct uns_tensor *t;
+	unsigned long long number;
+
+	for (; in->at < in->cat->n_tensors; in->at++) {
+		t = &in->cat->tensors[in->at];
+		if (!is_inside(t, in->key) || !uns_str_number(t->name, "", "", &number) ||
+		    number < wanted)
+			continue;
+		return number == wanted ? t : NULL;
+	}
+	return NULL;
+}
+
+/* One that is not in the catalog stays what it is, which cannot be written. */
+static int put_leaf(void *ctx, const struct uns_value *v, const struct uns_value **out,
+		    struct uns_err *err)
+{
+	struct inside *in = ctx;
+	const struct uns_tensor *t;
+
+	if (!uns_torch_is_tensor(v))
+		return 0;
+	*out = v;
+	t = next_inside(in);
+	if (!t)
+		return 1;
+	*out = in->state ? uns_value_new_tensor(in->arena, add_leaf(in->state, t))
+			 : uns_value_new_none(in->arena);
+	return *out ? 1 : uns_oom(err);
+}
+
+static int with_leaves(const struct uns_catalog *cat, const struct uns_named_value *v,
+		       struct uns_engine_state *state, struct uns_arena *arena,
+		       struct uns_named_value *out, struct uns_err *err)
+{
+	struct inside in = { .cat = cat, .key = v->name, .arena = arena, .state = state };
+	const struct uns_value_mapper mapper = { put_leaf, &in };
+	struct uns_err why = { 0 };
+	int code;
+
+	*out = *v;
+	code = v->value ? uns_value_map(v->value, &mapper, arena, &out->value, &why) : 0;
+	return code < 0 && code != -ENOTSUP ? uns_fail(err, code, "%s", why.text) : 0;
+}
+
+static int put_client(const struct uns_catalog *cat, const struct uns_named_value *v,
+		      struct uns_vtree *out, struct uns_engine_state *state, struct uns_err *err)
+{
+	struct uns_named_value shown;
+	int code;
+
+	UNS_TRY(with_leaves(cat, v, NULL, &out->arena, &shown, err));
+	code = can_write(&shown, out, err);
+	if (code <= 0)
+		return code;
+	UNS_TRY(with_leaves(cat, v, state, &out->arena, &shown, err));
+	return uns_value_put_str(&out->arena, state->dict, v->name, shown.value) ? 0
+										 : uns_oom(err);
+}
+
+static int put_own(const struct uns_catalog *cat, const char *const *without, struct uns_vtree *out,
+		   struct uns_engine_state *state, struct uns_err *err)
+{
+	const struct uns_named_value *v = cat->values, *end = v + cat->n_values;
+	const struct uns_tensor *t = cat->tensors, *last = t + cat->n_tensors;
+
+	for (; v < end; v++) {
+		if (is_in(without, v->name))
+			continue;
+		if (strcmp(v->root, "model_states") == 0)
+			UNS_TRY(put_saved(v, out, state->dict, err));
+		else if (strcmp(v->root, UNS_CLIENT_ROOT) == 0)
+			UNS_TRY(put_client(cat, v, out, state, err));
+	}
+	for (; t < last; t++)
+		if (is_client_tensor(t) &&
+		    !uns_value_put_str(&out->arena, state->dict, t->name,
+				       uns_value_new_tensor(&out->arena, add_leaf(state, t))))
+			return uns_oom(err);
+	return 0;
+}
+
+/* -- what the engine insists on -- */
+
+static int put_foreign(const struct uns_catalog *cat, int64_t global_steps,
+		       const char *const *without, struct uns_vtree *out,
+		       struct uns_engine_state *state, struct uns_err *err)
+{
+	struct uns_arena *arena = &out->arena;
+	const struct {
+		const char *name;
+		const struct uns_value *v;
+	} made[] = {
+		{ "buffer_names", uns_value_new_list(arena, 0) },
+		{ "lr_scheduler", uns_value_new_none(arena) },
+		{ "skipped_steps", uns_value_new_int(arena, 0) },
+		{ "global_steps", uns_value_new_int(arena, global_steps) },
+		{ "dp_world_size",
+		  uns_value_new_int(arena, cat->facts.world_size > 0 ? cat->facts.world_size : 1) },
+		{ "mp_world_size", uns_value_new_int(arena, 1) },
+		{ "ds_version", uns_engine_version(cat, arena) },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(made) / sizeof(*made); i++)
+		if (!is_in(without, made[i].name) &&
+		    !uns_value_put_str(arena, state->dict, made[i].name, made[i].v))
+			return uns_oom(err);
+	return 0;
+}
+
+int uns_engine_model_state(const struct uns_catalog *cat, int64_t global_steps,
+			   const char *const *without, size_t more_keys, size_t more_leaves,
+			   struct uns_vtree *out, struct uns_engine_state *state,
+			   struct uns_err *err)
+{
+	enum { FOREIGN_KEYS = 16 };
+	size_t keys = cat->n_values + more_keys + FOREIGN_KEYS, leaves = more_leaves, i;
+
+	for (i = 0; i < cat->n_tensors; i++)
+		leaves += is_client_leaf(&cat->tensors[i]);
+	*state = (struct uns_engine_state){
+		.dict = uns_value_new_dict(&out->arena, keys + leaves),
+		.leaves = UNS_NEW_N(&out->arena, struct uns_torch_leaf, leaves),
+	};
+	if (!state->dict || !state->leaves)
+		return uns_oom(err);
+	return uns_engine_is_own(cat) ? put_own(cat, without, out, state, err)
+				      : put_foreign(cat, global_steps, without, out, state, err);
+}
+
+int uns_engine_optim_state(const struct uns_catalog *cat, const char *const *only,
+			   const char *const *without, size_t more_keys, struct uns_vtree *out,
+			   struct uns_value **dict, struct uns_err *err)
+{
+	const struct uns_named_value *v = cat->values, *end = v + cat->n_values;
+
+	*dict = uns_value_new_dict(&out->arena, cat->n_values + more_keys);
+	if (!*dict)
+		return uns_oom(err);
+	for (; v < end; v++)
+		if (strcmp(v->root, "optim_states") == 0 && (!only || is_in(only, v->name)) &&
+		    !is_in(without, v->name))
+			UNS_TRY(put_saved(v, out, *dict, err));
+	return 0;
+}

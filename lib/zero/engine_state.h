@@ -1,0 +1,51 @@
+/* What DeepSpeed's engine saves besides tensors, for files of its own forms: a dict that begins
+ * with what the checkpoint holds of it (the catalog's values of root "model_states",
+ * "client_state", "optim_states") or, for one that another framework saved, with what the engine
+ * insists on. */
+#ifndef UNS_ZERO_ENGINE_STATE_H
+#define UNS_ZERO_ENGINE_STATE_H
+
+#include "model/tree.h"
+#include "files/torch_file.h"
+
+/* DeepSpeed's classes that may be written: loss scalers, the stage's number. */
+extern const struct uns_pickle_class uns_engine_classes[];
+
+/* A dict under construction, and the tensors in it. */
+struct uns_engine_state {
+	struct uns_value *dict;
+	struct uns_torch_leaf *leaves;
+	size_t n_leaves;
+};
+
+/* It is in a form of DeepSpeed's, damaged or not. */
+bool uns_engine_is_format(const struct uns_catalog *cat);
+
+/* It was DeepSpeed that saved the checkpoint. */
+bool uns_engine_is_own(const struct uns_catalog *cat);
+
+/* Its layers lie in files of their own: it was saved by a pipeline. */
+bool uns_engine_is_pipeline(const struct uns_catalog *cat);
+
+/* ds_version of the checkpoint; for others' the version whose form this is. */
+const struct uns_value *uns_engine_version(const struct uns_catalog *cat, struct uns_arena *arena);
+
+/* The model file's dict without tensors of the model, with room for `more_keys` and `more_leaves`:
+ * counters, lr_scheduler, client state. Keys in `without` (ends with NULL) are left out; what
+ * cannot be written is left out with a note in `out`. Lives in out->arena. */
+int uns_engine_model_state(const struct uns_catalog *cat, int64_t global_steps,
+			   const char *const *without, size_t more_keys, size_t more_leaves,
+			   struct uns_vtree *out, struct uns_engine_state *state,
+			   struct uns_err *err);
+
+/* What the optimizer's shards hold besides tensors: the keys in `only`, or all where that is NULL,
+ * but those in `without` (each ends with NULL, or is NULL). Likewise. */
+int uns_engine_optim_state(const struct uns_catalog *cat, const char *const *only,
+			   const char *const *without, size_t more_keys, struct uns_vtree *out,
+			   struct uns_value **dict, struct uns_err *err);
+
+/* A group's hyper-parameters as a dict, with params = [params...]. NULL = out of memory. */
+struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_group *group,
+				   size_t first_param, size_t n_params);
+
+#endif

@@ -1,0 +1,185 @@
+/* Frozen parameters of stage 3: no optimizer holds them, so each rank's model file has its slice. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "zero/model.h"
+#include "zero/place.h"
+
+/* One rank's slice of one parameter. */
+struct slice {
+	bool there;
+	enum uns_dtype dtype;
+	uint64_t offset_bytes, elems;
+};
+
+struct frozen {
+	struct uns_catalog *cat;
+	const struct uns_zero_shapes *shapes;
+	const uint32_t *files;
+	size_t n;
+	struct slice *slice; /* of rank r's parameter i: [r * shapes->n + i] */
+	bool *read;          /* rank r's file was */
+	struct uns_arena scratch;
+};
+
+static void frozen_fini(struct frozen *f)
+{
+	uns_arena_fini(&f->scratch);
+}
+
+static int problem(struct frozen *f, int code, const char *text, struct uns_err *err)
+{
+	if (code == -ENOMEM || code == -ESTALE)
+		return uns_fail(err, code, "%s", text);
+	return uns_catalog_add_problem(f->cat, UNS_SCOPE_WEIGHTS, code, "%s", text);
+}
+
+/* -- reading -- */
+
+static int read_slice(const struct uns_zero_file *file, const struct uns_value *fragments,
+		      const char *name, struct uns_arena *arena, struct slice *out,
+		      struct uns_err *err)
+{
+	const struct uns_value *v = uns_value_get(fragments, name);
+	struct uns_tensor t;
+	struct uns_piece piece;
+
+	if (!v)
+		return uns_fail(err, -EBADMSG, "%s: frozen_param_fragments has no %s",
+				file->open.name, name);
+	if (uns_zero_file_tensor(file, v, arena, &t, &piece, err) < 0)
+		return uns_fail_in(err, "%s: %s", file->open.name, name);
+	if (piece.stride_elems)
+		return uns_fail(err, -ENOTSUP, "%s: the slice of %s is not contiguous",
+				file->open.name, name);
+	*out = (struct slice){ .there = true,
+			       .dtype = t.dtype,
+			       .offset_bytes = piece.offset_bytes,
+			       .elems = uns_shape_elems(&t.shape) };
+	return 0;
+}
+
+static int read_rank(struct frozen *f, size_t rank, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_zero_file_close) struct uns_zero_file file = UNS_ZERO_FILE_INIT;
+	const struct uns_value *fragments;
+	size_t i;
+
+	UNS_TRY(uns_zero_file_open(f->cat, f->files[rank], &arena, &file, err));
+	fragments = uns_value_get(file.torch.root, "frozen_param_fragments");
+	for (i = 0; i < f->shapes->n; i++)
+		UNS_TRY(read_slice(&file, fragments, f->shapes->v[i].name, &arena,
+				   &f->slice[rank * f->shapes->n + i], err));
+	f->read[rank] = true;
+	return 0;
+}
+
+static int read_all(struct frozen *f, struct uns_err *err)
+{
+	struct uns_err why;
+	size_t rank;
+	int code;
+
+	for (rank = 0; rank < f->n; rank++) {
+		if (f->cat->files[f->files[rank]].missing)
+			continue; /* the proof of cover names it */
+		why = (struct uns_err){ 0 };
+		code = read_rank(f, rank, &why);
+		if (code < 0)
+			UNS_TRY(problem(f, code, why.text, err));
+	}
+	return 0;
+}
+
+/* -- tensors -- */
+
+static enum uns_dtype dtype_of(const struct frozen *f, size_t i)
+{
+	enum uns_dtype dtype = UNS_DTYPE_NONE;
+	const struct slice *s;
+	size_t rank;
+
+	for (rank = 0; rank < f->n; rank++) {
+		s = &f->slice[rank * f->shapes->n + i];
+		if (s->there && dtype == UNS_DTYPE_NONE)
+			dtype = s->dtype;
+		if (s->there && dtype != s->dtype)
+			return UNS_DTYPE_NONE;
+	}
+	return dtype;
+}
+
+static int add_piece(struct frozen *f, size_t i, const struct uns_zero_run *run,
+		     enum uns_dtype dtype, struct uns_err *err)
+{
+	const struct slice *s = &f->slice[run->rank * f->shapes->n + i];
+	const char *path = f->cat->files[f->files[run->rank]].path;
+	struct uns_piece piece = { .kind = UNS_PIECE_RANGE,
+				   .range = { run->first, run->count },
+				   .file = f->files[run->rank],
+				   .rank = (int32_t)run->rank,
+				   .offset_bytes = s->offset_bytes,
+				   .length_bytes = run->count * uns_dtype_size(dtype) };
+
+	if (s->there && s->elems < run->count)
+		return uns_catalog_add_problem(
+			f->cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
+			"%s: rank %llu's slice of the frozen %s has %llu elements; expected %llu (its "
+			"shape cut for %zu ranks)",
+			path, (unsigned long long)run->rank, f->shapes->v[i].name,
+			(unsigned long long)s->elems, (unsigned long long)run->count, f->n);
+	if (f->read[run->rank] || f->cat->files[f->files[run->rank]].missing)
+		return uns_catalog_add_piece(f->cat, &piece, err);
+	return 0;
+}
+
+static int add_param(struct frozen *f, size_t i, struct uns_zero_names *names, struct uns_err *err)
+{
+	const struct uns_zero_place place = { .sliced = true, .world = f->n };
+	const struct uns_zero_param *p = &f->shapes->v[i];
+	struct uns_tensor t = { .name = p->name,
+				.key = p->name,
+				.root = "model",
+				.role = UNS_ROLE_WEIGHT,
+				.shape = p->shape,
+				.dtype = dtype_of(f, i),
+				.group = -1,
+				.position = -1,
+				.alias_of = UNS_NONE };
+	struct uns_zero_run run = { 0 };
+	uint32_t index;
+
+	if (t.dtype == UNS_DTYPE_NONE)
+		return uns_catalog_add_problem(f->cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
+					       "%s: ranks hold the frozen %s in different types, or "
+					       "not at all",
+					       f->cat->path, p->name);
+	UNS_TRY(uns_catalog_add_tensor(f->cat, &t, &index, err));
+	for (; uns_zero_run_next(&place, 0, p->elems, &run); run.rank++)
+		UNS_TRY(add_piece(f, i, &run, t.dtype, err));
+	return uns_map_put(&names->weights, p->name, (void *)((uintptr_t)index + 1), NULL) ?
+		       0 :
+		       uns_oom(err);
+}
+
+int uns_zero_frozen_add(struct uns_catalog *cat, const struct uns_zero_model *model,
+			const uint32_t *files, size_t n, struct uns_zero_names *names,
+			struct uns_err *err)
+{
+	UNS_CLEANUP(frozen_fini) struct frozen f = { .cat = cat, .shapes = &model->frozen,
+						     .files = files, .n = n };
+	size_t i;
+
+	if (!f.shapes->n || !n)
+		return 0;
+	f.slice = UNS_NEW_N(&f.scratch, struct slice, n * f.shapes->n);
+	f.read = UNS_NEW_N(&f.scratch, bool, n);
+	if (!f.slice || !f.read)
+		return uns_oom(err);
+	UNS_TRY(read_all(&f, err));
+	for (i = 0; i < f.shapes->n; i++)
+		if (!uns_map_get(&names->weights, f.shapes->v[i].name))
+			UNS_TRY(add_param(&f, i, names, err));
+	return 0;
+}

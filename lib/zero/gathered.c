@@ -1,0 +1,151 @@
+/* Comparing the headers of safetensors files with param_shapes. */
+#include "zero/gathered.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "files/safetensors_set.h"
+#include "wire/safetensors.h"
+
+struct gathered {
+	struct uns_catalog *cat;
+	const struct uns_root *root;
+	struct uns_arena scratch;
+	struct uns_map tensors; /* name -> struct uns_st_entry */
+	const char **path;
+	size_t n;
+};
+
+static void gathered_fini(struct gathered *g)
+{
+	uns_map_fini(&g->tensors);
+	uns_arena_fini(&g->scratch);
+}
+
+static int find_files(struct gathered *g, const char *dir, const struct uns_listing *list,
+		      struct uns_err *err)
+{
+	static const char whole[] = "model.safetensors", parts[] = "model-*-of-*.safetensors";
+	const char *glob = uns_listing_find(list, whole) ? whole : parts;
+	size_t i;
+
+	g->path = UNS_NEW_N(&g->cat->arena, const char *, list->n);
+	if (!g->path)
+		return uns_oom(err);
+	for (i = 0; i < list->n; i++) {
+		if (list->v[i].kind == UNS_KIND_DIR || !uns_str_glob(glob, list->v[i].name))
+			continue;
+		g->path[g->n] = uns_path_join(&g->cat->arena, dir, list->v[i].name);
+		if (!g->path[g->n++])
+			return uns_oom(err);
+	}
+	return 0;
+}
+
+static int read_header(struct gathered *g, const char *path, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_close_p) int fd = -1;
+	struct uns_open_file file = { .name = path };
+	struct uns_reader reader;
+	struct uns_st_header header;
+	struct uns_stat st;
+	size_t i;
+
+	UNS_TRY(uns_root_open_file(g->root, path, &fd, &st, err));
+	file.fd = fd;
+	reader = uns_reader_of_file(&file, st.id.size);
+	UNS_TRY(uns_st_open(&reader, &g->scratch, &header, err));
+	for (i = 0; i < header.n; i++)
+		if (!uns_map_put(&g->tensors, header.v[i].name, &header.v[i], NULL))
+			return uns_oom(err);
+	return 0;
+}
+
+static const char *missing_of(const struct gathered *g, const struct uns_zero_shapes *shapes)
+{
+	const struct uns_st_entry *e;
+	size_t i;
+
+	for (i = 0; i < shapes->n; i++) {
+		const struct uns_shape *want = &shapes->v[i].shape;
+
+		e = uns_map_get(&g->tensors, shapes->v[i].name);
+		if (!e || e->n_dims != want->n ||
+		    memcmp(e->dims, want->dim, e->n_dims * sizeof(*e->dims)) != 0)
+			return shapes->v[i].name;
+	}
+	return NULL;
+}
+
+/* The first parameter that the files lack; NULL = none. */
+static const char *missing(const struct gathered *g, const struct uns_zero_model *model)
+{
+	const char *name = missing_of(g, &model->frozen);
+	size_t i;
+
+	for (i = 0; !name && i < model->n_shapes; i++)
+		name = missing_of(g, &model->shapes[i]);
+	return name;
+}
+
+static bool is_buffer(const struct uns_value *names, const char *name)
+{
+	const char *buffer;
+	size_t i;
+
+	for (i = 0; uns_value_at(names, i); i++) {
+		buffer = uns_value_str(names->seq.v[i]);
+		if (buffer && strcmp(buffer, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+static int take(struct gathered *g, const struct uns_zero_model *model,
+		struct uns_zero_names *names, struct uns_err *err)
+{
+	const struct uns_value *buffers = uns_value_get(model->root, "buffer_names");
+	size_t i = g->cat->n_tensors;
+
+	UNS_TRY(uns_safetensors_set_add(g->cat, g->root, g->path, g->n, err));
+	for (; i < g->cat->n_tensors; i++) {
+		if (is_buffer(buffers, g->cat->tensors[i].name))
+			g->cat->tensors[i].role = UNS_ROLE_BUFFER;
+		if (!uns_map_put(&names->weights, g->cat->tensors[i].name,
+				 (void *)((uintptr_t)i + 1), NULL))
+			return uns_oom(err);
+	}
+	return 0;
+}
+
+int uns_zero_gathered_add(struct uns_catalog *cat, const struct uns_root *root, const char *path,
+			  const struct uns_listing *list, const struct uns_zero_model *model,
+			  struct uns_zero_names *names, struct uns_err *err)
+{
+	UNS_CLEANUP(gathered_fini) struct gathered g = { .cat = cat, .root = root };
+	struct uns_err why = { 0 };
+	const char *lacks;
+	int code = 0;
+	size_t i;
+
+	UNS_TRY(find_files(&g, path, list, err));
+	for (i = 0; i < g.n && code == 0; i++)
+		code = read_header(&g, g.path[i], &why);
+	if (code == -ENOMEM)
+		return uns_oom(err);
+	if (!g.n)
+		return 0;
+	if (code < 0)
+		return uns_catalog_add_problem(cat, UNS_SCOPE_NOTE, 0,
+					       "%s is not used, the weights are taken from the "
+					       "optimizer's fp32 copies: %s",
+					       g.path[i - 1], why.text);
+	lacks = missing(&g, model);
+	if (!lacks)
+		return take(&g, model, names, err);
+	return uns_catalog_add_problem(cat, UNS_SCOPE_NOTE, 0,
+				       "%s is not used, it does not hold %s in its full shape: the "
+				       "weights are taken from the optimizer's fp32 copies",
+				       g.path[0], lacks);
+}

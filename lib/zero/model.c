@@ -1,0 +1,335 @@
+/* Weights and buffers of model files. Owns which name is which tensor; frozen slices are in
+ * zero/frozen.c. */
+#include "zero/model.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+
+#define MODEL_ROOT "model"
+
+void uns_zero_names_fini(struct uns_zero_names *names)
+{
+	uns_map_fini(&names->weights);
+	uns_map_fini(&names->masters);
+}
+
+int uns_zero_model_parse(const struct uns_value *root, struct uns_arena *arena,
+			 struct uns_zero_model *out, struct uns_err *err)
+{
+	const struct uns_value *shapes = uns_value_get(root, "param_shapes");
+
+	*out = (struct uns_zero_model){ .root = root };
+	if (!root || root->kind != UNS_VALUE_DICT)
+		return uns_fail(err, -ENOTSUP, "the file holds no dict: no model file of DeepSpeed");
+	out->has_shapes = shapes && shapes->kind != UNS_VALUE_NONE;
+	UNS_TRY(uns_zero_shapes_parse_list(shapes, arena, &out->shapes, &out->n_shapes, err));
+	return uns_zero_shapes_parse(uns_value_get(root, "frozen_param_shapes"), arena,
+				     &out->frozen, err);
+}
+
+/* -- one tensor -- */
+
+struct adding {
+	struct uns_catalog *cat;
+	const struct uns_zero_file *file;
+	struct uns_zero_names *names;
+	struct uns_map buffers, places; /* places: storage and offset -> index + 1 */
+	struct uns_map shapes;          /* of trainable parameters, by name */
+	struct uns_arena scratch;
+	bool inferred; /* the name at hand was */
+};
+
+static void adding_fini(struct adding *a)
+{
+	uns_map_fini(&a->buffers);
+	uns_map_fini(&a->places);
+	uns_map_fini(&a->shapes);
+	uns_arena_fini(&a->scratch);
+}
+
+static void *index_value(uint32_t index)
+{
+	return (void *)((uintptr_t)index + 1);
+}
+
+static uint32_t index_of(const struct uns_map *map, const char *name)
+{
+	void *v = uns_map_get(map, name);
+
+	return v ? (uint32_t)((uintptr_t)v - 1) : UNS_NONE;
+}
+
+static int remember(struct uns_map *map, const char *name, uint32_t index, struct uns_err *err)
+{
+	return uns_map_put(map, name, index_value(index), NULL) ? 0 : uns_oom(err);
+}
+
+static bool same_view(const struct uns_catalog *cat, uint32_t index, const struct uns_tensor *t,
+		      const struct uns_piece *p)
+{
+	const struct uns_tensor *o = &cat->tensors[index];
+	const struct uns_piece *q = &cat->pieces[o->first_piece];
+
+	return o->dtype == t->dtype && uns_shape_equal(&o->shape, &t->shape) && !p->stride_elems &&
+	       !q->stride_elems && p->length_bytes == q->length_bytes;
+}
+
+/* Tied weights are saved as one storage with two names. */
+static int find_alias(struct adding *a, struct uns_tensor *t, const struct uns_piece *piece,
+		      const char **place, struct uns_err *err)
+{
+	uint32_t known;
+
+	*place = uns_arena_printf(&a->scratch, "%u %llu", piece->file,
+				  (unsigned long long)piece->offset_bytes);
+	if (!*place)
+		return uns_oom(err);
+	known = index_of(&a->places, *place);
+	if (known != UNS_NONE && piece->length_bytes && same_view(a->cat, known, t, piece))
+		t->alias_of = known;
+	return 0;
+}
+
+static int add_whole(struct adding *a, struct uns_tensor *t, const struct uns_piece *piece,
+		     struct uns_err *err)
+{
+	const char *place;
+	uint32_t index;
+
+	UNS_TRY(find_alias(a, t, piece, &place, err));
+	UNS_TRY(uns_catalog_add_tensor(a->cat, t, &index, err));
+	UNS_TRY(uns_catalog_add_piece(a->cat, piece, err));
+	if (t->alias_of == UNS_NONE)
+		UNS_TRY(remember(&a->places, place, index, err));
+	return remember(&a->names->weights, t->name, index, err);
+}
+
+/* The model holds only an empty tensor in the parameter's place: its type is the model's. */
+static int add_rounded(struct adding *a, struct uns_tensor *t, struct uns_err *err)
+{
+	uint32_t master = index_of(&a->names->masters, t->name), index;
+
+	if (master == UNS_NONE)
+		return 0;
+	t->shape = a->cat->tensors[master].shape;
+	t->alias_of = master;
+	UNS_TRY(uns_catalog_add_tensor(a->cat, t, &index, err));
+	return remember(&a->names->weights, t->name, index, err);
+}
+
+static bool is_empty(const struct uns_tensor *t)
+{
+	return t->shape.n > 0 && uns_shape_elems(&t->shape) == 0;
+}
+
+static int add_value(struct adding *a, const char *name, const struct uns_value *v,
+		     struct uns_err *err)
+{
+	const struct uns_named_value value = { .name = name, .root = MODEL_ROOT, .value = v,
+					       .file = a->file->index };
+
+	return uns_catalog_add_value(a->cat, &value, err);
+}
+
+static int add_one(struct adding *a, const char *name, const char *key, const struct uns_value *v,
+		   struct uns_err *err)
+{
+	const struct uns_zero_param *param = uns_map_get(&a->shapes, name);
+	struct uns_tensor t = { .name = name, .key = name, .root = MODEL_ROOT, .group = -1,
+				.position = -1, .alias_of = UNS_NONE,
+				.inferred = a->inferred };
+	struct uns_piece piece;
+
+	if (!uns_torch_is_tensor(v))
+		return add_value(a, name, v, err);
+	if (index_of(&a->names->weights, name) != UNS_NONE)
+		return 0; /* gathered weights beside the shards, or a frozen parameter */
+	if (uns_zero_file_tensor(a->file, v, &a->cat->arena, &t, &piece, err) < 0)
+		return uns_fail_in(err, "%s", name);
+	t.role = uns_map_get(&a->buffers, key) ? UNS_ROLE_BUFFER : UNS_ROLE_WEIGHT;
+	if (is_empty(&t) && t.role == UNS_ROLE_WEIGHT && (!param || param->elems))
+		return add_rounded(a, &t, err);
+	return add_whole(a, &t, &piece, err);
+}
+
+/* -- the state dict -- */
+
+/* A pipeline's layer that shares its weights with others: its file calls them by their local name, the
+ * optimizer "tied_modules.KEY.LOCAL". Which KEY is not recorded; where only one fits, it is that one. */
+static const char *tied_name(const struct adding *a, const char *key, const struct uns_value *v)
+{
+	const struct uns_tensor *m, *found = NULL;
+	struct uns_tensor t;
+	struct uns_piece piece;
+	size_t i, n, len = strlen(key);
+
+	if (!uns_torch_is_tensor(v) ||
+	    uns_zero_file_tensor(a->file, v, &a->cat->arena, &t, &piece, NULL) < 0)
+		return NULL;
+	for (i = 0; i < a->cat->n_tensors; i++) {
+		m = &a->cat->tensors[i];
+		n = strlen(m->name);
+		if (m->role != UNS_ROLE_MASTER || strncmp(m->name, "tied_modules.", 13) != 0 ||
+		    n <= len + 13 || strcmp(m->name + n - len, key) != 0 ||
+		    m->name[n - len - 1] != '.' || !uns_shape_equal(&m->shape, &t.shape))
+			continue;
+		if (found)
+			return NULL;
+		found = m;
+	}
+	return found ? found->name : NULL;
+}
+
+static int name_of(struct adding *a, const char *prefix, const char *key, const struct uns_value *v,
+		   const char **out, struct uns_err *err)
+{
+	const char *tied;
+
+	*out = *prefix ? uns_arena_printf(&a->cat->arena, "%s%s", prefix, key) : key;
+	if (!*out)
+		return uns_oom(err);
+	if (!*prefix || index_of(&a->names->masters, *out) != UNS_NONE)
+		return 0;
+	tied = tied_name(a, key, v);
+	if (tied)
+		*out = tied;
+	a->inferred = tied != NULL;
+	return 0;
+}
+
+static int list_buffers(const struct uns_zero_model *model, struct uns_map *out,
+			struct uns_err *err)
+{
+	const struct uns_value *list = uns_value_get(model->root, "buffer_names");
+	const char *name;
+	size_t i;
+
+	for (i = 0; uns_value_at(list, i); i++) {
+		name = uns_value_str(list->seq.v[i]);
+		if (name && !uns_map_put(out, name, (void *)list, NULL))
+			return uns_oom(err);
+	}
+	return 0;
+}
+
+static int list_shapes(const struct uns_zero_model *model, struct uns_map *out,
+		       struct uns_err *err)
+{
+	size_t g, i;
+
+	for (g = 0; g < model->n_shapes; g++)
+		for (i = 0; i < model->shapes[g].n; i++)
+			if (!uns_map_put(out, model->shapes[g].v[i].name, &model->shapes[g].v[i],
+					 NULL))
+				return uns_oom(err);
+	return 0;
+}
+
+int uns_zero_model_add(struct uns_catalog *cat, const struct uns_zero_model *model,
+		       const struct uns_zero_file *file, const struct uns_value *module,
+		       const char *prefix, struct uns_zero_names *names, struct uns_err *err)
+{
+	UNS_CLEANUP(adding_fini) struct adding a = { .cat = cat, .file = file, .names = names };
+	const char *key, *name;
+	size_t i;
+
+	if (!module || module->kind != UNS_VALUE_DICT)
+		return uns_fail(err, -ENOTSUP, "the file holds no state dict of the model");
+	UNS_TRY(list_buffers(model, &a.buffers, err));
+	UNS_TRY(list_shapes(model, &a.shapes, err));
+	for (i = 0; i < module->dict.n; i++) {
+		key = uns_value_str(module->dict.key[i]);
+		if (!key)
+			return uns_fail(err, -ENOTSUP, "a state dict with a key that is not a name");
+		UNS_TRY(name_of(&a, prefix, key, module->dict.v[i], &name, err));
+		UNS_TRY(add_one(&a, name, key, module->dict.v[i], err));
+	}
+	return 0;
+}
+
+/* -- names of others' tensors -- */
+
+static int add_alias(struct uns_catalog *cat, struct uns_map *map, const char *name,
+		     const char *owner, struct uns_err *err)
+{
+	uint32_t of = index_of(map, owner), index;
+	struct uns_tensor t;
+
+	if (of == UNS_NONE || index_of(map, name) != UNS_NONE)
+		return 0;
+	t = cat->tensors[of];
+	t.name = t.key = name;
+	t.group = t.position = -1;
+	if (t.alias_of == UNS_NONE)
+		t.alias_of = of;
+	UNS_TRY(uns_catalog_add_tensor(cat, &t, &index, err));
+	return remember(map, name, index, err);
+}
+
+int uns_zero_model_add_shared(struct uns_catalog *cat, const struct uns_zero_model *model,
+			      struct uns_zero_names *names, struct uns_err *err)
+{
+	const struct uns_value *shared = uns_value_get(model->root, "shared_params");
+	const char *name, *owner;
+	size_t i;
+
+	for (i = 0; shared && shared->kind == UNS_VALUE_DICT && i < shared->dict.n; i++) {
+		name = uns_value_str(shared->dict.key[i]);
+		owner = uns_value_str(shared->dict.v[i]);
+		if (!name || !owner)
+			return uns_fail(err, -ENOTSUP, "shared_params does not map names to names");
+		UNS_TRY(add_alias(cat, &names->masters, name, owner, err));
+		UNS_TRY(add_alias(cat, &names->weights, name, owner, err));
+	}
+	return 0;
+}
+
+/* -- check -- */
+
+static int lacks(struct uns_catalog *cat, const char *path, const char *name)
+{
+	return uns_catalog_add_problem(
+		cat, UNS_SCOPE_WEIGHTS, -ENODATA,
+		"%s: %s is in neither the model's state dict, nor the optimizer, nor the frozen "
+		"parameters: a file is missing or damaged",
+		path, name);
+}
+
+/* 1 = one is missing and told. */
+static int check_module(struct uns_catalog *cat, const struct uns_zero_model *model,
+			const char *path, const struct uns_zero_names *names)
+{
+	const struct uns_value *module = uns_value_get(model->root, "module");
+	const char *name;
+	size_t i;
+
+	for (i = 0; module && module->kind == UNS_VALUE_DICT && i < module->dict.n; i++) {
+		name = uns_value_str(module->dict.key[i]);
+		if (!name || !uns_torch_is_tensor(module->dict.v[i]) ||
+		    uns_map_get(&names->weights, name))
+			continue;
+		UNS_TRY(lacks(cat, path, name));
+		return 1;
+	}
+	return 0;
+}
+
+int uns_zero_model_check(struct uns_catalog *cat, const struct uns_zero_model *model,
+			 const char *path, const struct uns_zero_names *names, struct uns_err *err)
+{
+	size_t g, i;
+	int told = check_module(cat, model, path, names);
+
+	(void)err;
+	if (told)
+		return told < 0 ? told : 0;
+	for (g = 0; g < model->n_shapes; g++)
+		for (i = 0; i < model->shapes[g].n; i++)
+			if (!uns_map_get(&names->weights, model->shapes[g].v[i].name))
+				return lacks(cat, path, model->shapes[g].v[i].name);
+	for (i = 0; i < model->frozen.n; i++)
+		if (!uns_map_get(&names->weights, model->frozen.v[i].name))
+			return lacks(cat, path, model->frozen.v[i].name);
+	return 0;
+}

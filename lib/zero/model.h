@@ -1,0 +1,54 @@
+/* A *_model_states.pt as read, and its tensors into a catalog.
+ *
+ *   {module: {name: tensor}   stages 0 to 2: whole; stage 3: buffers whole, parameters empty
+ *    buffer_names: [name], param_shapes: [{name: size} of a group], frozen_param_shapes: {name: size},
+ *    frozen_param_fragments: {name: tensor; stage 3: this rank's slice}, shared_params: {alias: name},
+ *    dp_world_size, global_steps, lr_scheduler, ds_config, .. and the client's own keys}
+ *
+ * Source: deepspeed 0.14 to 0.19, runtime/engine.py (_save_checkpoint). */
+#ifndef UNS_ZERO_MODEL_H
+#define UNS_ZERO_MODEL_H
+
+#include "base/map.h"
+#include "zero/file.h"
+#include "zero/shapes.h"
+
+struct uns_zero_model {
+	const struct uns_value *root; /* of the lowest rank's file; in the catalog's arena */
+	struct uns_zero_shapes *shapes;
+	size_t n_shapes;
+	bool has_shapes; /* false: stage 0 of a version that does not write them */
+	struct uns_zero_shapes frozen;
+};
+
+int uns_zero_model_parse(const struct uns_value *root, struct uns_arena *arena,
+			 struct uns_zero_model *out, struct uns_err *err);
+
+/* Names to tensors of the catalog (index + 1) that are there already. */
+struct uns_zero_names {
+	struct uns_map weights, masters;
+};
+void uns_zero_names_fini(struct uns_zero_names *names);
+
+/* Add the state dict `module` of an open file: weights, and buffers by buffer_names; those that share
+ * their bytes as aliases. Empty parameters (stage 3) become weights that are their masters rounded, and
+ * with no master are left out: check with uns_zero_model_check. `prefix` goes before each name. */
+int uns_zero_model_add(struct uns_catalog *cat, const struct uns_zero_model *model,
+		       const struct uns_zero_file *file, const struct uns_value *module,
+		       const char *prefix, struct uns_zero_names *names, struct uns_err *err);
+
+/* shared_params: names that are others' tensors, as weights and as masters. */
+int uns_zero_model_add_shared(struct uns_catalog *cat, const struct uns_zero_model *model,
+			      struct uns_zero_names *names, struct uns_err *err);
+
+/* A problem with scope WEIGHTS when a name of `module` or of param_shapes has no tensor. */
+int uns_zero_model_check(struct uns_catalog *cat, const struct uns_zero_model *model,
+			 const char *path, const struct uns_zero_names *names, struct uns_err *err);
+
+/* Stage 3: frozen parameters are sliced over the ranks' model files. files: of ranks 0 .. n - 1, as the
+ * catalog numbers them. What cannot be read is a problem with scope WEIGHTS. */
+int uns_zero_frozen_add(struct uns_catalog *cat, const struct uns_zero_model *model,
+			const uint32_t *files, size_t n, struct uns_zero_names *names,
+			struct uns_err *err);
+
+#endif

@@ -1,0 +1,209 @@
+/* Values of an optimizer's shard into numbers. Reads zip headers, no tensor data. */
+#include "zero/optim.h"
+
+#include <string.h>
+
+static bool is_list(const struct uns_value *v)
+{
+	return v && v->kind == UNS_VALUE_LIST;
+}
+
+static int parse_part(const struct uns_zero_file *file, const struct uns_value *v, const char *what,
+		      size_t g, struct uns_zero_part *out, bool *scalar, struct uns_err *err)
+{
+	struct uns_torch_tensor t;
+	uint64_t elems = 1;
+	size_t i;
+
+	if (uns_torch_tensor(&file->torch, v, &t, err) < 0)
+		return uns_fail_in(err, "%s of group %zu", what, g);
+	if (!t.contiguous)
+		return uns_fail(err, -ENOTSUP, "%s of group %zu is not contiguous", what, g);
+	for (i = 0; i < t.n_dims; i++)
+		elems *= t.dims[i]; /* inside its storage: cannot overflow */
+	*out = (struct uns_zero_part){ .there = true,
+				       .file = file->index,
+				       .dtype = t.dtype,
+				       .offset_bytes = t.data_bytes +
+						       t.first_elem * uns_dtype_size(t.dtype),
+				       .elems = elems };
+	*scalar = t.n_dims == 0;
+	return 0;
+}
+
+/* -- states -- */
+
+static const struct uns_value *get_number(const struct uns_value *dict, uint64_t number)
+{
+	uint64_t key;
+	size_t i;
+
+	for (i = 0; dict && dict->kind == UNS_VALUE_DICT && i < dict->dict.n; i++)
+		if (uns_value_u64(dict->dict.key[i], &key) && key == number)
+			return dict->dict.v[i];
+	return NULL;
+}
+
+static int parse_state(const struct uns_zero_file *file, const char *name, const struct uns_value *v,
+		       size_t g, struct uns_zero_rank_group *out, struct uns_err *err)
+{
+	struct uns_zero_state *s = &out->state[out->n_states];
+	bool is_step = strcmp(name, "step") == 0;
+	double unused;
+
+	if (!uns_torch_is_tensor(v)) {
+		if (is_step && uns_value_float(v, &unused))
+			out->step = v;
+		else if (v->kind != UNS_VALUE_NONE)
+			return uns_fail(err, -ENOTSUP, "%s of group %zu is neither a tensor nor a step",
+					name, g);
+		return 0;
+	}
+	s->name = name;
+	UNS_TRY(parse_part(file, v, name, g, &s->part, &s->scalar, err));
+	s->scalar |= is_step && s->part.elems == 1;
+	out->n_states++;
+	return 0;
+}
+
+static int parse_states(const struct uns_zero_file *file, const struct uns_value *dict, size_t g,
+			struct uns_arena *arena, struct uns_zero_rank_group *out,
+			struct uns_err *err)
+{
+	const char *name;
+	size_t i;
+
+	if (!dict)
+		return 0;
+	if (dict->kind != UNS_VALUE_DICT)
+		return uns_fail(err, -ENOTSUP, "the state of group %zu is no dict", g);
+	out->state = UNS_NEW_N(arena, struct uns_zero_state, dict->dict.n);
+	if (!out->state)
+		return uns_oom(err);
+	for (i = 0; i < dict->dict.n; i++) {
+		name = uns_value_str(dict->dict.key[i]);
+		if (!name)
+			return uns_fail(err, -ENOTSUP, "the state of group %zu has no names", g);
+		UNS_TRY(parse_state(file, name, dict->dict.v[i], g, out, err));
+	}
+	return 0;
+}
+
+/* -- the file -- */
+
+/* deepspeed.runtime.zero.config.ZeroStageEnum(n), or a plain number. */
+static bool stage_of(const struct uns_value *v, uint64_t *out)
+{
+	if (v && v->kind == UNS_VALUE_OBJECT)
+		v = uns_value_at(v->object.args, 0);
+	return uns_value_u64(v, out);
+}
+
+static int find_stage(struct uns_zero_optim *o, const struct uns_value **fp32, struct uns_err *err)
+{
+	const struct uns_value *flat = uns_value_get(o->dict, "fp32_flat_groups"),
+			       *single = uns_value_get(o->dict, "single_partition_of_fp32_groups");
+	uint64_t stage = 0;
+	bool known = stage_of(uns_value_get(o->dict, "zero_stage"), &stage);
+
+	*fp32 = is_list(flat) ? flat : single;
+	if (!is_list(*fp32))
+		return uns_fail(err, -ENOTSUP,
+				"the file has neither single_partition_of_fp32_groups nor "
+				"fp32_flat_groups: no shard of a ZeRO optimizer that is known");
+	o->stage = *fp32 == flat ? 3 : 1;
+	if (known && (stage == 3) != (o->stage == 3))
+		return uns_fail(err, -EBADMSG,
+				"the file says ZeRO stage %llu, but its tensors are those of stage %s",
+				(unsigned long long)stage, o->stage == 3 ? "3" : "1 or 2");
+	return 0;
+}
+
+static int find_partitions(struct uns_zero_optim *o, struct uns_err *err)
+{
+	const struct uns_value *v = uns_value_get(o->dict, "partition_count");
+	uint64_t n;
+	size_t i;
+
+	if (uns_value_u64(v, &o->partitions) || !v)
+		return 0;
+	for (i = 0; is_list(v) && i < v->seq.n; i++) {
+		if (!uns_value_u64(v->seq.v[i], &n))
+			return uns_fail(err, -EBADMSG, "partition_count is not a list of counts");
+		o->uneven |= i > 0 && n != o->partitions;
+		if (n > o->partitions)
+			o->partitions = n;
+	}
+	return 0;
+}
+
+static const struct uns_value *state_of(const struct uns_zero_optim *o, size_t g)
+{
+	const struct uns_value *base = uns_value_get(
+		o->dict, o->stage == 3 ? "optimizer_state_dict" : "base_optimizer_state");
+
+	if (is_list(base))
+		return uns_value_at(base, g);
+	return get_number(uns_value_get(base, "state"), g);
+}
+
+static int parse_group(const struct uns_zero_file *file, const struct uns_zero_optim *o,
+		       const struct uns_value *fp32, size_t g, struct uns_arena *arena,
+		       struct uns_err *err)
+{
+	struct uns_zero_rank_group *out = &o->group[g];
+	const struct uns_value *paddings = uns_value_get(o->dict, "group_paddings");
+	bool unused;
+
+	UNS_TRY(parse_part(file, fp32, "the fp32 partition", g, &out->fp32, &unused, err));
+	out->has_padding = uns_value_u64(uns_value_at(paddings, g), &out->padding);
+	return parse_states(file, state_of(o, g), g, arena, out, err);
+}
+
+static int parse(const struct uns_zero_file *file, struct uns_arena *arena,
+		 struct uns_zero_optim *o, struct uns_err *err)
+{
+	const struct uns_value *fp32, *base;
+	size_t g;
+
+	o->dict = uns_value_get(file->torch.root, "optimizer_state_dict");
+	o->version = uns_value_str(uns_value_get(file->torch.root, "ds_version"));
+	UNS_TRY(find_stage(o, &fp32, err));
+	UNS_TRY(find_partitions(o, err));
+	base = uns_value_get(o->dict,
+			     o->stage == 3 ? "optimizer_state_dict" : "base_optimizer_state");
+	base = uns_value_get(base, "param_groups");
+	o->param_groups = is_list(base) ? base : NULL;
+	o->n_groups = fp32->seq.n;
+	o->group = UNS_NEW_N(arena, struct uns_zero_rank_group, o->n_groups);
+	if (!o->group)
+		return uns_oom(err);
+	for (g = 0; g < o->n_groups; g++)
+		UNS_TRY(parse_group(file, o, fp32->seq.v[g], g, arena, err));
+	return 0;
+}
+
+int uns_zero_optim_parse(const struct uns_zero_file *file, struct uns_arena *arena,
+			 struct uns_zero_optim *out, struct uns_err *err)
+{
+	*out = (struct uns_zero_optim){ 0 };
+	if (parse(file, arena, out, err) < 0)
+		return uns_fail_in(err, "%s", file->open.name);
+	return 0;
+}
+
+int uns_zero_interior_padding(const struct uns_zero_optim *optim, size_t g, size_t i, uint64_t *out,
+			      struct uns_err *err)
+{
+	const struct uns_value *all = uns_value_get(optim->dict, "param_alignment_paddings"),
+			       *of_group = uns_value_at(all, g);
+
+	*out = 0;
+	if (!all || all->kind == UNS_VALUE_NONE)
+		return 0;
+	if (!uns_value_u64(uns_value_at(of_group, i), out) || *out > UINT32_MAX)
+		return uns_fail(err, -EBADMSG,
+				"param_alignment_paddings has no count for parameter %zu of group %zu",
+				i, g);
+	return 0;
+}

@@ -1,0 +1,508 @@
+/* Groups of names into cuts of tensors. Arithmetic and checks; writes nothing. */
+#include "zero/plan.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "zero/engine_state.h"
+#include "files/optimizer_state.h"
+
+/* zero_optimization.sub_group_size when a config does not say it. */
+#define SUB_GROUP_SIZE 1e9
+
+struct planning {
+	struct uns_zero_plan *plan;
+	struct uns_arena *arena;
+	struct uns_zero_member *member; /* all, in the order of the groups */
+	struct uns_map by_name;
+	const struct uns_value *shapes;   /* param_shapes */
+	const struct uns_value *paddings; /* param_alignment_paddings; NULL = none */
+	uint64_t old_world;
+};
+
+static void planning_fini(struct planning *p)
+{
+	uns_map_fini(&p->by_name);
+}
+
+static int unsupported(const struct planning *p, const char *why, struct uns_err *err)
+{
+	return uns_fail(err, -ENOTSUP, "%s: %s", p->plan->cat->path, why);
+}
+
+static const struct uns_value *setting(const struct uns_catalog *cat, const char *name)
+{
+	const struct uns_value *config = uns_catalog_value(cat, "model_states", "ds_config");
+
+	return uns_value_get(uns_value_get(config, "zero_optimization"), name);
+}
+
+/* -- members -- */
+
+static int add_names(struct planning *p, struct uns_err *err)
+{
+	struct uns_zero_plan *plan = p->plan;
+	size_t g, i, n = 0;
+
+	for (g = 0; g < plan->n_groups; g++)
+		plan->n_members += plan->group[g].n_params;
+	p->member = UNS_NEW_N(p->arena, struct uns_zero_member, plan->n_members);
+	if (!p->member)
+		return uns_oom(err);
+	for (g = 0; g < plan->n_groups; g++)
+		for (i = 0; i < plan->group[g].n_params; i++, n++) {
+			p->member[n].name = plan->group[g].param[i];
+			if (!uns_map_put(&p->by_name, p->member[n].name, &p->member[n], NULL))
+				return uns_oom(err);
+		}
+	return 0;
+}
+
+/* Which state of the plan this is; the first parameter that has states says which there are. */
+static int state_index(struct planning *p, const char *name, size_t *out, struct uns_err *err)
+{
+	enum { MAX_STATES = 16 };
+	struct uns_zero_plan *plan = p->plan;
+
+	for (*out = 0; *out < plan->n_states; ++*out)
+		if (strcmp(plan->state[*out], name) == 0)
+			return 0;
+	if (plan->n_states == MAX_STATES)
+		return unsupported(p, "the optimizer has too many states for each parameter", err);
+	if (!plan->state)
+		plan->state = UNS_NEW_N(p->arena, const char *, MAX_STATES);
+	if (!plan->state)
+		return uns_oom(err);
+	plan->state[plan->n_states++] = name;
+	return 0;
+}
+
+static const char *state_name(const struct uns_tensor *t)
+{
+	return t->state ? t->state : uns_role_text(t->role);
+}
+
+static int list_states(struct planning *p, struct uns_err *err)
+{
+	const struct uns_catalog *cat = p->plan->cat;
+	size_t i, unused;
+
+	for (i = 0; i < cat->n_tensors; i++) {
+		const struct uns_tensor *t = &cat->tensors[i];
+
+		if (uns_role_is_optimizer(t->role) && t->role != UNS_ROLE_MASTER &&
+		    t->role != UNS_ROLE_STEP && uns_map_get(&p->by_name, t->name))
+			UNS_TRY(state_index(p, state_name(t), &unused, err));
+	}
+	for (i = 0; i < p->plan->n_members; i++) {
+		p->member[i].state =
+			UNS_NEW_N(p->arena, const struct uns_tensor *, p->plan->n_states);
+		if (!p->member[i].state)
+			return uns_oom(err);
+	}
+	return 0;
+}
+
+static int add_tensors(struct planning *p, struct uns_err *err)
+{
+	const struct uns_catalog *cat = p->plan->cat;
+	struct uns_zero_member *m;
+	size_t i, s;
+
+	for (i = 0; i < cat->n_tensors; i++) {
+		const struct uns_tensor *t = &cat->tensors[i];
+
+		m = uns_map_get(&p->by_name, t->name);
+		if (!m || !uns_role_is_optimizer(t->role))
+			continue;
+		if (t->role == UNS_ROLE_MASTER) {
+			m->fp32 = t;
+		} else if (t->role == UNS_ROLE_STEP) {
+			m->step = t;
+		} else {
+			UNS_TRY(state_index(p, state_name(t), &s, err));
+			m->state[s] = t;
+		}
+	}
+	return 0;
+}
+
+/* Every member has all that the first one has, in the same types: they become one tensor. */
+static int check_member(const struct planning *p, const struct uns_zero_member *m,
+			struct uns_err *err)
+{
+	const struct uns_zero_member *first = p->member;
+	size_t s;
+
+	if (!m->fp32 || m->fp32->dtype != first->fp32->dtype || !m->step != !first->step)
+		return uns_fail(
+			err, -ENODATA,
+			"%s: the optimizer's fp32 copy or step of %s is not there, or not of "
+			"the type that others are",
+			p->plan->cat->path, m->name);
+	for (s = 0; s < p->plan->n_states; s++)
+		if (!m->state[s] || !first->state[s] ||
+		    m->state[s]->dtype != first->state[s]->dtype ||
+		    !uns_shape_equal(&m->state[s]->shape, &m->fp32->shape))
+			return uns_fail(err, -ENODATA,
+					"%s: %s of %s is not there, or not as that of other "
+					"parameters",
+					p->plan->cat->path, p->plan->state[s], m->name);
+	return 0;
+}
+
+static int find_members(struct planning *p, struct uns_err *err)
+{
+	size_t i;
+
+	UNS_TRY(add_names(p, err));
+	if (!p->plan->n_members)
+		return unsupported(p, "the optimizer has no parameters", err);
+	UNS_TRY(list_states(p, err));
+	UNS_TRY(add_tensors(p, err));
+	if (!p->member[0].fp32)
+		return unsupported(p, "the optimizer keeps no fp32 copies", err);
+	for (i = 0; i < p->plan->n_members; i++) {
+		UNS_TRY(check_member(p, &p->member[i], err));
+		p->member[i].elems = uns_shape_elems(&p->member[i].fp32->shape);
+	}
+	return 0;
+}
+
+/* -- order: round_robin_gradients deals the parameters out to the ranks, then puts them in a row --
+ */
+
+static bool is_round_robin(const struct uns_catalog *cat)
+{
+	const struct uns_value *v = setting(cat, "round_robin_gradients");
+
+	return v && v->kind == UNS_VALUE_BOOL && v->b;
+}
+
+/* out[k] = the original number of the parameter that stands k-th among n dealt out to `world`. */
+static void deal(size_t n, uint64_t world, size_t *out)
+{
+	size_t j, i, k = 0;
+
+	for (j = 0; j < n && j < world; j++)
+		for (i = j; i < n; i += world)
+			out[k++] = i;
+}
+
+static int reorder(struct planning *p, struct uns_zero_member *v, size_t n, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	struct uns_zero_member *original = UNS_NEW_N(&scratch, struct uns_zero_member, n);
+	size_t *order = UNS_NEW_N(&scratch, size_t, n), k;
+
+	if (!original || !order)
+		return uns_oom(err);
+	memcpy(original, v, n * sizeof(*v));
+	deal(n, p->plan->world, order);
+	for (k = 0; k < n; k++)
+		v[k] = original[order[k]];
+	return 0;
+}
+
+/* param_shapes lists the parameters as they lie, the catalog's groups as the optimizer numbers them:
+ * where these are the same over several ranks, the setting had no effect. */
+static bool is_dealt(const struct planning *p)
+{
+	const struct uns_value *shapes;
+	size_t g, i;
+
+	if (!is_round_robin(p->plan->cat) || p->old_world == 1)
+		return is_round_robin(p->plan->cat);
+	for (g = 0; g < p->plan->n_groups; g++) {
+		shapes = uns_value_at(p->shapes, g);
+		for (i = 0; shapes && shapes->kind == UNS_VALUE_DICT && i < shapes->dict.n &&
+			    i < p->plan->group[g].n_params; i++) {
+			const char *name = uns_value_str(shapes->dict.key[i]);
+
+			if (name && strcmp(name, p->plan->group[g].param[i]) != 0)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* -- cuts -- */
+
+static int add_padding(const struct planning *p, size_t group, size_t i, uint64_t *at,
+		       struct uns_err *err)
+{
+	uint64_t padding;
+
+	if (!p->paddings)
+		return 0;
+	if (!uns_value_u64(uns_value_at(uns_value_at(p->paddings, group), i), &padding) ||
+	    padding > UINT32_MAX)
+		return uns_fail(err, -EBADMSG,
+				"%s: param_alignment_paddings is not of these groups",
+				p->plan->cat->path);
+	if (padding && p->plan->reordered)
+		return unsupported(p,
+				   "parameter_alignment together with round_robin_gradients is "
+				   "not supported for another number of ranks",
+				   err);
+	*at += padding;
+	return 0;
+}
+
+static int make_flat(struct planning *p, size_t group, struct uns_zero_member *v,
+		     struct uns_err *err)
+{
+	struct uns_zero_plan *plan = p->plan;
+	struct uns_zero_cut *cut = &plan->cut[plan->n_cuts++];
+	uint64_t align = 2 * plan->world;
+	size_t i;
+
+	*cut = (struct uns_zero_cut){ .group = group, .v = v, .n = plan->group[group].n_params };
+	if (plan->dealt)
+		UNS_TRY(reorder(p, v, cut->n, err));
+	for (i = 0; i < cut->n; i++) {
+		v[i].at = cut->end;
+		cut->end += v[i].elems;
+		UNS_TRY(add_padding(p, group, i, &cut->end, err));
+	}
+	cut->part = 2 * uns_zero_slice(cut->end, align);
+	return 0;
+}
+
+/* One group into sub-groups; how many for `world` ranks. out NULL = only count. */
+static size_t make_sliced(const struct planning *p, size_t group, struct uns_zero_member *v,
+			  uint64_t world, struct uns_zero_cut *out)
+{
+	size_t n = p->plan->group[group].n_params, i, first = 0, n_cuts = 0;
+	double full = SUB_GROUP_SIZE;
+	uint64_t sum = 0;
+
+	uns_value_float(setting(p->plan->cat, "sub_group_size"), &full);
+	for (i = 0; i < n; i++) {
+		if (out)
+			v[i].at = sum;
+		sum += uns_zero_slice(v[i].elems, world);
+		if ((double)sum < full && i + 1 < n)
+			continue;
+		if (out)
+			out[n_cuts] = (struct uns_zero_cut){ .group = group,
+							     .v = v + first,
+							     .n = i + 1 - first,
+							     .end = sum,
+							     .part = sum };
+		n_cuts++;
+		first = i + 1;
+		sum = 0;
+	}
+	return n_cuts;
+}
+
+/* The rule must give what was saved for as many ranks as saved it. */
+static int check_sliced(struct planning *p, struct uns_err *err)
+{
+	size_t g, n = 0, first = 0;
+
+	for (g = 0; g < p->plan->n_groups; g++) {
+		n += make_sliced(p, g, p->member + first, p->old_world, NULL);
+		first += p->plan->group[g].n_params;
+	}
+	if (p->shapes->seq.n != n)
+		return uns_fail(
+			err, -ENOTSUP,
+			"%s has %zu sub-groups of parameters, where sub_group_size and %llu "
+			"ranks ask for %zu: how another number of ranks would be cut is not "
+			"known",
+			p->plan->cat->path, p->shapes->seq.n, (unsigned long long)p->old_world, n);
+	return 0;
+}
+
+static int make_cuts(struct planning *p, struct uns_err *err)
+{
+	struct uns_zero_plan *plan = p->plan;
+	size_t g, first = 0;
+
+	/* A sub-group has at least one parameter. */
+	plan->cut = UNS_NEW_N(p->arena, struct uns_zero_cut, plan->n_members + plan->n_groups);
+	if (!plan->cut)
+		return uns_oom(err);
+	if (plan->sliced)
+		UNS_TRY(check_sliced(p, err));
+	for (g = 0; g < plan->n_groups; g++) {
+		if (plan->sliced)
+			plan->n_cuts += make_sliced(p, g, p->member + first, plan->world,
+						    plan->cut + plan->n_cuts);
+		else
+			UNS_TRY(make_flat(p, g, p->member + first, err));
+		first += plan->group[g].n_params;
+	}
+	return 0;
+}
+
+/* -- the plan -- */
+
+/* Flat groups are param_shapes' dicts; the catalog's groups must be the same. */
+static int check_shapes(const struct planning *p, struct uns_err *err)
+{
+	size_t g, n = 0;
+
+	if (!p->shapes || p->shapes->kind != UNS_VALUE_LIST)
+		return unsupported(p, "param_shapes is not a list of groups", err);
+	for (g = 0; g < p->shapes->seq.n; g++) {
+		if (p->shapes->seq.v[g]->kind != UNS_VALUE_DICT)
+			return unsupported(p, "param_shapes is not a list of groups", err);
+		n += p->shapes->seq.v[g]->dict.n;
+	}
+	if ((!p->plan->sliced && p->shapes->seq.n != p->plan->n_groups) || n != p->plan->n_members)
+		return uns_fail(
+			err, -EBADMSG,
+			"%s: param_shapes lists %zu parameters in %zu groups, the optimizer's "
+			"param groups are %zu with %zu",
+			p->plan->cat->path, n, p->shapes->seq.n, p->plan->n_groups,
+			p->plan->n_members);
+	return 0;
+}
+
+static int find_settings(struct planning *p, struct uns_err *err)
+{
+	const struct uns_catalog *cat = p->plan->cat;
+	int64_t stage = 0;
+
+	if (!uns_engine_is_own(cat) ||
+	    !uns_value_u64(uns_catalog_value(cat, "model_states", "dp_world_size"),
+			   &p->old_world) ||
+	    !p->old_world)
+		return unsupported(p, "it was not saved by DeepSpeed", err);
+	if (uns_catalog_value(cat, "optim_states", "ds_zero_partition_groups"))
+		return unsupported(p, "partition groups of experts are not supported", err);
+	p->shapes = uns_catalog_value(cat, "model_states", "param_shapes");
+	p->paddings = uns_catalog_value(cat, "optim_states", "param_alignment_paddings");
+	if (p->paddings && p->paddings->kind == UNS_VALUE_NONE)
+		p->paddings = NULL;
+	uns_value_int(setting(cat, "stage"), &stage);
+	p->plan->sliced = stage == 3;
+	p->plan->pads_fp32 = stage != 3 && !uns_catalog_value(cat, "optim_states", "zero_stage");
+	p->plan->dealt = stage != 3 && is_dealt(p);
+	p->plan->reordered = p->plan->dealt && p->plan->world != p->old_world;
+	return 0;
+}
+
+int uns_zero_plan_make(const struct uns_catalog *cat, uint64_t world, struct uns_arena *arena,
+		       struct uns_zero_plan *out, struct uns_err *err)
+{
+	UNS_CLEANUP(planning_fini) struct planning p = { .plan = out, .arena = arena };
+
+	*out = (struct uns_zero_plan){
+		.cat = cat, .world = world, .group = cat->groups, .n_groups = cat->n_groups
+	};
+	UNS_TRY(find_settings(&p, err));
+	UNS_TRY(uns_optimizer_check(cat, uns_optimizer_root(cat), err));
+	UNS_TRY(uns_optimizer_check_hyper(cat, err));
+	UNS_TRY(find_members(&p, err));
+	UNS_TRY(check_shapes(&p, err));
+	return make_cuts(&p, err);
+}
+
+/* -- what a rank holds -- */
+
+struct row {
+	struct uns_torch_part *v;
+	size_t n;
+	uint64_t elems;
+};
+
+static void add_part(struct row *row, const struct uns_tensor *t, uint64_t first, uint64_t n)
+{
+	if (!n)
+		return;
+	row->v[row->n++] = (struct uns_torch_part){ t, first, n };
+	row->elems += n;
+}
+
+static const struct uns_tensor *source_of(const struct uns_zero_member *m, size_t s)
+{
+	return s == SIZE_MAX ? m->fp32 : m->state[s];
+}
+
+static void slices(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut, size_t s,
+		   uint64_t rank, struct row *row)
+{
+	uint64_t slice, first, n;
+	size_t i;
+
+	for (i = 0; i < cut->n; i++) {
+		slice = uns_zero_slice(cut->v[i].elems, plan->world);
+		first = uns_u64_min(rank * slice, cut->v[i].elems);
+		n = uns_u64_min(slice, cut->v[i].elems - first);
+		add_part(row, source_of(&cut->v[i], s), first, n);
+		add_part(row, NULL, 0, slice - n);
+	}
+}
+
+/* The first member that ends behind `at`. */
+static size_t member_at(const struct uns_zero_cut *cut, uint64_t at)
+{
+	size_t lo = 0, hi = cut->n, mid;
+
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (cut->v[mid].at + cut->v[mid].elems <= at)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static void stretch(const struct uns_zero_cut *cut, size_t s, uint64_t lo, uint64_t hi,
+		    struct row *row)
+{
+	const struct uns_zero_member *m;
+	uint64_t from, to;
+	size_t i;
+
+	for (i = member_at(cut, lo); i < cut->n && cut->v[i].at < hi; i++) {
+		m = &cut->v[i];
+		from = uns_u64_max(lo, m->at);
+		to = uns_u64_min(hi, m->at + m->elems);
+		if (from >= to)
+			continue;
+		add_part(row, NULL, 0, from - lo - row->elems); /* parameter_alignment */
+		add_part(row, source_of(m, s), from - m->at, to - from);
+	}
+}
+
+uint64_t uns_zero_plan_padding(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut,
+			       uint64_t rank)
+{
+	uint64_t lo = rank * cut->part, real = lo < cut->end ? cut->end - lo : 0;
+
+	if (plan->pads_fp32)
+		return rank + 1 == plan->world ? plan->world * cut->part - cut->end : 0;
+	return cut->part - uns_u64_min(cut->part, real);
+}
+
+int uns_zero_plan_parts(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut, size_t s,
+			uint64_t rank, struct uns_arena *arena, struct uns_torch_parts *out,
+			uint64_t *elems, struct uns_err *err)
+{
+	uint64_t lo = rank * cut->part, hi, end = cut->part;
+	struct row row = { .v = UNS_NEW_N(arena, struct uns_torch_part, 2 * cut->n + 2) };
+
+	if (!row.v)
+		return uns_oom(err);
+	if (plan->sliced) {
+		slices(plan, cut, s, rank, &row);
+	} else {
+		hi = uns_u64_min(lo + cut->part, cut->end);
+		if (lo < hi)
+			stretch(cut, s, lo, hi, &row);
+		if (s == SIZE_MAX && !plan->pads_fp32)
+			end = lo < hi ? hi - lo : 0;
+		add_part(&row, NULL, 0, end - row.elems);
+	}
+	*out = (struct uns_torch_parts){ row.v, row.n };
+	*elems = row.elems;
+	return 0;
+}

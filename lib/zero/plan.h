@@ -1,0 +1,68 @@
+/* How a ZeRO checkpoint would look had another number of data-parallel ranks saved it: which
+ * parameters are cut together, in which order, and which elements each rank holds.
+ *
+ *   flat (stages 1, 2)   a group's parameters one behind the other, padded to a multiple of 2 N and
+ * cut into N parts sliced (stage 3)     each parameter of a sub-group cut into N slices of
+ * ceil(elems / N); a rank's slices one behind the other
+ *
+ * Source: deepspeed 0.14 to 0.19, runtime/zero/stage_1_and_2.py (__init__, _round_robin_reorder),
+ * stage3.py (_create_fp16_sub_groups), bf16_optimizer.py. */
+#ifndef UNS_ZERO_PLAN_H
+#define UNS_ZERO_PLAN_H
+
+#include "files/torch_file.h"
+
+struct uns_zero_member {
+	const char *name;
+	const struct uns_tensor *fp32;
+	const struct uns_tensor **state; /* n_states, in the plan's order */
+	const struct uns_tensor *step;   /* NULL: a plain number in the group's hyper-parameters */
+	uint64_t at, elems;              /* in its cut */
+};
+
+/* What becomes one flat tensor on each rank. */
+struct uns_zero_cut {
+	size_t group;
+	struct uns_zero_member *v;
+	size_t n;
+	uint64_t end;  /* behind the last member; sliced: a rank's slices together */
+	uint64_t part; /* elements on each rank, padding included */
+};
+
+struct uns_zero_plan {
+	const struct uns_catalog *cat;
+	uint64_t world;
+	bool sliced;
+	bool pads_fp32; /* BF16_Optimizer: the fp32 partition keeps its padding */
+	bool dealt;     /* round_robin_gradients: members stand as dealt out to `world` ranks */
+	bool reordered; /* and so otherwise than in the checkpoint */
+	const struct uns_group *group; /* n_groups */
+	size_t n_groups;
+	const char **state; /* of tensors that are cut: "exp_avg", "exp_avg_sq" */
+	size_t n_states;
+	struct uns_zero_cut *cut;
+	size_t n_cuts, n_members;
+};
+
+/* The catalog is of ZeRO stage 1 to 3, saved by DeepSpeed; everything lives in the arena. -ENOTSUP
+ * with a sentence where the layout cannot be told; the optimizer's own problems as they are. */
+int uns_zero_plan_make(const struct uns_catalog *cat, uint64_t world, struct uns_arena *arena,
+		       struct uns_zero_plan *out, struct uns_err *err);
+
+/* What rank r holds of a cut: of state `s`, or of the fp32 copies (s = SIZE_MAX). *elems is its
+ * length. */
+int uns_zero_plan_parts(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut, size_t s,
+			uint64_t rank, struct uns_arena *arena, struct uns_torch_parts *out,
+			uint64_t *elems, struct uns_err *err);
+
+/* Padding at the end of rank r's part, as group_paddings has it. */
+uint64_t uns_zero_plan_padding(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut,
+			       uint64_t rank);
+
+/* Elements of a slice of a tensor cut for `world` ranks. */
+static inline uint64_t uns_zero_slice(uint64_t elems, uint64_t world)
+{
+	return elems / world + (elems % world != 0);
+}
+
+#endif

@@ -1,0 +1,344 @@
+/* Which directory is a run's, which of its tags is meant, what is known from names and small files. */
+#include "zero/run.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "files/beside.h"
+#include "wire/json.h"
+
+enum { MAX_TAG_BYTES = 4096, MAX_LISTED = 256, MAX_STATE_JSON = 64 << 20 };
+
+/* -- names -- */
+
+static bool has_file(const struct uns_listing *list, const char *name)
+{
+	const struct uns_entry *e = uns_listing_find(list, name);
+
+	return e && e->kind != UNS_KIND_DIR;
+}
+
+static bool has_glob(const struct uns_listing *list, const char *glob)
+{
+	size_t i;
+
+	for (i = 0; i < list->n; i++)
+		if (list->v[i].kind != UNS_KIND_DIR && uns_str_glob(glob, list->v[i].name))
+			return true;
+	return false;
+}
+
+static bool is_tag_below(const struct uns_zero_run *run, const char *name)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_listing list = { 0 };
+	char *path = uns_path_join(&arena, run->path, name);
+
+	return path && uns_root_list(run->root, path, &arena, &list, NULL) == 0 &&
+	       run->is_tag(&list);
+}
+
+static bool is_trainer(const struct uns_zero_run *run)
+{
+	unsigned long long n;
+
+	return uns_str_number(uns_path_name(run->path), "checkpoint-", "", &n) ||
+	       has_file(run->list, "trainer_state.json") ||
+	       has_file(run->list, "training_args.bin") || has_glob(run->list, "rng_state*.pth");
+}
+
+static bool is_accelerate(const struct uns_zero_run *run)
+{
+	return has_glob(run->list, "random_states_*.pkl") ||
+	       has_glob(run->list, "custom_checkpoint_*.pkl") ||
+	       uns_listing_find(run->list, "pytorch_model");
+}
+
+/* Its only tag, whatever the directory is called; a plain engine may call one of several so. */
+static bool is_lightning(const struct uns_zero_run *run)
+{
+	size_t i;
+
+	for (i = 0; i < run->list->n; i++)
+		if (run->list->v[i].kind != UNS_KIND_FILE &&
+		    uns_str_starts(run->list->v[i].name, "global_step"))
+			return false;
+	return uns_listing_find(run->list, "checkpoint") &&
+	       (uns_str_ends(run->path, ".ckpt") || has_file(run->list, run->latest));
+}
+
+/* Beside weights in a form of their own, the whole directory is one checkpoint as well. */
+static bool has_weights(const struct uns_listing *list)
+{
+	return has_glob(list, "model*.safetensors") || has_glob(list, "pytorch_model*.bin") ||
+	       has_glob(list, "adapter_model.*");
+}
+
+static bool is_run_of_one(const struct uns_zero_run *run)
+{
+	return is_trainer(run) || is_accelerate(run) || is_lightning(run) ||
+	       has_weights(run->list);
+}
+
+/* -- probe -- */
+
+/* A directory that may be a tag, by its name alone when there is no `latest`. */
+static bool may_be_tag(const struct uns_zero_run *run, const struct uns_entry *e)
+{
+	if (e->kind == UNS_KIND_FILE || e->kind == UNS_KIND_OTHER)
+		return false;
+	return has_file(run->list, run->latest) || uns_str_starts(e->name, "global_step") ||
+	       strcmp(e->name, "pytorch_model") == 0 || strcmp(e->name, "checkpoint") == 0;
+}
+
+static bool has_tag(const struct uns_zero_run *run)
+{
+	size_t i, listed = 0;
+
+	for (i = 0; i < run->list->n && listed < MAX_LISTED; i++) {
+		if (!may_be_tag(run, &run->list->v[i]))
+			continue;
+		listed++;
+		if (is_tag_below(run, run->list->v[i].name))
+			return true;
+	}
+	return false;
+}
+
+int uns_zero_run_probe(const struct uns_zero_run *run)
+{
+	if (run->is_tag(run->list))
+		return 90;
+	return is_run_of_one(run) && has_tag(run) ? 95 : 0;
+}
+
+/* -- which tag -- */
+
+void uns_zero_run_fini(struct uns_zero_run *run)
+{
+	uns_arena_fini(&run->scratch);
+}
+
+/* The tag that DIRECTORY's file names; NULL when there is none that is a name. */
+static const char *read_latest(struct uns_zero_run *run, const char *directory)
+{
+	const char *path = uns_path_join(&run->scratch, directory, run->latest);
+	struct uns_span text;
+	char *name;
+	size_t n;
+
+	if (!path || uns_root_read_file(run->root, path, MAX_TAG_BYTES, &run->scratch, &text, NULL,
+					NULL) < 0)
+		return NULL;
+	n = uns_span_left(&text);
+	while (n && strchr(" \t\r\n", text.p[n - 1]))
+		n--;
+	name = uns_arena_strn(&run->scratch, (const char *)text.p, n);
+	if (!name || !n || strlen(name) != n || strchr(name, '/') || strcmp(name, ".") == 0 ||
+	    strcmp(name, "..") == 0)
+		return NULL;
+	return name;
+}
+
+/* Every tag in the directory; *last is the last in natural order. */
+static size_t count_tags(const struct uns_zero_run *run, const char **last)
+{
+	const struct uns_entry *e = run->list->v, *end = e + run->list->n;
+	size_t n = 0;
+
+	for (; e < end; e++)
+		if (e->kind != UNS_KIND_FILE && e->kind != UNS_KIND_OTHER &&
+		    is_tag_below(run, e->name)) {
+			*last = e->name;
+			n++;
+		}
+	return n;
+}
+
+/* No view minds: each finds its tag by itself. */
+static int tell_stale(struct uns_zero_run *run, struct uns_catalog *cat, const char *where,
+		      const char *latest, const char *tag)
+{
+	const char *path = uns_path_join(&run->scratch, where, run->latest);
+
+	if (!path)
+		return -ENOMEM;
+	return uns_catalog_add_problem(
+		cat, UNS_SCOPE_NOTE, -ENOENT,
+		"%s names %s, which is not there: DeepSpeed finds nothing to go on from; copy that tag "
+		"back from the training machine, or write %s into the file",
+		path, latest, tag);
+}
+
+static int choose_tag(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
+{
+	const char *latest = read_latest(run, run->path), *last = NULL;
+	size_t n = count_tags(run, &last);
+
+	run->named = latest && is_tag_below(run, latest);
+	run->tag = run->named ? latest : last;
+	if (!run->tag)
+		return uns_fail(err, -ENODATA, "%s: there is no tag directory with shards in it",
+				cat->path);
+	if (latest && !run->named)
+		return tell_stale(run, cat, cat->path, latest, last);
+	if (n > 1)
+		return uns_catalog_add_problem(cat, UNS_SCOPE_NOTE, 0,
+					       "%s holds %zu tags; this is %s. Give another tag's "
+					       "directory as SOURCE to see it",
+					       cat->path, n, run->tag);
+	return 0;
+}
+
+static bool is_there(struct uns_zero_run *run, const char *parent, const char *tag)
+{
+	const char *path = uns_path_join(&run->scratch, parent, tag);
+	struct uns_stat st;
+
+	return !path || uns_root_stat(run->root, path, true, &st, NULL) != -ENOENT;
+}
+
+/* A tag's own directory: what `latest` beside it says. */
+static int look_beside(struct uns_zero_run *run, struct uns_catalog *cat)
+{
+	const char *name = uns_path_name(run->path), *latest = NULL;
+	const char *parent = uns_path_parent(&run->scratch, run->path);
+
+	run->tag = "";
+	if (*run->path && parent)
+		latest = read_latest(run, parent);
+	run->named = latest && (strcmp(latest, name) == 0 || uns_str_natural(name, latest) < 0);
+	if (!latest || is_there(run, parent, latest))
+		return 0;
+	return tell_stale(run, cat, parent, latest, name);
+}
+
+int uns_zero_run_open(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
+{
+	if (run->is_tag(run->list)) {
+		UNS_TRY(look_beside(run, cat));
+		run->tag_path = run->path;
+		run->tag_list = *run->list;
+		return 0;
+	}
+	UNS_TRY(choose_tag(run, cat, err));
+	run->tag_path = uns_path_join(&cat->arena, run->path, run->tag);
+	if (!run->tag_path)
+		return uns_oom(err);
+	return uns_root_list(run->root, run->tag_path, &run->scratch, &run->tag_list, err);
+}
+
+/* -- what stands beside -- */
+
+/* DeepSpeed's own: part of the sharded form, of no use with an assembled one. */
+static int add_marks(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
+{
+	static const char *const marks[] = { "latest", "latest_universal", "zero_to_fp32.py",
+					     "zero_to_torch.py" };
+	const char *path;
+	uint32_t file;
+	size_t i;
+
+	for (i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
+		if (!has_file(run->list, marks[i]))
+			continue;
+		path = uns_path_join(&run->scratch, run->path, marks[i]);
+		if (!path)
+			return uns_oom(err);
+		UNS_TRY(uns_catalog_add_file(cat, run->root, path, &file, err));
+		UNS_TRY(uns_catalog_add_companion(cat, marks[i], file, true, err));
+	}
+	return 0;
+}
+
+static int add_beside(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
+{
+	UNS_TRY(add_marks(run, cat, err));
+	if (*run->tag)
+		UNS_TRY(uns_beside_add(cat, run->root, run->tag_path, run->tag, &run->tag_list,
+				       err));
+	return uns_beside_add(cat, run->root, run->path, "", run->list, err);
+}
+
+/* -- facts -- */
+
+static int64_t step_of_state(struct uns_zero_run *run)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	char *path = uns_path_join(&run->scratch, run->path, "trainer_state.json");
+	struct uns_span text;
+	int64_t step;
+
+	if (!path || !has_file(run->list, "trainer_state.json") ||
+	    uns_root_read_file(run->root, path, MAX_STATE_JSON, &run->scratch, &text, NULL, NULL) <
+		    0 ||
+	    uns_json_parse(text, &json, NULL) < 0 || !uns_json_int(json, "global_step", &step) ||
+	    step < 0)
+		return UNS_UNKNOWN;
+	return step;
+}
+
+/* The Trainer's step where there is one: that is what a resumed run goes on from. */
+static int64_t find_step(struct uns_zero_run *run, const struct uns_zero_found *found)
+{
+	unsigned long long n;
+	int64_t step;
+
+	if (uns_str_number(uns_path_name(run->path), "checkpoint-", "", &n) && n <= INT64_MAX)
+		return (int64_t)n;
+	step = step_of_state(run);
+	return step == UNS_UNKNOWN ? found->global_steps : step;
+}
+
+static bool is_whole(const struct uns_catalog *cat)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_problems; i++)
+		if (cat->problems[i].scope != UNS_SCOPE_NOTE && cat->problems[i].code != -ENOTSUP)
+			return false;
+	return true;
+}
+
+static bool find_finished(const struct uns_zero_run *run, const struct uns_catalog *cat)
+{
+	if (!*run->tag && !*run->path)
+		return is_whole(cat); /* what is beside the source is not looked at */
+	if (*run->tag && is_trainer(run))
+		return has_file(run->list, "trainer_state.json");
+	if (*run->tag && is_accelerate(run))
+		return run->named && has_glob(run->list, "random_states_*.pkl");
+	return run->named;
+}
+
+static const char *maker(const struct uns_zero_run *run)
+{
+	if (!*run->tag)
+		return "DeepSpeed";
+	if (is_trainer(run))
+		return "Hugging Face Trainer, DeepSpeed";
+	if (is_accelerate(run))
+		return "Hugging Face Accelerate, DeepSpeed";
+	return is_lightning(run) ? "Lightning, DeepSpeed" : "DeepSpeed";
+}
+
+int uns_zero_run_finish(struct uns_zero_run *run, struct uns_catalog *cat,
+			const struct uns_zero_found *found, struct uns_err *err)
+{
+	struct uns_facts *facts = &cat->facts;
+	int64_t mp = found->mp_world_size > 0 ? found->mp_world_size : 1;
+
+	UNS_TRY(add_beside(run, cat, err));
+	facts->framework = maker(run);
+	if (found->stage >= 0)
+		facts->framework = uns_arena_printf(&cat->arena, "%s ZeRO stage %d",
+						    facts->framework, found->stage);
+	if (!facts->framework)
+		return uns_oom(err);
+	facts->step = find_step(run, found);
+	if (found->dp_world_size > 0 && found->dp_world_size <= INT32_MAX && mp <= INT32_MAX)
+		facts->world_size = found->dp_world_size * mp;
+	facts->finished = find_finished(run, cat);
+	return 0;
+}

@@ -1,0 +1,45 @@
+/* The directory that holds tag directories of a DeepSpeed checkpoint, and what a trainer puts beside
+ * them. Owns which tag it is, and the facts that names tell; what is in the shards is others'.
+ *
+ *   RUN/latest   (text: the tag)   zero_to_fp32.py   zero_to_torch.py   RUN/TAG/..
+ *   Trainer:     RUN = checkpoint-N, TAG = global_stepN, beside it config, scheduler.pt, rng_state_*,
+ *                trainer_state.json (written last), model.safetensors (stages 0 to 2, or gathered)
+ *   Accelerate:  TAG = pytorch_model, beside it scheduler.bin, random_states_*.pkl
+ *   Lightning:   RUN = NAME.ckpt, TAG = checkpoint, and no other
+ *
+ * A RUN that a trainer made is one checkpoint. A plain engine puts one tag after the other into the same
+ * RUN: there each TAG is a checkpoint, at a path that stays when the next is saved. Opened by itself,
+ * such a RUN is the tag that its `latest` file names. */
+#ifndef UNS_ZERO_RUN_H
+#define UNS_ZERO_RUN_H
+
+#include "zero/open.h"
+
+struct uns_zero_run {
+	/* Given. */
+	const struct uns_root *root;
+	const char *path; /* below root */
+	const struct uns_listing *list;
+	bool (*is_tag)(const struct uns_listing *list); /* by names only */
+	const char *latest; /* the file that names the tag */
+	/* Found. */
+	struct uns_arena scratch;
+	const char *tag;      /* "" = the directory itself is the tag's */
+	const char *tag_path; /* below root; in the catalog's arena */
+	struct uns_listing tag_list;
+	bool named; /* `latest` names this tag, or a later one: its save has ended */
+};
+
+/* How sure: 0 not this, 90 a tag's directory, 95 a trainer's with a tag in it. Looks at names only. */
+int uns_zero_run_probe(const struct uns_zero_run *run);
+
+/* Find the tag. -ENODATA when there is none. */
+int uns_zero_run_open(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err);
+void uns_zero_run_fini(struct uns_zero_run *run);
+
+/* The listing's files that are no companions yet (DeepSpeed's own marks as parts of the sharded form),
+ * and the catalog's facts but for the format's name. */
+int uns_zero_run_finish(struct uns_zero_run *run, struct uns_catalog *cat,
+			const struct uns_zero_found *found, struct uns_err *err);
+
+#endif

@@ -1,0 +1,238 @@
+/* A rank's parts as DeepSpeed's dict. Knows its keys; which elements they are is the plan's. */
+#include "zero/shard_file.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "zero/engine_state.h"
+#include "wire/value_new.h"
+
+/* -- what all ranks have -- */
+
+static const struct uns_value *partition_count(const struct uns_zero_plan *plan,
+					       struct uns_arena *arena)
+{
+	struct uns_value *list;
+	size_t i;
+
+	if (plan->sliced)
+		return uns_value_new_int(arena, (int64_t)plan->world);
+	list = uns_value_new_list(arena, plan->n_groups);
+	for (i = 0; i < plan->n_groups; i++)
+		if (!uns_value_append(list, uns_value_new_int(arena, (int64_t)plan->world)))
+			return NULL;
+	return list;
+}
+
+int uns_zero_shard_common(const struct uns_zero_plan *plan, struct uns_vtree *out,
+			  const struct uns_value **common, struct uns_err *err)
+{
+	static const char *const without[] = { "partition_count", "group_paddings", NULL };
+	struct uns_value *dict;
+
+	UNS_TRY(uns_engine_optim_state(plan->cat, NULL, without, 1, out, &dict, err));
+	if (!uns_value_put_str(&out->arena, dict, "partition_count",
+			       partition_count(plan, &out->arena)))
+		return uns_oom(err);
+	*common = dict;
+	return 0;
+}
+
+/* -- one rank's -- */
+
+struct shard {
+	const struct uns_zero_plan *plan;
+	uint64_t rank;
+	struct uns_arena arena; /* of what is needed until the file is laid out */
+	struct uns_torch_leaf *leaf;
+	struct uns_torch_parts *parts;
+	size_t n;
+};
+
+static void shard_fini(struct shard *s)
+{
+	uns_arena_fini(&s->arena);
+}
+
+/* A flat tensor; state SIZE_MAX = the fp32 copies. *out is NULL when memory is out. */
+static int flat(struct shard *s, const struct uns_zero_cut *cut, size_t state,
+		const struct uns_value **out, struct uns_err *err)
+{
+	const struct uns_tensor *of = state == SIZE_MAX ? cut->v[0].fp32 : cut->v[0].state[state];
+	uint64_t elems;
+
+	UNS_TRY(uns_zero_plan_parts(s->plan, cut, state, s->rank, &s->arena, &s->parts[s->n],
+				    &elems, err));
+	s->leaf[s->n] =
+		(struct uns_torch_leaf){ .out = of->dtype, .shape = { .n = 1, .dim = { elems } } };
+	*out = uns_value_new_tensor(&s->arena, s->n++);
+	return 0;
+}
+
+/* A fused optimizer's step may be a plain number, which the catalog keeps with the group. */
+static const struct uns_value *step_value(struct shard *s, const struct uns_zero_cut *cut)
+{
+	const struct uns_tensor *step = cut->v[0].step;
+
+	if (!step)
+		return uns_value_get(s->plan->group[cut->group].hyper, "step");
+	s->leaf[s->n] =
+		(struct uns_torch_leaf){ .tensor = step, .out = step->dtype, .shape = step->shape };
+	return uns_value_new_tensor(&s->arena, s->n++);
+}
+
+static int state_of(struct shard *s, const struct uns_zero_cut *cut, struct uns_value **out,
+		    struct uns_err *err)
+{
+	struct uns_value *dict = uns_value_new_dict(&s->arena, s->plan->n_states + 1);
+	const struct uns_value *v = step_value(s, cut);
+	size_t i;
+
+	*out = dict;
+	if (!dict || (v && !uns_value_put_str(&s->arena, dict, "step", v)))
+		return uns_oom(err);
+	for (i = 0; i < s->plan->n_states; i++) {
+		UNS_TRY(flat(s, cut, i, &v, err));
+		if (!uns_value_put_str(&s->arena, dict, s->plan->state[i], v))
+			return uns_oom(err);
+	}
+	return 0;
+}
+
+static const struct uns_value *groups_of(struct shard *s)
+{
+	const struct uns_zero_plan *plan = s->plan;
+	struct uns_value *list = uns_value_new_list(&s->arena, plan->n_groups);
+	size_t g, first = 0, n;
+
+	for (g = 0; g < plan->n_groups; g++) {
+		for (n = 0; first + n < plan->n_cuts && plan->cut[first + n].group == g;)
+			n++;
+		if (!uns_value_append(list, uns_engine_group(&s->arena, &plan->group[g], first, n)))
+			return NULL;
+		first += n;
+	}
+	return list;
+}
+
+/* {state: {number: {step, exp_avg, ..}}, param_groups}, as torch's optimizers write it. */
+static int base_state(struct shard *s, struct uns_value **out, struct uns_err *err)
+{
+	struct uns_value *states = uns_value_new_dict(&s->arena, s->plan->n_cuts), *state;
+	size_t i;
+
+	*out = uns_value_new_dict(&s->arena, 2);
+	for (i = 0; i < s->plan->n_cuts; i++) {
+		UNS_TRY(state_of(s, &s->plan->cut[i], &state, err));
+		if (!uns_value_put(states, uns_value_new_int(&s->arena, (int64_t)i), state))
+			return uns_oom(err);
+	}
+	if (!uns_value_put_str(&s->arena, *out, "state", states) ||
+	    !uns_value_put_str(&s->arena, *out, "param_groups", groups_of(s)))
+		return uns_oom(err);
+	return 0;
+}
+
+static int masters(struct shard *s, struct uns_value **out, struct uns_err *err)
+{
+	const struct uns_value *v;
+	size_t i;
+
+	*out = uns_value_new_list(&s->arena, s->plan->n_cuts);
+	for (i = 0; i < s->plan->n_cuts; i++) {
+		UNS_TRY(flat(s, &s->plan->cut[i], SIZE_MAX, &v, err));
+		if (!uns_value_append(*out, v))
+			return uns_oom(err);
+	}
+	return *out ? 0 : uns_oom(err);
+}
+
+static const struct uns_value *paddings(struct shard *s)
+{
+	struct uns_value *list = uns_value_new_list(&s->arena, s->plan->n_cuts);
+	uint64_t n;
+	size_t i;
+
+	for (i = 0; i < s->plan->n_cuts; i++) {
+		n = uns_zero_plan_padding(s->plan, &s->plan->cut[i], s->rank);
+		if (!uns_value_append(list, uns_value_new_int(&s->arena, (int64_t)n)))
+			return NULL;
+	}
+	return list;
+}
+
+/* -- the file -- */
+
+static struct uns_value *copy_of(struct uns_arena *arena, const struct uns_value *dict, size_t more)
+{
+	struct uns_value *copy = uns_value_new_dict(arena, dict->dict.n + more);
+	size_t i;
+
+	for (i = 0; i < dict->dict.n; i++)
+		if (!uns_value_put(copy, dict->dict.key[i], dict->dict.v[i]))
+			return NULL;
+	return copy;
+}
+
+static int optimizer_dict(struct shard *s, const struct uns_value *common, struct uns_value **out,
+			  struct uns_err *err)
+{
+	bool sliced = s->plan->sliced;
+	struct uns_value *base, *fp32;
+
+	*out = copy_of(&s->arena, common, 3);
+	UNS_TRY(base_state(s, &base, err));
+	UNS_TRY(masters(s, &fp32, err));
+	if (!uns_value_put_str(&s->arena, *out,
+			       sliced ? "optimizer_state_dict" : "base_optimizer_state", base) ||
+	    !uns_value_put_str(&s->arena, *out,
+			       sliced ? "fp32_flat_groups" : "single_partition_of_fp32_groups",
+			       fp32) ||
+	    (!sliced && !uns_value_put_str(&s->arena, *out, "group_paddings", paddings(s))))
+		return uns_oom(err);
+	return 0;
+}
+
+static int root_dict(struct shard *s, const struct uns_value *common, struct uns_value **out,
+		     struct uns_err *err)
+{
+	const struct uns_value *config =
+		uns_catalog_value(s->plan->cat, "model_states", "ds_config");
+	struct uns_value *dict;
+
+	UNS_TRY(optimizer_dict(s, common, &dict, err));
+	*out = uns_value_new_dict(&s->arena, 3);
+	if (!uns_value_put_str(&s->arena, *out, "optimizer_state_dict", dict) ||
+	    (config && !uns_value_put_str(&s->arena, *out, "ds_config", config)) ||
+	    !uns_value_put_str(&s->arena, *out, "ds_version",
+			       uns_engine_version(s->plan->cat, &s->arena)))
+		return uns_oom(err);
+	return 0;
+}
+
+int uns_zero_shard_add(const struct uns_zero_plan *plan, const struct uns_value *common,
+		       uint64_t rank, const char *path, struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_CLEANUP(shard_fini) struct shard s = { .plan = plan, .rank = rank };
+	struct uns_torch_input in = { .cat = plan->cat,
+				      .stem = "optim_states",
+				      .classes = uns_engine_classes };
+	struct uns_vfile file = { .path = path,
+				  .source = UNS_NONE,
+				  .origin = "the checkpoint's optimizer, cut for another number of "
+					    "ranks" };
+	size_t most = plan->n_cuts * (plan->n_states + 2);
+	struct uns_value *root;
+
+	s.leaf = UNS_NEW_N(&s.arena, struct uns_torch_leaf, most);
+	s.parts = UNS_NEW_N(&s.arena, struct uns_torch_parts, most);
+	if (!s.leaf || !s.parts)
+		return uns_oom(err);
+	UNS_TRY(root_dict(&s, common, &root, err));
+	in.root = root;
+	in.leaves = s.leaf;
+	in.parts = s.parts;
+	in.n_leaves = s.n;
+	UNS_TRY(uns_part_torch_file_of(&in, &out->arena, &file.layout, err));
+	return uns_vtree_add(out, &file, err);
+}

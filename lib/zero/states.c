@@ -1,0 +1,475 @@
+/* An optimizer's parts into tensors with pieces. Owns the checks that a group's partitions fit its
+ * parameters: a wrong boundary would mix parameters silently. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/checked.h"
+#include "base/map.h"
+#include "zero/world.h"
+
+#define MASTER_ROOT "fp32"
+#define OPTIMIZER_ROOT "optimizer"
+
+/* One group (or sub-group) of one world. */
+struct group {
+	struct uns_zero_world *w;
+	size_t g;
+	const struct uns_zero_shapes *shapes;
+	struct uns_zero_place place;
+	uint64_t *at; /* where each parameter starts */
+	uint64_t end; /* of the last one, interior padding included */
+	bool stateless; /* its states cannot be used, and it is told */
+	int32_t number;
+};
+
+static const struct uns_zero_rank_group *held(const struct group *s, uint64_t rank)
+{
+	const struct uns_zero_optim *o = s->w->rank[rank].optim;
+
+	return o ? &o->group[s->g] : NULL;
+}
+
+static const char *path_of(const struct group *s, uint64_t rank)
+{
+	return s->w->cat->files[s->w->rank[rank].file].path;
+}
+
+static const struct uns_zero_state *state_named(const struct uns_zero_rank_group *h,
+						const char *name)
+{
+	size_t i;
+
+	for (i = 0; h && i < h->n_states; i++)
+		if (strcmp(h->state[i].name, name) == 0)
+			return &h->state[i];
+	return NULL;
+}
+
+/* -- boundaries -- */
+
+static int find_starts(struct group *s, struct uns_err *err)
+{
+	uint64_t padding;
+	size_t i;
+
+	s->at = UNS_NEW_N(&s->w->scratch, uint64_t, s->shapes->n);
+	if (!s->at)
+		return uns_oom(err);
+	for (i = 0; i < s->shapes->n; i++) {
+		s->at[i] = s->end;
+		UNS_TRY(uns_zero_interior_padding(s->w->any, s->g, i, &padding, err));
+		if (!uns_u64_add(s->end, uns_zero_advance(&s->place, s->shapes->v[i].elems) + padding,
+				 &s->end) ||
+		    s->end > INT64_MAX / 8)
+			return uns_fail(err, -EBADMSG, "the parameters of group %zu are too many",
+					s->g);
+	}
+	return 0;
+}
+
+/* The largest part that a rank holds: a full one, unless all of it fits into the first. */
+static uint64_t largest_part(const struct group *s)
+{
+	const struct uns_zero_rank_group *h;
+	uint64_t most = 0, r;
+	size_t i;
+
+	for (r = 0; r < s->w->n_ranks; r++) {
+		h = held(s, r);
+		if (!h)
+			continue;
+		most = uns_u64_max(most, h->fp32.elems);
+		for (i = 0; i < h->n_states; i++)
+			if (!h->state[i].scalar)
+				most = uns_u64_max(most, h->state[i].part.elems);
+	}
+	return most;
+}
+
+/* Elements of the group that rank r must hold, padding not counted. */
+static uint64_t real_elems(const struct group *s, uint64_t rank)
+{
+	uint64_t part = s->place.part_elems, first = rank * part;
+
+	if (s->place.sliced)
+		return s->end;
+	return first < s->end ? uns_u64_min(part, s->end - first) : 0;
+}
+
+static int mismatch(const struct group *s, uint64_t rank, const char *what, uint64_t found,
+		    struct uns_err *err)
+{
+	return uns_fail(err, -EBADMSG,
+			"%s: %s of group %zu, rank %llu, has %llu elements; expected %llu of the %llu "
+			"that param_shapes of %s add up to over %zu ranks: the files are damaged or of "
+			"different checkpoints",
+			path_of(s, rank), what, s->g, (unsigned long long)rank,
+			(unsigned long long)found, (unsigned long long)real_elems(s, rank),
+			(unsigned long long)s->end, s->w->where, s->w->n_ranks);
+}
+
+static bool fits(const struct group *s, uint64_t rank, uint64_t elems)
+{
+	uint64_t real = real_elems(s, rank);
+
+	return s->place.sliced ? elems == real : elems >= real && elems <= s->place.part_elems;
+}
+
+/* The size of a flat group's parts as DeepSpeed pads it. */
+static uint64_t padded_part(const struct group *s)
+{
+	return 2 * uns_zero_ceil(s->end, 2 * s->w->n_ranks);
+}
+
+/* All of the padding is recorded with the last rank; with what each really has it would be right too. A
+ * shard under another rank's name shows here. */
+static int check_padding(const struct group *s, uint64_t rank, const struct uns_zero_rank_group *h,
+			 struct uns_err *err)
+{
+	uint64_t part = s->place.part_elems, want = 0;
+
+	if (s->place.sliced || !h->has_padding || part != padded_part(s))
+		return 0;
+	if (rank + 1 == s->w->n_ranks)
+		want = part * s->w->n_ranks - s->end;
+	if (h->padding == want || h->padding == part - real_elems(s, rank))
+		return 0;
+	return uns_fail(err, -EBADMSG,
+			"%s: group %zu is said to end in %llu elements of padding; expected %llu for "
+			"rank %llu of %zu: the file is another rank's, or of another checkpoint",
+			path_of(s, rank), s->g, (unsigned long long)h->padding,
+			(unsigned long long)want, (unsigned long long)rank, s->w->n_ranks);
+}
+
+static const char *dtype_text(enum uns_dtype dtype)
+{
+	return uns_dtype_info(dtype)->torch;
+}
+
+static int check_dtype(const struct group *s, uint64_t rank, const char *what,
+		       const struct uns_zero_part *part, const struct uns_zero_part *first,
+		       struct uns_err *err)
+{
+	if (part->dtype == first->dtype)
+		return 0;
+	return uns_fail(err, -EBADMSG,
+			"%s: %s of group %zu, rank %llu, is %s; expected %s as in the other ranks' "
+			"files: the files are of different checkpoints",
+			path_of(s, rank), what, s->g, (unsigned long long)rank,
+			dtype_text(part->dtype), dtype_text(first->dtype));
+}
+
+/* The file that has the most: what others lack is missing there. */
+static const struct uns_zero_rank_group *richest(const struct group *s)
+{
+	const struct uns_zero_rank_group *most = &s->w->any->group[s->g], *h;
+	uint64_t r;
+
+	for (r = 0; r < s->w->n_ranks; r++) {
+		h = held(s, r);
+		if (h && h->n_states > most->n_states)
+			most = h;
+	}
+	return most;
+}
+
+static int check_state(const struct group *s, uint64_t rank, const struct uns_zero_state *want,
+		       struct uns_err *err)
+{
+	const struct uns_zero_state *found = state_named(held(s, rank), want->name);
+
+	if (!found)
+		return uns_fail(err, -EBADMSG,
+				"%s: the optimizer's %s of group %zu, rank %llu, is not there; other "
+				"ranks' files have it: the file is damaged or of another checkpoint",
+				path_of(s, rank), want->name, s->g, (unsigned long long)rank);
+	UNS_TRY(check_dtype(s, rank, want->name, &found->part, &want->part, err));
+	if (found->scalar != want->scalar ||
+	    (!found->scalar && !fits(s, rank, found->part.elems)))
+		return mismatch(s, rank, want->name, found->part.elems, err);
+	return 0;
+}
+
+/* Every rank holds the same states, in the same types. */
+static int check_states(const struct group *s, struct uns_err *err)
+{
+	const struct uns_zero_rank_group *all = richest(s);
+	uint64_t r;
+	size_t i;
+
+	for (r = 0; r < s->w->n_ranks; r++)
+		for (i = 0; held(s, r) && i < all->n_states; i++)
+			UNS_TRY(check_state(s, r, &all->state[i], err));
+	return 0;
+}
+
+static int check_rank(const struct group *s, uint64_t rank, struct uns_err *err)
+{
+	const struct uns_zero_rank_group *h = held(s, rank);
+
+	if (!h)
+		return 0;
+	UNS_TRY(check_dtype(s, rank, "the fp32 partition", &h->fp32, &s->w->any->group[s->g].fp32,
+			    err));
+	if (!fits(s, rank, h->fp32.elems))
+		return mismatch(s, rank, "the fp32 partition", h->fp32.elems, err);
+	return check_padding(s, rank, h, err);
+}
+
+/* Flat groups are padded to a multiple of 2 W elements. Where all parts are there, their sum must
+ * round to the same; where one is missing, the part size itself must be the one that DeepSpeed takes,
+ * because it is what tells where the next rank's part begins. */
+static int check_sum(const struct group *s, struct uns_err *err)
+{
+	uint64_t align = 2 * s->w->n_ranks, sum = 0, r, total;
+	bool all = true;
+
+	if (s->place.sliced)
+		return 0;
+	if (!uns_u64_mul(s->place.part_elems, s->w->n_ranks, &total) || total > INT64_MAX / 8)
+		return uns_fail(err, -EBADMSG, "the partitions of group %zu are too large", s->g);
+	for (r = 0; r < s->w->n_ranks; r++) {
+		all = all && held(s, r);
+		sum += held(s, r) ? held(s, r)->fp32.elems : 0;
+	}
+	if (!all)
+		sum = total;
+	if (all ? uns_zero_ceil(sum, align) == uns_zero_ceil(s->end, align) :
+		  s->place.part_elems == padded_part(s))
+		return 0;
+	return uns_fail(err, -EBADMSG,
+			"group %zu: param_shapes of %s add up to %llu elements, but the partitions of "
+			"%zu ranks to %llu: the files are damaged or of different checkpoints",
+			s->g, s->w->where, (unsigned long long)s->end, s->w->n_ranks,
+			(unsigned long long)sum);
+}
+
+static int check_group(struct group *s, struct uns_err *err)
+{
+	uint64_t r;
+
+	UNS_TRY(find_starts(s, err));
+	s->place.part_elems = largest_part(s);
+	UNS_TRY(check_sum(s, err));
+	for (r = 0; r < s->w->n_ranks; r++)
+		UNS_TRY(check_rank(s, r, err));
+	return 0;
+}
+
+/* -- tensors -- */
+
+/* A part of the rank, or, where its file is missing, the place that it would have there: whoever needs
+ * it names the file. Of one that is there and could not be read nothing is known. */
+static struct uns_zero_part part_of(const struct group *s, uint64_t rank, const char *state)
+{
+	const struct uns_zero_rank_group *h = held(s, rank);
+	const struct uns_zero_state *found = state ? state_named(h, state) : NULL;
+
+	if (h && !state)
+		return h->fp32;
+	if (found)
+		return found->part;
+	return (struct uns_zero_part){ .there = s->w->cat->files[s->w->rank[rank].file].missing,
+				       .file = s->w->rank[rank].file };
+}
+
+static int add_run(const struct group *s, const struct uns_zero_run *run, const char *state,
+		   enum uns_dtype dtype, struct uns_err *err)
+{
+	struct uns_zero_part part = part_of(s, run->rank, state);
+	uint64_t size = uns_dtype_size(dtype);
+	struct uns_piece piece = { .kind = UNS_PIECE_RANGE,
+				   .range = { run->first, run->count },
+				   .file = part.file,
+				   .rank = (int32_t)run->rank,
+				   .container = UNS_RAW,
+				   .offset_bytes = part.offset_bytes + run->local * size,
+				   .length_bytes = run->count * size };
+
+	if (!part.there)
+		return 0; /* a hole, which the proof of cover names */
+	return uns_catalog_add_piece(s->w->cat, &piece, err);
+}
+
+/* The same in all files: checked. */
+static enum uns_dtype dtype_of(const struct group *s, const char *state)
+{
+	const struct uns_zero_rank_group *any = &s->w->any->group[s->g];
+
+	return state ? state_named(any, state)->part.dtype : any->fp32.dtype;
+}
+
+static struct uns_tensor tensor_of(const struct group *s, size_t i, const char *state)
+{
+	return (struct uns_tensor){ .name = s->shapes->v[i].name,
+				    .key = uns_arena_printf(&s->w->cat->arena, "%s.%s",
+							    s->shapes->v[i].name,
+							    state ? state : "fp32"),
+				    .root = state ? OPTIMIZER_ROOT : MASTER_ROOT,
+				    .state = state,
+				    .role = UNS_ROLE_MASTER,
+				    .shape = s->shapes->v[i].shape,
+				    .group = s->number,
+				    .position = -1,
+				    .alias_of = UNS_NONE };
+}
+
+static enum uns_role role_of(const char *state)
+{
+	if (strcmp(state, "exp_avg") == 0)
+		return UNS_ROLE_EXP_AVG;
+	if (strcmp(state, "exp_avg_sq") == 0)
+		return UNS_ROLE_EXP_AVG_SQ;
+	return strcmp(state, "step") == 0 ? UNS_ROLE_STEP : UNS_ROLE_OPTIM_OTHER;
+}
+
+/* state NULL = the fp32 copy. */
+static int add_cut(const struct group *s, size_t i, int32_t position, const char *state,
+		   uint32_t *index, struct uns_err *err)
+{
+	struct uns_tensor t = tensor_of(s, i, state);
+	struct uns_zero_run run = { 0 };
+
+	if (!t.key)
+		return uns_oom(err);
+	t.position = position;
+	if (state)
+		t.role = role_of(state);
+	t.dtype = dtype_of(s, state);
+	UNS_TRY(uns_catalog_add_tensor(s->w->cat, &t, index, err));
+	for (; uns_zero_run_next(&s->place, s->at[i], s->shapes->v[i].elems, &run); run.rank++)
+		UNS_TRY(add_run(s, &run, state, t.dtype, err));
+	return 0;
+}
+
+/* Every rank holds the same value, for the whole group: the first that is there is taken. */
+static int add_scalar(const struct group *s, size_t i, int32_t position,
+		      const struct uns_zero_state *state, int32_t rank, struct uns_err *err)
+{
+	struct uns_tensor t = tensor_of(s, i, state->name);
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX,
+				   .file = state->part.file,
+				   .rank = rank,
+				   .container = UNS_RAW,
+				   .offset_bytes = state->part.offset_bytes,
+				   .length_bytes = uns_dtype_size(state->part.dtype) };
+
+	if (!t.key)
+		return uns_oom(err);
+	t.position = position;
+	t.role = role_of(state->name);
+	t.dtype = state->part.dtype;
+	t.shape = (struct uns_shape){ .n = 0 };
+	UNS_TRY(uns_catalog_add_tensor(s->w->cat, &t, NULL, err));
+	return uns_catalog_add_piece(s->w->cat, &piece, err);
+}
+
+static int add_states(const struct group *s, size_t i, int32_t position, struct uns_err *err)
+{
+	const struct uns_zero_rank_group *any = &s->w->any->group[s->g];
+	int32_t rank = 0;
+	size_t k;
+
+	if (s->stateless)
+		return 0;
+	while (s->w->rank[rank].optim != s->w->any)
+		rank++;
+	for (k = 0; k < any->n_states; k++) {
+		if (any->state[k].scalar)
+			UNS_TRY(add_scalar(s, i, position, &any->state[k], rank, err));
+		else
+			UNS_TRY(add_cut(s, i, position, any->state[k].name, NULL, err));
+	}
+	return 0;
+}
+
+/* A tied layer of a pipeline is in the optimizer of every stage that has it; they are kept equal. */
+static int add_again(const struct group *s, const char *name)
+{
+	if (strncmp(name, "tied_modules.", 13) == 0)
+		return 0;
+	return uns_zero_world_problem(s->w, -EBADMSG,
+				      "%s lists %s, which another param group or another "
+				      "model-parallel rank holds already",
+				      s->w->where, name);
+}
+
+static int add_param(const struct group *s, size_t i, int32_t *position, struct uns_map *seen,
+		     struct uns_err *err)
+{
+	const char *name = s->shapes->v[i].name;
+	uint32_t index = UNS_NONE;
+
+	if (uns_map_get(seen, name))
+		return add_again(s, name);
+	UNS_TRY(add_cut(s, i, s->number < 0 ? -1 : *position, NULL, &index, err));
+	if (index == UNS_NONE)
+		return 0;
+	if (!uns_map_put(seen, name, (void *)((uintptr_t)index + 1), NULL))
+		return uns_oom(err);
+	return add_states(s, i, s->number < 0 ? -1 : (*position)++, err);
+}
+
+/* Without them the fp32 copies are sound still. */
+static int drop_states(struct group *s, int code, const char *text)
+{
+	s->stateless = true;
+	return uns_catalog_add_problem(s->w->cat, UNS_SCOPE_OPTIMIZER, code, "%s", text);
+}
+
+static int add_group(struct group *s, int32_t *position, struct uns_map *seen, struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	int code = check_group(s, &why);
+	size_t i;
+
+	if (code == -ENOMEM)
+		return uns_oom(err);
+	if (code < 0)
+		return uns_zero_world_problem(s->w, code, "%s", why.text);
+	code = check_states(s, &why);
+	if (code < 0)
+		UNS_TRY(drop_states(s, code, why.text));
+	for (i = 0; i < s->shapes->n; i++)
+		UNS_TRY(add_param(s, i, position, seen, err));
+	return 0;
+}
+
+int32_t uns_zero_next_position(const struct uns_catalog *cat, int32_t group)
+{
+	int32_t next = 0;
+	size_t i;
+
+	for (i = 0; i < cat->n_tensors; i++)
+		if (cat->tensors[i].group == group && cat->tensors[i].position >= next)
+			next = cat->tensors[i].position + 1;
+	return next;
+}
+
+int uns_zero_states_add(struct uns_zero_world *w, const int32_t *group_of, struct uns_map *seen,
+			struct uns_err *err)
+{
+	int32_t position;
+	size_t g;
+
+	if (!w->any || !w->n_ranks)
+		return 0;
+	if (w->any->n_groups != w->n_shapes)
+		return uns_zero_world_problem(
+			w, -EBADMSG,
+			"%s lists %zu groups of parameters, but the optimizer's shards hold %zu: they "
+			"are of different checkpoints",
+			w->where, w->n_shapes, w->any->n_groups);
+	for (g = 0; g < w->n_shapes; g++) {
+		struct group s = { .w = w,
+				   .g = g,
+				   .shapes = &w->shapes[g],
+				   .place = { .sliced = w->any->stage == 3,
+					      .world = w->n_ranks },
+				   .number = group_of[g] };
+
+		position = group_of[g] < 0 ? 0 : uns_zero_next_position(w->cat, group_of[g]);
+		UNS_TRY(add_group(&s, &position, seen, err));
+	}
+	return 0;
+}

@@ -1,0 +1,359 @@
+/* Names of the files, and the model files. What is in the optimizer's shards: zero_shard.c. */
+#include "zero/tag_files.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/path.h"
+#include "model/cover.h"
+#include "zero/engine_state.h"
+#include "zero/shard_file.h"
+#include "wire/value_new.h"
+
+/* -- names -- */
+
+static const char *before(struct uns_arena *arena, const char *from, const char *to)
+{
+	return uns_arena_strn(arena, from, (size_t)(to - from));
+}
+
+static int check_parallel(const struct uns_catalog *cat, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_companions; i++) {
+		const char *name = uns_path_name(cat->companions[i].name);
+
+		if (cat->companions[i].shard &&
+		    (uns_str_glob("layer_*model_states.pt", name) ||
+		     uns_str_glob("*mp_rank_*_model_states.pt", name)) &&
+		    !uns_str_glob("*mp_rank_00_model_states.pt", name))
+			return uns_fail(err, -ENOTSUP,
+					"%s was saved by several model-parallel ranks (%s): only "
+					"data-parallel checkpoints can be cut anew",
+					cat->path, name);
+	}
+	return 0;
+}
+
+int uns_zero_naming_find(const struct uns_catalog *cat, struct uns_arena *arena,
+			 struct uns_zero_naming *out, struct uns_err *err)
+{
+	size_t i;
+
+	UNS_TRY(check_parallel(cat, err));
+	for (i = 0; i < cat->n_companions; i++) {
+		const char *path = cat->companions[i].name, *name = uns_path_name(path);
+
+		if (!cat->companions[i].shard ||
+		    !uns_str_glob("*zero_pp_rank_*_mp_rank_00_optim_states.pt", name))
+			continue;
+		out->dir = before(arena, path, name);
+		out->prefix = before(arena, name, strstr(name, "zero_pp_rank_"));
+		return out->dir && out->prefix ? 0 : uns_oom(err);
+	}
+	return uns_fail(err, -ENOTSUP, "%s has no ZeRO optimizer shards of data-parallel ranks",
+			cat->path);
+}
+
+/* -- the model's state dict -- */
+
+static bool is_module(const struct uns_tensor *t)
+{
+	return t->role == UNS_ROLE_WEIGHT || t->role == UNS_ROLE_BUFFER;
+}
+
+int uns_zero_files_check(const struct uns_zero_plan *plan, struct uns_err *err)
+{
+	const struct uns_catalog *cat = plan->cat;
+	size_t i, k;
+
+	for (i = 0; i < cat->n_problems; i++)
+		if (cat->problems[i].scope == UNS_SCOPE_WEIGHTS)
+			return uns_fail(err,
+					cat->problems[i].code ? cat->problems[i].code : -EBADMSG,
+					"%s", cat->problems[i].text);
+	for (i = 0; i < cat->n_tensors; i++)
+		if (is_module(&cat->tensors[i]))
+			UNS_TRY(uns_cover_check(cat, &cat->tensors[i], err));
+	for (i = 0; i < plan->n_cuts; i++)
+		for (k = 0; k < plan->cut[i].n; k++)
+			UNS_TRY(uns_cover_check(cat, plan->cut[i].v[k].fp32, err));
+	return 0;
+}
+
+/* One model file: of all ranks, or of one. */
+struct model {
+	const struct uns_zero_plan *plan;
+	uint64_t rank;
+	struct uns_vtree *out;
+	struct uns_engine_state state; /* dict and leaves */
+	struct uns_torch_parts *parts; /* parallel to the leaves */
+	struct uns_map leaf_of;        /* name -> index + 1 */
+	struct uns_arena arena;
+};
+
+static void model_fini(struct model *m)
+{
+	uns_map_fini(&m->leaf_of);
+	uns_arena_fini(&m->arena);
+}
+
+static const struct uns_value *add_leaf(struct model *m, const struct uns_torch_leaf *leaf)
+{
+	m->state.leaves[m->state.n_leaves] = *leaf;
+	return uns_value_new_tensor(&m->arena, m->state.n_leaves++);
+}
+
+static const struct uns_value *whole(struct model *m, const struct uns_tensor *t)
+{
+	const struct uns_torch_leaf leaf = { .tensor = t, .out = t->dtype, .shape = t->shape };
+
+	return add_leaf(m, &leaf);
+}
+
+/* What stage 3 puts in a parameter's place. */
+static const struct uns_value *empty(struct model *m, const struct uns_tensor *t)
+{
+	static const uint8_t nothing[1];
+	const struct uns_torch_leaf leaf = { .out = t->dtype,
+					     .shape = { .n = 1 },
+					     .literal = nothing };
+
+	return add_leaf(m, &leaf);
+}
+
+/* Names that share bytes share a storage, as they did. */
+static const struct uns_value *shared(struct model *m, const struct uns_tensor *t)
+{
+	const struct uns_tensor *of =
+		t->alias_of == UNS_NONE ? t : &m->plan->cat->tensors[t->alias_of];
+	void *index = uns_map_get(&m->leaf_of, of->name);
+
+	if (index && uns_shape_equal(&of->shape, &t->shape) && of->dtype == t->dtype)
+		return uns_value_new_tensor(&m->arena, (size_t)(uintptr_t)index - 1);
+	if (!uns_map_put(&m->leaf_of, t->name, (void *)((uintptr_t)m->state.n_leaves + 1), NULL))
+		return NULL;
+	return whole(m, t);
+}
+
+static int put_module(struct model *m, struct uns_err *err)
+{
+	const struct uns_catalog *cat = m->plan->cat;
+	struct uns_value *dict = uns_value_new_dict(&m->arena, cat->n_tensors + cat->n_values);
+	const struct uns_tensor *t;
+	size_t i;
+
+	if (!dict)
+		return uns_oom(err);
+	dict->cls = "collections.OrderedDict";
+	for (i = 0; i < cat->n_tensors; i++) {
+		t = &cat->tensors[i];
+		if (is_module(t) && !uns_value_put_str(&m->arena, dict, t->name,
+						       m->plan->sliced && t->role == UNS_ROLE_WEIGHT
+							       ? empty(m, t)
+							       : shared(m, t)))
+			return uns_oom(err);
+	}
+	for (i = 0; i < cat->n_values; i++)
+		if (strcmp(cat->values[i].root, "model") == 0 &&
+		    !uns_value_put_str(&m->arena, dict, cat->values[i].name, cat->values[i].value))
+			return uns_oom(err);
+	return uns_value_put_str(&m->arena, m->state.dict, "module", dict) ? 0 : uns_oom(err);
+}
+
+/* -- frozen parameters -- */
+
+static const struct uns_tensor *weight_named(const struct uns_catalog *cat, const char *name)
+{
+	return uns_catalog_find(cat, UNS_ROLE_WEIGHT, name);
+}
+
+static const struct uns_value *slice(struct model *m, const struct uns_tensor *t)
+{
+	uint64_t elems = uns_shape_elems(&t->shape), n = uns_zero_slice(elems, m->plan->world);
+	uint64_t first = uns_u64_min(m->rank * n, elems), real = uns_u64_min(n, elems - first);
+	struct uns_torch_part *part = UNS_NEW_N(&m->arena, struct uns_torch_part, 2);
+	const struct uns_torch_leaf leaf = { .out = t->dtype, .shape = { .n = 1, .dim = { n } } };
+
+	if (!part)
+		return NULL;
+	part[0] = (struct uns_torch_part){ t, first, real };
+	part[1] = (struct uns_torch_part){ NULL, 0, n - real };
+	m->parts[m->state.n_leaves] = (struct uns_torch_parts){ part, 2 };
+	return add_leaf(m, &leaf);
+}
+
+static int put_fragments(struct model *m, const struct uns_value *shapes, struct uns_err *err)
+{
+	struct uns_value *dict = uns_value_new_dict(&m->arena, shapes->dict.n);
+	const struct uns_tensor *t;
+	const char *name;
+	size_t i;
+
+	if (!dict)
+		return uns_oom(err);
+	dict->cls = "collections.OrderedDict";
+	for (i = 0; i < shapes->dict.n; i++) {
+		name = uns_value_str(shapes->dict.key[i]);
+		t = name ? weight_named(m->plan->cat, name) : NULL;
+		if (!t)
+			return uns_fail(err, -ENODATA, "%s: the frozen parameter %s is not there",
+					m->plan->cat->path, name ? name : "?");
+		if (!uns_value_put_str(&m->arena, dict, name,
+				       m->plan->sliced ? slice(m, t) : shared(m, t)))
+			return uns_oom(err);
+	}
+	return uns_value_put_str(&m->arena, m->state.dict, "frozen_param_fragments", dict)
+		       ? 0
+		       : uns_oom(err);
+}
+
+static int put_frozen(struct model *m, struct uns_err *err)
+{
+	const struct uns_value *shapes =
+		uns_catalog_value(m->plan->cat, "model_states", "frozen_param_shapes");
+
+	if (shapes && shapes->kind == UNS_VALUE_DICT)
+		return put_fragments(m, shapes, err);
+	return uns_value_put_str(&m->arena, m->state.dict, "frozen_param_fragments",
+				 uns_value_new_none(&m->arena))
+		       ? 0
+		       : uns_oom(err);
+}
+
+/* -- the rest of the file -- */
+
+static const struct uns_value *cut_shapes(struct uns_arena *arena, const struct uns_zero_cut *cut)
+{
+	struct uns_value *dict = uns_value_new_dict(arena, cut->n);
+	size_t i;
+
+	if (!dict)
+		return NULL;
+	dict->cls = "collections.OrderedDict";
+	for (i = 0; i < cut->n; i++)
+		if (!uns_value_put_str(arena, dict, cut->v[i].name,
+				       uns_value_new_size(arena, cut->v[i].fp32->shape.dim,
+							  cut->v[i].fp32->shape.n)))
+			return NULL;
+	return dict;
+}
+
+static const struct uns_value *shapes_value(const struct uns_zero_plan *plan,
+					    struct uns_arena *arena)
+{
+	struct uns_value *list = uns_value_new_list(arena, plan->n_cuts);
+	size_t i;
+
+	for (i = 0; i < plan->n_cuts; i++)
+		if (!uns_value_append(list, cut_shapes(arena, &plan->cut[i])))
+			return NULL;
+	return list;
+}
+
+/* Ranks but the first say nothing of them at stage 3. */
+static const struct uns_value *shared_params(const struct model *m, struct uns_arena *arena)
+{
+	const struct uns_value *v =
+		uns_catalog_value(m->plan->cat, "model_states", "shared_params");
+
+	return v && (!m->plan->sliced || m->rank == 0) ? v : uns_value_new_dict(arena, 0);
+}
+
+static int put_rest(struct model *m, struct uns_err *err)
+{
+	struct uns_value *dict = m->state.dict;
+	struct uns_arena *arena = &m->arena;
+
+	if (!uns_value_put_str(arena, dict, "optimizer", uns_value_new_none(arena)) ||
+	    !uns_value_put_str(arena, dict, "param_shapes", shapes_value(m->plan, arena)) ||
+	    !uns_value_put_str(arena, dict, "shared_params", shared_params(m, arena)) ||
+	    !uns_value_put_str(arena, dict, "dp_world_size",
+			       uns_value_new_int(arena, (int64_t)m->plan->world)))
+		return uns_oom(err);
+	return 0;
+}
+
+static int make_model(struct model *m, struct uns_err *err)
+{
+	static const char *const without[] = { "param_shapes", "shared_params", "dp_world_size",
+					       NULL };
+	size_t more = 2 * m->plan->cat->n_tensors;
+
+	UNS_TRY(uns_engine_model_state(m->plan->cat, 0, without, 8, more, m->out, &m->state, err));
+	m->parts = UNS_NEW_N(&m->arena, struct uns_torch_parts, more + m->plan->cat->n_tensors);
+	if (!m->parts)
+		return uns_oom(err);
+	UNS_TRY(put_module(m, err));
+	UNS_TRY(put_frozen(m, err));
+	return put_rest(m, err);
+}
+
+static int layout_model(const struct uns_zero_plan *plan, uint64_t rank, struct uns_vtree *out,
+			struct uns_layout *layout, struct uns_err *err)
+{
+	UNS_CLEANUP(model_fini)
+	struct model m = { .plan = plan, .rank = rank, .out = out };
+	struct uns_torch_input in = { .cat = plan->cat,
+				      .stem = "model_states",
+				      .classes = uns_engine_classes };
+
+	UNS_TRY(make_model(&m, err));
+	in.root = m.state.dict;
+	in.leaves = m.state.leaves;
+	in.parts = m.parts;
+	in.n_leaves = m.state.n_leaves;
+	return uns_part_torch_file_of(&in, &out->arena, layout, err);
+}
+
+static int add_model(const struct uns_zero_plan *plan, const struct uns_zero_naming *names,
+		     struct uns_vtree *out, struct uns_err *err)
+{
+	struct uns_vfile file = { .source = UNS_NONE,
+				  .origin = "the checkpoint's model file, for another number of "
+					    "ranks" };
+	const struct uns_value *frozen =
+		uns_catalog_value(plan->cat, "model_states", "frozen_param_shapes");
+	bool differ = frozen && frozen->kind == UNS_VALUE_DICT && frozen->dict.n;
+	uint64_t r;
+
+	for (r = 0; r < (plan->sliced ? plan->world : 1); r++) {
+		file.path =
+			plan->sliced
+				? uns_arena_printf(&out->arena,
+						   "%szero_pp_rank_%llu_mp_rank_00_model_states.pt",
+						   names->dir, (unsigned long long)r)
+				: uns_arena_printf(&out->arena, "%smp_rank_00_model_states.pt",
+						   names->dir);
+		if (!file.path)
+			return uns_oom(err);
+		/* Where nothing is sliced, all ranks but the first have the same. */
+		if (r < 2 || differ)
+			UNS_TRY(layout_model(plan, r, out, &file.layout, err));
+		UNS_TRY(uns_vtree_add(out, &file, err));
+	}
+	return 0;
+}
+
+int uns_zero_files_add(const struct uns_zero_plan *plan, const struct uns_zero_naming *names,
+		       struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_value *common;
+	const char *path;
+	uint64_t r;
+
+	UNS_TRY(add_model(plan, names, out, err));
+	UNS_TRY(uns_zero_shard_common(plan, out, &common, err));
+	for (r = 0; r < plan->world; r++) {
+		path = uns_arena_printf(&out->arena,
+					"%s%szero_pp_rank_%llu_mp_rank_00_optim_states.pt",
+					names->dir, names->prefix, (unsigned long long)r);
+		if (!path)
+			return uns_oom(err);
+		UNS_TRY(uns_zero_shard_add(plan, common, r, path, out, err));
+	}
+	return 0;
+}

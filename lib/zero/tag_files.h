@@ -1,0 +1,24 @@
+/* A DeepSpeed tag directory as another number of data-parallel ranks would have written it: each
+ * rank's optimizer shard, and the model file or files. */
+#ifndef UNS_ZERO_TAG_FILES_H
+#define UNS_ZERO_TAG_FILES_H
+
+#include "model/tree.h"
+#include "zero/plan.h"
+
+struct uns_zero_naming {
+	const char *dir; /* "global_step2/"; "" = the files stand in the checkpoint's directory */
+	const char *prefix; /* of the optimizer's shards: "bf16_" or "" */
+};
+
+/* How the checkpoint calls its files. -ENOTSUP for pipelines and tensor parallelism. */
+int uns_zero_naming_find(const struct uns_catalog *cat, struct uns_arena *arena,
+			 struct uns_zero_naming *out, struct uns_err *err);
+
+/* Everything that the files are made of is there. */
+int uns_zero_files_check(const struct uns_zero_plan *plan, struct uns_err *err);
+
+int uns_zero_files_add(const struct uns_zero_plan *plan, const struct uns_zero_naming *names,
+		       struct uns_vtree *out, struct uns_err *err);
+
+#endif

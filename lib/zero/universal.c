@@ -1,0 +1,357 @@
+/* A universal checkpoint's files of states into tensors, one file each. */
+#include "zero/universal.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+
+/* What is wrong with a file is a problem of the optimizer. */
+static int problem(struct uns_zero_world *w, const struct uns_err *why, struct uns_err *err)
+{
+	if (why->code == -ENOMEM || why->code == -ESTALE)
+		return uns_fail(err, why->code, "%s", why->text);
+	return uns_zero_world_problem(w, why->code, "%s", why->text);
+}
+
+/* A file below zero/, as a companion; *path is what it is called below zero/'s root. */
+static int add_file(struct uns_zero_world *w, const struct uns_zero_universal *u, const char *name,
+		    uint32_t *file, struct uns_err *err)
+{
+	const char *path = uns_path_join(&w->scratch, u->path, name);
+	const char *shown = uns_path_join(&w->scratch, u->name, name);
+
+	if (!path || !shown)
+		return uns_oom(err);
+	UNS_TRY(uns_catalog_add_file(w->cat, u->root, path, file, err));
+	if (w->cat->files[*file].missing)
+		return 0;
+	return uns_catalog_add_companion(w->cat, shown, *file, true, err);
+}
+
+/* -- optimizer_state.pt -- */
+
+static int read_state(struct uns_zero_world *w, struct uns_zero_universal *u,
+		      struct uns_zero_optim *optim, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_zero_file_close) struct uns_zero_file file = UNS_ZERO_FILE_INIT;
+	const struct uns_value *groups, *cut;
+
+	UNS_TRY(uns_zero_file_open(w->cat, u->state_file, &w->cat->arena, &file, err));
+	groups = uns_value_get(file.torch.root, "param_groups");
+	if (!groups || groups->kind != UNS_VALUE_LIST)
+		return uns_fail(err, -ENOTSUP, "%s has no param_groups", file.open.name);
+	cut = uns_value_get(file.torch.root, "optimizer_state_dict");
+	u->state = file.torch.root;
+	optim->dict = u->state;
+	optim->param_groups = groups;
+	optim->stage = cut ? 3 : 1;
+	return 0;
+}
+
+int uns_zero_universal_open(struct uns_zero_world *w, struct uns_zero_universal *u,
+			    struct uns_err *err)
+{
+	struct uns_zero_optim *optim = UNS_NEW(&w->scratch, struct uns_zero_optim);
+	struct uns_err why = { 0 };
+
+	if (!optim)
+		return uns_oom(err);
+	optim->n_groups = w->n_shapes;
+	optim->group = UNS_NEW_N(&w->scratch, struct uns_zero_rank_group, w->n_shapes);
+	w->rank = UNS_NEW(&w->scratch, struct uns_zero_rank);
+	if (!optim->group || !w->rank)
+		return uns_oom(err);
+	UNS_TRY(add_file(w, u, "optimizer_state.pt", &u->state_file, err));
+	w->rank[0].file = u->state_file;
+	if (read_state(w, u, optim, &why) < 0)
+		return problem(w, &why, err);
+	w->any = optim;
+	return 0;
+}
+
+/* -- one state of one parameter -- */
+
+/* What a parameter has, all have. */
+static const char *const moments[] = { "exp_avg", "exp_avg_sq" };
+
+enum { N_MOMENTS = sizeof(moments) / sizeof(*moments) };
+
+struct param {
+	struct uns_zero_world *w;
+	const struct uns_zero_universal *u;
+	const struct uns_zero_param *is;
+	const char *dir; /* its name, below zero/ */
+	int32_t group, position;
+	bool has_fp32, has_step;
+	bool moment[N_MOMENTS]; /* its file is there */
+	uint32_t master;
+	const struct uns_value **step; /* a plain number goes to the group */
+};
+
+/* "exp_avg.pt" -> "exp_avg"; NULL for other files. */
+static const char *state_of(const struct param *p, const char *file)
+{
+	if (!uns_str_ends(file, ".pt"))
+		return NULL;
+	return uns_arena_strn(&p->w->cat->arena, file, strlen(file) - strlen(".pt"));
+}
+
+static enum uns_role role_of(const char *state)
+{
+	static const struct {
+		const char *state;
+		enum uns_role role;
+	} known[] = { { "fp32", UNS_ROLE_MASTER },
+		      { "exp_avg", UNS_ROLE_EXP_AVG },
+		      { "exp_avg_sq", UNS_ROLE_EXP_AVG_SQ },
+		      { "step", UNS_ROLE_STEP } };
+	size_t i;
+
+	for (i = 0; i < sizeof(known) / sizeof(*known); i++)
+		if (strcmp(known[i].state, state) == 0)
+			return known[i].role;
+	return UNS_ROLE_OPTIM_OTHER;
+}
+
+/* The file's tensor as the whole parameter. A flat one may be longer: ds_to_universal keeps some padding
+ * of parameters that are smaller than the number of ranks. */
+static int fit(const struct param *p, struct uns_tensor *t, struct uns_piece *piece,
+	       struct uns_err *err)
+{
+	char found[128], want[128];
+	uint64_t elems = uns_shape_elems(&t->shape);
+
+	if (uns_shape_equal(&t->shape, &p->is->shape))
+		return 0;
+	if (t->shape.n > 1 || elems < p->is->elems || piece->stride_elems)
+		return uns_fail(err, -EBADMSG, "the tensor has shape %s; expected %s",
+				uns_shape_text(&t->shape, found, sizeof(found)),
+				uns_shape_text(&p->is->shape, want, sizeof(want)));
+	t->shape = p->is->shape;
+	piece->kind = UNS_PIECE_RANGE;
+	piece->range = (struct uns_range){ 0, p->is->elems };
+	return 0;
+}
+
+static int add_tensor(struct param *p, const struct uns_zero_file *file, const struct uns_value *v,
+		      const char *state, struct uns_err *err)
+{
+	struct uns_arena *arena = &p->w->cat->arena;
+	enum uns_role role = role_of(state);
+	struct uns_tensor t = { .name = p->is->name,
+				.key = uns_arena_printf(arena, "%s.%s", p->is->name, state),
+				.root = role == UNS_ROLE_MASTER ? "fp32" : "optimizer",
+				.state = role == UNS_ROLE_MASTER ? NULL : state,
+				.role = role,
+				.group = p->group,
+				.position = p->position,
+				.alias_of = UNS_NONE };
+	struct uns_piece piece;
+	uint32_t index;
+
+	if (!t.key)
+		return uns_oom(err);
+	UNS_TRY(uns_zero_file_tensor(file, v, arena, &t, &piece, err));
+	if (role != UNS_ROLE_STEP)
+		UNS_TRY(fit(p, &t, &piece, err));
+	UNS_TRY(uns_catalog_add_tensor(p->w->cat, &t, &index, err));
+	UNS_TRY(uns_catalog_add_piece(p->w->cat, &piece, err));
+	if (role == UNS_ROLE_MASTER)
+		p->master = index;
+	p->has_fp32 |= role == UNS_ROLE_MASTER;
+	p->has_step |= role == UNS_ROLE_STEP;
+	return 0;
+}
+
+static int read_one(struct param *p, uint32_t index, const char *state, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_zero_file_close) struct uns_zero_file file = UNS_ZERO_FILE_INIT;
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_value *v;
+	struct uns_value *number;
+	double step;
+
+	UNS_TRY(uns_zero_file_open(p->w->cat, index, &arena, &file, err));
+	v = file.torch.root;
+	if (v && v->kind == UNS_VALUE_DICT)
+		v = uns_value_get(v, "param");
+	if (strcmp(state, "step") == 0 && uns_value_float(v, &step)) {
+		number = UNS_NEW(&p->w->cat->arena, struct uns_value);
+		if (!number)
+			return uns_oom(err);
+		*number = *v; /* an int or a float: nothing of the file's arena */
+		*p->step = number;
+		p->has_step = true;
+		return 0;
+	}
+	if (add_tensor(p, &file, v, state, err) < 0)
+		return uns_fail_in(err, "%s", file.open.name);
+	return 0;
+}
+
+/* -- one parameter -- */
+
+static void mark(struct param *p, const char *state)
+{
+	size_t k;
+
+	for (k = 0; k < N_MOMENTS; k++)
+		p->moment[k] |= strcmp(moments[k], state) == 0;
+}
+
+static int add_states(struct param *p, const struct uns_listing *list, struct uns_err *err)
+{
+	const char *state, *name;
+	struct uns_err why;
+	uint32_t file;
+	size_t i;
+
+	for (i = 0; i < list->n; i++) {
+		state = list->v[i].kind == UNS_KIND_DIR ? NULL : state_of(p, list->v[i].name);
+		if (!state)
+			continue;
+		mark(p, state);
+		name = uns_path_join(&p->w->scratch, p->dir, list->v[i].name);
+		if (!name)
+			return uns_oom(err);
+		UNS_TRY(add_file(p->w, p->u, name, &file, err));
+		why = (struct uns_err){ 0 };
+		if (read_one(p, file, state, &why) < 0)
+			UNS_TRY(problem(p->w, &why, err));
+	}
+	return 0;
+}
+
+static const struct uns_value *numbered(const struct uns_value *dict, int64_t number)
+{
+	int64_t key;
+	size_t i;
+
+	for (i = 0; dict && dict->kind == UNS_VALUE_DICT && i < dict->dict.n; i++)
+		if (uns_value_int(dict->dict.key[i], &key) && key == number)
+			return dict->dict.v[i];
+	return NULL;
+}
+
+/* Stage 3 has the step in optimizer_state.pt only: of each sub-group, or of the first for all. */
+static int add_common_step(struct param *p, size_t g, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_zero_file_close) struct uns_zero_file file = UNS_ZERO_FILE_INIT;
+	const struct uns_value *states =
+		uns_value_get(uns_value_get(p->u->state, "optimizer_state_dict"), "state");
+	const struct uns_value *state = numbered(states, (int64_t)g), *v;
+	double step;
+
+	v = uns_value_get(state ? state : numbered(states, 0), "step");
+	if (uns_value_float(v, &step))
+		*p->step = v;
+	if (!uns_torch_is_tensor(v))
+		return 0;
+	UNS_TRY(uns_zero_file_open(p->w->cat, p->u->state_file, &p->w->scratch, &file, err));
+	return add_tensor(p, &file, v, "step", err);
+}
+
+static int add_dir(struct param *p, size_t g, struct uns_err *err)
+{
+	const char *path = uns_path_join(&p->w->scratch, p->u->path, p->dir);
+	struct uns_listing list = { 0 };
+	struct uns_err why = { 0 };
+
+	if (!path)
+		return uns_oom(err);
+	if (strchr(p->dir, '/') || strcmp(p->dir, "..") == 0 ||
+	    uns_root_list(p->u->root, path, &p->w->scratch, &list, &why) < 0)
+		return uns_zero_world_problem(
+			p->w, -ENODATA, "%s is missing, which %s lists%s%s", path, p->w->where,
+			why.code && why.code != -ENOENT ? ": " : "",
+			why.code && why.code != -ENOENT ? why.text : "");
+	UNS_TRY(add_states(p, &list, err));
+	if (!p->has_fp32)
+		return uns_zero_world_problem(p->w, -ENODATA, "%s/fp32.pt is missing", path);
+	if (p->has_step || !p->u->state)
+		return 0;
+	why = (struct uns_err){ 0 };
+	return add_common_step(p, g, &why) < 0 ? problem(p->w, &why, err) : 0;
+}
+
+struct has {
+	const struct uns_zero_param *param;
+	bool moment[N_MOMENTS];
+};
+
+struct all {
+	struct has *v; /* of parameters that could be read */
+	size_t n;
+};
+
+static int all_init(struct all *all, struct uns_zero_world *w, struct uns_err *err)
+{
+	size_t g, total = 0;
+
+	for (g = 0; g < w->n_shapes; g++)
+		total += w->shapes[g].n;
+	all->n = 0;
+	all->v = UNS_NEW_N(&w->scratch, struct has, total);
+	return all->v ? 0 : uns_oom(err);
+}
+
+static void all_add(struct all *all, const struct param *p)
+{
+	if (!p->has_fp32)
+		return;
+	all->v[all->n].param = p->is;
+	memcpy(all->v[all->n++].moment, p->moment, sizeof(p->moment));
+}
+
+/* An optimizer has a moment of all its parameters, or of none yet. */
+static int all_check(const struct all *all, struct uns_zero_world *w,
+		     const struct uns_zero_universal *u)
+{
+	bool any;
+	size_t i, k;
+
+	for (k = 0; k < N_MOMENTS; k++) {
+		for (i = 0, any = false; i < all->n; i++)
+			any |= all->v[i].moment[k];
+		for (i = 0; any && i < all->n; i++)
+			if (!all->v[i].moment[k])
+				UNS_TRY(uns_catalog_add_problem(
+					w->cat, UNS_SCOPE_OPTIMIZER, -ENODATA,
+					"%s/%s/%s.pt is missing; other parameters have theirs", u->path,
+					all->v[i].param->name, moments[k]));
+	}
+	return 0;
+}
+
+int uns_zero_universal_add(struct uns_zero_world *w, const struct uns_zero_universal *u,
+			   const int32_t *group_of, struct uns_map *seen, struct uns_err *err)
+{
+	struct all all;
+	struct param p;
+	int32_t position;
+	size_t g, i;
+
+	UNS_TRY(all_init(&all, w, err));
+	for (g = 0; g < w->n_shapes; g++) {
+		const struct uns_value *step = NULL;
+
+		position = group_of[g] < 0 ? -1 : uns_zero_next_position(w->cat, group_of[g]);
+		for (i = 0; i < w->shapes[g].n; i++) {
+			p = (struct param){ .w = w, .u = u, .is = &w->shapes[g].v[i],
+					    .dir = w->shapes[g].v[i].name, .group = group_of[g],
+					    .position = position, .step = &step };
+			if (uns_map_get(seen, p.is->name))
+				continue;
+			UNS_TRY(add_dir(&p, g, err));
+			all_add(&all, &p);
+			if (p.has_fp32 && !uns_map_put(seen, p.is->name,
+						       (void *)((uintptr_t)p.master + 1), NULL))
+				return uns_oom(err);
+			position += position >= 0;
+		}
+		if (w->any)
+			w->any->group[g].step = step;
+	}
+	return all_check(&all, w, u);
+}

@@ -1,0 +1,290 @@
+/* Parameters and the engine's state as files. Knows what DeepSpeed's universal loaders open. */
+#include "zero/universal_files.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "zero/engine_state.h"
+#include "files/lightning_file.h"
+#include "files/strip.h"
+#include "files/torch_file.h"
+#include "wire/value_new.h"
+
+int uns_universal_check_names(const struct uns_adam_params *params, struct uns_err *err)
+{
+	enum { MAX_NAME = 255 };
+	const char *name;
+	size_t i;
+
+	for (i = 0; i < params->n; i++) {
+		name = params->v[i].name;
+		if (!*name || strchr(name, '/') || strlen(name) > MAX_NAME ||
+		    strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+			return uns_fail(
+				err, -ENOTSUP,
+				"parameter \"%.80s\" cannot be a directory, and a universal "
+				"checkpoint has one for each",
+				name);
+	}
+	return 0;
+}
+
+static int add_torch(const struct uns_catalog *cat, const struct uns_value *root,
+		     const struct uns_torch_leaf *leaves, size_t n, const char *stem,
+		     struct uns_vfile *file, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_torch_input in = { .cat = cat,
+					    .root = root,
+					    .leaves = leaves,
+					    .n_leaves = n,
+					    .stem = stem,
+					    .classes = uns_engine_classes };
+
+	if (!file->path || !file->origin)
+		return uns_oom(err);
+	UNS_TRY(uns_part_torch_file_of(&in, &out->arena, &file->layout, err));
+	return uns_vtree_add(out, file, err);
+}
+
+/* -- one parameter -- */
+
+struct param_files {
+	const struct uns_universal_input *in;
+	const struct uns_adam_param *param;
+	struct uns_vtree *out;
+};
+
+static const char *path_of(const struct param_files *f, const char *state)
+{
+	return uns_arena_printf(&f->out->arena, "%s/zero/%s/%s.pt", f->in->dir,
+				uns_strip_name(f->in->strip, f->param->name), state);
+}
+
+static const char *origin_of(const struct uns_tensor *t)
+{
+	if (t->role == UNS_ROLE_WEIGHT && t->dtype != UNS_F32)
+		return "the weight, widened to fp32: the checkpoint holds no fp32 copy of it";
+	return t->role == UNS_ROLE_WEIGHT ? "the weight, which is fp32"
+					  : "assembled from the checkpoint's optimizer";
+}
+
+static int add_tensor(const struct param_files *f, const char *state, const struct uns_tensor *t,
+		      struct uns_err *err)
+{
+	struct uns_arena *arena = &f->out->arena;
+	const struct uns_torch_leaf leaf = { .tensor = t, .out = UNS_F32, .shape = t->shape };
+	struct uns_value *dict = uns_value_new_dict(arena, 2);
+	struct uns_vfile file = { .path = path_of(f, state),
+				  .source = UNS_NONE,
+				  .origin = origin_of(t) };
+
+	if (!uns_value_put_str(arena, dict, "cat_dim", uns_value_new_int(arena, 0)) ||
+	    !uns_value_put_str(arena, dict, "param", uns_value_new_tensor(arena, 0)))
+		return uns_oom(err);
+	return add_torch(f->in->catalog, dict, &leaf, 1, state, &file, f->out, err);
+}
+
+/* A parameter's step: a tensor, or a plain number where its optimizer keeps one. */
+struct step {
+	const struct uns_value *value;
+	struct uns_torch_leaf leaf;
+	size_t n_leaves;
+	const char *origin;
+};
+
+/* As torch keeps it: 0-d float32 (torch/optim/optimizer.py, _get_scalar_dtype). */
+static int made_step(const struct uns_universal_input *in, const struct uns_adam_param *p,
+		     struct uns_arena *arena, struct step *out, struct uns_err *err)
+{
+	float *value = UNS_NEW(arena, float);
+
+	if (in->global_step == UNS_UNKNOWN)
+		return uns_fail(
+			err, -ENODATA,
+			"%s: parameter %s has moments but no step, and the training step is "
+			"not known; set it with `unshard meta set CHECKPOINT global_step=N`",
+			in->catalog->path, p->name);
+	out->origin = "the training's step: the parameter's own was not saved";
+	out->value = uns_value_new_tensor(arena, 0);
+	out->n_leaves = 1;
+	if (!value || !out->value)
+		return uns_oom(err);
+	*value = (float)in->global_step;
+	out->leaf = (struct uns_torch_leaf){ .out = UNS_F32, .literal = (const uint8_t *)value };
+	return 0;
+}
+
+static int step_of(const struct uns_universal_input *in, const struct uns_adam_param *p,
+		   struct uns_arena *arena, struct step *out, struct uns_err *err)
+{
+	const struct uns_value *hyper = uns_value_get(in->params->group[p->group]->hyper, "step");
+	double unused;
+
+	*out = (struct step){ .origin = "assembled from the checkpoint's optimizer" };
+	if (!p->step && !uns_value_float(hyper, &unused))
+		return made_step(in, p, arena, out, err);
+	if (!p->step) {
+		out->value = hyper;
+		return 0;
+	}
+	out->value = uns_value_new_tensor(arena, 0);
+	out->n_leaves = 1;
+	out->leaf = (struct uns_torch_leaf){ .tensor = p->step,
+					     .out = p->step->dtype,
+					     .shape = p->step->shape };
+	return out->value ? 0 : uns_oom(err);
+}
+
+static int add_step(const struct param_files *f, struct uns_err *err)
+{
+	struct uns_vfile file = { .path = path_of(f, "step"), .source = UNS_NONE };
+	struct step step;
+
+	UNS_TRY(step_of(f->in, f->param, &f->out->arena, &step, err));
+	file.origin = step.origin;
+	return add_torch(f->in->catalog, step.value, &step.leaf, step.n_leaves, "step", &file,
+			 f->out, err);
+}
+
+static int add_param(const struct uns_universal_input *in, const struct uns_adam_param *p,
+		     struct uns_vtree *out, struct uns_err *err)
+{
+	const struct param_files f = { in, p, out };
+
+	UNS_TRY(add_tensor(&f, "fp32", p->fp32, err));
+	UNS_TRY(add_tensor(&f, "exp_avg", p->exp_avg, err));
+	UNS_TRY(add_tensor(&f, "exp_avg_sq", p->exp_avg_sq, err));
+	return add_step(&f, err);
+}
+
+/* -- the optimizer as a whole -- */
+
+static const struct uns_value *groups_value(const struct uns_universal_input *in,
+					    struct uns_arena *arena)
+{
+	struct uns_value *list = uns_value_new_list(arena, in->params->n_groups);
+	size_t i;
+
+	/* Its parameters are one flat tensor, as DeepSpeed's optimizer sees them. */
+	for (i = 0; i < in->params->n_groups; i++)
+		if (!uns_value_append(list, uns_engine_group(arena, in->params->group[i], i, 1)))
+			return NULL;
+	return list;
+}
+
+/* {state: {0: {step}}, param_groups}: what stage 3 reads. */
+static const struct uns_value *stage3_value(const struct uns_universal_input *in,
+					    const struct step *step, struct uns_arena *arena)
+{
+	struct uns_value *root = uns_value_new_dict(arena, 2),
+			 *states = uns_value_new_dict(arena, 1);
+	struct uns_value *state = uns_value_new_dict(arena, 1);
+
+	if (!uns_value_put_str(arena, state, "step", step->value) ||
+	    !uns_value_put(states, uns_value_new_int(arena, 0), state) ||
+	    !uns_value_put_str(arena, root, "state", states) ||
+	    !uns_value_put_str(arena, root, "param_groups", groups_value(in, arena)))
+		return NULL;
+	return root;
+}
+
+static int add_optimizer(const struct uns_universal_input *in, struct uns_vtree *out,
+			 struct uns_err *err)
+{
+	static const char *const kept[] = { "loss_scaler", "dynamic_loss_scale", "overflow",
+					    "clip_grad", NULL };
+	struct uns_arena *arena = &out->arena;
+	struct uns_vfile file = { .source = UNS_NONE,
+				  .origin = "synthesised from the checkpoint's param groups" };
+	struct uns_value *dict;
+	struct step step;
+
+	UNS_TRY(uns_engine_optim_state(in->catalog, kept, NULL, 3, out, &dict, err));
+	UNS_TRY(step_of(in, &in->params->v[0], arena, &step, err));
+	if (!uns_value_put_str(arena, dict, "ds_version", uns_engine_version(in->catalog, arena)) ||
+	    !uns_value_put_str(arena, dict, "param_groups", groups_value(in, arena)) ||
+	    !uns_value_put_str(arena, dict, "optimizer_state_dict", stage3_value(in, &step, arena)))
+		return uns_oom(err);
+	file.path = uns_arena_printf(arena, "%s/zero/optimizer_state.pt", in->dir);
+	return add_torch(in->catalog, dict, &step.leaf, step.n_leaves, "optimizer_state", &file,
+			 out, err);
+}
+
+/* -- the engine -- */
+
+struct model_file {
+	struct uns_torch_input torch;
+	const char *origin;
+};
+
+/* The engine's values are plain then, and bring no leaves. */
+static int put_front(struct model_file *m, struct uns_arena *arena, struct uns_err *err)
+{
+	struct uns_lightning_front front;
+
+	UNS_TRY(uns_lightning_front(m->torch.cat, arena, &front, err));
+	m->torch.front = front.pickle;
+	m->torch.leaves = front.leaves;
+	m->torch.n_leaves = front.n_leaves;
+	m->origin = "meta.pt, continued with what DeepSpeed's engine insists on";
+	return 0;
+}
+
+static int make_model_states(const struct uns_universal_input *in, struct uns_vtree *out,
+			     struct model_file *m, struct uns_err *err)
+{
+	/* Shapes and names of tensors that are not in the file. */
+	static const char *const without[] = { "param_shapes", "frozen_param_shapes",
+					       "shared_params", NULL };
+	struct uns_engine_state state;
+
+	UNS_TRY(uns_engine_model_state(in->catalog, in->global_step, without, 2, 0, out, &state,
+				       err));
+	if (!uns_value_put_str(&out->arena, state.dict, "module",
+			       uns_value_new_dict(&out->arena, 0)) ||
+	    !uns_value_put_str(&out->arena, state.dict, "optimizer",
+			       uns_value_new_none(&out->arena)))
+		return uns_oom(err);
+	m->torch = (struct uns_torch_input){ .cat = in->catalog,
+					     .root = state.dict,
+					     .leaves = state.leaves,
+					     .n_leaves = state.n_leaves,
+					     .stem = "mp_rank_00_model_states",
+					     .classes = uns_engine_classes };
+	m->origin = uns_engine_is_own(in->catalog)
+			    ? "the checkpoint's model file without its tensors"
+			    : "synthesised: what DeepSpeed's engine insists on";
+	if (uns_lightning_is(in->catalog->facts.format))
+		UNS_TRY(put_front(m, &out->arena, err));
+	return 0;
+}
+
+static int add_model_states(const struct uns_universal_input *in, struct uns_vtree *out,
+			    struct uns_err *err)
+{
+	struct uns_vfile file = { .source = UNS_NONE };
+	struct model_file m;
+
+	UNS_TRY(make_model_states(in, out, &m, err));
+	file.origin = m.origin;
+	file.path = uns_arena_printf(&out->arena, "%s/mp_rank_00_model_states.pt", in->dir);
+	if (!file.path)
+		return uns_oom(err);
+	UNS_TRY(uns_part_torch_file_of(&m.torch, &out->arena, &file.layout, err));
+	UNS_TRY(uns_vtree_add(out, &file, err));
+	file.path = uns_arena_printf(&out->arena, "%s/zero_pp_rank_0_mp_rank_00_model_states.pt",
+				     in->dir);
+	return file.path ? uns_vtree_add(out, &file, err) : uns_oom(err);
+}
+
+int uns_universal_add(const struct uns_universal_input *in, struct uns_vtree *out,
+		      struct uns_err *err)
+{
+	size_t i;
+
+	UNS_TRY(add_model_states(in, out, err));
+	UNS_TRY(add_optimizer(in, out, err));
+	for (i = 0; i < in->params->n; i++)
+		UNS_TRY(add_param(in, &in->params->v[i], out, err));
+	return 0;
+}

@@ -1,0 +1,18 @@
+/* Stage 0: the optimizer is not cut, and lies in the model file, its parameters by number.
+ *
+ *   fp32         {state: {number: {step, exp_avg, ..}}, param_groups: [{.., params: [number]}]}
+ *   bf16, fp16   {optimizer_state_dict: that, fp32_groups: [[tensor of a parameter] of a group], ..} */
+#ifndef UNS_ZERO_WHOLE_H
+#define UNS_ZERO_WHOLE_H
+
+#include "zero/model.h"
+
+/* dict: the model file's "optimizer", in the catalog's arena. The weights must have been added. Numbers
+ * are not names: a parameter is named where its shape, and the first elements of its fp32 copy where
+ * there is one, fit one weight only, and is marked as inferred. Where one cannot be named, the whole
+ * optimizer is a problem with scope OPTIMIZER. */
+int uns_zero_whole_add(struct uns_catalog *cat, const struct uns_zero_file *file,
+		       const struct uns_value *dict, struct uns_zero_names *names,
+		       struct uns_err *err);
+
+#endif

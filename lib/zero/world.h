@@ -1,0 +1,56 @@
+/* One ZeRO world: the data-parallel ranks that share one optimizer. A checkpoint has one for each
+ * model-parallel rank (pipeline stage). Collected first, then put into the catalog. */
+#ifndef UNS_ZERO_WORLD_H
+#define UNS_ZERO_WORLD_H
+
+#include "zero/optim.h"
+#include "zero/place.h"
+#include "zero/shapes.h"
+
+struct uns_zero_rank {
+	uint32_t file; /* of its optimizer's shard; in the catalog, may be missing */
+	struct uns_zero_optim *optim; /* NULL: missing or damaged */
+};
+
+struct uns_zero_world {
+	struct uns_catalog *cat;
+	struct uns_arena scratch;
+	int32_t mp;
+	const char *where; /* the lowest model file's path: what param_shapes comes from */
+	struct uns_zero_shapes *shapes;
+	size_t n_shapes;
+	struct uns_zero_rank *rank;
+	size_t n_ranks; /* that the optimizer was cut for */
+	struct uns_zero_optim *any; /* of the lowest rank that could be read; NULL = none */
+	enum uns_scope scope; /* what is lost when a part of the optimizer is */
+	bool broken;          /* a problem says so */
+};
+
+/* A path and the data-parallel rank in its name. */
+struct uns_zero_path {
+	const char *path; /* below root; lives as long as the world */
+	int32_t dp;
+};
+
+/* Read the optimizer's shards, in order of dp. What is wrong becomes a problem with the world's scope;
+ * fails only when memory is out or a file changed. cat, mp, where, shapes and scope must be set. */
+int uns_zero_world_read(struct uns_zero_world *w, const struct uns_root *root,
+			const struct uns_zero_path *files, size_t n, struct uns_err *err);
+void uns_zero_world_fini(struct uns_zero_world *w);
+
+/* Record a problem of the world's scope; the world is broken then. */
+__attribute__((format(printf, 3, 4))) int uns_zero_world_problem(struct uns_zero_world *w, int code,
+								 const char *fmt, ...);
+
+/* Put the optimizer's tensors into the catalog: MASTER (root "fp32"), moments and steps (root
+ * "optimizer"), for every parameter of every group, whose number in the catalog is group_of[g] of
+ * (sub-)group g, -1 = unknown, and positions as they follow. A group whose partitions do not fit its
+ * parameters becomes a problem. Names that `seen` holds already are left out (tied across pipeline
+ * stages); others are added with the master's index + 1. */
+int uns_zero_states_add(struct uns_zero_world *w, const int32_t *group_of, struct uns_map *seen,
+			struct uns_err *err);
+
+/* The position in group `group` that its next parameter has. O(n). */
+int32_t uns_zero_next_position(const struct uns_catalog *cat, int32_t group);
+
+#endif

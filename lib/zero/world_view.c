@@ -1,0 +1,140 @@
+/* Owns which of DeepSpeed's files the directory holds; how the shards are cut is zero/plan.c's. */
+#include "zero/world_view.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "model/cover.h"
+#include "zero/engine_state.h"
+#include "zero/tag_files.h"
+
+/* -- stage 0: nothing is cut, and what was saved loads at any number of ranks -- */
+
+static bool is_stage0(const struct uns_catalog *cat)
+{
+	const struct uns_value *config = uns_catalog_value(cat, "model_states", "ds_config");
+	const struct uns_value *zero = uns_value_get(config, "zero_optimization");
+	int64_t stage;
+	size_t i;
+
+	for (i = 0; i < cat->n_companions; i++)
+		if (uns_str_glob("*_optim_states.pt", cat->companions[i].name))
+			return false;
+	return uns_value_int(uns_value_get(zero, "stage"), &stage) && stage == 0;
+}
+
+static int supports_whole(const struct uns_catalog *cat, struct uns_err *why)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_companions; i++)
+		if (cat->files[cat->companions[i].file].missing)
+			return uns_fail(why, -ENODATA, "%s is missing",
+					cat->files[cat->companions[i].file].path);
+	for (i = 0; i < cat->n_problems; i++)
+		if (cat->problems[i].scope != UNS_SCOPE_NOTE && cat->problems[i].code != -ENOTSUP)
+			return uns_fail(why,
+					cat->problems[i].code ? cat->problems[i].code : -EBADMSG,
+					"%s", cat->problems[i].text);
+	return 0;
+}
+
+static int add_whole(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_companions; i++)
+		if (cat->companions[i].shard)
+			UNS_TRY(uns_vtree_add_file(out, cat, cat->companions[i].name,
+						   cat->companions[i].file, err));
+	return 0;
+}
+
+/* -- supports -- */
+
+/* Stage 3 has a segment for each parameter and state on each rank. */
+static int check_size(const struct uns_zero_plan *plan, struct uns_err *why)
+{
+	enum { MAX_SLICES = 1 << 20 };
+
+	if (!plan->sliced || plan->world * plan->n_members <= MAX_SLICES)
+		return 0;
+	return uns_fail(
+		why, -ENOTSUP,
+		"%s: %zu parameters sliced for %llu ranks are more than is laid out at once "
+		"(%d slices); the view universal loads at any number of ranks",
+		plan->cat->path, plan->n_members, (unsigned long long)plan->world, MAX_SLICES);
+}
+
+static int plan_of(const struct uns_catalog *cat, uint64_t world, struct uns_arena *arena,
+		   struct uns_zero_plan *plan, struct uns_zero_naming *names, struct uns_err *err)
+{
+	if (strcmp(cat->facts.format, "zero") != 0)
+		return uns_fail(err, -ENOTSUP, "%s is not a DeepSpeed ZeRO checkpoint", cat->path);
+	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, err));
+	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_OPTIMIZER, err));
+	if (!uns_engine_is_own(cat))
+		return uns_fail(err, -ENOTSUP, "%s is not a DeepSpeed ZeRO checkpoint", cat->path);
+	UNS_TRY(uns_zero_naming_find(cat, arena, names, err));
+	UNS_TRY(uns_zero_plan_make(cat, world, arena, plan, err));
+	return check_size(plan, err);
+}
+
+int uns_world_zero_supports(const struct uns_catalog *cat, uint64_t world, struct uns_err *why)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_zero_naming names;
+	struct uns_zero_plan plan;
+
+	if (is_stage0(cat))
+		return supports_whole(cat, why);
+	UNS_TRY(plan_of(cat, world, &arena, &plan, &names, why));
+	return uns_zero_files_check(&plan, why);
+}
+
+/* -- tree -- */
+
+/* DeepSpeed's own beside the tag: which tag, and its scripts. */
+static int add_marks(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
+{
+	static const char *const marks[] = { "latest", "zero_to_fp32.py", "zero_to_torch.py" };
+	const struct uns_companion *c;
+	size_t i;
+
+	for (i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
+		c = uns_catalog_companion(cat, marks[i]);
+		if (c)
+			UNS_TRY(uns_vtree_add_file(out, cat, c->name, c->file, err));
+	}
+	return 0;
+}
+
+bool uns_world_zero_is_saved(const struct uns_catalog *cat, uint64_t world)
+{
+	uint64_t saved;
+
+	return uns_value_u64(uns_catalog_value(cat, "model_states", "dp_world_size"), &saved) &&
+	       saved == world;
+}
+
+int uns_world_zero_add(const struct uns_catalog *cat, uint64_t world, struct uns_vtree *out,
+		       struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	struct uns_zero_naming names;
+	struct uns_zero_plan plan;
+
+	if (is_stage0(cat))
+		return add_whole(cat, out, err);
+	UNS_TRY(plan_of(cat, world, &scratch, &plan, &names, err));
+	UNS_TRY(uns_zero_files_add(&plan, &names, out, err));
+	UNS_TRY(add_marks(cat, out, err));
+	if (plan.reordered &&
+	    uns_vtree_note(out,
+			   "round_robin_gradients deals parameters out to ranks: their order in "
+			   "the optimizer's shards is that of %llu ranks",
+			   (unsigned long long)world) < 0)
+		return uns_oom(err);
+	return 0;
+}
