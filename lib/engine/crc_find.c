@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <zlib.h>
 
+#include "base/array.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "engine/crc.h"
@@ -38,15 +39,8 @@ static int check_stop(const struct find *f, struct uns_err *err)
 static int add_part(struct find *f, const struct uns_segment *of, uint64_t at, uint64_t len,
 		    struct uns_err *err)
 {
-	struct part *grown;
-
-	if (f->n == f->cap) {
-		f->cap = f->cap ? 2 * f->cap : 64;
-		grown = realloc(f->part, f->cap * sizeof(*grown));
-		if (!grown)
-			return uns_oom(err);
-		f->part = grown;
-	}
+	if (!UNS_HEAP_ROOM(f->part, f->n, f->cap))
+		return uns_oom(err);
 	f->part[f->n++] = (struct part){ .of = of, .at = at, .len = len };
 	return 0;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/path.h"
@@ -58,24 +59,7 @@ struct plan {
 	struct uns_reader r;
 };
 
-/* Room for one more element of an array in the file's arena. */
-static bool grow(struct uns_arena *arena, void **v, size_t n, size_t *cap, size_t size)
-{
-	void *grown;
-	size_t more = *cap ? *cap * 2 : 16;
-
-	if (n < *cap)
-		return true;
-	grown = uns_arena_grow(arena, *v, n, more, size);
-	if (!grown)
-		return false;
-	*v = grown;
-	*cap = more;
-	return true;
-}
-
-#define GROW(f, array, n, cap)                                                                     \
-	grow(&(f)->arena, (void **)&(f)->array, (f)->n, &(f)->cap, sizeof(*(f)->array))
+#define GROW(f, array, n, cap) UNS_ARENA_ROOM(&(f)->arena, (f)->array, (f)->n, (f)->cap)
 
 int uns_verify_unreadable(struct uns_verify_file *f, const char *text)
 {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <zlib.h>
 
+#include "base/array.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "engine/decode.h"
@@ -76,16 +77,8 @@ static int told(struct uns_verify *v, struct uns_verify_file *f, const struct un
 
 static struct job *add_job(struct reading *r)
 {
-	size_t cap = r->cap ? 2 * r->cap : 64;
-	struct job *grown;
-
-	if (r->n == r->cap) {
-		grown = realloc(r->job, cap * sizeof(*grown));
-		if (!grown)
-			return NULL;
-		r->job = grown;
-		r->cap = cap;
-	}
+	if (!UNS_HEAP_ROOM(r->job, r->n, r->cap))
+		return NULL;
 	r->job[r->n] = (struct job){ 0 };
 	return &r->job[r->n++];
 }

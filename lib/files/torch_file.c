@@ -6,6 +6,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/text.h"
 
@@ -139,16 +140,11 @@ static void descriptor(struct writer *w, const struct record *r)
 
 static struct record *record_open(struct writer *w, const char *name, uint64_t size_bytes)
 {
-	struct record *r, *grown;
+	struct record *r;
 
-	if (w->n == w->cap) {
-		w->cap = w->cap ? w->cap * 2 : 64;
-		grown = uns_arena_grow(w->arena, w->record, w->n, w->cap, sizeof(*grown));
-		if (!grown) {
-			w->failed = true;
-			return NULL;
-		}
-		w->record = grown;
+	if (!UNS_ARENA_ROOM(w->arena, w->record, w->n, w->cap)) {
+		w->failed = true;
+		return NULL;
 	}
 	r = &w->record[w->n++];
 	*r = (struct record){ .at_bytes = at(w), .size_bytes = size_bytes };

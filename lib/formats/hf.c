@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
@@ -120,15 +121,8 @@ struct paths {
 static int paths_add(struct paths *p, struct uns_arena *arena, const char *path,
 		     struct uns_err *err)
 {
-	const char **bigger;
-
-	if (p->n == p->cap) {
-		p->cap = p->cap ? p->cap * 2 : 16;
-		bigger = uns_arena_grow(arena, p->v, p->n, p->cap, sizeof(*p->v));
-		if (!bigger)
-			return uns_oom(err);
-		p->v = bigger;
-	}
+	if (!UNS_ARENA_ROOM(arena, p->v, p->n, p->cap))
+		return uns_oom(err);
 	p->v[p->n++] = path;
 	return path ? 0 : uns_oom(err);
 }

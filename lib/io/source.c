@@ -14,6 +14,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "io/follow.h"
@@ -264,15 +265,8 @@ static enum uns_kind kind_of_entry(int dir, const struct dirent *d)
 static bool listing_add(struct uns_listing *list, size_t *cap, struct uns_arena *arena,
 			const char *name, enum uns_kind kind)
 {
-	struct uns_entry *grown;
-
-	if (list->n == *cap) {
-		*cap = *cap ? *cap * 2 : 16;
-		grown = uns_arena_grow(arena, list->v, list->n, *cap, sizeof(*list->v));
-		if (!grown)
-			return false;
-		list->v = grown;
-	}
+	if (!UNS_ARENA_ROOM(arena, list->v, list->n, *cap))
+		return false;
 	name = uns_arena_str(arena, name);
 	if (!name)
 		return false;

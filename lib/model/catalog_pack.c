@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 
 static const char magic[4] = { 'U', 'N', 'S', 'C' };
@@ -372,17 +373,11 @@ static const char *r_bytes(struct input *r, size_t *n)
 
 static const char *r_new_text(struct input *r)
 {
-	const char **grown;
 	size_t n;
 
-	if (r->n_texts == r->cap_texts) {
-		r->cap_texts = r->cap_texts ? 2 * r->cap_texts : 256;
-		grown = reallocarray(r->texts, r->cap_texts, sizeof(*grown));
-		if (!grown) {
-			r->bad = r->no_memory = true;
-			return "";
-		}
-		r->texts = grown;
+	if (!UNS_HEAP_ROOM(r->texts, r->n_texts, r->cap_texts)) {
+		r->bad = r->no_memory = true;
+		return "";
 	}
 	return r->texts[r->n_texts++] = r_bytes(r, &n);
 }

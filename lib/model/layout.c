@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/array.h"
 #include "base/checked.h"
 
 static void builder_fail(struct uns_layout_builder *b, const char *why)
@@ -14,19 +15,11 @@ static void builder_fail(struct uns_layout_builder *b, const char *why)
 
 static void append(struct uns_layout_builder *b, struct uns_segment segment)
 {
-	size_t cap = b->cap ? b->cap * 2 : 16;
-
 	if (b->failed || segment.len_bytes == 0)
 		return;
-	if (b->n == b->cap) {
-		void *grown = uns_arena_grow(b->arena, b->segment, b->n, cap, sizeof(segment));
-
-		if (!grown) {
-			b->failed = true;
-			return;
-		}
-		b->segment = grown;
-		b->cap = cap;
+	if (!UNS_ARENA_ROOM(b->arena, b->segment, b->n, b->cap)) {
+		b->failed = true;
+		return;
 	}
 	segment.at_bytes = b->at_bytes;
 	if (!uns_u64_add(b->at_bytes, segment.len_bytes, &b->at_bytes) || b->at_bytes > INT64_MAX) {

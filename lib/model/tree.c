@@ -6,28 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/path.h"
-
-/* Room for one more element of an arena array. */
-static void *with_room(struct uns_arena *arena, void *v, size_t n, size_t *cap, size_t size)
-{
-	void *grown;
-
-	if (n < *cap)
-		return v;
-	grown = uns_arena_grow(arena, v, n, *cap ? *cap * 2 : 16, size);
-	if (grown)
-		*cap = *cap ? *cap * 2 : 16;
-	return grown;
-}
 
 int uns_vtree_add(struct uns_vtree *tree, const struct uns_vfile *file, struct uns_err *err)
 {
-	void *v = with_room(&tree->arena, tree->v, tree->n, &tree->cap, sizeof(*tree->v));
-
-	if (!v)
+	if (!UNS_ARENA_ROOM(&tree->arena, tree->v, tree->n, tree->cap))
 		return uns_oom(err);
-	tree->v = v;
 	tree->v[tree->n] = *file;
 	tree->v[tree->n].added = (uint32_t)tree->n;
 	tree->n++;
@@ -65,14 +50,11 @@ int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, co
 
 int uns_vtree_note(struct uns_vtree *tree, const char *fmt, ...)
 {
-	void *v = with_room(&tree->arena, tree->note, tree->n_notes, &tree->cap_notes,
-			    sizeof(*tree->note));
 	char text[UNS_ERR_TEXT];
 	va_list ap;
 
-	if (!v)
+	if (!UNS_ARENA_ROOM(&tree->arena, tree->note, tree->n_notes, tree->cap_notes))
 		return -ENOMEM;
-	tree->note = v;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/hash.h"
 #include "base/map.h"
@@ -178,7 +179,6 @@ static const struct choice *choice_new(struct search *s, struct module *m, size_
 
 static void states_add(struct search *s, struct states *list, struct state x)
 {
-	struct state *grown;
 	size_t i;
 
 	for (i = 0; i < list->n; i++)
@@ -188,14 +188,9 @@ static void states_add(struct search *s, struct states *list, struct state x)
 				list->v[i].ways = MANY;
 			return;
 		}
-	if (list->n == list->cap) {
-		list->cap = list->cap ? 2 * list->cap : 4;
-		grown = uns_arena_grow(&s->arena, list->v, list->n, list->cap, sizeof(*grown));
-		if (!grown) {
-			s->failed = true;
-			return;
-		}
-		list->v = grown;
+	if (!UNS_ARENA_ROOM(&s->arena, list->v, list->n, list->cap)) {
+		s->failed = true;
+		return;
 	}
 	list->v[list->n++] = x;
 	s->too_many |= ++s->n_states > MAX_STATES || list->n > MAX_LIST;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/path.h"
 #include "ranks/dtensor.h"
 
@@ -112,21 +113,14 @@ static int add_leaf(struct repair_set *set, struct repair_rank *f, const struct 
 	struct repair_leaf leaf = { .value = v,
 				    .dtype = UNS_DTYPE_NONE,
 				    .declared = UNS_DTYPE_NONE };
-	struct repair_leaf *grown;
 
 	UNS_TRY(add_locals(set, f, &leaf));
 	if (leaf.dtype == UNS_DTYPE_NONE)
 		return 0; /* not read, not judged */
 	if (leaf.declared == UNS_DTYPE_NONE)
 		leaf.declared = leaf.dtype;
-	if (f->n_leaves == f->cap_leaves) {
-		f->cap_leaves = f->cap_leaves ? 2 * f->cap_leaves : 64;
-		grown = uns_arena_grow(&set->arena, f->leaf, f->n_leaves, f->cap_leaves,
-				       sizeof(*grown));
-		if (!grown)
-			return -ENOMEM;
-		f->leaf = grown;
-	}
+	if (!UNS_ARENA_ROOM(&set->arena, f->leaf, f->n_leaves, f->cap_leaves))
+		return -ENOMEM;
 	leaf.votes = votes_get(set, name);
 	if (!leaf.votes)
 		return -ENOMEM;

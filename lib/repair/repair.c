@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
 
@@ -26,22 +27,14 @@ static void repair_fini(struct repair *r)
 
 int repair_change(struct repair *r, const char *path, const char *kind, const char *fmt, ...)
 {
-	struct unshard_change *grown;
 	char text[2048];
-	size_t cap;
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (r->n_changes == r->cap_changes) {
-		cap = r->cap_changes ? 2 * r->cap_changes : 16;
-		grown = uns_arena_grow(&r->arena, r->change, r->n_changes, cap, sizeof(*grown));
-		if (!grown)
-			return -ENOMEM;
-		r->change = grown;
-		r->cap_changes = cap;
-	}
+	if (!UNS_ARENA_ROOM(&r->arena, r->change, r->n_changes, r->cap_changes))
+		return -ENOMEM;
 	r->change[r->n_changes] =
 		(struct unshard_change){ path, kind, uns_arena_str(&r->arena, text) };
 	return r->change[r->n_changes++].text ? 0 : -ENOMEM;
@@ -79,17 +72,8 @@ const struct repair_file *repair_file_of(const struct repair *r, const char *pat
 
 static int add_place(struct repair *r, const struct place *place)
 {
-	struct repair_place *grown;
-	size_t cap;
-
-	if (r->n_places == r->cap_places) {
-		cap = r->cap_places ? 2 * r->cap_places : 16;
-		grown = uns_arena_grow(&r->arena, r->place, r->n_places, cap, sizeof(*grown));
-		if (!grown)
-			return -ENOMEM;
-		r->place = grown;
-		r->cap_places = cap;
-	}
+	if (!UNS_ARENA_ROOM(&r->arena, r->place, r->n_places, r->cap_places))
+		return -ENOMEM;
 	r->place[r->n_places] =
 		(struct repair_place){ .path = uns_arena_str(&r->arena, place->path),
 				       .format = place->format->name };

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "wire/json.h"
@@ -114,7 +115,6 @@ static int borrow(struct search *s, const struct candidate *c, const char *name,
 {
 	struct snapshot *snap = s->snap;
 	const char *path = uns_path_join(&snap->arena, c->path, name);
-	struct uns_companion *grown;
 	uint32_t file;
 	size_t i;
 
@@ -126,14 +126,8 @@ static int borrow(struct search *s, const struct candidate *c, const char *name,
 	UNS_TRY(uns_catalog_add_file(snap->cat, c->root, path, &file, err));
 	if (snap->cat->files[file].missing || snap->cat->files[file].stat.kind != UNS_KIND_FILE)
 		return 0;
-	if (snap->n_borrowed == snap->cap_borrowed) {
-		snap->cap_borrowed = snap->cap_borrowed ? 2 * snap->cap_borrowed : 16;
-		grown = uns_arena_grow(&snap->arena, snap->borrowed, snap->n_borrowed,
-				       snap->cap_borrowed, sizeof(*grown));
-		if (!grown)
-			return uns_oom(err);
-		snap->borrowed = grown;
-	}
+	if (!UNS_ARENA_ROOM(&snap->arena, snap->borrowed, snap->n_borrowed, snap->cap_borrowed))
+		return uns_oom(err);
 	name = uns_arena_str(&snap->arena, name);
 	snap->borrowed[snap->n_borrowed++] = (struct uns_companion){ .name = name, .file = file };
 	return name ? 0 : uns_oom(err);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
 
@@ -133,20 +134,14 @@ void unshard_listing_free(struct unshard_listing *listing)
 static int listing_add(struct listing *l, const char *name, size_t len,
 		       const struct unshard_stat *st)
 {
-	struct unshard_dirent *grown;
 	char *copy = uns_arena_strn(&l->arena, name, len);
 
 	if (!copy)
 		return -ENOMEM;
 	if (uns_map_get(&l->names, copy))
 		return 0;
-	if (l->pub.n == l->cap) {
-		l->cap = l->cap ? l->cap * 2 : 16;
-		grown = realloc(l->pub.v, l->cap * sizeof(*grown));
-		if (!grown)
-			return -ENOMEM;
-		l->pub.v = grown;
-	}
+	if (!UNS_HEAP_ROOM(l->pub.v, l->pub.n, l->cap))
+		return -ENOMEM;
 	l->pub.v[l->pub.n++] = (struct unshard_dirent){ copy, *st };
 	return uns_map_put(&l->names, copy, copy, NULL) ? 0 : -ENOMEM;
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "session/meta_keys.h"
@@ -24,17 +25,11 @@ struct facts {
 static int add(struct facts *f, const char *key, const cJSON *value, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) char *json = NULL;
-	struct uns_store_fact *grown;
 
 	if (!meta_key_known(key) || meta_key_check(key, value, NULL) < 0)
 		return 0;
-	if (f->n == f->cap) {
-		f->cap = f->cap ? 2 * f->cap : 32;
-		grown = uns_arena_grow(f->arena, f->v, f->n, f->cap, sizeof(*grown));
-		if (!grown)
-			return uns_oom(err);
-		f->v = grown;
-	}
+	if (!UNS_ARENA_ROOM(f->arena, f->v, f->n, f->cap))
+		return uns_oom(err);
 	json = cJSON_PrintUnformatted(value);
 	f->v[f->n] = (struct uns_store_fact){
 		.key = uns_arena_str(f->arena, key),

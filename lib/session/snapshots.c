@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 
 static void snapshot_free(struct snapshot *snap)
@@ -265,16 +266,8 @@ int snapshot_note(struct snapshot *snap, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (snap->n_notes == snap->cap_notes) {
-		size_t cap = snap->cap_notes ? snap->cap_notes * 2 : 8;
-		const char **grown = uns_arena_grow(&snap->arena, snap->note, snap->n_notes, cap,
-						    sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		snap->note = grown;
-		snap->cap_notes = cap;
-	}
+	if (!UNS_ARENA_ROOM(&snap->arena, snap->note, snap->n_notes, snap->cap_notes))
+		return -ENOMEM;
 	snap->note[snap->n_notes] = uns_arena_str(&snap->arena, text);
 	return snap->note[snap->n_notes++] ? 0 : -ENOMEM;
 }

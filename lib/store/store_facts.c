@@ -6,9 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
-
-enum { FIRST_FACTS = 16 };
 
 static void begin(struct uns_store *store)
 {
@@ -130,15 +129,10 @@ static const char *column(struct uns_arena *arena, sqlite3_stmt *s, int i)
 
 static int add_row(struct found *f, sqlite3_stmt *s, struct uns_err *err)
 {
-	struct uns_store_fact *grown, *fact;
+	struct uns_store_fact *fact;
 
-	if (f->n == f->cap) {
-		f->cap = f->cap ? 2 * f->cap : FIRST_FACTS;
-		grown = uns_arena_grow(f->arena, f->v, f->n, f->cap, sizeof(*grown));
-		if (!grown)
-			return uns_oom(err);
-		f->v = grown;
-	}
+	if (!UNS_ARENA_ROOM(f->arena, f->v, f->n, f->cap))
+		return uns_oom(err);
 	fact = &f->v[f->n++];
 	*fact = (struct uns_store_fact){
 		.subject = column(f->arena, s, 0), .key = column(f->arena, s, 1),

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "wire/pickle.h"
 #include "wire/utf8.h"
@@ -144,15 +145,8 @@ static int pop_mark(struct uns_pickle *m, struct uns_value ***items, size_t *n)
 
 static int op_mark(struct uns_pickle *m)
 {
-	size_t cap = m->cap_marks ? m->cap_marks * 2 : 64, *mark;
-
-	if (m->n_marks == m->cap_marks) {
-		mark = realloc(m->mark, cap * sizeof(*mark));
-		if (!mark)
-			return no_memory(m);
-		m->mark = mark;
-		m->cap_marks = cap;
-	}
+	if (!UNS_HEAP_ROOM(m->mark, m->n_marks, m->cap_marks))
+		return no_memory(m);
 	m->mark[m->n_marks++] = m->stack.n;
 	return 0;
 }
@@ -655,17 +649,11 @@ static int push_global(struct uns_pickle *m, const char *module, size_t module_l
 static int trace_name(struct uns_pickle *m, int64_t memo, bool again)
 {
 	struct uns_pickle_trace *t = m->trace;
-	struct uns_pickle_site *grown;
 
 	if (!t)
 		return 0;
-	if (t->n == t->cap) {
-		t->cap = t->cap ? 2 * t->cap : 64;
-		grown = uns_arena_grow(m->arena, t->v, t->n, t->cap, sizeof(*grown));
-		if (!grown)
-			return no_memory(m);
-		t->v = grown;
-	}
+	if (!UNS_ARENA_ROOM(m->arena, t->v, t->n, t->cap))
+		return no_memory(m);
 	t->v[t->n++] = (struct uns_pickle_site){ .value = m->stack.v[m->stack.n - 1],
 						 .at = m->op_at,
 						 .len = (size_t)(m->in.p - m->start) - m->op_at,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/map.h"
@@ -364,16 +365,10 @@ static int parse_tensor(struct scan *s, struct uns_st_entry *e)
 
 static struct uns_st_entry *entry_new(struct scan *s, const char *name)
 {
-	size_t cap = s->cap ? s->cap * 2 : 16;
 	struct uns_st_entry *v;
 
-	if (s->out->n == s->cap) {
-		v = uns_arena_grow(s->arena, s->out->v, s->out->n, cap, sizeof(*v));
-		if (!v)
-			return NULL;
-		s->out->v = v;
-		s->cap = cap;
-	}
+	if (!UNS_ARENA_ROOM(s->arena, s->out->v, s->out->n, s->cap))
+		return NULL;
 	v = &s->out->v[s->out->n++];
 	v->name = name;
 	return v;
