@@ -6,6 +6,7 @@ missing is a failure."""
 
 import atexit
 import contextlib
+import fcntl
 import hashlib
 import importlib.metadata
 import os
@@ -106,10 +107,14 @@ def made():
     def get(launch, case):
         where = base / launch
         if not where.exists():
-            script, world, cases = LAUNCHES[launch]
-            half = where.with_name(launch + ".making")
-            generated(script, world, half, cases)
-            half.rename(where)
+            base.mkdir(parents=True, exist_ok=True)
+            with open(base / (launch + ".lock"), "w") as lock:  # of another run in this checkout
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not where.exists():
+                    script, world, cases = LAUNCHES[launch]
+                    half = where.with_name(launch + ".making")
+                    generated(script, world, half, cases)
+                    half.rename(where)
         return where / case
 
     return get
