@@ -1,115 +1,164 @@
-/* Open addressing with linear probing and backward-shift deletion; at most 3/4 full. */
+/* Entries stand in the order in which they were added; an open-addressing table (linear probing, at most
+ * 3/4 full, backward-shift deletion) leads from a hash to an entry. Keys come from files that anybody may
+ * have written, so the hash is one whose collisions nobody can prepare. */
 #include "base/map.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/keyed_hash.h"
 
-struct uns_map_slot {
-	const char *key; /* NULL = free */
+struct uns_map_entry {
+	const char *key; /* NULL = deleted */
 	void *value;
-	uint64_t hash;
+	uint32_t hash;
 };
 
-static uint64_t key_hash(const char *key)
+struct uns_map_slot {
+	uint32_t hash;
+	uint32_t entry; /* its number, from 1 on; 0 = free */
+};
+
+enum { FIRST_CAP = 16 };
+
+/* The slot that leads to the key, or the free one where it would go. */
+static size_t slot_find(const struct uns_map *map, const char *key, uint32_t hash)
 {
-	return uns_hash_end(uns_hash_str(UNS_HASH_INIT, key));
+	size_t i = hash & (map->cap - 1);
+
+	for (; map->slot[i].entry; i = (i + 1) & (map->cap - 1))
+		if (map->slot[i].hash == hash &&
+		    strcmp(map->entry[map->slot[i].entry - 1].key, key) == 0)
+			break;
+	return i;
 }
 
-static struct uns_map_slot *slot_find(const struct uns_map *map, const char *key, uint64_t hash)
+static struct uns_map_entry *entry_find(const struct uns_map *map, const char *key)
 {
-	size_t i = (size_t)hash & (map->cap - 1);
+	const struct uns_map_slot *s;
 
-	while (map->slot[i].key &&
-	       (map->slot[i].hash != hash || strcmp(map->slot[i].key, key) != 0))
-		i = (i + 1) & (map->cap - 1);
-	return &map->slot[i];
+	if (!map->cap)
+		return NULL;
+	s = &map->slot[slot_find(map, key, (uint32_t)uns_keyed_hash(key, strlen(key)))];
+	return s->entry ? &map->entry[s->entry - 1] : NULL;
 }
 
 void *uns_map_get(const struct uns_map *map, const char *key)
 {
-	return map->cap ? slot_find(map, key, key_hash(key))->value : NULL;
+	const struct uns_map_entry *e = entry_find(map, key);
+
+	return e ? e->value : NULL;
 }
 
+/* All keys are different and none is deleted. */
+static void append(struct uns_map *map, const struct uns_map_entry *e)
+{
+	size_t i = e->hash & (map->cap - 1);
+
+	while (map->slot[i].entry)
+		i = (i + 1) & (map->cap - 1);
+	map->entry[map->n_used++] = *e;
+	map->slot[i] = (struct uns_map_slot){ e->hash, (uint32_t)map->n_used };
+	map->n++;
+}
+
+/* Room for more: twice as large, unless half of the entries are deleted ones. */
 static bool map_grow(struct uns_map *map)
 {
-	struct uns_map bigger = { .cap = map->cap ? map->cap * 2 : 16, .n = map->n };
-	size_t i;
+	size_t cap = !map->cap ? FIRST_CAP : map->n < map->n_used / 2 ? map->cap : map->cap * 2, i;
+	struct uns_map bigger = { .cap = cap };
 
-	bigger.slot = calloc(bigger.cap, sizeof(*bigger.slot));
-	if (!bigger.slot)
+	if (cap > UINT32_MAX / 2)
 		return false;
-	for (i = 0; i < map->cap; i++)
-		if (map->slot[i].key)
-			*slot_find(&bigger, map->slot[i].key, map->slot[i].hash) = map->slot[i];
-	free(map->slot);
+	bigger.slot = calloc(cap, sizeof(*bigger.slot));
+	bigger.entry = malloc(cap / 4 * 3 * sizeof(*bigger.entry));
+	if (!bigger.slot || !bigger.entry) {
+		uns_map_fini(&bigger);
+		return false;
+	}
+	for (i = 0; i < map->n_used; i++)
+		if (map->entry[i].key)
+			append(&bigger, &map->entry[i]);
+	uns_map_fini(map);
 	*map = bigger;
 	return true;
 }
 
 bool uns_map_put(struct uns_map *map, const char *key, void *value, void **old)
 {
-	uint64_t hash = key_hash(key);
-	struct uns_map_slot *s;
+	struct uns_map_entry *e = entry_find(map, key);
 
-	if ((map->n + 1) * 4 > map->cap * 3 && !map_grow(map))
-		return false;
-	s = slot_find(map, key, hash);
 	if (old)
-		*old = s->value;
-	if (!s->key) {
-		map->n++;
-		s->key = key;
-		s->hash = hash;
+		*old = e ? e->value : NULL;
+	if (e) {
+		e->value = value;
+		return true;
 	}
-	s->value = value;
+	if (map->n_used == map->cap / 4 * 3 && !map_grow(map))
+		return false;
+	append(map, &(struct uns_map_entry){ key, value,
+					     (uint32_t)uns_keyed_hash(key, strlen(key)) });
 	return true;
 }
 
-void *uns_map_del(struct uns_map *map, const char *key)
+/* Move up what linear probing would no longer find behind the hole. */
+static void close_hole(struct uns_map *map, size_t hole)
 {
-	struct uns_map_slot *s;
-	size_t hole, i, home;
-	void *value;
+	const size_t mask = map->cap - 1;
+	size_t i, home;
 
-	if (!map->cap)
-		return NULL;
-	s = slot_find(map, key, key_hash(key));
-	if (!s->key)
-		return NULL;
-	value = s->value;
-	hole = (size_t)(s - map->slot);
-	for (i = (hole + 1) & (map->cap - 1); map->slot[i].key; i = (i + 1) & (map->cap - 1)) {
-		home = (size_t)map->slot[i].hash & (map->cap - 1);
-		if (((i - home) & (map->cap - 1)) >= ((i - hole) & (map->cap - 1))) {
+	for (i = (hole + 1) & mask; map->slot[i].entry; i = (i + 1) & mask) {
+		home = map->slot[i].hash & mask;
+		if (((i - home) & mask) >= ((i - hole) & mask)) {
 			map->slot[hole] = map->slot[i];
 			hole = i;
 		}
 	}
 	map->slot[hole] = (struct uns_map_slot){ 0 };
+}
+
+void *uns_map_del(struct uns_map *map, const char *key)
+{
+	struct uns_map_entry *e = entry_find(map, key);
+	void *value;
+
+	if (!e)
+		return NULL;
+	value = e->value;
+	close_hole(map, slot_find(map, key, e->hash));
+	e->key = NULL;
 	map->n--;
 	return value;
 }
 
 bool uns_map_next(const struct uns_map *map, size_t *at, const char **key, void **value)
 {
-	for (; *at < map->cap; ++*at) {
-		if (!map->slot[*at].key)
-			continue;
-		if (key)
-			*key = map->slot[*at].key;
-		if (value)
-			*value = map->slot[*at].value;
+	while (*at < map->n_used && !map->entry[*at].key)
 		++*at;
-		return true;
-	}
-	return false;
+	if (*at == map->n_used)
+		return false;
+	if (key)
+		*key = map->entry[*at].key;
+	if (value)
+		*value = map->entry[*at].value;
+	++*at;
+	return true;
+}
+
+size_t uns_map_probes(const struct uns_map *map)
+{
+	size_t i, sum = 0;
+
+	for (i = 0; i < map->cap; i++)
+		if (map->slot[i].entry)
+			sum += ((i - map->slot[i].hash) & (map->cap - 1)) + 1;
+	return sum;
 }
 
 void uns_map_fini(struct uns_map *map)
 {
 	free(map->slot);
+	free(map->entry);
 	*map = UNS_MAP_INIT;
 }

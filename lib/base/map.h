@@ -1,5 +1,5 @@
-/* A string-keyed hash table of pointers. Keys are borrowed: they must outlive the map.
- * Not thread safe. */
+/* A hash table from strings to pointers, whose entries keep the order in which they were added. Keys are
+ * borrowed: they must outlive the map. Not thread safe. */
 #ifndef UNS_BASE_MAP_H
 #define UNS_BASE_MAP_H
 
@@ -8,23 +8,30 @@
 
 struct uns_map {
 	struct uns_map_slot *slot;
-	size_t cap, n;
+	struct uns_map_entry *entry;
+	size_t cap;    /* slots: a power of two, or 0 */
+	size_t n_used; /* entries, deleted ones among them */
+	size_t n;
 };
 
 #define UNS_MAP_INIT ((struct uns_map){ 0 })
 
-/* The value, or NULL when the key is absent. O(1). */
+/* The value, or NULL when the key is absent. O(1), whatever the keys are. */
 void *uns_map_get(const struct uns_map *map, const char *key);
 
-/* Insert or replace; `old` (may be NULL) receives the value replaced. false = out of memory.
+/* Insert or replace; `old` (may be NULL) receives the value replaced, or NULL. false = out of memory.
  * value must not be NULL. */
 bool uns_map_put(struct uns_map *map, const char *key, void *value, void **old);
 
 /* Remove and return the value, or NULL. */
 void *uns_map_del(struct uns_map *map, const char *key);
 
-/* Visit in no order: start with *at = 0; false when done. Do not change the map meanwhile. */
+/* Visit in the order of insertion: start with *at = 0; false when done. Do not change the map
+ * meanwhile. */
 bool uns_map_next(const struct uns_map *map, size_t *at, const char **key, void **value);
+
+/* How many slots are looked at to find every key once: what a flood of colliding keys would raise. */
+size_t uns_map_probes(const struct uns_map *map);
 
 void uns_map_fini(struct uns_map *map);
 

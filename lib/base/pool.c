@@ -1,5 +1,10 @@
-/* A list of jobs, each an index range that idle workers take items from. The caller of a job works
- * on it too, so a job finishes even when every worker is busy with others. */
+/* A job is one call of uns_pool_each: a range of item numbers. Idle workers take items of any job. The
+ * caller takes items of its own job only, so a job ends even when every worker is busy.
+ *
+ * Items may call uns_pool_each. A thread waits only for items of a job that it made itself and that other
+ * threads have begun; what such an item waits for in turn belongs to a job made by that item. So waiting
+ * leads from a job to those made below it and never back: nobody waits for itself. This holds because a
+ * thread that waits takes no items of other jobs meanwhile. */
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -45,7 +50,7 @@ static bool job_has_items(const struct job *job)
 	return job->taken < job->n && job->code == 0;
 }
 
-/* Called with the lock held; drops it around the work. */
+/* The lock is held on entry and return, and dropped while the item runs. */
 static void run_one(struct uns_pool *pool, struct job *job)
 {
 	struct uns_err err = { 0 };

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 static bool text_reserve(struct uns_text *t, size_t more)
 {
 	size_t cap = t->cap ? t->cap : 256, need;
@@ -62,38 +64,14 @@ void uns_text_printf(struct uns_text *t, const char *fmt, ...)
 	t->len += (size_t)len;
 }
 
-/* Length of a valid UTF-8 sequence at p (shortest form, no surrogates), or 0. */
-static size_t utf8_len(const unsigned char *p)
-{
-	if (p[0] < 0x80)
-		return 1;
-	if (p[0] >= 0xc2 && p[0] < 0xe0)
-		return (p[1] & 0xc0) == 0x80 ? 2 : 0;
-	if (p[0] >= 0xe0 && p[0] < 0xf0) {
-		if ((p[1] & 0xc0) != 0x80 || (p[2] & 0xc0) != 0x80)
-			return 0;
-		if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0))
-			return 0;
-		return 3;
-	}
-	if (p[0] >= 0xf0 && p[0] < 0xf5) {
-		if ((p[1] & 0xc0) != 0x80 || (p[2] & 0xc0) != 0x80 || (p[3] & 0xc0) != 0x80)
-			return 0;
-		if ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90))
-			return 0;
-		return 4;
-	}
-	return 0;
-}
-
 void uns_text_json_str(struct uns_text *t, const char *s)
 {
-	const unsigned char *p = (const unsigned char *)s;
+	const uint8_t *p = (const uint8_t *)s, *end = p + strlen(s);
 	size_t len;
 
 	uns_text_str(t, "\"");
-	for (; *p; p += len) {
-		len = utf8_len(p);
+	for (; p < end; p += len) {
+		len = uns_utf8_len(p, (size_t)(end - p), false);
 		if (*p == '"' || *p == '\\')
 			uns_text_printf(t, "\\%c", *p);
 		else if (*p < 0x20 || *p == 0x7f)

@@ -23,12 +23,10 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
 	b->engine = engine;
 	b->cat = cat;
 	b->slot = calloc(cat->n_files + 1, sizeof(*b->slot));
-	b->place = calloc(cat->n_pieces + 1, sizeof(*b->place));
+	b->resolved = calloc(cat->n_pieces + 1, sizeof(*b->resolved));
 	b->piece_order = calloc(cat->n_tensors + 1, sizeof(*b->piece_order));
 	b->crc = calloc(cat->n_tensors + 1, sizeof(*b->crc));
-	b->crc_given = calloc(cat->n_tensors + 1, sizeof(*b->crc_given));
-	b->stream = uns_crc_stream_new();
-	if (!b->slot || !b->place || !b->piece_order || !b->crc || !b->crc_given || !b->stream)
+	if (!b->slot || !b->resolved || !b->piece_order || !b->crc)
 		return uns_oom(err);
 	*out = UNS_TAKE(b);
 	return 0;
@@ -44,11 +42,9 @@ void uns_backing_free(struct uns_backing *b)
 	for (i = 0; b->slot && i < b->cat->n_files; i++)
 		uns_fds_close(&b->engine->fds, &b->slot[i]);
 	free(b->slot);
-	free(b->place);
+	free(b->resolved);
 	free((void *)b->piece_order);
-	free((void *)b->crc);
-	free((void *)b->crc_given);
-	uns_crc_stream_free(b->stream);
+	uns_crcs_free(b);
 	free(b);
 }
 
@@ -141,12 +137,12 @@ int uns_source_check(struct uns_backing *b, uint32_t file, struct uns_err *err)
 
 static int source_pread(void *self, void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
-	const struct uns_source *source = self;
+	const struct uns_source_file *source = self;
 
 	return uns_source_pread(source->backing, source->file, buf, len, off, err);
 }
 
-struct uns_reader uns_reader_of_source(struct uns_source *source)
+struct uns_reader uns_reader_of_source(struct uns_source_file *source)
 {
 	const struct uns_file *f = &source->backing->cat->files[source->file];
 

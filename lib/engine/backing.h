@@ -9,26 +9,25 @@
 #include "engine/engine.h"
 #include "engine/fds.h"
 #include "engine/resolve.h"
+#include "engine/windows.h"
 
 struct uns_engine {
 	struct uns_counters count;
 	struct uns_pool *pool;
 	struct uns_fds fds;
 	struct uns_cache *cache;
+	struct uns_windows windows;
 	unsigned delay_read_us;
-	bool crc_exact;
 };
 
 struct uns_backing {
 	struct uns_engine *engine;
 	const struct uns_catalog *cat;
 	struct uns_fd_slot *slot;         /* one per file */
-	struct uns_place *place;          /* one per piece */
+	struct uns_resolved *resolved;    /* one per piece */
 	_Atomic unsigned char *piece_order; /* one per tensor: see gather.c */
-	_Atomic uint64_t *crc;              /* one per tensor: see crc.c */
+	_Atomic(struct uns_crc *) *crc;     /* one list per tensor: see crc.c */
 	_Atomic uint64_t crc_changes;
-	_Atomic uint64_t *crc_given; /* one per tensor: what readers have seen, see crc.c */
-	struct uns_crc_stream *stream;
 };
 
 /* Exactly len bytes of a source file that is checked, before and after, to be the one that the
@@ -42,10 +41,10 @@ int uns_source_pread_now(struct uns_backing *b, uint32_t file, void *buf, size_t
 int uns_source_check(struct uns_backing *b, uint32_t file, struct uns_err *err);
 
 /* A source file as a reader; `source` must outlive it. */
-struct uns_source {
+struct uns_source_file {
 	struct uns_backing *backing;
 	uint32_t file;
 };
-struct uns_reader uns_reader_of_source(struct uns_source *source);
+struct uns_reader uns_reader_of_source(struct uns_source_file *source);
 
 #endif

@@ -1,10 +1,17 @@
-/* One lock for the table of entries, their states and the two budgets. States:
+/* Entries are found by (owner, id), and form a list by last use. An entry is in one of three states:
  *
- *   FILLING   a thread makes the bytes; others that want them wait
- *   READY     readable while pinned; unpinned it may be moved or dropped, oldest first
- *   MOVING    being written from memory to a file; others wait
+ *   FILLING   a thread makes the bytes: it waits for room first, then for storage
+ *   READY     readable while pinned; while not pinned it may be moved to a file or dropped, oldest first
+ *   MOVING    a thread writes the bytes from memory to a file
  *
- * Whoever waits holds no entry, and FILLING and MOVING end without waiting, so nobody waits forever. */
+ * A thread that wants an entry which is FILLING or MOVING waits until it is READY or gone.
+ *
+ * Nobody waits forever. Whoever waits for an entry or for room has none pinned; room is held by entries
+ * that are READY (and become unpinned), MOVING (which waits for storage only), or FILLING with room taken
+ * (which waits for storage only).
+ *
+ * One lock guards everything. Entries that leave the table under it are put on a list (dead), and freed by
+ * the same thread as soon as it has dropped the lock: closing a large deleted file takes long. */
 #include "engine/cache.h"
 
 #include <pthread.h>
@@ -13,40 +20,41 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "base/hash.h"
-#include "base/log.h"
+#include "base/keyed_hash.h"
 #include "engine/spill.h"
 
 enum { N_BUCKETS = 1024 };
 enum state { FILLING, READY, MOVING };
 
 struct uns_cached {
-	struct uns_cached *next;          /* in its bucket */
+	struct uns_cached *next;          /* in its bucket; or among the dead */
 	struct uns_cached *newer, *older; /* by last use */
 	struct uns_cache *cache;
 	const void *owner;
 	uint64_t id;
 	enum state state;
+	bool dropped; /* while MOVING: no longer in the table */
 	unsigned n_pins;
-	uint8_t *mem;       /* NULL: in the file */
-	int fd;             /* -1: in memory */
-	uint64_t size;      /* counted against its budget */
-	uint64_t base;      /* where the content starts */
-	uint8_t *map;       /* of a spilled entry, while filling */
+	uint8_t *mem;  /* NULL: in the file */
+	int fd;        /* -1: in memory */
+	uint64_t size; /* counted against its budget */
+	uint64_t base; /* where the content starts */
+	uint8_t *map;  /* of a spilled entry, while filling */
 	uint64_t map_bytes;
 };
 
 struct uns_cache {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a state, a pin or a budget */
-	struct uns_cached *bucket[N_BUCKETS], *newest, *oldest;
-	uint64_t mem_bytes, max_mem_bytes, spill_bytes, max_spill_bytes;
+	struct uns_cached *bucket[N_BUCKETS], *newest, *oldest, *dead;
+	struct uns_cache_limits held, max;
 	char *dir;
 	struct uns_counters *count;
+	const struct uns_log *log;
 };
 
-int uns_cache_new(uint64_t max_mem_bytes, const char *dir, uint64_t max_spill_bytes,
-		  struct uns_counters *count, struct uns_cache **out, struct uns_err *err)
+int uns_cache_new(const struct uns_cache_limits *max, const char *dir, struct uns_counters *count,
+		  const struct uns_log *log, struct uns_cache **out, struct uns_err *err)
 {
 	struct uns_cache *c = calloc(1, sizeof(*c));
 
@@ -58,22 +66,64 @@ int uns_cache_new(uint64_t max_mem_bytes, const char *dir, uint64_t max_spill_by
 		free(c);
 		return uns_oom(err);
 	}
-	c->max_mem_bytes = max_mem_bytes;
-	c->max_spill_bytes = max_spill_bytes;
+	c->max = *max;
 	c->count = count;
+	c->log = log;
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_cond_init(&c->changed, NULL);
 	*out = c;
 	return 0;
 }
 
+/* -- freeing: without the lock -- */
+
+static void free_entries(struct uns_cached *e)
+{
+	struct uns_cached *next;
+
+	for (; e; e = next) {
+		next = e->next;
+		if (e->map)
+			uns_spill_unmap(e->map, e->map_bytes);
+		free(e->mem);
+		uns_close_p(&e->fd);
+		free(e);
+	}
+}
+
+static void unlock(struct uns_cache *c)
+{
+	struct uns_cached *dead = UNS_TAKE(c->dead);
+
+	pthread_mutex_unlock(&c->lock);
+	free_entries(dead);
+}
+
+void uns_cache_free(struct uns_cache *c)
+{
+	struct uns_cached *e, *older;
+
+	if (!c)
+		return;
+	for (e = c->newest; e; e = older) {
+		older = e->older;
+		e->next = NULL;
+		free_entries(e);
+	}
+	free_entries(c->dead);
+	pthread_cond_destroy(&c->changed);
+	pthread_mutex_destroy(&c->lock);
+	free(c->dir);
+	free(c);
+}
+
 /* -- table and order of use: lock held -- */
 
 static struct uns_cached **bucket_of(struct uns_cache *c, const void *owner, uint64_t id)
 {
-	uint64_t h = uns_hash_u64(UNS_HASH_INIT, (uint64_t)(uintptr_t)owner);
+	const uint64_t key[2] = { (uintptr_t)owner, id };
 
-	return &c->bucket[uns_hash_end(uns_hash_u64(h, id)) % N_BUCKETS];
+	return &c->bucket[uns_keyed_hash(key, sizeof(key)) % N_BUCKETS];
 }
 
 static struct uns_cached *find(struct uns_cache *c, const void *owner, uint64_t id)
@@ -101,17 +151,17 @@ static void order_add(struct uns_cache *c, struct uns_cached *e)
 
 static void count_mem(struct uns_cache *c, uint64_t add, uint64_t remove)
 {
-	c->mem_bytes += add - remove;
+	c->held.mem_bytes += add - remove;
 	uns_count(&c->count->cache_bytes, add - remove);
 }
 
 static void count_spill(struct uns_cache *c, uint64_t add, uint64_t remove)
 {
-	c->spill_bytes += add - remove;
+	c->held.spill_bytes += add - remove;
 	uns_count(&c->count->spill_bytes, add - remove);
 }
 
-static void entry_remove(struct uns_cache *c, struct uns_cached *e)
+static void table_remove(struct uns_cache *c, struct uns_cached *e)
 {
 	struct uns_cached **p = bucket_of(c, e->owner, e->id);
 
@@ -119,28 +169,26 @@ static void entry_remove(struct uns_cache *c, struct uns_cached *e)
 		p = &(*p)->next;
 	*p = e->next;
 	order_remove(c, e);
-	if (e->mem)
+}
+
+/* Give back what is counted for an entry that has left the table, and have it freed. */
+static void bury(struct uns_cache *c, struct uns_cached *e)
+{
+	if (e->mem) {
 		count_mem(c, 0, e->size);
-	else if (e->fd >= 0)
+	} else if (e->fd >= 0) {
 		count_spill(c, 0, e->size);
-	if (e->map)
-		uns_spill_unmap(e->map, e->map_bytes);
-	free(e->mem);
-	uns_close_p(&e->fd);
-	free(e);
+		c->held.spill_files--;
+	}
+	e->next = c->dead;
+	c->dead = e;
 	pthread_cond_broadcast(&c->changed);
 }
 
-void uns_cache_free(struct uns_cache *c)
+static void entry_remove(struct uns_cache *c, struct uns_cached *e)
 {
-	if (!c)
-		return;
-	while (c->oldest)
-		entry_remove(c, c->oldest);
-	pthread_cond_destroy(&c->changed);
-	pthread_mutex_destroy(&c->lock);
-	free(c->dir);
-	free(c);
+	table_remove(c, e);
+	bury(c, e);
 }
 
 /* -- making room: lock held on entry and return -- */
@@ -154,15 +202,32 @@ static struct uns_cached *oldest_idle(struct uns_cache *c, bool in_memory)
 	return e;
 }
 
-static bool spill_has_room(struct uns_cache *c, uint64_t size)
+static bool spill_fits(const struct uns_cache *c, uint64_t size)
+{
+	return size <= c->max.spill_bytes - c->held.spill_bytes &&
+	       c->held.spill_files < c->max.spill_files;
+}
+
+/* Count a file of size bytes, in place of the oldest ones where need be. */
+static bool take_spill(struct uns_cache *c, uint64_t size)
 {
 	struct uns_cached *e;
 
-	if (size > c->max_spill_bytes)
+	if (size > c->max.spill_bytes)
 		return false;
-	while (size > c->max_spill_bytes - c->spill_bytes && (e = oldest_idle(c, false)))
+	while (!spill_fits(c, size) && (e = oldest_idle(c, false)))
 		entry_remove(c, e);
-	return size <= c->max_spill_bytes - c->spill_bytes;
+	if (!spill_fits(c, size))
+		return false;
+	count_spill(c, size, 0);
+	c->held.spill_files++;
+	return true;
+}
+
+static void give_back_spill(struct uns_cache *c, uint64_t size)
+{
+	count_spill(c, 0, size);
+	c->held.spill_files--;
 }
 
 static int write_out(const struct uns_cache *c, const struct uns_cached *e, int *fd,
@@ -178,26 +243,29 @@ static void move_out(struct uns_cache *c, struct uns_cached *e)
 	struct uns_err err = { 0 };
 	int fd = -1, code;
 
-	if (!spill_has_room(c, e->size)) {
+	if (!take_spill(c, e->size)) {
 		entry_remove(c, e);
 		return;
 	}
-	count_spill(c, e->size, 0);
 	e->state = MOVING;
-	pthread_mutex_unlock(&c->lock);
+	unlock(c);
 	code = write_out(c, e, &fd, &err);
+	if (code < 0)
+		uns_log(c->log, UNS_LOG_WARN, "%s", err.text);
+	if (code < 0)
+		uns_close_p(&fd);
 	pthread_mutex_lock(&c->lock);
 	if (code < 0) {
-		uns_log(UNS_LOG_WARN, "%s", err.text);
-		uns_close_p(&fd);
-		count_spill(c, 0, e->size);
-		entry_remove(c, e);
-		return;
+		give_back_spill(c, e->size);
+	} else {
+		count_mem(c, 0, e->size);
+		free(UNS_TAKE(e->mem));
+		e->fd = fd;
 	}
-	count_mem(c, 0, e->size);
-	free(e->mem);
-	e->mem = NULL;
-	e->fd = fd;
+	if (e->dropped)
+		bury(c, e);
+	else if (code < 0)
+		entry_remove(c, e);
 	e->state = READY;
 	pthread_cond_broadcast(&c->changed);
 }
@@ -209,8 +277,8 @@ static enum room take_room(struct uns_cache *c, uint64_t size)
 {
 	struct uns_cached *idle;
 
-	while (size <= c->max_mem_bytes) {
-		if (size <= c->max_mem_bytes - c->mem_bytes) {
+	while (size <= c->max.mem_bytes) {
+		if (size <= c->max.mem_bytes - c->held.mem_bytes) {
 			count_mem(c, size, 0);
 			return ROOM_MEM;
 		}
@@ -219,23 +287,25 @@ static enum room take_room(struct uns_cache *c, uint64_t size)
 			break;
 		move_out(c, idle);
 	}
-	if (!spill_has_room(c, size))
-		return ROOM_NONE;
-	count_spill(c, size, 0);
-	return ROOM_SPILL;
+	return take_spill(c, size) ? ROOM_SPILL : ROOM_NONE;
 }
 
 static int wait_for_room(struct uns_cache *c, uint64_t size, enum room *out, struct uns_err *err)
 {
-	if (size > c->max_mem_bytes && size > c->max_spill_bytes)
+	if (size > c->max.mem_bytes && (size > c->max.spill_bytes || !c->max.spill_files))
 		return uns_fail(err, -ENOSPC,
-				"a decoded piece of %llu bytes fits neither into the %llu bytes of "
-				"memory nor the %llu bytes of %s that it may use; raise mem or "
-				"cache_size",
-				(unsigned long long)size, (unsigned long long)c->max_mem_bytes,
-				(unsigned long long)c->max_spill_bytes, c->dir);
-	while ((*out = take_room(c, size)) == ROOM_NONE)
-		pthread_cond_wait(&c->changed, &c->lock);
+				"a decoded piece of %llu bytes fits neither into the %llu bytes of memory "
+				"nor the %llu bytes of %s that it may use; raise mem or cache_size",
+				(unsigned long long)size, (unsigned long long)c->max.mem_bytes,
+				(unsigned long long)c->max.spill_bytes, c->dir);
+	while ((*out = take_room(c, size)) == ROOM_NONE) {
+		if (!c->dead) {
+			pthread_cond_wait(&c->changed, &c->lock);
+			continue;
+		}
+		unlock(c);
+		pthread_mutex_lock(&c->lock);
+	}
 	return 0;
 }
 
@@ -259,8 +329,8 @@ static struct uns_cached *entry_add(struct uns_cache *c, const void *owner, uint
 	return e;
 }
 
-/* The lock is not held: the entry is ours alone. A failure leaves it without memory and file, and the
- * budget with what was counted for it. */
+/* The lock is not held: the entry is this thread's alone. A failure leaves it without memory and file, and
+ * the budget with what was counted for it. */
 static int give_storage(struct uns_cache *c, struct uns_cached *e, enum room room, uint64_t size,
 			struct uns_err *err)
 {
@@ -279,16 +349,16 @@ static int fill_entry(struct uns_cache *c, struct uns_cached *e, uint64_t size,
 
 	UNS_TRY(wait_for_room(c, size, &room, err));
 	e->size = size;
-	pthread_mutex_unlock(&c->lock);
+	unlock(c);
 	code = give_storage(c, e, room, size, err);
 	if (code == 0)
 		code = fill(ctx, e, err);
 	pthread_mutex_lock(&c->lock);
-	if (code < 0 && !e->mem && e->fd < 0) { /* entry_remove cannot tell where it was counted */
+	if (code < 0 && !e->mem && e->fd < 0) { /* bury cannot tell where it was counted */
 		if (room == ROOM_MEM)
 			count_mem(c, 0, size);
 		else
-			count_spill(c, 0, size);
+			give_back_spill(c, size);
 	}
 	return code;
 }
@@ -328,7 +398,7 @@ int uns_cache_get(struct uns_cache *c, const void *owner, uint64_t id, uint64_t 
 
 	pthread_mutex_lock(&c->lock);
 	code = get_locked(c, owner, id, size, fill, ctx, out, err);
-	pthread_mutex_unlock(&c->lock);
+	unlock(c);
 	return code;
 }
 
@@ -337,7 +407,7 @@ void uns_cache_put(struct uns_cache *c, struct uns_cached *e)
 	pthread_mutex_lock(&c->lock);
 	if (--e->n_pins == 0)
 		pthread_cond_broadcast(&c->changed);
-	pthread_mutex_unlock(&c->lock);
+	unlock(c);
 }
 
 void uns_cache_drop(struct uns_cache *c, const void *owner)
@@ -349,14 +419,12 @@ void uns_cache_drop(struct uns_cache *c, const void *owner)
 		newer = e->newer;
 		if (e->owner != owner)
 			continue;
-		if (e->state == MOVING) { /* on behalf of another owner; then look again */
-			pthread_cond_wait(&c->changed, &c->lock);
-			newer = c->oldest;
-			continue;
-		}
-		entry_remove(c, e);
+		table_remove(c, e);
+		e->dropped = e->state == MOVING; /* then the thread that moves it buries it */
+		if (!e->dropped)
+			bury(c, e);
 	}
-	pthread_mutex_unlock(&c->lock);
+	unlock(c);
 }
 
 /* -- bytes: the entry is the caller's (filling) or pinned, so no lock -- */

@@ -1,6 +1,6 @@
 /* Decoded pieces: in memory while the budget allows, else in unlinked temporary files, so that a
  * sequential pass decodes each piece once however small the memory is. Knows no pieces: an entry is
- * bytes under (owner, id). No lock is held while bytes are made or moved. Private to lib/engine. */
+ * bytes under (owner, id). No lock is held while bytes are made, moved or freed. Private to lib/engine. */
 #ifndef UNS_ENGINE_CACHE_H
 #define UNS_ENGINE_CACHE_H
 
@@ -8,16 +8,23 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/reader.h"
 #include "engine/counters.h"
 
 struct uns_cache;
 struct uns_cached;
 
-/* max_mem_bytes in memory, max_spill_bytes in files in `dir` (NULL = $TMPDIR, /tmp). */
-int uns_cache_new(uint64_t max_mem_bytes, const char *dir, uint64_t max_spill_bytes,
-		  struct uns_counters *count, struct uns_cache **out, struct uns_err *err);
-void uns_cache_free(struct uns_cache *cache);
+struct uns_cache_limits {
+	uint64_t mem_bytes;
+	uint64_t spill_bytes;
+	size_t spill_files; /* each spilled entry holds a descriptor */
+};
+
+/* dir: for spilled entries; NULL = $TMPDIR, /tmp. log: for what goes wrong there. */
+int uns_cache_new(const struct uns_cache_limits *max, const char *dir, struct uns_counters *count,
+		  const struct uns_log *log, struct uns_cache **out, struct uns_err *err);
+void uns_cache_free(struct uns_cache *cache); /* nothing may be pinned or moving */
 
 /* Makes the bytes with uns_cached_write or uns_cached_map, ends with uns_cached_settle. */
 typedef int uns_cache_fill(void *ctx, struct uns_cached *entry, struct uns_err *err);
@@ -29,7 +36,9 @@ int uns_cache_get(struct uns_cache *cache, const void *owner, uint64_t id, uint6
 		  uns_cache_fill *fill, void *ctx, struct uns_cached **out, struct uns_err *err);
 void uns_cache_put(struct uns_cache *cache, struct uns_cached *entry); /* unpin */
 
-/* Forget all entries of an owner; none may be pinned. */
+/* Forget all entries of an owner; none may be pinned or being made. Never waits: an entry that is being
+ * moved to a file is freed when that is done. Frees memory and closes temporary files, so that a caller
+ * does better not to hold a lock that others need. */
 void uns_cache_drop(struct uns_cache *cache, const void *owner);
 
 /* While filling: offsets from the start of the room. */

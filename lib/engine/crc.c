@@ -1,4 +1,10 @@
-/* What is known of a tensor's CRC without reading it, and finding it out by reading. */
+/* What is known of a tensor's CRC without reading its data. Known are the CRCs that were found on purpose
+ * (crc_find.c, or an earlier mount), and those that can be combined from the CRCs that containers recorded
+ * for the pieces. All others are served as 0.
+ *
+ * Once a CRC (or 0) was served for a tensor as some type, the same value is served for the life of the
+ * backing, even if more is found out later: the kernel may have cached the page that holds it, and a page
+ * that it asks for later must agree with that one. */
 #include "engine/crc.h"
 
 #include <stdlib.h>
@@ -7,33 +13,43 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 
-enum { CRC_READ_BYTES = 1 << 20 };
+/* -- the memo: for each tensor a list of the types that it was asked for as. Lists only grow -- */
 
-/* A catalog's tensor has its number; a file passed through as a whole is a tensor of its own. */
-static bool is_numbered(const struct uns_backing *b, const struct uns_tensor *t)
+/* The memo of this tensor as this type; made if it is not there and `make` is set. NULL: there is none, or
+ * the tensor is not the catalog's (a whole file that is passed through). */
+static struct uns_crc *memo_of(const struct uns_backing *b, const struct uns_tensor *t,
+			       enum uns_dtype out, bool make)
 {
-	return t >= b->cat->tensors && t < b->cat->tensors + b->cat->n_tensors;
+	struct uns_crc *first, *memo, *new = NULL;
+	_Atomic(struct uns_crc *) *list;
+
+	if (t < b->cat->tensors || t >= b->cat->tensors + b->cat->n_tensors)
+		return NULL;
+	list = &b->crc[t - b->cat->tensors];
+	first = atomic_load(list);
+	for (;;) {
+		for (memo = first; memo && memo->out != out; memo = memo->next)
+			;
+		if (memo || !make) {
+			free(new);
+			return memo;
+		}
+		if (!new && !(new = calloc(1, sizeof(*new))))
+			return NULL;
+		new->out = out;
+		new->next = first;
+		if (atomic_compare_exchange_strong(list, &first, new))
+			return new;
+	}
 }
 
-/* -- remembered: one number a tensor, for the type it was last asked for -- */
-
-#define KNOWN (UINT64_C(1) << 63)
-
-static bool memo_get(const struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
-		     uint32_t *crc)
+void uns_crc_keep(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out, uint32_t crc)
 {
-	uint64_t v = is_numbered(b, t) ? atomic_load(&b->crc[t - b->cat->tensors]) : 0;
+	struct uns_crc *memo = memo_of(b, t, out, true);
 
-	*crc = (uint32_t)v;
-	return (v & KNOWN) && ((v >> 32) & 0xff) == (uint64_t)out;
-}
-
-static void memo_put(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
-		     uint32_t crc)
-{
-	if (!is_numbered(b, t))
+	if (!memo)
 		return;
-	atomic_store(&b->crc[t - b->cat->tensors], KNOWN | (uint64_t)out << 32 | crc);
+	atomic_store(&memo->found, UNS_CRC_IS_SET | crc);
 	atomic_fetch_add(&b->crc_changes, 1);
 }
 
@@ -42,7 +58,22 @@ uint64_t uns_backing_crc_changes(const struct uns_backing *b)
 	return atomic_load(&b->crc_changes);
 }
 
-/* The number of tensors, then one 64-bit number for each; all little-endian. */
+void uns_crcs_free(struct uns_backing *b)
+{
+	struct uns_crc *memo, *next;
+	size_t i;
+
+	for (i = 0; b->crc && i < b->cat->n_tensors; i++)
+		for (memo = atomic_load(&b->crc[i]); memo; memo = next) {
+			next = memo->next;
+			free(memo);
+		}
+	free((void *)b->crc);
+}
+
+/* -- the memo as bytes: 64-bit numbers, little-endian. How many tensors the catalog has; then for each CRC
+ *    the tensor's number, and the type in bits 63-32 with the CRC in bits 31-0 -- */
+
 static void add_u64(struct uns_text *out, uint64_t v)
 {
 	unsigned char bytes[8];
@@ -55,41 +86,53 @@ static void add_u64(struct uns_text *out, uint64_t v)
 
 void uns_backing_crc_export(const struct uns_backing *b, struct uns_text *out)
 {
+	const struct uns_crc *memo;
+	uint64_t found;
 	size_t i;
 
 	add_u64(out, b->cat->n_tensors);
 	for (i = 0; i < b->cat->n_tensors; i++)
-		add_u64(out, atomic_load(&b->crc[i]));
+		for (memo = atomic_load(&b->crc[i]); memo; memo = memo->next) {
+			found = atomic_load(&memo->found);
+			if (!found)
+				continue;
+			add_u64(out, i);
+			add_u64(out, (uint64_t)memo->out << 32 | (uint32_t)found);
+		}
 }
 
 void uns_backing_crc_import(struct uns_backing *b, struct uns_span in)
 {
-	uint64_t n, v;
-	size_t i;
+	uint64_t n, tensor, crc;
+	struct uns_crc *memo;
 
-	if (!uns_take_u64le(&in, &n) || n != b->cat->n_tensors || uns_span_left(&in) != 8 * n)
+	if (!uns_take_u64le(&in, &n) || n != b->cat->n_tensors || uns_span_left(&in) % 16)
 		return;
-	for (i = 0; i < n && uns_take_u64le(&in, &v); i++)
-		if ((v & KNOWN) && ((v >> 32) & 0xff) < UNS_N_DTYPES)
-			atomic_store(&b->crc[i], v);
+	while (uns_take_u64le(&in, &tensor) && uns_take_u64le(&in, &crc)) {
+		if (tensor >= n || crc >> 32 >= UNS_N_DTYPES)
+			continue;
+		memo = memo_of(b, &b->cat->tensors[tensor], (enum uns_dtype)(crc >> 32), true);
+		if (memo)
+			atomic_store(&memo->found, UNS_CRC_IS_SET | (uint32_t)crc);
+	}
 }
 
-/* -- recorded -- */
+/* -- what containers recorded -- */
 
 int uns_crc_recorded(const struct uns_gather *g, const struct uns_piece *piece, uint32_t *out,
 		     struct uns_err *err)
 {
-	struct uns_spot spot = { .crc32 = piece->crc32 };
+	struct uns_location at = { .crc32 = piece->crc32 };
 
 	if (piece->container == UNS_TORCH_ITEM && piece->codec == UNS_CODEC_NONE)
-		UNS_TRY(uns_spot_find(g->b, g->tensor, piece, NULL, &spot, err));
-	*out = spot.crc32;
+		UNS_TRY(uns_locate(g->b, g->tensor, piece, NULL, &at, err));
+	*out = at.crc32;
 	return 0;
 }
 
-/* The stretch of the flattened tensor that a piece is, where it is one. */
-static bool one_run(const struct uns_gather *g, const struct uns_piece *piece,
-		    struct uns_range *out)
+/* The one range of flat elements that a piece is; false where it is several. */
+static bool one_range(const struct uns_gather *g, const struct uns_piece *piece,
+		      struct uns_range *out)
 {
 	struct uns_runs runs;
 
@@ -103,146 +146,70 @@ static bool one_run(const struct uns_gather *g, const struct uns_piece *piece,
 	return runs.n <= 1;
 }
 
-/* Pieces are sorted by position: records in order add up, a replica of what is covered already is
- * passed over, anything else is not free. */
-static int combine(const struct uns_gather *g, uint32_t *crc, struct uns_err *err)
+/* Pieces are sorted by position. Where each holds one range and has a recorded CRC, these combine to the
+ * tensor's; replicas of what is covered already are left out. Else the result is 0. */
+static int combine(const struct uns_gather *g, uint32_t *out, struct uns_err *err)
 {
 	size_t size = uns_dtype_size(g->tensor->dtype), i;
-	struct uns_range run;
+	struct uns_range range;
+	uint32_t crc = 0, recorded;
 	uint64_t at = 0;
-	uint32_t piece;
 
-	*crc = 0;
+	*out = 0;
 	for (i = 0; i < g->n_pieces; i++) {
-		if (!one_run(g, &g->piece[i], &run) || run.first > at) {
-			*crc = 0;
+		if (!one_range(g, &g->piece[i], &range) || range.first > at)
 			return 0;
-		}
-		if (!run.count || run.first < at)
+		if (!range.count || range.first < at)
 			continue;
-		UNS_TRY(uns_crc_recorded(g, &g->piece[i], &piece, err));
-		if (!piece) {
-			*crc = 0;
+		UNS_TRY(uns_crc_recorded(g, &g->piece[i], &recorded, err));
+		if (!recorded)
 			return 0;
-		}
-		*crc = at ? (uint32_t)crc32_combine64(*crc, piece, (z_off64_t)(run.count * size)) :
-			    piece;
-		at += run.count;
+		crc = at ? (uint32_t)crc32_combine64(crc, recorded,
+						     (z_off64_t)(range.count * size)) :
+			   recorded;
+		at += range.count;
 	}
+	*out = crc;
 	return 0;
 }
 
-bool uns_crc_wanted(const struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out)
-{
-	uint32_t unused;
+/* -- looking up -- */
 
-	return is_numbered(b, t) && !memo_get(b, t, out, &unused);
-}
-
-void uns_crc_learn(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
-		   uint32_t crc)
+int uns_crc_look_up(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
+		    uint32_t *crc, bool *known, struct uns_err *err)
 {
-	memo_put(b, t, out, crc);
-}
-
-int uns_crc_find(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
-		 uint32_t *crc, bool *known, struct uns_err *err)
-{
+	const struct uns_crc *memo = memo_of(b, t, out, false);
+	uint64_t found = memo ? atomic_load(&memo->found) : 0;
 	struct uns_gather g = uns_gather_of(b, t);
 
-	*known = memo_get(b, t, out, crc);
-	if (*known)
-		return 0;
-	*crc = 0;
-	if (out != t->dtype)
+	*known = found != 0;
+	*crc = (uint32_t)found;
+	if (found || out != t->dtype)
 		return 0;
 	UNS_TRY(uns_backing_resolve(b, t, err));
 	UNS_TRY(combine(&g, crc, err));
 	*known = *crc != 0;
 	if (*known)
-		memo_put(b, t, out, *crc);
+		uns_crc_keep(b, t, out, *crc);
 	return 0;
-}
-
-/* -- given out -- */
-
-/* The first answer is the answer. */
-static uint32_t give(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
-		     uint32_t crc, bool known)
-{
-	_Atomic uint64_t *given;
-	uint64_t mine = KNOWN | (uint64_t)out << 32 | crc, v = 0;
-
-	if (!is_numbered(b, t))
-		return crc;
-	given = &b->crc_given[t - b->cat->tensors];
-	if (atomic_compare_exchange_strong(given, &v, mine)) {
-		uns_count(known ? &b->engine->count.crc_exact : &b->engine->count.crc_zero, 1);
-		return crc;
-	}
-	return ((v >> 32) & 0xff) == (uint64_t)out ? (uint32_t)v : crc;
-}
-
-static bool was_given(const struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
-		      uint32_t *crc)
-{
-	uint64_t v = is_numbered(b, t) ? atomic_load(&b->crc_given[t - b->cat->tensors]) : 0;
-
-	*crc = (uint32_t)v;
-	return (v & KNOWN) && ((v >> 32) & 0xff) == (uint64_t)out;
 }
 
 int uns_backing_crc(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
 		    uint32_t *crc, struct uns_err *err)
 {
+	struct uns_crc *memo = memo_of(b, t, out, true);
+	uint64_t served = memo ? atomic_load(&memo->served) : 0;
 	bool known;
 
-	if (was_given(b, t, out, crc))
-		return 0;
-	UNS_TRY(uns_crc_find(b, t, out, crc, &known, err));
-	if (!known && b->engine->crc_exact) {
-		UNS_TRY(uns_backing_crc_exact(b, t, out, crc, err));
-		known = true;
+	if (!served) {
+		UNS_TRY(uns_crc_look_up(b, t, out, crc, &known, err));
+		if (!memo) /* served anew each time: only a file's bytes, which have no record of a CRC */
+			return 0;
+		if (atomic_compare_exchange_strong(&memo->served, &served, UNS_CRC_IS_SET | *crc)) {
+			uns_count(known ? &b->engine->count.crc_exact : &b->engine->count.crc_zero, 1);
+			return 0;
+		}
 	}
-	*crc = give(b, t, out, *crc, known);
-	return 0;
-}
-
-/* -- read -- */
-
-struct uns_layout uns_crc_layout(const struct uns_backing *b, const struct uns_tensor *t,
-				 enum uns_dtype out, struct uns_segment *segment)
-{
-	*segment = (struct uns_segment){ .from = UNS_FROM_PIECES, .tensor = t, .out = out };
-	segment->len_bytes = uns_shape_elems(&t->shape) * uns_dtype_size(out);
-	return (struct uns_layout){ .catalog = b->cat,
-				    .segment = segment,
-				    .n = 1,
-				    .size_bytes = segment->len_bytes };
-}
-
-int uns_backing_crc_exact(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
-			  uint32_t *crc, struct uns_err *err)
-{
-	struct uns_segment segment;
-	struct uns_layout whole = uns_crc_layout(b, t, out, &segment);
-	UNS_CLEANUP(uns_free_p) uint8_t *buf = NULL;
-	uint64_t at;
-	bool known;
-	ssize_t got;
-
-	UNS_TRY(uns_crc_find(b, t, out, crc, &known, err));
-	if (known)
-		return 0;
-	buf = malloc(CRC_READ_BYTES);
-	if (!buf)
-		return uns_oom(err);
-	for (at = 0; at < whole.size_bytes; at += (uint64_t)got) {
-		got = uns_read(b, &whole, buf, CRC_READ_BYTES, at, err);
-		if (got < 0)
-			return (int)got;
-		*crc = (uint32_t)crc32_z(*crc, buf, (z_size_t)got);
-	}
-	memo_put(b, t, out, *crc);
+	*crc = (uint32_t)served;
 	return 0;
 }

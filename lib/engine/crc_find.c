@@ -1,4 +1,5 @@
-/* All CRCs of a file at once: large tensors in parts, on the pool, until somebody says stop. */
+/* Finding out all CRCs of a virtual file by reading: tensors are cut into chunks, the pool reads them, and
+ * the chunks' CRCs combine to the tensors'. */
 #include <stdlib.h>
 #include <zlib.h>
 
@@ -8,9 +9,9 @@
 #include "engine/crc.h"
 
 enum { READ_BYTES = 1 << 20 };
-#define PART_BYTES (UINT64_C(64) << 20)
+#define CHUNK_BYTES (UINT64_C(64) << 20)
 
-struct part {
+struct chunk {
 	const struct uns_segment *of; /* the CRC's segment: tensor and type */
 	uint64_t at, len;
 	uint32_t crc;
@@ -20,13 +21,13 @@ struct part {
 struct find {
 	struct uns_backing *b;
 	const struct uns_stop *stop;
-	struct part *part;
+	struct chunk *chunk;
 	size_t n, cap;
 };
 
 static void find_fini(struct find *f)
 {
-	free(f->part);
+	free(f->chunk);
 }
 
 static int check_stop(const struct find *f, struct uns_err *err)
@@ -36,31 +37,33 @@ static int check_stop(const struct find *f, struct uns_err *err)
 	return 0;
 }
 
-static int add_part(struct find *f, const struct uns_segment *of, uint64_t at, uint64_t len,
-		    struct uns_err *err)
+static uint64_t size_of(const struct uns_segment *s)
 {
-	if (!UNS_HEAP_ROOM(f->part, f->n, f->cap))
-		return uns_oom(err);
-	f->part[f->n++] = (struct part){ .of = of, .at = at, .len = len };
-	return 0;
+	return uns_shape_elems(&s->tensor->shape) * uns_dtype_size(s->out);
 }
 
-/* The data's CRC is shown twice, behind it and in the directory: the first one stands for both. */
 static int add_tensor(struct find *f, const struct uns_segment *s, struct uns_err *err)
 {
-	uint64_t size = uns_shape_elems(&s->tensor->shape) * uns_dtype_size(s->out), at;
+	uint64_t size = size_of(s), at;
 	uint32_t crc;
 	bool known;
 
 	UNS_TRY(check_stop(f, err));
-	UNS_TRY(uns_crc_find(f->b, s->tensor, s->out, &crc, &known, err));
-	for (at = 0; at < size && !known; at += PART_BYTES)
-		UNS_TRY(add_part(f, s, at, uns_u64_min(PART_BYTES, size - at), err));
-	if (!known)
-		uns_count(&f->b->engine->count.crc_total_bytes, size);
+	UNS_TRY(uns_crc_look_up(f->b, s->tensor, s->out, &crc, &known, err));
+	if (known)
+		return 0;
+	for (at = 0; at < size; at += CHUNK_BYTES) {
+		if (!UNS_HEAP_ROOM(f->chunk, f->n, f->cap))
+			return uns_oom(err);
+		f->chunk[f->n++] = (struct chunk){ .of = s, .at = at,
+						   .len = uns_u64_min(CHUNK_BYTES, size - at) };
+	}
+	uns_count(&f->b->engine->count.crc_total_bytes, size);
 	return 0;
 }
 
+/* A zip file shows the CRC of a record twice: behind its data (with a literal between them), and in the
+ * directory at the end. The first of them is enough. */
 static int add_tensors(struct find *f, const struct uns_layout *layout, struct uns_err *err)
 {
 	size_t i;
@@ -72,49 +75,52 @@ static int add_tensors(struct find *f, const struct uns_layout *layout, struct u
 	return 0;
 }
 
-static int read_part(void *ctx, size_t i, struct uns_err *err)
+static int read_chunk(void *ctx, size_t i, struct uns_err *err)
 {
 	const struct find *f = ctx;
-	struct part *p = &f->part[i];
+	struct chunk *c = &f->chunk[i];
 	UNS_CLEANUP(uns_free_p) uint8_t *buf = malloc(READ_BYTES);
-	struct uns_segment segment;
-	struct uns_layout whole = uns_crc_layout(f->b, p->of->tensor, p->of->out, &segment);
+	struct uns_segment segment = { .from = UNS_FROM_PIECES, .tensor = c->of->tensor,
+				       .out = c->of->out,
+				       .len_bytes = size_of(c->of) };
+	const struct uns_layout whole = { .catalog = f->b->cat, .segment = &segment, .n = 1,
+					  .size_bytes = segment.len_bytes };
 	uint64_t done = 0;
 	ssize_t got;
 
 	if (!buf)
 		return uns_oom(err);
-	for (; done < p->len; done += (uint64_t)got) {
+	for (; done < c->len; done += (uint64_t)got) {
 		UNS_TRY(check_stop(f, err));
-		got = uns_read(f->b, &whole, buf, (size_t)uns_u64_min(READ_BYTES, p->len - done),
-			       p->at + done, err);
+		got = uns_read(f->b, &whole, buf, (size_t)uns_u64_min(READ_BYTES, c->len - done),
+			       c->at + done, err);
 		if (got < 0)
 			return (int)got;
-		p->crc = (uint32_t)crc32_z(p->crc, buf, (z_size_t)got);
+		c->crc = (uint32_t)crc32_z(c->crc, buf, (z_size_t)got);
 		uns_count(&f->b->engine->count.crc_done_bytes, (uint64_t)got);
 	}
-	p->done = true;
+	c->done = true;
 	return 0;
 }
 
-/* Parts of one tensor lie together and in order. */
-static void learn(const struct find *f)
+/* Chunks of one tensor stand together and in order. */
+static void keep_all(const struct find *f)
 {
-	const struct part *p, *end = f->part + f->n;
+	const struct chunk *c, *end = f->chunk + f->n;
 	const struct uns_segment *of;
 	uint32_t crc;
 	bool whole;
 
-	for (p = f->part; p < end;) {
-		of = p->of;
+	for (c = f->chunk; c < end;) {
+		of = c->of;
 		whole = true;
-		for (crc = 0; p < end && p->of == of; p++) {
-			whole &= p->done;
-			crc = p->at ? (uint32_t)crc32_combine64(crc, p->crc, (z_off64_t)p->len) :
-				      p->crc;
+		for (crc = 0; c < end && c->of == of; c++) {
+			whole &= c->done;
+			crc = c->at ? (uint32_t)crc32_combine64(crc, c->crc, (z_off64_t)c->len) :
+				      c->crc;
 		}
 		if (whole)
-			uns_crc_learn(f->b, of->tensor, of->out, crc);
+			uns_crc_keep(f->b, of->tensor, of->out, crc);
 	}
 }
 
@@ -125,8 +131,9 @@ int uns_backing_crcs_find(struct uns_backing *b, const struct uns_layout *layout
 	int code;
 
 	UNS_TRY(add_tensors(&f, layout, err));
-	code = f.n ? uns_pool_each(b->engine->pool, f.n, read_part, &f, err) : 0;
-	if (f.n)
-		learn(&f);
+	if (!f.n)
+		return 0;
+	code = uns_pool_each(b->engine->pool, f.n, read_chunk, &f, err);
+	keep_all(&f); /* also when it was interrupted */
 	return code;
 }

@@ -69,7 +69,7 @@ static int copy_strided(const struct uns_strided *s, const struct uns_reader *r,
 static int fill_strided(const struct job *j, struct uns_cached *e, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_source source = { j->b, j->piece->file };
+	struct uns_source_file source = { j->b, j->piece->file };
 	struct uns_reader r = uns_reader_of_source(&source);
 	struct uns_torch_tensor t;
 	struct uns_strided s;
@@ -123,8 +123,8 @@ static int finish_item(const struct job *j, struct uns_cached *e, uint64_t made_
 	r = uns_reader_of_edges(&edges, &whole);
 	UNS_TRY(uns_item_tensor(j->b, j->tensor, j->piece, &r, &arena, &t, err));
 	s = strided_of_item(&t);
-	uns_spot_publish(j->b, j->piece,
-			 &(struct uns_spot){ .dense = t.contiguous,
+	uns_location_keep(j->b, j->piece,
+			 &(struct uns_location){ .dense = t.contiguous,
 					     .crc32 = uns_item_crc(j->tensor, &t),
 					     .data_bytes = s.first_bytes });
 	if (t.contiguous)
@@ -136,12 +136,15 @@ static int finish_item(const struct job *j, struct uns_cached *e, uint64_t made_
 
 static int fill_zstd(const struct job *j, struct uns_cached *e, struct uns_err *err)
 {
-	const struct uns_piece *p = j->piece;
+	const struct uns_zstd_part part = { .file = j->piece->file,
+					    .offset_bytes = j->piece->offset_bytes,
+					    .length_bytes = j->piece->length_bytes,
+					    .max_bytes = j->stored_bytes,
+					    .name = j->tensor->key };
 	uint64_t made;
 
-	UNS_TRY(uns_zstd_read(j->b, p->file, p->offset_bytes, p->length_bytes, j->stored_bytes,
-			      write_entry, e, &made, err));
-	return p->container == UNS_RAW ? finish_raw(j, e, made, err) :
+	UNS_TRY(uns_zstd_read(j->b, &part, write_entry, e, &made, err));
+	return j->piece->container == UNS_RAW ? finish_raw(j, e, made, err) :
 					 finish_item(j, e, made, err);
 }
 
@@ -187,12 +190,12 @@ int uns_decode(struct uns_backing *b, const struct uns_tensor *tensor,
 	       const struct uns_piece *piece, struct uns_cached **out, struct uns_err *err)
 {
 	struct job j = { b, tensor, piece, .dense_bytes = piece_bytes(tensor, piece) };
-	struct uns_spot spot;
+	struct uns_location where;
 	int code;
 
 	j.stored_bytes = stored_bytes(piece, j.dense_bytes);
 	j.dense_copy = !j.stored_bytes || (piece->container == UNS_RAW && piece->stride_elems) ||
-		       (uns_spot_known(b, piece, &spot) && !spot.dense);
+		       (uns_location_known(b, piece, &where) && !where.dense);
 	UNS_TRY(uns_source_check(b, piece->file, err));
 	code = get_entry(&j, out, err);
 	if (code == NEEDS_DENSE_COPY) {

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/checked.h"
 #include "base/cleanup.h"
 
 enum { DEFAULT_THREADS = 32 }; /* they wait for storage, they do not compute */
@@ -12,20 +13,35 @@ static void engine_free_p(struct uns_engine **engine)
 	uns_engine_free(*engine);
 }
 
+/* Source files and spilled pieces hold descriptors; a quarter is plenty for the latter. */
+static void share_descriptors(const struct uns_engine_options *options, size_t *files, size_t *spilled)
+{
+	enum { MOST_SPILLED = 4096 };
+	size_t all = uns_fds_budget();
+
+	*spilled = (size_t)uns_u64_min(all / 4 + 1, MOST_SPILLED);
+	*files = uns_u64_max(all - uns_u64_min(*spilled, all), 1);
+	if (options->max_open_files)
+		*files = uns_u64_min(*files, options->max_open_files);
+}
+
 int uns_engine_new(const struct uns_engine_options *options, struct uns_engine **out,
 		   struct uns_err *err)
 {
 	UNS_CLEANUP(engine_free_p) struct uns_engine *e = calloc(1, sizeof(*e));
+	struct uns_cache_limits cache = { .mem_bytes = options->cache_bytes,
+					  .spill_bytes = options->spill_bytes };
+	size_t max_open;
 
 	if (!e)
 		return uns_oom(err);
-	uns_fds_init(&e->fds, options->max_open_files, &e->count);
+	share_descriptors(options, &max_open, &cache.spill_files);
+	uns_fds_init(&e->fds, max_open, &e->count);
+	uns_windows_init(&e->windows, options->window_bytes);
 	e->delay_read_us = options->delay_read_us;
-	e->crc_exact = options->crc_exact;
 	UNS_TRY(uns_pool_new(options->n_threads ? options->n_threads : DEFAULT_THREADS, &e->pool,
 			     err));
-	UNS_TRY(uns_cache_new(options->cache_bytes, options->cache_dir, options->spill_bytes,
-			      &e->count, &e->cache, err));
+	UNS_TRY(uns_cache_new(&cache, options->cache_dir, &e->count, options->log, &e->cache, err));
 	*out = UNS_TAKE(e);
 	return 0;
 }
@@ -37,6 +53,7 @@ void uns_engine_free(struct uns_engine *e)
 	uns_pool_free(e->pool);
 	uns_cache_free(e->cache);
 	uns_fds_fini(&e->fds);
+	uns_windows_fini(&e->windows);
 	free(e);
 }
 

@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include "base/log.h"
 #include "base/span.h"
 #include "base/text.h"
 #include "model/layout.h"
@@ -22,8 +23,9 @@ struct uns_engine_options {
 	uint64_t spill_bytes;   /* at most this much spilled (`-o cache_size=`) */
 	unsigned n_threads;     /* of the pool; 0 = a default for storage that waits */
 	unsigned max_open_files; /* 0 = most of RLIMIT_NOFILE */
+	uint64_t window_bytes;  /* windows of zstd frames that are being decoded, in sum; 0 = 128 MiB */
 	unsigned delay_read_us; /* tests: added to every read of a source file */
-	bool crc_exact;         /* give out no CRC that is not known: read the data first */
+	const struct uns_log *log; /* must outlive the engine; NULL = no log */
 };
 
 struct uns_engine_stats {
@@ -67,17 +69,13 @@ int uns_backing_equal(struct uns_backing *backing, const struct uns_tensor *a,
 		      const struct uns_tensor *b, bool *equal, const char **how,
 		      struct uns_err *err);
 
-/* CRC-32 of all of a tensor given out as `out`, as UNS_FROM_CRC32 shows it: from memory, or combined
- * from what the pieces' containers recorded, when the pieces are whole records in order; else 0, which
- * stands for "not known" (and is what torch writes with set_crc32_options(False)), or, with the
- * engine's crc_exact, the data is read. Without that it reads headers at most.
- * What was given out once stays as long as the backing does, even if more becomes known: a page that
- * the kernel keeps and one that it asks for later must agree. */
+/* CRC-32 of all of a tensor served as `out`, as UNS_FROM_CRC32 shows it: what was found before, or what
+ * combines from the CRCs that the pieces' containers recorded; else 0, which stands for "not known" (and is
+ * what torch writes with set_crc32_options(False)). Reads headers at most.
+ * What was served once for this tensor and type stays as long as the backing does, even if more becomes
+ * known: a page that the kernel keeps and one that it asks for later must agree. */
 int uns_backing_crc(struct uns_backing *backing, const struct uns_tensor *tensor,
 		    enum uns_dtype out, uint32_t *crc, struct uns_err *err);
-/* The number itself, reading the data where nothing else tells; remembered. */
-int uns_backing_crc_exact(struct uns_backing *backing, const struct uns_tensor *tensor,
-			  enum uns_dtype out, uint32_t *crc, struct uns_err *err);
 
 /* Asked often, and from several threads: true = give up. */
 struct uns_stop {
@@ -85,13 +83,14 @@ struct uns_stop {
 	void *ctx;
 };
 
-/* Find out all CRCs that a layout shows, in parallel. -EINTR when `stop` (may be NULL) says so: what
- * was found until then is remembered. */
+/* Find out all CRCs that a layout shows, in parallel, reading the data of those that are not known. To be
+ * called before the layout's file is read: what was served as 0 stays 0. -EINTR when `stop` (may be NULL)
+ * says so: what was found until then is remembered. */
 int uns_backing_crcs_find(struct uns_backing *backing, const struct uns_layout *layout,
 			  const struct uns_stop *stop, struct uns_err *err);
 
-/* What the two above found out so far, as bytes, and back. What does not fit the catalog is passed
- * over: a wrong number cannot get in otherwise than by a wrong `in`. */
+/* All CRCs found so far as bytes, and back. What does not fit the catalog is passed over. The numbers
+ * themselves are trusted. */
 void uns_backing_crc_export(const struct uns_backing *backing, struct uns_text *out);
 void uns_backing_crc_import(struct uns_backing *backing, struct uns_span in);
 uint64_t uns_backing_crc_changes(const struct uns_backing *backing); /* grows with each new one */

@@ -1,5 +1,10 @@
-/* The descriptor table: one lock, an idle list in order of last use. Files are opened and closed with
- * the lock dropped. */
+/* The table of descriptors. Each source file has a slot; a slot is closed, open and idle, or open and
+ * pinned by readers. Idle slots form a list in order of last use. One lock guards all of it, and is dropped
+ * while a file is opened or closed.
+ *
+ * Before a file is opened its descriptor is counted: at max_open the oldest idle slot is closed first, or
+ * one is waited for. When the process runs out of descriptors all the same (others use them too), the
+ * same is done at once, for this file only: the next file finds max_open as it was. */
 #include "engine/fds.h"
 
 #include <string.h>
@@ -9,10 +14,10 @@
 
 #include "base/cleanup.h"
 
+/* What the program itself, FUSE and the store may need. */
 enum { RESERVED_FDS = 64, MOST_FDS = 1 << 16 };
 
-/* Most of the limit: the program itself, FUSE and spill files need some. */
-static size_t default_max_open(void)
+size_t uns_fds_budget(void)
 {
 	struct rlimit lim;
 
@@ -30,12 +35,9 @@ static size_t default_max_open(void)
 						 lim.rlim_cur / 2 + 1;
 }
 
-void uns_fds_init(struct uns_fds *fds, unsigned max_open, struct uns_counters *count)
+void uns_fds_init(struct uns_fds *fds, size_t max_open, struct uns_counters *count)
 {
-	size_t most = default_max_open();
-
-	*fds = (struct uns_fds){ .count = count };
-	fds->max_open = max_open && max_open < most ? max_open : most;
+	*fds = (struct uns_fds){ .count = count, .max_open = max_open };
 	pthread_mutex_init(&fds->lock, NULL);
 	pthread_cond_init(&fds->room, NULL);
 }
@@ -68,8 +70,8 @@ static void count_open(struct uns_fds *fds, int change)
 {
 	fds->n_open += (size_t)change;
 	uns_count(&fds->count->open_files, (uint64_t)(int64_t)change);
-	if (change < 0)
-		pthread_cond_signal(&fds->room);
+	if (change < 0) /* not every waiter can use it */
+		pthread_cond_broadcast(&fds->room);
 }
 
 /* Give up an open idle slot; the descriptor is the caller's to close once the lock is dropped. */
@@ -138,40 +140,34 @@ static int open_checked(const struct uns_file *file, int *out, uint64_t *nlink,
 	return 0;
 }
 
-/* Take the right to open one more file; another one may have to be closed for it. Lock held; waits.
- * false when the slot was opened by someone else meanwhile. */
-static bool reserve(struct uns_fds *fds, const struct uns_fd_slot *slot, int *victim)
+/* Count one more open file; another one may have to be closed for it. `scarce`: the process had no
+ * descriptor left, so that another one must be closed, unless none is open. Lock held; waits. false when
+ * another thread opened the slot meanwhile. */
+static bool reserve(struct uns_fds *fds, const struct uns_fd_slot *slot, bool scarce, int *victim)
 {
-	while (!slot->is_open && fds->n_open >= fds->max_open && !fds->oldest)
+	const size_t max = scarce ? 1 : fds->max_open;
+
+	while (!slot->is_open && fds->n_open >= max && !fds->oldest)
 		pthread_cond_wait(&fds->room, &fds->lock);
 	if (slot->is_open)
 		return false;
-	if (fds->n_open >= fds->max_open)
+	if (fds->n_open >= max)
 		*victim = slot_release(fds, fds->oldest);
 	count_open(fds, 1);
 	return true;
 }
 
-/* The process has fewer descriptors left than we thought: live with those we have. */
-static bool retry_with_fewer(struct uns_fds *fds, int code)
-{
-	if ((code != -EMFILE && code != -ENFILE) || fds->n_open == 0)
-		return false;
-	if (fds->max_open > fds->n_open)
-		fds->max_open = fds->n_open;
-	return true;
-}
-
-/* Lock held on entry and return, dropped around the I/O. */
+/* Lock held on entry and return, dropped around the I/O. -EAGAIN: the process has no descriptor left, but
+ * other files are open. */
 static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file,
-		     struct uns_err *err)
+		     bool scarce, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int victim = -1;
 	struct uns_err why = { 0 };
 	uint64_t nlink = 0;
 	int fd = -1, code;
 
-	if (!reserve(fds, slot, &victim))
+	if (!reserve(fds, slot, scarce, &victim))
 		return 0;
 	pthread_mutex_unlock(&fds->lock);
 	uns_close_p(&victim);
@@ -180,7 +176,9 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 	pthread_mutex_lock(&fds->lock);
 	if (code < 0) {
 		count_open(fds, -1);
-		return retry_with_fewer(fds, code) ? 0 : uns_fail(err, code, "%s", why.text);
+		if ((code == -EMFILE || code == -ENFILE) && fds->n_open)
+			return -EAGAIN;
+		return uns_fail(err, code, "%s", why.text);
 	}
 	if (slot->is_open) { /* another thread was faster */
 		victim = fd;
@@ -199,9 +197,10 @@ int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_
 	int code = 0;
 
 	pthread_mutex_lock(&fds->lock);
-	while (!slot->is_open && code == 0)
-		code = slot_open(fds, slot, file, err);
-	if (code == 0) {
+	while (!slot->is_open && (code == 0 || code == -EAGAIN))
+		code = slot_open(fds, slot, file, code == -EAGAIN, err);
+	if (slot->is_open) {
+		code = 0;
 		if (slot->is_idle)
 			idle_remove(fds, slot);
 		slot->n_pins++;

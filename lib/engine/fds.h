@@ -1,5 +1,6 @@
-/* Descriptors of source files: opened on first touch, shared by all readers, closed oldest first
- * when others are needed. Knows no tensors. Private to lib/engine. */
+/* Descriptors of source files. A file is opened when it is first read, then shared by all readers, and
+ * closed, the least recently used first, when another file needs its descriptor. Knows no tensors.
+ * Private to lib/engine. */
 #ifndef UNS_ENGINE_FDS_H
 #define UNS_ENGINE_FDS_H
 
@@ -12,7 +13,7 @@
 
 /* One per source file, zero-initialised; all fields belong to the table's lock. */
 struct uns_fd_slot {
-	struct uns_fd_slot *newer, *older; /* among the idle ones */
+	struct uns_fd_slot *newer, *older; /* among the open ones that nobody has pinned */
 	bool is_open, is_idle;
 	int fd;         /* stable while pinned */
 	unsigned n_pins;
@@ -21,19 +22,22 @@ struct uns_fd_slot {
 
 struct uns_fds {
 	pthread_mutex_t lock;
-	pthread_cond_t room; /* something became idle or was closed */
-	struct uns_fd_slot *newest, *oldest;
+	pthread_cond_t room; /* a slot became idle or was closed */
+	struct uns_fd_slot *newest, *oldest; /* idle ones */
 	size_t n_open, max_open; /* n_open counts those being opened */
 	struct uns_counters *count;
 };
 
-/* max_open 0 = most of what the process may have; raises the soft limit to the hard one. */
-void uns_fds_init(struct uns_fds *fds, unsigned max_open, struct uns_counters *count);
+/* How many descriptors the engine may use: most of what the process may have. Raises the process's soft
+ * limit to the hard one. */
+size_t uns_fds_budget(void);
+
+void uns_fds_init(struct uns_fds *fds, size_t max_open, struct uns_counters *count);
 void uns_fds_fini(struct uns_fds *fds);
 
-/* Open (unless it is) and keep open until unpinned; waits while all descriptors are pinned, so a
- * thread must not pin two. -ESTALE when the file is not the one the catalog saw, -ENODATA when it was
- * missing already. */
+/* Open the file unless it is open, and keep it open until it is unpinned. Waits while all descriptors are
+ * pinned, so a thread must not pin two. -ESTALE when the file is not the one that the catalog saw, -ENODATA
+ * when it was missing already, -EMFILE when the process has no descriptor left for even one file. */
 int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file,
 		struct uns_err *err);
 void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot);

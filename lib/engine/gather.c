@@ -1,5 +1,19 @@
-/* Which pieces hold a stretch of a tensor, and copying their runs. Pieces are sorted by position, the
- * first of several replicas serves. */
+/* Bytes of a tensor, put together from the pieces that hold them.
+ *
+ * A tensor lies in pieces, each in a file: a box of its elements, or a range of them. The pieces are sorted
+ * by position. In C order the elements of a box are a sequence of runs: stretches that are contiguous both
+ * in the tensor and in the piece (a quarter of a matrix' columns has one run a row). A wanted stretch of the
+ * tensor is copied piece by piece, run by run:
+ *
+ *   which pieces   A binary search finds the first that may hold the stretch, where the pieces' ends
+ *                  ascend (else all are looked at). Of replicas the first serves.
+ *   which runs     A binary search finds the first; a cursor counts on from there.
+ *   how            A long run is read directly to where it is wanted. Short runs, which follow each other
+ *                  without gaps in the piece, are read as one batch into scratch memory and then copied
+ *                  apart. Pieces in memory need neither.
+ *
+ * Pieces are first read one after the other, as long as nothing has to be waited for (the kernel has the
+ * pages). From the first piece that would wait on, all of the rest are read at once on the pool. */
 #include "engine/gather.h"
 
 #include <stdlib.h>
@@ -8,7 +22,7 @@
 #include "base/cleanup.h"
 #include "engine/decode.h"
 
-/* Runs of at least this are read straight into place: one more pread costs less than the copy. */
+/* Runs of at least this are read directly: one more pread costs less than the copy. */
 enum { LONG_RUN_BYTES = 256 << 10 };
 
 struct uns_gather uns_gather_of(struct uns_backing *b, const struct uns_tensor *tensor)
@@ -38,7 +52,7 @@ struct uns_gather uns_gather_of_segment(struct uns_backing *b, const struct uns_
 
 /* -- runs of one piece, in bytes -- */
 
-struct walk {
+struct cursor {
 	struct uns_runs runs;
 	uint64_t k, at_elem; /* run k starts at element at_elem of the tensor */
 	uint64_t index[UNS_MAX_DIMS];
@@ -54,57 +68,62 @@ static struct uns_runs runs_of(const struct uns_gather *g, const struct uns_piec
 				  .base = piece->range.first };
 }
 
-static void walk_start(struct walk *w, uint64_t elem)
+/* At the first run that ends behind byte `at` of the tensor. */
+static struct cursor cursor_at(const struct uns_gather *g, const struct uns_piece *piece, uint64_t at)
 {
+	struct cursor c = { .runs = runs_of(g, piece),
+			    .elem_bytes = uns_dtype_size(g->tensor->dtype) };
 	uint64_t k;
 	uint32_t d;
 
-	w->k = k = uns_runs_find(&w->runs, elem);
-	if (k >= w->runs.n)
-		return;
-	w->at_elem = uns_runs_at(&w->runs, k);
-	for (d = w->runs.outer; d-- > 0; k /= w->runs.len[d])
-		w->index[d] = k % w->runs.len[d];
+	c.run_bytes = c.runs.run_elems * c.elem_bytes;
+	c.k = k = uns_runs_find(&c.runs, at / c.elem_bytes);
+	if (k >= c.runs.n)
+		return c;
+	c.at_elem = uns_runs_at(&c.runs, k);
+	for (d = c.runs.outer; d-- > 0; k /= c.runs.len[d])
+		c.index[d] = k % c.runs.len[d];
+	return c;
 }
 
 /* uns_runs_at for the next k without its divisions: runs may be as short as one element. */
-static void walk_next(struct walk *w)
+static void cursor_next(struct cursor *c)
 {
 	uint32_t d;
 
-	w->k++;
-	for (d = w->runs.outer; d-- > 0;) {
-		w->at_elem += w->runs.stride[d];
-		if (++w->index[d] < w->runs.len[d])
+	c->k++;
+	for (d = c->runs.outer; d-- > 0;) {
+		c->at_elem += c->runs.stride[d];
+		if (++c->index[d] < c->runs.len[d])
 			return;
-		w->at_elem -= w->index[d] * w->runs.stride[d];
-		w->index[d] = 0;
+		c->at_elem -= c->index[d] * c->runs.stride[d];
+		c->index[d] = 0;
 	}
 }
 
-/* A run, or the part of it that is wanted. */
-struct part {
-	uint64_t at;    /* in the tensor */
-	uint64_t src;   /* in the piece */
+/* A run, as far as it is wanted. */
+struct stretch {
+	uint64_t at;       /* in the tensor */
+	uint64_t in_piece; /* in the piece */
 	uint64_t bytes;
 };
 
-/* The current run cut to [at, end) of the tensor; false when it lies behind. */
-static bool walk_part(const struct walk *w, uint64_t at, uint64_t end, struct part *out)
+/* The current run cut to [at, end) of the tensor; false when it starts behind that. */
+static bool cursor_cut(const struct cursor *c, uint64_t at, uint64_t end, struct stretch *out)
 {
-	uint64_t start = w->at_elem * w->elem_bytes;
+	uint64_t start = c->at_elem * c->elem_bytes;
 
-	if (w->k >= w->runs.n || start >= end)
+	if (c->k >= c->runs.n || start >= end)
 		return false;
 	out->at = uns_u64_max(start, at);
-	out->bytes = uns_u64_min(start + w->run_bytes, end) - out->at;
-	out->src = w->k * w->run_bytes + (out->at - start);
+	out->bytes = uns_u64_min(start + c->run_bytes, end) - out->at;
+	out->in_piece = c->k * c->run_bytes + (out->at - start);
 	return true;
 }
 
-/* -- where a piece's dense bytes are -- */
+/* -- a piece, opened for reading its dense bytes -- */
 
-struct origin {
+struct opened {
 	struct uns_backing *b;
 	uint32_t file;
 	uint64_t data_bytes;
@@ -112,29 +131,29 @@ struct origin {
 	bool may_wait;             /* else -EAGAIN where storage would be waited for */
 };
 
-static int origin_open(const struct uns_gather *g, const struct uns_piece *piece, bool may_wait,
-		       struct origin *out, struct uns_err *err)
+static int piece_open(const struct uns_gather *g, const struct uns_piece *piece, bool may_wait,
+		      struct opened *out, struct uns_err *err)
 {
-	struct uns_spot spot = { 0 };
+	struct uns_location where = { 0 };
 
-	*out = (struct origin){ .b = g->b, .file = piece->file, .may_wait = may_wait };
+	*out = (struct opened){ .b = g->b, .file = piece->file, .may_wait = may_wait };
 	if (piece->codec == UNS_CODEC_NONE)
-		UNS_TRY(uns_spot_find(g->b, g->tensor, piece, &g->ahead, &spot, err));
-	if (!uns_reads_in_place(piece, &spot))
+		UNS_TRY(uns_locate(g->b, g->tensor, piece, &g->ahead, &where, err));
+	if (!uns_reads_in_place(piece, &where))
 		return uns_decode(g->b, g->tensor, piece, &out->cached, err);
-	out->data_bytes = spot.data_bytes;
+	out->data_bytes = where.data_bytes;
 	return 0;
 }
 
-static void origin_close(struct origin *o)
+static void piece_close(struct opened *o)
 {
 	if (o->cached)
 		uns_cache_put(o->b->engine->cache, o->cached);
 	o->cached = NULL;
 }
 
-static int origin_read(const struct origin *o, void *buf, size_t len, uint64_t off,
-		       struct uns_err *err)
+static int piece_read(const struct opened *o, void *buf, size_t len, uint64_t off,
+		      struct uns_err *err)
 {
 	if (o->cached)
 		return uns_cached_read(o->cached, buf, len, off, err);
@@ -142,63 +161,55 @@ static int origin_read(const struct origin *o, void *buf, size_t len, uint64_t o
 		o->b, o->file, buf, len, o->data_bytes + off, err);
 }
 
-/* -- copying -- */
+/* -- copying what a piece has -- */
 
 struct copy {
-	const struct origin *from;
-	uint8_t *dst;     /* receives [at, end) */
+	const struct opened *from;
+	uint8_t *dst;     /* receives [at, end) of the tensor */
 	uint64_t at, end;
 	uint8_t *scratch; /* allocated when needed */
 	uint64_t copied;
 };
 
-/* Short runs follow each other without gaps in the piece: read a stretch of them at once, then put
- * each where it belongs. */
-static int copy_batch(struct copy *c, struct walk *w, struct uns_err *err)
+/* Short runs: read as many as fit into the scratch memory at once, then put each where it belongs. */
+static int copy_batch(struct copy *c, struct cursor *cursor, struct uns_err *err)
 {
-	struct walk again = *w;
-	struct part first, p;
+	struct cursor again = *cursor;
+	struct stretch first, s;
 	size_t len = 0, done = 0;
 
 	if (!c->scratch &&
 	    !(c->scratch = malloc((size_t)uns_u64_min(c->end - c->at, UNS_SCRATCH_BYTES))))
 		return uns_oom(err);
-	walk_part(w, c->at, c->end, &first);
-	for (; walk_part(w, c->at, c->end, &p) && len + p.bytes <= UNS_SCRATCH_BYTES; walk_next(w))
-		len += (size_t)p.bytes;
-	UNS_TRY(origin_read(c->from, c->scratch, len, first.src, err));
-	for (; done < len; walk_next(&again)) {
-		walk_part(&again, c->at, c->end, &p);
-		memcpy(c->dst + (p.at - c->at), c->scratch + done, (size_t)p.bytes);
-		done += (size_t)p.bytes;
+	cursor_cut(cursor, c->at, c->end, &first);
+	for (; cursor_cut(cursor, c->at, c->end, &s) && len + s.bytes <= UNS_SCRATCH_BYTES;
+	     cursor_next(cursor))
+		len += (size_t)s.bytes;
+	UNS_TRY(piece_read(c->from, c->scratch, len, first.in_piece, err));
+	for (; done < len; cursor_next(&again)) {
+		cursor_cut(&again, c->at, c->end, &s);
+		memcpy(c->dst + (s.at - c->at), c->scratch + done, (size_t)s.bytes);
+		done += (size_t)s.bytes;
 	}
 	c->copied += len;
 	return 0;
 }
 
-static int copy_run(struct copy *c, struct walk *w, const struct part *p, struct uns_err *err)
+static int copy_runs(struct copy *c, struct cursor *cursor, struct uns_err *err)
 {
-	UNS_TRY(origin_read(c->from, c->dst + (p->at - c->at), (size_t)p->bytes, p->src, err));
-	c->copied += p->bytes;
-	walk_next(w);
-	return 0;
-}
+	bool in_memory = c->from->cached && uns_cached_bytes(c->from->cached), last;
+	struct stretch s;
 
-static bool is_single(const struct walk *w, const struct copy *c, const struct part *p)
-{
-	return w->k + 1 >= w->runs.n || p->at + p->bytes >= c->end;
-}
-
-static int copy_runs(struct copy *c, struct walk *w, struct uns_err *err)
-{
-	bool in_memory = c->from->cached && uns_cached_bytes(c->from->cached);
-	struct part p;
-
-	while (walk_part(w, c->at, c->end, &p)) {
-		if (in_memory || p.bytes >= LONG_RUN_BYTES || is_single(w, c, &p))
-			UNS_TRY(copy_run(c, w, &p, err));
-		else
-			UNS_TRY(copy_batch(c, w, err));
+	while (cursor_cut(cursor, c->at, c->end, &s)) {
+		last = cursor->k + 1 >= cursor->runs.n || s.at + s.bytes >= c->end;
+		if (!in_memory && !last && s.bytes < LONG_RUN_BYTES) {
+			UNS_TRY(copy_batch(c, cursor, err));
+			continue;
+		}
+		UNS_TRY(piece_read(c->from, c->dst + (s.at - c->at), (size_t)s.bytes, s.in_piece,
+				   err));
+		c->copied += s.bytes;
+		cursor_next(cursor);
 	}
 	return 0;
 }
@@ -212,26 +223,21 @@ struct wanted {
 	_Atomic uint64_t copied;
 };
 
-/* What one piece has of it. */
 static int copy_piece(struct wanted *want, const struct uns_piece *piece, bool may_wait,
 		      struct uns_err *err)
 {
-	const struct uns_gather *g = want->g;
-	UNS_CLEANUP(origin_close) struct origin from = { 0 };
+	UNS_CLEANUP(piece_close) struct opened from = { 0 };
 	UNS_CLEANUP(uns_free_p) uint8_t *scratch = NULL;
 	struct copy c = { .from = &from, .dst = want->dst, .at = want->at,
 			  .end = want->at + want->len };
-	struct walk w = { .runs = runs_of(g, piece),
-			  .elem_bytes = uns_dtype_size(g->tensor->dtype) };
-	struct part p;
+	struct cursor cursor = cursor_at(want->g, piece, want->at);
+	struct stretch unused;
 	int code;
 
-	w.run_bytes = w.runs.run_elems * w.elem_bytes;
-	walk_start(&w, want->at / w.elem_bytes);
-	if (!walk_part(&w, c.at, c.end, &p))
+	if (!cursor_cut(&cursor, c.at, c.end, &unused))
 		return 0;
-	UNS_TRY(origin_open(g, piece, may_wait, &from, err));
-	code = copy_runs(&c, &w, err);
+	UNS_TRY(piece_open(want->g, piece, may_wait, &from, err));
+	code = copy_runs(&c, &cursor, err);
 	scratch = c.scratch;
 	if (code >= 0)
 		atomic_fetch_add_explicit(&want->copied, c.copied, memory_order_relaxed);
@@ -268,7 +274,7 @@ static unsigned char order_compute(const struct uns_gather *g)
 	return ORDER_ENDS_ASCEND;
 }
 
-/* Found out once per tensor of the catalog; two threads that both do find the same. */
+/* Found out once for each tensor of the catalog; two threads that do so at once find the same. */
 static bool ends_ascend(const struct uns_gather *g)
 {
 	const struct uns_catalog *cat = g->b->cat;
@@ -320,8 +326,8 @@ bool uns_same_elements(const struct uns_piece *a, const struct uns_piece *b)
 	return true;
 }
 
-/* The first piece from `i` on that lies in what is wanted and repeats none before it; n_pieces when
- * there is none. No piece before `first` does. */
+/* The first piece from `i` on that holds something wanted and is not a replica of the one before; n_pieces
+ * when there is none. No piece before `first` holds anything wanted. */
 static size_t next_piece(const struct wanted *want, size_t first, size_t i)
 {
 	const struct uns_gather *g = want->g;
@@ -338,7 +344,7 @@ static size_t next_piece(const struct wanted *want, size_t first, size_t i)
 	return g->n_pieces;
 }
 
-/* -- storage that makes one wait: all pieces at once -- */
+/* -- where storage must be waited for: all pieces at once -- */
 
 enum { PIECES_AT_ONCE = 64 };
 
@@ -362,7 +368,7 @@ static int copy_at_once(const struct wanted *want, size_t first, size_t i, uint6
 	struct wanted rest = { .g = &g, .dst = want->dst, .at = want->at, .len = want->len };
 	struct at_once work = { .want = &rest };
 
-	g.ahead = (struct uns_ahead){ 0 }; /* looking ahead uses the pool, which work on it may not */
+	g.ahead = (struct uns_ahead){ 0 }; /* every item would look ahead to the same segments */
 	while (i < g.n_pieces) {
 		for (work.n = 0; i < g.n_pieces && work.n < PIECES_AT_ONCE;
 		     i = next_piece(&rest, first, i + 1))
@@ -373,7 +379,7 @@ static int copy_at_once(const struct wanted *want, size_t first, size_t i, uint6
 	return 0;
 }
 
-/* One after the other as long as nothing has to be waited for. */
+/* One after the other, until one would have to wait. The last may wait: there is nothing beside it to do. */
 static int copy_pieces(struct wanted *want, struct uns_err *err)
 {
 	size_t first = first_piece(want->g, want->at), next, i;
@@ -400,7 +406,7 @@ int uns_gather_bytes(const struct uns_gather *g, uint8_t *dst, uint64_t at, size
 	struct wanted want = { .g = g, .dst = dst, .at = at, .len = len };
 
 	UNS_TRY(copy_pieces(&want, err));
-	if (want.copied != len) /* views prove cover first, so this is a net, not the proof */
+	if (want.copied != len) /* cannot happen: views prove that pieces cover the tensor (model/cover.h) */
 		return uns_fail(err, -EBADMSG,
 				"%s: tensor %s: its shards hold %llu of the %zu bytes from %llu on",
 				g->b->cat->path, g->tensor->key, (unsigned long long)want.copied,

@@ -22,7 +22,7 @@ static int parse(const struct uns_reader *r, struct uns_arena *arena, const stru
 static int parse_plain(struct uns_backing *b, const struct uns_named_value *item,
 		       struct uns_arena *arena, const struct uns_value **out, struct uns_err *err)
 {
-	struct uns_source source = { b, item->file };
+	struct uns_source_file source = { b, item->file };
 	struct uns_reader file = uns_reader_of_source(&source);
 	struct uns_subreader part = { &file, item->offset_bytes };
 	struct uns_reader whole = uns_reader_of_part(&part, item->length_bytes), r;
@@ -45,12 +45,16 @@ static int parse_zstd(struct uns_backing *b, const struct uns_named_value *item,
 		      struct uns_arena *arena, const struct uns_value **out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	const struct uns_zstd_part part = { .file = item->file,
+					    .offset_bytes = item->offset_bytes,
+					    .length_bytes = item->length_bytes,
+					    .max_bytes = MAX_VALUE_BYTES,
+					    .name = item->name };
 	struct uns_span span;
 	struct uns_reader r;
 	uint64_t len;
 
-	UNS_TRY(uns_zstd_read(b, item->file, item->offset_bytes, item->length_bytes,
-			      MAX_VALUE_BYTES, append, &text, &len, err));
+	UNS_TRY(uns_zstd_read(b, &part, append, &text, &len, err));
 	span = uns_span_of(text.p, text.len);
 	r = uns_reader_of_span(&span);
 	return parse(&r, arena, out, err);

@@ -1,4 +1,6 @@
-/* uns_read: segments of a layout into a caller's buffer, converting where one asks for it. */
+/* uns_read: finds the segments of the layout that hold the wanted bytes, and fills the caller's buffer
+ * from each: a literal, zeros, a CRC, or elements of a tensor (gather.c), converted to the segment's type
+ * where that is another one. */
 #include "engine/engine.h"
 
 #include <limits.h>
@@ -7,7 +9,6 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "engine/cast.h"
-#include "engine/crc.h"
 #include "engine/gather.h"
 
 /* Elements first .. first+n of the tensor, converted, of which bytes [skip, skip+len) are wanted. */
@@ -17,8 +18,8 @@ struct window {
 	size_t n, skip, len;
 };
 
-/* Convert n elements and give out a part that begins or ends inside an element. Whole elements are
- * converted in place, the cut ones at the ends by way of `one`. */
+/* Convert n elements; the wanted bytes may begin and end inside an element. Whole elements are converted
+ * directly into dst, a cut one at either end by way of `one`. */
 static void cast_window(const struct window *w, const uint8_t *src, uint8_t *dst)
 {
 	size_t in = uns_dtype_size(w->from), out = uns_dtype_size(w->to), i = 0;
@@ -88,16 +89,6 @@ static int read_crc(struct uns_backing *b, const struct uns_segment *s, uint8_t 
 	return 0;
 }
 
-/* A zip record's CRC follows its data within two segments: then it is worth knowing. */
-static bool wants_crc(const struct uns_backing *b, const struct uns_layout *layout, size_t segment)
-{
-	const struct uns_segment *s = &layout->segment[segment];
-
-	return s->from == UNS_FROM_PIECES && segment + 2 < layout->n &&
-	       s[2].from == UNS_FROM_CRC32 && s[2].tensor == s->tensor && s->first_elem == 0 &&
-	       uns_crc_wanted(b, s->tensor, s->out);
-}
-
 /* Bytes [off, off+len) of one segment. */
 static int read_segment(struct uns_backing *b, const struct uns_layout *layout, size_t segment,
 			uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
@@ -134,8 +125,6 @@ ssize_t uns_read(struct uns_backing *b, const struct uns_layout *layout, void *b
 
 		n = (size_t)uns_u64_min(len - done, s->len_bytes - in_segment);
 		UNS_TRY(read_segment(b, layout, i, dst + done, n, in_segment, err));
-		if (wants_crc(b, layout, i))
-			uns_crc_stream_add(b, s->tensor, s->out, in_segment, dst + done, n);
 	}
 	return (ssize_t)len;
 }

@@ -1,5 +1,6 @@
-/* Item headers: reading, checking, remembering. Wasted work by two threads on the same piece is
- * accepted; the claim only keeps them from publishing twice and look-ahead from repeating others. */
+/* Reading, checking and remembering the headers of items. Two threads that need the same header may both
+ * read it. The one that claims the piece writes down the result; look-ahead passes over claimed pieces, so
+ * that it repeats nobody's work. */
 #include "engine/resolve.h"
 
 #include <stdio.h>
@@ -9,66 +10,52 @@
 #include "engine/backing.h"
 #include "engine/edges.h"
 
-/* Items resolved together: two waits for storage each, a thread each. */
+/* Items whose headers are read together: two waits for storage each, a thread each. */
 enum { AHEAD_PIECES = 32, AHEAD_SEGMENTS = 256 };
 
-/* The piece's place, or NULL for a pseudo piece (a whole file). */
-static struct uns_place *place_of(struct uns_backing *b, const struct uns_piece *piece)
+/* NULL for the piece of a whole file, which is not the catalog's. */
+static struct uns_resolved *resolved_of(struct uns_backing *b, const struct uns_piece *piece)
 {
 	if (piece < b->cat->pieces || piece >= b->cat->pieces + b->cat->n_pieces)
 		return NULL;
-	return &b->place[piece - b->cat->pieces];
+	return &b->resolved[piece - b->cat->pieces];
 }
 
-static unsigned place_state(struct uns_place *place)
+static unsigned state_of(struct uns_resolved *resolved)
 {
-	return atomic_load_explicit(&place->state, memory_order_acquire);
+	return atomic_load_explicit(&resolved->state, memory_order_acquire);
 }
 
-static bool place_claim(struct uns_place *place)
+static bool claim(struct uns_resolved *resolved)
 {
-	unsigned expected = UNS_PLACE_NEW;
+	unsigned expected = UNS_RESOLVED_NEW;
 
-	return atomic_compare_exchange_strong(&place->state, &expected, UNS_PLACE_CLAIMED);
+	return atomic_compare_exchange_strong(&resolved->state, &expected, UNS_RESOLVED_CLAIMED);
 }
 
-bool uns_spot_known(struct uns_backing *b, const struct uns_piece *piece, struct uns_spot *out)
+bool uns_location_known(struct uns_backing *b, const struct uns_piece *piece,
+			struct uns_location *out)
 {
-	struct uns_place *place = place_of(b, piece);
+	struct uns_resolved *resolved = resolved_of(b, piece);
 
-	if (!place || place_state(place) != UNS_PLACE_READY)
+	if (!resolved || state_of(resolved) != UNS_RESOLVED_READY)
 		return false;
-	*out = place->spot;
+	*out = resolved->location;
 	return true;
 }
 
-void uns_spot_publish(struct uns_backing *b, const struct uns_piece *piece,
-		      const struct uns_spot *spot)
+void uns_location_keep(struct uns_backing *b, const struct uns_piece *piece,
+		       const struct uns_location *location)
 {
-	struct uns_place *place = place_of(b, piece);
+	struct uns_resolved *resolved = resolved_of(b, piece);
 
-	if (!place || !place_claim(place))
+	if (!resolved || !claim(resolved))
 		return;
-	place->spot = *spot;
-	atomic_store_explicit(&place->state, UNS_PLACE_READY, memory_order_release);
+	resolved->location = *location;
+	atomic_store_explicit(&resolved->state, UNS_RESOLVED_READY, memory_order_release);
 }
 
 /* -- one item -- */
-
-static int fail_piece(const struct uns_backing *b, const struct uns_tensor *tensor,
-		      const struct uns_piece *piece, int code, struct uns_err *err)
-{
-	const struct uns_file *f = &b->cat->files[piece->file];
-	char rank[32] = "";
-
-	if (!err)
-		return code;
-	if (piece->rank >= 0)
-		snprintf(rank, sizeof(rank), " (rank %d)", piece->rank);
-	uns_fail_in(err, "%s/%s%s: tensor %s at byte %llu", uns_root_path(f->root), f->path, rank,
-		    tensor->key, (unsigned long long)piece->offset_bytes);
-	return code;
-}
 
 static struct uns_shape piece_shape(const struct uns_piece *piece)
 {
@@ -132,11 +119,17 @@ int uns_item_tensor(const struct uns_backing *b, const struct uns_tensor *tensor
 		    const struct uns_piece *piece, const struct uns_reader *r,
 		    struct uns_arena *arena, struct uns_torch_tensor *out, struct uns_err *err)
 {
+	const struct uns_file *f = &b->cat->files[piece->file];
 	int code = parse_item(tensor, piece, r, arena, out, err);
+	char rank[32] = "";
 
 	/* Sentences about the file itself (stale, I/O) name it already. */
-	if (code == -EBADMSG || code == -ENOTSUP)
-		return fail_piece(b, tensor, piece, code, err);
+	if ((code != -EBADMSG && code != -ENOTSUP) || !err)
+		return code;
+	if (piece->rank >= 0)
+		snprintf(rank, sizeof(rank), " (rank %d)", piece->rank);
+	uns_fail_in(err, "%s/%s%s: tensor %s at byte %llu", uns_root_path(f->root), f->path, rank,
+		    tensor->key, (unsigned long long)piece->offset_bytes);
 	return code;
 }
 
@@ -144,7 +137,7 @@ int uns_item_tensor_at(struct uns_backing *b, const struct uns_tensor *tensor,
 		       const struct uns_piece *piece, struct uns_arena *arena,
 		       struct uns_torch_tensor *out, struct uns_err *err)
 {
-	struct uns_source source = { b, piece->file };
+	struct uns_source_file source = { b, piece->file };
 	struct uns_reader file = uns_reader_of_source(&source);
 	struct uns_subreader part = { &file, piece->offset_bytes };
 	struct uns_reader item = uns_reader_of_part(&part, piece->length_bytes), r;
@@ -167,14 +160,14 @@ uint32_t uns_item_crc(const struct uns_tensor *tensor, const struct uns_torch_te
 	return t->contiguous && t->first_elem == 0 && t->storage_bytes == bytes ? t->crc32 : 0;
 }
 
-static int spot_read(struct uns_backing *b, const struct uns_tensor *tensor,
-		     const struct uns_piece *piece, struct uns_spot *out, struct uns_err *err)
+static int read_location(struct uns_backing *b, const struct uns_tensor *tensor,
+		     const struct uns_piece *piece, struct uns_location *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_torch_tensor t;
 
 	UNS_TRY(uns_item_tensor_at(b, tensor, piece, &arena, &t, err));
-	*out = (struct uns_spot){
+	*out = (struct uns_location){
 		.dense = t.contiguous,
 		.crc32 = uns_item_crc(tensor, &t),
 		.data_bytes = t.data_bytes + t.first_elem * uns_dtype_size(t.dtype),
@@ -182,7 +175,7 @@ static int spot_read(struct uns_backing *b, const struct uns_tensor *tensor,
 	return 0;
 }
 
-/* -- several at once -- */
+/* -- headers of several pieces at once -- */
 
 struct todo {
 	struct uns_backing *b;
@@ -196,12 +189,13 @@ static bool is_plain_item(const struct uns_piece *piece)
 	return piece->container == UNS_TORCH_ITEM && piece->codec == UNS_CODEC_NONE;
 }
 
+/* Those of the pieces whose headers nobody has read or is reading. */
 static void todo_add(struct todo *todo, const struct uns_tensor *tensor,
 		     const struct uns_piece *piece, const struct uns_piece *end)
 {
 	for (; piece < end && todo->n < AHEAD_PIECES; piece++) {
 		if (!is_plain_item(piece) ||
-		    place_state(place_of(todo->b, piece)) != UNS_PLACE_NEW)
+		    state_of(resolved_of(todo->b, piece)) != UNS_RESOLVED_NEW)
 			continue;
 		todo->tensor[todo->n] = tensor;
 		todo->piece[todo->n++] = piece;
@@ -210,37 +204,34 @@ static void todo_add(struct todo *todo, const struct uns_tensor *tensor,
 
 static void todo_add_following(struct todo *todo, const struct uns_ahead *ahead)
 {
-	size_t i, n;
+	const struct uns_segment *s = ahead->layout->segment + ahead->segment + 1;
+	const struct uns_segment *end = ahead->layout->segment + ahead->layout->n;
+	const struct uns_piece *piece;
+	size_t n;
 
-	for (i = ahead->segment + 1; i < ahead->layout->n && i <= ahead->segment + AHEAD_SEGMENTS &&
-				     todo->n < AHEAD_PIECES;
-	     i++) {
-		const struct uns_segment *s = &ahead->layout->segment[i];
-		const struct uns_piece *piece;
-
-		if (s->from != UNS_FROM_PIECES || s->piece)
-			continue;
-		piece = uns_segment_pieces(ahead->layout, s, &n);
-		todo_add(todo, s->tensor, piece, piece + n);
-	}
+	if (end - s > AHEAD_SEGMENTS)
+		end = s + AHEAD_SEGMENTS;
+	for (; s < end && todo->n < AHEAD_PIECES; s++)
+		if (s->from == UNS_FROM_PIECES && !s->piece) {
+			piece = uns_segment_pieces(ahead->layout, s, &n);
+			todo_add(todo, s->tensor, piece, piece + n);
+		}
 }
 
-/* One item of the list; whoever asked for it learns of failures from its own attempt. */
+/* One item of the list. A failure is left for the thread that needs the piece to find again. */
 static int resolve_quietly(void *ctx, size_t i, struct uns_err *err)
 {
 	struct todo *todo = ctx;
-	struct uns_place *place = place_of(todo->b, todo->piece[i]);
-	struct uns_spot spot;
+	struct uns_resolved *resolved = resolved_of(todo->b, todo->piece[i]);
+	bool ready;
 
 	(void)err;
-	if (!place_claim(place))
+	if (!claim(resolved))
 		return 0;
-	if (spot_read(todo->b, todo->tensor[i], todo->piece[i], &spot, NULL) < 0) {
-		atomic_store_explicit(&place->state, UNS_PLACE_NEW, memory_order_release);
-		return 0;
-	}
-	place->spot = spot;
-	atomic_store_explicit(&place->state, UNS_PLACE_READY, memory_order_release);
+	ready = read_location(todo->b, todo->tensor[i], todo->piece[i], &resolved->location, NULL) ==
+		0;
+	atomic_store_explicit(&resolved->state, ready ? UNS_RESOLVED_READY : UNS_RESOLVED_NEW,
+			      memory_order_release);
 	return 0;
 }
 
@@ -258,28 +249,24 @@ static void resolve_ahead(struct uns_backing *b, const struct uns_tensor *tensor
 
 /* -- */
 
-static struct uns_spot spot_of_raw(const struct uns_piece *piece)
-{
-	return (struct uns_spot){ .dense = !piece->stride_elems,
-				  .data_bytes = piece->offset_bytes };
-}
-
-int uns_spot_find(struct uns_backing *b, const struct uns_tensor *tensor,
-		  const struct uns_piece *piece, const struct uns_ahead *ahead,
-		  struct uns_spot *out, struct uns_err *err)
+int uns_locate(struct uns_backing *b, const struct uns_tensor *tensor,
+	       const struct uns_piece *piece, const struct uns_ahead *ahead,
+	       struct uns_location *out, struct uns_err *err)
 {
 	if (piece->container == UNS_RAW) {
-		*out = spot_of_raw(piece);
+		*out = (struct uns_location){ .dense = !piece->stride_elems,
+					      .data_bytes = piece->offset_bytes };
 		return 0;
 	}
-	if (uns_spot_known(b, piece, out))
+	if (uns_location_known(b, piece, out))
 		return 0;
-	if (ahead && ahead->layout)
+	if (ahead && ahead->layout) {
 		resolve_ahead(b, tensor, piece, ahead);
-	if (uns_spot_known(b, piece, out))
-		return 0;
-	UNS_TRY(spot_read(b, tensor, piece, out, err));
-	uns_spot_publish(b, piece, out);
+		if (uns_location_known(b, piece, out))
+			return 0;
+	}
+	UNS_TRY(read_location(b, tensor, piece, out, err));
+	uns_location_keep(b, piece, out);
 	return 0;
 }
 
@@ -292,9 +279,9 @@ static int resolve_one(void *ctx, size_t i, struct uns_err *err)
 {
 	struct whole_tensor *w = ctx;
 	const struct uns_piece *piece = &w->b->cat->pieces[w->tensor->first_piece + i];
-	struct uns_spot spot;
+	struct uns_location unused;
 
-	return is_plain_item(piece) ? uns_spot_find(w->b, w->tensor, piece, NULL, &spot, err) : 0;
+	return is_plain_item(piece) ? uns_locate(w->b, w->tensor, piece, NULL, &unused, err) : 0;
 }
 
 int uns_backing_resolve(struct uns_backing *b, const struct uns_tensor *tensor,

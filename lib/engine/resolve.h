@@ -1,5 +1,6 @@
-/* Where exactly a piece's elements lie: read from its container on first touch, checked against the
- * catalog, and remembered. Private to lib/engine. */
+/* Where the elements of a piece lie in its file. A torch.save item says that in its own header, which is
+ * read when the piece is first touched, checked against the catalog, and remembered. Private to
+ * lib/engine. */
 #ifndef UNS_ENGINE_RESOLVE_H
 #define UNS_ENGINE_RESOLVE_H
 
@@ -11,34 +12,37 @@
 
 struct uns_backing;
 
-struct uns_spot {
+struct uns_location {
 	bool dense;          /* C order without gaps from data_bytes on */
 	uint32_t crc32;      /* of exactly the piece's bytes, as its container recorded it; 0 = not */
 	uint64_t data_bytes; /* offset of the first element: in the file, or in the decompressed item */
 };
 
-/* One per piece of the catalog, zero-initialised. */
-struct uns_place {
-	_Atomic unsigned state; /* UNS_PLACE_* */
-	struct uns_spot spot;   /* written by the thread that claimed it; constant once READY */
+/* A piece's location, once it is known. One per piece of the catalog, zero-initialised. */
+struct uns_resolved {
+	_Atomic unsigned state; /* UNS_RESOLVED_* */
+	struct uns_location location; /* written by the thread that claimed it; constant once READY */
 };
-enum { UNS_PLACE_NEW, UNS_PLACE_CLAIMED, UNS_PLACE_READY };
+enum { UNS_RESOLVED_NEW, UNS_RESOLVED_CLAIMED, UNS_RESOLVED_READY };
 
-/* A place in a layout, to look ahead from; layout NULL = do not. */
+/* A segment that is being read: items of the segments behind it will be read next. layout NULL = do not
+ * look ahead. */
 struct uns_ahead {
 	const struct uns_layout *layout;
 	size_t segment;
 };
 
-/* The spot of a piece that is not compressed. Resolves what is likely to be read next along with it. */
-int uns_spot_find(struct uns_backing *b, const struct uns_tensor *tensor,
-		  const struct uns_piece *piece, const struct uns_ahead *ahead,
-		  struct uns_spot *out, struct uns_err *err);
+/* The location of a piece that is not compressed. Reads its item's header unless it is known, together
+ * with headers that are likely to be needed next. */
+int uns_locate(struct uns_backing *b, const struct uns_tensor *tensor,
+	       const struct uns_piece *piece, const struct uns_ahead *ahead,
+	       struct uns_location *out, struct uns_err *err);
 
-/* true when the spot of this piece is known already. */
-bool uns_spot_known(struct uns_backing *b, const struct uns_piece *piece, struct uns_spot *out);
-void uns_spot_publish(struct uns_backing *b, const struct uns_piece *piece,
-		      const struct uns_spot *spot);
+/* false when the piece's header was not read yet. */
+bool uns_location_known(struct uns_backing *b, const struct uns_piece *piece,
+			struct uns_location *out);
+void uns_location_keep(struct uns_backing *b, const struct uns_piece *piece,
+		       const struct uns_location *location);
 
 /* Parse the item that fills `r` and check that it is what the catalog says of the piece; the file's
  * reader must outlive *out. */
@@ -51,8 +55,8 @@ int uns_item_tensor_at(struct uns_backing *b, const struct uns_tensor *tensor,
 		       const struct uns_piece *piece, struct uns_arena *arena,
 		       struct uns_torch_tensor *out, struct uns_err *err);
 
-/* The CRC that the item recorded for the storage; 0 where it did not, or where the tensor does not fill
- * the storage: then it does not speak of the tensor. */
+/* The CRC that the item recorded for the storage. 0 where it recorded none, or where the storage holds
+ * more than the tensor, so that its CRC is not the tensor's. */
 uint32_t uns_item_crc(const struct uns_tensor *tensor, const struct uns_torch_tensor *t);
 
 #endif

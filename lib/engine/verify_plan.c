@@ -179,16 +179,16 @@ static int add_piece(struct plan *p, const struct uns_verify_use *use)
 {
 	const struct uns_tensor *tensor = &p->b->cat->tensors[use->tensor];
 	const struct uns_piece *piece = &p->b->cat->pieces[use->piece];
-	struct uns_spot spot;
+	struct uns_location where;
 	struct uns_err why = { 0 };
 
 	if (piece->codec != UNS_CODEC_NONE)
 		return add_decoded(p, tensor, piece);
-	if (uns_spot_find(p->b, tensor, piece, NULL, &spot, &why) < 0)
+	if (uns_locate(p->b, tensor, piece, NULL, &where, &why) < 0)
 		return unreadable(p, &why);
-	if (!spot.dense)
+	if (!where.dense)
 		return add_decoded(p, tensor, piece);
-	return add_span(p, &(struct uns_verify_span){ .at = spot.data_bytes,
+	return add_span(p, &(struct uns_verify_span){ .at = where.data_bytes,
 						      .len = piece_bytes(tensor, piece),
 						      .dtype = tensor->dtype,
 						      .name = tensor->key,
@@ -453,7 +453,7 @@ static int plan_file(struct plan *p)
 int uns_verify_plan(struct uns_backing *b, const struct uns_verify_where *where, uint32_t file,
 		    struct uns_verify_file *out, struct uns_err *err)
 {
-	struct uns_source source = { b, file };
+	struct uns_source_file source = { b, file };
 	struct plan p = {
 		.b = b, .where = where, .index = file, .file = &b->cat->files[file], .out = out
 	};

@@ -278,12 +278,12 @@ static int read_cached(struct uns_verify *v, struct uns_verify_decoded *d, struc
 	size_t size = uns_dtype_size(d->tensor->dtype), n;
 	uint64_t bytes = decoded_bytes(d), at;
 	UNS_CLEANUP(uns_free_p) uint8_t *buf = malloc(UNS_VERIFY_BLOCK_BYTES);
-	struct uns_spot spot;
+	struct uns_location where;
 
 	if (!buf)
 		return uns_oom(err);
-	if (uns_spot_known(v->b, d->piece, &spot) && d->piece->codec != UNS_CODEC_NONE)
-		d->expected = spot.crc32;
+	if (uns_location_known(v->b, d->piece, &where) && d->piece->codec != UNS_CODEC_NONE)
+		d->expected = where.crc32;
 	for (at = 0; at < bytes; at += n) {
 		n = (size_t)uns_u64_min(UNS_VERIFY_BLOCK_BYTES, bytes - at);
 		UNS_TRY(uns_cached_read(e, buf, n, at, err));

@@ -303,7 +303,10 @@ static int check_copy(struct repair *r, const struct target *t, bool deep,
 						 .store = "none",
 						 .weight_root = r->u->format_options.weight_roots,
 						 .n_weight_root =
-							 r->u->format_options.n_weight_roots };
+							 r->u->format_options.n_weight_roots,
+						 .log = r->u->log.sink,
+						 .log_ctx = r->u->log.ctx,
+						 .log_level = r->u->log.max_level };
 	struct problems problems = { .arena = &r->arena, .watch = watch };
 	struct unshard_error why = { 0 };
 	unshard *u = NULL;

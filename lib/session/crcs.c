@@ -1,6 +1,6 @@
-/* CRCs of torch files found out on purpose: before a file is opened (-o crc=exact), or ahead of time
- * for all files of a checkpoint. One at a time for each snapshot: a second opener would read the same
- * data again. */
+/* CRCs of torch files, found out by reading the data: when a file is opened (-o crc=exact), or ahead of
+ * time for all files of a checkpoint (unshard_warm). One thread at a time does so for a snapshot; a second
+ * one would read the same data again, so it waits. */
 #include "session/session.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 
-/* Lock held. Somebody who waits must be able to give up as well. */
+/* Lock held. Waits until no other thread finds out CRCs of this snapshot; `stop` ends that too. */
 static int wait_turn(struct unshard *u, const struct snapshot *snap, const struct uns_stop *stop,
 		     struct uns_err *err)
 {
@@ -55,8 +55,8 @@ struct warming {
 	struct unshard *u;
 	bool (*progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
 	void *ctx;
-	pthread_mutex_t lock; /* one thread at a time asks */
-	bool stopped;
+	pthread_mutex_t asking; /* progress is called by one thread at a time */
+	_Atomic bool stopped;   /* it said so; read without the lock */
 };
 
 static bool asked(void *ctx)
@@ -66,13 +66,13 @@ static bool asked(void *ctx)
 
 	if (!w->progress)
 		return false;
-	if (pthread_mutex_trylock(&w->lock) == 0) {
+	if (pthread_mutex_trylock(&w->asking) == 0) {
 		uns_engine_stats(w->u->engine, &s);
 		if (!w->stopped && w->progress(w->ctx, s.crc_done_bytes, s.crc_total_bytes))
 			w->stopped = true;
-		pthread_mutex_unlock(&w->lock);
+		pthread_mutex_unlock(&w->asking);
 	}
-	return __atomic_load_n(&w->stopped, __ATOMIC_RELAXED);
+	return w->stopped;
 }
 
 static int warm_tree(struct warming *w, struct place *place, struct snapshot *snap,
@@ -90,9 +90,9 @@ static int warm_tree(struct warming *w, struct place *place, struct snapshot *sn
 		return 0;
 	code = show_tree(w->u, place, snap, view, parameter, &shown, &why);
 	if (code == -ENOMEM)
-		return uns_fail(err, code, "out of memory");
-	if (code < 0) { /* what one view lacks keeps no other from being warmed */
-		uns_log(UNS_LOG_INFO, "%s: %s: %s", place->path, view->name, why.text);
+		return uns_oom(err);
+	if (code < 0) { /* the other views are warmed all the same */
+		uns_log(&w->u->log, UNS_LOG_INFO, "%s: %s: %s", place->path, view->name, why.text);
 		return 0;
 	}
 	for (i = 0; i < shown->tree.n; i++)
@@ -141,8 +141,8 @@ int unshard_warm(unshard *u, const char *checkpoint,
 	struct uns_err err = { 0 };
 	int code;
 
-	pthread_mutex_init(&w.lock, NULL);
+	pthread_mutex_init(&w.asking, NULL);
 	code = warm(&w, checkpoint, &err);
-	pthread_mutex_destroy(&w.lock);
+	pthread_mutex_destroy(&w.asking);
 	return give_error(error, &err, code);
 }

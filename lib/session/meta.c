@@ -115,10 +115,12 @@ static void note_identity(struct session_store *s)
 }
 
 /* Said when it is news, not at each retry. */
-static void tell(struct session_store *s, const char *text)
+static void tell(struct unshard *u, const char *text)
 {
+	struct session_store *s = &u->store;
+
 	if (*text && strcmp(text, s->problem) != 0)
-		uns_log(UNS_LOG_WARN, "%s", text);
+		uns_log(&u->log, UNS_LOG_WARN, "%s", text);
 	snprintf(s->problem, sizeof(s->problem), "%s", text);
 }
 
@@ -132,11 +134,11 @@ static void reopen(struct unshard *u)
 	uns_store_close(s->handle);
 	s->handle = NULL;
 	if (check_path(u, &err) == 0)
-		uns_store_open(s->path, &s->handle, &note, &err);
-	tell(s, s->handle ? "" : err.text);
+		uns_store_open(s->path, &u->log, &s->handle, &note, &err);
+	tell(u, s->handle ? "" : err.text);
 	s->problem_code = err.code;
 	if (note)
-		tell(s, note);
+		tell(u, note);
 	note_identity(s);
 	s->tried = true;
 	s->retry_ns = session_now_ns() + RETRY_S * NS;

@@ -52,7 +52,7 @@ void session_error(struct unshard *u, const struct uns_err *err, const char *whe
 
 	gmtime_r(&now, &tm);
 	strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &tm);
-	uns_log(UNS_LOG_ERROR, "%s: %s", where, err->text);
+	uns_log(&u->log, UNS_LOG_ERROR, "%s: %s", where, err->text);
 	__atomic_add_fetch(&u->n_errors, 1, __ATOMIC_RELAXED);
 	uns_text_printf(&line, "%s %s: %s", stamp, where, err->text);
 	pthread_mutex_lock(&u->lock);
@@ -212,9 +212,10 @@ static int session_open(struct unshard *u, const char *source, const struct unsh
 	UNS_TRY(units_assume(u, o->assume, err));
 	memo_init(u, o);
 	engine.cache_bytes = u->opt.mem_bytes / 2;
+	engine.window_bytes = u->opt.mem_bytes / 2;
 	engine.spill_bytes = u->opt.cache_size_bytes;
 	engine.delay_read_us = o->delay_read_us;
-	engine.crc_exact = o->crc_exact;
+	engine.log = &u->log;
 	if (o->strip && !(u->opt.strip = uns_arena_str(&u->arena, o->strip)))
 		return uns_oom(err);
 	if (o->cache_dir && !(engine.cache_dir = uns_arena_str(&u->arena, o->cache_dir)))
@@ -232,11 +233,9 @@ int unshard_open(const char *source, const struct unshard_options *options, unsh
 
 	if (!options)
 		options = &none;
-	if (options->log)
-		uns_log_set((uns_log_sink *)(void (*)(void))options->log, options->log_ctx,
-			    (enum uns_log_level)options->log_level);
 	if (!u)
 		return give_error(error, &err, -ENOMEM);
+	u->log = (struct uns_log){ options->log, options->log_ctx, options->log_level };
 	pthread_mutex_init(&u->lock, NULL);
 	pthread_cond_init(&u->changed, NULL);
 	pthread_rwlock_init(&u->store.lock, NULL);

@@ -15,6 +15,7 @@
 #include <pthread.h>
 
 #include "base/arena.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/text.h"
 #include "engine/engine.h"
@@ -148,6 +149,7 @@ struct unshard {
 	const char *real_root; /* its absolute name without links: what facts are kept under */
 	struct session_store store;
 	uint64_t memo_salt, crc_salt;
+	struct uns_log log;
 	struct unshard_options opt;
 	struct uns_format_options format_options;
 	const char *mounted_at; /* absolute; NULL = not mounted */

@@ -91,7 +91,7 @@ static void log_damage(struct unshard *u, struct place *place, const char *why)
 	place->told = true;
 	pthread_mutex_unlock(&u->lock);
 	if (!told)
-		uns_log(UNS_LOG_WARN, "%s: %s", place->path, why);
+		uns_log(&u->log, UNS_LOG_WARN, "%s: %s", place->path, why);
 }
 
 static bool is_finished(struct unshard *u, const struct place *place)

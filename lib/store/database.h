@@ -14,6 +14,7 @@ struct uns_store {
 	pthread_mutex_t lock;
 	sqlite3 *db;
 	char *path;
+	const struct uns_log *log;
 	bool read_only;
 	struct uns_err why_read_only; /* a full disk; code 0 = anything else */
 	bool memo_failed; /* said once */

@@ -112,7 +112,8 @@ static int open_or_begin(struct uns_store *store, char **note, struct uns_err *e
 	return code < 0 ? uns_fail(err, code, "%s", why.text) : 0;
 }
 
-int uns_store_open(const char *path, struct uns_store **out, char **note, struct uns_err *err)
+int uns_store_open(const char *path, const struct uns_log *log, struct uns_store **out, char **note,
+		   struct uns_err *err)
 {
 	struct uns_store *store = calloc(1, sizeof(*store));
 	int code;
@@ -123,6 +124,7 @@ int uns_store_open(const char *path, struct uns_store **out, char **note, struct
 		return uns_oom(err);
 	}
 	pthread_mutex_init(&store->lock, NULL);
+	store->log = log;
 	store->memo_bound_bytes = MEMO_BOUND_BYTES;
 	code = open_or_begin(store, note, err);
 	if (code < 0) {

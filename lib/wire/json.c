@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/text.h"
-#include "wire/utf8.h"
+#include "base/utf8.h"
 
 /* Integers up to here are exact in the double that cJSON keeps; the next one may be rounded. */
 static const double MAX_EXACT = 9007199254740991.0;

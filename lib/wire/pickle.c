@@ -9,8 +9,8 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/utf8.h"
 #include "wire/pickle.h"
-#include "wire/utf8.h"
 
 /* -- failing -- */
 

@@ -10,7 +10,7 @@
 #include "base/map.h"
 #include "base/span.h"
 #include "base/text.h"
-#include "wire/utf8.h"
+#include "base/utf8.h"
 
 enum { LENGTH_BYTES = 8, ALIGN_BYTES = 8, MAX_HEADER_BYTES = 100000000 };
 

@@ -4,11 +4,14 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "engine/cache.h"
@@ -46,16 +49,18 @@ struct cache {
 	struct uns_cache *c;
 	struct uns_counters count;
 	char dir[64];
+	size_t max_files; /* 0 = many */
 };
 
 static void start(struct cache *t, uint64_t mem, uint64_t spill)
 {
+	const struct uns_cache_limits max = { mem, spill, t->max_files ? t->max_files : 1000 };
 	struct uns_err err = { 0 };
 
-	*t = (struct cache){ 0 };
+	*t = (struct cache){ .max_files = t->max_files };
 	strcpy(t->dir, "/tmp/unshard-cache-XXXXXX");
 	assert_non_null(mkdtemp(t->dir));
-	assert_int_equal(uns_cache_new(mem, t->dir, spill, &t->count, &t->c, &err), 0);
+	assert_int_equal(uns_cache_new(&max, t->dir, &t->count, NULL, &t->c, &err), 0);
 }
 
 /* Nothing may be counted, and no file may have a name. */
@@ -104,7 +109,7 @@ static void keeps_what_fits(void **state)
 {
 	struct recipe r = { .byte = 'a', .size = 400, .base = 100 };
 	struct recipe other = { .byte = 'b', .size = 500 };
-	struct cache t;
+	struct cache t = { 0 };
 
 	(void)state;
 	start(&t, 1000, 0);
@@ -125,7 +130,7 @@ static void moves_the_oldest_to_a_file(void **state)
 	struct recipe r[4] = { { 'a', 400, 7, 0, 0 }, { 'b', 400, 0, 0, 0 }, { 'c', 400, 0, 0, 0 },
 			       { 'd', 5000, 10, 0, 0 } };
 	struct uns_cached *e;
-	struct cache t;
+	struct cache t = { 0 };
 	size_t i, k;
 
 	(void)state;
@@ -146,7 +151,7 @@ static void moves_the_oldest_to_a_file(void **state)
 static void drops_the_oldest_file(void **state)
 {
 	struct recipe r[3] = { { 'a', 4000, 0, 0, 0 }, { 'b', 4000, 0, 0, 0 }, { 'c', 4000, 0, 0, 0 } };
-	struct cache t;
+	struct cache t = { 0 };
 
 	(void)state;
 	start(&t, 0, 9000);
@@ -180,7 +185,7 @@ static void failures_leave_nothing(void **state)
 		struct recipe r = { .byte = 'a', .size = cases[i].size, .fails = cases[i].fails };
 		struct uns_err err = { 0 };
 		struct uns_cached *e;
-		struct cache t;
+		struct cache t = { 0 };
 
 		start(&t, cases[i].mem, cases[i].spill);
 		assert_int_equal(uns_cache_get(t.c, &owner_a, 1, r.size, make, &r, &e, &err),
@@ -196,11 +201,12 @@ static void names_a_directory_that_is_not_there(void **state)
 	struct recipe r = { .byte = 'a', .size = 500 };
 	struct uns_err err = { 0 };
 	struct uns_cached *e;
+	const struct uns_cache_limits max = { 0, 1000, 10 };
 	struct uns_counters count = { 0 };
 	struct uns_cache *c;
 
 	(void)state;
-	assert_int_equal(uns_cache_new(0, "/nonexistent/spill", 1000, &count, &c, &err), 0);
+	assert_int_equal(uns_cache_new(&max, "/nonexistent/spill", &count, NULL, &c, &err), 0);
 	assert_int_equal(uns_cache_get(c, &owner_a, 1, 500, make, &r, &e, &err), -EIO);
 	assert_non_null(strstr(err.text, "/nonexistent/spill: temporary file: No such file"));
 	assert_int_equal(count.spill_bytes, 0);
@@ -244,7 +250,7 @@ static void maps_both_kinds(void **state)
 		struct recipe r = { .byte = 'm', .size = 50000, .base = 123 };
 		struct uns_err err = { 0 };
 		struct uns_cached *e;
-		struct cache t;
+		struct cache t = { 0 };
 
 		start(&t, mem[i], 100000);
 		assert_int_equal(uns_cache_get(t.c, &owner_a, 9, r.size, make_mapped, &r, &e, &err),
@@ -301,7 +307,7 @@ static void a_crowd_gets_the_right_bytes(void **state)
 		struct recipe r[8] = { 0 };
 		struct crowd w[8];
 		pthread_t thread[8];
-		struct cache t;
+		struct cache t = { 0 };
 
 		start(&t, cases[k].mem, cases[k].spill);
 		for (i = 0; i < 8; i++) {
@@ -344,7 +350,7 @@ static void is_made_once_for_all_who_wait(void **state)
 	_Atomic unsigned wrong = 0;
 	pthread_t thread[8];
 	struct crowd w;
-	struct cache t;
+	struct cache t = { 0 };
 	size_t i;
 
 	(void)state;
@@ -356,6 +362,103 @@ static void is_made_once_for_all_who_wait(void **state)
 		pthread_join(thread[i], NULL);
 	assert_int_equal(wrong, 0);
 	assert_int_equal(r.made, 1);
+	finish(&t);
+}
+
+/* -- descriptors -- */
+
+static size_t n_descriptors(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	size_t n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+/* However many small pieces there are, only so many of them have a descriptor. */
+static void spilled_entries_hold_few_descriptors(void **state)
+{
+	struct recipe r = { .byte = 'a', .size = 10 };
+	struct cache t = { .max_files = 5 };
+	size_t before, i;
+
+	(void)state;
+	start(&t, 20, 100000);
+	before = n_descriptors();
+	for (i = 0; i < 50; i++)
+		touch(&t, &owner_a, i, &r);
+	assert_int_equal(n_descriptors(), before + 5);
+	assert_int_equal(t.count.spill_bytes, 50);
+	touch(&t, &owner_a, 44, &r);
+	assert_int_equal(r.made, 50); /* the seven newest are there: two in memory */
+	touch(&t, &owner_a, 42, &r);
+	assert_int_equal(r.made, 51);
+	finish(&t);
+}
+
+/* -- a disk that does not answer: pwrite of this program waits while the gate is shut -- */
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool shut, waiting;
+} gate = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false };
+
+ssize_t pwrite(int fd, const void *buf, size_t len, off_t off)
+{
+	pthread_mutex_lock(&gate.lock);
+	gate.waiting = true;
+	pthread_cond_broadcast(&gate.changed);
+	while (gate.shut)
+		pthread_cond_wait(&gate.changed, &gate.lock);
+	gate.waiting = false;
+	pthread_mutex_unlock(&gate.lock);
+	return pwritev(fd, &(struct iovec){ (void *)buf, len }, 1, off);
+}
+
+static void shut_gate(bool shut)
+{
+	pthread_mutex_lock(&gate.lock);
+	gate.shut = shut;
+	pthread_cond_broadcast(&gate.changed);
+	pthread_mutex_unlock(&gate.lock);
+}
+
+static void *get_b(void *arg)
+{
+	static struct recipe b = { .byte = 'b', .size = 800 };
+
+	touch(arg, &owner_b, 1, &b);
+	return NULL;
+}
+
+/* Entry a moves to a file, on behalf of b, which needs the memory: dropping a does not wait for that. */
+static void drop_waits_for_no_disk(void **state)
+{
+	struct recipe a = { .byte = 'a', .size = 800 };
+	struct cache t = { 0 };
+	pthread_t other;
+
+	(void)state;
+	alarm(60); /* instead of waiting for ever */
+	start(&t, 1000, 100000);
+	touch(&t, &owner_a, 1, &a);
+	shut_gate(true);
+	assert_int_equal(pthread_create(&other, NULL, get_b, &t), 0);
+	pthread_mutex_lock(&gate.lock);
+	while (!gate.waiting)
+		pthread_cond_wait(&gate.changed, &gate.lock);
+	pthread_mutex_unlock(&gate.lock);
+	uns_cache_drop(t.c, &owner_a);
+	shut_gate(false);
+	pthread_join(other, NULL);
+	alarm(0);
+	touch(&t, &owner_a, 1, &a);
+	assert_int_equal(a.made, 2);
 	finish(&t);
 }
 
@@ -371,6 +474,8 @@ int main(void)
 		cmocka_unit_test(maps_both_kinds),
 		cmocka_unit_test(a_crowd_gets_the_right_bytes),
 		cmocka_unit_test(is_made_once_for_all_who_wait),
+		cmocka_unit_test(spilled_entries_hold_few_descriptors),
+		cmocka_unit_test(drop_waits_for_no_disk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,16 +1,18 @@
-/* CRCs of tensors: known for nothing, found out on purpose or in passing, and once given out kept. */
+/* CRCs of tensors: combined from recorded ones, found out on purpose, and kept once they were served. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/cleanup.h"
 #include "engine/engine.h"
 
 enum { ROWS = 600, COLUMNS = 1000, BYTES = ROWS * COLUMNS * 4 };
@@ -62,9 +64,9 @@ static void write_file(struct made *m, bool rows)
 	close(fd);
 }
 
-static void start(struct made *m, bool rows, bool recorded, bool exact)
+static void start(struct made *m, bool rows, bool recorded)
 {
-	struct uns_engine_options options = { .n_threads = 4, .crc_exact = exact };
+	struct uns_engine_options options = { .n_threads = 4 };
 	struct uns_tensor t = { .name = "w", .key = "w", .root = "", .dtype = UNS_F32,
 				.shape = { .n = 2, .dim = { ROWS, COLUMNS } },
 				.group = -1, .position = -1, .alias_of = UNS_NONE };
@@ -138,7 +140,7 @@ static const struct {
 	const char *name;
 	bool rows, recorded, exact;
 	bool right; /* what is shown is the CRC, else 0 */
-	bool reads; /* and the data is read for it */
+	bool reads; /* and the data is read for it, when the file is opened */
 } kinds[] = {
 	{ "whole rows, recorded", true, true, false, true, false },
 	{ "whole rows, recorded, exact", true, true, true, true, false },
@@ -155,7 +157,10 @@ static void test_what_is_shown(void **state)
 
 	(void)state;
 	for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-		start(&m, kinds[i].rows, kinds[i].recorded && kinds[i].rows, kinds[i].exact);
+		start(&m, kinds[i].rows, kinds[i].recorded && kinds[i].rows);
+		if (kinds[i].exact)
+			assert_int_equal(uns_backing_crcs_find(m.backing, &m.layout, NULL, NULL), 0);
+		assert_int_equal(stats(&m).source_read_bytes, kinds[i].reads ? BYTES : 0);
 		assert_int_equal(shown(&m), kinds[i].right ? m.crc : 0);
 		assert_int_equal(stats(&m).source_read_bytes, kinds[i].reads ? BYTES : 0);
 		assert_int_equal(stats(&m).crc_exact, kinds[i].right);
@@ -176,44 +181,103 @@ static void read_all(struct made *m)
 	read_part(m, BYTES / 4 + 3, BYTES / 4 - 3);
 }
 
-static void test_streamed_before_it_is_asked_for(void **state)
+/* Whoever asked for no CRC pays for none: data that goes by is read once, and no CRC is made of it. */
+static void test_reading_finds_nothing_out(void **state)
 {
 	struct made m;
 
 	(void)state;
-	start(&m, false, false, false);
+	start(&m, false, false);
 	read_all(&m);
-	assert_int_equal(shown(&m), m.crc);
-	finish(&m);
-}
-
-static void test_zero_stays_once_it_was_given_out(void **state)
-{
-	struct made m;
-	uint32_t crc;
-
-	(void)state;
-	start(&m, false, false, false);
-	assert_int_equal(shown(&m), 0);
-	read_all(&m);
-	assert_int_equal(shown(&m), 0);
-	/* But it is known now, for whoever keeps it. */
-	assert_int_equal(uns_backing_crc_changes(m.backing), 1);
-	assert_int_equal(uns_backing_crc_exact(m.backing, m.cat->tensors, UNS_F32, &crc, NULL), 0);
-	assert_int_equal(crc, m.crc);
+	assert_int_equal(stats(&m).source_read_bytes, BYTES + BYTES / 4 + 3);
+	assert_int_equal(stats(&m).crc_total_bytes, 0);
+	assert_int_equal(uns_backing_crc_changes(m.backing), 0);
 	assert_int_equal(shown(&m), 0);
 	finish(&m);
 }
 
-static void test_a_hole_is_not_guessed(void **state)
+/* A read looks up: it reads no data for a CRC that was not found before. */
+static void test_zero_stays_once_it_was_served(void **state)
 {
 	struct made m;
 
 	(void)state;
-	start(&m, false, false, false);
-	read_part(&m, 0, BYTES / 2);
-	read_part(&m, BYTES / 2 + 1, BYTES / 2 - 1);
+	start(&m, false, false);
 	assert_int_equal(shown(&m), 0);
+	assert_int_equal(stats(&m).source_read_bytes, 0);
+	assert_int_equal(uns_backing_crcs_find(m.backing, &m.layout, NULL, NULL), 0);
+	assert_int_equal(uns_backing_crc_changes(m.backing), 1); /* it is known now, for the store */
+	assert_int_equal(shown(&m), 0);
+	finish(&m);
+}
+
+/* Each type has a memo of its own: what was served as one does not change what is served as another, nor
+ * is it forgotten for that. */
+static void test_served_as_two_types(void **state)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_layout_builder b = { .arena = &arena };
+	struct uns_layout as_bf16;
+	uint32_t first, again;
+	struct made m;
+
+	(void)state;
+	start(&m, false, false);
+	uns_layout_tensor(&b, m.cat->tensors, 0, ROWS * COLUMNS, UNS_BF16);
+	uns_layout_literal(&b, "PK\7\10", 4);
+	uns_layout_crc32(&b, m.cat->tensors, UNS_BF16);
+	assert_int_equal(uns_layout_build(&b, m.cat, &as_bf16, NULL), 0);
+
+	assert_int_equal(shown(&m), 0);
+	assert_int_equal(uns_backing_crcs_find(m.backing, &as_bf16, NULL, NULL), 0);
+	assert_int_equal(uns_backing_crc(m.backing, m.cat->tensors, UNS_BF16, &first, NULL), 0);
+	assert_true(first != 0 && first != m.crc);
+	assert_int_equal(uns_backing_crcs_find(m.backing, &m.layout, NULL, NULL), 0);
+	assert_int_equal(shown(&m), 0);
+	assert_int_equal(uns_backing_crc(m.backing, m.cat->tensors, UNS_BF16, &again, NULL), 0);
+	assert_int_equal(again, first);
+	assert_int_equal(stats(&m).crc_exact, 1);
+	assert_int_equal(stats(&m).crc_zero, 1);
+	finish(&m);
+}
+
+/* -- several readers at once: all are served what the first was, while the CRC is found -- */
+
+struct reader {
+	struct made *m;
+	uint32_t crc[200];
+};
+
+static void *read_often(void *arg)
+{
+	struct reader *r = arg;
+	size_t i;
+
+	for (i = 0; i < sizeof(r->crc) / sizeof(*r->crc); i++)
+		r->crc[i] = shown(r->m);
+	return NULL;
+}
+
+static void test_all_readers_agree(void **state)
+{
+	enum { N = 6 };
+	static struct reader r[N];
+	pthread_t thread[N];
+	struct made m;
+	size_t i, k;
+
+	(void)state;
+	start(&m, false, false);
+	for (i = 0; i < N; i++) {
+		r[i].m = &m;
+		assert_int_equal(pthread_create(&thread[i], NULL, read_often, &r[i]), 0);
+	}
+	assert_int_equal(uns_backing_crcs_find(m.backing, &m.layout, NULL, NULL), 0);
+	for (i = 0; i < N; i++)
+		pthread_join(thread[i], NULL);
+	for (i = 0; i < N; i++)
+		for (k = 0; k < sizeof(r->crc) / sizeof(*r->crc); k++)
+			assert_int_equal(r[i].crc[k], r[0].crc[0]);
 	finish(&m);
 }
 
@@ -223,11 +287,13 @@ static void test_kept_and_brought_back(void **state)
 	struct made m;
 
 	(void)state;
-	start(&m, false, false, false);
-	read_all(&m);
+	start(&m, false, false);
+	assert_int_equal(uns_backing_crcs_find(m.backing, &m.layout, NULL, NULL), 0);
 	uns_backing_crc_export(m.backing, &bytes);
 	finish(&m);
-	start(&m, false, false, false);
+	start(&m, false, false);
+	uns_backing_crc_import(m.backing, uns_span_of(bytes.p, bytes.len - 1)); /* cut: nothing of it */
+	assert_int_equal(uns_backing_crc_changes(m.backing), 0);
 	uns_backing_crc_import(m.backing, uns_span_of(bytes.p, bytes.len));
 	assert_int_equal(shown(&m), m.crc);
 	finish(&m);
@@ -239,7 +305,7 @@ static void test_found_all_at_once(void **state)
 	struct made m;
 
 	(void)state;
-	start(&m, false, false, false);
+	start(&m, false, false);
 	assert_int_equal(uns_backing_crcs_find(m.backing, &m.layout, NULL, NULL), 0);
 	assert_int_equal(stats(&m).crc_done_bytes, BYTES);
 	assert_int_equal(stats(&m).crc_total_bytes, BYTES);
@@ -265,7 +331,7 @@ static void test_stopped(void **state)
 		int n = left;
 		const struct uns_stop stop = { after_some, &n };
 
-		start(&m, false, false, false);
+		start(&m, false, false);
 		err = (struct uns_err){ 0 };
 		assert_int_equal(uns_backing_crcs_find(m.backing, &m.layout, &stop, &err), -EINTR);
 		assert_non_null(strstr(err.text, "interrupted"));
@@ -279,9 +345,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_what_is_shown),
-		cmocka_unit_test(test_streamed_before_it_is_asked_for),
-		cmocka_unit_test(test_zero_stays_once_it_was_given_out),
-		cmocka_unit_test(test_a_hole_is_not_guessed),
+		cmocka_unit_test(test_reading_finds_nothing_out),
+		cmocka_unit_test(test_zero_stays_once_it_was_served),
+		cmocka_unit_test(test_served_as_two_types),
+		cmocka_unit_test(test_all_readers_agree),
 		cmocka_unit_test(test_kept_and_brought_back),
 		cmocka_unit_test(test_found_all_at_once),
 		cmocka_unit_test(test_stopped),

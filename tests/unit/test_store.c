@@ -59,7 +59,7 @@ static struct uns_store *open_at(struct fixture *f, const char *path)
 
 	free(f->note);
 	f->err = (struct uns_err){ 0 };
-	if (uns_store_open(path, &store, &f->note, &f->err) < 0)
+	if (uns_store_open(path, NULL, &store, &f->note, &f->err) < 0)
 		fail_msg("%s", f->err.text);
 	return store;
 }
@@ -75,7 +75,7 @@ static void refused(struct fixture *f, int code, const char *words)
 
 	free(f->note);
 	f->err = (struct uns_err){ 0 };
-	assert_int_equal(uns_store_open(f->path, &store, &f->note, &f->err), code);
+	assert_int_equal(uns_store_open(f->path, NULL, &store, &f->note, &f->err), code);
 	if (!strstr(f->err.text, words) || !strstr(f->err.text, "store.db"))
 		fail_msg("'%s' does not say '%s'", f->err.text, words);
 }
@@ -425,7 +425,7 @@ static void a_file_named_by_mistake_stays(void **state)
 
 	shell(f, "seq 1000 > notes.txt && cp notes.txt before");
 	snprintf(path, sizeof(path), "%s/notes.txt", f->dir);
-	assert_int_equal(uns_store_open(path, &store, &f->note, &f->err), -EBADMSG);
+	assert_int_equal(uns_store_open(path, NULL, &store, &f->note, &f->err), -EBADMSG);
 	assert_non_null(strstr(f->err.text, "is not a metadata store"));
 	shell(f, "cmp notes.txt before");
 }

@@ -1,7 +1,7 @@
-/* Is this text UTF-8? Private to wire/: parsers ask it once, so that everyone behind them may trust
- * names. Knows nothing of the formats that ask. */
-#ifndef UNS_WIRE_UTF8_H
-#define UNS_WIRE_UTF8_H
+/* Is this text UTF-8? Parsers ask once, so that all later code may trust names; what is written as JSON
+ * asks again. */
+#ifndef UNS_BASE_UTF8_H
+#define UNS_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,0 +1,90 @@
+/* The pool: every item once, the first failure, many callers, and items that use the pool themselves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "base/pool.h"
+
+enum { WIDTH = 12, DEPTH = 3 };
+
+/* A tree of jobs: an item at depth < DEPTH runs a job of WIDTH items one level below. */
+struct tree {
+	struct uns_pool *pool;
+	unsigned depth;
+	int fails_at; /* an item of the lowest level; -1 = none */
+	_Atomic unsigned *leaves;
+};
+
+static int branch(void *ctx, size_t i, struct uns_err *err)
+{
+	const struct tree *t = ctx;
+	struct tree below = *t;
+
+	if (t->depth == DEPTH) {
+		atomic_fetch_add(t->leaves, 1);
+		return (int)i == t->fails_at ? uns_fail(err, -EIO, "leaf %zu", i) : 0;
+	}
+	below.depth++;
+	return uns_pool_each(t->pool, WIDTH, branch, &below, err);
+}
+
+static void *run_tree(void *arg)
+{
+	const struct tree *t = arg;
+
+	return branch((void *)t, 0, NULL) < 0 ? arg : NULL;
+}
+
+static void items_may_use_the_pool(void **state)
+{
+	static const unsigned n_threads[] = { 0, 1, 2, 8 };
+	size_t i, k;
+
+	(void)state;
+	for (i = 0; i < sizeof(n_threads) / sizeof(*n_threads); i++) {
+		_Atomic unsigned leaves = 0;
+		struct tree t = { .fails_at = -1, .leaves = &leaves };
+		pthread_t caller[4];
+		void *failed;
+
+		assert_int_equal(uns_pool_new(n_threads[i], &t.pool, NULL), 0);
+		for (k = 0; k < 4; k++)
+			assert_int_equal(pthread_create(&caller[k], NULL, run_tree, &t), 0);
+		for (k = 0; k < 4; k++) {
+			pthread_join(caller[k], &failed);
+			assert_null(failed);
+		}
+		assert_int_equal(leaves, 4 * WIDTH * WIDTH * WIDTH);
+		uns_pool_free(t.pool);
+	}
+}
+
+static void a_failure_comes_up_with_its_sentence(void **state)
+{
+	_Atomic unsigned leaves = 0;
+	struct tree t = { .fails_at = 5, .leaves = &leaves };
+	struct uns_err err = { 0 };
+
+	(void)state;
+	assert_int_equal(uns_pool_new(4, &t.pool, NULL), 0);
+	assert_int_equal(branch(&t, 0, &err), -EIO);
+	assert_string_equal(err.text, "leaf 5");
+	assert_true(leaves < WIDTH * WIDTH * WIDTH);
+	assert_int_equal(uns_pool_each(t.pool, 0, branch, &t, &err), 0);
+	uns_pool_free(t.pool);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(items_may_use_the_pool),
+		cmocka_unit_test(a_failure_comes_up_with_its_sentence),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
