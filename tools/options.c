@@ -1,10 +1,11 @@
-/* The table is the truth: parsing, --help and the list in messages come from it. */
+/* One table says what options there are: parsing, --help and the list in messages come from it. */
 #include "options.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,55 +13,76 @@
 
 enum kind {
 	STRING,
-	STRINGS, /* may be repeated */
+	STRINGS, /* a list: may be repeated */
 	PATH,
 	PATHS,
 	MODELS, /* DIR or RUN=DIR */
+	STORE,  /* a path, or "none" */
 	SIZE,
 	COUNT,
+	SECONDS, /* 0 becomes UINT_MAX, which the library takes as 0 */
 	FLAG,
 	CHOICE, /* one of two words */
 };
+
+/* Where a row's value goes: a member of struct options, of the kind's type (see set). */
+#define IN_LIBRARY(member) offsetof(struct options, library.member), NOWHERE
+#define HERE(member) offsetof(struct options, member), NOWHERE
+enum { NOWHERE = -1 };
 
 struct row {
 	const char *name;
 	enum kind kind;
 	const char *value; /* as --help shows it */
 	const char *help;
+	long to;
+	long to_first; /* of a CHOICE: set by the first word, as `to` is by the second; or NOWHERE */
 };
 
 static const struct row rows[] = {
-	{ "view", STRING, "VIEW", "show this one view at the root instead of all" },
+	{ "view", STRING, "VIEW", "show this one view at the root instead of all", IN_LIBRARY(view) },
 	{ "root", STRINGS, "KEY",
-	  "take weights from this key of the state dict instead of \"model\", "
-	  "\"state_dict\"; may be repeated" },
+	  "take weights from this key of the state dict instead of \"model\", \"state_dict\"; may be repeated",
+	  HERE(weight_root) },
 	{ "strip", STRING, "PREFIX",
-	  "leave PREFIX out in front of the weights' names (\"model.\" of a LightningModule)" },
+	  "leave PREFIX out in front of the weights' names (\"model.\" of a LightningModule)",
+	  IN_LIBRARY(strip) },
 	{ "assume", STRING, "fsdp-units",
-	  "name FSDP1's flat units (veRL) by torch's order of traversal, where one fits the sizes" },
+	  "name FSDP1's flat units (veRL) by torch's order of traversal, where one fits the sizes",
+	  IN_LIBRARY(assume) },
 	{ "model", MODELS, "[RUN=]DIR",
-	  "borrow config and tokenizer from DIR (only for RUN below SOURCE); may be repeated" },
-	{ "follow", PATHS, "DIR", "links of SOURCE may lead into DIR; may be repeated" },
-	{ "max_shard_size", SIZE, "SIZE", "largest weights file made (50GB)" },
-	{ "mem", SIZE, "SIZE", "memory for what is known and decoded (64MiB)" },
-	{ "cache_dir", PATH, "DIR", "where decoded pieces spill to, unlinked ($TMPDIR or /tmp)" },
-	{ "cache_size", SIZE, "SIZE", "at most this much spilled (16GiB)" },
-	{ "settle", COUNT, "SECONDS",
-	  "hide a checkpoint that may still be written until it has not changed for so long (60)" },
-	{ "store", PATH, "FILE|none",
-	  "metadata store ($XDG_STATE_HOME or ~/.local/state, unshard/store.db)" },
+	  "borrow config and tokenizer from DIR (only for RUN below SOURCE); may be repeated",
+	  HERE(model) },
+	{ "follow", PATHS, "DIR", "links of SOURCE may lead into DIR; may be repeated", HERE(follow) },
+	{ "max_shard_size", SIZE, "SIZE", "largest weights file made (50GB)",
+	  IN_LIBRARY(max_shard_size_bytes) },
+	{ "mem", SIZE, "SIZE", "memory for what is known and decoded (64MiB)", IN_LIBRARY(mem_bytes) },
+	{ "cache_dir", PATH, "DIR", "where decoded pieces spill to, unlinked ($TMPDIR or /tmp)",
+	  IN_LIBRARY(cache_dir) },
+	{ "cache_size", SIZE, "SIZE", "at most this much spilled (16GiB)",
+	  IN_LIBRARY(cache_size_bytes) },
+	{ "settle", SECONDS, "SECONDS",
+	  "hide a checkpoint that may still be written until it has not changed for so long (60)",
+	  IN_LIBRARY(settle_seconds) },
+	{ "store", STORE, "FILE|none",
+	  "metadata store ($XDG_STATE_HOME or ~/.local/state, unshard/store.db)", IN_LIBRARY(store) },
 	{ "fact", STRINGS, "KEY=VALUE",
-	  "a value for trainer_state.json where it is missing: train_batch_size=4; may be repeated" },
-	{ "rng", CHOICE, "keep|hide", "files of random states: show them (keep), or in no view" },
+	  "a value for trainer_state.json where it is missing: train_batch_size=4; may be repeated",
+	  HERE(fact) },
+	{ "rng", CHOICE, "keep|hide", "files of random states: show them (keep), or in no view",
+	  offsetof(struct options, library.hide_rng), offsetof(struct options, library.keep_rng) },
 	{ "crc", CHOICE, "free|exact",
-	  "CRCs in torch files: those known without reading (free), or all, found out at open" },
-	{ "allow_other", FLAG, NULL, "other users may read, as far as mode bits let them" },
-	{ "max_threads", COUNT, "N", "requests served at once (16)" },
-	{ "readahead", COUNT, "KIB", "how far the kernel reads ahead, where it may be set (4096)" },
-	{ "log", PATH, "FILE", "append log lines to FILE (syslog; with -f: stderr)" },
-	{ "debug", FLAG, NULL, "log more" },
-	{ "delay_read_us", COUNT, "US",
-	  "slow every read of SOURCE down by so many microseconds (0)" },
+	  "CRCs in torch files: those known without reading (free), or all, found out at open",
+	  IN_LIBRARY(crc_exact) },
+	{ "allow_other", FLAG, NULL, "other users may read, as far as mode bits let them",
+	  HERE(allow_other) },
+	{ "max_threads", COUNT, "N", "requests served at once (16)", HERE(max_threads) },
+	{ "readahead", COUNT, "KIB", "how far the kernel reads ahead, where it may be set (4096)",
+	  HERE(read_ahead_kb) },
+	{ "log", PATH, "FILE", "append log lines to FILE (syslog; with -f: stderr)", HERE(log) },
+	{ "debug", FLAG, NULL, "log more", HERE(debug) },
+	{ "delay_read_us", COUNT, "US", "slow every read of SOURCE down by so many microseconds (0)",
+	  IN_LIBRARY(delay_read_us) },
 };
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 
@@ -128,21 +150,21 @@ void options_fini(struct options *o)
 	for (i = 0; i < o->n_owned; i++)
 		free(o->owned[i]);
 	free(o->owned);
-	free(o->weight_root);
-	free(o->model);
-	free(o->follow);
-	free(o->fact);
+	free(o->weight_root.v);
+	free(o->model.v);
+	free(o->follow.v);
+	free(o->fact.v);
 	free(o->fuse);
 }
 
-static int append(const char ***list, size_t *n, const char *s, struct unshard_error *err)
+static int append(struct strings *list, const char *s, struct unshard_error *err)
 {
-	const char **grown = s ? realloc(*list, (*n + 1) * sizeof(*grown)) : NULL;
+	const char **grown = s ? realloc(list->v, (list->n + 1) * sizeof(*grown)) : NULL;
 
 	if (!grown)
 		return out_of_memory(err);
-	*list = grown;
-	grown[(*n)++] = s;
+	list->v = grown;
+	grown[list->n++] = s;
 	return 0;
 }
 
@@ -219,70 +241,16 @@ int options_store(struct options *o, const char *value, struct unshard_error *er
 
 /* -- what a row sets -- */
 
+static void *member(struct options *o, long at)
+{
+	return (char *)o + at;
+}
+
 static int set_string(struct options *o, const struct row *row, const char *s,
 		      struct unshard_error *err)
 {
-	if (!s)
-		return out_of_memory(err);
-	if (!strcmp(row->name, "view"))
-		o->library.view = s;
-	else if (!strcmp(row->name, "strip"))
-		o->library.strip = s;
-	else if (!strcmp(row->name, "assume"))
-		o->library.assume = s;
-	else if (!strcmp(row->name, "cache_dir"))
-		o->library.cache_dir = s;
-	else if (!strcmp(row->name, "log"))
-		o->log = s;
-	return 0;
-}
-
-static int add_string(struct options *o, const struct row *row, const char *s,
-		      struct unshard_error *err)
-{
-	struct unshard_options *l = &o->library;
-	int code;
-
-	if (row->kind == MODELS)
-		code = append(&o->model, &l->n_model, s, err);
-	else if (row->kind == PATHS)
-		code = append(&o->follow, &l->n_follow, s, err);
-	else if (!strcmp(row->name, "fact"))
-		code = append(&o->fact, &l->n_fact, s, err);
-	else
-		code = append(&o->weight_root, &l->n_weight_root, s, err);
-	l->fact = o->fact;
-	l->model = o->model;
-	l->follow = o->follow;
-	l->weight_root = o->weight_root;
-	return code;
-}
-
-static void set_number(struct options *o, const struct row *row, uint64_t n)
-{
-	if (!strcmp(row->name, "max_shard_size"))
-		o->library.max_shard_size_bytes = n;
-	else if (!strcmp(row->name, "mem"))
-		o->library.mem_bytes = n;
-	else if (!strcmp(row->name, "cache_size"))
-		o->library.cache_size_bytes = n;
-	else if (!strcmp(row->name, "settle"))
-		o->library.settle_seconds = n ? (unsigned)n : UINT_MAX;
-	else if (!strcmp(row->name, "delay_read_us"))
-		o->library.delay_read_us = (unsigned)n;
-	else if (!strcmp(row->name, "max_threads"))
-		o->max_threads = n;
-	else if (!strcmp(row->name, "readahead"))
-		o->read_ahead_kb = n;
-}
-
-static int set_flag(struct options *o, const struct row *row)
-{
-	if (!strcmp(row->name, "debug"))
-		o->debug = true;
-	else
-		o->allow_other = true;
-	return 0;
+	*(const char **)member(o, row->to) = s;
+	return s ? 0 : out_of_memory(err);
 }
 
 /* The second word of row->value is the one that switches something on. */
@@ -295,20 +263,33 @@ static int set_choice(struct options *o, const struct row *row, const char *valu
 
 	if (!on && (strlen(value) != first || strncmp(value, row->value, first) != 0))
 		return refuse(err, -EINVAL, "%s=%s: %s is expected", row->name, value, row->value);
-	if (!strcmp(row->name, "rng")) {
-		o->library.hide_rng = on;
-		o->library.keep_rng = !on;
-	} else {
-		o->library.crc_exact = on;
+	*(bool *)member(o, row->to) = on;
+	if (row->to_first != NOWHERE)
+		*(bool *)member(o, row->to_first) = !on;
+	return 0;
+}
+
+static int set_number(struct options *o, const struct row *row, const char *value,
+		      struct unshard_error *err)
+{
+	uint64_t n;
+
+	if (row->kind == SIZE) {
+		if (!options_size(value, &n))
+			return refuse(err, -EINVAL, "%s=%s: not a size such as 50GB, 5GiB or 512M",
+				      row->name, value);
+		*(uint64_t *)member(o, row->to) = n;
+		return 0;
 	}
+	if (!parse_count(value, &n))
+		return refuse(err, -EINVAL, "%s=%s: not a number", row->name, value);
+	*(unsigned *)member(o, row->to) = row->kind == SECONDS && !n ? UINT_MAX : (unsigned)n;
 	return 0;
 }
 
 static int set(struct options *o, const struct row *row, const char *value,
 	       struct unshard_error *err)
 {
-	uint64_t n;
-
 	if (row->kind == FLAG ? value != NULL : !value || !*value)
 		return refuse(err, -EINVAL,
 			      row->kind == FLAG ? "option %s takes no value"
@@ -316,34 +297,43 @@ static int set(struct options *o, const struct row *row, const char *value,
 			      row->name, row->name, row->value ? row->value : "");
 	switch (row->kind) {
 	case FLAG:
-		return set_flag(o, row);
+		*(bool *)member(o, row->to) = true;
+		return 0;
 	case CHOICE:
 		return set_choice(o, row, value, err);
 	case STRING:
 		return set_string(o, row, own(o, strdup(value)), err);
 	case PATH:
-		if (!strcmp(row->name, "store"))
-			return options_store(o, value, err);
 		return set_string(o, row, absolute(o, value), err);
+	case STORE:
+		return options_store(o, value, err);
 	case STRINGS:
-		return add_string(o, row, own(o, strdup(value)), err);
+		return append(member(o, row->to), own(o, strdup(value)), err);
 	case PATHS:
-		return add_string(o, row, absolute(o, value), err);
+		return append(member(o, row->to), absolute(o, value), err);
 	case MODELS:
-		return add_string(o, row, absolute_model(o, value), err);
+		return append(member(o, row->to), absolute_model(o, value), err);
 	case SIZE:
-		if (!options_size(value, &n))
-			return refuse(err, -EINVAL, "%s=%s: not a size such as 50GB, 5GiB or 512M",
-				      row->name, value);
-		set_number(o, row, n);
-		return 0;
 	case COUNT:
+	case SECONDS:
 		break;
 	}
-	if (!parse_count(value, &n))
-		return refuse(err, -EINVAL, "%s=%s: not a number", row->name, value);
-	set_number(o, row, n);
-	return 0;
+	return set_number(o, row, value, err);
+}
+
+/* The library's pointers to lists that may have grown, and so moved. */
+static void show_lists(struct options *o)
+{
+	struct unshard_options *l = &o->library;
+
+	l->weight_root = o->weight_root.v;
+	l->n_weight_root = o->weight_root.n;
+	l->model = o->model.v;
+	l->n_model = o->model.n;
+	l->follow = o->follow.v;
+	l->n_follow = o->follow.n;
+	l->fact = o->fact.v;
+	l->n_fact = o->fact.n;
 }
 
 /* -- one option -- */
@@ -421,6 +411,7 @@ int options_parse(struct options *o, const char *text, struct unshard_error *err
 			code = parse_one(o, one, err);
 	}
 	free(one);
+	show_lists(o);
 	return code;
 }
 

@@ -4,15 +4,20 @@
 
 #include "unshard.h"
 
+struct strings {
+	const char **v;
+	size_t n;
+};
+
 struct options {
 	struct unshard_options library; /* for unshard_open; log fields are the caller's */
 	const char *log;                /* log=FILE, absolute, or NULL */
 	bool allow_other, debug;
-	uint64_t max_threads, read_ahead_kb; /* 0 = default */
+	unsigned max_threads, read_ahead_kb; /* 0 = default */
 	char *fuse; /* what goes on to libfuse, separated by commas, or NULL */
 
 	/* Private: what the pointers above point to. */
-	const char **weight_root, **model, **follow, **fact;
+	struct strings weight_root, model, follow, fact;
 	char **owned;
 	size_t n_owned;
 };

@@ -61,7 +61,7 @@ static int fail_window(const struct stream *s, uint64_t bytes, struct uns_err *e
 			"set -o mem=%lluMiB or more",
 			uns_root_path(f->root), f->path, s->part->name, (unsigned long long)bytes,
 			(unsigned long long)s->b->engine->windows.max_bytes,
-			(unsigned long long)((bytes >> 19) + 1));
+			(unsigned long long)((bytes + (1 << 19) - 1) >> 19));
 }
 
 /* Count what the next frame needs and let zstd use no more. A larger window is taken only once the

@@ -24,6 +24,23 @@ static void skip_string(struct uns_span *s)
 		s->p++;
 }
 
+size_t uns_json_text_depth(struct uns_span v)
+{
+	size_t open = 0, most = 0;
+
+	while (v.p < v.end) {
+		if (*v.p == '"') {
+			skip_string(&v);
+			continue;
+		}
+		open += *v.p == '{' || *v.p == '[';
+		open -= (*v.p == '}' || *v.p == ']') && open;
+		most = open > most ? open : most;
+		v.p++;
+	}
+	return most;
+}
+
 /* One value of any kind, without recursion. */
 static struct uns_span skip_value(struct uns_span *s)
 {

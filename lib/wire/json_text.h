@@ -22,6 +22,9 @@ bool uns_json_text_get(struct uns_span object, const char *key, struct uns_span 
 /* As json.dumps(value, indent=2, sort_keys=True) lays it out, `depth` levels in. */
 void uns_json_text_indent(struct uns_text *out, struct uns_span value, unsigned depth);
 
+/* How many brackets are open at once at most. */
+size_t uns_json_text_depth(struct uns_span value);
+
 /* Spelled as an integer ("2", not "2.0") that fits. */
 bool uns_json_text_int(struct uns_span value, int64_t *out);
 
