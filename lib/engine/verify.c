@@ -1,4 +1,6 @@
-/* One verification: plan all files, read them, compare weights with their fp32 copies, tell. */
+/* A verification in four steps: plan what to read of each file (verify_plan.c), read it and note what is
+ * wrong (verify_read.c), compare weights with their fp32 copies (verify_master.c), and report the flaws in
+ * the order of files and tensors (here). */
 #include "engine/verify.h"
 
 #include <stdlib.h>
@@ -49,15 +51,15 @@ static int plan_all(struct uns_verify *v, struct uns_err *err)
 	return code;
 }
 
-/* -- telling: files -- */
+/* -- reporting: files -- */
 
-struct telling {
+struct reporting {
 	struct uns_verify *v;
 	uns_flaw_visit *visit;
 	void *ctx;
 };
 
-/* A tensor that has elements in the record, for people; NULL = none. */
+/* A tensor that has elements in the record, to be named in the report; NULL = none. */
 static const struct uns_verify_span *span_in(const struct uns_verify_file *f,
 					     const struct uns_verify_record *rec)
 {
@@ -69,7 +71,7 @@ static const struct uns_verify_span *span_in(const struct uns_verify_file *f,
 	return NULL;
 }
 
-static int tell_record(struct telling *t, const struct uns_file *file,
+static int report_record(struct reporting *t, const struct uns_file *file,
 		       const struct uns_verify_file *f, const struct uns_verify_record *rec)
 {
 	const struct uns_verify_span *span = span_in(f, rec);
@@ -88,7 +90,7 @@ static int tell_record(struct telling *t, const struct uns_file *file,
 	return t->visit(t->ctx, &flaw);
 }
 
-static int tell_decoded(struct telling *t, const struct uns_file *file,
+static int report_decoded(struct reporting *t, const struct uns_file *file,
 			const struct uns_verify_decoded *d)
 {
 	const struct uns_flaw flaw = {
@@ -106,7 +108,7 @@ static int tell_decoded(struct telling *t, const struct uns_file *file,
 	return t->visit(t->ctx, &flaw);
 }
 
-static int tell_file(struct telling *t, size_t index)
+static int report_file(struct reporting *t, size_t index)
 {
 	const struct uns_file *file = &t->v->b->cat->files[index];
 	const struct uns_verify_file *f = &t->v->file[index];
@@ -121,10 +123,10 @@ static int tell_file(struct telling *t, size_t index)
 	for (i = 0; i < f->n_records && code == 0; i++)
 		if (f->record[i].expected && !f->record[i].unread &&
 		    f->record[i].crc != f->record[i].expected)
-			code = tell_record(t, file, f, &f->record[i]);
+			code = report_record(t, file, f, &f->record[i]);
 	for (i = 0; i < f->n_decoded && code == 0; i++)
 		if (f->decoded[i].expected && f->decoded[i].crc != f->decoded[i].expected)
-			code = tell_decoded(t, file, &f->decoded[i]);
+			code = report_decoded(t, file, &f->decoded[i]);
 	if (code == 0 && f->n_without_crc && !f->n_unreadable)
 		code = t->visit(
 			t->ctx,
@@ -132,9 +134,9 @@ static int tell_file(struct telling *t, size_t index)
 	return code;
 }
 
-/* -- telling: tensors -- */
+/* -- reporting: tensors -- */
 
-/* What was seen of each piece: kept with the file that holds it. */
+/* For each piece of the catalog the NaNs and infinities that were seen in it; NULL = it was not read. */
 static const struct uns_nonfinite **by_piece(const struct uns_verify *v)
 {
 	const struct uns_nonfinite **seen = calloc(v->b->cat->n_pieces + 1, sizeof(*seen));
@@ -153,7 +155,7 @@ static const struct uns_nonfinite **by_piece(const struct uns_verify *v)
 	return seen;
 }
 
-/* Element k of a piece in its tensor. */
+/* Which element of the tensor element k of the piece is. */
 static uint64_t elem_of(const struct uns_tensor *t, const struct uns_piece *piece, uint64_t k)
 {
 	struct uns_runs runs;
@@ -164,10 +166,11 @@ static uint64_t elem_of(const struct uns_tensor *t, const struct uns_piece *piec
 	return uns_runs_at(&runs, k / runs.run_elems) + k % runs.run_elems;
 }
 
-/* The piece is taken into the flaw; of a replica only what is worse than before. */
+/* Add what was seen in one piece to the tensor's flaw. Of replicas of the same elements only the worst counts:
+ * `worst` is what was added for them so far. */
 static void add_piece(const struct uns_catalog *cat, const struct uns_tensor *t,
 		      const struct uns_piece *piece, const struct uns_nonfinite *seen,
-		      struct uns_nonfinite *same, struct uns_flaw *flaw)
+		      struct uns_nonfinite *worst, struct uns_flaw *flaw)
 {
 	uint64_t first;
 
@@ -179,13 +182,13 @@ static void add_piece(const struct uns_catalog *cat, const struct uns_tensor *t,
 		flaw->file = &cat->files[piece->file];
 		flaw->rank = piece->rank;
 	}
-	flaw->n_nan += seen->n_nan > same->n_nan ? seen->n_nan - same->n_nan : 0;
-	flaw->n_inf += seen->n_inf > same->n_inf ? seen->n_inf - same->n_inf : 0;
-	if (seen->n_nan + seen->n_inf > same->n_nan + same->n_inf)
-		*same = *seen;
+	flaw->n_nan += seen->n_nan > worst->n_nan ? seen->n_nan - worst->n_nan : 0;
+	flaw->n_inf += seen->n_inf > worst->n_inf ? seen->n_inf - worst->n_inf : 0;
+	if (seen->n_nan + seen->n_inf > worst->n_nan + worst->n_inf)
+		*worst = *seen;
 }
 
-static int tell_tensor(struct telling *t, const struct uns_tensor *tensor,
+static int report_tensor(struct reporting *t, const struct uns_tensor *tensor,
 		       const struct uns_nonfinite *const *seen)
 {
 	const struct uns_catalog *cat = t->v->b->cat;
@@ -194,21 +197,21 @@ static int tell_tensor(struct telling *t, const struct uns_tensor *tensor,
 				 .name = tensor->key,
 				 .rank = -1,
 				 .n_elems = uns_shape_elems(&tensor->shape) };
-	struct uns_nonfinite same = { 0 };
+	struct uns_nonfinite worst = { 0 };
 	const struct uns_piece *piece;
 	size_t i;
 
 	for (i = 0; i < tensor->n_pieces; i++) {
 		piece = &cat->pieces[tensor->first_piece + i];
 		if (i && !uns_same_elements(piece, piece - 1))
-			same = (struct uns_nonfinite){ 0 };
+			worst = (struct uns_nonfinite){ 0 };
 		if (seen[piece - cat->pieces])
-			add_piece(cat, tensor, piece, seen[piece - cat->pieces], &same, &flaw);
+			add_piece(cat, tensor, piece, seen[piece - cat->pieces], &worst, &flaw);
 	}
 	return flaw.n_nan + flaw.n_inf ? t->visit(t->ctx, &flaw) : 0;
 }
 
-static int tell_tensors(struct telling *t, struct uns_err *err)
+static int report_tensors(struct reporting *t, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) const struct uns_nonfinite **seen = by_piece(t->v);
 	const struct uns_catalog *cat = t->v->b->cat;
@@ -218,12 +221,12 @@ static int tell_tensors(struct telling *t, struct uns_err *err)
 	if (!seen)
 		return uns_oom(err);
 	for (i = 0; i < cat->n_tensors && code == 0; i++)
-		code = tell_tensor(t, &cat->tensors[i], seen);
+		code = report_tensor(t, &cat->tensors[i], seen);
 	return code;
 }
 
-/* Tensors of files that are passed through as they are. */
-static int tell_others(struct telling *t, size_t index)
+/* Tensors of a file that the catalog passes through as it is. */
+static int report_others(struct reporting *t, size_t index)
 {
 	const struct uns_verify_file *f = &t->v->file[index];
 	const struct uns_verify_span *s;
@@ -247,7 +250,7 @@ static int tell_others(struct telling *t, size_t index)
 	return code;
 }
 
-/* -- telling: weights that are not their copies -- */
+/* -- reporting: weights that are not their rounded copies -- */
 
 /* The piece that serves an element. */
 static const struct uns_piece *piece_of(const struct uns_catalog *cat, const struct uns_tensor *t,
@@ -271,7 +274,7 @@ static const struct uns_piece *piece_of(const struct uns_catalog *cat, const str
 	return &cat->pieces[t->first_piece];
 }
 
-static int tell_pair(struct telling *t, const struct uns_verify_pair *p)
+static int report_pair(struct reporting *t, const struct uns_verify_pair *p)
 {
 	const struct uns_catalog *cat = t->v->b->cat;
 	const struct uns_piece *weight = piece_of(cat, p->weight, p->first);
@@ -295,20 +298,20 @@ static int tell_pair(struct telling *t, const struct uns_verify_pair *p)
 	return t->visit(t->ctx, &flaw);
 }
 
-static int tell(struct telling *t, const struct uns_verify_pairs *pairs, struct uns_err *err)
+static int report(struct reporting *t, const struct uns_verify_pairs *pairs, struct uns_err *err)
 {
 	size_t i, n = t->v->b->cat->n_files;
 	int code = 0;
 
 	for (i = 0; i < n && code == 0; i++)
-		code = tell_file(t, i);
+		code = report_file(t, i);
 	if (code == 0)
-		code = tell_tensors(t, err);
+		code = report_tensors(t, err);
 	for (i = 0; i < n && code == 0; i++)
-		code = tell_others(t, i);
+		code = report_others(t, i);
 	for (i = 0; i < pairs->n && code == 0; i++)
 		if (pairs->v[i].n_different)
-			code = tell_pair(t, &pairs->v[i]);
+			code = report_pair(t, &pairs->v[i]);
 	return code;
 }
 
@@ -317,7 +320,7 @@ int uns_backing_verify(struct uns_backing *b, const struct uns_verify_watch *wat
 {
 	UNS_CLEANUP(pairs_fini) struct uns_verify_pairs pairs = { 0 };
 	UNS_CLEANUP(verify_fini) struct uns_verify v = { .b = b, .watch = watch };
-	struct telling t = { &v, visit, ctx };
+	struct reporting t = { &v, visit, ctx };
 
 	pthread_mutex_init(&v.lock, NULL);
 	pthread_mutex_init(&v.asking, NULL);
@@ -329,5 +332,5 @@ int uns_backing_verify(struct uns_backing *b, const struct uns_verify_watch *wat
 	atomic_fetch_add(&v.total_bytes, uns_verify_pairs_bytes(&pairs));
 	UNS_TRY(uns_verify_read(&v, err));
 	UNS_TRY(uns_verify_pairs_compare(&v, &pairs, err));
-	return tell(&t, &pairs, err);
+	return report(&t, &pairs, err);
 }

@@ -1,9 +1,9 @@
-/* What can be told from the bytes of a checkpoint alone: every record of its torch files against
- * the CRC that the archive's directory recorded, every floating-point tensor for NaN and infinity,
- * and 16-bit weights against the fp32 copies that the optimizer trains. Each file is read once, in
- * order, in parallel; weights and their fp32 copies once more, side by side.
+/* Reads all data of a checkpoint and reports what is wrong with it: records of torch files that do not have
+ * the CRC which the archive's directory recorded, floating-point tensors with NaN or infinity, and 16-bit
+ * weights that are not the rounded fp32 copies which the optimizer trains. Files are read in parallel, each
+ * once and in order; weights and their fp32 copies once more, side by side.
  *
- * What records no checksum cannot be told from damage: safetensors, .metadata, JSON. */
+ * safetensors, .metadata and JSON files record no checksum: damage that leaves them valid is not found. */
 #ifndef UNS_ENGINE_VERIFY_H
 #define UNS_ENGINE_VERIFY_H
 
@@ -22,11 +22,11 @@ struct uns_flaw {
 	const struct uns_file *file; /* of the first element, for tensors */
 	const char *text;            /* UNREADABLE */
 
-	const char *record; /* RECORD: its name; NULL = the tensor's, in a compressed item */
+	const char *record; /* RECORD: its name; NULL = the one of `tensor`, in a compressed item */
 	uint64_t at_bytes, len_bytes;
 	uint32_t crc, expected_crc;
 
-	/* NOT_FINITE, MASTER; of a RECORD the tensor is one that it holds, or NULL. */
+	/* NOT_FINITE, MASTER: the tensor. RECORD: one that has elements in it, or NULL. */
 	const struct uns_tensor *tensor; /* NULL = one that the catalog does not hold */
 	const char *name;                /* its key */
 	int32_t rank;                    /* of the first element's piece; -1 = not known */
@@ -36,12 +36,12 @@ struct uns_flaw {
 
 	/* MASTER */
 	uint64_t n_different;
-	const struct uns_file *master_file; /* of the first one's fp32 copy */
+	const struct uns_file *master_file; /* of the fp32 copy of the first different element */
 	int32_t master_rank;
 	double master, expected, found;
 };
 
-/* true = give up. Asked often, from one thread at a time. */
+/* true = give up. Asked often, by one thread at a time. */
 struct uns_verify_watch {
 	bool (*asked)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
 	void *ctx;
@@ -49,10 +49,10 @@ struct uns_verify_watch {
 
 typedef int uns_flaw_visit(void *ctx, const struct uns_flaw *flaw);
 
-/* Flaws in the order of files and tensors, after all was read; a visitor that returns non-zero ends
- * it with that value. watch may be NULL. Fails with -EINTR when told to give up, and with -ENOMEM;
- * what cannot be read is a flaw. Memory: half a MiB for each of the engine's threads, some 100
- * bytes for each record and piece, and the cache of decoded pieces. */
+/* Calls visit for each flaw, in the order of files and tensors, once everything was read. A visitor that
+ * returns non-zero ends it with that value. watch may be NULL. Fails with -EINTR when watch says so, and
+ * with -ENOMEM; a file that cannot be read is a flaw. Memory: half a MiB for each of the engine's threads,
+ * some 100 bytes for each record and piece, and the cache of decoded pieces. */
 int uns_backing_verify(struct uns_backing *backing, const struct uns_verify_watch *watch,
 		       uns_flaw_visit *visit, void *ctx, struct uns_err *err);
 

@@ -1,4 +1,5 @@
-/* Weights side by side with the fp32 copies that the optimizer trains. */
+/* Weights are compared with the fp32 copies that the optimizer trains: a weight must be its copy, rounded to
+ * the weight's type. Tensors are cut into chunks for the pool, chunks into blocks for the memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,12 +11,12 @@
 #include "engine/verify_read.h"
 #include "model/cover.h"
 
-enum { BLOCK_ELEMS = 32 << 10, PART_ELEMS = 4 << 20 };
+enum { BLOCK_ELEMS = 32 << 10, CHUNK_ELEMS = 4 << 20 };
 
 /* -- which -- */
 
-/* Both there in full, and of types that rounding leads from one to the other. What is not covered
- * is a problem of its own. */
+/* Both are complete, and the master's type can be rounded to the weight's. A tensor that is not complete is
+ * reported elsewhere. */
 static bool fits(const struct uns_catalog *cat, const struct uns_tensor *weight,
 		 const struct uns_tensor *master)
 {
@@ -65,7 +66,7 @@ uint64_t uns_verify_pairs_bytes(const struct uns_verify_pairs *pairs)
 
 /* -- comparing -- */
 
-struct part {
+struct chunk {
 	struct uns_verify_pair *pair;
 	uint64_t first, n; /* elements */
 };
@@ -73,13 +74,13 @@ struct part {
 struct comparing {
 	struct uns_verify *v;
 	struct uns_verify_pairs *pairs;
-	struct part *part;
+	struct chunk *chunk;
 	size_t n;
 };
 
 static void comparing_fini(struct comparing *c)
 {
-	free(c->part);
+	free(c->chunk);
 }
 
 /* n elements of each. */
@@ -97,7 +98,7 @@ static double number(enum uns_dtype t, const void *p)
 	return d;
 }
 
-/* NaNs are equal whatever their payload: they are told as what they are. */
+/* Two NaNs count as equal: NaN is reported as a flaw of its own. */
 static bool is_same(double a, const uint8_t *x, double b, const uint8_t *y, size_t size)
 {
 	return memcmp(x, y, size) == 0 || (a != a && b != b);
@@ -140,7 +141,7 @@ static void compare_block(struct uns_verify *v, struct uns_verify_pair *pair, co
 		note_different(v, pair, b, first, n);
 }
 
-static int read_part(struct uns_verify *v, const struct part *p, uint8_t *buf, struct uns_err *err)
+static int read_chunk(struct uns_verify *v, const struct chunk *p, uint8_t *buf, struct uns_err *err)
 {
 	struct uns_gather weight = uns_gather_of(v->b, p->pair->weight);
 	struct uns_gather master = uns_gather_of(v->b, p->pair->master);
@@ -162,11 +163,11 @@ static int read_part(struct uns_verify *v, const struct part *p, uint8_t *buf, s
 	return 0;
 }
 
-/* What cannot be read was told when the files were. */
-static int compare_part(void *ctx, size_t i, struct uns_err *err)
+/* What cannot be read was reported when the files were read. */
+static int compare_chunk(void *ctx, size_t i, struct uns_err *err)
 {
 	struct comparing *c = ctx;
-	const struct part *p = &c->part[i];
+	const struct chunk *p = &c->chunk[i];
 	UNS_CLEANUP(uns_free_p)
 	uint8_t *buf = malloc(BLOCK_ELEMS * (2 * (size_t)uns_dtype_size(p->pair->weight->dtype) +
 					     uns_dtype_size(p->pair->master->dtype)));
@@ -175,18 +176,18 @@ static int compare_part(void *ctx, size_t i, struct uns_err *err)
 
 	if (!buf)
 		return uns_oom(err);
-	code = read_part(c->v, p, buf, &why);
+	code = read_chunk(c->v, p, buf, &why);
 	if (code == -ENOMEM || code == -EINTR)
 		return uns_fail(err, code, "%s", why.text);
 	return 0;
 }
 
-static size_t count_parts(const struct uns_verify_pairs *pairs)
+static size_t count_chunks(const struct uns_verify_pairs *pairs)
 {
 	size_t i, n = 0;
 
 	for (i = 0; i < pairs->n; i++)
-		n += (size_t)(uns_shape_elems(&pairs->v[i].weight->shape) / PART_ELEMS + 1);
+		n += (size_t)(uns_shape_elems(&pairs->v[i].weight->shape) / CHUNK_ELEMS + 1);
 	return n;
 }
 
@@ -197,9 +198,9 @@ static void cut(struct comparing *c)
 
 	for (i = 0; i < c->pairs->n; i++) {
 		elems = uns_shape_elems(&c->pairs->v[i].weight->shape);
-		for (at = 0; at < elems; at += PART_ELEMS)
-			c->part[c->n++] = (struct part){ &c->pairs->v[i], at,
-							 uns_u64_min(PART_ELEMS, elems - at) };
+		for (at = 0; at < elems; at += CHUNK_ELEMS)
+			c->chunk[c->n++] = (struct chunk){ &c->pairs->v[i], at,
+							 uns_u64_min(CHUNK_ELEMS, elems - at) };
 	}
 }
 
@@ -208,9 +209,9 @@ int uns_verify_pairs_compare(struct uns_verify *v, struct uns_verify_pairs *pair
 {
 	UNS_CLEANUP(comparing_fini) struct comparing c = { .v = v, .pairs = pairs };
 
-	c.part = calloc(count_parts(pairs) + 1, sizeof(*c.part));
-	if (!c.part)
+	c.chunk = calloc(count_chunks(pairs) + 1, sizeof(*c.chunk));
+	if (!c.chunk)
 		return uns_oom(err);
 	cut(&c);
-	return uns_pool_each(v->b->engine->pool, c.n, compare_part, &c, err);
+	return uns_pool_each(v->b->engine->pool, c.n, compare_chunk, &c, err);
 }

@@ -1,4 +1,5 @@
-/* A file is planned by what it is: items that the catalog knows, one archive, or bare data. */
+/* How a file is planned depends on what it is: torch.save items that the catalog knows the positions of, one
+ * zip archive, a safetensors file, or plain data. */
 #include "engine/verify_plan.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include "wire/torchfile.h"
 #include "wire/zip.h"
 
-/* Reading through a gap costs less than another read. */
+/* Reading a gap of this size costs less than a second read. */
 enum { MAX_GAP_BYTES = 64 << 10 };
 
 /* -- what the catalog has in each file -- */
@@ -75,7 +76,7 @@ int uns_verify_unreadable(struct uns_verify_file *f, const char *text)
 	return 0;
 }
 
-/* The sentence is about this file, and may not say so. */
+/* Note a failure with the file, and see to it that the sentence names the file. */
 static int unreadable(struct plan *p, const struct uns_err *why)
 {
 	char text[UNS_ERR_TEXT + 4096];
@@ -128,9 +129,9 @@ static int add_decoded(struct plan *p, const struct uns_tensor *tensor,
 
 /* -- archives -- */
 
-/* The archive that fills [at, at+len) of the file. told: that it is none will be said of its
- * tensor. */
-static int add_archive(struct plan *p, uint64_t at, uint64_t len, bool told)
+/* The archive that fills [at, at+len) of the file. of_tensor: if it is damaged, that is noted when the tensor
+ * in it is located. */
+static int add_archive(struct plan *p, uint64_t at, uint64_t len, bool of_tensor)
 {
 	struct uns_subreader part = { &p->r, at };
 	struct uns_reader whole = uns_reader_of_part(&part, len), r;
@@ -143,7 +144,7 @@ static int add_archive(struct plan *p, uint64_t at, uint64_t len, bool told)
 
 	r = uns_reader_of_edges(&edges, &whole);
 	code = uns_zip_open(&r, &p->out->arena, &zip, &why);
-	if (told && code == -EBADMSG)
+	if (of_tensor && code == -EBADMSG)
 		return 0;
 	for (i = 0; i < zip.n && code == 0; i++) {
 		if (zip.v[i].method != 0)
@@ -205,7 +206,7 @@ static int add_pieces(struct plan *p)
 	return 0;
 }
 
-/* -- items: archives whose places the metadata tells -- */
+/* -- items: archives whose positions the catalog knows -- */
 
 static bool is_item(const struct plan *p, const struct uns_verify_use *use)
 {
@@ -321,7 +322,7 @@ static bool is_seq(const struct uns_value *v)
 	return v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE;
 }
 
-/* Dicts and lists all the way down. */
+/* Tensors anywhere below v, which dicts and lists lead to. */
 static int add_value_tensors(struct plan *p, const struct uns_torchfile *file,
 			     const struct uns_value *v, const char *name)
 {
@@ -340,7 +341,7 @@ static int add_value_tensors(struct plan *p, const struct uns_torchfile *file,
 	return 0;
 }
 
-/* What cannot be parsed may be anything: its records are compared all the same. */
+/* A file that cannot be parsed has no tensors to look at; its records are verified all the same. */
 static int add_torch_file(struct plan *p)
 {
 	struct uns_torchfile file;

@@ -1,4 +1,8 @@
-/* What is to be read of each file to verify it, and what was seen there. Private to lib/engine. */
+/* What is to be read of each file to verify it, and what was seen there. Private to lib/engine.
+ *
+ * Of a file the plan knows its records (stretches with a CRC), its spans (stretches of elements), and its
+ * areas: what has to be read to see all of these. Pieces that must be decoded first, and compressed
+ * objects, are listed apart. */
 #ifndef UNS_ENGINE_VERIFY_PLAN_H
 #define UNS_ENGINE_VERIFY_PLAN_H
 
@@ -17,10 +21,10 @@ struct uns_verify_record {
 	const char *name;
 	uint64_t at, len; /* in the file */
 	uint32_t expected, crc;
-	bool unread; /* a part of it could not be read */
+	bool unread; /* not all of it could be read */
 };
 
-/* Elements that lie one behind the other in a file. */
+/* Elements of one tensor that lie one behind the other in a file. */
 struct uns_verify_span {
 	uint64_t at, len; /* bytes in the file */
 	enum uns_dtype dtype;
@@ -50,15 +54,15 @@ struct uns_verify_file {
 	uint64_t *reach; /* the furthest end of spans 0 .. i */
 	struct uns_verify_decoded *decoded;
 	size_t n_decoded, cap_decoded;
-	const struct uns_named_value **value; /* compressed ones */
+	const struct uns_named_value **value; /* compressed objects */
 	size_t n_values, cap_values;
-	struct uns_verify_area *area; /* what holds them, without large gaps */
+	struct uns_verify_area *area; /* stretches that hold all of these, small gaps included */
 	size_t n_areas;
-	const char **unreadable; /* sentences; guarded by the verification's lock while reading */
+	const char **unreadable; /* why it cannot be read; guarded by the verification's lock while reading */
 	size_t n_unreadable, cap_unreadable;
 };
 
-/* What the catalog has in each file. */
+/* What the catalog's tensors have in each file. */
 struct uns_verify_where {
 	struct uns_verify_use {
 		uint32_t tensor, piece;
@@ -70,12 +74,12 @@ int uns_verify_where(const struct uns_catalog *cat, struct uns_verify_where *out
 		     struct uns_err *err);
 void uns_verify_where_fini(struct uns_verify_where *where);
 
-/* Reads directories and headers of one file. Only -ENOMEM fails; else what is wrong becomes
- * unreadable. */
+/* Read the directories and headers of one file. Fails with -ENOMEM only; any other failure is noted with the
+ * file as unreadable. */
 int uns_verify_plan(struct uns_backing *b, const struct uns_verify_where *where, uint32_t file,
 		    struct uns_verify_file *out, struct uns_err *err);
 
-/* One more sentence; the same one is not told twice. */
+/* Add one more sentence, unless it is there already. */
 int uns_verify_unreadable(struct uns_verify_file *f, const char *text);
 
 #endif

@@ -1,5 +1,7 @@
-/* Files in stretches, on the pool: each byte is read once and serves the CRC of its record and the
- * tensors that it belongs to. */
+/* Each file is cut into stretches, and the pool reads them in blocks. A block is read once: it counts towards
+ * the CRCs of the records that it belongs to, and is searched for NaN and infinity in the tensors that it
+ * belongs to. A record that spans several stretches has one share in each; their CRCs combine to its own.
+ * Compressed pieces and those with gaps are decoded first and then treated alike. */
 #include "engine/verify_read.h"
 
 #include <stdlib.h>
@@ -10,11 +12,11 @@
 #include "base/cleanup.h"
 #include "engine/decode.h"
 
-/* Read behind a block: an element belongs to the block that its first byte is in. */
+/* A block is read with a few bytes more: an element is looked at in the block that holds its first byte. */
 enum { MAX_ELEM_BYTES = 16 };
 
-/* The CRC of the part of a record that one stretch has. */
-struct part {
+/* What one stretch holds of a record. */
+struct share {
 	uint32_t crc;
 	uint64_t len;
 	bool unread;
@@ -27,8 +29,8 @@ struct job {
 	uint32_t file;
 	size_t index; /* DECODED, VALUE: in the file's list. STRETCH: the first record */
 	uint64_t at, len;
-	struct part *part; /* STRETCH: of records index, index + 1, .. */
-	size_t n_parts;
+	struct share *share; /* STRETCH: of records index, index + 1, .. */
+	size_t n_shares;
 };
 
 struct reading {
@@ -51,17 +53,16 @@ int uns_verify_step(struct uns_verify *v, uint64_t n_bytes, struct uns_err *err)
 	if (v->watch && pthread_mutex_trylock(&v->asking) == 0) {
 		if (!v->stopped &&
 		    v->watch->asked(v->watch->ctx, done, atomic_load(&v->total_bytes)))
-			__atomic_store_n(&v->stopped, true, __ATOMIC_RELAXED);
+			v->stopped = true;
 		pthread_mutex_unlock(&v->asking);
 	}
-	if (__atomic_load_n(&v->stopped, __ATOMIC_RELAXED))
-		return uns_fail(err, -EINTR, "interrupted");
-	return 0;
+	return v->stopped ? uns_fail(err, -EINTR, "interrupted") : 0;
 }
 
-/* A failure that is the file's, not ours. */
-static int told(struct uns_verify *v, struct uns_verify_file *f, const struct uns_err *why,
-		struct uns_err *err)
+/* A read failed: note it with the file. Memory that ran out and an interruption say nothing about the file,
+ * and end the verification. */
+static int note_unreadable(struct uns_verify *v, struct uns_verify_file *f,
+			   const struct uns_err *why, struct uns_err *err)
 {
 	int code;
 
@@ -73,14 +74,14 @@ static int told(struct uns_verify *v, struct uns_verify_file *f, const struct un
 	return code < 0 ? uns_oom(err) : 0;
 }
 
-/* -- what is to be read -- */
+/* -- jobs for the pool: what is to be read -- */
 
-static struct job *add_job(struct reading *r)
+static int add_job(struct reading *r, const struct job *job)
 {
 	if (!UNS_HEAP_ROOM(r->job, r->n, r->cap))
-		return NULL;
-	r->job[r->n] = (struct job){ 0 };
-	return &r->job[r->n++];
+		return -ENOMEM;
+	r->job[r->n++] = *job;
+	return 0;
 }
 
 /* The first record that ends behind byte `at`. */
@@ -101,17 +102,14 @@ static size_t record_at(const struct uns_verify_file *f, uint64_t at)
 static int add_stretch(struct reading *r, uint32_t file, uint64_t at, uint64_t len)
 {
 	const struct uns_verify_file *f = &r->v->file[file];
-	struct job *job = add_job(r);
+	struct job job = { .kind = STRETCH, .file = file, .at = at, .len = len };
 	size_t i;
 
-	if (!job)
-		return -ENOMEM;
-	*job = (struct job){ .kind = STRETCH, .file = file, .at = at, .len = len };
-	job->index = record_at(f, at);
-	for (i = job->index; i < f->n_records && f->record[i].at < at + len; i++)
-		job->n_parts++;
-	job->part = UNS_NEW_N(&r->arena, struct part, job->n_parts);
-	return job->part ? 0 : -ENOMEM;
+	job.index = record_at(f, at);
+	for (i = job.index; i < f->n_records && f->record[i].at < at + len; i++)
+		job.n_shares++;
+	job.share = UNS_NEW_N(&r->arena, struct share, job.n_shares);
+	return job.share ? add_job(r, &job) : -ENOMEM;
 }
 
 static int add_stretches(struct reading *r, uint32_t file, const struct uns_verify_area *area)
@@ -128,12 +126,7 @@ static int add_stretches(struct reading *r, uint32_t file, const struct uns_veri
 
 static int add_indexed(struct reading *r, uint32_t file, enum job_kind kind, size_t index)
 {
-	struct job *job = add_job(r);
-
-	if (!job)
-		return -ENOMEM;
-	*job = (struct job){ .kind = kind, .file = file, .index = index };
-	return 0;
+	return add_job(r, &(struct job){ .kind = kind, .file = file, .index = index });
 }
 
 static uint64_t decoded_bytes(const struct uns_verify_decoded *d)
@@ -178,9 +171,9 @@ static void crc_block(const struct uns_verify_file *f, struct job *job, const st
 		hi = uns_u64_min(rec->at + rec->len, b->end);
 		if (hi <= lo || !rec->expected)
 			continue;
-		job->part[k].crc = (uint32_t)crc32_z(job->part[k].crc, b->bytes + (lo - b->at),
+		job->share[k].crc = (uint32_t)crc32_z(job->share[k].crc, b->bytes + (lo - b->at),
 						     (z_size_t)(hi - lo));
-		job->part[k].len += hi - lo;
+		job->share[k].len += hi - lo;
 	}
 }
 
@@ -192,7 +185,7 @@ static void merge(struct uns_nonfinite *into, const struct uns_nonfinite *one)
 	into->n_inf += one->n_inf;
 }
 
-/* The elements whose first byte lies in the block. */
+/* Count NaNs and infinities among the elements whose first byte lies in the block. */
 static void look_at_span(struct uns_verify *v, struct uns_verify_span *span, const struct block *b)
 {
 	size_t size = uns_dtype_size(span->dtype);
@@ -259,18 +252,12 @@ static int read_stretch(struct uns_verify *v, struct job *job, struct uns_err *e
 		read_block(v, f, job, done, buf, &why);
 	if (why.code == 0)
 		return 0;
-	for (i = 0; i < job->n_parts; i++)
-		job->part[i].unread = true;
-	return told(v, f, &why, err);
+	for (i = 0; i < job->n_shares; i++)
+		job->share[i].unread = true;
+	return note_unreadable(v, f, &why, err);
 }
 
 /* -- decoded pieces -- */
-
-static void put_cached(struct uns_verify *v, struct uns_cached *e)
-{
-	if (e)
-		uns_cache_put(v->b->engine->cache, e);
-}
 
 static int read_cached(struct uns_verify *v, struct uns_verify_decoded *d, struct uns_cached *e,
 		       struct uns_err *err)
@@ -302,16 +289,17 @@ static int read_decoded(struct uns_verify *v, struct uns_verify_file *f, size_t 
 	struct uns_err why = { 0 };
 	int code = uns_decode(v->b, d->tensor, d->piece, &e, &why);
 
-	if (code >= 0)
+	if (code >= 0) {
 		code = read_cached(v, d, e, &why);
-	put_cached(v, e);
+		uns_cache_put(v->b->engine->cache, e);
+	}
 	if (code >= 0)
 		return 0;
 	d->expected = 0;
-	return told(v, f, &why, err);
+	return note_unreadable(v, f, &why, err);
 }
 
-/* A compressed object: parsed whole, which compares its CRCs. */
+/* A compressed object is parsed whole: that compares its CRCs. */
 static int read_value(struct uns_verify *v, struct uns_verify_file *f, size_t index,
 		      struct uns_err *err)
 {
@@ -320,7 +308,7 @@ static int read_value(struct uns_verify *v, struct uns_verify_file *f, size_t in
 	struct uns_err why = { 0 };
 
 	if (uns_backing_value(v->b, f->value[index], &arena, &unused, &why) < 0)
-		return told(v, f, &why, err);
+		return note_unreadable(v, f, &why, err);
 	return uns_verify_step(v, 0, err);
 }
 
@@ -337,22 +325,21 @@ static int run_job(void *ctx, size_t i, struct uns_err *err)
 	return read_value(r->v, f, job->index, err);
 }
 
-/* -- CRCs of records out of those of their parts: stretches of a file are in order -- */
+/* -- the CRCs of records, combined from those of their shares: stretches of a file are in order -- */
 
-static void join(struct uns_verify_record *rec, const struct part *p)
-{
-	rec->unread |= p->unread;
-	rec->crc = (uint32_t)crc32_combine64(rec->crc, p->crc, (z_off64_t)p->len);
-}
-
-static void join_all(struct reading *r)
+static void combine_shares(struct reading *r)
 {
 	const struct job *job = r->job, *end = job + r->n;
+	struct uns_verify_record *rec;
 	size_t i;
 
 	for (; job < end; job++)
-		for (i = 0; job->kind == STRETCH && i < job->n_parts; i++)
-			join(&r->v->file[job->file].record[job->index + i], &job->part[i]);
+		for (i = 0; i < job->n_shares; i++) {
+			rec = &r->v->file[job->file].record[job->index + i];
+			rec->unread |= job->share[i].unread;
+			rec->crc = (uint32_t)crc32_combine64(rec->crc, job->share[i].crc,
+							     (z_off64_t)job->share[i].len);
+		}
 }
 
 int uns_verify_read(struct uns_verify *v, struct uns_err *err)
@@ -364,6 +351,6 @@ int uns_verify_read(struct uns_verify *v, struct uns_err *err)
 		if (add_file(&r, (uint32_t)i) < 0)
 			return uns_oom(err);
 	UNS_TRY(uns_pool_each(v->b->engine->pool, r.n, run_job, &r, err));
-	join_all(&r);
+	combine_shares(&r);
 	return 0;
 }

@@ -7,17 +7,17 @@
 struct uns_verify {
 	struct uns_backing *b;
 	const struct uns_verify_watch *watch;
-	pthread_mutex_t lock; /* results that several stretches of one file add to */
-	pthread_mutex_t asking;
-	bool stopped; /* atomic */
+	pthread_mutex_t lock;   /* results that several stretches of one file add to */
+	pthread_mutex_t asking; /* watch is asked by one thread at a time */
+	_Atomic bool stopped;   /* it said so; read without the lock */
 	_Atomic uint64_t done_bytes, total_bytes;
 	struct uns_verify_file *file; /* one for each of the catalog's */
 };
 
-/* Counts n more bytes and asks whether to go on: -EINTR. */
+/* Count n more bytes; -EINTR when watch says to give up. */
 int uns_verify_step(struct uns_verify *v, uint64_t n_bytes, struct uns_err *err);
 
-/* All stretches, decoded pieces and values of all files. Fails with -ENOMEM and -EINTR only. */
+/* Read all stretches, decoded pieces and values of all files. Fails with -ENOMEM and -EINTR only. */
 int uns_verify_read(struct uns_verify *v, struct uns_err *err);
 
 /* -- verify_master.c -- */
@@ -26,7 +26,7 @@ int uns_verify_read(struct uns_verify *v, struct uns_err *err);
 struct uns_verify_pair {
 	const struct uns_tensor *weight, *master;
 	uint64_t n_different, first;
-	double at_master, expected, found; /* of the first */
+	double at_master, expected, found; /* of the first different element */
 };
 struct uns_verify_pairs {
 	struct uns_arena arena;
