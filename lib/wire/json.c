@@ -15,12 +15,12 @@ static const double MAX_EXACT = 9007199254740991.0;
 
 struct scan {
 	const char *p, *start, *end;
-	const char *copied; /* everything before is in `text` */
+	const char *copied; /* input before this is in `text` already */
 	struct uns_text *text;
 };
 
-/* The string whose opening quote is at s->p; leaves s->p behind its end. An unterminated string is
- * cJSON's to refuse. */
+/* Move s->p from a string's opening quote to behind its closing one. cJSON refuses a string that
+ * does not end. */
 static int scan_string(struct scan *s, struct uns_err *err)
 {
 	for (s->p++; s->p < s->end && *s->p != '"'; s->p++) {
@@ -120,7 +120,7 @@ void uns_json_free_p(cJSON **json)
 	cJSON_Delete(*json);
 }
 
-/* Of equal keys the last counts, as for Python; cJSON would give the first. */
+/* Of equal keys the last counts, as in Python; cJSON would return the first. */
 static const cJSON *item_of(const cJSON *object, const char *key)
 {
 	const cJSON *v, *found = NULL;

@@ -1,4 +1,4 @@
-/* See json_text.h: a scanner of tokens, nothing that knows what values mean. */
+/* A scanner of JSON's tokens. It does not know what values mean. */
 #include "wire/json_text.h"
 
 #include <errno.h>

@@ -12,8 +12,8 @@
 #include "base/span.h"
 #include "base/text.h"
 
-/* Walk the members of an object or the elements of an array: *at starts as the whole value. key
- * (may be NULL) receives the key with its quotes, empty in an array. false at the end. */
+/* The next member of an object, or element of an array: *at starts as the whole value and is
+ * advanced. key (may be NULL) receives the key with its quotes, empty in an array. false at the end. */
 bool uns_json_text_next(struct uns_span *at, struct uns_span *key, struct uns_span *value);
 
 /* The value of a key; of equal keys the last counts, as in Python. */

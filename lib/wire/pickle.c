@@ -1,6 +1,6 @@
-/* The restricted pickle machine. One handler an opcode, found in a table; each builds plain data and
- * none can do more. What a few well-known callables mean as data (OrderedDict, set, bytes) is in
- * pickle_reduce.c. Knows no torch. */
+/* The restricted pickle machine. A table holds one handler for each opcode; handlers build plain
+ * data and can do nothing else. What a few well-known callables mean as data (OrderedDict, set,
+ * bytes) is in pickle_reduce.c. Knows no torch. */
 #include "wire/pickle_machine.h"
 
 #include <stdio.h>
@@ -131,7 +131,7 @@ static int top(struct uns_pickle *m, struct uns_value **out)
 	return 0;
 }
 
-/* Take what lies above the newest mark, and the mark. *items stays valid until the next push. */
+/* Pop the values above the newest mark, and the mark. *items stays valid until the next push. */
 static int pop_mark(struct uns_pickle *m, struct uns_value ***items, size_t *n)
 {
 	if (m->n_marks == 0)
@@ -190,7 +190,7 @@ static int take_le(struct uns_pickle *m, unsigned n_bytes, uint64_t *out)
 	return 0;
 }
 
-/* Bytes behind a length of n_bytes. */
+/* A length of n_bytes bytes, then that many bytes. */
 static int take_counted(struct uns_pickle *m, unsigned n_bytes, const uint8_t **p, size_t *n)
 {
 	uint64_t len;
@@ -382,7 +382,7 @@ static int op_binbytes8(struct uns_pickle *m) /* and BYTEARRAY8 */
 	return push_bytes(m, 8);
 }
 
-/* Python 2's str: text where it can be. */
+/* Python 2's str: text if it is UTF-8, else bytes. */
 static int push_string(struct uns_pickle *m, unsigned n_bytes)
 {
 	const uint8_t *p;
@@ -479,8 +479,8 @@ static int op_empty_set(struct uns_pickle *m)
 	return push(m, uns_pickle_growing(m, UNS_VALUE_SET));
 }
 
-/* The top of the stack as a container of this kind. An object that is given items is a subclass of
- * list or dict, and becomes one. */
+/* The top of the stack as a container of this kind. If it is an object, it is of a subclass of list
+ * or dict, and is turned into that. */
 static int top_growing(struct uns_pickle *m, enum uns_value_kind kind, struct uns_growing **out)
 {
 	struct uns_value *v;
@@ -496,7 +496,7 @@ static int top_growing(struct uns_pickle *m, enum uns_value_kind kind, struct un
 	return 0;
 }
 
-/* Exact at first, since most containers are filled at once; doubled after that. */
+/* The first room is exact, since most containers are filled by one opcode; after that it doubles. */
 static size_t grown_cap(size_t n, size_t more)
 {
 	return n > more ? 2 * n : n + more;
@@ -672,8 +672,8 @@ static bool is_site(const struct uns_pickle_trace *t, const struct uns_value *v)
 	return false;
 }
 
-/* A name goes into the memo right behind the opcode that pushed it, once, and stays what it is there. A
- * name that a call gave (an inner class) is no site. */
+/* Protocol 2's pickler puts a name into the memo right behind the opcode that pushed it, once, and
+ * never overwrites it there. A name that results from a call (an inner class) has no site. */
 static int trace_put(struct uns_pickle *m, const struct uns_value *v, uint64_t at)
 {
 	struct uns_pickle_trace *t = m->trace;
@@ -692,7 +692,7 @@ static int trace_put(struct uns_pickle *m, const struct uns_value *v, uint64_t a
 		m->named_cap = cap;
 	}
 	if (m->named[at]) {
-		t->strange = true; /* overwritten, maybe by no name */
+		t->strange = true; /* overwritten, by a name or by something else */
 		m->named[at] = false;
 	} else if (last && last->value == v && last->at + last->len == m->op_at && last->memo < 0 &&
 		   !m->memo.v[at]) {
@@ -725,7 +725,7 @@ static int op_stack_global(struct uns_pickle *m)
 	if (module->kind != UNS_VALUE_STR || name->kind != UNS_VALUE_STR)
 		return damaged(m, "a class has no proper name");
 	if (m->trace)
-		m->trace->strange = true; /* its name is spelled elsewhere */
+		m->trace->strange = true; /* the memo's name was spelled at another site */
 	return push_global(m, module->bytes.p, module->bytes.n, name->bytes.p, name->bytes.n);
 }
 
@@ -836,7 +836,7 @@ static int memo_get(struct uns_pickle *m, uint64_t at)
 	return trace_name(m, (int64_t)at, true);
 }
 
-/* It counts the puts before it. */
+/* MEMOIZE's number is how many entries were put before. */
 static int op_memoize(struct uns_pickle *m)
 {
 	if (m->trace)
@@ -876,7 +876,7 @@ static int op_long_binget(struct uns_pickle *m)
 	return memo_get(m, at);
 }
 
-/* -- frame of the whole -- */
+/* -- the beginning and the end -- */
 
 static int op_proto(struct uns_pickle *m)
 {
@@ -889,7 +889,7 @@ static int op_proto(struct uns_pickle *m)
 	return 0;
 }
 
-static int op_frame(struct uns_pickle *m) /* only a hint for reading ahead */
+static int op_frame(struct uns_pickle *m) /* FRAME: only a hint for reading ahead */
 {
 	uint64_t len;
 

@@ -28,7 +28,7 @@
 int uns_pickle_parse(struct uns_span *in, struct uns_arena *arena, const struct uns_value **out,
 		     struct uns_err *err);
 
-/* A place where a pickle names a class or a function: by GLOBAL, or again out of the memo. */
+/* A site: where a pickle names a class or a function, by GLOBAL or by fetching it from the memo. */
 struct uns_pickle_site {
 	const struct uns_value *value; /* GLOBAL; no other site has this one */
 	size_t at, len;                /* bytes of the pickle: the opcode, and the memo put behind it */
@@ -39,10 +39,10 @@ struct uns_pickle_site {
 struct uns_pickle_trace {
 	struct uns_pickle_site *v; /* in the pickle's order; in the arena */
 	size_t n, cap;
-	bool strange; /* not as Python's protocol 2 pickler writes names: sites may be missing */
+	bool strange; /* the pickle does not write names as Python's protocol 2 pickler does: sites may be missing */
 };
 
-/* The same, and every site. */
+/* The same; also lists every site. */
 int uns_pickle_parse_traced(struct uns_span *in, struct uns_arena *arena,
 			    const struct uns_value **out, struct uns_pickle_trace *trace,
 			    struct uns_err *err);

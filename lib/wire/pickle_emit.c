@@ -1,4 +1,4 @@
-/* The inverse of wire/pickle.c for the values that we write. Knows opcodes, not checkpoints. */
+/* Writing values as pickles: what wire/pickle.c reads. Knows opcodes, not checkpoints. */
 #include "wire/pickle_emit.h"
 
 #include <limits.h>
@@ -13,7 +13,8 @@ struct emitter {
 	size_t n_tensors;
 	const struct uns_pickle_class *classes;
 	struct uns_err *err;
-	/* Written already: their indices are their numbers. An object, or a global's module and name. */
+	/* What was written already and may be fetched from the memo: objects, and names (module and
+	 * name). The index is the memo's number. */
 	struct {
 		const struct uns_value *v;
 		const char *module, *name;
@@ -99,8 +100,8 @@ static bool put_known(struct emitter *e, size_t i)
 	return true;
 }
 
-/* The next number is for what was just written; false = there is none left, and it is written anew
- * each time. */
+/* Put what was just written into the memo. false = the memo is full: it is then written anew each
+ * time. */
 static bool take_number(struct emitter *e)
 {
 	if (e->n_memo == MAX_MEMO)
@@ -122,7 +123,8 @@ static bool known_global(struct emitter *e, const char *module, size_t len, cons
 	return false;
 }
 
-/* Files with classes of their own name some for every tensor; the others have few. */
+/* Files with classes of their own repeat some names for every tensor, so names go through the memo;
+ * others have few names. */
 static void emit_global_len(struct emitter *e, const char *module, size_t len, const char *name)
 {
 	if (e->classes && known_global(e, module, len, name))
@@ -141,7 +143,7 @@ static void emit_global(struct emitter *e, const char *module, const char *name)
 	emit_global_len(e, module, strlen(module), name);
 }
 
-/* Behind its elements; 1 to 3 have opcodes of their own and need no mark. */
+/* Ends a tuple, behind its elements. Tuples of 1 to 3 have opcodes of their own, which need no mark. */
 static void close_tuple(struct emitter *e, size_t n)
 {
 	static const char code[] = { ')', '\x85', '\x86', '\x87' };
@@ -285,7 +287,7 @@ static int emit_tensor(struct emitter *e, size_t index)
 	return 0;
 }
 
-/* -- names: only those that weights_only=True knows, or the caller -- */
+/* -- names: only those that weights_only=True accepts, or that the caller allows -- */
 
 static int refuse(struct emitter *e, const char *cls)
 {

@@ -21,11 +21,12 @@ struct uns_pickle_tensor {
 	const uint64_t *dims;
 };
 
-/* A class that is written although weights_only=True may refuse it: a loader wants it back. */
+/* A class that is written although weights_only=True may refuse it, because a loader needs an object
+ * of it. */
 struct uns_pickle_class {
 	const char *name; /* "module.name" */
-	bool called;      /* cls(*args), as an enum's member; else made without a call and given its state */
-	bool once; /* a value that is reached in several ways is written once and stays one object */
+	bool called;      /* true: written as the call cls(*args), as for an enum's member; false: made without a call, then given its state */
+	bool once; /* an object that the value tree holds several times is written once, and loads as one object */
 };
 
 /* The whole pickle, PROTO to STOP. Storage keys are the leaves' indices in decimal.
@@ -35,8 +36,8 @@ int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor
 		    size_t n_tensors, const struct uns_pickle_class *classes, struct uns_text *out,
 		    struct uns_err *err);
 
-/* `front` is a pickle of a dict without its STOP: the same dict with the items of `root`, a dict, put
- * in behind its own. What front holds is not looked at. */
+/* Appends the items of `root`, a dict, to the dict that `front` pickles. front is a pickle without
+ * its STOP, and is not looked into. */
 int uns_pickle_emit_behind(struct uns_span front, const struct uns_value *root,
 			   const struct uns_pickle_tensor *tensors, size_t n_tensors,
 			   struct uns_text *out, struct uns_err *err);

@@ -36,10 +36,10 @@ struct uns_pickle {
 	struct uns_err *err;
 
 	struct uns_value_stack stack, memo;
-	size_t n_memo; /* entries in use: what MEMOIZE counts */
+	size_t n_memo; /* entries in use: MEMOIZE puts the next one at this number */
 	size_t *mark, n_marks, cap_marks;
 	struct uns_pickle_trace *trace; /* NULL = nobody asks */
-	bool *named; /* of memo numbers: a site put a name there; only with a trace */
+	bool *named; /* for each memo number: a site put a name there; NULL without a trace */
 	size_t named_cap;
 	struct uns_value *none, *boolean[2], *unit, *small[UNS_PICKLE_SMALL];
 };
@@ -50,8 +50,8 @@ struct uns_value *uns_pickle_growing(struct uns_pickle *m, enum uns_value_kind k
 struct uns_value *uns_pickle_bytes(struct uns_pickle *m, enum uns_value_kind kind, const void *p,
 				   size_t n);
 
-/* callable(*args) as data: a plain container where it is one, otherwise an OBJECT. args is a TUPLE.
- * NULL = no memory. */
+/* callable(*args) as data: a plain container if the callable makes one, otherwise an OBJECT. args is
+ * a TUPLE. NULL = no memory. */
 struct uns_value *uns_pickle_reduce(struct uns_pickle *m, const struct uns_value *callable,
 				    const struct uns_value *args);
 struct uns_value *uns_pickle_object(struct uns_pickle *m, const struct uns_value *callable,

@@ -1,5 +1,6 @@
-/* What a handful of calls in pickles mean as plain data: containers and bytes that older protocols can
- * only spell as calls. Everything else stays a tagged OBJECT. Nothing is called. */
+/* A few calls in pickles stand for plain data: containers and bytes that older protocols have no
+ * opcode for. They are turned into that data; every other call stays a tagged OBJECT. Nothing is
+ * called. */
 #include "wire/pickle_machine.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
-/* A name is spelled once and taken out of the memo from then on. Where a site gets another name, it
- * is spelled there, without a memo number; where that was the spelling that others rely on, the
- * next of them spells the old name and keeps its number. */
+/* A pickle spells a name at one site, puts it into the memo, and fetches it from there at all later
+ * sites. A site that gets another name spells that name, and puts nothing into the memo. If it was
+ * the site that spelled the old name, the next site of the old name spells it instead, and puts it
+ * into the memo under the same number. */
 #include "wire/pickle_rename.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 #include "base/cleanup.h"
 
-/* "module.name" as GLOBAL: the last dot is the one between them. */
+/* "module.name" as GLOBAL writes it: the module ends at the last dot. */
 static void spell(struct uns_text *out, const char *name)
 {
 	const char *dot = strrchr(name, '.');
@@ -39,7 +40,7 @@ static void write_site(struct uns_text *out, struct uns_span pickle,
 		return;
 	}
 	if (k && s->again && !k->there)
-		s = k->site; /* with the memo put behind it */
+		s = k->site; /* together with the memo put behind it */
 	copy(out, pickle, s->at, s->at + s->len);
 	if (k)
 		k->there = true;

@@ -173,7 +173,7 @@ static int take_escape(struct scan *s, char *out, size_t *len)
 	return 0;
 }
 
-/* No escape is shorter than what it stands for, so the raw length is room enough. */
+/* An escape is never shorter than what it stands for, so the raw length is enough room. */
 static size_t raw_length(const struct scan *s)
 {
 	const uint8_t *p;
@@ -207,7 +207,7 @@ static int take_string(struct scan *s, const char **out)
 	return need_char(s, '"');
 }
 
-/* -- values that nobody needs -- */
+/* -- skipping values of other keys -- */
 
 static int skip_scalar(struct scan *s)
 {

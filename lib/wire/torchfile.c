@@ -1,5 +1,5 @@
-/* torch.save archives: which records there are, and what a tensor's rebuild call says about bytes.
- * Knows no wrappers (DTensor: ranks/dtensor.c) and no checkpoints. */
+/* Finds the records of a torch.save archive, and turns the call that rebuilds a tensor into the
+ * position of its bytes. Knows no wrappers (DTensor: ranks/dtensor.c) and no checkpoints. */
 #include "wire/torchfile.h"
 
 #include <inttypes.h>
@@ -67,10 +67,10 @@ static bool is_plain_class(const struct uns_value *v)
 	       uns_value_is(v, "torch.nn.parameter.Parameter");
 }
 
-/* A rebuild call without what is around it. */
+/* The call that rebuilds a tensor, without the wrappers around it. */
 struct call {
 	const struct uns_value *args;
-	bool v3; /* untyped storage, dtype among the arguments */
+	bool v3; /* untyped storage: the dtype is an argument */
 };
 
 static bool is_rebuild(const struct uns_value *function, bool *v3)

@@ -21,7 +21,7 @@ struct uns_torchfile {
 /* Open and parse data.pkl (at most 256 MiB). All results live in the arena. */
 int uns_torchfile_open(const struct uns_reader *r, struct uns_arena *arena,
 		       struct uns_torchfile *out, struct uns_err *err);
-/* The same, with data.pkl itself and where it names what (wire/pickle_rename.h). */
+/* The same; also returns data.pkl's bytes and the sites of names in it (wire/pickle_rename.h). */
 int uns_torchfile_open_traced(const struct uns_reader *r, struct uns_arena *arena,
 			      struct uns_torchfile *out, struct uns_span *pickle,
 			      struct uns_pickle_trace *trace, struct uns_err *err);
@@ -40,11 +40,11 @@ struct uns_torch_tensor {
 	bool contiguous;        /* C order without gaps (dims of size 1 do not count; empty is) */
 };
 
-/* v is the value of torch._utils._rebuild_tensor_v2 / _v3 or _rebuild_parameter around one.
- * false when it is anything else. */
+/* true if v is a call of torch._utils._rebuild_tensor_v2 or _v3, or of _rebuild_parameter around
+ * one. */
 bool uns_torch_is_tensor(const struct uns_value *v);
 
-/* Resolve it; reads one local header. */
+/* Where such a tensor's bytes are; reads one local header. */
 int uns_torch_tensor(const struct uns_torchfile *file, const struct uns_value *v,
 		     struct uns_torch_tensor *out, struct uns_err *err);
 

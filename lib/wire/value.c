@@ -89,7 +89,7 @@ static bool walk_all(const struct uns_value **v, size_t n, size_t *nodes, unsign
 	return true;
 }
 
-/* *nodes and depth are what is left. */
+/* *nodes and depth: how many more are allowed. */
 static bool walk(const struct uns_value *v, size_t *nodes, unsigned depth)
 {
 	if (!v)

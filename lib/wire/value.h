@@ -61,15 +61,15 @@ struct uns_value {
 /* O(n); of equal keys the last counts, as in Python. */
 const struct uns_value *uns_value_get(const struct uns_value *dict, const char *key);
 const struct uns_value *uns_value_at(const struct uns_value *seq, size_t i);
-/* The field of an object's state dict; for a (None, {slots}) state the slots are searched too. */
+/* A field of an object's state, which is a dict, or (dict or None, dict of slots). */
 const struct uns_value *uns_value_field(const struct uns_value *object, const char *name);
 bool uns_value_int(const struct uns_value *v, int64_t *out);   /* INT or BOOL */
 bool uns_value_u64(const struct uns_value *v, uint64_t *out);  /* INT >= 0 */
 bool uns_value_float(const struct uns_value *v, double *out);  /* FLOAT or INT */
 const char *uns_value_str(const struct uns_value *v);          /* STR without inner NULs */
 bool uns_value_is(const struct uns_value *v, const char *cls); /* v->cls is cls */
-/* Written out as a tree, v has at most max_nodes values and max_depth levels: safe to walk with
- * recursion. false for cycles. O(max_nodes). */
+/* true if v, written out as a tree, has at most max_nodes values and max_depth levels, so that
+ * recursion over it is safe. false for cycles. O(max_nodes). */
 bool uns_value_fits(const struct uns_value *v, size_t max_nodes, unsigned max_depth);
 /* torch.Size or a tuple/list of non-negative ints -> numbers; false if not, or more than cap. */
 bool uns_value_dims(const struct uns_value *v, uint64_t *dims, size_t cap, size_t *n);

@@ -1,4 +1,4 @@
-/* Plain values copied where they change. Knows nothing of what stands for what. */
+/* Copies the parts of a value tree that change. The caller says what replaces what. */
 #include "wire/value_map.h"
 
 enum { MAX_NODES = 1 << 20, MAX_DEPTH = 64 };
@@ -6,7 +6,7 @@ enum { MAX_NODES = 1 << 20, MAX_DEPTH = 64 };
 static int map(const struct uns_value *v, const struct uns_value_mapper *m, struct uns_arena *arena,
 	       const struct uns_value **out, struct uns_err *err);
 
-/* *out is `of` itself when nothing in it changes. */
+/* If nothing in `of` changes, *out is `of` itself. */
 static int map_all(const struct uns_value **of, size_t n, const struct uns_value_mapper *m,
 		   struct uns_arena *arena, const struct uns_value ***out, struct uns_err *err)
 {

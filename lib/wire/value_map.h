@@ -1,4 +1,4 @@
-/* Copies of plain values in which some parts stand for others: tensors inside them, for one. */
+/* Copies of plain values in which some are replaced: tensors, for example. */
 #ifndef UNS_WIRE_VALUE_MAP_H
 #define UNS_WIRE_VALUE_MAP_H
 
@@ -7,16 +7,16 @@
 #include "wire/value.h"
 
 struct uns_value_mapper {
-	/* 1 = *out stands for v, 0 = v stays and what it holds is looked at; or an error. Asked in the
-	 * order of the data, what contains first. */
+	/* Returns 1 if *out replaces v; 0 if v stays, and the values inside it are asked about; or
+	 * an error. Called in the order of the data, a container before its content. */
 	int (*replace)(void *ctx, const struct uns_value *v, const struct uns_value **out,
 		       struct uns_err *err);
 	void *ctx;
 };
 
-/* Looks into lists, tuples and the values of dicts; objects, sets and keys stay as they are. What has
- * not changed is shared with v. -ENOTSUP for a value that is larger or nested deeper than anything in
- * a checkpoint is, or holds itself. */
+/* Looks into lists, tuples and the values of dicts; objects, sets and keys stay as they are. The
+ * copy shares with v what did not change. -ENOTSUP if v holds itself, or is larger or nested deeper
+ * than any checkpoint's value. */
 int uns_value_map(const struct uns_value *v, const struct uns_value_mapper *m,
 		  struct uns_arena *arena, const struct uns_value **out, struct uns_err *err);
 

@@ -1,4 +1,4 @@
-/* Constructors of plain values. Knows nothing of what they are for. */
+/* Constructors of plain values. */
 #include "wire/value_new.h"
 
 #include <string.h>
@@ -197,7 +197,7 @@ static void copy_content(struct uns_arena *arena, struct uns_value *v, bool *fai
 	}
 }
 
-/* Depth is bounded: uns_value_fits was asked. */
+/* uns_value_fits was asked first, so the depth is bounded. */
 static const struct uns_value *copy(struct uns_arena *arena, const struct uns_value *v, bool *failed)
 {
 	struct uns_value *out = v && !*failed ? UNS_NEW(arena, struct uns_value) : NULL;

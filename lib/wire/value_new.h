@@ -25,15 +25,15 @@ struct uns_value *uns_value_new_size(struct uns_arena *arena, const uint64_t *di
 struct uns_value *uns_value_new_tuple(struct uns_arena *arena, size_t cap);
 struct uns_value *uns_value_new_list(struct uns_arena *arena, size_t cap);
 struct uns_value *uns_value_new_dict(struct uns_arena *arena, size_t cap);
-/* To a list or tuple, to a dict. false when one of them is NULL. */
+/* Append to a list or tuple; add to a dict. false when an argument is NULL. */
 bool uns_value_append(struct uns_value *list, const struct uns_value *v);
 bool uns_value_put(struct uns_value *dict, const struct uns_value *key, const struct uns_value *v);
 /* dict[name] = v; name is borrowed. */
 bool uns_value_put_str(struct uns_arena *arena, struct uns_value *dict, const char *name,
 		       const struct uns_value *v);
 
-/* All of v, strings too, for when what it lies in goes away. NULL also when it is nested deeper than 100
- * or holds more than a million values. */
+/* A deep copy of v, strings included, which outlives v's arena. NULL also if v is nested deeper than
+ * 100 or holds more than a million values. */
 const struct uns_value *uns_value_copy(struct uns_arena *arena, const struct uns_value *v);
 
 #endif

@@ -16,7 +16,7 @@
 struct builder {
 	cJSON *root;
 	cJSON *open[UNS_YAML_MAX_DEPTH]; /* borrowed: all hang below root */
-	char *key[UNS_YAML_MAX_DEPTH];   /* of an open mapping: read, and waiting for its value */
+	char *key[UNS_YAML_MAX_DEPTH];   /* of an open mapping: a key that was read, and whose value comes next */
 	size_t depth, n_nodes, n_documents;
 	bool ended;
 };
@@ -52,7 +52,7 @@ static bool looks_numeric(const char *s)
 	return (*s >= '0' && *s <= '9') || (*s == '.' && s[1] >= '0' && s[1] <= '9');
 }
 
-/* Decimal numbers only: whoever reads these trees asks for stages, steps and rates. */
+/* Decimal numbers only: the trees are read for stages, steps and rates. */
 static cJSON *number_or_text(const char *s)
 {
 	char *end;
@@ -79,7 +79,7 @@ static cJSON *plain_value(const char *s)
 	return number_or_text(s);
 }
 
-/* -- putting nodes in place -- */
+/* -- adding nodes to their parent -- */
 
 static bool wants_key(const struct builder *b)
 {
@@ -119,7 +119,7 @@ static int place(struct builder *b, cJSON *item, struct uns_err *err)
 	return done ? 0 : uns_oom(err);
 }
 
-/* YAML's own types and none of a language's objects, as yaml.safe_load. */
+/* Only the tags of YAML's own types are allowed, as in yaml.safe_load; none of a language's objects. */
 static int check_tag(const yaml_char_t *tag, size_t line, struct uns_err *err)
 {
 	static const char own[] = "tag:yaml.org,2002:", python[] = "tag:yaml.org,2002:python";

@@ -1,5 +1,6 @@
-/* The central directory of a zip archive, checked until nothing in it can be read in two ways: end
- * records that agree, a directory that ends where they begin, unique names, disjoint records. */
+/* Reads the central directory of a zip archive, and refuses an archive that two readers could
+ * understand differently: end records must agree, the directory must end where they begin, names
+ * must be unique and records disjoint. */
 #include "wire/zip.h"
 
 #include <stdlib.h>
@@ -22,7 +23,7 @@ enum {
 	LOCATOR_BYTES = 20,
 	ZIP64_EXTRA = 1,
 	FLAG_ENCRYPTED = 1,
-	FIRST_TAIL_BYTES = 2048, /* all of a DCP item's directory (700 bytes) and end records */
+	FIRST_TAIL_BYTES = 2048, /* holds the directory (700 bytes) and the end records of a DCP item */
 	LAST_TAIL_BYTES = 65535 + END_BYTES + LOCATOR_BYTES + END64_BYTES,
 	MAX_DIRECTORY_BYTES = 1 << 28,
 	NAME_CHECK_BYTES = 256, /* of a local header's name that are compared */
@@ -61,7 +62,7 @@ static int read_tail(const struct uns_reader *r, size_t want, struct tail *t, st
 	return uns_reader_pread(r, t->p, t->len, t->off, err);
 }
 
-/* len bytes at `off`: out of the tail where they are in it, else read into buf. */
+/* len bytes at `off`: from the tail if they lie in it, else read into buf. */
 static int bytes_at(const struct uns_reader *r, const struct tail *t, uint64_t off, size_t len,
 		    uint8_t *buf, struct uns_err *err)
 {
@@ -88,7 +89,8 @@ static const uint8_t *find_end(const struct tail *t)
 	return NULL;
 }
 
-/* A field of the end record against the wide one: equal, or "see there". */
+/* A field of the end record must equal the wide field of the zip64 record, or be all ones ("see
+ * there"). */
 static bool agrees(uint64_t narrow, uint64_t full, uint64_t wide)
 {
 	return narrow == full || narrow == wide;
@@ -159,7 +161,7 @@ static int check_ends(const struct ends *e, struct uns_err *err)
 
 /* -- directory -- */
 
-/* Take the next zip64 value where `value` says that it is there. */
+/* If `value` is all ones, the number stands in the zip64 extra field: take it from there. */
 static bool widen(struct uns_span *zip64, uint64_t *value)
 {
 	return *value != FULL32 || uns_take_u64le(zip64, value);
@@ -326,7 +328,7 @@ static int relate_records(struct uns_zip *zip, uint64_t dir_off, struct uns_aren
 	return check_names(zip, err);
 }
 
-/* Sorted names share what the first and the last share. */
+/* The prefix of all names: since they are sorted, what the first and the last have in common. */
 static int find_prefix(struct uns_zip *zip, struct uns_arena *arena, struct uns_err *err)
 {
 	const char *slash = zip->n ? strchr(zip->by_name[0]->name, '/') : NULL;
@@ -452,7 +454,7 @@ int uns_zip_read(const struct uns_reader *r, const struct uns_zip_record *record
 		return uns_fail(err, -ENOTSUP, "zip: record %s has %llu bytes; expected at most %llu",
 				record->name, (unsigned long long)record->size_bytes,
 				(unsigned long long)max_bytes);
-	if (whole > record->size_bytes + SLACK_BYTES) { /* a hole behind: do not read it */
+	if (whole > record->size_bytes + SLACK_BYTES) { /* a large gap before the next record: do not read it */
 		UNS_TRY(uns_zip_data(r, record, &start, err));
 		whole = record->size_bytes;
 	} else {

@@ -17,8 +17,7 @@
 struct uns_zip_record {
 	const char *name;      /* full, "archive/data/0"; NUL-terminated */
 	uint64_t header_bytes; /* offset of the local header in the archive */
-	uint64_t limit_bytes;  /* where the next record or the directory starts: all of this record
-	                        * lies before */
+	uint64_t limit_bytes;  /* where the next record or the directory starts: this record ends at or before it */
 	uint64_t size_bytes;   /* of the stored data */
 	uint32_t crc32;        /* 0 where the writer did not compute it */
 	uint16_t method;       /* 0 = stored; anything else is refused by uns_zip_data */
