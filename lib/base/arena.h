@@ -23,7 +23,7 @@ char *uns_arena_strn(struct uns_arena *arena, const char *text, size_t len);
 __attribute__((format(printf, 2, 3))) char *uns_arena_printf(struct uns_arena *arena,
 							     const char *fmt, ...);
 
-/* Double an array in place of realloc: copies `n` elements into room for `cap`. */
+/* What realloc is for the heap: room for `cap` elements, into which the old `n` are copied. */
 void *uns_arena_grow(struct uns_arena *arena, const void *old, size_t n, size_t cap, size_t size);
 
 /* Release everything; the arena is empty and usable again. */

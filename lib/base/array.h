@@ -1,5 +1,8 @@
-/* Arrays that grow by doubling. Use: if (!UNS_ARENA_ROOM(arena, x->v, x->n, x->cap)) return uns_oom(err);
- * x->v[x->n++] = ...; */
+/* Arrays that grow by doubling. Use:
+ *
+ *      if (!UNS_ARENA_ROOM(arena, x->v, x->n, x->cap))
+ *              return uns_oom(err);
+ *      x->v[x->n++] = ...; */
 #ifndef UNS_BASE_ARRAY_H
 #define UNS_BASE_ARRAY_H
 

@@ -1,4 +1,5 @@
-/* Arithmetic at the border: every number read from disk passes through here once. */
+/* Arithmetic on numbers that were read from a file. Each is checked once, where it is read; later
+ * code may then add and multiply as it likes. */
 #ifndef UNS_BASE_CHECKED_H
 #define UNS_BASE_CHECKED_H
 

@@ -23,7 +23,7 @@ static inline void uns_free_p(void *pp)
 	free(*p);
 }
 
-/* Closing must never destroy the reason a caller is about to report. */
+/* close() may change errno, which the caller is about to report: put it back. */
 static inline void uns_close_p(int *fd)
 {
 	int saved = errno;

@@ -11,8 +11,8 @@
 /* "a" + "b/c" -> "a/b/c"; either side may be "". NULL = out of memory. */
 char *uns_path_join(struct uns_arena *arena, const char *dir, const char *name);
 
-/* Resolve "." and ".." in `path` taken relative to directory `dir`. NULL when it climbs out of the
- * root, is absolute, or memory is out. */
+/* `path`, seen from directory `dir`, without "." and "..". NULL when it is absolute, leads out of
+ * the root, or memory is out. */
 char *uns_path_resolve(struct uns_arena *arena, const char *dir, const char *path);
 
 /* The last component (borrowed), and everything before it. */

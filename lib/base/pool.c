@@ -102,7 +102,7 @@ static void start_threads(struct uns_pool *pool)
 	while (pool->n_started < pool->n_threads &&
 	       pthread_create(&pool->thread[pool->n_started], NULL, worker, pool) == 0)
 		pool->n_started++;
-	pool->n_threads = pool->n_started; /* fewer is fine: the caller works too */
+	pool->n_threads = pool->n_started; /* fewer are enough: the caller works too */
 }
 
 static void job_unlink(struct uns_pool *pool, struct job *job)

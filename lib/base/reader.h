@@ -1,5 +1,5 @@
-/* "Bytes at an offset": what a container parser needs of a file, without knowing files.
- * A reader over memory makes the same parser a unit test and a fuzz target. */
+/* Bytes at an offset: all that a parser needs of a file. Over memory instead of a file, the same
+ * parser runs in unit tests and fuzz targets. */
 #ifndef UNS_BASE_READER_H
 #define UNS_BASE_READER_H
 

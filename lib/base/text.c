@@ -1,4 +1,4 @@
-/* Growing text, and the JSON string rule that everything we emit shares. */
+/* Growing text, and JSON strings as everything that we write spells them. */
 #include "base/text.h"
 
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* Life of a backing, and the one place where bytes of source files come in. */
+/* Life of a backing. All bytes of source files that the engine uses are read here, between two
+ * checks that the file is the one that the catalog saw. */
 #include "engine/backing.h"
 
 #include <stdlib.h>

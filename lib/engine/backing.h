@@ -40,7 +40,7 @@ int uns_source_pread_now(struct uns_backing *b, uint32_t file, void *buf, size_t
 /* The check alone, for bytes that were read earlier. */
 int uns_source_check(struct uns_backing *b, uint32_t file, struct uns_err *err);
 
-/* A source file as a reader; `source` must outlive it. */
+/* A source file of the catalog as a reader; `source` must outlive it. */
 struct uns_source_file {
 	struct uns_backing *backing;
 	uint32_t file;

@@ -10,7 +10,7 @@ struct uns_counters {
 	_Atomic uint64_t items_resolved;
 	_Atomic uint64_t decoded_pieces, decoded_bytes;
 	_Atomic uint64_t stale, io_errors;
-	_Atomic uint64_t crc_exact, crc_zero;             /* given out, each tensor once */
+	_Atomic uint64_t crc_exact, crc_zero;             /* served: each tensor once as each type */
 	_Atomic uint64_t crc_done_bytes, crc_total_bytes; /* read, or to be read, for CRCs alone */
 	_Atomic uint64_t cache_bytes, spill_bytes, open_files; /* held now */
 };

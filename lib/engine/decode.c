@@ -1,5 +1,7 @@
-/* Filling cache entries. A compressed item is a whole torch.save file once decompressed; the entry
- * keeps all of it and its content starts where the tensor does. */
+/* Makes cache entries out of pieces. Three kinds: a piece with strides is copied into C order; a
+ * compressed raw piece is decompressed; a compressed item is decompressed to a whole torch.save
+ * file, which the entry keeps, with its content starting where the tensor does. If the decompressed
+ * piece turns out to have strides, too, it is made again with room for a dense copy behind it. */
 #include "engine/decode.h"
 
 #include "base/checked.h"
@@ -11,7 +13,7 @@
  * aligned to larger blocks. */
 enum { ITEM_OVERHEAD_BYTES = 128 << 10 };
 
-/* Internal: decompressed, and found to need room for a second, dense copy. */
+/* Internal: decompressed, and found to need room for a dense copy. */
 enum { NEEDS_DENSE_COPY = -EAGAIN };
 
 struct job {

@@ -1,11 +1,11 @@
-/* Pieces that cannot be read in place, because they are compressed or have gaps or another order of
- * dimensions, into the cache as dense C-order bytes. Private to lib/engine. */
+/* Some pieces cannot be read where they lie: they are compressed, or have gaps or another order of
+ * dimensions. These are decoded into the cache, as dense bytes in C order. Private to lib/engine. */
 #ifndef UNS_ENGINE_DECODE_H
 #define UNS_ENGINE_DECODE_H
 
 #include "engine/backing.h"
 
-/* true when the piece's bytes can be read in place at at->data_bytes. */
+/* The piece's bytes can be read where they lie, at at->data_bytes. */
 static inline bool uns_reads_in_place(const struct uns_piece *piece, const struct uns_location *at)
 {
 	return piece->codec == UNS_CODEC_NONE && at->dense;

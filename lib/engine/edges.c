@@ -1,4 +1,5 @@
-/* Two windows of bytes, filled on first use; reads that fit neither go through. */
+/* Two windows of bytes, filled when first used. A read that lies in neither goes to the reader
+ * behind. */
 #include "engine/edges.h"
 
 #include "base/checked.h"

@@ -1,6 +1,6 @@
-/* A reader that remembers the first and the last bytes of what it reads: a torch.save item has its
- * description at both ends, and storage that answers in a millisecond must be asked twice, not ten
- * times. Private to lib/engine. */
+/* A reader that remembers the first and the last bytes of a torch.save item. The item's headers lie
+ * at both ends and are parsed in some ten reads; storage is asked twice for them. Private to
+ * lib/engine. */
 #ifndef UNS_ENGINE_EDGES_H
 #define UNS_ENGINE_EDGES_H
 

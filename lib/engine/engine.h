@@ -18,12 +18,12 @@ struct uns_engine;
 struct uns_backing;
 
 struct uns_engine_options {
-	uint64_t cache_bytes;   /* decoded pieces in memory (`-o mem=`) */
+	uint64_t cache_bytes;   /* decoded pieces in memory (half of `-o mem=`) */
 	const char *cache_dir;  /* where decoded pieces spill, as unlinked files; NULL = $TMPDIR, /tmp */
 	uint64_t spill_bytes;   /* at most this much spilled (`-o cache_size=`) */
 	unsigned n_threads;     /* of the pool; 0 = a default for storage that waits */
 	unsigned max_open_files; /* 0 = most of RLIMIT_NOFILE */
-	uint64_t window_bytes;  /* windows of zstd frames that are being decoded, in sum; 0 = 128 MiB */
+	uint64_t window_bytes;  /* windows of zstd frames that are being decoded, in sum (half of `-o mem=`); 0 = 128 MiB */
 	unsigned delay_read_us; /* tests: added to every read of a source file */
 	const struct uns_log *log; /* must outlive the engine; NULL = no log */
 };
@@ -35,7 +35,7 @@ struct uns_engine_stats {
 	uint64_t cache_bytes, spill_bytes;      /* held now */
 	uint64_t stale, io_errors;
 	uint64_t open_files;
-	uint64_t crc_exact, crc_zero; /* CRCs given out: known ones, and those left 0 */
+	uint64_t crc_exact, crc_zero; /* CRCs served: known ones, and those left 0 */
 	uint64_t crc_done_bytes, crc_total_bytes; /* read for CRCs alone, of what is to be read */
 };
 
@@ -48,7 +48,7 @@ struct uns_pool *uns_engine_pool(struct uns_engine *engine);
 /* The catalog must outlive the backing. */
 int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
 		    struct uns_backing **out, struct uns_err *err);
-void uns_backing_free(struct uns_backing *backing); /* no read may be in progress */
+void uns_backing_free(struct uns_backing *backing); /* no read may be in progress; closes files, so hold no lock that others need */
 
 /* Read up to len bytes at byte `off` of a virtual file whose layout names the backing's catalog.
  * Returns bytes copied (short only at end of file, 0 behind it) or a negative errno:
@@ -57,14 +57,14 @@ void uns_backing_free(struct uns_backing *backing); /* no read may be in progres
 ssize_t uns_read(struct uns_backing *backing, const struct uns_layout *layout, void *buf, size_t len,
 		 uint64_t off, struct uns_err *err);
 
-/* Resolve the item headers of a tensor's pieces now, in parallel, checking each against the catalog
- * (dtype, shape). What uns_read does on first touch. */
+/* Read the item headers of a tensor's pieces now, in parallel, and check them against the catalog
+ * (dtype, shape). Otherwise the first read of a piece does that. */
 int uns_backing_resolve(struct uns_backing *backing, const struct uns_tensor *tensor,
 			struct uns_err *err);
 
-/* Do two tensors of equal dtype and shape hold equal bytes? First by the CRCs that the pieces'
- * containers recorded, when both are cut alike and all are recorded; else by one comparison.
- * `how` (may be NULL) receives "recorded CRCs" or "comparison". */
+/* Do two tensors of equal dtype and shape hold equal bytes? Compares the CRCs that the pieces'
+ * containers recorded, if the tensors are cut alike and all are recorded; else the bytes. `how` (may
+ * be NULL) receives "recorded CRCs" or "comparison". */
 int uns_backing_equal(struct uns_backing *backing, const struct uns_tensor *a,
 		      const struct uns_tensor *b, bool *equal, const char **how,
 		      struct uns_err *err);

@@ -1,4 +1,4 @@
-/* Are two tensors the same? What containers recorded answers first, then the bytes. */
+/* Are two tensors equal? Recorded CRCs decide if there are any for both, else the bytes. */
 #include "engine/engine.h"
 
 #include <stdlib.h>

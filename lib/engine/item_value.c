@@ -1,4 +1,5 @@
-/* One saved object that is not a tensor: a torch.save item, maybe compressed, into a value tree. */
+/* Reads one saved object that is not a tensor: a torch.save item, maybe compressed, parsed into a
+ * value tree. */
 #include "engine/engine.h"
 
 #include "base/cleanup.h"

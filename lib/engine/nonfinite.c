@@ -1,5 +1,5 @@
-/* A quick loop asks whether there is anything to see in a block, which is nearly never the case;
- * only then is each element looked at. */
+/* A quick loop finds out whether a block holds a NaN or an infinity at all, which is rare. Only if
+ * it does, each element is looked at. */
 #include "engine/nonfinite.h"
 
 #include <stdbool.h>

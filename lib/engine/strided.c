@@ -1,4 +1,5 @@
-/* Walks the source in the order in which it lies, and scatters: storage is slower than memory. */
+/* Reads the source in the order in which it lies and writes each element where it belongs: reading
+ * in order matters more, because storage is slower than memory. */
 #include "engine/strided.h"
 
 #include <stdlib.h>
@@ -18,7 +19,7 @@ struct window {
 	uint8_t *buf;
 	uint64_t off;
 	size_t len;
-	uint64_t end; /* of what is worth reading */
+	uint64_t end; /* end of the source's bytes */
 };
 
 static int window_at(struct window *w, uint64_t off, size_t len, const uint8_t **out,
@@ -65,7 +66,7 @@ static uint64_t axes_of(const struct uns_strided *s, struct axis *axis, uint32_t
 	return end;
 }
 
-/* The innermost dimension from one place on. */
+/* All elements of the innermost dimension, from src on. */
 static int copy_line(struct window *w, const struct axis *a, size_t elem_bytes, uint64_t src,
 		     uint8_t *dst, struct uns_err *err)
 {

@@ -1,7 +1,7 @@
-/* The walk: `done` is the part of the path already walked below the current base, free of links and
- * of ".."; `todo` is the rest, into which the targets of links are spliced. The descriptor of `done`
- * is only ever reached by O_NOFOLLOW steps, so a directory swapped for a link meanwhile ends the
- * walk and cannot divert it. */
+/* The path is walked component by component. `done` is what was walked below the current base; it
+ * holds no link and no "..". `todo` is the rest; a link in it is replaced by its target. Each step
+ * opens a directory with O_NOFOLLOW, so a directory that is swapped for a link meanwhile ends the
+ * walk and cannot lead it elsewhere. */
 #include "io/follow.h"
 
 #include <fcntl.h>
@@ -53,8 +53,8 @@ static int go_to_base(struct walk *w, size_t at)
 	return 0;
 }
 
-/* The first component of *path copied to name (which holds NAME_MAX + 1 bytes), *path behind it and
- * behind the slashes that follow. */
+/* Copy the first component of *path to name, which holds NAME_MAX + 1 bytes; move *path behind it
+ * and the slashes that follow. */
 static int take_component(const char **path, char *name)
 {
 	size_t n = strcspn(*path, "/");
@@ -67,7 +67,7 @@ static int take_component(const char **path, char *name)
 	return 0;
 }
 
-/* What of `path` lies below `dir`, or NULL. */
+/* `path` as seen from `dir`, or NULL when it is not below it. */
 static const char *below(const char *path, const char *dir)
 {
 	size_t n = strlen(dir);
@@ -77,7 +77,7 @@ static const char *below(const char *path, const char *dir)
 	return path + n + strspn(path + n, "/");
 }
 
-/* Go on at the absolute path `path` (a buffer of the caller), in the base that it lies in. */
+/* Continue at the absolute path `path` (a buffer of the caller), in the base that it lies in. */
 static int jump(struct walk *w, const char *path, const char *link, struct uns_err *err)
 {
 	const char *tail = NULL;
@@ -106,7 +106,7 @@ static int step_up(struct walk *w, const char *rest, const char *rel, struct uns
 	char *slash;
 	int n;
 
-	if (!w->done[0]) { /* out of the base by its top */
+	if (!w->done[0]) { /* ".." leads out of the base */
 		slash = strrchr(w->base[w->at].real, '/');
 		n = snprintf(path, sizeof(path), "%.*s/%s",
 			     slash ? (int)(slash - w->base[w->at].real) : 0, w->base[w->at].real,

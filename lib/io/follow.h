@@ -1,6 +1,6 @@
-/* Opening a path one component at a time, links expanded by hand: what io/source.c falls back on
- * where openat2 is missing, and how a link may lead from the root into a `follow` directory.
- * Private to lib/io. */
+/* Opens a path component by component and resolves links itself: for kernels without openat2, and
+ * for links that lead from the root into a `follow` directory, which openat2 refuses. Private to
+ * lib/io. */
 #ifndef UNS_IO_FOLLOW_H
 #define UNS_IO_FOLLOW_H
 
@@ -16,9 +16,9 @@ struct uns_base {
 };
 
 /* Open `rel` below base[0] with openat's `flags`. Every directory on the way lies below one of the
- * bases, so nothing outside is ever looked at (an outside directory may be our own mount: a look at
- * it would wait for ourselves). O_NOFOLLOW in flags keeps a final link from being expanded.
- * Returns a descriptor; -EXDEV names the link that leaves; errno of the failing call. */
+ * bases. Nothing outside is even looked at: it might be this very mount, which would then wait for
+ * itself. O_NOFOLLOW in flags: a final link is opened, not followed. Returns a descriptor, or a
+ * negative errno; -EXDEV names the link that leads outside. */
 int uns_follow_open(const struct uns_base *base, size_t n_bases, const char *rel, int flags,
 		    struct uns_err *err);
 

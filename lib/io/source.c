@@ -1,5 +1,5 @@
-/* Roots and the files below them. A path is resolved by the kernel (openat2) where it can be; what
- * the kernel refuses because a link leaves the root, or cannot do at all, goes through io/follow.c. */
+/* Roots and the files below them. The kernel resolves paths (openat2). Where a link leaves the root,
+ * or the kernel has no openat2, io/follow.c does. */
 #include "io/source.h"
 
 #include <dirent.h>
@@ -159,7 +159,7 @@ static int open_by_kernel(const struct uns_root *root, const char *rel, int flag
 static int fail_path(const struct uns_root *root, const char *rel, int code, struct uns_err *err)
 {
 	if (code == -ENOTDIR)
-		code = -ENOENT; /* a path below a file is as absent as any other */
+		code = -ENOENT; /* a path below a file does not exist, like any other */
 	return uns_fail(err, code, "%s%s%s: %s", uns_root_path(root), *rel ? "/" : "", rel,
 			strerror(-code));
 }
@@ -437,7 +437,7 @@ int uns_fd_pread_now(int fd, void *buf, size_t len, uint64_t off)
 
 	if (off <= INT64_MAX - len)
 		n = preadv2(fd, &to, 1, (off_t)off, RWF_NOWAIT);
-	return n >= 0 && (size_t)n == len ? 0 : -EAGAIN; /* errors are for the read that waits */
+	return n >= 0 && (size_t)n == len ? 0 : -EAGAIN; /* an error is left for the read that may wait to report */
 }
 
 static int file_pread(void *self, void *buf, size_t len, uint64_t off, struct uns_err *err)

@@ -94,8 +94,8 @@ int uns_fd_identity(int fd, struct uns_identity *out, struct uns_err *err);
  * knew the size, so the file was cut). `name` is for the sentence. */
 int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name,
 		 struct uns_err *err);
-/* The same for bytes that need no waiting for storage: -EAGAIN, without a sentence, where they do or
- * where the file system cannot tell. */
+/* The same without waiting for storage: -EAGAIN, without a sentence, when the bytes are not in
+ * memory or the file system cannot tell. */
 int uns_fd_pread_now(int fd, void *buf, size_t len, uint64_t off);
 
 /* An open file as a reader (base/reader.h); `file` must outlive it. Not for long-lived use: takes no

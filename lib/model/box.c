@@ -97,8 +97,8 @@ bool uns_box_overlap(const struct uns_box *a, const struct uns_box *b)
 	return a->n == b->n;
 }
 
-/* How many leading dimensions have to be walked one index at a time: the run takes in the last
- * dimension that is cut, and everything behind it, which is whole. */
+/* How many leading dimensions are outer ones, of which each index begins new runs. A run spans the
+ * last dimension that the box cuts, and all dimensions behind it, which are whole. */
 static uint32_t outer_dims(const struct uns_box *box, const struct uns_shape *shape)
 {
 	uint32_t d = shape->n;

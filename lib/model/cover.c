@@ -1,6 +1,13 @@
-/* The proof that a tensor's pieces hold every element exactly once, and that the bytes they name
- * exist. Owns the sentences for people about missing, cut and contradicting shards.
- * Must not know formats; reads no data. Pieces are sorted (uns_catalog_seal). */
+/* How the proof goes. First every piece's bytes must exist: the file is there and long enough.
+ * Replicas are dropped; they stand side by side, because pieces are sorted (uns_catalog_seal). Then:
+ *
+ *    ranges   if each piece is one range of flat elements: in order of position each must begin where the
+ *             one before ended
+ *    boxes    otherwise no two may overlap, which a sweep along one dimension checks, and their sizes must
+ *             add up to the tensor's: disjoint boxes inside the shape that do so leave no hole
+ *
+ * If not, the sentence names the first hole or overlap and what is missing. Reads no data; knows no
+ * formats. */
 #include "model/cover.h"
 
 #include <stdio.h>
@@ -12,7 +19,7 @@
 #include "base/path.h"
 #include "base/text.h"
 
-/* Boxes that interleave are compared in pairs; a hostile list of boxes must not cost hours. */
+/* Limits for hostile lists of boxes: pairs that are compared, and steps in search of a hole. */
 enum { MAX_COMPARISONS = 1 << 28, MAX_HOLE_STEPS = 1 << 20 };
 
 struct cover {
@@ -86,7 +93,8 @@ static int replica_check(const struct cover *c, const struct uns_piece *used,
 {
 	const struct uns_file *files = c->cat->files;
 
-	/* How long a compressed or wrapped item is says nothing about its content. */
+	/* The length of a compressed item, or of a torch.save file, says nothing about its
+	 * content's. */
 	if (used->container != UNS_RAW || piece->container != UNS_RAW || used->codec ||
 	    piece->codec || used->stride_elems || piece->stride_elems ||
 	    used->length_bytes == piece->length_bytes)
@@ -98,8 +106,7 @@ static int replica_check(const struct cover *c, const struct uns_piece *used,
 			(unsigned long long)piece->length_bytes, files[piece->file].path);
 }
 
-/* Pick the pieces that will be read: of replicas the first, which stand side by side because pieces
- * are sorted by position and size. */
+/* Pick the pieces that will be read: of replicas, which stand side by side, the first. */
 static int choose(struct cover *c, struct uns_err *err)
 {
 	const struct uns_piece *v = c->cat->pieces + c->t->first_piece, *piece;
@@ -153,7 +160,7 @@ static bool beside(const struct cover *c, const struct uns_file *file)
 	return other && uns_path_name(other) == other + dir && !strncmp(file->path, other, dir);
 }
 
-/* " (have ranks 0, 1; file __2_0.distcp is missing)", or less when less is known. */
+/* Add " (have ranks 0, 1; file __2_0.distcp is missing)", or as much of it as is known. */
 static void add_what_is_there(const struct cover *c, struct uns_text *out)
 {
 	UNS_CLEANUP(uns_free_p) int32_t *rank = calloc(c->n + 1, sizeof(*rank));
@@ -186,7 +193,8 @@ static void add_what_is_there(const struct cover *c, struct uns_text *out)
 
 /* -- holes and overlaps -- */
 
-/* Elements per step of the outermost dimension, when holes are to be told in rows. */
+/* Elements of a row, which is one index of the first dimension: holes are named in rows where that
+ * is exact. */
 static uint64_t row_elems(const struct uns_shape *shape)
 {
 	return shape->n && shape->dim[0] ? uns_shape_elems(shape) / shape->dim[0] : 1;
@@ -276,7 +284,7 @@ static int check_ranges(const struct cover *c, struct uns_err *err)
 	return at == total ? 0 : fail_hole(c, at, total, err);
 }
 
-/* Where the box that holds flat element `at` stops holding; `at` itself when none does. */
+/* The end of the run that holds flat element `at`; `at` itself when no box holds it. */
 static uint64_t covered_until(const struct cover *c, uint64_t at)
 {
 	struct uns_runs runs;
@@ -323,7 +331,8 @@ static int fail_box_hole(const struct cover *c, struct uns_err *err)
 			c->t->key, c->shape, (unsigned long long)at, (unsigned long long)total);
 }
 
-/* The dimension along which the fewest boxes lie side by side: the one they are cut in most. */
+/* The dimension to sweep along: the one in which boxes are shortest, so that few of them overlap in
+ * it. */
 static uint32_t sweep_dim(const struct cover *c)
 {
 	uint32_t d, best = 0;
@@ -362,7 +371,8 @@ static int fail_too_many(const struct cover *c, struct uns_err *err)
 			c->t->key, c->n);
 }
 
-/* No two boxes share an element: a sweep along one dimension that keeps the boxes it is inside of. */
+/* No two boxes may share an element. Boxes are visited in the order in which they begin along the
+ * sweep's dimension, and compared with those that have not ended yet (`open`). */
 static int check_disjoint(const struct cover *c, struct swept *sorted, struct swept *open,
 			  struct uns_err *err)
 {

@@ -1,5 +1,6 @@
-/* The proof behind "never wrong bytes": the pieces of a tensor cover every element exactly once, and
- * every byte they need exists. */
+/* The proof that a tensor can be served without wrong bytes: its pieces cover every element exactly
+ * once, and every byte that they need exists. Also what pieces have in common with each other and
+ * with runs. */
 #ifndef UNS_MODEL_COVER_H
 #define UNS_MODEL_COVER_H
 

@@ -1,4 +1,4 @@
-/* Building layouts and finding a place in them. Knows no files and no I/O. */
+/* Builds layouts, and finds the segment that holds a byte. Knows no files and no I/O. */
 #include "model/layout.h"
 
 #include <string.h>
@@ -63,8 +63,8 @@ void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *ten
 			  .from = UNS_FROM_CRC32, .tensor = tensor, .out = out, .len_bytes = 4 });
 }
 
-/* An alias without pieces is read as the tensor that it names: their types may differ (a weight that is
- * held as its fp32 master only), and then the segment's own type says what is given out. */
+/* An alias without pieces is read as the tensor that it names. Their types may differ (a weight of
+ * which only the fp32 master exists): the segment's own type is the one that is served. */
 static void resolve_aliases(struct uns_layout_builder *b, const struct uns_catalog *cat)
 {
 	struct uns_segment *s = b->segment, *end = s + b->n;

@@ -1,7 +1,7 @@
-/* A virtual file: sorted segments that cover [0, size) exactly. A segment has orthogonal parts:
- * where it is in the file, what it comes from, and the element type it is given out as. A tensor's
- * pieces say the rest (file, codec, strides, source type), so resharding, casting and decompressing
- * combine without special cases. */
+/* A virtual file: sorted segments that cover [0, size) exactly. A segment says three independent
+ * things: where it lies in the file, what it comes from, and the element type that it is served as.
+ * The tensor's pieces say the rest (file, codec, strides, source type), so resharding, casting and
+ * decompressing combine without special cases. */
 #ifndef UNS_MODEL_LAYOUT_H
 #define UNS_MODEL_LAYOUT_H
 
@@ -11,8 +11,7 @@ enum uns_from {
 	UNS_FROM_LITERAL,
 	UNS_FROM_ZEROS,
 	UNS_FROM_PIECES,
-	UNS_FROM_CRC32, /* 4 bytes, little endian: the CRC of all of `tensor` given out as `out`, where
-			 * it is known without reading the data, else 0 (see uns_backing_crc) */
+	UNS_FROM_CRC32, /* 4 bytes, little endian: the CRC of all of `tensor` served as `out`, if it is known, else 0 (see uns_backing_crc) */
 };
 
 struct uns_segment {
@@ -48,7 +47,7 @@ void uns_layout_zeros(struct uns_layout_builder *b, uint64_t len_bytes);
 /* n_elems elements of `tensor` from first_elem; out may be the tensor's own dtype. */
 void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *tensor,
 		       uint64_t first_elem, uint64_t n_elems, enum uns_dtype out);
-/* The 4 bytes of that tensor's CRC-32 when given out whole, as zip records hold it. */
+/* The 4 bytes of the CRC-32 of all of `tensor` served as `out`, as zip records hold it. */
 void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *tensor,
 		      enum uns_dtype out);
 int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat,
@@ -58,8 +57,8 @@ int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat
 int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, uint32_t file,
 		       struct uns_layout *out, struct uns_err *err);
 
-/* The pieces of a segment of kind PIECES (an alias without any has those of the other tensor): use
- * this, not tensor->first_piece, when walking a layout. */
+/* The pieces of a segment of kind PIECES. Use this, not tensor->first_piece: an alias has those of
+ * the tensor that it names. */
 const struct uns_piece *uns_segment_pieces(const struct uns_layout *layout,
 					   const struct uns_segment *segment, size_t *n);
 

@@ -86,8 +86,8 @@ static const struct uns_vfile *find_prefix(const struct uns_vtree *tree, size_t 
 	return uns_vtree_find(&before, name);
 }
 
-/* A file that some directory of `path` would have to be. A parent sorts before its children, so the
- * first n entries, already settled, are enough. */
+/* A file at a path that would have to be a directory of `path`. A parent sorts before its children,
+ * so it is enough to look at the first n entries, which are decided already. */
 static const struct uns_vfile *file_above(const struct uns_vtree *tree, size_t n, const char *path)
 {
 	const struct uns_vfile *found = NULL;

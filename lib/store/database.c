@@ -1,5 +1,5 @@
-/* Opening the SQLite file so that neither its content nor its neighbours can hurt, and SQLite's errors
- * as sentences. Knows no facts and no memos. */
+/* Opens the SQLite file so that neither a hostile content nor other files beside it can do harm, and
+ * turns SQLite's errors into sentences. Knows no facts and no memos. */
 #include "store/database.h"
 
 #include <ctype.h>
@@ -156,8 +156,8 @@ static bool is_local(const char *path)
 	return false;
 }
 
-/* For its owner alone; SQLite gives the same mode to the files beside it. A file that is there is not
- * touched: closing a descriptor of it would drop this process's locks on it. */
+/* A new file is for its owner alone; SQLite gives the same mode to the files beside it. A file that
+ * exists is not opened here: closing it would drop this process's locks on it. */
 static int create(const char *path, struct uns_err *err)
 {
 	int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -223,7 +223,7 @@ static int ask(struct uns_store *store, const char *sql, char *out, size_t size,
 	return row < 0 ? row : 0;
 }
 
-/* A new file is set up to give back the room of deleted memos. */
+/* A new file is set up so that the room of deleted memos can be given back to the file system. */
 static int choose_journal(struct uns_store *store, struct uns_err *err)
 {
 	char mode[16];
@@ -239,7 +239,7 @@ static int choose_journal(struct uns_store *store, struct uns_err *err)
 	return database_exec(store, "PRAGMA synchronous=FULL", err);
 }
 
-/* Facts are looked at in full at each opening; of memos only what is used. */
+/* All facts are checked at each opening; memos are checked when they are read. */
 static int check(struct uns_store *store, struct uns_err *err)
 {
 	char found[256];
@@ -290,8 +290,9 @@ static char *immutable_uri(const char *path)
 	return uns_text_take(&uri, NULL);
 }
 
-/* SQLite wants to make files beside one that has a WAL, even to read it. Where that cannot be (a full
- * disk, a read-only mount) and the log is empty, the file alone is all there is. */
+/* To read a file that has a WAL, SQLite creates files beside it. If that fails (a full disk, a
+ * read-only mount) and the log is empty, the file alone holds everything, and is opened without
+ * them. */
 static int open_immutable(struct uns_store *store, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) char *uri = immutable_uri(store->path);

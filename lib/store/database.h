@@ -22,11 +22,11 @@ struct uns_store {
 };
 
 enum {
-	BUSY_FACT_MS = 5000, /* somebody waits for the answer */
-	BUSY_MEMO_MS = 200,  /* a mount serves meanwhile: better without */
+	BUSY_FACT_MS = 5000, /* a user waits for the answer */
+	BUSY_MEMO_MS = 200,  /* a mount waits for it: it does better without the memo */
 };
 
-/* database.c: what SQLite said last (or `code`, where there is no handle), as errno and sentence. */
+/* database.c: SQLite's last error (or `code`, when there is no handle) as errno and sentence. */
 int database_fail(struct uns_store *store, int code, const char *doing, struct uns_err *err);
 int database_exec(struct uns_store *store, const char *sql, struct uns_err *err);
 /* SQLite keeps the statement's text; finalize with statement_end. */

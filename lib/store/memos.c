@@ -1,4 +1,5 @@
-/* Memos: compressed bytes by kind and key. Whatever goes wrong here costs time, never an answer. */
+/* Memos: compressed bytes by kind and key. If anything goes wrong here, the caller finds the content
+ * out again. */
 #include "store/database.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 enum {
 	LEVEL = 3,
-	USED_STEP_S = 24 * 3600, /* how exactly the last use is known: reading should not write */
+	USED_STEP_S = 24 * 3600, /* the time of the last use is kept this exactly, so that reading rarely writes */
 };
 #define MAX_MEMO_BYTES (UINT64_C(1) << 30)
 
@@ -114,7 +115,8 @@ static int held_bytes(struct uns_store *store, uint64_t *out, struct uns_err *er
 	return row < 0 ? row : 0;
 }
 
-/* Forget the least recently used until the rest fits; the newest of equal age were put last. */
+/* Delete the least recently used memos until the rest fits; of equally old ones those that were put
+ * first. */
 static int evict(struct uns_store *store, struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
@@ -139,7 +141,8 @@ static int evict(struct uns_store *store, struct uns_err *err)
 	return 0;
 }
 
-/* Memos need not survive a power cut, only leave the file whole: with a WAL that saves the waiting. */
+/* A memo may be lost in a power cut, as long as the file stays whole: with a WAL, NORMAL saves
+ * waiting for the disk. */
 static int put(struct uns_store *store, const char *kind, uint64_t key, const void *bytes,
 	       size_t len, struct uns_err *err)
 {

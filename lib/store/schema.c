@@ -7,8 +7,8 @@
 static const int application_id = 0x756e7368; /* "unsh" in the file's header */
 
 static const char *const step[] = {
-	/* 1: facts. `revision` has one row, which every change of a fact increments. It begins
-	 * somewhere, so that a file put in another's place is noticed. */
+	/* 1: facts. `revision` has one row, which every change of a fact increments. It begins at a
+	 * random number, so that a file put in another's place is noticed. */
 	"CREATE TABLE fact ("
 	"  subject TEXT NOT NULL, key TEXT NOT NULL, json TEXT NOT NULL, origin TEXT NOT NULL,"
 	"  time_s INTEGER NOT NULL, PRIMARY KEY (subject, key)) WITHOUT ROWID;"
@@ -59,7 +59,7 @@ static int version_of(struct uns_store *store, int *version, struct uns_err *err
 static int run_steps(struct uns_store *store, struct uns_err *err)
 {
 	char sql[96];
-	int version; /* another process may have been faster */
+	int version; /* another process may have done it meanwhile */
 
 	UNS_TRY(version_of(store, &version, err));
 	if (version == CURRENT)
@@ -92,7 +92,8 @@ int schema_upgrade(struct uns_store *store, struct uns_err *err)
 				version ? "upgraded" : "used");
 	UNS_TRY(database_begin(store, err));
 	UNS_TRY(database_end(store, run_steps(store, err), err));
-	/* The file gets its full size now: to change a page of it later takes no room on a full disk. */
+	/* The file gets its full size now, so that a page of it can be changed later even when the
+	 * disk is full. */
 	sqlite3_exec(store->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
 	return 0;
 }

@@ -15,8 +15,8 @@ enum { N_ASIDE_NAMES = 100 };
 
 /* -- moving a damaged file aside -- */
 
-/* Something that was once a store: it begins like one, or is named like one. A file that the user
- * named by mistake stays where it is. */
+/* Only a file that was once a store may be moved: it begins like one, or is named like one. A file
+ * that the user named by mistake stays where it is. */
 static bool may_be_moved(const char *path)
 {
 	static const char magic[16] = "SQLite format 3";
@@ -69,7 +69,7 @@ static int move(const char *path, const char *aside, const char *suffix)
 	return errno == EINVAL && rename(from, to) == 0 ? 0 : -errno;
 }
 
-/* The log first: left beside a new file it would be deleted. */
+/* The log goes first: beside a new file SQLite would delete it. */
 static int move_aside(const char *path, char **aside, struct uns_err *err)
 {
 	static const char *const suffix[] = { "-wal", "-shm", "-journal", "" };

@@ -144,7 +144,7 @@ static int add_row(struct found *f, sqlite3_stmt *s, struct uns_err *err)
 	return 0;
 }
 
-/* The facts of one subject (NULL: of all) whose keys are not there yet. */
+/* Add the facts of one subject (NULL: of all) whose keys were not added yet. */
 static int add_subject(struct uns_store *store, const char *subject, struct found *f,
 		       struct uns_err *err)
 {
