@@ -12,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "model/cover.h"
 
 /* -- the memo: for each tensor a list of the types that it was asked for as. Lists only grow -- */
 
@@ -130,22 +131,6 @@ int uns_crc_recorded(const struct uns_gather *g, const struct uns_piece *piece, 
 	return 0;
 }
 
-/* The one range of flat elements that a piece is; false where it is several. */
-static bool one_range(const struct uns_gather *g, const struct uns_piece *piece,
-		      struct uns_range *out)
-{
-	struct uns_runs runs;
-
-	if (piece->kind == UNS_PIECE_RANGE) {
-		*out = piece->range;
-		return true;
-	}
-	runs = uns_runs_of_box(&piece->box, &g->tensor->shape);
-	*out = (struct uns_range){ .first = runs.n ? uns_runs_at(&runs, 0) : 0,
-				   .count = runs.n ? runs.run_elems : 0 };
-	return runs.n <= 1;
-}
-
 /* Pieces are sorted by position. Where each holds one range and has a recorded CRC, these combine to the
  * tensor's; replicas of what is covered already are left out. Else the result is 0. */
 static int combine(const struct uns_gather *g, uint32_t *out, struct uns_err *err)
@@ -157,7 +142,7 @@ static int combine(const struct uns_gather *g, uint32_t *out, struct uns_err *er
 
 	*out = 0;
 	for (i = 0; i < g->n_pieces; i++) {
-		if (!one_range(g, &g->piece[i], &range) || range.first > at)
+		if (!uns_piece_range(&g->tensor->shape, &g->piece[i], &range) || range.first > at)
 			return 0;
 		if (!range.count || range.first < at)
 			continue;

@@ -173,14 +173,6 @@ static int get_entry(struct job *j, struct uns_cached **out, struct uns_err *err
 	return uns_cache_get(j->b->engine->cache, j->b, id, size, fill, j, out, err);
 }
 
-static uint64_t piece_bytes(const struct uns_tensor *tensor, const struct uns_piece *piece)
-{
-	uint64_t elems = piece->kind == UNS_PIECE_RANGE ? piece->range.count :
-							  uns_box_elems(&piece->box);
-
-	return elems * uns_dtype_size(tensor->dtype);
-}
-
 static uint64_t stored_bytes(const struct uns_piece *piece, uint64_t dense_bytes)
 {
 	if (piece->codec == UNS_CODEC_NONE)
@@ -191,7 +183,7 @@ static uint64_t stored_bytes(const struct uns_piece *piece, uint64_t dense_bytes
 int uns_decode(struct uns_backing *b, const struct uns_tensor *tensor,
 	       const struct uns_piece *piece, struct uns_cached **out, struct uns_err *err)
 {
-	struct job j = { b, tensor, piece, .dense_bytes = piece_bytes(tensor, piece) };
+	struct job j = { b, tensor, piece, .dense_bytes = uns_piece_elems(piece) * uns_dtype_size(tensor->dtype) };
 	struct uns_location where;
 	int code;
 

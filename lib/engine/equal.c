@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "engine/crc.h"
+#include "model/cover.h"
 
 enum { COMPARE_BYTES = 1 << 20 };
 
@@ -64,14 +65,6 @@ static int compare_bytes(const struct uns_gather *a, const struct uns_gather *b,
 	return 0;
 }
 
-/* Both tensors' item headers together, so that slow storage is waited for once. */
-static int resolve_both(const struct uns_gather *a, const struct uns_gather *b,
-			struct uns_err *err)
-{
-	UNS_TRY(uns_backing_resolve(a->b, a->tensor, err));
-	return uns_backing_resolve(b->b, b->tensor, err);
-}
-
 int uns_backing_equal(struct uns_backing *backing, const struct uns_tensor *a,
 		      const struct uns_tensor *b, bool *equal, const char **how,
 		      struct uns_err *err)
@@ -84,7 +77,8 @@ int uns_backing_equal(struct uns_backing *backing, const struct uns_tensor *a,
 				b->key);
 	if (how)
 		*how = "recorded CRCs";
-	UNS_TRY(resolve_both(&ga, &gb, err));
+	UNS_TRY(uns_backing_resolve(backing, ga.tensor, err));
+	UNS_TRY(uns_backing_resolve(backing, gb.tensor, err));
 	UNS_TRY(compare_records(&ga, &gb, &known, err));
 	*equal = known == EQUAL;
 	if (known != NOT_RECORDED)

@@ -21,6 +21,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "engine/decode.h"
+#include "model/cover.h"
 
 /* Runs of at least this are read directly: one more pread costs less than the copy. */
 enum { LONG_RUN_BYTES = 256 << 10 };
@@ -59,19 +60,10 @@ struct cursor {
 	uint64_t run_bytes, elem_bytes;
 };
 
-static struct uns_runs runs_of(const struct uns_gather *g, const struct uns_piece *piece)
-{
-	if (piece->kind == UNS_PIECE_BOX)
-		return uns_runs_of_box(&piece->box, &g->tensor->shape);
-	return (struct uns_runs){ .n = piece->range.count > 0,
-				  .run_elems = piece->range.count,
-				  .base = piece->range.first };
-}
-
 /* At the first run that ends behind byte `at` of the tensor. */
 static struct cursor cursor_at(const struct uns_gather *g, const struct uns_piece *piece, uint64_t at)
 {
-	struct cursor c = { .runs = runs_of(g, piece),
+	struct cursor c = { .runs = uns_runs_of_piece(&g->tensor->shape, piece),
 			    .elem_bytes = uns_dtype_size(g->tensor->dtype) };
 	uint64_t k;
 	uint32_t d;
@@ -250,7 +242,7 @@ static int copy_piece(struct wanted *want, const struct uns_piece *piece, bool m
 static void piece_span(const struct uns_gather *g, const struct uns_piece *piece, uint64_t *start,
 		       uint64_t *end)
 {
-	struct uns_runs runs = runs_of(g, piece);
+	struct uns_runs runs = uns_runs_of_piece(&g->tensor->shape, piece);
 	uint64_t size = uns_dtype_size(g->tensor->dtype);
 
 	*start = *end = runs.base * size;
@@ -310,20 +302,6 @@ static size_t first_piece(const struct uns_gather *g, uint64_t at)
 			hi = mid;
 	}
 	return lo;
-}
-
-bool uns_same_elements(const struct uns_piece *a, const struct uns_piece *b)
-{
-	uint32_t d;
-
-	if (a->kind != b->kind)
-		return false;
-	if (a->kind == UNS_PIECE_RANGE)
-		return a->range.first == b->range.first && a->range.count == b->range.count;
-	for (d = 0; d < a->box.n; d++)
-		if (a->box.lo[d] != b->box.lo[d] || a->box.len[d] != b->box.len[d])
-			return false;
-	return true;
 }
 
 /* The first piece from `i` on that holds something wanted and is not a replica of the one before; n_pieces

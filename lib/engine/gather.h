@@ -20,9 +20,6 @@ struct uns_gather uns_gather_of(struct uns_backing *b, const struct uns_tensor *
 struct uns_gather uns_gather_of_segment(struct uns_backing *b, const struct uns_layout *layout,
 					size_t segment);
 
-/* Both pieces hold the same elements of equally shaped tensors. */
-bool uns_same_elements(const struct uns_piece *a, const struct uns_piece *b);
-
 /* Bytes [at, at+len) of the tensor in C order, in its own element type. `at` and len need not be
  * multiples of an element. */
 int uns_gather_bytes(const struct uns_gather *g, uint8_t *dst, uint64_t at, size_t len,

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "engine/gather.h"
 #include "engine/verify_read.h"
+#include "model/cover.h"
 
 static void verify_fini(struct uns_verify *v)
 {
@@ -158,11 +159,8 @@ static const struct uns_nonfinite **by_piece(const struct uns_verify *v)
 /* Which element of the tensor element k of the piece is. */
 static uint64_t elem_of(const struct uns_tensor *t, const struct uns_piece *piece, uint64_t k)
 {
-	struct uns_runs runs;
+	struct uns_runs runs = uns_runs_of_piece(&t->shape, piece);
 
-	if (piece->kind == UNS_PIECE_RANGE)
-		return piece->range.first + k;
-	runs = uns_runs_of_box(&piece->box, &t->shape);
 	return uns_runs_at(&runs, k / runs.run_elems) + k % runs.run_elems;
 }
 
@@ -261,12 +259,7 @@ static const struct uns_piece *piece_of(const struct uns_catalog *cat, const str
 	uint64_t k;
 
 	for (; piece < end; piece++) {
-		if (piece->kind == UNS_PIECE_RANGE) {
-			if (elem - piece->range.first < piece->range.count)
-				return piece;
-			continue;
-		}
-		runs = uns_runs_of_box(&piece->box, &t->shape);
+		runs = uns_runs_of_piece(&t->shape, piece);
 		k = uns_runs_find(&runs, elem);
 		if (k < runs.n && uns_runs_at(&runs, k) <= elem)
 			return piece;

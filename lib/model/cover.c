@@ -22,6 +22,40 @@
 /* Limits for hostile lists of boxes: pairs that are compared, and steps in search of a hole. */
 enum { MAX_COMPARISONS = 1 << 28, MAX_HOLE_STEPS = 1 << 20 };
 
+/* -- pieces and runs -- */
+
+struct uns_runs uns_runs_of_piece(const struct uns_shape *shape, const struct uns_piece *piece)
+{
+	if (piece->kind == UNS_PIECE_BOX)
+		return uns_runs_of_box(&piece->box, shape);
+	return (struct uns_runs){ .n = piece->range.count > 0,
+				  .run_elems = piece->range.count,
+				  .base = piece->range.first };
+}
+
+bool uns_piece_range(const struct uns_shape *shape, const struct uns_piece *piece,
+		     struct uns_range *out)
+{
+	struct uns_runs runs = uns_runs_of_piece(shape, piece);
+
+	*out = (struct uns_range){ runs.base, runs.n ? runs.run_elems : 0 };
+	return runs.n <= 1;
+}
+
+bool uns_same_elements(const struct uns_piece *a, const struct uns_piece *b)
+{
+	uint32_t d;
+
+	if (a->kind != b->kind)
+		return false;
+	if (a->kind == UNS_PIECE_RANGE)
+		return a->range.first == b->range.first && a->range.count == b->range.count;
+	for (d = 0; d < a->box.n; d++)
+		if (a->box.lo[d] != b->box.lo[d] || a->box.len[d] != b->box.len[d])
+			return false;
+	return true;
+}
+
 struct cover {
 	const struct uns_catalog *cat;
 	const struct uns_tensor *t;
@@ -74,20 +108,6 @@ static int bytes_check(const struct cover *c, const struct uns_piece *piece, str
 
 /* -- what there is -- */
 
-static bool same_place(const struct uns_piece *a, const struct uns_piece *b)
-{
-	uint32_t d;
-
-	if (a->kind != b->kind)
-		return false;
-	if (a->kind == UNS_PIECE_RANGE)
-		return a->range.first == b->range.first && a->range.count == b->range.count;
-	for (d = 0; d < a->box.n; d++)
-		if (a->box.lo[d] != b->box.lo[d] || a->box.len[d] != b->box.len[d])
-			return false;
-	return true;
-}
-
 static int replica_check(const struct cover *c, const struct uns_piece *used,
 			 const struct uns_piece *piece, struct uns_err *err)
 {
@@ -119,7 +139,7 @@ static int choose(struct cover *c, struct uns_err *err)
 		piece = &v[i];
 		if (!uns_piece_elems(piece))
 			continue;
-		if (c->n && same_place(c->piece[c->n - 1], piece)) {
+		if (c->n && uns_same_elements(c->piece[c->n - 1], piece)) {
 			UNS_TRY(replica_check(c, c->piece[c->n - 1], piece, err));
 			continue;
 		}
@@ -239,20 +259,6 @@ static int fail_overlap(const struct cover *c, const struct uns_piece *a,
 			c->cat->files[a->file].path, c->cat->files[b->file].path);
 }
 
-/* The piece as a range of flat elements; false for a box of several runs. */
-static bool as_range(const struct cover *c, const struct uns_piece *piece, struct uns_range *out)
-{
-	struct uns_runs runs;
-
-	if (piece->kind == UNS_PIECE_RANGE) {
-		*out = piece->range;
-		return true;
-	}
-	runs = uns_runs_of_box(&piece->box, &c->t->shape);
-	*out = (struct uns_range){ runs.base, runs.run_elems };
-	return runs.n == 1;
-}
-
 static bool all_ranges(const struct cover *c, bool *any_range)
 {
 	struct uns_range unused;
@@ -262,7 +268,7 @@ static bool all_ranges(const struct cover *c, bool *any_range)
 	*any_range = false;
 	for (i = 0; i < c->n; i++) {
 		*any_range |= c->piece[i]->kind == UNS_PIECE_RANGE;
-		all = all && as_range(c, c->piece[i], &unused);
+		all = all && uns_piece_range(&c->t->shape, c->piece[i], &unused);
 	}
 	return all;
 }
@@ -274,7 +280,7 @@ static int check_ranges(const struct cover *c, struct uns_err *err)
 	size_t i;
 
 	for (i = 0; i < c->n; i++) {
-		as_range(c, c->piece[i], &range);
+		uns_piece_range(&c->t->shape, c->piece[i], &range);
 		if (range.first < at)
 			return fail_overlap(c, c->piece[i - 1], c->piece[i], err);
 		if (range.first > at)

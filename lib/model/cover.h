@@ -6,6 +6,14 @@
 
 #include "model/catalog.h"
 
+/* The elements of a piece as runs of its tensor; a range is one run. */
+struct uns_runs uns_runs_of_piece(const struct uns_shape *shape, const struct uns_piece *piece);
+/* The one range of flat elements that a piece is; false where it is several. */
+bool uns_piece_range(const struct uns_shape *shape, const struct uns_piece *piece,
+		     struct uns_range *out);
+/* Both pieces hold the same elements of equally shaped tensors. */
+bool uns_same_elements(const struct uns_piece *a, const struct uns_piece *b);
+
 /* 0, or the sentence: missing file or rank (-ENODATA), file too short (-EBADMSG, expected and found
  * sizes), overlap or hole (-EBADMSG, with the first offending elements).
  * Replicas (pieces with equal box or range) are allowed: the first is used, the rest must have equal
