@@ -49,7 +49,7 @@ void uns_backing_free(struct uns_backing *b)
 	free(b);
 }
 
-/* Tests and benchmarks: storage that answers slowly. */
+/* For tests and benchmarks: storage that answers slowly. */
 static void delay(unsigned us)
 {
 	struct timespec t = { .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000L };
@@ -67,25 +67,24 @@ static int count_failure(struct uns_backing *b, int code)
 	return code;
 }
 
-static int read_waiting(struct uns_backing *b, int fd, const struct uns_file *file, void *buf,
-			size_t len, uint64_t off, struct uns_err *err)
-{
-	int code;
-
-	delay(b->engine->delay_read_us);
-	code = uns_fd_pread(fd, buf, len, off, file->path, err);
-	if (code < 0)
-		uns_fail_in(err, "%s", uns_root_path(file->root));
-	return code;
-}
-
+/* The slot is pinned. may_wait false: -EAGAIN where storage would be waited for. */
 static int read_pinned(struct uns_backing *b, const struct uns_fd_slot *slot,
 		       const struct uns_file *file, void *buf, size_t len, uint64_t off,
 		       bool may_wait, struct uns_err *err)
 {
+	int code;
+
 	UNS_TRY(uns_fds_check(slot, file, err));
-	UNS_TRY(may_wait ? read_waiting(b, slot->fd, file, buf, len, off, err) :
-			   uns_fd_pread_now(slot->fd, buf, len, off));
+	if (may_wait) {
+		delay(b->engine->delay_read_us);
+		code = uns_fd_pread(slot->fd, buf, len, off, file->path, err);
+		if (code < 0)
+			uns_fail_in(err, "%s", uns_root_path(file->root));
+	} else {
+		code = uns_fd_pread_now(slot->fd, buf, len, off);
+	}
+	if (code < 0)
+		return code;
 	UNS_TRY(uns_fds_check(slot, file, err));
 	uns_count(&b->engine->count.source_reads, 1);
 	uns_count(&b->engine->count.source_read_bytes, len);

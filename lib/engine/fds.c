@@ -107,14 +107,6 @@ static int fail_changed(const struct uns_file *file, const struct uns_identity *
 	return fail_stale(file, err, "was written to");
 }
 
-static int fail_open(const struct uns_file *file, int code, const struct uns_err *why,
-		     struct uns_err *err)
-{
-	if (code == -ENOENT)
-		return fail_stale(file, err, "was removed");
-	return uns_fail(err, code, "%s", why->text);
-}
-
 static int open_checked(const struct uns_file *file, int *out, uint64_t *nlink,
 			struct uns_err *err)
 {
@@ -128,8 +120,10 @@ static int open_checked(const struct uns_file *file, int *out, uint64_t *nlink,
 		return uns_fail(err, -ENODATA, "%s/%s is missing", uns_root_path(file->root),
 				file->path);
 	code = uns_root_open_file(file->root, file->path, &fd, &now, &why);
+	if (code == -ENOENT)
+		return fail_stale(file, err, "was removed");
 	if (code < 0)
-		return fail_open(file, code, &why, err);
+		return uns_fail(err, code, "%s", why.text);
 	if (!uns_identity_equal(&now.id, &file->stat.id))
 		return fail_changed(file, &now.id, err);
 	if (fstat(fd, &st) < 0)

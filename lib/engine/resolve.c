@@ -70,30 +70,25 @@ static struct uns_shape piece_shape(const struct uns_piece *piece)
 	return shape;
 }
 
-/* A flat range may have been saved in any shape: its elements are taken in C order. */
-static bool shape_fits(const struct uns_piece *piece, const struct uns_shape *want,
-		       const struct uns_shape *found)
-{
-	if (piece->kind == UNS_PIECE_RANGE)
-		return uns_shape_elems(found) == piece->range.count;
-	return uns_shape_equal(want, found);
-}
-
 static int check_item(const struct uns_tensor *tensor, const struct uns_piece *piece,
 		      const struct uns_torch_tensor *t, struct uns_err *err)
 {
 	struct uns_shape want = piece_shape(piece), found = { .n = (uint32_t)t->n_dims };
 	char a[128], b[128];
+	bool fits;
 	size_t d;
 
 	for (d = 0; d < t->n_dims; d++)
 		found.dim[d] = t->dims[d];
+	/* A flat range may have been saved in any shape: its elements are taken in C order. */
+	fits = piece->kind == UNS_PIECE_RANGE ? uns_shape_elems(&found) == piece->range.count :
+						uns_shape_equal(&want, &found);
 	if (t->dtype != tensor->dtype)
 		return uns_fail(err, -EBADMSG,
 				"the metadata says %s, the item is %s; the shard does not belong to "
 				"this metadata or is damaged",
 				uns_dtype_info(tensor->dtype)->torch, uns_dtype_info(t->dtype)->torch);
-	if (!shape_fits(piece, &want, &found))
+	if (!fits)
 		return uns_fail(err, -EBADMSG,
 				"the metadata says shape %s, the item has %s; the shard does not "
 				"belong to this metadata or is damaged",

@@ -1,8 +1,10 @@
 /* Weights are compared with the fp32 copies that the optimizer trains: a weight must be its copy, rounded to
  * the weight's type. Tensors are cut into chunks for the pool, chunks into blocks for the memory. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/map.h"
@@ -49,18 +51,14 @@ int uns_verify_pairs_find(const struct uns_catalog *cat, struct uns_verify_pairs
 	return 0;
 }
 
-static uint64_t elem_bytes(const struct uns_verify_pair *p)
-{
-	return uns_dtype_size(p->weight->dtype) + uns_dtype_size(p->master->dtype);
-}
-
 uint64_t uns_verify_pairs_bytes(const struct uns_verify_pairs *pairs)
 {
+	const struct uns_verify_pair *p = pairs->v, *end = p + pairs->n;
 	uint64_t sum = 0;
-	size_t i;
 
-	for (i = 0; i < pairs->n; i++)
-		sum += uns_shape_elems(&pairs->v[i].weight->shape) * elem_bytes(&pairs->v[i]);
+	for (; p < end; p++)
+		sum += uns_shape_elems(&p->weight->shape) *
+		       (uns_dtype_size(p->weight->dtype) + uns_dtype_size(p->master->dtype));
 	return sum;
 }
 
@@ -98,12 +96,6 @@ static double number(enum uns_dtype t, const void *p)
 	return d;
 }
 
-/* Two NaNs count as equal: NaN is reported as a flaw of its own. */
-static bool is_same(double a, const uint8_t *x, double b, const uint8_t *y, size_t size)
-{
-	return memcmp(x, y, size) == 0 || (a != a && b != b);
-}
-
 static void note_different(struct uns_verify *v, struct uns_verify_pair *pair,
 			   const struct block *b, size_t first, uint64_t n)
 {
@@ -132,7 +124,9 @@ static void compare_block(struct uns_verify *v, struct uns_verify_pair *pair, co
 	for (i = 0; i < b->n; i++) {
 		const uint8_t *x = b->rounded + i * size, *y = b->weight + i * size;
 
-		if (is_same(number(t, x), x, number(t, y), y, size))
+		if (memcmp(x, y, size) == 0)
+			continue;
+		if (isnan(number(t, x)) && isnan(number(t, y))) /* NaN is a flaw of its own */
 			continue;
 		if (!n++)
 			first = i;
@@ -182,26 +176,22 @@ static int compare_chunk(void *ctx, size_t i, struct uns_err *err)
 	return 0;
 }
 
-static size_t count_chunks(const struct uns_verify_pairs *pairs)
-{
-	size_t i, n = 0;
-
-	for (i = 0; i < pairs->n; i++)
-		n += (size_t)(uns_shape_elems(&pairs->v[i].weight->shape) / CHUNK_ELEMS + 1);
-	return n;
-}
-
-static void cut(struct comparing *c)
+/* Cut all pairs into chunks. */
+static int cut(struct comparing *c)
 {
 	uint64_t at, elems;
-	size_t i;
+	size_t i, cap = 0;
 
 	for (i = 0; i < c->pairs->n; i++) {
 		elems = uns_shape_elems(&c->pairs->v[i].weight->shape);
-		for (at = 0; at < elems; at += CHUNK_ELEMS)
+		for (at = 0; at < elems; at += CHUNK_ELEMS) {
+			if (!UNS_HEAP_ROOM(c->chunk, c->n, cap))
+				return -ENOMEM;
 			c->chunk[c->n++] = (struct chunk){ &c->pairs->v[i], at,
-							 uns_u64_min(CHUNK_ELEMS, elems - at) };
+							   uns_u64_min(CHUNK_ELEMS, elems - at) };
+		}
 	}
+	return 0;
 }
 
 int uns_verify_pairs_compare(struct uns_verify *v, struct uns_verify_pairs *pairs,
@@ -209,9 +199,7 @@ int uns_verify_pairs_compare(struct uns_verify *v, struct uns_verify_pairs *pair
 {
 	UNS_CLEANUP(comparing_fini) struct comparing c = { .v = v, .pairs = pairs };
 
-	c.chunk = calloc(count_chunks(pairs) + 1, sizeof(*c.chunk));
-	if (!c.chunk)
+	if (cut(&c) < 0)
 		return uns_oom(err);
-	cut(&c);
 	return uns_pool_each(v->b->engine->pool, c.n, compare_chunk, &c, err);
 }

@@ -171,11 +171,6 @@ static int add_if_archive(struct plan *p)
 
 /* -- tensors that the catalog holds -- */
 
-static uint64_t piece_bytes(const struct uns_tensor *tensor, const struct uns_piece *piece)
-{
-	return uns_piece_elems(piece) * uns_dtype_size(tensor->dtype);
-}
-
 static int add_piece(struct plan *p, const struct uns_verify_use *use)
 {
 	const struct uns_tensor *tensor = &p->b->cat->tensors[use->tensor];
@@ -190,20 +185,11 @@ static int add_piece(struct plan *p, const struct uns_verify_use *use)
 	if (!where.dense)
 		return add_decoded(p, tensor, piece);
 	return add_span(p, &(struct uns_verify_span){ .at = where.data_bytes,
-						      .len = piece_bytes(tensor, piece),
+						      .len = uns_piece_elems(piece) *
+							     uns_dtype_size(tensor->dtype),
 						      .dtype = tensor->dtype,
 						      .name = tensor->key,
 						      .piece = piece });
-}
-
-static int add_pieces(struct plan *p)
-{
-	const size_t *first = &p->where->first_use[p->index];
-	size_t i;
-
-	for (i = first[0]; i < first[1]; i++)
-		UNS_TRY(add_piece(p, &p->where->use[i]));
-	return 0;
 }
 
 /* -- items: archives whose positions the catalog knows -- */
@@ -317,17 +303,13 @@ static char *child_name(struct uns_arena *arena, const char *name, const struct 
 	return uns_arena_printf(arena, "%s%s%lld", name, dot, (long long)number);
 }
 
-static bool is_seq(const struct uns_value *v)
-{
-	return v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE;
-}
-
 /* Tensors anywhere below v, which dicts and lists lead to. */
 static int add_value_tensors(struct plan *p, const struct uns_torchfile *file,
 			     const struct uns_value *v, const char *name)
 {
 	const bool dict = v->kind == UNS_VALUE_DICT;
-	size_t i, n = dict ? v->dict.n : is_seq(v) ? v->seq.n : 0;
+	const bool seq = v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE;
+	size_t i, n = dict ? v->dict.n : seq ? v->seq.n : 0;
 	char *child;
 
 	if (uns_torch_is_tensor(v))
@@ -437,14 +419,17 @@ static int arrange(struct uns_verify_file *f)
 static int plan_file(struct plan *p)
 {
 	const size_t *first = &p->where->first_use[p->index];
+	size_t i;
 
 	if (has_items(p))
 		UNS_TRY(add_items(p));
 	else
 		UNS_TRY(add_if_archive(p));
+	for (i = first[0]; i < first[1]; i++)
+		UNS_TRY(add_piece(p, &p->where->use[i]));
 	if (first[0] != first[1])
-		UNS_TRY(add_pieces(p));
-	else if (uns_str_ends(p->file->path, ".safetensors"))
+		return arrange(p->out);
+	if (uns_str_ends(p->file->path, ".safetensors"))
 		UNS_TRY(add_safetensors(p));
 	else if (!has_items(p))
 		UNS_TRY(add_torch_file(p));

@@ -112,18 +112,6 @@ static int add_stretch(struct reading *r, uint32_t file, uint64_t at, uint64_t l
 	return job.share ? add_job(r, &job) : -ENOMEM;
 }
 
-static int add_stretches(struct reading *r, uint32_t file, const struct uns_verify_area *area)
-{
-	uint64_t at, n;
-
-	for (at = 0; at < area->len; at += n) {
-		n = uns_u64_min(UNS_VERIFY_STRETCH_BYTES, area->len - at);
-		UNS_TRY(add_stretch(r, file, area->at + at, n));
-	}
-	atomic_fetch_add(&r->v->total_bytes, area->len);
-	return 0;
-}
-
 static int add_indexed(struct reading *r, uint32_t file, enum job_kind kind, size_t index)
 {
 	return add_job(r, &(struct job){ .kind = kind, .file = file, .index = index });
@@ -137,10 +125,16 @@ static uint64_t decoded_bytes(const struct uns_verify_decoded *d)
 static int add_file(struct reading *r, uint32_t file)
 {
 	const struct uns_verify_file *f = &r->v->file[file];
+	uint64_t at;
 	size_t i;
 
-	for (i = 0; i < f->n_areas; i++)
-		UNS_TRY(add_stretches(r, file, &f->area[i]));
+	for (i = 0; i < f->n_areas; i++) {
+		for (at = 0; at < f->area[i].len; at += UNS_VERIFY_STRETCH_BYTES)
+			UNS_TRY(add_stretch(r, file, f->area[i].at + at,
+					    uns_u64_min(UNS_VERIFY_STRETCH_BYTES,
+							f->area[i].len - at)));
+		atomic_fetch_add(&r->v->total_bytes, f->area[i].len);
+	}
 	for (i = 0; i < f->n_decoded; i++) {
 		UNS_TRY(add_indexed(r, file, DECODED, i));
 		atomic_fetch_add(&r->v->total_bytes, decoded_bytes(&f->decoded[i]));
