@@ -151,32 +151,32 @@ static bool reserve(struct uns_fds *fds, const struct uns_fd_slot *slot, bool sc
 	return true;
 }
 
-/* Lock held on entry and return, dropped around the I/O. -EAGAIN: the process has no descriptor left, but
- * other files are open. */
+/* Lock held on entry and return, dropped around the I/O. 1 = the process has no descriptor left, but other
+ * files are open: try again as `scarce`. */
 static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file,
 		     bool scarce, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_close_p) int victim = -1;
 	struct uns_err why = { 0 };
 	uint64_t nlink = 0;
-	int fd = -1, code;
+	int victim = -1, fd = -1, code;
 
 	if (!reserve(fds, slot, scarce, &victim))
 		return 0;
 	pthread_mutex_unlock(&fds->lock);
 	uns_close_p(&victim);
-	victim = -1;
 	code = open_checked(file, &fd, &nlink, &why);
 	pthread_mutex_lock(&fds->lock);
 	if (code < 0) {
 		count_open(fds, -1);
 		if ((code == -EMFILE || code == -ENFILE) && fds->n_open)
-			return -EAGAIN;
+			return 1;
 		return uns_fail(err, code, "%s", why.text);
 	}
 	if (slot->is_open) { /* another thread was faster */
-		victim = fd;
 		count_open(fds, -1);
+		pthread_mutex_unlock(&fds->lock);
+		uns_close_p(&fd);
+		pthread_mutex_lock(&fds->lock);
 		return 0;
 	}
 	slot->is_open = true;
@@ -191,16 +191,15 @@ int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_
 	int code = 0;
 
 	pthread_mutex_lock(&fds->lock);
-	while (!slot->is_open && (code == 0 || code == -EAGAIN))
-		code = slot_open(fds, slot, file, code == -EAGAIN, err);
-	if (slot->is_open) {
-		code = 0;
+	while (!slot->is_open && code >= 0)
+		code = slot_open(fds, slot, file, code == 1, err);
+	if (code >= 0) {
 		if (slot->is_idle)
 			idle_remove(fds, slot);
 		slot->n_pins++;
 	}
 	pthread_mutex_unlock(&fds->lock);
-	return code;
+	return code < 0 ? code : 0;
 }
 
 void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot)
