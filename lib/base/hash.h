@@ -1,6 +1,6 @@
 /* The stable 64-bit hash: equal in every process, on every machine and in every version, as inode
- * numbers, generations and the keys of memos must be. Anybody can make inputs that collide, so tables
- * whose keys come from files use base/keyed_hash.h instead. */
+ * numbers, generations and the keys of memos must be. Inputs that collide are easy to make, so
+ * tables whose keys come from files use base/keyed_hash.h instead. */
 #ifndef UNS_BASE_HASH_H
 #define UNS_BASE_HASH_H
 

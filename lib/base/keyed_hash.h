@@ -1,6 +1,6 @@
-/* The hash of tables in memory: SipHash-1-3 under a key that each process draws for itself. Whoever writes
- * a file cannot know which of its names collide, so a table of n names costs O(n) whatever they are.
- * Never for anything that leaves the process: see base/hash.h. */
+/* The hash for tables in memory: SipHash-1-3 under a random key, which each process draws for
+ * itself. The writer of a file cannot know which names collide, so a table of n names costs O(n),
+ * whatever the names are. Not for anything that leaves the process: see base/hash.h. */
 #ifndef UNS_BASE_KEYED_HASH_H
 #define UNS_BASE_KEYED_HASH_H
 

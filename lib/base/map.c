@@ -1,6 +1,7 @@
-/* Entries stand in the order in which they were added; an open-addressing table (linear probing, at most
- * 3/4 full, backward-shift deletion) leads from a hash to an entry. Keys come from files that anybody may
- * have written, so the hash is one whose collisions nobody can prepare. */
+/* An array of entries, in the order in which they were added, and a table of slots that leads from a
+ * key's hash to its entry (open addressing with linear probing, at most 3/4 full, backward-shift
+ * deletion). Keys come from files of unknown origin, so the hash is keyed: the writer of a file
+ * cannot choose names that collide. */
 #include "base/map.h"
 
 #include <stdint.h>

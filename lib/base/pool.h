@@ -12,9 +12,8 @@ struct uns_pool;
 int uns_pool_new(unsigned n_threads, struct uns_pool **out, struct uns_err *err);
 
 /* Run work(ctx, i) for i in [0, n) on the pool and the calling thread; returns when all are done.
- * The first error stops further items from starting and is returned with its sentence.
- * Any number of threads may call at once, and so may an item of another call: a caller works on its own
- * items only, so whoever waits, waits for items that were started below its own (see pool.c). */
+ * The first error stops further items from starting and is returned with its sentence. Any number of
+ * threads may call at once. An item may call it too (pool.c says why that cannot end in a deadlock). */
 int uns_pool_each(struct uns_pool *pool, size_t n,
 		  int (*work)(void *ctx, size_t i, struct uns_err *err), void *ctx,
 		  struct uns_err *err);

@@ -10,7 +10,7 @@
 
 enum { COMPARE_BYTES = 1 << 20 };
 
-enum verdict { NOT_RECORDED, EQUAL, DIFFERENT };
+enum answer { NOT_RECORDED, EQUAL, DIFFERENT };
 
 static bool cut_alike(const struct uns_gather *a, const struct uns_gather *b)
 {
@@ -25,7 +25,7 @@ static bool cut_alike(const struct uns_gather *a, const struct uns_gather *b)
 }
 
 static int compare_records(const struct uns_gather *a, const struct uns_gather *b,
-			   enum verdict *out, struct uns_err *err)
+			   enum answer *out, struct uns_err *err)
 {
 	uint32_t crc_a, crc_b;
 	size_t i;
@@ -70,7 +70,7 @@ int uns_backing_equal(struct uns_backing *backing, const struct uns_tensor *a,
 		      struct uns_err *err)
 {
 	struct uns_gather ga = uns_gather_of(backing, a), gb = uns_gather_of(backing, b);
-	enum verdict known;
+	enum answer known;
 
 	if (a->dtype != b->dtype || uns_shape_elems(&a->shape) != uns_shape_elems(&b->shape))
 		return uns_fail(err, -EINVAL, "tensors %s and %s differ in type or size", a->key,

@@ -13,7 +13,7 @@
 
 /* One per source file, zero-initialised; all fields belong to the table's lock. */
 struct uns_fd_slot {
-	struct uns_fd_slot *newer, *older; /* among the open ones that nobody has pinned */
+	struct uns_fd_slot *newer, *older; /* among the open ones that are not pinned */
 	bool is_open, is_idle;
 	int fd;         /* stable while pinned */
 	unsigned n_pins;

@@ -1,6 +1,6 @@
-/* Reading, checking and remembering the headers of items. Two threads that need the same header may both
- * read it. The one that claims the piece writes down the result; look-ahead passes over claimed pieces, so
- * that it repeats nobody's work. */
+/* Reads, checks and remembers the headers of items. Two threads that need the same header may both
+ * read it; the one that claims the piece keeps the result. Look-ahead passes over pieces that
+ * another thread has claimed or finished. */
 #include "engine/resolve.h"
 
 #include <stdio.h>
@@ -184,7 +184,7 @@ static bool is_plain_item(const struct uns_piece *piece)
 	return piece->container == UNS_TORCH_ITEM && piece->codec == UNS_CODEC_NONE;
 }
 
-/* Those of the pieces whose headers nobody has read or is reading. */
+/* Add those of the pieces whose headers no thread has read or is reading. */
 static void todo_add(struct todo *todo, const struct uns_tensor *tensor,
 		     const struct uns_piece *piece, const struct uns_piece *end)
 {

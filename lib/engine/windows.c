@@ -1,5 +1,5 @@
-/* One number under a lock. A decoder that holds a window waits for nothing but storage, so whoever waits
- * here gets its turn. */
+/* One number under a lock. A decoder that holds a window waits for nothing but storage and then
+ * gives it back, so every thread that waits here gets its turn. */
 #include "engine/windows.h"
 
 static const uint64_t DEFAULT_MAX_BYTES = 128 << 20; /* the largest window that the zstd command writes unasked */

@@ -64,8 +64,9 @@ static int fail_window(const struct stream *s, uint64_t bytes, struct uns_err *e
 			(unsigned long long)((bytes + (1 << 19) - 1) >> 19));
 }
 
-/* Count what the next frame needs and let zstd use no more. A larger window is taken only once the
- * smaller one is given back, with the memory: nobody waits for a window while it holds one. */
+/* Count what the next frame needs and let zstd use no more. If that is more than was counted so far,
+ * the smaller window is given back first, with its memory: a thread that waits for a window must
+ * hold none. */
 static int take_window(struct stream *s, uint64_t window, uint64_t used, struct uns_err *err)
 {
 	struct uns_windows *windows = &s->b->engine->windows;

@@ -22,7 +22,7 @@ struct uns_segment {
 	uint64_t first_elem;             /* as many as fill len_bytes */
 	const struct uns_piece *piece;   /* the tensor's only piece, for one that is not in the catalog */
 	                                 /* (a whole file); NULL otherwise: see uns_segment_pieces */
-	enum uns_dtype out;              /* given out as this type */
+	enum uns_dtype out;              /* served as this type */
 };
 
 struct uns_layout {

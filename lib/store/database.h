@@ -43,7 +43,7 @@ int database_end(struct uns_store *store, int code, struct uns_err *err);
 int database_open(struct uns_store *store, struct uns_err *err);
 void database_close(struct uns_store *store);
 
-/* schema.c: -ENOTSUP when the file is of a newer schema or somebody else's; writes nothing. */
+/* schema.c: -ENOTSUP when the file has a newer schema or belongs to another program; writes nothing. */
 int schema_check(struct uns_store *store, struct uns_err *err);
 /* Bring the file to this program's schema. */
 int schema_upgrade(struct uns_store *store, struct uns_err *err);

@@ -38,7 +38,7 @@ struct uns_pickle {
 	struct uns_value_stack stack, memo;
 	size_t n_memo; /* entries in use: MEMOIZE puts the next one at this number */
 	size_t *mark, n_marks, cap_marks;
-	struct uns_pickle_trace *trace; /* NULL = nobody asks */
+	struct uns_pickle_trace *trace; /* NULL = not wanted */
 	bool *named; /* for each memo number: a site put a name there; NULL without a trace */
 	size_t named_cap;
 	struct uns_value *none, *boolean[2], *unit, *small[UNS_PICKLE_SMALL];
