@@ -14,8 +14,8 @@ static pthread_once_t drawn = PTHREAD_ONCE_INIT;
 
 static void draw_key(void)
 {
-	/* Before the kernel's generator is ready (a mount at boot) the kernel's 16 bytes for this process
-	 * have to do: waiting could take minutes. */
+	/* Before the kernel's generator is ready (a mount at boot) the kernel's 16 bytes for this
+	 * process have to do: waiting could take minutes. */
 	if (getrandom(process_key, sizeof(process_key), GRND_NONBLOCK) != sizeof(process_key))
 		memcpy(process_key, (const void *)getauxval(AT_RANDOM), sizeof(process_key));
 }

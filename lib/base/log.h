@@ -1,6 +1,6 @@
 /* Log lines. There is no log of the process: each session has its own, and what it opens (engine,
- * store) holds a pointer to it. So the lines of one session never reach the sink of another, and nothing
- * can call a sink once its session is closed. */
+ * store) holds a pointer to it. So the lines of one session never reach the sink of another, and
+ * nothing can call a sink once its session is closed. */
 #ifndef UNS_BASE_LOG_H
 #define UNS_BASE_LOG_H
 

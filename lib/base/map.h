@@ -1,5 +1,5 @@
-/* A hash table from strings to pointers, whose entries keep the order in which they were added. Keys are
- * borrowed: they must outlive the map. Not thread safe. */
+/* A hash table from strings to pointers, whose entries keep the order in which they were added.
+ * Keys are borrowed: they must outlive the map. Not thread safe. */
 #ifndef UNS_BASE_MAP_H
 #define UNS_BASE_MAP_H
 

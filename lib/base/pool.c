@@ -1,10 +1,11 @@
-/* A job is one call of uns_pool_each: a range of item numbers. Idle workers take items of any job. The
- * caller takes items of its own job only, so a job ends even when every worker is busy.
+/* A job is one call of uns_pool_each: a range of item numbers. Idle workers take items of any job.
+ * The caller takes items of its own job only, so a job ends even when every worker is busy.
  *
- * Items may call uns_pool_each, and this cannot end in a deadlock. A thread waits only for items of the job
- * that it made itself, which other threads have begun. If such an item waits, it does so for a job that it
- * made itself. So waiting always leads from a job to jobs made by its items, never back. A thread that
- * waits takes no items of other jobs meanwhile: otherwise it might take one that waits for its own. */
+ * Items may call uns_pool_each, and this cannot end in a deadlock. A thread waits only for items of
+ * the job that it made itself, which other threads have begun. If such an item waits, it does so
+ * for a job that it made itself. So waiting always leads from a job to jobs made by its items,
+ * never back. A thread that waits takes no items of other jobs meanwhile: otherwise it might take
+ * one that waits for its own. */
 #include "base/pool.h"
 
 #include <pthread.h>

@@ -329,8 +329,8 @@ static struct uns_cached *entry_add(struct uns_cache *c, const void *owner, uint
 	return e;
 }
 
-/* The lock is not held: the entry is this thread's alone. A failure leaves it without memory and file, and
- * the budget with what was counted for it. */
+/* The lock is not held: the entry is this thread's alone. A failure leaves it without memory and
+ * file, and the budget with what was counted for it. */
 static int give_storage(struct uns_cache *c, struct uns_cached *e, enum room room, uint64_t size,
 			struct uns_err *err)
 {

@@ -1,6 +1,7 @@
 /* Decoded pieces: in memory while the budget allows, else in unlinked temporary files, so that a
  * sequential pass decodes each piece once however small the memory is. Knows no pieces: an entry is
- * bytes under (owner, id). No lock is held while bytes are made, moved or freed. Private to lib/engine. */
+ * bytes under (owner, id). No lock is held while bytes are made, moved or freed. Private to
+ * lib/engine. */
 #ifndef UNS_ENGINE_CACHE_H
 #define UNS_ENGINE_CACHE_H
 

@@ -1,10 +1,10 @@
-/* What is known of a tensor's CRC without reading its data. Known are the CRCs that were found on purpose
- * (crc_find.c, or an earlier mount), and those that can be combined from the CRCs that containers recorded
- * for the pieces. All others are served as 0.
+/* What is known of a tensor's CRC without reading its data. Known are the CRCs that were found on
+ * purpose (crc_find.c, or an earlier mount), and those that can be combined from the CRCs that
+ * containers recorded for the pieces. All others are served as 0.
  *
- * Once a CRC (or 0) was served for a tensor as some type, the same value is served for the life of the
- * backing, even if more is found out later: the kernel may have cached the page that holds it, and a page
- * that it asks for later must agree with that one. */
+ * Once a CRC (or 0) was served for a tensor as some type, the same value is served for the life of
+ * the backing, even if more is found out later: the kernel may have cached the page that holds it,
+ * and a page that it asks for later must agree with that one. */
 #include "engine/crc.h"
 
 #include <stdlib.h>
@@ -16,8 +16,8 @@
 
 /* -- the memo: for each tensor a list of the types that it was asked for as. Lists only grow -- */
 
-/* The memo of this tensor as this type; made if it is not there and `make` is set. NULL: there is none, or
- * the tensor is not the catalog's (a whole file that is passed through). */
+/* The memo of this tensor as this type; made if it is not there and `make` is set. NULL: there is
+ * none, or the tensor is not the catalog's (a whole file that is passed through). */
 static struct uns_crc *memo_of(const struct uns_backing *b, const struct uns_tensor *t,
 			       enum uns_dtype out, bool make)
 {
@@ -131,8 +131,8 @@ int uns_crc_recorded(const struct uns_gather *g, const struct uns_piece *piece, 
 	return 0;
 }
 
-/* Pieces are sorted by position. Where each holds one range and has a recorded CRC, these combine to the
- * tensor's; replicas of what is covered already are left out. Else the result is 0. */
+/* Pieces are sorted by position. Where each holds one range and has a recorded CRC, these combine
+ * to the tensor's; replicas of what is covered already are left out. Else the result is 0. */
 static int combine(const struct uns_gather *g, uint32_t *out, struct uns_err *err)
 {
 	size_t size = uns_dtype_size(g->tensor->dtype), i;

@@ -1,5 +1,5 @@
-/* Finding out all CRCs of a virtual file by reading: tensors are cut into chunks, the pool reads them, and
- * the chunks' CRCs combine to the tensors'. */
+/* Finding out all CRCs of a virtual file by reading: tensors are cut into chunks, the pool reads
+ * them, and the chunks' CRCs combine to the tensors'. */
 #include <stdlib.h>
 #include <zlib.h>
 

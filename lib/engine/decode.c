@@ -183,7 +183,8 @@ static uint64_t stored_bytes(const struct uns_piece *piece, uint64_t dense_bytes
 int uns_decode(struct uns_backing *b, const struct uns_tensor *tensor,
 	       const struct uns_piece *piece, struct uns_cached **out, struct uns_err *err)
 {
-	struct job j = { b, tensor, piece, .dense_bytes = uns_piece_elems(piece) * uns_dtype_size(tensor->dtype) };
+	struct job j = { b, tensor, piece,
+			 .dense_bytes = uns_piece_elems(piece) * uns_dtype_size(tensor->dtype) };
 	struct uns_location where;
 	int code;
 

@@ -23,8 +23,8 @@ struct uns_zstd_part {
 	const char *name;   /* of what they hold, for messages */
 };
 
-/* Decompress them; `sink` receives the bytes in order. -EBADMSG beyond max_bytes, -ENOTSUP when the window
- * is larger than the engine's budget. */
+/* Decompress them; `sink` receives the bytes in order. -EBADMSG beyond max_bytes, -ENOTSUP when the
+ * window is larger than the engine's budget. */
 typedef int uns_zstd_sink(void *ctx, const void *bytes, size_t len, uint64_t off,
 			  struct uns_err *err);
 int uns_zstd_read(struct uns_backing *b, const struct uns_zstd_part *part, uns_zstd_sink *sink,

@@ -6,7 +6,10 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 
-enum { DEFAULT_THREADS = 32 }; /* they wait for storage, they do not compute */
+enum {
+	DEFAULT_THREADS = 32, /* they wait for storage, they do not compute */
+	LEAST_WINDOW_BYTES = 8 << 20, /* RFC 8878 asks every decoder for that; zstd's levels up to 19 need it */
+};
 
 static void engine_free_p(struct uns_engine **engine)
 {
@@ -37,7 +40,7 @@ int uns_engine_new(const struct uns_engine_options *options, struct uns_engine *
 		return uns_oom(err);
 	share_descriptors(options, &max_open, &cache.spill_files);
 	uns_fds_init(&e->fds, max_open, &e->count);
-	uns_windows_init(&e->windows, options->window_bytes);
+	uns_windows_init(&e->windows, uns_u64_max(options->window_bytes, LEAST_WINDOW_BYTES));
 	e->delay_read_us = options->delay_read_us;
 	UNS_TRY(uns_pool_new(options->n_threads ? options->n_threads : DEFAULT_THREADS, &e->pool,
 			     err));

@@ -23,7 +23,8 @@ struct uns_engine_options {
 	uint64_t spill_bytes;   /* at most this much spilled (`-o cache_size=`) */
 	unsigned n_threads;     /* of the pool; 0 = a default for storage that waits */
 	unsigned max_open_files; /* 0 = most of RLIMIT_NOFILE */
-	uint64_t window_bytes;  /* windows of zstd frames that are being decoded, in sum (half of `-o mem=`); 0 = 128 MiB */
+	uint64_t window_bytes;  /* windows of zstd frames that are being decoded, in sum (half of `-o mem=`); */
+	                        /* 8 MiB at least */
 	unsigned delay_read_us; /* tests: added to every read of a source file */
 	const struct uns_log *log; /* must outlive the engine; NULL = no log */
 };
@@ -48,7 +49,9 @@ struct uns_pool *uns_engine_pool(struct uns_engine *engine);
 /* The catalog must outlive the backing. */
 int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
 		    struct uns_backing **out, struct uns_err *err);
-void uns_backing_free(struct uns_backing *backing); /* no read may be in progress; closes files, so hold no lock that others need */
+/* No read may be in progress. Never waits for another thread, but closes files: hold no lock that
+ * others need. */
+void uns_backing_free(struct uns_backing *backing);
 
 /* Read up to len bytes at byte `off` of a virtual file whose layout names the backing's catalog.
  * Returns bytes copied (short only at end of file, 0 behind it) or a negative errno:
@@ -69,10 +72,10 @@ int uns_backing_equal(struct uns_backing *backing, const struct uns_tensor *a,
 		      const struct uns_tensor *b, bool *equal, const char **how,
 		      struct uns_err *err);
 
-/* CRC-32 of all of a tensor served as `out`, as UNS_FROM_CRC32 shows it: what was found before, or what
- * combines from the CRCs that the pieces' containers recorded; else 0, which stands for "not known" (and is
- * what torch writes with set_crc32_options(False)). Reads headers at most.
- * What was served once for this tensor and type stays as long as the backing does, even if more becomes
+/* CRC-32 of all of a tensor served as `out`, as UNS_FROM_CRC32 shows it: what was found before, or
+ * what combines from the CRCs that the pieces' containers recorded; else 0, which stands for "not
+ * known" (and is what torch writes with set_crc32_options(False)). Reads headers at most. What was
+ * served once for this tensor and type stays as long as the backing does, even if more becomes
  * known: a page that the kernel keeps and one that it asks for later must agree. */
 int uns_backing_crc(struct uns_backing *backing, const struct uns_tensor *tensor,
 		    enum uns_dtype out, uint32_t *crc, struct uns_err *err);
@@ -83,9 +86,9 @@ struct uns_stop {
 	void *ctx;
 };
 
-/* Find out all CRCs that a layout shows, in parallel, reading the data of those that are not known. To be
- * called before the layout's file is read: what was served as 0 stays 0. -EINTR when `stop` (may be NULL)
- * says so: what was found until then is remembered. */
+/* Find out all CRCs that a layout shows, in parallel, reading the data of those that are not known.
+ * To be called before the layout's file is read: what was served as 0 stays 0. -EINTR when `stop`
+ * (may be NULL) says so: what was found until then is remembered. */
 int uns_backing_crcs_find(struct uns_backing *backing, const struct uns_layout *layout,
 			  const struct uns_stop *stop, struct uns_err *err);
 

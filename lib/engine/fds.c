@@ -1,10 +1,10 @@
-/* The table of descriptors. Each source file has a slot; a slot is closed, open and idle, or open and
- * pinned by readers. Idle slots form a list in order of last use. One lock guards all of it, and is dropped
- * while a file is opened or closed.
+/* The table of descriptors. Each source file has a slot; a slot is closed, open and idle, or open
+ * and pinned by readers. Idle slots form a list in order of last use. One lock guards all of it,
+ * and is dropped while a file is opened or closed.
  *
- * Before a file is opened its descriptor is counted: at max_open the oldest idle slot is closed first, or
- * one is waited for. When the process runs out of descriptors all the same (others use them too), the
- * same is done at once, for this file only: the next file finds max_open as it was. */
+ * Before a file is opened its descriptor is counted: at max_open the oldest idle slot is closed
+ * first, or one is waited for. When the process runs out of descriptors all the same (others use
+ * them too), the same is done at once, for this file only: the next file finds max_open as it was. */
 #include "engine/fds.h"
 
 #include <string.h>
@@ -135,8 +135,8 @@ static int open_checked(const struct uns_file *file, int *out, uint64_t *nlink,
 }
 
 /* Count one more open file; another one may have to be closed for it. `scarce`: the process had no
- * descriptor left, so that another one must be closed, unless none is open. Lock held; waits. false when
- * another thread opened the slot meanwhile. */
+ * descriptor left, so that another one must be closed, unless none is open. Lock held; waits. false
+ * when another thread opened the slot meanwhile. */
 static bool reserve(struct uns_fds *fds, const struct uns_fd_slot *slot, bool scarce, int *victim)
 {
 	const size_t max = scarce ? 1 : fds->max_open;
@@ -151,8 +151,8 @@ static bool reserve(struct uns_fds *fds, const struct uns_fd_slot *slot, bool sc
 	return true;
 }
 
-/* Lock held on entry and return, dropped around the I/O. 1 = the process has no descriptor left, but other
- * files are open: try again as `scarce`. */
+/* Lock held on entry and return, dropped around the I/O. 1 = the process has no descriptor left,
+ * but other files are open: try again as `scarce`. */
 static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file,
 		     bool scarce, struct uns_err *err)
 {

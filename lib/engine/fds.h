@@ -35,9 +35,10 @@ size_t uns_fds_budget(void);
 void uns_fds_init(struct uns_fds *fds, size_t max_open, struct uns_counters *count);
 void uns_fds_fini(struct uns_fds *fds);
 
-/* Open the file unless it is open, and keep it open until it is unpinned. Waits while all descriptors are
- * pinned, so a thread must not pin two. -ESTALE when the file is not the one that the catalog saw, -ENODATA
- * when it was missing already, -EMFILE when the process has no descriptor left for even one file. */
+/* Open the file unless it is open, and keep it open until it is unpinned. Waits while all
+ * descriptors are pinned, so a thread must not pin two. -ESTALE when the file is not the one that
+ * the catalog saw, -ENODATA when it was missing already, -EMFILE when the process has no descriptor
+ * left for even one file. */
 int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file,
 		struct uns_err *err);
 void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot);

@@ -304,8 +304,8 @@ static size_t first_piece(const struct uns_gather *g, uint64_t at)
 	return lo;
 }
 
-/* The first piece from `i` on that holds something wanted and is not a replica of the one before; n_pieces
- * when there is none. No piece before `first` holds anything wanted. */
+/* The first piece from `i` on that holds something wanted and is not a replica of the one before;
+ * n_pieces when there is none. No piece before `first` holds anything wanted. */
 static size_t next_piece(const struct wanted *want, size_t first, size_t i)
 {
 	const struct uns_gather *g = want->g;

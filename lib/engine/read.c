@@ -1,6 +1,6 @@
-/* uns_read: finds the segments of the layout that hold the wanted bytes, and fills the caller's buffer
- * from each: a literal, zeros, a CRC, or elements of a tensor (gather.c), converted to the segment's type
- * where that is another one. */
+/* uns_read: finds the segments of the layout that hold the wanted bytes, and fills the caller's
+ * buffer from each: a literal, zeros, a CRC, or elements of a tensor (gather.c), converted to the
+ * segment's type where that is another one. */
 #include "engine/engine.h"
 
 #include <limits.h>
@@ -18,8 +18,8 @@ struct window {
 	size_t n, skip, len;
 };
 
-/* Convert n elements; the wanted bytes may begin and end inside an element. Whole elements are converted
- * directly into dst, a cut one at either end by way of `one`. */
+/* Convert n elements; the wanted bytes may begin and end inside an element. Whole elements are
+ * converted directly into dst, a cut one at either end by way of `one`. */
 static void cast_window(const struct window *w, const uint8_t *src, uint8_t *dst)
 {
 	size_t in = uns_dtype_size(w->from), out = uns_dtype_size(w->to), i = 0;

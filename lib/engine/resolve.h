@@ -1,6 +1,6 @@
-/* Where the elements of a piece lie in its file. A torch.save item says that in its own header, which is
- * read when the piece is first touched, checked against the catalog, and remembered. Private to
- * lib/engine. */
+/* Where the elements of a piece lie in its file. A torch.save item says that in its own header,
+ * which is read when the piece is first touched, checked against the catalog, and remembered.
+ * Private to lib/engine. */
 #ifndef UNS_ENGINE_RESOLVE_H
 #define UNS_ENGINE_RESOLVE_H
 

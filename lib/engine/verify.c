@@ -1,6 +1,6 @@
-/* A verification in four steps: plan what to read of each file (verify_plan.c), read it and note what is
- * wrong (verify_read.c), compare weights with their fp32 copies (verify_master.c), and report the flaws in
- * the order of files and tensors (here). */
+/* A verification in four steps: plan what to read of each file (verify_plan.c), read it and note
+ * what is wrong (verify_read.c), compare weights with their fp32 copies (verify_master.c), and
+ * report the flaws in the order of files and tensors (here). */
 #include "engine/verify.h"
 
 #include <stdlib.h>
@@ -164,8 +164,8 @@ static uint64_t elem_of(const struct uns_tensor *t, const struct uns_piece *piec
 	return uns_runs_at(&runs, k / runs.run_elems) + k % runs.run_elems;
 }
 
-/* Add what was seen in one piece to the tensor's flaw. Of replicas of the same elements only the worst counts:
- * `worst` is what was added for them so far. */
+/* Add what was seen in one piece to the tensor's flaw. Of replicas of the same elements only the
+ * worst counts: `worst` is what was added for them so far. */
 static void add_piece(const struct uns_catalog *cat, const struct uns_tensor *t,
 		      const struct uns_piece *piece, const struct uns_nonfinite *seen,
 		      struct uns_nonfinite *worst, struct uns_flaw *flaw)

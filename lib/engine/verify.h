@@ -1,9 +1,11 @@
-/* Reads all data of a checkpoint and reports what is wrong with it: records of torch files that do not have
- * the CRC which the archive's directory recorded, floating-point tensors with NaN or infinity, and 16-bit
- * weights that are not the rounded fp32 copies which the optimizer trains. Files are read in parallel, each
- * once and in order; weights and their fp32 copies once more, side by side.
+/* Reads all data of a checkpoint and reports what is wrong with it: records of torch files that do
+ * not have the CRC which the archive's directory recorded, floating-point tensors with NaN or
+ * infinity, and 16-bit weights that are not the rounded fp32 copies which the optimizer trains.
+ * Files are read in parallel, each once and in order; weights and their fp32 copies once more, side
+ * by side.
  *
- * safetensors, .metadata and JSON files record no checksum: damage that leaves them valid is not found. */
+ * safetensors, .metadata and JSON files record no checksum: damage that leaves them valid is not
+ * found. */
 #ifndef UNS_ENGINE_VERIFY_H
 #define UNS_ENGINE_VERIFY_H
 
@@ -49,10 +51,10 @@ struct uns_verify_watch {
 
 typedef int uns_flaw_visit(void *ctx, const struct uns_flaw *flaw);
 
-/* Calls visit for each flaw, in the order of files and tensors, once everything was read. A visitor that
- * returns non-zero ends it with that value. watch may be NULL. Fails with -EINTR when watch says so, and
- * with -ENOMEM; a file that cannot be read is a flaw. Memory: half a MiB for each of the engine's threads,
- * some 100 bytes for each record and piece, and the cache of decoded pieces. */
+/* Calls visit for each flaw, in the order of files and tensors, once everything was read. A visitor
+ * that returns non-zero ends it with that value. watch may be NULL. Fails with -EINTR when watch
+ * says so, and with -ENOMEM; a file that cannot be read is a flaw. Memory: half a MiB for each of
+ * the engine's threads, some 100 bytes for each record and piece, and the cache of decoded pieces. */
 int uns_backing_verify(struct uns_backing *backing, const struct uns_verify_watch *watch,
 		       uns_flaw_visit *visit, void *ctx, struct uns_err *err);
 

@@ -1,5 +1,6 @@
-/* Weights are compared with the fp32 copies that the optimizer trains: a weight must be its copy, rounded to
- * the weight's type. Tensors are cut into chunks for the pool, chunks into blocks for the memory. */
+/* Weights are compared with the fp32 copies that the optimizer trains: a weight must be its copy,
+ * rounded to the weight's type. Tensors are cut into chunks for the pool, chunks into blocks for
+ * the memory. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,8 @@ enum { BLOCK_ELEMS = 32 << 10, CHUNK_ELEMS = 4 << 20 };
 
 /* -- which -- */
 
-/* Both are complete, and the master's type can be rounded to the weight's. A tensor that is not complete is
- * reported elsewhere. */
+/* Both are complete, and the master's type can be rounded to the weight's. A tensor that is not
+ * complete is reported elsewhere. */
 static bool fits(const struct uns_catalog *cat, const struct uns_tensor *weight,
 		 const struct uns_tensor *master)
 {

@@ -1,5 +1,5 @@
-/* How a file is planned depends on what it is: torch.save items that the catalog knows the positions of, one
- * zip archive, a safetensors file, or plain data. */
+/* How a file is planned depends on what it is: torch.save items that the catalog knows the
+ * positions of, one zip archive, a safetensors file, or plain data. */
 #include "engine/verify_plan.h"
 
 #include <stdio.h>
@@ -129,8 +129,8 @@ static int add_decoded(struct plan *p, const struct uns_tensor *tensor,
 
 /* -- archives -- */
 
-/* The archive that fills [at, at+len) of the file. of_tensor: if it is damaged, that is noted when the tensor
- * in it is located. */
+/* The archive that fills [at, at+len) of the file. of_tensor: if it is damaged, that is noted when
+ * the tensor in it is located. */
 static int add_archive(struct plan *p, uint64_t at, uint64_t len, bool of_tensor)
 {
 	struct uns_subreader part = { &p->r, at };

@@ -1,8 +1,8 @@
 /* What is to be read of each file to verify it, and what was seen there. Private to lib/engine.
  *
- * Of a file the plan knows its records (stretches with a CRC), its spans (stretches of elements), and its
- * areas: what has to be read to see all of these. Pieces that must be decoded first, and compressed
- * objects, are listed apart. */
+ * Of a file the plan knows its records (stretches with a CRC), its spans (stretches of elements),
+ * and its areas: what has to be read to see all of these. Pieces that must be decoded first, and
+ * compressed objects, are listed apart. */
 #ifndef UNS_ENGINE_VERIFY_PLAN_H
 #define UNS_ENGINE_VERIFY_PLAN_H
 
@@ -74,8 +74,8 @@ int uns_verify_where(const struct uns_catalog *cat, struct uns_verify_where *out
 		     struct uns_err *err);
 void uns_verify_where_fini(struct uns_verify_where *where);
 
-/* Read the directories and headers of one file. Fails with -ENOMEM only; any other failure is noted with the
- * file as unreadable. */
+/* Read the directories and headers of one file. Fails with -ENOMEM only; any other failure is noted
+ * with the file as unreadable. */
 int uns_verify_plan(struct uns_backing *b, const struct uns_verify_where *where, uint32_t file,
 		    struct uns_verify_file *out, struct uns_err *err);
 

@@ -1,7 +1,8 @@
-/* Each file is cut into stretches, and the pool reads them in blocks. A block is read once: it counts towards
- * the CRCs of the records that it belongs to, and is searched for NaN and infinity in the tensors that it
- * belongs to. A record that spans several stretches has one share in each; their CRCs combine to its own.
- * Compressed pieces and those with gaps are decoded first and then treated alike. */
+/* Each file is cut into stretches, and the pool reads them in blocks. A block is read once: it
+ * counts towards the CRCs of the records that it belongs to, and is searched for NaN and infinity
+ * in the tensors that it belongs to. A record that spans several stretches has one share in each;
+ * their CRCs combine to its own. Compressed pieces and those with gaps are decoded first and then
+ * treated alike. */
 #include "engine/verify_read.h"
 
 #include <stdlib.h>
@@ -59,8 +60,8 @@ int uns_verify_step(struct uns_verify *v, uint64_t n_bytes, struct uns_err *err)
 	return v->stopped ? uns_fail(err, -EINTR, "interrupted") : 0;
 }
 
-/* A read failed: note it with the file. Memory that ran out and an interruption say nothing about the file,
- * and end the verification. */
+/* A read failed: note it with the file. Memory that ran out and an interruption say nothing about
+ * the file, and end the verification. */
 static int note_unreadable(struct uns_verify *v, struct uns_verify_file *f,
 			   const struct uns_err *why, struct uns_err *err)
 {

@@ -2,11 +2,9 @@
  * gives it back, so every thread that waits here gets its turn. */
 #include "engine/windows.h"
 
-static const uint64_t DEFAULT_MAX_BYTES = 128 << 20; /* the largest window that the zstd command writes unasked */
-
 void uns_windows_init(struct uns_windows *w, uint64_t max_bytes)
 {
-	*w = (struct uns_windows){ .max_bytes = max_bytes ? max_bytes : DEFAULT_MAX_BYTES };
+	*w = (struct uns_windows){ .max_bytes = max_bytes };
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->changed, NULL);
 }

@@ -45,8 +45,8 @@ static bool is_nested_config(struct uns_span key)
 	       !is(key, "\"quantization_config\"");
 }
 
-/* The values of dtype keys in an object and in the configs nested in it. Values that are objects (a type
- * for each sub-model) stay. */
+/* The values of dtype keys in an object and in the configs nested in it. Values that are objects (a
+ * type for each sub-model) stay. */
 static void rewrite_object(struct rewrite *r, struct uns_span object, bool top)
 {
 	struct uns_span key, value;

@@ -437,7 +437,7 @@ int uns_fd_pread_now(int fd, void *buf, size_t len, uint64_t off)
 
 	if (off <= INT64_MAX - len)
 		n = preadv2(fd, &to, 1, (off_t)off, RWF_NOWAIT);
-	return n >= 0 && (size_t)n == len ? 0 : -EAGAIN; /* an error is left for the read that may wait to report */
+	return n >= 0 && (size_t)n == len ? 0 : -EAGAIN; /* an error is for the read that waits to report */
 }
 
 static int file_pread(void *self, void *buf, size_t len, uint64_t off, struct uns_err *err)

@@ -11,7 +11,8 @@ enum uns_from {
 	UNS_FROM_LITERAL,
 	UNS_FROM_ZEROS,
 	UNS_FROM_PIECES,
-	UNS_FROM_CRC32, /* 4 bytes, little endian: the CRC of all of `tensor` served as `out`, if it is known, else 0 (see uns_backing_crc) */
+	UNS_FROM_CRC32, /* 4 bytes, little endian: the CRC of all of `tensor` served as `out`, if it is known,
+			 * else 0 (see uns_backing_crc) */
 };
 
 struct uns_segment {

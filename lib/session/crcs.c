@@ -1,6 +1,6 @@
-/* CRCs of torch files, found out by reading the data: when a file is opened (-o crc=exact), or ahead of
- * time for all files of a checkpoint (unshard_warm). One thread at a time does so for a snapshot; a second
- * one would read the same data again, so it waits. */
+/* CRCs of torch files, found out by reading the data: when a file is opened (-o crc=exact), or
+ * ahead of time for all files of a checkpoint (unshard_warm). One thread at a time does so for a
+ * snapshot; a second one would read the same data again, so it waits. */
 #include "session/session.h"
 
 #include <stdio.h>

@@ -335,9 +335,9 @@ void meta_digest(struct unshard *u, const char *path, struct facts_seen *seen);
 /* The format's options with what the store says for this checkpoint; texts live in the arena. */
 struct uns_format_options units_options(struct unshard *u, const struct place *place,
 					struct uns_arena *arena);
-/* An imported layout, {"units": ..}, for the checkpoint at `path`: it must fit, and from then on belongs
- * to the files that are there now. For a run's directory it is compared with each checkpoint when that
- * is read. */
+/* An imported layout, {"units": ..}, for the checkpoint at `path`: it must fit, and from then on
+ * belongs to the files that are there now. For a run's directory it is compared with each
+ * checkpoint when that is read. */
 int units_bind(struct unshard *u, const char *path, struct uns_arena *arena,
 	       struct uns_store_fact *fact, struct uns_err *err);
 /* -o assume= */

@@ -11,7 +11,7 @@
 
 enum {
 	LEVEL = 3,
-	USED_STEP_S = 24 * 3600, /* the time of the last use is kept this exactly, so that reading rarely writes */
+	USED_STEP_S = 24 * 3600, /* the last use is kept no more exactly, so that reading rarely writes */
 };
 #define MAX_MEMO_BYTES (UINT64_C(1) << 30)
 

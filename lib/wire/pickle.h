@@ -39,7 +39,7 @@ struct uns_pickle_site {
 struct uns_pickle_trace {
 	struct uns_pickle_site *v; /* in the pickle's order; in the arena */
 	size_t n, cap;
-	bool strange; /* the pickle does not write names as Python's protocol 2 pickler does: sites may be missing */
+	bool strange; /* names are not written as Python's protocol 2 pickler does: sites may be missing */
 };
 
 /* The same; also lists every site. */

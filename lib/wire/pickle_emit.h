@@ -25,7 +25,8 @@ struct uns_pickle_tensor {
  * of it. */
 struct uns_pickle_class {
 	const char *name; /* "module.name" */
-	bool called;      /* true: written as the call cls(*args), as for an enum's member; false: made without a call, then given its state */
+	bool called;      /* written as the call cls(*args), as an enum's member is; else made without a call
+			   * and then given its state */
 	bool once; /* an object that the value tree holds several times is written once, and loads as one object */
 };
 

@@ -16,8 +16,9 @@
 
 enum { UNS_ZSTD_MAX_HEADER = 18 };
 
-/* How many of the last decoded bytes a decoder of this frame must keep. 0 for a skippable frame. false when
- * there is no frame header, or the span ends inside it (UNS_ZSTD_MAX_HEADER bytes hold any). */
+/* How many of the last decoded bytes a decoder of this frame must keep. 0 for a skippable frame.
+ * false when there is no frame header, or the span ends inside it (UNS_ZSTD_MAX_HEADER bytes hold
+ * any). */
 bool uns_zstd_window(struct uns_span in, uint64_t *window_bytes);
 
 #endif

@@ -211,8 +211,8 @@ static void test_zero_stays_once_it_was_served(void **state)
 	finish(&m);
 }
 
-/* Each type has a memo of its own: what was served as one does not change what is served as another, nor
- * is it forgotten for that. */
+/* Each type has a memo of its own: what was served as one does not change what is served as
+ * another, nor is it forgotten for that. */
 static void test_served_as_two_types(void **state)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;

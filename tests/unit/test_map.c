@@ -109,8 +109,8 @@ static bool is_text(int byte)
 	return byte > ' ' && byte < 0x7f && byte != '"' && byte != '\\';
 }
 
-/* Bytes i and following of a block's two spellings, by trying: each byte moves the low byte of its state, and
- * the two amounts must differ by the vector's number. */
+/* Bytes i and following of a block's two spellings, by trying: each byte moves the low byte of its
+ * state, and the two amounts must differ by the vector's number. */
 static bool spell(int i, uint64_t state_a, uint64_t state_b, char *a, char *b)
 {
 	const uint8_t low_a = (uint8_t)state_a, low_b = (uint8_t)state_b;
