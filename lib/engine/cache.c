@@ -250,10 +250,10 @@ static void move_out(struct uns_cache *c, struct uns_cached *e)
 	e->state = MOVING;
 	unlock(c);
 	code = write_out(c, e, &fd, &err);
-	if (code < 0)
+	if (code < 0) {
 		uns_log(c->log, UNS_LOG_WARN, "%s", err.text);
-	if (code < 0)
 		uns_close_p(&fd);
+	}
 	pthread_mutex_lock(&c->lock);
 	if (code < 0) {
 		give_back_spill(c, e->size);

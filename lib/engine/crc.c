@@ -16,18 +16,19 @@
 
 /* -- the memo: for each tensor a list of the types that it was asked for as. Lists only grow -- */
 
-/* The memo of this tensor as this type; made if it is not there and `make` is set. NULL: there is
- * none, or the tensor is not the catalog's (a whole file that is passed through). */
+/* A tensor of the catalog. Only these have a memo; a whole file that is passed through is a tensor, too. */
+static bool is_catalogs(const struct uns_backing *b, const struct uns_tensor *t)
+{
+	return t >= b->cat->tensors && t < b->cat->tensors + b->cat->n_tensors;
+}
+
+/* The memo of a catalog's tensor as this type, or NULL. make: made if it is not there; NULL = no memory. */
 static struct uns_crc *memo_of(const struct uns_backing *b, const struct uns_tensor *t,
 			       enum uns_dtype out, bool make)
 {
-	struct uns_crc *first, *memo, *new = NULL;
-	_Atomic(struct uns_crc *) *list;
+	_Atomic(struct uns_crc *) *list = &b->crc[t - b->cat->tensors];
+	struct uns_crc *first = atomic_load(list), *memo, *new = NULL;
 
-	if (t < b->cat->tensors || t >= b->cat->tensors + b->cat->n_tensors)
-		return NULL;
-	list = &b->crc[t - b->cat->tensors];
-	first = atomic_load(list);
 	for (;;) {
 		for (memo = first; memo && memo->out != out; memo = memo->next)
 			;
@@ -44,14 +45,19 @@ static struct uns_crc *memo_of(const struct uns_backing *b, const struct uns_ten
 	}
 }
 
-void uns_crc_keep(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out, uint32_t crc)
+int uns_crc_keep(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out, uint32_t crc,
+		 struct uns_err *err)
 {
-	struct uns_crc *memo = memo_of(b, t, out, true);
+	struct uns_crc *memo;
 
+	if (!is_catalogs(b, t))
+		return 0;
+	memo = memo_of(b, t, out, true);
 	if (!memo)
-		return;
+		return uns_oom(err);
 	atomic_store(&memo->found, UNS_CRC_IS_SET | crc);
 	atomic_fetch_add(&b->crc_changes, 1);
+	return 0;
 }
 
 uint64_t uns_backing_crc_changes(const struct uns_backing *b)
@@ -163,7 +169,7 @@ static int combine(const struct uns_gather *g, uint32_t *out, struct uns_err *er
 int uns_crc_look_up(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
 		    uint32_t *crc, bool *known, struct uns_err *err)
 {
-	const struct uns_crc *memo = memo_of(b, t, out, false);
+	const struct uns_crc *memo = is_catalogs(b, t) ? memo_of(b, t, out, false) : NULL;
 	uint64_t found = memo ? atomic_load(&memo->found) : 0;
 	struct uns_gather g = uns_gather_of(b, t);
 
@@ -174,21 +180,21 @@ int uns_crc_look_up(struct uns_backing *b, const struct uns_tensor *t, enum uns_
 	UNS_TRY(uns_backing_resolve(b, t, err));
 	UNS_TRY(combine(&g, crc, err));
 	*known = *crc != 0;
-	if (*known)
-		uns_crc_keep(b, t, out, *crc);
-	return 0;
+	return *known ? uns_crc_keep(b, t, out, *crc, err) : 0;
 }
 
 int uns_backing_crc(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out,
 		    uint32_t *crc, struct uns_err *err)
 {
-	struct uns_crc *memo = memo_of(b, t, out, true);
+	struct uns_crc *memo = is_catalogs(b, t) ? memo_of(b, t, out, true) : NULL;
 	uint64_t served = memo ? atomic_load(&memo->served) : 0;
 	bool known;
 
+	if (!memo && is_catalogs(b, t))
+		return uns_oom(err);
 	if (!served) {
 		UNS_TRY(uns_crc_look_up(b, t, out, crc, &known, err));
-		if (!memo) /* served anew each time: only a file's bytes, which have no record of a CRC */
+		if (!memo)
 			return 0;
 		if (atomic_compare_exchange_strong(&memo->served, &served, UNS_CRC_IS_SET | *crc)) {
 			uns_count(known ? &b->engine->count.crc_exact : &b->engine->count.crc_zero, 1);

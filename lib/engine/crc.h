@@ -26,6 +26,7 @@ int uns_crc_look_up(struct uns_backing *b, const struct uns_tensor *t, enum uns_
 		    uint32_t *crc, bool *known, struct uns_err *err);
 
 /* Remember what was found. */
-void uns_crc_keep(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out, uint32_t crc);
+int uns_crc_keep(struct uns_backing *b, const struct uns_tensor *t, enum uns_dtype out, uint32_t crc,
+		 struct uns_err *err);
 
 #endif

@@ -104,7 +104,7 @@ static int read_chunk(void *ctx, size_t i, struct uns_err *err)
 }
 
 /* Chunks of one tensor stand together and in order. */
-static void keep_all(const struct find *f)
+static int keep_all(const struct find *f, struct uns_err *err)
 {
 	const struct chunk *c, *end = f->chunk + f->n;
 	const struct uns_segment *of;
@@ -120,20 +120,21 @@ static void keep_all(const struct find *f)
 				      c->crc;
 		}
 		if (whole)
-			uns_crc_keep(f->b, of->tensor, of->out, crc);
+			UNS_TRY(uns_crc_keep(f->b, of->tensor, of->out, crc, err));
 	}
+	return 0;
 }
 
 int uns_backing_crcs_find(struct uns_backing *b, const struct uns_layout *layout,
 			  const struct uns_stop *stop, struct uns_err *err)
 {
 	UNS_CLEANUP(find_fini) struct find f = { .b = b, .stop = stop };
-	int code;
+	int code, kept;
 
 	UNS_TRY(add_tensors(&f, layout, err));
 	if (!f.n)
 		return 0;
 	code = uns_pool_each(b->engine->pool, f.n, read_chunk, &f, err);
-	keep_all(&f); /* also when it was interrupted */
-	return code;
+	kept = keep_all(&f, err); /* also when it was interrupted */
+	return code < 0 ? code : kept;
 }
