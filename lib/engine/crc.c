@@ -78,8 +78,10 @@ void uns_crcs_free(struct uns_backing *b)
 	free((void *)b->crc);
 }
 
-/* -- the memo as bytes: 64-bit numbers, little-endian. How many tensors the catalog has; then for each CRC
- *    the tensor's number, and the type in bits 63-32 with the CRC in bits 31-0 -- */
+/* -- the memo as bytes: 64-bit numbers, little-endian. The format and how many tensors the catalog has;
+ *    then for each CRC the tensor's number, and the type in bits 63-32 with the CRC in bits 31-0 -- */
+
+#define FORMAT (UINT64_C(2) << 56)
 
 static void add_u64(struct uns_text *out, uint64_t v)
 {
@@ -97,7 +99,7 @@ void uns_backing_crc_export(const struct uns_backing *b, struct uns_text *out)
 	uint64_t found;
 	size_t i;
 
-	add_u64(out, b->cat->n_tensors);
+	add_u64(out, FORMAT | b->cat->n_tensors);
 	for (i = 0; i < b->cat->n_tensors; i++)
 		for (memo = atomic_load(&b->crc[i]); memo; memo = memo->next) {
 			found = atomic_load(&memo->found);
@@ -113,10 +115,10 @@ void uns_backing_crc_import(struct uns_backing *b, struct uns_span in)
 	uint64_t n, tensor, crc;
 	struct uns_crc *memo;
 
-	if (!uns_take_u64le(&in, &n) || n != b->cat->n_tensors || uns_span_left(&in) % 16)
+	if (!uns_take_u64le(&in, &n) || n != (FORMAT | b->cat->n_tensors) || uns_span_left(&in) % 16)
 		return;
 	while (uns_take_u64le(&in, &tensor) && uns_take_u64le(&in, &crc)) {
-		if (tensor >= n || crc >> 32 >= UNS_N_DTYPES)
+		if (tensor >= b->cat->n_tensors || crc >> 32 >= UNS_N_DTYPES)
 			continue;
 		memo = memo_of(b, &b->cat->tensors[tensor], (enum uns_dtype)(crc >> 32), true);
 		if (memo)
