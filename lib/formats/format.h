@@ -9,6 +9,7 @@ struct uns_directory {
 	const struct uns_root *root;
 	const char *path; /* below root */
 	const struct uns_listing *list;
+	struct uns_capture *capture; /* for what is below (uns_list_seen); may be NULL */
 };
 
 struct uns_format_options {
@@ -21,7 +22,7 @@ struct uns_format_options {
 
 struct uns_format {
 	const char *name;
-	/* Looks at names only (it may list sub-directories, never read a file). 0 = not mine; the
+	/* Looks at names only (it may list sub-directories by uns_list_seen, never read a file). 0 = not mine; the
 	 * format with the highest answer opens. Give: 30 files of a kind, 60 typical layout, 90
 	 * unmistakable. */
 	int (*probe)(const struct uns_directory *dir);

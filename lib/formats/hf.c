@@ -94,7 +94,7 @@ static bool sharded_below(const struct uns_directory *dir, struct uns_arena *are
 	if (!e || e->kind != UNS_KIND_DIR)
 		return false;
 	path = uns_path_join(arena, dir->path, SHARD_DIR);
-	return path && uns_root_list(dir->root, path, arena, out, NULL) == 0 &&
+	return path && uns_list_seen(dir->root, dir->capture, path, arena, out, NULL) == 0 &&
 	       list_has(out, SHARD_GLOB);
 }
 

@@ -368,7 +368,7 @@ static int add_below(struct source *s, const char *dir, struct uns_err *err)
 	if (!below)
 		return uns_oom(err);
 	if (!e || e->kind != UNS_KIND_DIR ||
-	    uns_root_list(s->dir->root, below, &s->scratch, &list, NULL) < 0)
+	    uns_list_seen(s->dir->root, s->dir->capture, below, &s->scratch, &list, NULL) < 0)
 		return 0;
 	for (i = 0; i < list.n; i++) {
 		if (list.v[i].kind == UNS_KIND_DIR)
@@ -522,7 +522,7 @@ static const char *framework_of(struct source *s, const char *run)
 
 	if (uns_listing_find(s->dir->list, "fsdp_config.json"))
 		return "veRL, FSDP";
-	if (path && uns_root_stat(s->dir->root, path, true, &st, NULL) == 0)
+	if (path && uns_stat_seen(s->dir->root, s->dir->capture, path, &st, NULL) == 0)
 		return "EasyR1, FSDP";
 	return "FSDP, one file per rank";
 }

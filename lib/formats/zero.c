@@ -23,6 +23,7 @@ static bool is_tag(const struct uns_listing *list)
 static struct uns_zero_run run_of(const struct uns_directory *dir)
 {
 	return (struct uns_zero_run){ .root = dir->root,
+				      .capture = dir->capture,
 				      .path = dir->path,
 				      .list = dir->list,
 				      .is_tag = is_tag,

@@ -124,12 +124,14 @@ static int load(struct unshard *u, const struct place *place, struct uns_catalog
 	return code < 0 ? code : uns_catalog_unpack(bytes, u->root, cat, NULL);
 }
 
-int memo_load_catalog(struct unshard *u, const struct place *place, struct uns_catalog **out)
+int memo_load_catalog(struct unshard *u, const struct place *place, struct uns_capture *capture,
+		      struct uns_catalog **out)
 {
 	struct uns_catalog *cat;
 	int code;
 
 	UNS_TRY(uns_catalog_new(place->path, &cat, NULL));
+	cat->capture = capture;
 	code = load(u, place, cat);
 	if (code < 0)
 		uns_catalog_free(cat);

@@ -45,41 +45,42 @@ static void finding_add(struct finding *f, const char *name, const struct uns_st
 		f->newest_ns = changed;
 }
 
-/* A directory's own times are left out of the generation (a file that comes or goes shows by its
- * name), but count as a change for `settle`. */
-static int add_directory(struct unshard *u, struct uns_arena *arena, const char *path,
+/* Each entry of the directory. Its own times are left out of the generation (a file that comes or goes
+ * shows by its name), but count as a change for `settle`. */
+static int add_directory(struct uns_capture *capture, struct uns_arena *arena, const char *path,
 			 struct finding *f, int depth, struct uns_err *err)
 {
-	struct uns_listing list;
+	const struct uns_listing *list;
 	struct uns_stat st;
 	const char *child;
 	size_t i;
 
-	UNS_TRY(uns_root_list(u->root, path, arena, &list, err));
-	for (i = 0; i < list.n; i++) {
-		child = uns_path_join(arena, path, list.v[i].name);
+	UNS_TRY(uns_capture_list(capture, path, &list, err));
+	for (i = 0; i < list->n; i++) {
+		child = uns_path_join(arena, path, list->v[i].name);
 		if (!child)
 			return uns_oom(err);
-		if (session_hides(u, child) || uns_root_stat(u->root, child, true, &st, NULL) < 0)
+		if (uns_capture_stat(capture, child, &st, NULL) < 0)
 			continue;
-		finding_add(f, list.v[i].name, &st);
-		if (st.kind == UNS_KIND_DIR && list.v[i].kind == UNS_KIND_DIR && depth < MAX_DEPTH)
-			UNS_TRY(add_directory(u, arena, child, f, depth + 1, err));
+		finding_add(f, list->v[i].name, &st);
+		if (st.kind == UNS_KIND_DIR && list->v[i].kind == UNS_KIND_DIR && depth < MAX_DEPTH)
+			UNS_TRY(add_directory(capture, arena, child, f, depth + 1, err));
 	}
 	return 0;
 }
 
-static void add_file(struct unshard *u, const char *path, struct finding *f)
+static void add_file(struct uns_capture *capture, const char *path, struct finding *f)
 {
 	struct uns_stat st;
 
-	if (path && uns_root_stat(u->root, path, true, &st, NULL) == 0)
-		finding_add(f, uns_path_name(path), &st); /* the same from whichever SOURCE */
+	if (path && uns_capture_stat(capture, path, &st, NULL) == 0)
+		finding_add(f, path, &st);
 }
 
-/* What stands in for a trainer_state.json that is not there, or was cut: siblings' and the run's. */
-static void add_training(struct unshard *u, struct uns_arena *arena, const char *path,
-			 struct finding *f)
+/* What tells about the training is part of what a checkpoint is made of only where its own state is not
+ * whole: a finished one must stay as it is while its run goes on. */
+static void add_training(struct unshard *u, struct uns_capture *capture, struct uns_arena *arena,
+			 const char *path, struct finding *f)
 {
 	static const char *const names[] = { "trainer_state.json", "training_args.json",
 					     "training_args.bin" };
@@ -92,30 +93,34 @@ static void add_training(struct unshard *u, struct uns_arena *arena, const char 
 	for (i = 0; i < s.n; i++)
 		f->generation = uns_hash_u64(f->generation, s.number[i]);
 	for (i = 0; i < s.n_near; i++)
-		add_file(u, s.near[i].state, f);
+		add_file(capture, s.near[i].state, f);
+	uns_capture_look(capture, s.run, names, sizeof(names) / sizeof(*names));
 	for (i = 0; i < sizeof(names) / sizeof(*names); i++)
-		add_file(u, uns_path_join(arena, s.run, names[i]), f);
+		add_file(capture, uns_path_join(arena, s.run, names[i]), f);
 }
 
 /* Files beside the checkpoint that its views may borrow or learn from. */
-static void add_surroundings(struct unshard *u, struct uns_arena *arena, const char *path,
-			     struct finding *f)
+static void add_surroundings(struct unshard *u, struct uns_capture *capture,
+			     struct uns_arena *arena, const char *path, struct finding *f)
 {
 	static const char *const names[] = { "config.json", "generation_config.json",
 					     "tokenizer.json", "tokenizer_config.json",
 					     "adapter_config.json" };
+	const size_t n = sizeof(names) / sizeof(*names);
 	const char *run = uns_path_parent(arena, path), *child;
 	int64_t newest = f->newest_ns; /* what happens beside it does not unsettle it */
 	uint64_t bytes = f->source_bytes;
 	struct uns_stat st;
 	size_t i;
 
-	for (i = 0; *path && run && i < sizeof(names) / sizeof(*names); i++) {
+	if (*path && run)
+		uns_capture_look(capture, run, names, n);
+	for (i = 0; *path && run && i < n; i++) {
 		child = uns_path_join(arena, run, names[i]);
-		if (child && uns_root_stat(u->root, child, true, &st, NULL) == 0)
+		if (child && uns_capture_stat(capture, child, &st, NULL) == 0)
 			finding_add(f, names[i], &st);
 	}
-	add_training(u, arena, path, f);
+	add_training(u, capture, arena, path, f);
 	f->newest_ns = newest;
 	f->source_bytes = bytes;
 }
@@ -148,36 +153,70 @@ static bool still_plain(const struct place *place, const struct uns_stat *now)
 	       (int64_t)t.tv_sec - now->id.mtime_ns / 1000000000 > FRESH_S;
 }
 
-static int examine(struct unshard *u, const struct place *place, struct finding *f,
-		   struct uns_err *err)
+/* A checkpoint's generation, out of everything that its views may be made of. */
+static int add_generation(struct unshard *u, const struct place *place, struct uns_capture *capture,
+			  struct finding *f, struct uns_err *err)
 {
-	const char *path = place->path;
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_directory dir = { .root = u->root, .path = path };
-	struct uns_listing list;
+	const char *path = place->path;
 
-	*f = (struct finding){ .generation = UNS_HASH_INIT };
-	UNS_TRY(uns_root_stat(u->root, path, true, &f->stat, err));
-	if (f->stat.kind != UNS_KIND_DIR)
-		return uns_fail(err, -ENOTDIR, "%s is not a directory", path);
-	if (still_plain(place, &f->stat))
-		return 0;
-	UNS_TRY(uns_root_list(u->root, path, &arena, &list, err));
-	dir.list = &list;
-	f->format = probe(&dir);
-	if (!f->format)
-		return 0;
+	UNS_TRY(uns_capture_fill(capture, MAX_DEPTH, err));
 	f->newest_ns = f->stat.id.ctime_ns;
 	f->generation = uns_hash_str(f->generation, f->format->name);
-	UNS_TRY(add_directory(u, &arena, path, f, 0, err));
+	UNS_TRY(add_directory(capture, &arena, path, f, 0, err));
 	f->own_generation = uns_hash_end(f->generation);
-	add_surroundings(u, &arena, path, f);
+	add_surroundings(u, capture, &arena, path, f);
 	f->source_generation = f->generation = uns_hash_end(f->generation);
 	f->facts = place->facts;
 	meta_digest(u, path, &f->facts);
 	if (f->facts.digest)
 		f->generation = uns_hash_end(uns_hash_u64(f->generation, f->facts.digest));
 	return 0;
+}
+
+static int look(struct unshard *u, const struct place *place, struct uns_capture *capture,
+		struct finding *f, struct uns_err *err)
+{
+	struct uns_directory dir = { .root = u->root, .path = place->path, .capture = capture };
+
+	f->stat = *uns_capture_top(capture);
+	if (still_plain(place, &f->stat))
+		return 0;
+	if (place->format) /* still one, most likely: its names and stats at one go */
+		UNS_TRY(uns_capture_fill(capture, MAX_DEPTH, err));
+	UNS_TRY(uns_capture_list(capture, place->path, &dir.list, err));
+	f->format = probe(&dir);
+	return f->format ? add_generation(u, place, capture, f, err) : 0;
+}
+
+/* *capture is what the finding was made of, where it is a checkpoint. */
+static int examine(struct unshard *u, const struct place *place, struct finding *f,
+		   struct uns_capture **capture, struct uns_err *err)
+{
+	int code;
+
+	*f = (struct finding){ .generation = UNS_HASH_INIT };
+	*capture = NULL;
+	UNS_TRY(uns_capture_new(u->root, place->path, u->hidden, capture, err));
+	code = look(u, place, *capture, f, err);
+	if (code < 0 || !f->format) {
+		uns_capture_free(*capture);
+		*capture = NULL;
+	}
+	return code;
+}
+
+int place_capture(struct unshard *u, const struct place *place, struct uns_capture **out,
+		  struct uns_err *err)
+{
+	struct finding now;
+
+	UNS_TRY(examine(u, place, &now, out, err));
+	if (now.format == place->format && now.generation == place->generation)
+		return 0;
+	uns_capture_free(*out);
+	*out = NULL;
+	return uns_fail(err, -ESTALE, "%s has changed", place->path);
 }
 
 static void verdicts_free(struct place *place)
@@ -210,6 +249,7 @@ static void place_unref(struct place *place)
 	if (--place->refs)
 		return;
 	verdicts_free(place);
+	uns_capture_free(place->capture);
 	free(place->open_text);
 	free(place->path);
 	free(place);
@@ -299,9 +339,18 @@ static struct place *place_renew(struct unshard *u, struct place *place, const s
 	return now;
 }
 
+static void swap(struct uns_capture **a, struct uns_capture **b)
+{
+	struct uns_capture *was = *a;
+
+	*a = *b;
+	*b = was;
+}
+
 int place_get(struct unshard *u, const char *path, struct place **out, struct uns_err *err)
 {
 	struct place *place, *now = NULL;
+	struct uns_capture *capture;
 	struct finding found;
 	bool fresh;
 	int code;
@@ -315,7 +364,7 @@ int place_get(struct unshard *u, const char *path, struct place **out, struct un
 	if (fresh)
 		return 0;
 
-	code = examine(u, place, &found, err);
+	code = examine(u, place, &found, &capture, err);
 
 	pthread_mutex_lock(&u->lock);
 	place->busy = false;
@@ -323,12 +372,15 @@ int place_get(struct unshard *u, const char *path, struct place **out, struct un
 		now = place_renew(u, place, &found);
 		code = now ? 0 : uns_oom(err);
 	}
+	if (now && !now->opened && !now->building) /* whoever opens it goes on from what was seen */
+		swap(&now->capture, &capture);
 	if (!now) {
 		place_drop(u, place); /* it has gone, or cannot be looked at */
 		place_unref(place);
 	}
 	pthread_cond_broadcast(&u->changed);
 	pthread_mutex_unlock(&u->lock);
+	uns_capture_free(capture);
 	*out = now;
 	return code;
 }

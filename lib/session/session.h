@@ -65,6 +65,7 @@ struct place {
 	unsigned refs;
 	bool busy;          /* being examined */
 	int64_t checked_ns; /* monotonic */
+	struct uns_capture *capture; /* what was seen when it was examined, until it is opened; or NULL */
 	bool building;           /* its snapshot is being built */
 	struct snapshot *snap;   /* NULL = none in memory */
 	struct verdict *verdict;
@@ -181,6 +182,9 @@ int place_get(struct unshard *u, const char *path, struct place **out, struct un
 void place_put(struct unshard *u, struct place *place);
 /* Look again at the next request: its files turned out to have changed. */
 void place_suspect(struct unshard *u, struct place *place);
+/* What the place's generation was made of, looked at once more. -ESTALE when it has changed. */
+int place_capture(struct unshard *u, const struct place *place, struct uns_capture **out,
+		  struct uns_err *err);
 /* Something may still be writing: changed less than settle ago. */
 bool place_unsettled(const struct unshard *u, const struct place *place);
 
@@ -194,10 +198,10 @@ void snapshot_put(struct unshard *u, struct snapshot *snap);
 /* Forget the place's snapshot (its generation has gone); open files keep theirs. Lock held. */
 void snapshot_detach(struct unshard *u, struct place *place);
 void snapshot_account(struct unshard *u, struct snapshot *snap);
-/* The checkpoint's catalog from its own files. */
+/* The checkpoint's catalog from its own files, which are those in the capture. */
 int snapshot_open_catalog(struct unshard *u, const struct place *place,
-			  const struct uns_format_options *options, struct uns_catalog *cat,
-			  struct uns_err *err);
+			  struct uns_capture *capture, const struct uns_format_options *options,
+			  struct uns_catalog *cat, struct uns_err *err);
 __attribute__((format(printf, 2, 3))) int snapshot_note(struct snapshot *snap, const char *fmt,
 							...);
 
@@ -344,7 +348,8 @@ int units_assume(struct unshard *u, const char *what, struct uns_err *err);
 /* -- memo.c -- */
 void memo_init(struct unshard *u, const struct unshard_options *o);
 /* The catalog as it was when it was last opened; negative when that is not known. */
-int memo_load_catalog(struct unshard *u, const struct place *place, struct uns_catalog **out);
+int memo_load_catalog(struct unshard *u, const struct place *place, struct uns_capture *capture,
+		      struct uns_catalog **out);
 /* Its files are old enough for their times to show any change from now on: ask before reading them. */
 bool memo_allowed(const struct place *place);
 void memo_save_catalog(struct unshard *u, const struct place *place,

@@ -129,55 +129,57 @@ void snapshot_account(struct unshard *u, struct snapshot *snap)
 /* -- building -- */
 
 int snapshot_open_catalog(struct unshard *u, const struct place *place,
-			  const struct uns_format_options *options, struct uns_catalog *cat,
-			  struct uns_err *err)
+			  struct uns_capture *capture, const struct uns_format_options *options,
+			  struct uns_catalog *cat, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_directory dir = { .root = u->root, .path = place->path };
-	struct uns_listing list;
+	struct uns_directory dir = { .root = u->root, .path = place->path, .capture = capture };
 
-	UNS_TRY(uns_root_list(u->root, place->path, &arena, &list, err));
-	dir.list = &list;
+	cat->capture = capture;
+	UNS_TRY(uns_capture_list(capture, place->path, &dir.list, err));
 	return place->format->open(&dir, options, cat, err);
 }
 
 /* From the store, else from the checkpoint's own metadata. */
-static int find_catalog(struct unshard *u, const struct place *place, struct snapshot *snap,
-			struct uns_err *err)
+static int find_catalog(struct unshard *u, const struct place *place, struct uns_capture *capture,
+			struct snapshot *snap, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_format_options options;
 	bool lasting = memo_allowed(place);
 
-	if (memo_load_catalog(u, place, &snap->cat) == 0)
+	if (memo_load_catalog(u, place, capture, &snap->cat) == 0)
 		return 0;
 	UNS_TRY(uns_catalog_new(place->path, &snap->cat, err));
 	options = units_options(u, place, &arena);
-	UNS_TRY(snapshot_open_catalog(u, place, &options, snap->cat, err));
+	UNS_TRY(snapshot_open_catalog(u, place, capture, &options, snap->cat, err));
 	if (lasting)
 		memo_save_catalog(u, place, snap->cat);
 	return 0;
 }
 
-static int snapshot_build(struct unshard *u, const struct place *place, struct snapshot **out,
-			  struct uns_err *err)
+static int fill(struct unshard *u, const struct place *place, struct uns_capture *capture,
+		struct snapshot *snap, struct uns_err *err)
+{
+	UNS_TRY(find_catalog(u, place, capture, snap, err));
+	UNS_TRY(companions_choose(u, snap, place->path, err));
+	snap->cat->capture = NULL;
+	return uns_backing_new(u->engine, snap->cat, &snap->backing, err);
+}
+
+static int snapshot_build(struct unshard *u, const struct place *place, struct uns_capture *capture,
+			  struct snapshot **out, struct uns_err *err)
 {
 	struct snapshot *snap = calloc(1, sizeof(*snap));
 	int code;
 
 	if (!snap)
 		return uns_oom(err);
-	code = find_catalog(u, place, snap, err);
-	if (code == 0)
-		code = companions_choose(u, snap, place->path, err);
-	if (code == 0)
-		code = uns_backing_new(u->engine, snap->cat, &snap->backing, err);
-	if (code == 0)
-		memo_load_crcs(u, place, snap);
+	code = fill(u, place, capture, snap, err);
 	if (code < 0) {
 		snapshot_free(snap);
 		return code;
 	}
+	memo_load_crcs(u, place, snap);
 	*out = snap;
 	return 0;
 }
@@ -210,19 +212,23 @@ static void remember_failure(struct place *place, int code, const struct uns_err
 	place->opened = true;
 }
 
-static int build_for(struct unshard *u, struct place *place, struct snapshot **out,
-		     struct uns_err *err)
+static int build_for(struct unshard *u, struct place *place, struct uns_capture *capture,
+		     struct snapshot **out, struct uns_err *err)
 {
 	struct snapshot *snap = NULL, *dead = NULL;
 	struct uns_err own = { 0 };
-	int code = snapshot_build(u, place, &snap, &own);
+	bool moved_on = !capture && place_capture(u, place, &capture, &own) < 0;
+	int code = moved_on ? own.code : snapshot_build(u, place, capture, &snap, &own);
 
+	uns_capture_free(capture);
 	malloc_trim(0); /* parsing metadata leaves large holes */
 	pthread_mutex_lock(&u->lock);
 	if (code == 0)
 		dead = publish(u, place, snap);
-	else
+	else if (!moved_on)
 		remember_failure(place, code, &own);
+	else
+		place->checked_ns = session_now_ns() - u->recheck_ns; /* look again at once */
 	place->building = false;
 	pthread_cond_broadcast(&u->changed);
 	pthread_mutex_unlock(&u->lock);
@@ -234,6 +240,7 @@ static int build_for(struct unshard *u, struct place *place, struct snapshot **o
 int snapshot_get(struct unshard *u, struct place *place, struct snapshot **out,
 		 struct uns_err *err)
 {
+	struct uns_capture *capture = NULL;
 	struct snapshot *snap;
 	int code = 0;
 
@@ -249,13 +256,14 @@ int snapshot_get(struct unshard *u, struct place *place, struct snapshot **out,
 		code = uns_fail(err, place->open_code, "%s", place->open_text);
 	} else {
 		place->building = true;
+		capture = UNS_TAKE(place->capture);
 	}
 	pthread_mutex_unlock(&u->lock);
 	if (snap || code < 0) {
 		*out = snap;
 		return code;
 	}
-	return build_for(u, place, out, err);
+	return build_for(u, place, capture, out, err);
 }
 
 int snapshot_note(struct snapshot *snap, const char *fmt, ...)

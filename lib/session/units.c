@@ -82,13 +82,16 @@ static int try_layout(struct unshard *u, const struct place *place, const char *
 		      struct uns_err *err)
 {
 	struct uns_format_options options = u->format_options;
+	struct uns_capture *capture = NULL;
 	struct uns_catalog *cat = NULL;
 	size_t i;
 	int code;
 
 	options.fsdp_units = layout;
 	UNS_TRY(uns_catalog_new(place->path, &cat, err));
-	code = snapshot_open_catalog(u, place, &options, cat, err);
+	code = place_capture(u, place, &capture, err);
+	if (code == 0)
+		code = snapshot_open_catalog(u, place, capture, &options, cat, err);
 	for (i = 0; code == 0 && i < cat->n_problems; i++)
 		if (cat->problems[i].scope == UNS_SCOPE_OPTIMIZER)
 			code = uns_fail(err, cat->problems[i].code, "%s", cat->problems[i].text);
@@ -98,6 +101,7 @@ static int try_layout(struct unshard *u, const struct place *place, const char *
 				"not saved",
 				place->path);
 	uns_catalog_free(cat);
+	uns_capture_free(capture);
 	return code;
 }
 

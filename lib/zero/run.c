@@ -35,7 +35,7 @@ static bool is_tag_below(const struct uns_zero_run *run, const char *name)
 	struct uns_listing list = { 0 };
 	char *path = uns_path_join(&arena, run->path, name);
 
-	return path && uns_root_list(run->root, path, &arena, &list, NULL) == 0 &&
+	return path && uns_list_seen(run->root, run->capture, path, &arena, &list, NULL) == 0 &&
 	       run->is_tag(&list);
 }
 
@@ -196,7 +196,7 @@ static bool is_there(struct uns_zero_run *run, const char *parent, const char *t
 	const char *path = uns_path_join(&run->scratch, parent, tag);
 	struct uns_stat st;
 
-	return !path || uns_root_stat(run->root, path, true, &st, NULL) != -ENOENT;
+	return !path || uns_stat_seen(run->root, run->capture, path, &st, NULL) != -ENOENT;
 }
 
 /* A tag's own directory: what `latest` beside it says. */
@@ -226,7 +226,8 @@ int uns_zero_run_open(struct uns_zero_run *run, struct uns_catalog *cat, struct 
 	run->tag_path = uns_path_join(&cat->arena, run->path, run->tag);
 	if (!run->tag_path)
 		return uns_oom(err);
-	return uns_root_list(run->root, run->tag_path, &run->scratch, &run->tag_list, err);
+	return uns_list_seen(run->root, run->capture, run->tag_path, &run->scratch, &run->tag_list,
+			     err);
 }
 
 /* -- what stands beside -- */

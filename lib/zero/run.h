@@ -18,6 +18,7 @@
 struct uns_zero_run {
 	/* Given. */
 	const struct uns_root *root;
+	struct uns_capture *capture; /* may be NULL */
 	const char *path; /* below root */
 	const struct uns_listing *list;
 	bool (*is_tag)(const struct uns_listing *list); /* by names only */

@@ -1,0 +1,105 @@
+/* How often a session looks at SOURCE: counted system calls. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "counted.h"
+#include "unshard.h"
+
+#define FILE_PATH "weights/runs/checkpoint-2/model.safetensors"
+
+struct fixture {
+	char dir[32], source[64];
+	unshard *u;
+};
+
+static void shell(const struct fixture *f, const char *command)
+{
+	char text[1024];
+
+	snprintf(text, sizeof(text), "cd %s && %s", f->dir, command);
+	if (system(text) != 0)
+		fail_msg("%s", text);
+}
+
+static int setup(void **state)
+{
+	static struct fixture f;
+
+	f = (struct fixture){ .dir = "/tmp/uns_looks_XXXXXX" };
+	assert_non_null(mkdtemp(f.dir));
+	snprintf(f.source, sizeof(f.source), "%s/src", f.dir);
+	shell(&f, "mkdir src && cp -r " UNSHARD_GOLDEN "/run src/runs && chmod -R u+w src");
+	*state = &f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	shell(f, "rm -r ../$(basename $PWD)");
+	return 0;
+}
+
+static void session_open(struct fixture *f)
+{
+	const struct unshard_options options = { .store = "none" };
+
+	assert_int_equal(unshard_open(f->source, &options, &f->u, NULL), 0);
+}
+
+/* The calls that one look costs. */
+static unsigned stat_cost(struct fixture *f, const char *path)
+{
+	unsigned before = counted;
+	struct unshard_stat st;
+
+	assert_int_equal(unshard_stat(f->u, path, &st, NULL), 0);
+	return counted - before;
+}
+
+static void wait_recheck(void)
+{
+	usleep(1050000); /* how long an answer holds */
+}
+
+/* A hundred files more in the checkpoint are a hundred calls more, not three hundred. */
+static void a_file_costs_one_call(void **state)
+{
+	struct fixture *f = *state;
+	unsigned cold, again, cold_more, again_more;
+
+	session_open(f);
+	cold = stat_cost(f, FILE_PATH);
+	wait_recheck();
+	again = stat_cost(f, FILE_PATH);
+	unshard_close(f->u);
+	shell(f, "cd src/runs/checkpoint-2 && touch $(seq -f beside-%.0f 80) && "
+		 "touch $(seq -f optimizer_0/beside-%.0f 20)");
+	session_open(f);
+	cold_more = stat_cost(f, FILE_PATH);
+	wait_recheck();
+	again_more = stat_cost(f, FILE_PATH);
+	unshard_close(f->u);
+	print_message("cold %u, %u; again %u, %u\n", cold, cold_more, again, again_more);
+	assert_in_range(cold_more - cold, 100, 103);
+	assert_in_range(again_more - again, 100, 103);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(a_file_costs_one_call),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
