@@ -111,6 +111,16 @@ static int probe(const struct uns_directory *dir)
 	return unindexed(dir) ? 40 : 0;
 }
 
+/* "checkpoint-N" is what a Trainer that resumes looks for, whatever is in it. */
+static bool begun(const struct uns_directory *dir)
+{
+	const struct uns_entry *e = uns_listing_find(dir->list, SHARD_DIR);
+	unsigned long long n;
+
+	return uns_str_number(uns_path_name(dir->path), "checkpoint-", "", &n) ||
+	       (e && e->kind == UNS_KIND_DIR);
+}
+
 /* -- weights -- */
 
 struct paths {
@@ -417,5 +427,6 @@ extern const struct uns_format uns_format_hf;
 const struct uns_format uns_format_hf = {
 	.name = "hf",
 	.probe = probe,
+	.begun = begun,
 	.open = open_hf,
 };

@@ -130,6 +130,12 @@ static int probe(const struct uns_directory *dir)
 	return has_file(dir->list, "pytorch_model_fsdp.bin") ? 65 : 0;
 }
 
+/* An optimizer's directory comes first, its shards later. */
+static bool begun(const struct uns_directory *dir)
+{
+	return has_part_dir(dir->list, OPTIMIZER);
+}
+
 /* -- parts -- */
 
 /* What is wrong with a part is a problem of that part; running out of memory, or a file that changed
@@ -418,5 +424,6 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 const struct uns_format uns_format_hf_fsdp = {
 	.name = "hf_fsdp",
 	.probe = probe,
+	.begun = begun,
 	.open = open_dir,
 };

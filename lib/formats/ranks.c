@@ -89,6 +89,19 @@ static int probe(const struct uns_directory *dir)
 	return 0;
 }
 
+/* The manager's other files, without a rank of the model. */
+static bool begun(const struct uns_directory *dir)
+{
+	struct rank_name unused;
+	size_t i;
+
+	for (i = 0; i < dir->list->n; i++)
+		if (is_rank_file(&dir->list->v[i], kinds[EXTRA], &unused) ||
+		    strcmp(dir->list->v[i].name, "fsdp_config.json") == 0)
+			return true;
+	return false;
+}
+
 /* -- small files beside and above -- */
 
 static cJSON *read_json(struct source *s, const char *dir, const char *name)
@@ -576,6 +589,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 const struct uns_format uns_format_ranks = {
 	.name = "ranks",
 	.probe = probe,
+	.begun = begun,
 	.open = open_dir,
 	.wants_units = true,
 };

@@ -41,6 +41,13 @@ static int probe(const struct uns_directory *dir)
 	return sure ? sure - SURE_LESS : 0;
 }
 
+static bool begun(const struct uns_directory *dir)
+{
+	struct uns_zero_run run = run_of(dir);
+
+	return uns_zero_run_begun(&run);
+}
+
 static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
 		    struct uns_catalog *cat, struct uns_err *err)
 {
@@ -68,5 +75,6 @@ extern const struct uns_format uns_format_universal;
 const struct uns_format uns_format_universal = {
 	.name = "universal",
 	.probe = probe,
+	.begun = begun,
 	.open = open_dir,
 };

@@ -37,6 +37,13 @@ static int probe(const struct uns_directory *dir)
 	return uns_zero_run_probe(&run);
 }
 
+static bool begun(const struct uns_directory *dir)
+{
+	struct uns_zero_run run = run_of(dir);
+
+	return uns_zero_run_begun(&run);
+}
+
 static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
 		    struct uns_catalog *cat, struct uns_err *err)
 {
@@ -64,5 +71,6 @@ extern const struct uns_format uns_format_zero;
 const struct uns_format uns_format_zero = {
 	.name = "zero",
 	.probe = probe,
+	.begun = begun,
 	.open = open_dir,
 };

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/hash.h"
 #include "base/path.h"
@@ -19,6 +20,9 @@ enum {
 /* What examining a directory finds, before it is compared with what was known. */
 struct finding {
 	const struct uns_format *format;
+	bool begun, still_plain;
+	struct watched **watched;
+	size_t n_watched;
 	struct uns_stat stat;
 	uint64_t generation, source_generation, own_generation;
 	struct facts_seen facts;
@@ -141,17 +145,114 @@ static const struct uns_format *probe(const struct uns_directory *dir)
 	return best;
 }
 
-/* A plain directory whose entries have not changed for a while is still plain: listing it again would
- * cost as much as it is large. Its times tell, unless they are too fresh for their granularity. */
-static bool still_plain(const struct place *place, const struct uns_stat *now)
+/* -- plain directories -- */
+
+static bool begun(const struct uns_directory *dir)
+{
+	size_t i;
+
+	for (i = 0; uns_formats[i]; i++)
+		if (uns_formats[i]->begun && uns_formats[i]->begun(dir))
+			return true;
+	return false;
+}
+
+/* Old enough for its times to show any change from now on. */
+static bool is_old(const struct uns_identity *id)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_REALTIME, &t);
-	return place->known && !place->format &&
-	       uns_identity_equal(&place->stat.id, &now->id) &&
-	       (int64_t)t.tv_sec - now->id.mtime_ns / 1000000000 > FRESH_S;
+	return (int64_t)t.tv_sec - id->mtime_ns / 1000000000 > FRESH_S;
 }
+
+static bool watched_changed(const struct place *place, struct uns_capture *capture)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const char **names = UNS_NEW_N(&arena, const char *, place->n_watched);
+	struct uns_stat st;
+	const char *path;
+	size_t i;
+
+	for (i = 0; names && i < place->n_watched; i++)
+		names[i] = place->watched[i]->name;
+	if (names && i)
+		uns_capture_look(capture, place->path, names, i);
+	for (i = 0; i < place->n_watched; i++) {
+		path = uns_path_join(&arena, place->path, place->watched[i]->name);
+		if (!path || uns_capture_stat(capture, path, &st, NULL) < 0 ||
+		    !uns_identity_equal(&st.id, &place->watched[i]->id) || !is_old(&st.id))
+			return true;
+	}
+	return false;
+}
+
+/* A plain directory whose entries have not changed for a while is still plain: listing it again would
+ * cost as much as it is large. So is it only while those below it have not changed either that a format
+ * looked into: shards may arrive there. */
+static bool still_plain(const struct place *place, struct uns_capture *capture)
+{
+	const struct uns_identity *now = &uns_capture_top(capture)->id;
+
+	return place->known && !place->format && !place->begun &&
+	       uns_identity_equal(&place->stat.id, now) && is_old(now) &&
+	       !watched_changed(place, capture);
+}
+
+static void watched_free(struct watched **v, size_t n)
+{
+	while (n)
+		free(v[--n]);
+	free(v);
+}
+
+/* Every directory below this one that was listed by now. */
+static int watch(struct uns_capture *capture, const char *path, struct finding *f,
+		 struct uns_err *err)
+{
+	size_t skip = strlen(path), at = 0, cap = 0, len;
+	const char *listed;
+	struct watched *w;
+	struct uns_stat st;
+
+	while ((listed = uns_capture_listed(capture, &at, &st))) {
+		if (strcmp(listed, path) == 0 || !uns_path_within(listed, path))
+			continue;
+		listed += skip + (skip > 0);
+		len = strlen(listed) + 1;
+		w = malloc(sizeof(*w) + len);
+		if (!w || !UNS_HEAP_ROOM(f->watched, f->n_watched, cap)) {
+			free(w);
+			return uns_oom(err);
+		}
+		w->id = st.id;
+		memcpy(w->name, listed, len);
+		f->watched[f->n_watched++] = w;
+	}
+	return 0;
+}
+
+/* When something in a directory that has begun, or below it where a format looked, last changed. */
+static int find_newest(struct uns_capture *capture, const char *path, struct finding *f,
+		       struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct finding of = { .newest_ns = f->stat.id.ctime_ns };
+
+	UNS_TRY(uns_capture_fill(capture, 1, err));
+	UNS_TRY(add_directory(capture, &arena, path, &of, MAX_DEPTH - 1, err));
+	f->newest_ns = of.newest_ns;
+	return 0;
+}
+
+static int add_plain(const struct uns_directory *dir, struct finding *f, struct uns_err *err)
+{
+	f->begun = *dir->path && begun(dir);
+	UNS_TRY(watch(dir->capture, dir->path, f, err));
+	return f->begun ? find_newest(dir->capture, dir->path, f, err) : 0;
+}
+
+/* -- checkpoints -- */
 
 /* A checkpoint's generation, out of everything that its views may be made of. */
 static int add_generation(struct unshard *u, const struct place *place, struct uns_capture *capture,
@@ -180,13 +281,15 @@ static int look(struct unshard *u, const struct place *place, struct uns_capture
 	struct uns_directory dir = { .root = u->root, .path = place->path, .capture = capture };
 
 	f->stat = *uns_capture_top(capture);
-	if (still_plain(place, &f->stat))
+	if (still_plain(place, capture)) {
+		f->still_plain = true;
 		return 0;
+	}
 	if (place->format) /* still one, most likely: its names and stats at one go */
 		UNS_TRY(uns_capture_fill(capture, MAX_DEPTH, err));
 	UNS_TRY(uns_capture_list(capture, place->path, &dir.list, err));
 	f->format = probe(&dir);
-	return f->format ? add_generation(u, place, capture, f, err) : 0;
+	return f->format ? add_generation(u, place, capture, f, err) : add_plain(&dir, f, err);
 }
 
 /* *capture is what the finding was made of, where it is a checkpoint. */
@@ -203,6 +306,11 @@ static int examine(struct unshard *u, const struct place *place, struct finding 
 		uns_capture_free(*capture);
 		*capture = NULL;
 	}
+	if (code < 0) {
+		watched_free(f->watched, f->n_watched);
+		f->n_watched = 0;
+		f->watched = NULL;
+	}
 	return code;
 }
 
@@ -214,6 +322,7 @@ int place_capture(struct unshard *u, const struct place *place, struct uns_captu
 	UNS_TRY(examine(u, place, &now, out, err));
 	if (now.format == place->format && now.generation == place->generation)
 		return 0;
+	watched_free(now.watched, now.n_watched);
 	uns_capture_free(*out);
 	*out = NULL;
 	return uns_fail(err, -ESTALE, "%s has changed", place->path);
@@ -250,6 +359,7 @@ static void place_unref(struct place *place)
 		return;
 	verdicts_free(place);
 	uns_capture_free(place->capture);
+	watched_free(place->watched, place->n_watched);
 	free(place->open_text);
 	free(place->path);
 	free(place);
@@ -300,7 +410,7 @@ static struct place *place_acquire(struct unshard *u, const char *path, bool *fr
 static bool same_finding(const struct place *place, const struct finding *f)
 {
 	return place->known && place->format == f->format &&
-	       place->generation == f->generation &&
+	       (f->still_plain || place->begun == f->begun) && place->generation == f->generation &&
 	       uns_identity_equal(&place->stat.id, &f->stat.id) &&
 	       place->stat.mode == f->stat.mode;
 }
@@ -326,6 +436,7 @@ static struct place *place_renew(struct unshard *u, struct place *place, const s
 	}
 	if (!now->known) {
 		now->format = f->format;
+		now->begun = f->begun;
 		now->generation = f->generation;
 		now->source_generation = f->source_generation;
 		now->own_generation = f->own_generation;
@@ -334,6 +445,11 @@ static struct place *place_renew(struct unshard *u, struct place *place, const s
 		now->known = true;
 	}
 	now->facts = f->facts;
+	if (!f->still_plain) {
+		watched_free(now->watched, now->n_watched);
+		now->watched = f->watched;
+		now->n_watched = f->n_watched;
+	}
 	__atomic_store_n(&now->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
 	now->checked_ns = session_now_ns();
 	return now;
@@ -375,6 +491,8 @@ int place_get(struct unshard *u, const char *path, struct place **out, struct un
 	if (now && !now->opened && !now->building) /* whoever opens it goes on from what was seen */
 		swap(&now->capture, &capture);
 	if (!now) {
+		if (code == -ENOMEM)
+			watched_free(found.watched, found.n_watched);
 		place_drop(u, place); /* it has gone, or cannot be looked at */
 		place_unref(place);
 	}
@@ -410,4 +528,9 @@ bool place_unsettled(const struct unshard *u, const struct place *place)
 	age = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec -
 	      __atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED);
 	return age < u->settle_ns && age > -u->settle_ns;
+}
+
+bool place_in_the_making(const struct unshard *u, const struct place *place)
+{
+	return place->begun && place_unsettled(u, place);
 }

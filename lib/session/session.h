@@ -44,12 +44,19 @@ struct verdict {
 	char *text;
 };
 
+/* A directory below a plain one, whose names a format's probe asked for. */
+struct watched {
+	struct uns_identity id;
+	char name[]; /* in the plain directory */
+};
+
 struct place {
 	char *path; /* below SOURCE */
 
 	/* Constant once known: a directory that has changed gets a new place. */
 	bool known;
 	const struct uns_format *format; /* NULL = a plain directory */
+	bool begun; /* a plain one that looks like a checkpoint whose save or copy has begun */
 	uint64_t generation;             /* of a checkpoint: all files it may use, and the facts */
 	uint64_t source_generation;      /* the files alone: identities */
 	uint64_t own_generation;         /* those in its own directory alone */
@@ -58,8 +65,11 @@ struct place {
 
 	/* Atomic: last change of any file or directory of it, wall clock. */
 	int64_t newest_ns;
-	/* Only by whoever examines it: what the store said of it. */
+	/* Only by whoever examines it: what the store said of it; what else makes a plain directory what
+	 * it is. */
 	struct facts_seen facts;
+	struct watched **watched;
+	size_t n_watched;
 
 	/* Guarded by the session's lock. */
 	unsigned refs;
@@ -187,6 +197,8 @@ int place_capture(struct unshard *u, const struct place *place, struct uns_captu
 		  struct uns_err *err);
 /* Something may still be writing: changed less than settle ago. */
 bool place_unsettled(const struct unshard *u, const struct place *place);
+/* It may become a checkpoint, and is not shown until then: begun and unsettled. */
+bool place_in_the_making(const struct unshard *u, const struct place *place);
 
 /* -- snapshots.c -- */
 

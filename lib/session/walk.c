@@ -154,6 +154,11 @@ static int find_below(struct unshard *u, struct spot *spot, const char *rest, st
 		UNS_TRY(place_get(u, spot->path, &spot->place, err));
 		if (spot->place->format)
 			return find_in_checkpoint(u, spot, rest, err);
+		if (place_in_the_making(u, spot->place))
+			return uns_fail(err, -ENOENT,
+					"%s: something changed less than %lld s ago, and it may become a "
+					"checkpoint (-o settle=)",
+					spot->path, (long long)(u->settle_ns / 1000000000));
 		if (!*rest)
 			return find_entry(u, spot, err);
 		place_put(u, spot->place);

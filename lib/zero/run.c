@@ -113,6 +113,32 @@ int uns_zero_run_probe(const struct uns_zero_run *run)
 	return is_run_of_one(run) && has_tag(run) ? 95 : 0;
 }
 
+static bool has_tag_name(const struct uns_entry *e)
+{
+	return e->kind != UNS_KIND_FILE && e->kind != UNS_KIND_OTHER &&
+	       (uns_str_starts(e->name, "global_step") || strcmp(e->name, "pytorch_model") == 0 ||
+		strcmp(e->name, "checkpoint") == 0);
+}
+
+/* A directory that merely holds one of such a name may hold others' checkpoints too. */
+bool uns_zero_run_begun(const struct uns_zero_run *run)
+{
+	const char *name = uns_path_name(run->path);
+	unsigned long long n;
+	size_t i;
+
+	if (uns_str_number(name, "global_step", "", &n))
+		return true;
+	if (!is_trainer(run) && !uns_str_ends(name, ".ckpt") &&
+	    !has_glob(run->list, "random_states_*.pkl") &&
+	    !has_glob(run->list, "custom_checkpoint_*.pkl") && !has_weights(run->list))
+		return false;
+	for (i = 0; i < run->list->n; i++)
+		if (has_tag_name(&run->list->v[i]))
+			return true;
+	return false;
+}
+
 /* -- which tag -- */
 
 void uns_zero_run_fini(struct uns_zero_run *run)

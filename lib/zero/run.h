@@ -34,6 +34,9 @@ struct uns_zero_run {
 /* How sure: 0 not this, 90 a tag's directory, 95 a trainer's with a tag in it. Looks at names only. */
 int uns_zero_run_probe(const struct uns_zero_run *run);
 
+/* A run of one, or a tag, by its name and what is beside, without shards so far. */
+bool uns_zero_run_begun(const struct uns_zero_run *run);
+
 /* Find the tag. -ENODATA when there is none. */
 int uns_zero_run_open(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err);
 void uns_zero_run_fini(struct uns_zero_run *run);
