@@ -67,7 +67,7 @@ void unshard_file_close(unshard_file *f)
 	if (!f)
 		return;
 	if (f->snap)
-		memo_save_crcs(f->u, f->snap);
+		memo_save_crcs(&f->u->memo, f->snap->backing, &f->snap->crcs);
 	uns_backing_free(f->own_backing);
 	uns_catalog_free(f->own);
 	snapshot_put(f->u, f->snap);
@@ -138,9 +138,9 @@ ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off,
 		__atomic_add_fetch(&f->u->n_read_bytes, (uint64_t)got, __ATOMIC_RELAXED);
 		return got;
 	}
-	session_error(f->u, &err, f->path);
+	errors_add(&f->u->errors, &err, f->path);
 	if (f->place)
-		place_suspect(f->u, f->place);
+		places_suspect(&f->u->places, f->place);
 	give_error(error, &err, (int)got);
 	return got;
 }

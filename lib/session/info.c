@@ -35,11 +35,11 @@ static size_t figures(struct unshard *u, struct figure *out)
 	FIGURE("read_bytes", "bytes given out", __atomic_load_n(&u->n_read_bytes, __ATOMIC_RELAXED),
 	       true);
 	FIGURE("errors", "reads that failed (see errors.log)",
-	       __atomic_load_n(&u->n_errors, __ATOMIC_RELAXED), true);
+	       __atomic_load_n(&u->errors.n, __ATOMIC_RELAXED), true);
 	FIGURE("catalogs_opened", "checkpoints whose metadata files were read",
-	       __atomic_load_n(&u->n_opened, __ATOMIC_RELAXED), true);
+	       __atomic_load_n(&u->memo.n_opened, __ATOMIC_RELAXED), true);
 	FIGURE("catalogs_remembered", "checkpoints whose metadata came from the store",
-	       __atomic_load_n(&u->n_remembered, __ATOMIC_RELAXED), true);
+	       __atomic_load_n(&u->memo.n_remembered, __ATOMIC_RELAXED), true);
 	FIGURE("source_reads", "reads of source files", s.source_reads, true);
 	FIGURE("source_read_bytes", "bytes read from source files", s.source_read_bytes, true);
 	FIGURE("items_resolved", "shard item headers read", s.items_resolved, true);
@@ -56,8 +56,8 @@ static size_t figures(struct unshard *u, struct figure *out)
 	FIGURE("spill_bytes", "decoded pieces spilled to cache_dir", s.spill_bytes, false);
 	FIGURE("open_files", "source files held open", s.open_files, false);
 	pthread_mutex_lock(&u->lock);
-	FIGURE("snapshot_bytes", "catalogs and trees in memory", u->snapshot_bytes, false);
-	FIGURE("directories", "directories of SOURCE examined", u->places.n, false);
+	FIGURE("snapshot_bytes", "catalogs and trees in memory", u->snapshots.bytes, false);
+	FIGURE("directories", "directories of SOURCE examined", u->places.map.n, false);
 	pthread_mutex_unlock(&u->lock);
 #undef FIGURE
 	return n;
@@ -92,17 +92,6 @@ static void metrics(struct unshard *u, struct uns_text *out)
 	}
 }
 
-static void error_lines(struct unshard *u, struct uns_text *out)
-{
-	size_t i, first;
-
-	pthread_mutex_lock(&u->lock);
-	first = u->n_error_lines > ERROR_LOG_LINES ? u->n_error_lines - ERROR_LOG_LINES : 0;
-	for (i = first; i < u->n_error_lines; i++)
-		uns_text_printf(out, "%s\n", u->error_line[i % ERROR_LOG_LINES]);
-	pthread_mutex_unlock(&u->lock);
-}
-
 /* What is known so far: one line for each checkpoint and reason. */
 static void known_problems(struct unshard *u, struct uns_text *out)
 {
@@ -111,9 +100,9 @@ static void known_problems(struct unshard *u, struct uns_text *out)
 	size_t at = 0;
 	void *value;
 
-	store_problem(u, out);
+	store_problem(&u->store, out);
 	pthread_mutex_lock(&u->lock);
-	while (uns_map_next(&u->places, &at, NULL, &value)) {
+	while (uns_map_next(&u->places.map, &at, NULL, &value)) {
 		place = value;
 		if (!place->format)
 			continue;
@@ -134,7 +123,7 @@ int root_info_text(struct unshard *u, const char *name, struct uns_text *out)
 	else if (strcmp(name, "metrics.prom") == 0)
 		metrics(u, out);
 	else if (strcmp(name, "errors.log") == 0)
-		error_lines(u, out);
+		errors_print(&u->errors, out);
 	else
 		known_problems(u, out);
 	return out->failed ? -ENOMEM : 0;
@@ -196,7 +185,7 @@ static const char *usage_line(const struct asked *a, const struct uns_view *view
 	if (!below)
 		return NULL;
 	path = uns_arena_printf(arena, "%s/%s%s%s", a->usage_path ? a->usage_path : "MOUNTPOINT",
-				a->u->only ? "" : name, a->u->only || !*below ? "" : "/", below);
+				a->u->opt.only ? "" : name, a->u->opt.only || !*below ? "" : "/", below);
 	if (!path)
 		return NULL;
 	return expand_usage(arena,
@@ -378,5 +367,5 @@ int info_text(struct unshard *u, struct place *place, const struct uns_view *vie
 	if (strcmp(name, "provenance.json") == 0)
 		return provenance(u, place, view, parameter, out, err);
 	return info_json(u, place, strcmp(name, "tensors.json") == 0 ? "tensors" : "info",
-			 u->mounted_at, out, err);
+			 u->opt.mounted_at, out, err);
 }

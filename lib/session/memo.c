@@ -1,14 +1,14 @@
 /* What was found out once and is kept in the store: a checkpoint's catalog and its tensors' CRCs,
  * under a key that says of which files, read by which program with which options. All of it can be
  * found out again, so that nothing here fails. */
-#include "session/session.h"
+#include "session/memo.h"
 
 #include <elf.h>
 #include <link.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "model/catalog_pack.h"
 
@@ -61,7 +61,8 @@ static uint64_t hash_strings(uint64_t h, const char *const *v, size_t n)
 	return h;
 }
 
-void memo_init(struct unshard *u, const struct unshard_options *o)
+void memo_init(struct memo *memo, struct store_link *store, const struct uns_root *root,
+	       const char *source, const struct unshard_options *o)
 {
 	struct build build = { .hash = uns_hash_str(UNS_HASH_INIT, UNSHARD_VERSION) };
 
@@ -72,14 +73,14 @@ void memo_init(struct unshard *u, const struct unshard_options *o)
 	build.hash = hash_strings(build.hash, o->weight_root, o->n_weight_root);
 	build.hash = hash_strings(build.hash, o->follow, o->n_follow);
 	build.hash = uns_hash_u64(build.hash, o->assume != NULL);
-	u->crc_salt = build.hash;
-	u->memo_salt = uns_hash_str(build.hash, u->real_root);
+	*memo = (struct memo){ .store = store, .root = root, .crc_salt = build.hash };
+	memo->salt = uns_hash_str(build.hash, source);
 }
 
-static uint64_t key_of(const struct unshard *u, const struct place *place)
+static uint64_t key_of(const struct memo *memo, const struct place *place)
 {
 	/* A catalog is made of the files, and of a layout from the store where the format has one. */
-	uint64_t h = uns_hash_u64(u->memo_salt, place->format->wants_units ?
+	uint64_t h = uns_hash_u64(memo->salt, place->format->wants_units ?
 							place->generation :
 							place->source_generation);
 
@@ -88,9 +89,9 @@ static uint64_t key_of(const struct unshard *u, const struct place *place)
 }
 
 /* CRCs hang on the files alone, whichever directory above them is SOURCE. */
-static uint64_t crc_key_of(const struct unshard *u, const struct place *place)
+static uint64_t crc_key_of(const struct memo *memo, const struct place *place)
 {
-	uint64_t h = uns_hash_u64(u->crc_salt, place->source_generation);
+	uint64_t h = uns_hash_u64(memo->crc_salt, place->source_generation);
 
 	return uns_hash_end(uns_hash_str(h, place->format->name));
 }
@@ -100,31 +101,28 @@ static uint64_t crc_key_of(const struct unshard *u, const struct place *place)
 bool memo_allowed(const struct place *place)
 {
 	const int64_t fine_ns = 100000000, coarse_ns = 2500000000;
-	struct timespec t;
-	int64_t newest_ns = __atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED), age;
+	int64_t newest_ns = __atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED);
 
-	clock_gettime(CLOCK_REALTIME, &t);
-	age = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - newest_ns;
-	return age >= (newest_ns % 1000000000 ? fine_ns : coarse_ns);
+	return uns_wall_ns() - newest_ns >= (newest_ns % 1000000000 ? fine_ns : coarse_ns);
 }
 
 /* -- catalogs -- */
 
-static int load(struct unshard *u, const struct place *place, struct uns_catalog *cat)
+static int load(const struct memo *memo, const struct place *place, struct uns_catalog *cat)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_store *store = store_hold(u, NULL);
+	struct uns_store *store = store_hold(memo->store, NULL);
 	struct uns_span bytes;
 	int code;
 
 	if (!store)
 		return -ENOENT;
-	code = uns_store_memo_get(store, "catalog", key_of(u, place), &arena, &bytes, NULL);
-	store_release(u);
-	return code < 0 ? code : uns_catalog_unpack(bytes, u->root, cat, NULL);
+	code = uns_store_memo_get(store, "catalog", key_of(memo, place), &arena, &bytes, NULL);
+	store_release(memo->store);
+	return code < 0 ? code : uns_catalog_unpack(bytes, memo->root, cat, NULL);
 }
 
-int memo_load_catalog(struct unshard *u, const struct place *place, struct uns_capture *capture,
+int memo_load_catalog(struct memo *memo, const struct place *place, struct uns_capture *capture,
 		      struct uns_catalog **out)
 {
 	struct uns_catalog *cat;
@@ -132,61 +130,64 @@ int memo_load_catalog(struct unshard *u, const struct place *place, struct uns_c
 
 	UNS_TRY(uns_catalog_new(place->path, &cat, NULL));
 	cat->capture = capture;
-	code = load(u, place, cat);
+	code = load(memo, place, cat);
 	if (code < 0)
 		uns_catalog_free(cat);
 	else
 		*out = cat;
-	__atomic_add_fetch(code < 0 ? &u->n_opened : &u->n_remembered, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(code < 0 ? &memo->n_opened : &memo->n_remembered, 1, __ATOMIC_RELAXED);
 	return code;
 }
 
-void memo_save_catalog(struct unshard *u, const struct place *place, const struct uns_catalog *cat)
+void memo_save_catalog(const struct memo *memo, const struct place *place,
+		       const struct uns_catalog *cat)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text bytes = UNS_TEXT_INIT;
-	struct uns_store *store = store_hold(u, NULL);
+	struct uns_store *store = store_hold(memo->store, NULL);
 
 	if (!store)
 		return;
-	if (uns_catalog_pack(cat, u->root, &bytes, NULL) == 0)
-		uns_store_memo_put(store, "catalog", key_of(u, place), bytes.p, bytes.len, NULL);
-	store_release(u);
+	if (uns_catalog_pack(cat, memo->root, &bytes, NULL) == 0)
+		uns_store_memo_put(store, "catalog", key_of(memo, place), bytes.p, bytes.len, NULL);
+	store_release(memo->store);
 }
 
 /* -- CRCs -- */
 
-void memo_load_crcs(struct unshard *u, const struct place *place, struct snapshot *snap)
+void memo_load_crcs(const struct memo *memo, const struct place *place,
+		    struct uns_backing *backing, struct memo_crcs *crcs)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_store *store = store_hold(u, NULL);
+	struct uns_store *store = store_hold(memo->store, NULL);
 	struct uns_span bytes;
 	int code;
 
-	snap->memo_key = crc_key_of(u, place);
-	snap->memo_allowed = memo_allowed(place);
+	crcs->key = crc_key_of(memo, place);
+	crcs->allowed = memo_allowed(place);
 	if (!store)
 		return;
-	code = uns_store_memo_get(store, "crc", snap->memo_key, &arena, &bytes, NULL);
-	store_release(u);
+	code = uns_store_memo_get(store, "crc", crcs->key, &arena, &bytes, NULL);
+	store_release(memo->store);
 	if (code == 0)
-		uns_backing_crc_import(snap->backing, bytes);
-	snap->crcs_kept = uns_backing_crc_changes(snap->backing);
+		uns_backing_crc_import(backing, bytes);
+	crcs->kept = uns_backing_crc_changes(backing);
 }
 
-void memo_save_crcs(struct unshard *u, struct snapshot *snap)
+void memo_save_crcs(const struct memo *memo, const struct uns_backing *backing,
+		    struct memo_crcs *crcs)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text bytes = UNS_TEXT_INIT;
-	uint64_t changes = uns_backing_crc_changes(snap->backing);
+	uint64_t changes = uns_backing_crc_changes(backing);
 	struct uns_store *store;
 
-	if (!snap->memo_allowed ||
-	    __atomic_exchange_n(&snap->crcs_kept, changes, __ATOMIC_RELAXED) == changes)
+	if (!crcs->allowed ||
+	    __atomic_exchange_n(&crcs->kept, changes, __ATOMIC_RELAXED) == changes)
 		return;
-	store = store_hold(u, NULL);
+	store = store_hold(memo->store, NULL);
 	if (!store)
 		return;
-	uns_backing_crc_export(snap->backing, &bytes);
+	uns_backing_crc_export(backing, &bytes);
 	if (!bytes.failed)
-		uns_store_memo_put(store, "crc", snap->memo_key, bytes.p, bytes.len, NULL);
-	store_release(u);
+		uns_store_memo_put(store, "crc", crcs->key, bytes.p, bytes.len, NULL);
+	store_release(memo->store);
 }

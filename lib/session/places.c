@@ -1,16 +1,17 @@
 /* What each directory of SOURCE is, and whether that is still so. Run-level directories are polled
  * (notification says nothing on network file systems): an answer holds for recheck_ns, then the
  * directory's files are compared by identity. */
-#include "session/session.h"
+#include "session/places.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/path.h"
+#include "facts/siblings.h"
 
 enum {
 	MAX_DEPTH = 4, /* of a checkpoint's own sub-directories */
@@ -26,6 +27,8 @@ struct finding {
 	struct uns_stat stat;
 	uint64_t generation, source_generation, own_generation;
 	struct facts_seen facts;
+	struct uns_identity state_id;
+	bool state_whole;
 	int64_t newest_ns;
 	uint64_t source_bytes;
 };
@@ -81,18 +84,35 @@ static void add_file(struct uns_capture *capture, const char *path, struct findi
 		finding_add(f, path, &st);
 }
 
+/* The file is read again only where it is another than the last time. */
+static bool state_is_whole(const struct place *place, struct uns_capture *capture,
+			   struct uns_arena *arena, struct finding *f)
+{
+	const char *path = uns_path_join(arena, place->path, "trainer_state.json");
+	struct uns_stat st;
+
+	if (!path || uns_capture_stat(capture, path, &st, NULL) < 0)
+		return false;
+	f->state_id = st.id;
+	f->state_whole = uns_identity_equal(&st.id, &place->state_id) ?
+				 place->state_whole :
+				 siblings_state_whole(uns_capture_root(capture), arena, place->path);
+	return f->state_whole;
+}
+
 /* What tells about the training is part of what a checkpoint is made of only where its own state is not
  * whole: a finished one must stay as it is while its run goes on. */
-static void add_training(struct unshard *u, struct uns_capture *capture, struct uns_arena *arena,
-			 const char *path, struct finding *f)
+static void add_training(const struct place *place, struct uns_capture *capture,
+			 struct uns_arena *arena, struct finding *f)
 {
 	static const char *const names[] = { "trainer_state.json", "training_args.json",
 					     "training_args.bin" };
 	struct siblings s;
 	size_t i;
 
-	if (training_state_whole(u, arena, path) ||
-	    training_siblings(u, arena, path, &s, NULL) < 0 || !s.run)
+	if (state_is_whole(place, capture, arena, f) ||
+	    siblings_find(uns_capture_root(capture), capture, arena, place->path, &s, NULL) < 0 ||
+	    !s.run)
 		return;
 	for (i = 0; i < s.n; i++)
 		f->generation = uns_hash_u64(f->generation, s.number[i]);
@@ -104,14 +124,14 @@ static void add_training(struct unshard *u, struct uns_capture *capture, struct 
 }
 
 /* Files beside the checkpoint that its views may borrow or learn from. */
-static void add_surroundings(struct unshard *u, struct uns_capture *capture,
-			     struct uns_arena *arena, const char *path, struct finding *f)
+static void add_surroundings(const struct place *place, struct uns_capture *capture,
+			     struct uns_arena *arena, struct finding *f)
 {
 	static const char *const names[] = { "config.json", "generation_config.json",
 					     "tokenizer.json", "tokenizer_config.json",
 					     "adapter_config.json" };
 	const size_t n = sizeof(names) / sizeof(*names);
-	const char *run = uns_path_parent(arena, path), *child;
+	const char *path = place->path, *run = uns_path_parent(arena, path), *child;
 	int64_t newest = f->newest_ns; /* what happens beside it does not unsettle it */
 	uint64_t bytes = f->source_bytes;
 	struct uns_stat st;
@@ -124,7 +144,7 @@ static void add_surroundings(struct unshard *u, struct uns_capture *capture,
 		if (child && uns_capture_stat(capture, child, &st, NULL) == 0)
 			finding_add(f, names[i], &st);
 	}
-	add_training(u, capture, arena, path, f);
+	add_training(place, capture, arena, f);
 	f->newest_ns = newest;
 	f->source_bytes = bytes;
 }
@@ -160,10 +180,7 @@ static bool begun(const struct uns_directory *dir)
 /* Old enough for its times to show any change from now on. */
 static bool is_old(const struct uns_identity *id)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (int64_t)t.tv_sec - id->mtime_ns / 1000000000 > FRESH_S;
+	return (uns_wall_ns() - id->mtime_ns) / 1000000000 > FRESH_S;
 }
 
 static bool watched_changed(const struct place *place, struct uns_capture *capture)
@@ -255,7 +272,7 @@ static int add_plain(const struct uns_directory *dir, struct finding *f, struct 
 /* -- checkpoints -- */
 
 /* A checkpoint's generation, out of everything that its views may be made of. */
-static int add_generation(struct unshard *u, const struct place *place, struct uns_capture *capture,
+static int add_generation(struct place_table *t, const struct place *place, struct uns_capture *capture,
 			  struct finding *f, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
@@ -266,19 +283,19 @@ static int add_generation(struct unshard *u, const struct place *place, struct u
 	f->generation = uns_hash_str(f->generation, f->format->name);
 	UNS_TRY(add_directory(capture, &arena, path, f, 0, err));
 	f->own_generation = uns_hash_end(f->generation);
-	add_surroundings(u, capture, &arena, path, f);
+	add_surroundings(place, capture, &arena, f);
 	f->source_generation = f->generation = uns_hash_end(f->generation);
 	f->facts = place->facts;
-	meta_digest(u, path, &f->facts);
+	store_digest(t->store, path, &f->facts);
 	if (f->facts.digest)
 		f->generation = uns_hash_end(uns_hash_u64(f->generation, f->facts.digest));
 	return 0;
 }
 
-static int look(struct unshard *u, const struct place *place, struct uns_capture *capture,
+static int look(struct place_table *t, const struct place *place, struct uns_capture *capture,
 		struct finding *f, struct uns_err *err)
 {
-	struct uns_directory dir = { .root = u->root, .path = place->path, .capture = capture };
+	struct uns_directory dir = { .root = t->root, .path = place->path, .capture = capture };
 
 	f->stat = *uns_capture_top(capture);
 	if (still_plain(place, capture)) {
@@ -289,19 +306,19 @@ static int look(struct unshard *u, const struct place *place, struct uns_capture
 		UNS_TRY(uns_capture_fill(capture, MAX_DEPTH, err));
 	UNS_TRY(uns_capture_list(capture, place->path, &dir.list, err));
 	f->format = probe(&dir);
-	return f->format ? add_generation(u, place, capture, f, err) : add_plain(&dir, f, err);
+	return f->format ? add_generation(t, place, capture, f, err) : add_plain(&dir, f, err);
 }
 
 /* *capture is what the finding was made of, where it is a checkpoint. */
-static int examine(struct unshard *u, const struct place *place, struct finding *f,
+static int examine(struct place_table *t, const struct place *place, struct finding *f,
 		   struct uns_capture **capture, struct uns_err *err)
 {
 	int code;
 
 	*f = (struct finding){ .generation = UNS_HASH_INIT };
 	*capture = NULL;
-	UNS_TRY(uns_capture_new(u->root, place->path, u->hidden, capture, err));
-	code = look(u, place, *capture, f, err);
+	UNS_TRY(uns_capture_new(t->root, place->path, t->hidden, capture, err));
+	code = look(t, place, *capture, f, err);
 	if (code < 0 || !f->format) {
 		uns_capture_free(*capture);
 		*capture = NULL;
@@ -314,19 +331,7 @@ static int examine(struct unshard *u, const struct place *place, struct finding 
 	return code;
 }
 
-int place_capture(struct unshard *u, const struct place *place, struct uns_capture **out,
-		  struct uns_err *err)
-{
-	struct finding now;
-
-	UNS_TRY(examine(u, place, &now, out, err));
-	if (now.format == place->format && now.generation == place->generation)
-		return 0;
-	watched_free(now.watched, now.n_watched);
-	uns_capture_free(*out);
-	*out = NULL;
-	return uns_fail(err, -ESTALE, "%s has changed", place->path);
-}
+/* -- places -- */
 
 static void verdicts_free(struct place *place)
 {
@@ -353,9 +358,9 @@ static struct place *place_new(const char *path)
 	return place;
 }
 
-static void place_unref(struct place *place)
+static void place_free(struct place *place)
 {
-	if (--place->refs)
+	if (!place)
 		return;
 	verdicts_free(place);
 	uns_capture_free(place->capture);
@@ -367,42 +372,40 @@ static void place_unref(struct place *place)
 
 /* -- the table; lock held for all of these -- */
 
-/* Out of the table: who holds it goes on with it, open files keep their snapshot. */
-static void place_drop(struct unshard *u, struct place *place)
+/* The table's reference goes to the caller. */
+static struct place *table_remove(struct place_table *t, struct place *place)
 {
-	snapshot_detach(u, place);
-	if (uns_map_get(&u->places, place->path) != place)
-		return;
-	uns_map_del(&u->places, place->path);
-	place_unref(place);
+	if (uns_map_get(&t->map, place->path) != place)
+		return NULL;
+	uns_map_del(&t->map, place->path);
+	place->replaced = true;
+	return place;
 }
 
-static bool table_add(struct unshard *u, struct place *place)
+static bool table_add(struct place_table *t, struct place *place)
 {
-	if (!uns_map_put(&u->places, place->path, place, NULL))
+	if (!uns_map_put(&t->map, place->path, place, NULL))
 		return false;
 	place->refs++;
 	return true;
 }
 
 /* The place, with a reference: fresh, or busy for the caller alone. NULL = out of memory. */
-static struct place *place_acquire(struct unshard *u, const char *path, bool *fresh)
+static struct place *place_acquire(struct place_table *t, const char *path, bool *fresh)
 {
 	struct place *place;
 
-	while ((place = uns_map_get(&u->places, path)) && place->busy)
-		pthread_cond_wait(&u->changed, &u->lock); /* it may have been replaced meanwhile */
+	while ((place = uns_map_get(&t->map, path)) && place->busy)
+		pthread_cond_wait(t->changed, t->lock); /* it may have been replaced meanwhile */
 	if (!place) {
 		place = place_new(path);
-		if (!place || !table_add(u, place)) {
-			if (place)
-				free(place->path);
-			free(place);
+		if (!place || !table_add(t, place)) {
+			place_free(place);
 			return NULL;
 		}
 	}
 	place->refs++;
-	*fresh = place->known && session_now_ns() - place->checked_ns < u->recheck_ns;
+	*fresh = place->known && uns_now_ns() - place->checked_ns < t->recheck_ns;
 	place->busy = !*fresh;
 	return place;
 }
@@ -415,122 +418,203 @@ static bool same_finding(const struct place *place, const struct finding *f)
 	       place->stat.mode == f->stat.mode;
 }
 
+static void place_fill(struct place *place, const struct finding *f)
+{
+	place->format = f->format;
+	place->begun = f->begun;
+	place->generation = f->generation;
+	place->source_generation = f->source_generation;
+	place->own_generation = f->own_generation;
+	place->stat = f->stat;
+	place->source_bytes = f->source_bytes;
+	place->known = true;
+}
+
+#define SWAP(a, b)                       \
+	do {                             \
+		__typeof__(a) swap_was = (a); \
+		(a) = (b);               \
+		(b) = swap_was;          \
+	} while (0)
+
+/* What may differ from one look to the next. Leaves in *f and *capture what is to be freed. */
+static void place_update(struct place *place, struct finding *f, struct uns_capture **capture)
+{
+	place->facts = f->facts;
+	place->state_id = f->state_id;
+	place->state_whole = f->state_whole;
+	if (!f->still_plain) {
+		SWAP(place->watched, f->watched);
+		SWAP(place->n_watched, f->n_watched);
+	}
+	if (!place->capture_taken)
+		SWAP(place->capture, *capture);
+	__atomic_store_n(&place->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
+	place->checked_ns = uns_now_ns();
+}
+
 /* A place is constant once known, but for when it was looked at and what was concluded from it: where
- * the finding differs, a new place takes its place. Gives the caller's reference back. */
-static struct place *place_renew(struct unshard *u, struct place *place, const struct finding *f)
+ * the finding differs, `fresh` takes its place. Returns the one that it is now. */
+static struct place *place_renew(struct place_table *t, struct place *place, struct place **fresh,
+				 const struct finding *f, struct place **old)
 {
 	struct place *now = place;
 
-	if (place->known && !same_finding(place, f)) {
-		now = place_new(place->path);
-		if (!now)
+	if (*fresh) {
+		*old = table_remove(t, place);
+		if (!table_add(t, *fresh))
 			return NULL;
-		place_drop(u, place);
-		if (!table_add(u, now)) {
-			free(now->path);
-			free(now);
-			return NULL;
-		}
+		now = UNS_TAKE(*fresh);
 		now->refs++;
-		place_unref(place);
 	}
-	if (!now->known) {
-		now->format = f->format;
-		now->begun = f->begun;
-		now->generation = f->generation;
-		now->source_generation = f->source_generation;
-		now->own_generation = f->own_generation;
-		now->stat = f->stat;
-		now->source_bytes = f->source_bytes;
-		now->known = true;
-	}
-	now->facts = f->facts;
-	if (!f->still_plain) {
-		watched_free(now->watched, now->n_watched);
-		now->watched = f->watched;
-		now->n_watched = f->n_watched;
-	}
-	__atomic_store_n(&now->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
-	now->checked_ns = session_now_ns();
+	if (!now->known)
+		place_fill(now, f);
 	return now;
 }
 
-static void swap(struct uns_capture **a, struct uns_capture **b)
-{
-	struct uns_capture *was = *a;
+/* -- the same without it -- */
 
-	*a = *b;
-	*b = was;
+/* Give n references back. */
+static void unref(struct place_table *t, struct place *place, unsigned n)
+{
+	bool last;
+
+	pthread_mutex_lock(t->lock);
+	place->refs -= n;
+	last = !place->refs;
+	pthread_mutex_unlock(t->lock);
+	if (last)
+		place_free(place);
 }
 
-int place_get(struct unshard *u, const char *path, struct place **out, struct uns_err *err)
+/* Examined: the table is brought up to date, and what was made of an older place is let go of. The
+ * caller's reference moves from `place` to *out. */
+static int settle(struct place_table *t, struct place *place, int code, struct finding *f,
+		  struct uns_capture *capture, struct place **out, struct uns_err *err)
 {
-	struct place *place, *now = NULL;
-	struct uns_capture *capture;
+	struct place *fresh = NULL, *now = NULL, *old = NULL;
+
+	if (code == 0 && place->known && !same_finding(place, f) &&
+	    !(fresh = place_new(place->path)))
+		code = uns_oom(err);
+	pthread_mutex_lock(t->lock);
+	place->busy = false;
+	if (code == 0) {
+		now = place_renew(t, place, &fresh, f, &old);
+		code = now ? 0 : uns_oom(err);
+	}
+	if (now)
+		place_update(now, f, &capture);
+	else if (!old) /* it has gone, or cannot be looked at */
+		old = table_remove(t, place);
+	pthread_cond_broadcast(t->changed);
+	pthread_mutex_unlock(t->lock);
+
+	if (old)
+		t->forget(t->ctx, old);
+	if (now != place || old)
+		unref(t, place, (now != place) + (old != NULL));
+	place_free(fresh);
+	uns_capture_free(capture);
+	watched_free(f->watched, f->n_watched);
+	*out = now;
+	return code;
+}
+
+int places_get(struct place_table *t, const char *path, struct place **out, struct uns_err *err)
+{
+	struct uns_capture *capture = NULL;
 	struct finding found;
+	struct place *place;
 	bool fresh;
 	int code;
 
-	pthread_mutex_lock(&u->lock);
-	place = place_acquire(u, path, &fresh);
-	pthread_mutex_unlock(&u->lock);
+	pthread_mutex_lock(t->lock);
+	place = place_acquire(t, path, &fresh);
+	pthread_mutex_unlock(t->lock);
 	if (!place)
 		return uns_oom(err);
 	*out = place;
 	if (fresh)
 		return 0;
+	code = examine(t, place, &found, &capture, err);
+	return settle(t, place, code, &found, capture, out, err);
+}
 
-	code = examine(u, place, &found, &capture, err);
+void places_put(struct place_table *t, struct place *place)
+{
+	if (place)
+		unref(t, place, 1);
+}
 
-	pthread_mutex_lock(&u->lock);
-	place->busy = false;
-	if (code == 0) {
-		now = place_renew(u, place, &found);
-		code = now ? 0 : uns_oom(err);
+void places_suspect(struct place_table *t, struct place *place)
+{
+	pthread_mutex_lock(t->lock);
+	place->checked_ns = uns_now_ns() - t->recheck_ns;
+	pthread_mutex_unlock(t->lock);
+}
+
+void places_fini(struct place_table *t)
+{
+	size_t at = 0;
+	void *place;
+
+	while (uns_map_next(&t->map, &at, NULL, &place)) {
+		t->forget(t->ctx, place);
+		place_free(place);
 	}
-	if (now && !now->opened && !now->building) /* whoever opens it goes on from what was seen */
-		swap(&now->capture, &capture);
-	if (!now) {
-		if (code == -ENOMEM)
-			watched_free(found.watched, found.n_watched);
-		place_drop(u, place); /* it has gone, or cannot be looked at */
-		place_unref(place);
-	}
-	pthread_cond_broadcast(&u->changed);
-	pthread_mutex_unlock(&u->lock);
-	uns_capture_free(capture);
-	*out = now;
+	uns_map_fini(&t->map);
+}
+
+/* `was`: a copy, because somebody else may be examining the place. */
+static int capture_again(struct place_table *t, const struct place *was, struct uns_capture **out,
+			 struct uns_err *err)
+{
+	struct finding now;
+
+	UNS_TRY(examine(t, was, &now, out, err));
+	watched_free(now.watched, now.n_watched);
+	if (now.format == was->format && now.generation == was->generation)
+		return 0;
+	uns_capture_free(*out);
+	*out = NULL;
+	return uns_fail(err, -ESTALE, "%s has changed", was->path);
+}
+
+int places_capture(struct place_table *t, struct place *place, struct uns_capture **out,
+		   struct uns_err *err)
+{
+	struct place was;
+	int code;
+
+	pthread_mutex_lock(t->lock);
+	was = *place;
+	*out = UNS_TAKE(place->capture);
+	place->capture_taken = true;
+	pthread_mutex_unlock(t->lock);
+	if (*out)
+		return 0;
+	code = capture_again(t, &was, out, err);
+	if (code < 0)
+		places_suspect(t, place);
 	return code;
 }
 
-void place_put(struct unshard *u, struct place *place)
+/* -- questions -- */
+
+bool places_unsettled(const struct place_table *t, const struct place *place)
 {
-	if (!place)
-		return;
-	pthread_mutex_lock(&u->lock);
-	place_unref(place);
-	pthread_mutex_unlock(&u->lock);
+	int64_t age = uns_wall_ns() - __atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED);
+
+	return age < t->settle_ns && age > -t->settle_ns;
 }
 
-void place_suspect(struct unshard *u, struct place *place)
+bool places_in_the_making(const struct place_table *t, const struct place *place)
 {
-	pthread_mutex_lock(&u->lock);
-	place->checked_ns = session_now_ns() - u->recheck_ns;
-	pthread_mutex_unlock(&u->lock);
+	return place->begun && places_unsettled(t, place);
 }
 
-bool place_unsettled(const struct unshard *u, const struct place *place)
+bool places_hide(const struct place_table *t, const char *path)
 {
-	struct timespec t;
-	int64_t age;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	age = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec -
-	      __atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED);
-	return age < u->settle_ns && age > -u->settle_ns;
-}
-
-bool place_in_the_making(const struct unshard *u, const struct place *place)
-{
-	return place->begun && place_unsettled(u, place);
+	return t->hidden && *t->hidden && uns_path_within(path, t->hidden);
 }

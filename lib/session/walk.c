@@ -154,11 +154,11 @@ static int find_below(struct unshard *u, struct spot *spot, const char *rest, st
 		UNS_TRY(place_get(u, spot->path, &spot->place, err));
 		if (spot->place->format)
 			return find_in_checkpoint(u, spot, rest, err);
-		if (place_in_the_making(u, spot->place))
+		if (places_in_the_making(&u->places, spot->place))
 			return uns_fail(err, -ENOENT,
 					"%s: something changed less than %lld s ago, and it may become a "
 					"checkpoint (-o settle=)",
-					spot->path, (long long)(u->settle_ns / 1000000000));
+					spot->path, (long long)(u->opt.settle_ns / 1000000000));
 		if (!*rest)
 			return find_entry(u, spot, err);
 		place_put(u, spot->place);
@@ -211,7 +211,7 @@ static bool root_info_wanted(struct unshard *u, const char *path, const char **i
 		return true;
 	if (!is_info_dir(path, inside))
 		return false;
-	return !u->only || uns_root_stat(u->root, INFO_DIR, false, &st, NULL) < 0;
+	return !u->opt.only || uns_root_stat(u->root, INFO_DIR, false, &st, NULL) < 0;
 }
 
 static int find(struct unshard *u, struct spot *spot, const char *path, struct uns_err *err)
@@ -222,9 +222,9 @@ static int find(struct unshard *u, struct spot *spot, const char *path, struct u
 	spot->path = "";
 	if (root_info_wanted(u, path, &rest))
 		return find_root_info(u, spot, rest, err);
-	if (u->only) {
-		spot->view = u->only;
-		spot->parameter = u->only_parameter;
+	if (u->opt.only) {
+		spot->view = u->opt.only;
+		spot->parameter = u->opt.only_parameter;
 		return find_below(u, spot, path, err);
 	}
 	if (!*path) {

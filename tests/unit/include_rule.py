@@ -21,11 +21,12 @@ BELOW.update({folder: NOUNS for folder in ("engine", "store", "files")})
 FAMILIES = {"dcp", "zero", "ranks"}  # one folder, one framework's shards; they never see each other
 BELOW.update({folder: NOUNS | {"files"} for folder in FAMILIES})
 BELOW.update({folder: NOUNS | {"files"} | FAMILIES for folder in ("formats", "views")})
+BELOW["facts"] = NOUNS | {"engine", "store", "files"}
 BELOW["session"] = set(BELOW)
-BELOW["facts"] = set(BELOW)  # until it takes its inputs instead of a session
-BELOW.update({folder: set(BELOW) for folder in ("check", "repair")})
+ABOVE = ("meta", "warm", "check", "repair")  # trades of their own; each sees the session, none another
+BELOW.update({folder: set(BELOW) for folder in ABOVE})
 PUBLIC = "unshard.h"
-PUBLISHES = ("session", "check", "repair")
+PUBLISHES = ("session",) + ABOVE
 ALONE = {"formats": "format.h", "views": "view.h"}  # one file, one thing: all they share is this
 VAGUE = re.compile(r"(^|_)(utils?|common|helpers?|misc)\.[ch]$")
 

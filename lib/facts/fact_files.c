@@ -1,5 +1,5 @@
 /* Files of a trainer as facts: only keys that are known, only values that fit them. */
-#include "session/meta_import.h"
+#include "facts/fact_files.h"
 
 #include <math.h>
 #include <string.h>
@@ -7,8 +7,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
-#include "session/meta_keys.h"
-#include "session/session.h"
+#include "facts/fact_keys.h"
 #include "wire/json.h"
 #include "wire/torchfile.h"
 
@@ -26,14 +25,16 @@ static int add(struct facts *f, const char *key, const cJSON *value, struct uns_
 {
 	UNS_CLEANUP(uns_free_p) char *json = NULL;
 
-	if (!meta_key_known(key) || meta_key_check(key, value, NULL) < 0)
+	if (!fact_key_known(key))
 		return 0;
-	if (!UNS_ARENA_ROOM(f->arena, f->v, f->n, f->cap))
-		return uns_oom(err);
 	json = cJSON_PrintUnformatted(value);
+	if (!json || !UNS_ARENA_ROOM(f->arena, f->v, f->n, f->cap))
+		return uns_oom(err);
+	if (fact_key_check(key, json, NULL) < 0)
+		return 0;
 	f->v[f->n] = (struct uns_store_fact){
 		.key = uns_arena_str(f->arena, key),
-		.json = json ? uns_arena_str(f->arena, json) : NULL,
+		.json = uns_arena_str(f->arena, json),
 		.origin = f->origin,
 	};
 	if (!f->v[f->n].key || !f->v[f->n].json)
@@ -160,9 +161,9 @@ static int from_torch(struct facts *f, const struct uns_root *root, const char *
 	return 0;
 }
 
-int meta_import_read(const struct uns_root *root, const char *name, const char *origin,
-		     struct uns_arena *arena, struct uns_store_fact **out, size_t *n,
-		     struct uns_err *err)
+int fact_file_read(const struct uns_root *root, const char *name, const char *origin,
+		   struct uns_arena *arena, struct uns_store_fact **out, size_t *n,
+		   struct uns_err *err)
 {
 	struct facts f = { .arena = arena, .origin = origin };
 
