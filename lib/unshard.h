@@ -105,6 +105,28 @@ UNSHARD_API int unshard_stat(unshard *u, const char *path, struct unshard_stat *
 UNSHARD_API int unshard_readlink(unshard *u, const char *path, char **target,
 				 struct unshard_error *err);
 
+/* -- nodes: names of the tree as handles --
+ *
+ * A lookup is one step from a directory's node: where the directory belongs to a checkpoint that was
+ * looked at within the last second, it makes no system call. A node stands for what was looked up, and
+ * holds its names only, no memory of the checkpoint: when its source changes it fails with -ESTALE from
+ * then on (the root's never does), and is to be looked up again. -ENOENT: it has gone. Give every node
+ * back before unshard_close. */
+typedef struct unshard_node unshard_node;
+
+UNSHARD_API int unshard_root(unshard *u, unshard_node **out, struct unshard_error *err);
+/* name: one component. st (may be NULL) receives what unshard_node_stat would say. */
+UNSHARD_API int unshard_lookup(unshard_node *dir, const char *name, unshard_node **out,
+			       struct unshard_stat *st, struct unshard_error *err);
+UNSHARD_API unshard_node *unshard_node_ref(unshard_node *node);
+UNSHARD_API void unshard_node_unref(unshard_node *node); /* NULL is allowed */
+/* Its path in the tree; belongs to the node. */
+UNSHARD_API const char *unshard_node_path(const unshard_node *node);
+UNSHARD_API int unshard_node_stat(const unshard_node *node, struct unshard_stat *out,
+				  struct unshard_error *err);
+UNSHARD_API int unshard_node_readlink(const unshard_node *node, char **target,
+				      struct unshard_error *err);
+
 struct unshard_dirent {
 	const char *name;
 	struct unshard_stat stat;
@@ -117,6 +139,12 @@ struct unshard_listing {
 UNSHARD_API int unshard_list(unshard *u, const char *path, struct unshard_listing **out,
 			     struct unshard_error *err);
 UNSHARD_API void unshard_listing_free(struct unshard_listing *listing);
+/* The same of a directory's node; one that changed since it was looked up is listed as it is now. */
+UNSHARD_API int unshard_node_list(const unshard_node *node, struct unshard_listing **out,
+				  struct unshard_error *err);
+/* The node of v[i], as it was when it was listed: looks at nothing. */
+UNSHARD_API int unshard_listing_node(const struct unshard_listing *listing, size_t i,
+				     unshard_node **out, struct unshard_error *err);
 
 /* Pins the snapshot the file belongs to: reads go on giving the bytes that unshard_stat described, or
  * fail with -ESTALE. `st` (may be NULL) receives what was opened. Reads no tensor data. */
@@ -127,6 +155,9 @@ UNSHARD_API int unshard_file_open(unshard *u, const char *path, unshard_file **o
 UNSHARD_API int unshard_file_open_unless(unshard *u, const char *path, bool (*stop)(void *ctx),
 					 void *ctx, unshard_file **out, struct unshard_stat *st,
 					 struct unshard_error *err);
+UNSHARD_API int unshard_node_open(const unshard_node *node, bool (*stop)(void *ctx), void *ctx,
+				  unshard_file **out, struct unshard_stat *st,
+				  struct unshard_error *err);
 UNSHARD_API void unshard_file_close(unshard_file *file);
 
 /* Read up to len bytes at byte offset off. Returns bytes copied (short only at end of file, 0 behind

@@ -180,7 +180,7 @@ static void look_at(const struct uns_capture *c, int fd, const char *dir, const 
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	char *path;
 
-	out->code = uns_dir_stat(fd, name, &out->stat);
+	out->code = uns_dir_stat(c->root, fd, name, &out->stat);
 	if (out->code < 0 || out->stat.kind != UNS_KIND_LINK)
 		return;
 	path = uns_path_join(&arena, dir, name);

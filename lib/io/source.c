@@ -31,7 +31,18 @@ struct uns_root {
 	size_t n_bases;
 	bool trusted;
 	bool has_openat2; /* older kernels and some sandboxes do not */
+	uint64_t *looks;  /* atomic */
 };
+
+static void count_look(const struct uns_root *root)
+{
+	__atomic_add_fetch(root->looks, 1, __ATOMIC_RELAXED);
+}
+
+uint64_t uns_root_looks(const struct uns_root *root)
+{
+	return __atomic_load_n(root->looks, __ATOMIC_RELAXED);
+}
 
 bool uns_identity_equal(const struct uns_identity *a, const struct uns_identity *b)
 {
@@ -94,8 +105,10 @@ void uns_root_close(struct uns_root *root)
 		free(root->base[i].given);
 		free(root->base[i].real);
 	}
-	if (root)
+	if (root) {
 		free(root->base);
+		free(root->looks);
+	}
 	free(root);
 }
 
@@ -123,7 +136,8 @@ int uns_root_open(const char *path, const struct uns_root_options *options, stru
 	if (!root)
 		return uns_oom(err);
 	root->base = calloc(n_follow + 1, sizeof(*root->base));
-	if (!root->base)
+	root->looks = calloc(1, sizeof(*root->looks));
+	if (!root->base || !root->looks)
 		return uns_oom(err);
 	root->trusted = options && options->trusted;
 	for (i = 0; i <= n_follow; i++) {
@@ -173,6 +187,7 @@ static int open_below(const struct uns_root *root, const char *rel, int flags, s
 {
 	int fd = -EXDEV;
 
+	count_look(root);
 	if (*rel == '/' || !is_plain_path(rel))
 		return uns_fail(err, -EXDEV, "%s: \"%s\" is not a plain path below it",
 				uns_root_path(root), rel);
@@ -225,10 +240,11 @@ static int stat_fd(const struct uns_root *root, const char *rel, int fd, struct 
 	return 0;
 }
 
-int uns_dir_stat(int dir, const char *name, struct uns_stat *out)
+int uns_dir_stat(const struct uns_root *root, int dir, const char *name, struct uns_stat *out)
 {
 	struct stat st;
 
+	count_look(root);
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	stat_of(&st, out);
@@ -266,13 +282,13 @@ int uns_root_readlink(const struct uns_root *root, const char *rel, struct uns_a
 	return *out ? 0 : uns_oom(err);
 }
 
-static enum uns_kind kind_of_entry(int dir, const struct dirent64 *d)
+static enum uns_kind kind_of_entry(const struct uns_root *root, int dir, const struct dirent64 *d)
 {
 	struct uns_stat st;
 
 	if (d->d_type != DT_UNKNOWN)
 		return kind_of_mode(DTTOIF(d->d_type));
-	return uns_dir_stat(dir, d->d_name, &st) < 0 ? UNS_KIND_OTHER : st.kind; /* gone again */
+	return uns_dir_stat(root, dir, d->d_name, &st) < 0 ? UNS_KIND_OTHER : st.kind; /* gone again */
 }
 
 static bool listing_add(struct uns_listing *list, size_t *cap, struct uns_arena *arena,
@@ -294,7 +310,8 @@ static int by_name(const void *a, const void *b)
 	return uns_str_natural(x->name, y->name);
 }
 
-static int read_entries(int dir, struct uns_arena *arena, struct uns_listing *out)
+static int read_entries(const struct uns_root *root, int dir, struct uns_arena *arena,
+			struct uns_listing *out)
 {
 	UNS_CLEANUP(uns_free_p) char *buf = malloc(DENTS_BYTES);
 	const struct dirent64 *d;
@@ -307,7 +324,7 @@ static int read_entries(int dir, struct uns_arena *arena, struct uns_listing *ou
 		for (at = 0; at < n; at += d->d_reclen) {
 			d = (const void *)(buf + at);
 			if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0 &&
-			    !listing_add(out, &cap, arena, d->d_name, kind_of_entry(dir, d)))
+			    !listing_add(out, &cap, arena, d->d_name, kind_of_entry(root, dir, d)))
 				return -ENOMEM;
 		}
 	}
@@ -320,7 +337,8 @@ int uns_dir_list(const struct uns_root *root, const char *rel, int fd, struct un
 	int code;
 
 	*out = (struct uns_listing){ 0 };
-	code = read_entries(fd, arena, out);
+	count_look(root);
+	code = read_entries(root, fd, arena, out);
 	if (code < 0)
 		return uns_root_fail(root, rel, code, err);
 	if (out->n)

@@ -49,6 +49,9 @@ int uns_root_open(const char *path, const struct uns_root_options *options, stru
 void uns_root_close(struct uns_root *root);
 const char *uns_root_path(const struct uns_root *root);
 
+/* How often anything below was looked at so far: names opened, directories listed, entries stat'ed. */
+uint64_t uns_root_looks(const struct uns_root *root);
+
 /* All `rel` below: see base/path.h ("" = the root itself). Messages name the absolute path. */
 
 /* Follows a final link only where the root's options allow it and `follow` is set; otherwise a link
@@ -84,7 +87,7 @@ int uns_root_open_path(const struct uns_root *root, const char *rel);
 int uns_dir_list(const struct uns_root *root, const char *rel, int fd, struct uns_arena *arena,
 		 struct uns_listing *out, struct uns_err *err);
 /* The entry itself, links not followed; negative errno. */
-int uns_dir_stat(int dir, const char *name, struct uns_stat *out);
+int uns_dir_stat(const struct uns_root *root, int dir, const char *name, struct uns_stat *out);
 /* "ROOT/rel: No such file or directory" */
 int uns_root_fail(const struct uns_root *root, const char *rel, int code, struct uns_err *err);
 

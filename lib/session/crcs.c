@@ -1,7 +1,7 @@
 /* CRCs of torch files found out on purpose: before a file is opened (-o crc=exact), or ahead of time
  * (warm/warm.c). One at a time for each snapshot: a second opener would read the same
  * data again. */
-#include "session/session.h"
+#include "session/crcs.h"
 
 #include <time.h>
 

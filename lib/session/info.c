@@ -1,6 +1,6 @@
 /* The texts of .unshard/: of the mount as a whole and of one checkpoint; and unshard_describe,
  * which gives the same. */
-#include "session/session.h"
+#include "session/info.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,8 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "files/describe.h"
+#include "session/forms.h"
+#include "session/shows.h"
 
 const char *const root_info_names[] = { "errors.log", "metrics.prom", "problems.txt", "stats.json",
 					NULL };
@@ -40,6 +42,8 @@ static size_t figures(struct unshard *u, struct figure *out)
 	       __atomic_load_n(&u->memo.n_opened, __ATOMIC_RELAXED), true);
 	FIGURE("catalogs_remembered", "checkpoints whose metadata came from the store",
 	       __atomic_load_n(&u->memo.n_remembered, __ATOMIC_RELAXED), true);
+	FIGURE("source_looks", "names opened, listed or stat'ed in SOURCE", uns_root_looks(u->root),
+	       true);
 	FIGURE("source_reads", "reads of source files", s.source_reads, true);
 	FIGURE("source_read_bytes", "bytes read from source files", s.source_read_bytes, true);
 	FIGURE("items_resolved", "shard item headers read", s.items_resolved, true);

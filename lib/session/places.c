@@ -390,6 +390,11 @@ static bool table_add(struct place_table *t, struct place *place)
 	return true;
 }
 
+static bool is_fresh(const struct place_table *t, const struct place *place)
+{
+	return place->known && uns_now_ns() - place->checked_ns < t->recheck_ns;
+}
+
 /* The place, with a reference: fresh, or busy for the caller alone. NULL = out of memory. */
 static struct place *place_acquire(struct place_table *t, const char *path, bool *fresh)
 {
@@ -405,7 +410,7 @@ static struct place *place_acquire(struct place_table *t, const char *path, bool
 		}
 	}
 	place->refs++;
-	*fresh = place->known && uns_now_ns() - place->checked_ns < t->recheck_ns;
+	*fresh = is_fresh(t, place);
 	place->busy = !*fresh;
 	return place;
 }
@@ -539,6 +544,28 @@ int places_get(struct place_table *t, const char *path, struct place **out, stru
 		return 0;
 	code = examine(t, place, &found, &capture, err);
 	return settle(t, place, code, &found, capture, out, err);
+}
+
+struct place *places_known(struct place_table *t, const char *path)
+{
+	struct place *place;
+
+	pthread_mutex_lock(t->lock);
+	place = uns_map_get(&t->map, path);
+	if (place && !place->busy && is_fresh(t, place) && place->itself_ns &&
+	    uns_now_ns() - place->itself_ns < t->recheck_ns)
+		place->refs++;
+	else
+		place = NULL;
+	pthread_mutex_unlock(t->lock);
+	return place;
+}
+
+void places_seen_itself(struct place_table *t, struct place *place)
+{
+	pthread_mutex_lock(t->lock);
+	place->itself_ns = uns_now_ns();
+	pthread_mutex_unlock(t->lock);
 }
 
 void places_put(struct place_table *t, struct place *place)

@@ -54,6 +54,7 @@ struct place {
 	unsigned refs;
 	bool busy;          /* being examined */
 	bool replaced;      /* the table has another, or none, for this path */
+	int64_t itself_ns;  /* monotonic: when its name was seen to be a directory, not a link to one */
 	int64_t checked_ns; /* monotonic */
 	struct uns_capture *capture; /* what was seen when it was examined, until it is opened; or NULL */
 	bool capture_taken;
@@ -90,6 +91,10 @@ struct place_table {
  * -ENOENT, -ENOTDIR. */
 int places_get(struct place_table *t, const char *path, struct place **out, struct uns_err *err);
 void places_put(struct place_table *t, struct place *place); /* NULL is allowed */
+/* A reference to what places_get would give without a look, where the path's last name is no link. NULL =
+ * it takes a look to tell. */
+struct place *places_known(struct place_table *t, const char *path);
+void places_seen_itself(struct place_table *t, struct place *place);
 /* Look again at the next request: its files turned out to have changed. */
 void places_suspect(struct place_table *t, struct place *place);
 /* Forget all; no other reference may be held. */

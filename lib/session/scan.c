@@ -1,11 +1,10 @@
 /* What there is below SOURCE, for the command: a walk over checkpoints, and one checkpoint told. */
-#include "session/session.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "session/info.h"
 
 struct walk {
 	struct unshard *u;

@@ -1,5 +1,5 @@
 /* One view of one checkpoint: can it be served, is it still being saved, and the tree when it can. */
-#include "session/session.h"
+#include "session/shows.h"
 
 #include <stdlib.h>
 #include <string.h>

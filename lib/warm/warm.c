@@ -1,7 +1,7 @@
 /* unshard_warm: every CRC in the torch files of all views of a checkpoint, found out ahead of time. */
-#include "session/session.h"
-
 #include "base/log.h"
+#include "session/crcs.h"
+#include "session/shows.h"
 
 struct warming {
 	struct unshard *u;

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import mmap
 import os
 import pwd
@@ -77,6 +78,26 @@ def test_cp_tar_rsync_sha256sum(m, tmp_path, expected):
         assert (copy / "checkpoint-2/model.safetensors").read_bytes() == expected
         assert trees.listing(copy) == trees.listing(m / "weights")
     assert sh("rsync", "-a", "-i", f"{m}/weights/", tmp_path / "rsync/") == ""
+
+
+def test_a_warm_lookup_does_not_look_at_source(m):
+    """The kernel asks for each absent name; inside a checkpoint that is known nobody else is asked."""
+    def looks():
+        return json.loads((m / ".unshard/stats.json").read_text())["source_looks"]
+
+    ckpt = m / "weights/checkpoint-2"
+    os.listdir(ckpt)
+    (ckpt / "model.safetensors").read_bytes()
+    costs = []
+    for i in range(6):  # in one of them at least the checkpoint is not compared with its files
+        looks()
+        once = -looks() + looks()
+        before = looks()
+        for k in range(50):
+            assert not (ckpt / f"absent-{i}-{k}").exists()
+        costs.append(looks() - before - once)
+    assert min(costs) <= 0, costs
+    assert max(costs) < 50, costs
 
 
 def test_df(m):

@@ -94,11 +94,81 @@ static void a_file_costs_one_call(void **state)
 	assert_in_range(again_more - again, 100, 103);
 }
 
+static unshard_node *step(unshard_node *dir, const char *name)
+{
+	unshard_node *child;
+
+	assert_int_equal(unshard_lookup(dir, name, &child, NULL, NULL), 0);
+	unshard_node_unref(dir);
+	return child;
+}
+
+/* Inside a generation that is known: every kind of question. */
+static void a_warm_lookup_makes_no_system_call(void **state)
+{
+	static const char *const views[] = { "weights", "dcp", "full-fsdp" };
+	struct fixture *f = *state;
+	struct unshard_listing *list;
+	struct unshard_stat st;
+	unshard_node *dir, *node;
+	unsigned before;
+	size_t i, k;
+
+	session_open(f);
+	for (k = 0; k < sizeof(views) / sizeof(*views); k++) {
+		assert_int_equal(unshard_root(f->u, &dir, NULL), 0);
+		dir = step(step(step(dir, views[k]), "runs"), "checkpoint-2");
+		assert_int_equal(unshard_node_list(dir, &list, NULL), 0);
+		wait_recheck();
+		assert_int_equal(unshard_node_stat(dir, &st, NULL), 0); /* looked at once more */
+		before = counted;
+		for (i = 0; i < list->n; i++) {
+			assert_int_equal(unshard_lookup(dir, list->v[i].name, &node, &st, NULL), 0);
+			assert_int_equal(unshard_node_stat(node, &st, NULL), 0);
+			unshard_node_unref(node);
+		}
+		assert_int_equal(unshard_lookup(dir, "absent", &node, &st, NULL), -ENOENT);
+		unshard_listing_free(list);
+		assert_int_equal(unshard_node_list(dir, &list, NULL), 0);
+		assert_true(list->n > 2);
+		assert_int_equal(counted, before);
+		unshard_listing_free(list);
+		unshard_node_unref(dir);
+	}
+	/* By its path it is as many steps, all of them warm. */
+	stat_cost(f, FILE_PATH);
+	assert_int_equal(stat_cost(f, FILE_PATH), 0);
+	unshard_close(f->u);
+}
+
+/* A directory that is not a checkpoint is compared by its times alone. */
+static void a_plain_directory_costs_three_calls(void **state)
+{
+	struct fixture *f = *state;
+	unshard_node *dir;
+	struct unshard_stat st;
+	unsigned before;
+
+	shell(f, "mkdir src/plain && cd src/plain && touch $(seq 100) && "
+		 "touch -d '20 seconds ago' .");
+	session_open(f);
+	assert_int_equal(unshard_root(f->u, &dir, NULL), 0);
+	dir = step(step(dir, "weights"), "plain");
+	wait_recheck();
+	before = counted;
+	assert_int_equal(unshard_node_stat(dir, &st, NULL), 0);
+	assert_int_equal(counted - before, 3);
+	unshard_node_unref(dir);
+	unshard_close(f->u);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(a_file_costs_one_call),
+		TEST(a_warm_lookup_makes_no_system_call),
+		TEST(a_plain_directory_costs_three_calls),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
