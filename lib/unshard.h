@@ -67,6 +67,9 @@ struct unshard_options {
 	 * one set of wrapped modules alone fits every rank's sizes. A guess: sizes cannot tell parameters of
 	 * equal shape apart. NULL = assume nothing. */
 	const char *assume;
+	/* Give memory back to the system (malloc_trim(3), for the whole process) each time a checkpoint was
+	 * opened: for a program that lives long and does little else. */
+	bool trim_memory;
 	unsigned delay_read_us;        /* for tests and benchmarks: added to every read of SOURCE */
 	/* Log lines (NULL = dropped). level: 0 error, 1 warning, 2 information, 3 debug. */
 	void (*log)(void *ctx, int level, const char *line);
@@ -77,7 +80,8 @@ struct unshard_options {
 
 /* Opens SOURCE's descriptor and reads nothing else: O(1). A mount placed over or inside SOURCE
  * afterwards is never seen by the session. Starts no thread (a caller may fork after it, before the
- * first other call). */
+ * first other call). Changes nothing that belongs to the process: of source files, as many are kept open as
+ * the soft RLIMIT_NOFILE leaves room for by now, so that who wants more raises it before. */
 UNSHARD_API int unshard_open(const char *source, const struct unshard_options *options,
 			     unshard **out, struct unshard_error *err);
 UNSHARD_API void unshard_close(unshard *u); /* no file may be open; NULL is allowed */
@@ -91,8 +95,8 @@ struct unshard_stat {
 	uint32_t nlink;
 	uint64_t size_bytes; /* exact, before any byte is read */
 	int64_t mtime_ns;    /* newest of the sources */
-	uint64_t ino; /* hash of view, path and generation: equal across remounts while sources stay,
-	               * new when they change */
+	uint64_t ino; /* hash of view, path and generation: equal across remounts and hosts while sources
+	               * stay, new when they change */
 	/* True below a checkpoint: the answer holds for as long as the directory's own ino does, so it
 	 * may be cached for long. Otherwise it may change within seconds. */
 	bool stable;

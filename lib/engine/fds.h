@@ -27,7 +27,7 @@ struct uns_fds {
 	struct uns_counters *count;
 };
 
-/* max_open 0 = most of what the process may have; raises the soft limit to the hard one. */
+/* max_open 0 = most of what the process may have as its soft limit is now. */
 void uns_fds_init(struct uns_fds *fds, unsigned max_open, struct uns_counters *count);
 void uns_fds_fini(struct uns_fds *fds);
 

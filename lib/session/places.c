@@ -33,13 +33,14 @@ struct finding {
 	uint64_t source_bytes;
 };
 
+/* Without the device's number, which is another at each mount of NFS, btrfs or an overlay and on each host:
+ * inode numbers and memos are made of generations, and stay. The change time makes up for it. */
 static void finding_add(struct finding *f, const char *name, const struct uns_stat *st)
 {
 	const struct uns_identity *id = &st->id;
 	int64_t changed = id->mtime_ns > id->ctime_ns ? id->mtime_ns : id->ctime_ns;
 	uint64_t h = uns_hash_str(f->generation, name);
 
-	h = uns_hash_u64(h, id->dev);
 	h = uns_hash_u64(h, id->ino);
 	h = uns_hash_u64(h, (uint64_t)id->mtime_ns);
 	h = uns_hash_u64(h, (uint64_t)id->ctime_ns);

@@ -58,7 +58,7 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 		.memo = &u->memo,
 		.places = &u->places,
 		.budget_bytes = u->opt.mem_bytes / 2,
-		.trim = true,
+		.trim = o->trim_memory,
 		.lock = &u->lock,
 		.changed = &u->changed,
 	};

@@ -175,6 +175,19 @@ def test_inode_numbers_are_stable_across_mounts_and_new_with_the_source(run, cop
     assert os.stat(mount(run) / SHOWN).st_ino != ino
 
 
+def inodes(m):
+    return {str(p.relative_to(m)): os.lstat(p).st_ino for p in sorted(Path(m).rglob("*"))}
+
+
+def test_inode_numbers_do_not_hang_on_device_numbers(run, mount):
+    """Another host, or the next mount: the same files below another st_dev. Here it is a mount of ours
+    that gives the number out."""
+    below = [mount(run, "view=dcp", changing=True) for _ in range(2)]
+    assert os.stat(below[0]).st_dev != os.stat(below[1]).st_dev
+    one, two = (inodes(mount(m.path, changing=True)) for m in below)
+    assert len(one) > 50 and one == two
+
+
 def test_source_is_one_checkpoint(run, mount, expected):
     m = mount(run / "checkpoint-2")
     assert (m / "weights/model.safetensors").exists()
