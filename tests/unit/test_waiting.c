@@ -9,9 +9,47 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "unshard.h"
+
+/* -- reads that do not end before they may: the delay of a read (delay_read_us) is ours -- */
+
+static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_changed = PTHREAD_COND_INITIALIZER;
+static bool gate_closed;
+static unsigned n_waiting;
+
+int __wrap_nanosleep(const struct timespec *want, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *want, struct timespec *left)
+{
+	(void)want, (void)left;
+	pthread_mutex_lock(&gate_lock);
+	n_waiting++;
+	pthread_cond_broadcast(&gate_changed);
+	while (gate_closed)
+		pthread_cond_wait(&gate_changed, &gate_lock);
+	n_waiting--;
+	pthread_mutex_unlock(&gate_lock);
+	return 0;
+}
+
+static void gate_set(bool closed)
+{
+	pthread_mutex_lock(&gate_lock);
+	gate_closed = closed;
+	pthread_cond_broadcast(&gate_changed);
+	pthread_mutex_unlock(&gate_lock);
+}
+
+static void wait_for_a_read(void)
+{
+	pthread_mutex_lock(&gate_lock);
+	while (!n_waiting)
+		pthread_cond_wait(&gate_changed, &gate_lock);
+	pthread_mutex_unlock(&gate_lock);
+}
 
 struct fixture {
 	char dir[32], source[64];
@@ -29,8 +67,7 @@ static void shell(const struct fixture *f, const char *command)
 
 static int setup(void **state)
 {
-	/* Every read of SOURCE takes a second. */
-	const struct unshard_options options = { .store = "none", .delay_read_us = 1000000,
+	const struct unshard_options options = { .store = "none", .delay_read_us = 1,
 						 .settle_seconds = (unsigned)-1 };
 	static struct fixture f;
 
@@ -39,7 +76,7 @@ static int setup(void **state)
 	snprintf(f.source, sizeof(f.source), "%s/run", f.dir);
 	shell(&f, "cp -r " UNSHARD_GOLDEN "/run . && chmod -R u+w run && "
 		  "mv run/checkpoint-2 run/latest && rm run/latest/trainer_state.json "
-		  "run/latest/scheduler.pt");
+		  "run/latest/scheduler.pt && rm run/config.json");
 	assert_int_equal(unshard_open(f.source, &options, &f.u, NULL), 0);
 	*state = &f;
 	return 0;
@@ -79,38 +116,43 @@ static void *look(void *ctx)
 	return NULL;
 }
 
-/* The second is answered while the first, which reads, is still being looked for. */
+/* The second is answered while the first, which reads, is still being looked for: else the alarm ends it
+ * all. */
 static void overtakes(struct fixture *f, const char *slow, const char *fast)
 {
 	struct other o = { .f = f, .path = slow };
 	pthread_t thread;
 
+	gate_set(true);
 	assert_int_equal(pthread_create(&thread, NULL, look, &o), 0);
-	usleep(300000);
-	if (atomic_load(&o.done))
-		fail_msg("%s took no time: this tests nothing", slow);
+	wait_for_a_read();
+	alarm(60);
 	must_stat(f, fast);
-	if (atomic_load(&o.done))
-		fail_msg("%s was waited for by %s", slow, fast);
+	alarm(0);
+	assert_false(atomic_load(&o.done));
+	gate_set(false);
 	pthread_join(thread, NULL);
 	must_stat(f, slow);
 }
 
-/* The facts of the training are read out of the optimizer. */
+/* The facts of the training are read out of the optimizer; weights need none. */
+#define SLOW "dcp/latest/rng_state_0.pth"
+#define FAST "weights/latest/model.safetensors"
+
 static void a_finished_tree_is_found_at_once(void **state)
 {
 	struct fixture *f = *state;
 
-	must_stat(f, "dcp/latest/rng_state_0.pth");
-	overtakes(f, "full-fsdp/latest/pytorch_model_fsdp.bin", "dcp/latest/rng_state_0.pth");
+	must_stat(f, FAST);
+	overtakes(f, SLOW, FAST);
 }
 
 static void another_tree_is_made_meanwhile(void **state)
 {
 	struct fixture *f = *state;
 
-	must_stat(f, "dcp/latest"); /* the catalog */
-	overtakes(f, "full-fsdp/latest/pytorch_model_fsdp.bin", "dcp/latest/rng_state_0.pth");
+	must_stat(f, "weights/latest"); /* the catalog */
+	overtakes(f, SLOW, FAST);
 }
 
 /* One who needs the same waits, and then has it. */
@@ -124,12 +166,14 @@ static void the_same_is_found_out_once(void **state)
 	unshard_file *file;
 	int i;
 
-	must_stat(f, "dcp/latest");
+	must_stat(f, "weights/latest");
+	gate_set(true);
 	for (i = 0; i < N; i++) {
-		o[i] = (struct other){ .f = f, .path = i % 2 ? "full-fsdp/latest/pytorch_model_fsdp.bin" :
-							       "full/latest/optimizer.pt" };
+		o[i] = (struct other){ .f = f, .path = i % 2 ? SLOW : "full/latest/optimizer.pt" };
 		assert_int_equal(pthread_create(&thread[i], NULL, look, &o[i]), 0);
 	}
+	wait_for_a_read();
+	gate_set(false);
 	for (i = 0; i < N; i++)
 		pthread_join(thread[i], NULL);
 	assert_int_equal(unshard_file_open(f->u, ".unshard/stats.json", &file, NULL, NULL), 0);
