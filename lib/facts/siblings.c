@@ -1,6 +1,7 @@
 /* A run's checkpoints by their numbers. Must not know what their files say. */
 #include "facts/siblings.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"
@@ -61,16 +62,69 @@ int siblings_find(const struct uns_root *root, struct uns_capture *capture, stru
 }
 
 /* It begins and ends as an object does: a save that was cut, or an empty file, does not. */
-bool siblings_state_whole(const struct uns_root *root, struct uns_arena *arena, const char *path)
+int siblings_state_whole(const struct uns_root *root, struct uns_arena *arena, const char *path)
 {
 	UNS_CLEANUP(uns_close_p) int fd = -1;
 	const char *state = uns_path_join(arena, path, STATE);
 	struct uns_stat st;
 	char first, tail[2];
 
-	if (!state || uns_root_open_file(root, state, &fd, &st, NULL) < 0 || st.id.size < 3 ||
-	    uns_fd_pread(fd, &first, 1, 0, state, NULL) < 0 ||
-	    uns_fd_pread(fd, tail, 2, st.id.size - 2, state, NULL) < 0)
-		return false;
+	if (!state)
+		return -ENOMEM;
+	UNS_TRY(uns_root_open_file(root, state, &fd, &st, NULL));
+	if (st.id.size < 3)
+		return 0;
+	UNS_TRY(uns_fd_pread(fd, &first, 1, 0, state, NULL));
+	UNS_TRY(uns_fd_pread(fd, tail, 2, st.id.size - 2, state, NULL));
 	return first == '{' && (tail[1] == '}' || (tail[1] == '\n' && tail[0] == '}'));
+}
+
+/* -- for the generation -- */
+
+static void add_names(struct uns_capture *capture, struct uns_arena *arena, const char *run,
+		      const char *const *names, size_t n, siblings_add *add, void *ctx)
+{
+	const char *path;
+	struct uns_stat st;
+	size_t i;
+
+	uns_capture_look(capture, run, names, n);
+	for (i = 0; i < n; i++) {
+		path = uns_path_join(arena, run, names[i]);
+		if (path && uns_capture_stat(capture, path, &st, NULL) == 0)
+			add(ctx, names[i], &st);
+	}
+}
+
+void siblings_borrowed(struct uns_capture *capture, struct uns_arena *arena, const char *path,
+		       siblings_add *add, void *ctx)
+{
+	static const char *const names[] = { "config.json", "generation_config.json",
+					     "tokenizer.json", "tokenizer_config.json",
+					     "adapter_config.json" };
+	const char *run = *path ? uns_path_parent(arena, path) : NULL;
+
+	if (run)
+		add_names(capture, arena, run, names, sizeof(names) / sizeof(*names), add, ctx);
+}
+
+void siblings_telling(struct uns_capture *capture, struct uns_arena *arena, const char *path,
+		      siblings_add *add, void *ctx)
+{
+	static const char *const names[] = { STATE, "training_args.json", "training_args.bin" };
+	struct siblings s;
+	struct uns_stat st;
+	char number[32];
+	size_t i;
+
+	if (siblings_find(uns_capture_root(capture), capture, arena, path, &s, NULL) < 0 || !s.run)
+		return;
+	for (i = 0; i < s.n; i++) {
+		snprintf(number, sizeof(number), "%llu", s.number[i]);
+		add(ctx, number, NULL);
+	}
+	for (i = 0; i < s.n_near; i++)
+		if (s.near[i].state && uns_capture_stat(capture, s.near[i].state, &st, NULL) == 0)
+			add(ctx, s.near[i].state, &st);
+	add_names(capture, arena, s.run, names, sizeof(names) / sizeof(*names), add, ctx);
 }

@@ -7,6 +7,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/notes.h"
 #include "base/path.h"
 #include "wire/json.h"
 
@@ -28,7 +29,7 @@ struct search {
 };
 
 #define NOTE(s, ...)                                                                           \
-	note_add(&(s)->snap->arena, &(s)->snap->note, &(s)->snap->n_notes, &(s)->snap->cap_notes, \
+	uns_note_add(&(s)->snap->arena, &(s)->snap->note, &(s)->snap->n_notes, &(s)->snap->cap_notes, \
 		 __VA_ARGS__)
 
 static const char *const tokenizer_globs[] = {

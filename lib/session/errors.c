@@ -1,8 +1,7 @@
-/* A ring of lines. */
+/* Sentences handed out and kept. */
 #include "session/errors.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -18,49 +17,16 @@ int give_error(struct unshard_error *out, const struct uns_err *err, int code)
 	return code;
 }
 
-void errors_init(struct errors *errors)
+void errors_add(struct uns_ring *errors, const struct uns_err *err, const char *where)
 {
-	memset(errors, 0, sizeof(*errors));
-	pthread_mutex_init(&errors->lock, NULL);
-}
-
-void errors_fini(struct errors *errors)
-{
-	size_t i;
-
-	for (i = 0; i < ERROR_LOG_LINES; i++)
-		free(errors->line[i]);
-	pthread_mutex_destroy(&errors->lock);
-}
-
-void errors_add(struct errors *errors, const struct uns_err *err, const char *where)
-{
-	struct uns_text text = UNS_TEXT_INIT;
-	char stamp[32], *line, *was, **slot;
+	struct uns_text line = UNS_TEXT_INIT;
 	time_t now = time(NULL);
+	char stamp[32];
 	struct tm tm;
 
 	gmtime_r(&now, &tm);
 	strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &tm);
 	uns_log(UNS_LOG_ERROR, "%s: %s", where, err->text);
-	__atomic_add_fetch(&errors->n, 1, __ATOMIC_RELAXED);
-	uns_text_printf(&text, "%s %s: %s", stamp, where, err->text);
-	line = uns_text_take(&text, NULL);
-	pthread_mutex_lock(&errors->lock);
-	slot = &errors->line[errors->n_lines++ % ERROR_LOG_LINES];
-	was = *slot;
-	*slot = line;
-	pthread_mutex_unlock(&errors->lock);
-	free(was);
-}
-
-void errors_print(struct errors *errors, struct uns_text *out)
-{
-	size_t i, first;
-
-	pthread_mutex_lock(&errors->lock);
-	first = errors->n_lines > ERROR_LOG_LINES ? errors->n_lines - ERROR_LOG_LINES : 0;
-	for (i = first; i < errors->n_lines; i++)
-		uns_text_printf(out, "%s\n", errors->line[i % ERROR_LOG_LINES]);
-	pthread_mutex_unlock(&errors->lock);
+	uns_text_printf(&line, "%s %s: %s", stamp, where, err->text);
+	uns_ring_add(errors, uns_text_take(&line, NULL));
 }

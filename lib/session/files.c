@@ -4,7 +4,6 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "session/crcs.h"
 #include "session/nodes.h"
 
 struct unshard_file {
@@ -63,7 +62,7 @@ void unshard_file_close(unshard_file *f)
 	if (!f)
 		return;
 	if (f->snap)
-		memo_save_crcs(&f->u->memo, f->snap->backing, &f->snap->crcs);
+		snapshots_save_crcs(&f->u->snapshots, f->snap);
 	uns_backing_free(f->own_backing);
 	uns_catalog_free(f->own);
 	snapshot_put(f->u, f->snap);
@@ -89,7 +88,7 @@ static int open_at(struct unshard *u, struct spot *spot, const char *name, bool 
 		code = open_spot(f, spot, err);
 	spot_fini(u, spot);
 	if (code == 0 && f->snap && u->opt.crc_exact)
-		code = crcs_find(u, f->snap, f->layout, stop ? &until : NULL, err);
+		code = snapshots_find_crcs(&u->snapshots, f->snap, f->layout, stop ? &until : NULL, err);
 	if (code < 0) {
 		unshard_file_close(f);
 		return code;
@@ -154,6 +153,7 @@ ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off,
 		__atomic_add_fetch(&f->u->n_read_bytes, (uint64_t)got, __ATOMIC_RELAXED);
 		return got;
 	}
+	__atomic_add_fetch(&f->u->n_errors, 1, __ATOMIC_RELAXED);
 	errors_add(&f->u->errors, &err, f->path);
 	if (f->place)
 		places_suspect(&f->u->places, f->place);

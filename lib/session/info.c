@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "files/describe.h"
+#include "files/figures.h"
 #include "session/forms.h"
 #include "session/shows.h"
 
@@ -18,17 +19,13 @@ const char *const info_names[] = { "info.json", "problems.txt", "provenance.json
 
 /* -- the mount -- */
 
-struct figure {
-	const char *name, *help;
-	uint64_t value;
-	bool counter;
-};
+enum { MOST_FIGURES = 32 };
 
-static size_t figures(struct unshard *u, struct figure *out)
+static size_t figures(struct unshard *u, struct uns_figure *out)
 {
 	struct uns_engine_stats s;
 	size_t n = 0;
-#define FIGURE(name, help, value, counter) out[n++] = (struct figure){ name, help, value, counter }
+#define FIGURE(name, help, value, counter) out[n++] = (struct uns_figure){ name, help, value, counter }
 
 	uns_engine_stats(u->engine, &s);
 	FIGURE("opens", "files opened", __atomic_load_n(&u->n_opens, __ATOMIC_RELAXED), true);
@@ -37,7 +34,7 @@ static size_t figures(struct unshard *u, struct figure *out)
 	FIGURE("read_bytes", "bytes given out", __atomic_load_n(&u->n_read_bytes, __ATOMIC_RELAXED),
 	       true);
 	FIGURE("errors", "reads that failed (see errors.log)",
-	       __atomic_load_n(&u->errors.n, __ATOMIC_RELAXED), true);
+	       __atomic_load_n(&u->n_errors, __ATOMIC_RELAXED), true);
 	FIGURE("catalogs_opened", "checkpoints whose metadata files were read",
 	       __atomic_load_n(&u->memo.n_opened, __ATOMIC_RELAXED), true);
 	FIGURE("catalogs_remembered", "checkpoints whose metadata came from the store",
@@ -67,35 +64,6 @@ static size_t figures(struct unshard *u, struct figure *out)
 	return n;
 }
 
-static void stats_json(struct unshard *u, struct uns_text *out)
-{
-	struct figure f[32];
-	size_t n = figures(u, f), i;
-
-	uns_text_printf(out, "{\n  \"version\": \"%s\"", UNSHARD_VERSION);
-	for (i = 0; i < n; i++)
-		uns_text_printf(out, ",\n  \"%s\": %llu", f[i].name,
-				(unsigned long long)f[i].value);
-	uns_text_str(out, "\n}\n");
-}
-
-static void metrics(struct unshard *u, struct uns_text *out)
-{
-	struct figure f[32];
-	size_t n = figures(u, f), i;
-	const char *suffix;
-
-	for (i = 0; i < n; i++) {
-		suffix = f[i].counter ? "_total" : "";
-		uns_text_printf(out,
-				"# HELP unshard_%s%s %s\n# TYPE unshard_%s%s %s\n"
-				"unshard_%s%s %llu\n",
-				f[i].name, suffix, f[i].help, f[i].name, suffix,
-				f[i].counter ? "counter" : "gauge", f[i].name, suffix,
-				(unsigned long long)f[i].value);
-	}
-}
-
 /* What is known so far: one line for each checkpoint and reason. */
 static void known_problems(struct unshard *u, struct uns_text *out)
 {
@@ -122,12 +90,14 @@ static void known_problems(struct unshard *u, struct uns_text *out)
 
 int root_info_text(struct unshard *u, const char *name, struct uns_text *out)
 {
+	struct uns_figure f[MOST_FIGURES];
+
 	if (strcmp(name, "stats.json") == 0)
-		stats_json(u, out);
+		uns_figures_json(out, f, figures(u, f));
 	else if (strcmp(name, "metrics.prom") == 0)
-		metrics(u, out);
+		uns_figures_metrics(out, f, figures(u, f));
 	else if (strcmp(name, "errors.log") == 0)
-		errors_print(&u->errors, out);
+		uns_ring_print(&u->errors, out);
 	else
 		known_problems(u, out);
 	return out->failed ? -ENOMEM : 0;

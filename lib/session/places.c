@@ -22,8 +22,7 @@ enum {
 struct finding {
 	const struct uns_format *format;
 	bool begun, still_plain;
-	struct watched **watched;
-	size_t n_watched;
+	struct watched watched;
 	struct uns_stat stat;
 	uint64_t generation, source_generation, own_generation;
 	struct facts_seen facts;
@@ -77,75 +76,54 @@ static int add_directory(struct uns_capture *capture, struct uns_arena *arena, c
 	return 0;
 }
 
-static void add_file(struct uns_capture *capture, const char *path, struct finding *f)
+/* Old enough for its times to show any change from now on. */
+static bool is_old(const struct uns_identity *id)
 {
-	struct uns_stat st;
-
-	if (path && uns_capture_stat(capture, path, &st, NULL) == 0)
-		finding_add(f, path, &st);
+	return (uns_wall_ns() - id->mtime_ns) / 1000000000 > FRESH_S;
 }
 
-/* The file is read again only where it is another than the last time. */
+/* The file is read again only where it may be another than the last time. */
 static bool state_is_whole(const struct place *place, struct uns_capture *capture,
 			   struct uns_arena *arena, struct finding *f)
 {
 	const char *path = uns_path_join(arena, place->path, "trainer_state.json");
 	struct uns_stat st;
+	int whole;
 
 	if (!path || uns_capture_stat(capture, path, &st, NULL) < 0)
 		return false;
-	f->state_id = st.id;
-	f->state_whole = uns_identity_equal(&st.id, &place->state_id) ?
-				 place->state_whole :
-				 siblings_state_whole(uns_capture_root(capture), arena, place->path);
-	return f->state_whole;
+	if (uns_identity_equal(&st.id, &place->state_id) && is_old(&st.id))
+		whole = place->state_whole;
+	else
+		whole = siblings_state_whole(uns_capture_root(capture), arena, place->path);
+	if (whole >= 0) {
+		f->state_id = st.id;
+		f->state_whole = whole;
+	}
+	return whole > 0;
 }
 
-/* What tells about the training is part of what a checkpoint is made of only where its own state is not
- * whole: a finished one must stay as it is while its run goes on. */
-static void add_training(const struct place *place, struct uns_capture *capture,
-			 struct uns_arena *arena, struct finding *f)
+static void add_beside(void *ctx, const char *name, const struct uns_stat *st)
 {
-	static const char *const names[] = { "trainer_state.json", "training_args.json",
-					     "training_args.bin" };
-	struct siblings s;
-	size_t i;
+	struct finding *f = ctx;
 
-	if (state_is_whole(place, capture, arena, f) ||
-	    siblings_find(uns_capture_root(capture), capture, arena, place->path, &s, NULL) < 0 ||
-	    !s.run)
-		return;
-	for (i = 0; i < s.n; i++)
-		f->generation = uns_hash_u64(f->generation, s.number[i]);
-	for (i = 0; i < s.n_near; i++)
-		add_file(capture, s.near[i].state, f);
-	uns_capture_look(capture, s.run, names, sizeof(names) / sizeof(*names));
-	for (i = 0; i < sizeof(names) / sizeof(*names); i++)
-		add_file(capture, uns_path_join(arena, s.run, names[i]), f);
+	if (st)
+		finding_add(f, name, st);
+	else
+		f->generation = uns_hash_str(f->generation, name);
 }
 
 /* Files beside the checkpoint that its views may borrow or learn from. */
 static void add_surroundings(const struct place *place, struct uns_capture *capture,
 			     struct uns_arena *arena, struct finding *f)
 {
-	static const char *const names[] = { "config.json", "generation_config.json",
-					     "tokenizer.json", "tokenizer_config.json",
-					     "adapter_config.json" };
-	const size_t n = sizeof(names) / sizeof(*names);
-	const char *path = place->path, *run = uns_path_parent(arena, path), *child;
 	int64_t newest = f->newest_ns; /* what happens beside it does not unsettle it */
 	uint64_t bytes = f->source_bytes;
-	struct uns_stat st;
-	size_t i;
 
-	if (*path && run)
-		uns_capture_look(capture, run, names, n);
-	for (i = 0; *path && run && i < n; i++) {
-		child = uns_path_join(arena, run, names[i]);
-		if (child && uns_capture_stat(capture, child, &st, NULL) == 0)
-			finding_add(f, names[i], &st);
-	}
-	add_training(place, capture, arena, f);
+	siblings_borrowed(capture, arena, place->path, add_beside, f);
+	/* A finished one must stay as it is while its run goes on. */
+	if (!state_is_whole(place, capture, arena, f))
+		siblings_telling(capture, arena, place->path, add_beside, f);
 	f->newest_ns = newest;
 	f->source_bytes = bytes;
 }
@@ -178,30 +156,15 @@ static bool begun(const struct uns_directory *dir)
 	return false;
 }
 
-/* Old enough for its times to show any change from now on. */
-static bool is_old(const struct uns_identity *id)
+static bool watched_changed(const struct watched *w, struct uns_capture *capture)
 {
-	return (uns_wall_ns() - id->mtime_ns) / 1000000000 > FRESH_S;
-}
-
-static bool watched_changed(const struct place *place, struct uns_capture *capture)
-{
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	const char **names = UNS_NEW_N(&arena, const char *, place->n_watched);
 	struct uns_stat st;
-	const char *path;
 	size_t i;
 
-	for (i = 0; names && i < place->n_watched; i++)
-		names[i] = place->watched[i]->name;
-	if (names && i)
-		uns_capture_look(capture, place->path, names, i);
-	for (i = 0; i < place->n_watched; i++) {
-		path = uns_path_join(&arena, place->path, place->watched[i]->name);
-		if (!path || uns_capture_stat(capture, path, &st, NULL) < 0 ||
-		    !uns_identity_equal(&st.id, &place->watched[i]->id) || !is_old(&st.id))
+	for (i = 0; i < w->n; i++)
+		if (uns_capture_stat(capture, w->v[i].path, &st, NULL) < 0 ||
+		    !uns_identity_equal(&st.id, &w->v[i].id) || !is_old(&st.id))
 			return true;
-	}
 	return false;
 }
 
@@ -214,38 +177,24 @@ static bool still_plain(const struct place *place, struct uns_capture *capture)
 
 	return place->known && !place->format && !place->begun &&
 	       uns_identity_equal(&place->stat.id, now) && is_old(now) &&
-	       !watched_changed(place, capture);
-}
-
-static void watched_free(struct watched **v, size_t n)
-{
-	while (n)
-		free(v[--n]);
-	free(v);
+	       !watched_changed(&place->watched, capture);
 }
 
 /* Every directory below this one that was listed by now. */
-static int watch(struct uns_capture *capture, const char *path, struct finding *f,
+static int watch(struct uns_capture *capture, const char *path, struct watched *w,
 		 struct uns_err *err)
 {
-	size_t skip = strlen(path), at = 0, cap = 0, len;
 	const char *listed;
-	struct watched *w;
 	struct uns_stat st;
+	size_t at = 0;
 
 	while ((listed = uns_capture_listed(capture, &at, &st))) {
 		if (strcmp(listed, path) == 0 || !uns_path_within(listed, path))
 			continue;
-		listed += skip + (skip > 0);
-		len = strlen(listed) + 1;
-		w = malloc(sizeof(*w) + len);
-		if (!w || !UNS_HEAP_ROOM(f->watched, f->n_watched, cap)) {
-			free(w);
+		if (!UNS_ARENA_ROOM(&w->arena, w->v, w->n, w->cap) ||
+		    !(w->v[w->n].path = uns_arena_str(&w->arena, listed)))
 			return uns_oom(err);
-		}
-		w->id = st.id;
-		memcpy(w->name, listed, len);
-		f->watched[f->n_watched++] = w;
+		w->v[w->n++].id = st.id;
 	}
 	return 0;
 }
@@ -266,7 +215,7 @@ static int find_newest(struct uns_capture *capture, const char *path, struct fin
 static int add_plain(const struct uns_directory *dir, struct finding *f, struct uns_err *err)
 {
 	f->begun = *dir->path && begun(dir);
-	UNS_TRY(watch(dir->capture, dir->path, f, err));
+	UNS_TRY(watch(dir->capture, dir->path, &f->watched, err));
 	return f->begun ? find_newest(dir->capture, dir->path, f, err) : 0;
 }
 
@@ -324,11 +273,8 @@ static int examine(struct place_table *t, const struct place *place, struct find
 		uns_capture_free(*capture);
 		*capture = NULL;
 	}
-	if (code < 0) {
-		watched_free(f->watched, f->n_watched);
-		f->n_watched = 0;
-		f->watched = NULL;
-	}
+	if (code < 0)
+		uns_arena_fini(&f->watched.arena);
 	return code;
 }
 
@@ -365,7 +311,7 @@ static void place_free(struct place *place)
 		return;
 	verdicts_free(place);
 	uns_capture_free(place->capture);
-	watched_free(place->watched, place->n_watched);
+	uns_arena_fini(&place->watched.arena);
 	free(place->open_text);
 	free(place->path);
 	free(place);
@@ -449,10 +395,8 @@ static void place_update(struct place *place, struct finding *f, struct uns_capt
 	place->facts = f->facts;
 	place->state_id = f->state_id;
 	place->state_whole = f->state_whole;
-	if (!f->still_plain) {
+	if (!f->still_plain)
 		SWAP(place->watched, f->watched);
-		SWAP(place->n_watched, f->n_watched);
-	}
 	if (!place->capture_taken)
 		SWAP(place->capture, *capture);
 	__atomic_store_n(&place->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
@@ -522,7 +466,7 @@ static int settle(struct place_table *t, struct place *place, int code, struct f
 		unref(t, place, (now != place) + (old != NULL));
 	place_free(fresh);
 	uns_capture_free(capture);
-	watched_free(f->watched, f->n_watched);
+	uns_arena_fini(&f->watched.arena);
 	*out = now;
 	return code;
 }
@@ -601,7 +545,7 @@ static int capture_again(struct place_table *t, const struct place *was, struct 
 	struct finding now;
 
 	UNS_TRY(examine(t, was, &now, out, err));
-	watched_free(now.watched, now.n_watched);
+	uns_arena_fini(&now.watched.arena);
 	if (now.format == was->format && now.generation == was->generation)
 		return 0;
 	uns_capture_free(*out);

@@ -7,7 +7,7 @@
 
 #include "base/map.h"
 #include "formats/format.h"
-#include "session/store_link.h"
+#include "store/store_link.h"
 #include "views/view.h"
 
 struct snapshot;
@@ -21,10 +21,14 @@ struct verdict {
 	char *text;
 };
 
-/* A directory below a plain one, whose names a format's probe asked for. */
+/* Directories below a plain one whose names a format's probe asked for: shards may arrive there. */
 struct watched {
-	struct uns_identity id;
-	char name[]; /* in the plain directory */
+	struct uns_arena arena;
+	struct {
+		const char *path;
+		struct uns_identity id;
+	} *v;
+	size_t n, cap;
 };
 
 struct place {
@@ -45,8 +49,7 @@ struct place {
 	/* Only by whoever examines it: what the store said of it; what else makes a plain directory what
 	 * it is; whether its trainer_state.json, as it was then, is whole. */
 	struct facts_seen facts;
-	struct watched **watched;
-	size_t n_watched;
+	struct watched watched;
 	struct uns_identity state_id;
 	bool state_whole;
 

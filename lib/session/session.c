@@ -37,7 +37,10 @@ static int open_engine(struct unshard *u, const struct unshard_options *o, struc
 
 static void connect(struct unshard *u, const struct unshard_options *o)
 {
-	memo_init(&u->memo, &u->store, u->root, u->real_root, o);
+	const struct memo_options memo = { o->weight_root, o->n_weight_root, o->follow,
+					   o->n_follow, o->assume != NULL };
+
+	memo_init(&u->memo, &u->store, u->root, u->real_root, &memo);
 	u->places = (struct place_table){
 		.root = u->root,
 		.hidden = u->opt.hidden,
@@ -96,7 +99,7 @@ int unshard_open(const char *source, const struct unshard_options *options, unsh
 	pthread_mutex_init(&u->lock, NULL);
 	pthread_cond_init(&u->changed, NULL);
 	store_link_init(&u->store);
-	errors_init(&u->errors);
+	uns_ring_init(&u->errors);
 	code = session_open(u, source, options, &err);
 	if (code < 0) {
 		unshard_close(u);
@@ -115,7 +118,7 @@ void unshard_close(unshard *u)
 	store_link_fini(&u->store);
 	session_options_fini(&u->opt);
 	uns_root_close(u->root);
-	errors_fini(&u->errors);
+	uns_ring_fini(&u->errors);
 	uns_arena_fini(&u->arena);
 	pthread_cond_destroy(&u->changed);
 	pthread_mutex_destroy(&u->lock);

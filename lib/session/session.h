@@ -2,11 +2,11 @@
  * struct unshard; what needs several of them stands on this one: how a view shows a checkpoint (shows.h),
  * what a name of the tree means (spots.h), nodes, listings and files, the texts of .unshard/ (info.h).
  *
- *   options.h     what unshard_open was given
- *   store_link.h  the metadata store; memo.h: what is kept in it that can be found out again
- *   places.h      what each directory of SOURCE is
- *   snapshots.h   what is made of checkpoints, an LRU
- *   errors.h      reads that failed
+ *   options.h    what unshard_open was given
+ *   places.h     what each directory of SOURCE is
+ *   snapshots.h  what is made of checkpoints, an LRU
+ *   errors.h     reads that failed
+ *   store/store_link.h, store/catalog_memo.h  the metadata store, and what is kept in it
  *
  * One mutex (lock) guards places and snapshots. It is never held across I/O, and nothing is freed under
  * it; work that others would repeat is marked busy and waited for on `changed`. */
@@ -27,8 +27,8 @@ struct unshard {
 	struct store_link store;
 	struct memo memo;
 	struct uns_engine *engine;
-	struct errors errors;
-	uint64_t n_opens, n_reads, n_read_bytes; /* atomics */
+	struct uns_ring errors;
+	uint64_t n_opens, n_reads, n_read_bytes, n_errors; /* atomics */
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;

@@ -7,7 +7,6 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/path.h"
-#include "session/ties.h"
 
 #define PROBLEM_FILE "UNSHARD_PROBLEM.txt"
 
@@ -190,7 +189,8 @@ static int learn_ties(struct unshard *u, struct snapshot *snap, struct uns_err *
 
 	if (!snapshots_learn(&u->snapshots, &snap->ties_learned))
 		return 0;
-	code = ties_prove(snap, &snap->ties, err);
+	code = snap->config_facts.ties_embeddings ?
+		       ties_prove(snap->cat, snap->backing, &snap->ties, err) : 0;
 	if (code < 0) {
 		uns_arena_fini(&snap->ties.arena);
 		snap->ties = (struct ties){ 0 };

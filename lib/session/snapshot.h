@@ -4,9 +4,9 @@
 #define UNS_SESSION_SNAPSHOT_H
 
 #include "engine/engine.h"
+#include "facts/ties.h"
 #include "facts/training_facts.h"
 #include "files/config.h"
-#include "session/memo.h"
 #include "session/places.h"
 
 /* A view's tree of one snapshot, with the attributes of each of its files. */
@@ -20,15 +20,6 @@ struct shown {
 		uint32_t mode;
 		int64_t mtime_ns;
 	} *attr; /* parallel to tree.v; one more: tree.whole's */
-};
-
-/* Weights that are left out because they are proven equal to another (ties.c). */
-struct ties {
-	struct uns_arena arena;
-	const struct uns_tensor **v;
-	size_t n;
-	const char **note;
-	size_t n_notes, cap_notes;
 };
 
 /* Something that takes long to find out: at the first need, by one thread, without keeping those waiting
@@ -46,7 +37,9 @@ struct snapshot {
 	struct uns_catalog *cat;
 	struct uns_backing *backing;
 	struct uns_root *model; /* the directory that the store's fact "model" names; or NULL */
-	struct memo_crcs crcs;
+	uint64_t crc_key;   /* of the CRCs' memo */
+	bool lasting;       /* they may be put into the store */
+	uint64_t crcs_kept; /* atomic: uns_backing_crc_changes when they last were */
 
 	/* Chosen while the snapshot is built (companions.c): their files are part of the catalog. */
 	struct uns_arena arena;
@@ -65,12 +58,5 @@ struct snapshot {
 	bool crcs_busy; /* somebody finds out CRCs */
 	struct shown *shown;
 };
-
-void snapshot_free(struct snapshot *snap); /* may close files and wait: no lock may be held */
-/* In memory; the session's lock is held. */
-size_t snapshot_bytes(const struct snapshot *snap);
-/* A sentence for the views' problems.txt into an arena's array. */
-__attribute__((format(printf, 5, 6))) int note_add(struct uns_arena *arena, const char ***note,
-						   size_t *n, size_t *cap, const char *fmt, ...);
 
 #endif

@@ -4,11 +4,49 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 #include "facts/stored_units.h"
 
+/* May close files and wait. */
+static void snapshot_free(struct snapshot *snap)
+{
+	struct shown *shown = snap->shown, *next;
+
+	for (; shown; shown = next) {
+		next = shown->next;
+		uns_vtree_fini(&shown->tree);
+		free(shown->attr);
+		free(shown);
+	}
+	uns_backing_free(snap->backing);
+	uns_catalog_free(snap->cat);
+	uns_root_close(snap->model);
+	training_found_fini(&snap->training);
+	uns_arena_fini(&snap->ties.arena);
+	uns_arena_fini(&snap->arena);
+	free(snap);
+}
+
 /* -- the LRU; lock held for all of these -- */
+
+static size_t snapshot_bytes(const struct snapshot *snap)
+{
+	const struct shown *shown;
+	size_t bytes = sizeof(*snap) + snap->arena.used_bytes;
+
+	if (snap->cat)
+		bytes += snap->cat->arena.used_bytes + snap->cat->n_pieces * 64;
+	if (snap->ties_learned.known)
+		bytes += snap->ties.arena.used_bytes;
+	if (snap->training_learned.known)
+		bytes += snap->training.arena.used_bytes;
+	for (shown = snap->shown; shown; shown = shown->next)
+		if (!shown->making)
+			bytes += shown->tree.arena.used_bytes;
+	return bytes;
+}
 
 static void lru_unlink(struct snapshot_cache *c, struct snapshot *snap)
 {
@@ -155,32 +193,62 @@ static struct uns_format_options options_for(const struct snapshot_cache *c,
 
 /* From the store, else from the checkpoint's own metadata. */
 static int find_catalog(const struct snapshot_cache *c, const struct place *place,
-			struct uns_capture *capture, struct snapshot *snap, struct uns_err *err)
+			const struct memo_subject *of, struct uns_capture *capture,
+			struct snapshot *snap, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_format_options options;
-	bool lasting = memo_allowed(place);
 
-	if (memo_load_catalog(c->memo, place, capture, &snap->cat) == 0)
+	snap->lasting = memo_lasts(__atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED));
+	if (memo_load_catalog(c->memo, of, capture, &snap->cat) == 0)
 		return 0;
 	UNS_TRY(uns_catalog_new(place->path, &snap->cat, err));
 	options = options_for(c, place, &arena);
 	UNS_TRY(snapshots_open_catalog(c, place, capture, &options, snap->cat, err));
-	if (lasting)
-		memo_save_catalog(c->memo, place, snap->cat);
+	if (snap->lasting)
+		memo_save_catalog(c->memo, of, snap->cat);
 	return 0;
+}
+
+static void load_crcs(const struct snapshot_cache *c, const struct memo_subject *of,
+		      struct snapshot *snap)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_span bytes;
+
+	snap->crc_key = memo_crc_key(c->memo, of);
+	if (memo_load_crcs(c->memo, snap->crc_key, &arena, &bytes) == 0)
+		uns_backing_crc_import(snap->backing, bytes);
+	snap->crcs_kept = uns_backing_crc_changes(snap->backing);
+}
+
+void snapshots_save_crcs(const struct snapshot_cache *c, struct snapshot *snap)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text bytes = UNS_TEXT_INIT;
+	uint64_t changes = uns_backing_crc_changes(snap->backing);
+
+	if (!snap->lasting ||
+	    __atomic_exchange_n(&snap->crcs_kept, changes, __ATOMIC_RELAXED) == changes)
+		return;
+	uns_backing_crc_export(snap->backing, &bytes);
+	memo_save_crcs(c->memo, snap->crc_key, &bytes);
 }
 
 static int fill(const struct snapshot_cache *c, const struct place *place,
 		struct uns_capture *capture, struct snapshot *snap, struct uns_err *err)
 {
 	const struct companions_input beside = { c->root, place->path, c->models, c->store };
+	/* A catalog is made of the files, and of a layout from the store where the format has one. */
+	const struct memo_subject of = { place->path, place->format->name,
+					 place->format->wants_units ? place->generation :
+								      place->source_generation,
+					 place->source_generation };
 
-	UNS_TRY(find_catalog(c, place, capture, snap, err));
+	UNS_TRY(find_catalog(c, place, &of, capture, snap, err));
 	UNS_TRY(companions_choose(&beside, snap, err));
 	snap->cat->capture = NULL;
 	UNS_TRY(uns_backing_new(c->engine, snap->cat, &snap->backing, err));
-	memo_load_crcs(c->memo, place, snap->backing, &snap->crcs);
+	load_crcs(c, &of, snap);
 	return 0;
 }
 
@@ -283,4 +351,47 @@ int snapshots_get(struct snapshot_cache *c, struct place *place, struct snapshot
 		return code;
 	}
 	return build_for(c, place, out, err);
+}
+
+/* -- CRCs, one asker at a time: a second would read the same data again -- */
+
+/* Lock held. Somebody who waits must be able to give up as well. */
+static int wait_turn(const struct snapshot_cache *c, const struct snapshot *snap,
+		     const struct uns_stop *stop, struct uns_err *err)
+{
+	struct timespec until;
+
+	while (snap->crcs_busy) {
+		if (stop && stop->asked(stop->ctx))
+			return uns_fail(err, -EINTR, "interrupted while waiting for CRCs");
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += (until.tv_nsec + 100000000) / 1000000000;
+		until.tv_nsec = (until.tv_nsec + 100000000) % 1000000000;
+		pthread_cond_timedwait(c->changed, c->lock, &until);
+	}
+	return 0;
+}
+
+int snapshots_find_crcs(const struct snapshot_cache *c, struct snapshot *snap,
+			const struct uns_layout *layout, const struct uns_stop *stop,
+			struct uns_err *err)
+{
+	int code;
+
+	pthread_mutex_lock(c->lock);
+	code = wait_turn(c, snap, stop, err);
+	if (code == 0)
+		snap->crcs_busy = true;
+	pthread_mutex_unlock(c->lock);
+	if (code < 0)
+		return code;
+
+	code = uns_backing_crcs_find(snap->backing, layout, stop, err);
+
+	pthread_mutex_lock(c->lock);
+	snap->crcs_busy = false;
+	pthread_cond_broadcast(c->changed);
+	pthread_mutex_unlock(c->lock);
+	snapshots_save_crcs(c, snap);
+	return code;
 }

@@ -4,9 +4,9 @@
 #define UNS_SESSION_SNAPSHOTS_H
 
 #include "session/companions.h"
-#include "session/memo.h"
 #include "session/places.h"
 #include "session/snapshot.h"
+#include "store/catalog_memo.h"
 
 struct snapshot_cache {
 	const struct uns_root *root;
@@ -41,6 +41,14 @@ void snapshots_account(struct snapshot_cache *c, struct snapshot *snap);
 bool snapshots_learn(struct snapshot_cache *c, struct learned *learned);
 void snapshots_learned(struct snapshot_cache *c, struct snapshot *snap, struct learned *learned,
 		       bool known);
+
+/* All CRCs that a layout of this snapshot shows, and into the store with them. -EINTR when asked to
+ * stop. */
+int snapshots_find_crcs(const struct snapshot_cache *c, struct snapshot *snap,
+			const struct uns_layout *layout, const struct uns_stop *stop,
+			struct uns_err *err);
+/* New CRCs go into the store. */
+void snapshots_save_crcs(const struct snapshot_cache *c, struct snapshot *snap);
 
 /* The checkpoint's catalog from its own files, which are those in the capture. */
 int snapshots_open_catalog(const struct snapshot_cache *c, const struct place *place,

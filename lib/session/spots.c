@@ -45,15 +45,10 @@ uint64_t spot_ino_inside(const struct spot *spot, const char *inside)
 
 /* -- small helpers -- */
 
-static bool is_name(const char *name, const char *wanted)
-{
-	return strcmp(name, wanted) == 0;
-}
-
 static bool known_name(const char *const *names, const char *name)
 {
 	for (; *names; names++)
-		if (is_name(name, *names))
+		if (strcmp(name, *names) == 0)
 			return true;
 	return false;
 }
@@ -275,9 +270,9 @@ static bool is_root_info(struct unshard *u, const char *name)
 {
 	struct uns_stat st;
 
-	if (is_name(name, INFO_DIR INFO_DIR))
+	if (strcmp(name, INFO_DIR INFO_DIR) == 0)
 		return true;
-	if (!is_name(name, INFO_DIR))
+	if (strcmp(name, INFO_DIR) != 0)
 		return false;
 	return !u->opt.only || uns_root_stat(u->root, INFO_DIR, false, &st, NULL) < 0;
 }
@@ -304,7 +299,7 @@ int spot_top(struct unshard *u, struct spot *out, struct uns_err *err)
 
 static int enter_shown(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err)
 {
-	if (!*spot->key.inside && is_name(name, INFO_DIR)) {
+	if (!*spot->key.inside && strcmp(name, INFO_DIR) == 0) {
 		spot->key.inside = "";
 		return go_to_info(u, spot, err);
 	}

@@ -1,6 +1,5 @@
 /* unshard_warm: every CRC in the torch files of all views of a checkpoint, found out ahead of time. */
 #include "base/log.h"
-#include "session/crcs.h"
 #include "session/shows.h"
 
 struct warming {
@@ -48,7 +47,7 @@ static int warm_tree(struct warming *w, struct place *place, struct snapshot *sn
 		return 0;
 	}
 	for (i = 0; i < shown->tree.n; i++)
-		UNS_TRY(crcs_find(w->u, snap, &shown->tree.v[i].layout, &stop, err));
+		UNS_TRY(snapshots_find_crcs(&w->u->snapshots, snap, &shown->tree.v[i].layout, &stop, err));
 	return 0;
 }
 

@@ -2,8 +2,8 @@
  * another file was put in its place or it could not be used, and done without meanwhile.
  *
  * Threads: any. Its lock is held for reading while the handle is used, across I/O too. */
-#ifndef UNS_SESSION_STORE_LINK_H
-#define UNS_SESSION_STORE_LINK_H
+#ifndef UNS_STORE_STORE_LINK_H
+#define UNS_STORE_STORE_LINK_H
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* Which file the store is, and when it is opened. Facts' functions of unshard.h are meta/'s. */
-#include "session/store_link.h"
+#include "store/store_link.h"
 
 #include <pwd.h>
 #include <stdio.h>

@@ -1,10 +1,11 @@
 /* Tied weights: FSDP stores lm_head and the embedding it shares memory with in full, twice, where
  * save_pretrained writes one. A name is left out only where config ties it and its bytes are proven
  * equal; otherwise both are kept, which every loader accepts. */
-#include "session/ties.h"
+#include "facts/ties.h"
 
 #include <string.h>
 
+#include "base/notes.h"
 #include "base/path.h"
 
 /* Output projections that transformers families tie to an input embedding
@@ -19,7 +20,7 @@ static const char *const kept_suffix[] = { "shared.weight",     "embed_tokens.we
 					   "embeddings.weight", NULL };
 
 #define NOTE(out, ...) \
-	note_add(&(out)->arena, &(out)->note, &(out)->n_notes, &(out)->cap_notes, __VA_ARGS__)
+	uns_note_add(&(out)->arena, &(out)->note, &(out)->n_notes, &(out)->cap_notes, __VA_ARGS__)
 
 /* "lm_head.weight" itself, or "x.lm_head.weight". */
 static bool name_ends(const char *name, const char *suffix)
@@ -55,14 +56,14 @@ static const struct uns_tensor *embedding_for(const struct uns_catalog *cat,
 	return NULL;
 }
 
-static int prove(const struct snapshot *snap, struct ties *out, const struct uns_tensor *head,
+static int prove(struct uns_backing *backing, struct ties *out, const struct uns_tensor *head,
 		 const struct uns_tensor *embedding)
 {
 	struct uns_err why = { 0 };
 	const char *how = "";
 	bool equal;
 
-	if (uns_backing_equal(snap->backing, head, embedding, &equal, &how, &why) < 0)
+	if (uns_backing_equal(backing, head, embedding, &equal, &how, &why) < 0)
 		return NOTE(out, "%s is kept beside %s: they could not be compared: %s",
 				     head->name, embedding->name, why.text);
 	if (!equal)
@@ -75,14 +76,12 @@ static int prove(const struct snapshot *snap, struct ties *out, const struct uns
 			     head->name, embedding->name, how);
 }
 
-int ties_prove(const struct snapshot *snap, struct ties *out, struct uns_err *err)
+int ties_prove(const struct uns_catalog *cat, struct uns_backing *backing, struct ties *out,
+	       struct uns_err *err)
 {
-	const struct uns_catalog *cat = snap->cat;
 	const struct uns_tensor *embedding;
 	size_t i;
 
-	if (!snap->config_facts.ties_embeddings)
-		return 0;
 	out->v = UNS_NEW_N(&out->arena, const struct uns_tensor *, cat->n_tensors);
 	if (!out->v)
 		return uns_oom(err);
@@ -93,7 +92,7 @@ int ties_prove(const struct snapshot *snap, struct ties *out, struct uns_err *er
 			continue;
 		embedding = embedding_for(cat, head);
 		if (embedding)
-			UNS_TRY(prove(snap, out, head, embedding));
+			UNS_TRY(prove(backing, out, head, embedding));
 	}
 	return 0;
 }
