@@ -113,8 +113,8 @@ static void add(struct fs_nodes *nodes, struct fs_node *node)
 	nodes->n++;
 }
 
-struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const struct fs_node *dir, unshard_node *handle,
-			     const struct unshard_stat *stat)
+struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const struct fs_node *dir,
+			     unshard_node *handle, const struct unshard_stat *stat)
 {
 	struct fs_node *fresh = node_new(handle, stat, dir->stat.ino), *node;
 

@@ -313,8 +313,8 @@ static int add_dot(struct dir_reply *r, const char *name, uint64_t ino, off_t ne
 	fill_attr(&r->dir->stat, &entry.attr);
 	entry.attr.st_ino = ino;
 	need = r->plus ? fuse_add_direntry_plus(r->req, r->buf + r->used, room_of(r), name, &entry,
-						next) :
-			 fuse_add_direntry(r->req, r->buf + r->used, room_of(r), name, &entry.attr,
+						next)
+		       : fuse_add_direntry(r->req, r->buf + r->used, room_of(r), name, &entry.attr,
 					   next);
 	if (need > room_of(r))
 		return 0;

@@ -7,7 +7,8 @@
 
 #include "base/array.h"
 
-int uns_note_add(struct uns_arena *arena, const char ***v, size_t *n, size_t *cap, const char *fmt, ...)
+int uns_note_add(struct uns_arena *arena, const char ***v, size_t *n, size_t *cap, const char *fmt,
+		 ...)
 {
 	char text[1024];
 	va_list ap;

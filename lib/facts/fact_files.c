@@ -11,7 +11,7 @@
 #include "wire/json.h"
 #include "wire/torchfile.h"
 
-#define UNITS_FILE "unshard_fsdp_units"
+#define UNITS_FILE     "unshard_fsdp_units"
 #define MAX_JSON_BYTES (UINT64_C(256) << 20)
 
 struct facts {
@@ -49,7 +49,8 @@ static int add(struct facts *f, const char *key, const cJSON *value, struct uns_
 static int add_units(struct facts *f, const cJSON *json, const char *name, struct uns_err *err)
 {
 	const cJSON *units = cJSON_GetObjectItemCaseSensitive(json, "units");
-	UNS_CLEANUP(uns_free_p) char *text = cJSON_IsArray(units) ? cJSON_PrintUnformatted(units) : NULL;
+	UNS_CLEANUP(uns_free_p)
+	char *text = cJSON_IsArray(units) ? cJSON_PrintUnformatted(units) : NULL;
 	int64_t version;
 
 	if (!uns_json_int(json, UNITS_FILE, &version) || version != 1)
@@ -83,7 +84,7 @@ static int from_json(struct facts *f, const struct uns_root *root, const char *n
 		return uns_fail(err, -ENOTSUP, "%s does not hold an object", name);
 	if (cJSON_GetObjectItemCaseSensitive(json, UNITS_FILE))
 		return add_units(f, json, name, err);
-	cJSON_ArrayForEach(item, json)
+	cJSON_ArrayForEach (item, json)
 		UNS_TRY(add(f, item->string, item, err));
 	return 0;
 }
@@ -175,7 +176,8 @@ int fact_file_read(const struct uns_root *root, const char *name, const char *or
 		return uns_fail(err, -ENOTSUP,
 				"%s says nothing about a training that unshard knows: it takes "
 				"trainer_state.json, training_args.json, training_args.bin, "
-				"scheduler.pt and layouts of FSDP1's flat units", origin);
+				"scheduler.pt and layouts of FSDP1's flat units",
+				origin);
 	*out = f.v;
 	*n = f.n;
 	return 0;

@@ -5,12 +5,13 @@
 #include "io/capture.h"
 
 struct siblings {
-	const char *run; /* the directory of all of them; NULL = outside SOURCE */
-	bool numbered;   /* this one is checkpoint-OWN */
+	const char *run;                 /* the directory of all of them; NULL = outside SOURCE */
+	bool numbered;                   /* this one is checkpoint-OWN */
 	unsigned long long own, *number; /* all numbers, descending, OWN among them */
 	size_t n;
 	struct {
-		const char *state; /* its trainer_state.json, which may not exist; NULL = no memory */
+		const char
+			*state; /* its trainer_state.json, which may not exist; NULL = no memory */
 		unsigned long long number;
 	} near[8]; /* the nearest later ones, then the nearest earlier ones */
 	size_t n_near;

@@ -19,7 +19,7 @@ static const char *const kept_suffix[] = { "shared.weight",     "embed_tokens.we
 					   "embed_in.weight",   "tok_embeddings.weight",
 					   "embeddings.weight", NULL };
 
-#define NOTE(out, ...) \
+#define NOTE(out, ...)                                                                             \
 	uns_note_add(&(out)->arena, &(out)->note, &(out)->n_notes, &(out)->cap_notes, __VA_ARGS__)
 
 /* "lm_head.weight" itself, or "x.lm_head.weight". */
@@ -64,16 +64,16 @@ static int prove(struct uns_backing *backing, struct ties *out, const struct uns
 	bool equal;
 
 	if (uns_backing_equal(backing, head, embedding, &equal, &how, &why) < 0)
-		return NOTE(out, "%s is kept beside %s: they could not be compared: %s",
-				     head->name, embedding->name, why.text);
+		return NOTE(out, "%s is kept beside %s: they could not be compared: %s", head->name,
+			    embedding->name, why.text);
 	if (!equal)
 		return NOTE(out,
-				     "config.json ties %s to %s but their bytes differ (%s): both "
-				     "are kept, and from_pretrained will use the latter for both",
-				     head->name, embedding->name, how);
+			    "config.json ties %s to %s but their bytes differ (%s): both "
+			    "are kept, and from_pretrained will use the latter for both",
+			    head->name, embedding->name, how);
 	out->v[out->n++] = head;
 	return NOTE(out, "%s is left out: config.json ties it to %s, proven equal by %s",
-			     head->name, embedding->name, how);
+		    head->name, embedding->name, how);
 }
 
 int ties_prove(const struct uns_catalog *cat, struct uns_backing *backing, struct ties *out,

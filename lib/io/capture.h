@@ -22,7 +22,8 @@ int uns_capture_new(const struct uns_root *root, const char *path, const char *h
 void uns_capture_free(struct uns_capture *capture); /* NULL is allowed */
 
 const struct uns_root *uns_capture_root(const struct uns_capture *capture);
-const struct uns_stat *uns_capture_top(const struct uns_capture *capture); /* the directory itself */
+const struct uns_stat *
+uns_capture_top(const struct uns_capture *capture); /* the directory itself */
 
 /* The names in any directory below root; belongs to the capture. */
 int uns_capture_list(struct uns_capture *capture, const char *path, const struct uns_listing **out,
@@ -47,7 +48,6 @@ void uns_capture_look(struct uns_capture *capture, const char *dir, const char *
 
 /* Directories that were listed so far, the capture's own first: start with *at = 0; NULL when done.
  * `out` receives what the directory was just before it was listed. */
-const char *uns_capture_listed(const struct uns_capture *capture, size_t *at,
-			       struct uns_stat *out);
+const char *uns_capture_listed(const struct uns_capture *capture, size_t *at, struct uns_stat *out);
 
 #endif

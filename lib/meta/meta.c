@@ -142,10 +142,11 @@ static int try_layout(struct unshard *u, struct place *place, const char *layout
 		if (cat->problems[i].scope == UNS_SCOPE_OPTIMIZER)
 			code = uns_fail(err, cat->problems[i].code, "%s", cat->problems[i].text);
 	if (code == 0 && !cat->facts.units)
-		code = uns_fail(err, -ENOTSUP,
-				"%s has no flat units: its optimizer is named without a layout, or was "
-				"not saved",
-				place->path);
+		code = uns_fail(
+			err, -ENOTSUP,
+			"%s has no flat units: its optimizer is named without a layout, or was "
+			"not saved",
+			place->path);
 	uns_catalog_free(cat);
 	uns_capture_free(capture);
 	return code;
@@ -270,8 +271,9 @@ static int read_fact(const cJSON *item, struct uns_arena *arena, struct uns_stor
 	out->subject = uns_json_str(item, "subject");
 	out->key = uns_json_str(item, "key");
 	if (!out->subject || out->subject[0] != '/' || !out->key || !value)
-		return uns_fail(err, -EBADMSG, "a fact needs an absolute \"subject\", a \"key\" and a "
-					       "\"value\"");
+		return uns_fail(err, -EBADMSG,
+				"a fact needs an absolute \"subject\", a \"key\" and a "
+				"\"value\"");
 	if (!json)
 		return uns_oom(err);
 	UNS_TRY(fact_key_check(out->key, json, err));
@@ -295,7 +297,7 @@ static int read_facts(const cJSON *json, struct uns_arena *arena, struct uns_sto
 	*out = UNS_NEW_N(arena, struct uns_store_fact, (size_t)cJSON_GetArraySize(list));
 	if (!*out)
 		return uns_oom(err);
-	cJSON_ArrayForEach(item, list) {
+	cJSON_ArrayForEach (item, list) {
 		if (read_fact(item, arena, &(*out)[*n], err) < 0)
 			return uns_fail_in(err, "fact %zu", *n + 1);
 		++*n;

@@ -28,9 +28,9 @@ struct search {
 	size_t n, cap;
 };
 
-#define NOTE(s, ...)                                                                           \
-	uns_note_add(&(s)->snap->arena, &(s)->snap->note, &(s)->snap->n_notes, &(s)->snap->cap_notes, \
-		 __VA_ARGS__)
+#define NOTE(s, ...)                                                                               \
+	uns_note_add(&(s)->snap->arena, &(s)->snap->note, &(s)->snap->n_notes,                     \
+		     &(s)->snap->cap_notes, __VA_ARGS__)
 
 static const char *const tokenizer_globs[] = {
 	"tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
@@ -65,7 +65,9 @@ static int add_candidate(struct search *s, const struct uns_root *root, const ch
 	if (code == -ENOMEM)
 		return uns_oom(err);
 	if (code < 0)
-		return root == s->in->root ? 0 : NOTE(s, "the model directory cannot be used: %s", why.text);
+		return root == s->in->root
+			       ? 0
+			       : NOTE(s, "the model directory cannot be used: %s", why.text);
 	if (!UNS_ARENA_ROOM(&s->snap->arena, s->candidate, s->n, s->cap))
 		return uns_oom(err);
 	s->candidate[s->n++] = c;
@@ -112,20 +114,21 @@ static int find_candidates(struct search *s, struct uns_err *err)
 	size_t i;
 
 	UNS_TRY(add_candidate(s, root, path, "the checkpoint", true, err));
-	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "huggingface"), "huggingface/", true,
-			      err));
+	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "huggingface"), "huggingface/",
+			      true, err));
 	/* EasyR1 */
-	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "lora_adapter"), "lora_adapter/", true,
-			      err));
+	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "lora_adapter"), "lora_adapter/",
+			      true, err));
 	if (*path)
-		UNS_TRY(add_candidate(s, root, uns_path_parent(arena, path), "the run directory", false,
-				      err));
+		UNS_TRY(add_candidate(s, root, uns_path_parent(arena, path), "the run directory",
+				      false, err));
 	for (i = 0; i < models->n; i++)
 		if (!models->v[i].run || uns_path_within(path, models->v[i].run))
-			UNS_TRY(add_candidate(s, models->v[i].root, "", uns_root_path(models->v[i].root),
-					      false, err));
+			UNS_TRY(add_candidate(s, models->v[i].root, "",
+					      uns_root_path(models->v[i].root), false, err));
 	if (open_model_fact(s))
-		return add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false, err);
+		return add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false,
+				     err);
 	return 0;
 }
 
@@ -184,8 +187,7 @@ static int choose_set(struct search *s, const char *const *marks, const char *co
 			continue;
 		UNS_TRY(borrow_all(s, &s->candidate[i], globs, err));
 		if (!s->candidate[i].own)
-			UNS_TRY(NOTE(s, "%s borrowed from %s", what,
-					      s->candidate[i].what));
+			UNS_TRY(NOTE(s, "%s borrowed from %s", what, s->candidate[i].what));
 		return 0;
 	}
 	return 0;
@@ -201,18 +203,17 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 
 	if (!path)
 		return uns_oom(err);
-	if (uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &snap->arena, &json, NULL,
-			       &why) < 0 ||
+	if (uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &snap->arena, &json, NULL, &why) <
+		    0 ||
 	    uns_config_parse(json, &snap->arena, &snap->config_facts, &why) < 0) {
-		UNS_TRY(NOTE(s, "config.json of %s cannot be used: %s", c->what,
-				      why.text));
+		UNS_TRY(NOTE(s, "config.json of %s cannot be used: %s", c->what, why.text));
 		return 0;
 	}
 	if (!c->own && uns_config_check(&snap->config_facts, snap->cat, &why) < 0) {
 		UNS_TRY(NOTE(s,
-				      "config.json of %s does not fit this checkpoint: %s; name the "
-				      "right directory with -o model=DIR",
-				      c->what, why.text));
+			     "config.json of %s does not fit this checkpoint: %s; name the "
+			     "right directory with -o model=DIR",
+			     c->what, why.text));
 		return 0;
 	}
 	snap->config = json;
@@ -250,10 +251,9 @@ static int choose_config(struct search *s, struct uns_err *err)
 			return borrow_config(s, &s->candidate[i], err);
 	}
 	memset(&s->snap->config_facts, 0, sizeof(s->snap->config_facts));
-	return NOTE(s,
-			     "there is no config.json beside these weights: from_pretrained needs "
-			     "one. Put the model's config.json (and tokenizer) into the run "
-			     "directory, or mount with -o model=DIR where DIR holds them");
+	return NOTE(s, "there is no config.json beside these weights: from_pretrained needs "
+		       "one. Put the model's config.json (and tokenizer) into the run "
+		       "directory, or mount with -o model=DIR where DIR holds them");
 }
 
 int companions_choose(const struct companions_input *in, struct snapshot *snap, struct uns_err *err)

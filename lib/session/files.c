@@ -8,7 +8,7 @@
 
 struct unshard_file {
 	struct unshard *u;
-	char *path; /* for messages */
+	char *path;                      /* for messages */
 	const struct uns_layout *layout; /* NULL = text */
 	struct uns_backing *backing;
 
@@ -88,7 +88,8 @@ static int open_at(struct unshard *u, struct spot *spot, const char *name, bool 
 		code = open_spot(f, spot, err);
 	spot_fini(u, spot);
 	if (code == 0 && f->snap && u->opt.crc_exact)
-		code = snapshots_find_crcs(&u->snapshots, f->snap, f->layout, stop ? &until : NULL, err);
+		code = snapshots_find_crcs(&u->snapshots, f->snap, f->layout, stop ? &until : NULL,
+					   err);
 	if (code < 0) {
 		unshard_file_close(f);
 		return code;
@@ -125,8 +126,8 @@ int unshard_node_open(const unshard_node *node, bool (*stop)(void *ctx), void *c
 	int code = node_spot(node, &spot, NULL, &err);
 
 	if (code == 0)
-		code = open_at(node_session(node), &spot, unshard_node_path(node), stop, ctx, out, st,
-			       &err);
+		code = open_at(node_session(node), &spot, unshard_node_path(node), stop, ctx, out,
+			       st, &err);
 	return give_error(error, &err, code);
 }
 

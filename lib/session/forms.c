@@ -45,9 +45,9 @@ int forms_names(struct unshard *u, const struct uns_view *view, const struct pla
 
 	if (!base)
 		base = own;
-	out->file = dir ? made_name(u, arena, dir, own,
-				    uns_arena_printf(arena, "%s" FILE_SUFFIX, base)) :
-			  NULL;
+	out->file =
+		dir ? made_name(u, arena, dir, own, uns_arena_printf(arena, "%s" FILE_SUFFIX, base))
+		    : NULL;
 	out->dir = dir ? made_name(u, arena, dir, own, base) : NULL;
 	out->dir_is_listed = view->form(place->format->name) == UNS_FORM_BOTH;
 	return out->file && out->dir ? 0 : uns_oom(err);

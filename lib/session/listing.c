@@ -18,7 +18,7 @@ struct listing {
 	const char *dir; /* its path in the tree */
 	struct listed {
 		struct spot_key key; /* for nodes; texts in the arena */
-	} *v; /* parallel to pub.v */
+	} * v;                       /* parallel to pub.v */
 	size_t n, cap_listed;
 };
 
@@ -155,7 +155,9 @@ static int list_shown(struct listing *l, struct spot *spot, struct uns_err *err)
 static int add_forms(struct listing *l, const struct spot_key *dir, const struct uns_entry *entry,
 		     struct uns_err *err)
 {
-	struct spot_key key = { .kind = SPOT_SHOWN, .view = dir->view, .parameter = dir->parameter,
+	struct spot_key key = { .kind = SPOT_SHOWN,
+				.view = dir->view,
+				.parameter = dir->parameter,
 				.path = uns_path_join(&l->arena, dir->path, entry->name),
 				.inside = "" };
 	struct form_names names;

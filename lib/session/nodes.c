@@ -66,7 +66,8 @@ const char *unshard_node_path(const unshard_node *node)
 
 static int fail_moved_on(const struct unshard_node *node, struct uns_err *err)
 {
-	return uns_fail(err, -ESTALE, "%s is not what it was when it was looked up: its source changed",
+	return uns_fail(err, -ESTALE,
+			"%s is not what it was when it was looked up: its source changed",
 			node->name);
 }
 
@@ -119,8 +120,8 @@ static int make_child(const struct unshard_node *dir, const char *name, const st
 	return *out ? 0 : uns_oom(err);
 }
 
-int unshard_lookup(unshard_node *dir, const char *name, unshard_node **out,
-		   struct unshard_stat *st, struct unshard_error *error)
+int unshard_lookup(unshard_node *dir, const char *name, unshard_node **out, struct unshard_stat *st,
+		   struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
 	struct spot spot;
@@ -178,7 +179,8 @@ static int read_link(struct unshard *u, struct spot *spot, const char *name, cha
 {
 	const char *text;
 
-	if (spot->key.kind != SPOT_SOURCE || spot->key.directory || spot->stat.kind != UNS_KIND_LINK)
+	if (spot->key.kind != SPOT_SOURCE || spot->key.directory ||
+	    spot->stat.kind != UNS_KIND_LINK)
 		return uns_fail(err, -EINVAL, "%s is not a link", name);
 	UNS_TRY(uns_root_readlink(u->root, spot->key.path, &spot->arena, &text, err));
 	*target = strdup(text);

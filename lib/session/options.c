@@ -116,7 +116,8 @@ static int choose_view(struct session_options *out, const char *name, struct uns
 /* Where the tree is mounted: goes into the lines to write; below SOURCE it is left out, so that the
  * session never looks into its own mount. */
 static int find_mountpoint(struct session_options *out, const char *mountpoint,
-			   const struct uns_root *root, struct uns_arena *arena, struct uns_err *err)
+			   const struct uns_root *root, struct uns_arena *arena,
+			   struct uns_err *err)
 {
 	char real[PATH_MAX];
 	const char *source = uns_root_path(root), *below;
@@ -160,7 +161,7 @@ static void take_numbers(struct session_options *out, const struct unshard_optio
 }
 
 int session_options_take(struct session_options *out, const struct unshard_options *o,
-		 const struct uns_root *root, struct uns_arena *arena, struct uns_err *err)
+			 const struct uns_root *root, struct uns_arena *arena, struct uns_err *err)
 {
 	take_numbers(out, o);
 	UNS_TRY(choose_view(out, o->view, err));

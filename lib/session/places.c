@@ -222,8 +222,8 @@ static int add_plain(const struct uns_directory *dir, struct finding *f, struct 
 /* -- checkpoints -- */
 
 /* A checkpoint's generation, out of everything that its views may be made of. */
-static int add_generation(struct place_table *t, const struct place *place, struct uns_capture *capture,
-			  struct finding *f, struct uns_err *err)
+static int add_generation(struct place_table *t, const struct place *place,
+			  struct uns_capture *capture, struct finding *f, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const char *path = place->path;
@@ -366,8 +366,7 @@ static bool same_finding(const struct place *place, const struct finding *f)
 {
 	return place->known && place->format == f->format &&
 	       (f->still_plain || place->begun == f->begun) && place->generation == f->generation &&
-	       uns_identity_equal(&place->stat.id, &f->stat.id) &&
-	       place->stat.mode == f->stat.mode;
+	       uns_identity_equal(&place->stat.id, &f->stat.id) && place->stat.mode == f->stat.mode;
 }
 
 static void place_fill(struct place *place, const struct finding *f)
@@ -382,11 +381,11 @@ static void place_fill(struct place *place, const struct finding *f)
 	place->known = true;
 }
 
-#define SWAP(a, b)                       \
-	do {                             \
-		__typeof__(a) swap_was = (a); \
-		(a) = (b);               \
-		(b) = swap_was;          \
+#define SWAP(a, b)                                                                                 \
+	do {                                                                                       \
+		__typeof__(a) swap_was = (a);                                                      \
+		(a) = (b);                                                                         \
+		(b) = swap_was;                                                                    \
 	} while (0)
 
 /* What may differ from one look to the next. Leaves in *f and *capture what is to be freed. */

@@ -27,7 +27,7 @@ struct watched {
 	struct {
 		const char *path;
 		struct uns_identity id;
-	} *v;
+	} * v;
 	size_t n, cap;
 };
 
@@ -38,11 +38,11 @@ struct place {
 	bool known;
 	const struct uns_format *format; /* NULL = a plain directory */
 	bool begun; /* a plain one that looks like a checkpoint whose save or copy has begun */
-	uint64_t generation;             /* of a checkpoint: all files it may use, and the facts */
-	uint64_t source_generation;      /* the files alone: identities */
-	uint64_t own_generation;         /* those in its own directory alone */
-	uint64_t source_bytes;           /* their sizes added up */
-	struct uns_stat stat;            /* of the directory */
+	uint64_t generation;        /* of a checkpoint: all files it may use, and the facts */
+	uint64_t source_generation; /* the files alone: identities */
+	uint64_t own_generation;    /* those in its own directory alone */
+	uint64_t source_bytes;      /* their sizes added up */
+	struct uns_stat stat;       /* of the directory */
 
 	/* Atomic: last change of any file or directory of it, wall clock. */
 	int64_t newest_ns;
@@ -55,19 +55,20 @@ struct place {
 
 	/* Guarded by the table's lock. */
 	unsigned refs;
-	bool busy;          /* being examined */
-	bool replaced;      /* the table has another, or none, for this path */
-	int64_t itself_ns;  /* monotonic: when its name was seen to be a directory, not a link to one */
+	bool busy;         /* being examined */
+	bool replaced;     /* the table has another, or none, for this path */
+	int64_t itself_ns; /* monotonic: when its name was seen to be a directory, not a link to one */
 	int64_t checked_ns; /* monotonic */
-	struct uns_capture *capture; /* what was seen when it was examined, until it is opened; or NULL */
+	struct uns_capture
+		*capture; /* what was seen when it was examined, until it is opened; or NULL */
 	bool capture_taken;
 
 	/* The same lock; of snapshots.c and shows.c. */
-	bool building;           /* its snapshot is being built */
-	struct snapshot *snap;   /* NULL = none in memory */
+	bool building;         /* its snapshot is being built */
+	struct snapshot *snap; /* NULL = none in memory */
 	struct verdict *verdict;
-	bool opened;             /* the format's open has run; then: */
-	int open_code;           /* why it failed, or 0 */
+	bool opened;   /* the format's open has run; then: */
+	int open_code; /* why it failed, or 0 */
 	char *open_text;
 	bool finished; /* facts.finished */
 	int64_t step, world_size;

@@ -37,8 +37,8 @@ static int open_engine(struct unshard *u, const struct unshard_options *o, struc
 
 static void connect(struct unshard *u, const struct unshard_options *o)
 {
-	const struct memo_options memo = { o->weight_root, o->n_weight_root, o->follow,
-					   o->n_follow, o->assume != NULL };
+	const struct memo_options memo = { o->weight_root, o->n_weight_root, o->follow, o->n_follow,
+					   o->assume != NULL };
 
 	memo_init(&u->memo, &u->store, u->root, u->real_root, &memo);
 	u->places = (struct place_table){

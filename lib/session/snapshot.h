@@ -19,7 +19,7 @@ struct shown {
 	struct vattr {
 		uint32_t mode;
 		int64_t mtime_ns;
-	} *attr; /* parallel to tree.v; one more: tree.whole's */
+	} * attr; /* parallel to tree.v; one more: tree.whole's */
 };
 
 /* Something that takes long to find out: at the first need, by one thread, without keeping those waiting
@@ -37,9 +37,9 @@ struct snapshot {
 	struct uns_catalog *cat;
 	struct uns_backing *backing;
 	struct uns_root *model; /* the directory that the store's fact "model" names; or NULL */
-	uint64_t crc_key;   /* of the CRCs' memo */
-	bool lasting;       /* they may be put into the store */
-	uint64_t crcs_kept; /* atomic: uns_backing_crc_changes when they last were */
+	uint64_t crc_key;       /* of the CRCs' memo */
+	bool lasting;           /* they may be put into the store */
+	uint64_t crcs_kept;     /* atomic: uns_backing_crc_changes when they last were */
 
 	/* Chosen while the snapshot is built (companions.c): their files are part of the catalog. */
 	struct uns_arena arena;

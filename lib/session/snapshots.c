@@ -186,8 +186,8 @@ static struct uns_format_options options_for(const struct snapshot_cache *c,
 
 	if (place->format->wants_units &&
 	    store_facts(c->store, place->path, arena, &v, &n, NULL) == 0)
-		options.fsdp_units = stored_units_find(v, n, place->own_generation,
-						       &options.fsdp_units_stale);
+		options.fsdp_units =
+			stored_units_find(v, n, place->own_generation, &options.fsdp_units_stale);
 	return options;
 }
 
@@ -240,8 +240,8 @@ static int fill(const struct snapshot_cache *c, const struct place *place,
 	const struct companions_input beside = { c->root, place->path, c->models, c->store };
 	/* A catalog is made of the files, and of a layout from the store where the format has one. */
 	const struct memo_subject of = { place->path, place->format->name,
-					 place->format->wants_units ? place->generation :
-								      place->source_generation,
+					 place->format->wants_units ? place->generation
+								    : place->source_generation,
 					 place->source_generation };
 
 	UNS_TRY(find_catalog(c, place, &of, capture, snap, err));
@@ -270,7 +270,8 @@ static int snapshot_build(const struct snapshot_cache *c, const struct place *pl
 
 /* Lock held. The place may have been replaced while the snapshot was built: then the snapshot belongs
  * to its caller alone. */
-static struct snapshot *publish(struct snapshot_cache *c, struct place *place, struct snapshot *snap)
+static struct snapshot *publish(struct snapshot_cache *c, struct place *place,
+				struct snapshot *snap)
 {
 	snap->refs = 1;
 	if (!place->replaced && !place->snap) {

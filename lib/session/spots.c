@@ -163,10 +163,11 @@ static int go_to_place(struct unshard *u, struct spot *spot, struct uns_err *err
 	if (spot->place->format)
 		return go_inside(u, spot, err);
 	if (places_in_the_making(&u->places, spot->place))
-		return uns_fail(err, -ENOENT,
-				"%s: something changed less than %lld s ago, and it may become a checkpoint "
-				"(-o settle=)",
-				spot->key.path, (long long)(u->opt.settle_ns / 1000000000));
+		return uns_fail(
+			err, -ENOENT,
+			"%s: something changed less than %lld s ago, and it may become a checkpoint "
+			"(-o settle=)",
+			spot->key.path, (long long)(u->opt.settle_ns / 1000000000));
 	spot->key.kind = SPOT_SOURCE;
 	spot->key.directory = true;
 	spot->ino = ino_of(&spot->key, 0, "");
@@ -222,8 +223,7 @@ static int go_to_entry(struct unshard *u, struct spot *spot, struct uns_err *err
 	return 0;
 }
 
-static int enter_source(struct unshard *u, struct spot *spot, const char *name,
-			struct uns_err *err)
+static int enter_source(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err)
 {
 	const char *dir = spot->key.path;
 	const struct uns_view *view = spot->key.view;
@@ -314,7 +314,8 @@ static int enter_info(struct unshard *u, struct spot *spot, const char *name, st
 	spot->key.inside = uns_arena_str(&spot->arena, name);
 	if (!spot->key.inside)
 		return uns_oom(err);
-	return spot->key.kind == SPOT_INFO ? go_to_info(u, spot, err) : go_to_root_info(u, spot, err);
+	return spot->key.kind == SPOT_INFO ? go_to_info(u, spot, err)
+					   : go_to_root_info(u, spot, err);
 }
 
 int spot_enter(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err)
@@ -387,7 +388,8 @@ static int go_to_key(struct unshard *u, struct spot *spot, struct uns_err *err)
 	if (kind == SPOT_ROOT_INFO)
 		return go_to_root_info(u, spot, err);
 	if (kind == SPOT_SOURCE)
-		return spot->key.directory ? go_to_directory(u, spot, err) : go_to_entry(u, spot, err);
+		return spot->key.directory ? go_to_directory(u, spot, err)
+					   : go_to_entry(u, spot, err);
 	UNS_TRY(place_get(u, spot->key.path, &spot->place, err));
 	if (!spot->place->format)
 		return uns_fail(err, -ESTALE, "%s is no checkpoint any more", spot->key.path);
@@ -441,8 +443,8 @@ static void stat_shown(const struct spot *spot, struct unshard_stat *out)
 	out->stable = *spot->key.inside;
 	if (!spot->file)
 		return;
-	attr = &shown->attr[spot->file == shown->tree.whole ? (ptrdiff_t)shown->tree.n :
-							       spot->file - shown->tree.v];
+	attr = &shown->attr[spot->file == shown->tree.whole ? (ptrdiff_t)shown->tree.n
+							    : spot->file - shown->tree.v];
 	out->kind = UNSHARD_FILE;
 	out->mode = attr->mode;
 	out->size_bytes = spot->file->layout.size_bytes;
@@ -465,7 +467,7 @@ static void stat_info(const struct spot *spot, struct unshard_stat *out)
 
 static void stat_source(const struct uns_stat *st, struct unshard_stat *out)
 {
-	out->kind = st->kind == UNS_KIND_DIR	? UNSHARD_DIR
+	out->kind = st->kind == UNS_KIND_DIR    ? UNSHARD_DIR
 		    : st->kind == UNS_KIND_LINK ? UNSHARD_LINK
 						: UNSHARD_FILE;
 	out->mode = st->mode & DIR_MODE;

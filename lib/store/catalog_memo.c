@@ -23,7 +23,7 @@ static int hash_build_id(struct dl_phdr_info *object, size_t size, void *ctx)
 {
 	struct build *build = ctx;
 	uintptr_t here = (uintptr_t)hash_build_id, at;
-	const ElfW(Nhdr) *note;
+	const ElfW(Nhdr) * note;
 	bool ours = false;
 	size_t i;
 
@@ -38,13 +38,13 @@ static int hash_build_id(struct dl_phdr_info *object, size_t size, void *ctx)
 		const char *n = (const char *)(object->dlpi_addr + p->p_vaddr), *end = n;
 
 		for (end += p->p_type == PT_NOTE ? p->p_memsz : 0; n + sizeof(*note) <= end;
-		     n += sizeof(*note) + ((note->n_namesz + 3) & ~3u) +
-			  ((note->n_descsz + 3) & ~3u)) {
+		     n +=
+		     sizeof(*note) + ((note->n_namesz + 3) & ~3u) + ((note->n_descsz + 3) & ~3u)) {
 			note = (const void *)n;
 			if (note->n_type != NT_GNU_BUILD_ID || note->n_namesz != 4)
 				continue;
-			build->hash = uns_hash_bytes(build->hash, n + sizeof(*note) + 4,
-						     note->n_descsz);
+			build->hash =
+				uns_hash_bytes(build->hash, n + sizeof(*note) + 4, note->n_descsz);
 			build->found = true;
 		}
 	}

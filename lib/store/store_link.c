@@ -69,10 +69,11 @@ static int make_directories(const char *path, struct uns_err *err)
 		*slash = '\0';
 		code = mkdir(dir, 0700) < 0 ? errno : 0;
 		if (code && code != EEXIST && access(dir, F_OK) != 0)
-			return uns_fail(err, -code,
-					"metadata store %s: the directory %s cannot be made: %s "
-					"(--store FILE names another place, --store none does without)",
-					path, dir, strerror(code));
+			return uns_fail(
+				err, -code,
+				"metadata store %s: the directory %s cannot be made: %s "
+				"(--store FILE names another place, --store none does without)",
+				path, dir, strerror(code));
 		*slash = '/';
 	}
 	return 0;
@@ -81,14 +82,17 @@ static int make_directories(const char *path, struct uns_err *err)
 static int check_path(const struct store_link *s, struct uns_err *err)
 {
 	if (!*s->path)
-		return uns_fail(err, -ENOENT, "there is no place for the metadata store: neither "
-					      "XDG_STATE_HOME nor HOME is set (--store FILE names one)");
+		return uns_fail(err, -ENOENT,
+				"there is no place for the metadata store: neither "
+				"XDG_STATE_HOME nor HOME is set (--store FILE names one)");
 	if (s->own_place)
 		return make_directories(s->path, err);
 	if (strcmp(s->source, "/") != 0 && uns_path_within(s->path, s->source))
-		return uns_fail(err, -EINVAL,
-				"metadata store %s lies in SOURCE, where nothing is ever written: name "
-				"a file elsewhere with --store", s->path);
+		return uns_fail(
+			err, -EINVAL,
+			"metadata store %s lies in SOURCE, where nothing is ever written: name "
+			"a file elsewhere with --store",
+			s->path);
 	return 0;
 }
 
@@ -183,8 +187,8 @@ char *store_subject(const struct store_link *s, const char *path, struct uns_are
 {
 	const char *root = strcmp(s->source, "/") == 0 ? "" : s->source;
 
-	return *path ? uns_arena_printf(arena, "%s/%s", root, path) :
-		       uns_arena_str(arena, s->source);
+	return *path ? uns_arena_printf(arena, "%s/%s", root, path)
+		     : uns_arena_str(arena, s->source);
 }
 
 int store_facts(struct store_link *s, const char *path, struct uns_arena *arena,

@@ -14,8 +14,8 @@
 
 struct store_link {
 	pthread_rwlock_t lock;
-	bool off;         /* store=none */
-	bool own_place;   /* the default path: its directories may be made */
+	bool off;       /* store=none */
+	bool own_place; /* the default path: its directories may be made */
 	const char *path;
 	const char *source; /* SOURCE's absolute name without links: what facts are kept under */
 	struct uns_store *handle; /* NULL = not opened yet, or it could not be */

@@ -47,7 +47,8 @@ static int warm_tree(struct warming *w, struct place *place, struct snapshot *sn
 		return 0;
 	}
 	for (i = 0; i < shown->tree.n; i++)
-		UNS_TRY(snapshots_find_crcs(&w->u->snapshots, snap, &shown->tree.v[i].layout, &stop, err));
+		UNS_TRY(snapshots_find_crcs(&w->u->snapshots, snap, &shown->tree.v[i].layout, &stop,
+					    err));
 	return 0;
 }
 
@@ -74,8 +75,8 @@ static int warm(struct warming *w, const char *checkpoint, struct uns_err *err)
 		return uns_fail(err, -ENOENT, "there is no store to keep CRCs in");
 	store_release(&w->u->store);
 	UNS_TRY(place_get(w->u, checkpoint, &place, err));
-	code = place->format ? snapshot_get(w->u, place, &snap, err) :
-			       uns_fail(err, -EINVAL, "%s is not a checkpoint", checkpoint);
+	code = place->format ? snapshot_get(w->u, place, &snap, err)
+			     : uns_fail(err, -EINVAL, "%s is not a checkpoint", checkpoint);
 	if (code == 0) {
 		code = warm_views(w, place, snap, err);
 		snapshot_put(w->u, snap);

@@ -67,7 +67,8 @@ static void what_was_seen_stays(void **state)
 	const struct uns_listing *list;
 
 	assert_int_equal(uns_capture_fill(f->capture, 4, NULL), 0);
-	shell(f, "cd run/c && rm a sub/b && echo 55555 > sub/deep/d && echo > new && echo > sub/new");
+	shell(f,
+	      "cd run/c && rm a sub/b && echo 55555 > sub/deep/d && echo > new && echo > sub/new");
 	assert_int_equal(size_of(f, "run/c/a"), 3);
 	assert_int_equal(size_of(f, "run/c/link"), 3); /* followed */
 	assert_int_equal(size_of(f, "run/c/dangling"), -ENOENT);
@@ -183,12 +184,9 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(what_was_seen_stays),
-		TEST(one_call_an_entry),
-		TEST(names_alone_cost_no_stats),
-		TEST(what_is_hidden_is_never_touched),
-		TEST(what_cannot_be_captured),
-		TEST(which_directories_were_listed),
+		TEST(what_was_seen_stays),       TEST(one_call_an_entry),
+		TEST(names_alone_cost_no_stats), TEST(what_is_hidden_is_never_touched),
+		TEST(what_cannot_be_captured),   TEST(which_directories_were_listed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

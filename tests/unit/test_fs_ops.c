@@ -249,7 +249,8 @@ static void readdirplus_counts_each_entry_once(void **state)
 	assert_string_equal(req.buf, "1 .");
 	assert_string_equal(req.buf + ENTRY, "2 ..");
 	assert_string_equal(req.buf + 2 * ENTRY, "3 config.json");
-	assert_int_equal(req.n, 7 * ENTRY); /* config, generation_config, model, two of the tokenizer */
+	assert_int_equal(req.n,
+			 7 * ENTRY); /* config, generation_config, model, two of the tokenizer */
 	assert_int_equal(fs->nodes.n, 2 + 5);
 	for (i = 0; i < 3; i++) { /* again, from the third on, and with room for two */
 		req = request(fs);
@@ -257,8 +258,10 @@ static void readdirplus_counts_each_entry_once(void **state)
 		assert_int_equal(req.n, 2 * ENTRY);
 	}
 	assert_int_equal(fs->nodes.n, 2 + 5);
-	assert_int_equal(fs_nodes_of_id(&fs->nodes, lookup(fs, "weights/checkpoint-2/model.safetensors"))
-				 ->n_lookups, 1 + 3 + 1);
+	assert_int_equal(
+		fs_nodes_of_id(&fs->nodes, lookup(fs, "weights/checkpoint-2/model.safetensors"))
+			->n_lookups,
+		1 + 3 + 1);
 	close_dir(fs, &fi);
 }
 

@@ -87,8 +87,9 @@ static const struct {
 
 static void how_a_mount_ends(void **state)
 {
-	const struct fs_options options = { .source = "x", .mountpoint = "/tmp", .foreground = true,
-					    .log = log_line };
+	const struct fs_options options = {
+		.source = "x", .mountpoint = "/tmp", .foreground = true, .log = log_line
+	};
 	const struct unshard_options plain = { .store = "none" };
 	struct unshard_error err;
 	unshard *u;

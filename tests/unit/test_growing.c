@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "fake_clock.h"
 #include "unshard.h"
 
 #define GOLDEN UNSHARD_GOLDEN
@@ -78,11 +78,6 @@ static void expect_shown(struct fixture *f, const char *name, bool shown)
 	snprintf(path, sizeof(path), "weights/%s", name);
 	if (exists(f, path) != shown || listed(f, "weights", name) != shown)
 		fail_msg("%s is %s", path, shown ? "not there" : "there");
-}
-
-static void wait_recheck(void)
-{
-	usleep(1050000); /* how long an answer holds */
 }
 
 static const struct {

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "counted.h"
+#include "fake_clock.h"
 #include "unshard.h"
 
 #define FILE_PATH "weights/runs/checkpoint-2/model.safetensors"
@@ -64,11 +64,6 @@ static unsigned stat_cost(struct fixture *f, const char *path)
 
 	assert_int_equal(unshard_stat(f->u, path, &st, NULL), 0);
 	return counted - before;
-}
-
-static void wait_recheck(void)
-{
-	usleep(1050000); /* how long an answer holds */
 }
 
 /* A hundred files more in the checkpoint are a hundred calls more, not three hundred. */

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "fake_clock.h"
 #include "unshard.h"
 
 struct fixture {
@@ -48,8 +48,9 @@ static int setup(void **state)
 	f = (struct fixture){ .dir = "/tmp/uns_lookup_XXXXXX" };
 	assert_non_null(mkdtemp(f.dir));
 	snprintf(f.source, sizeof(f.source), "%s/src", f.dir);
-	shell(&f, "mkdir src && cp -r " UNSHARD_GOLDEN "/run src/runs && chmod -R u+w src && "
-		  "ln -s checkpoint-2 src/runs/best && ln -s $PWD/src/runs/checkpoint-2 src/runs/abs");
+	shell(&f,
+	      "mkdir src && cp -r " UNSHARD_GOLDEN "/run src/runs && chmod -R u+w src && "
+	      "ln -s checkpoint-2 src/runs/best && ln -s $PWD/src/runs/checkpoint-2 src/runs/abs");
 	*state = &f;
 	return 0;
 }
@@ -60,11 +61,6 @@ static int teardown(void **state)
 
 	shell(f, "rm -r ../$(basename $PWD)");
 	return 0;
-}
-
-static void wait_recheck(void)
-{
-	usleep(1050000); /* how long an answer holds */
 }
 
 /* The node of a path, one step a component; NULL and *code when a step fails. */
@@ -334,7 +330,8 @@ static void nodes_hold_no_snapshots(void **state)
 	int i;
 
 	for (i = 0; i < N; i++) {
-		snprintf(path, sizeof(path), "cp -r src/runs/checkpoint-2 src/runs/checkpoint-1%d", i);
+		snprintf(path, sizeof(path), "cp -r src/runs/checkpoint-2 src/runs/checkpoint-1%d",
+			 i);
 		shell(f, path);
 	}
 	session_open(f, (struct unshard_options){ .mem_bytes = 1 });

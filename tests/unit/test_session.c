@@ -7,19 +7,21 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "fake_clock.h"
 #include "session/session.h"
 
 /* -- what happens while the lock is held -- */
 
 static pthread_mutex_t *watched_lock; /* NULL = nobody watches */
 static _Thread_local bool held;
-static unsigned n_under_lock, n_freed, n_trims;
+static _Atomic unsigned n_under_lock, n_freed, n_trims;
 
 int __real_pthread_mutex_lock(pthread_mutex_t *m);
 int __wrap_pthread_mutex_lock(pthread_mutex_t *m);
@@ -39,14 +41,14 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *m)
 	return __real_pthread_mutex_unlock(m);
 }
 
-#define WATCHED(type, name, params, args)  \
-	type __real_##name params;         \
-	type __wrap_##name params;         \
-	type __wrap_##name params          \
-	{                                  \
-		n_under_lock += held;      \
-		n_freed++;                 \
-		return __real_##name args; \
+#define WATCHED(type, name, params, args)                                                          \
+	type __real_##name params;                                                                 \
+	type __wrap_##name params;                                                                 \
+	type __wrap_##name params                                                                  \
+	{                                                                                          \
+		n_under_lock += held;                                                              \
+		n_freed++;                                                                         \
+		return __real_##name args;                                                         \
 	}
 
 WATCHED(int, close, (int fd), (fd))
@@ -220,11 +222,6 @@ static void why_there_is_no_place_for_the_store(void **state)
 
 /* -- the lock -- */
 
-static void wait_recheck(void)
-{
-	usleep(1050000); /* how long an answer holds */
-}
-
 static void look_at_all(struct fixture *f)
 {
 	static const char *const paths[] = { "weights/checkpoint-2/model.safetensors",
@@ -242,22 +239,25 @@ static void nothing_is_freed_under_the_lock(void **state)
 {
 	static const char *const changes[] = { "touch run/checkpoint-2/optimizer_0/.metadata",
 					       "rm run/checkpoint-2/pytorch_model_fsdp_0/.metadata",
-					       "rm -r run/checkpoint-2/*_0", "rm -r run/checkpoint-2" };
+					       "rm -r run/checkpoint-2/*_0",
+					       "rm -r run/checkpoint-2" };
 	struct fixture *f = *state;
 	unshard_file *file;
 	uint64_t mem;
 	size_t i;
 
 	for (mem = 1; mem <= UINT64_C(1) << 30; mem <<= 30) {
-		shell(f, "rm -rf run/checkpoint-2 && cp -r " UNSHARD_GOLDEN "/run/checkpoint-2 run && "
-			 "chmod -R u+w run");
+		shell(f,
+		      "rm -rf run/checkpoint-2 && cp -r " UNSHARD_GOLDEN "/run/checkpoint-2 run && "
+		      "chmod -R u+w run");
 		f->options.mem_bytes = mem;
 		session_open(f);
 		watched_lock = &f->u->lock;
 		n_under_lock = n_freed = 0;
 		look_at_all(f);
 		assert_int_equal(unshard_file_open(f->u, "weights/checkpoint-2/model.safetensors",
-						   &file, NULL, NULL), 0);
+						   &file, NULL, NULL),
+				 0);
 		for (i = 0; i < sizeof(changes) / sizeof(*changes); i++) {
 			shell(f, changes[i]);
 			wait_recheck();
@@ -271,6 +271,120 @@ static void nothing_is_freed_under_the_lock(void **state)
 	}
 }
 
+/* -- many at once -- */
+
+enum { N_THREADS = 8 };
+
+struct reader {
+	struct fixture *f;
+	unsigned seed;
+	_Atomic bool *stop;
+	unsigned n_seen;
+};
+
+/* What may be answered while the checkpoint is being changed. */
+static void check_code(int code)
+{
+	if (code < 0 && code != -ENOENT && code != -ESTALE && code != -ENODATA && code != -EBADMSG)
+		fail_msg("%s", strerror(-code));
+}
+
+static unshard_node *step(struct reader *r, unshard_node *dir, const char *name)
+{
+	struct unshard_stat st;
+	unshard_node *child;
+	int code = unshard_lookup(dir, name, &child, &st, NULL);
+
+	check_code(code);
+	unshard_node_unref(dir);
+	r->n_seen += code == 0;
+	return code < 0 ? NULL : child;
+}
+
+static void read_a_little(struct reader *r, const unshard_node *node)
+{
+	unshard_file *file;
+	char buf[4096];
+	int code = unshard_node_open(node, NULL, NULL, &file, NULL, NULL);
+
+	check_code(code);
+	if (code < 0)
+		return;
+	if (unshard_pread(file, buf, sizeof(buf), 0, NULL) > 0)
+		r->n_seen++;
+	unshard_file_close(file);
+}
+
+static void list_all(struct reader *r, const unshard_node *dir)
+{
+	struct unshard_listing *list;
+	unshard_node *node;
+	size_t i;
+	int code = unshard_node_list(dir, &list, NULL);
+
+	check_code(code);
+	for (i = 0; code == 0 && i < list->n; i++) {
+		assert_int_equal(unshard_listing_node(list, i, &node, NULL), 0);
+		if (list->v[i].stat.kind == UNSHARD_FILE && i % 3 == r->seed % 3)
+			read_a_little(r, node);
+		unshard_node_unref(node);
+	}
+	if (code == 0)
+		unshard_listing_free(list);
+}
+
+static void *look_around(void *ctx)
+{
+	static const char *const views[] = { "weights", "dcp", "full-fsdp", "weights-bf16" };
+	struct reader *r = ctx;
+	unshard_node *node;
+	char name[32];
+
+	while (!atomic_load(r->stop)) {
+		r->seed = r->seed * 1103515245 + 12345;
+		snprintf(name, sizeof(name), "checkpoint-%u", 2 + r->seed / 65536 % 3);
+		assert_int_equal(unshard_root(r->f->u, &node, NULL), 0);
+		node = step(r, node, views[r->seed / 1024 % 4]);
+		node = node ? step(r, node, name) : NULL;
+		if (node && r->seed / 16 % 2)
+			list_all(r, node);
+		else if (node && (node = step(r, node, "config.json")))
+			read_a_little(r, node);
+		unshard_node_unref(node);
+	}
+	return NULL;
+}
+
+static void many_at_once_while_things_change(void **state)
+{
+	struct fixture *f = *state;
+	struct reader reader[N_THREADS];
+	pthread_t thread[N_THREADS];
+	_Atomic bool stop = false;
+	int i;
+
+	shell(f, "cd run && cp -r checkpoint-2 checkpoint-3 && cp -r checkpoint-2 checkpoint-4");
+	f->options.mem_bytes = 1 << 20; /* some of them fit */
+	session_open(f);
+	for (i = 0; i < N_THREADS; i++) {
+		reader[i] = (struct reader){ .f = f, .seed = (unsigned)i, .stop = &stop };
+		assert_int_equal(pthread_create(&thread[i], NULL, look_around, &reader[i]), 0);
+	}
+	for (i = 0; i < 12; i++) {
+		usleep(100000);
+		wait_recheck();
+		shell(f, i % 2 ? "touch run/checkpoint-3/optimizer_0/.metadata"
+			       : "mv run/checkpoint-4 run/away; mv run/away run/checkpoint-4; "
+				 "touch run/checkpoint-2/scheduler.pt");
+	}
+	atomic_store(&stop, true);
+	for (i = 0; i < N_THREADS; i++) {
+		pthread_join(thread[i], NULL);
+		assert_true(reader[i].n_seen > 0);
+	}
+	unshard_close(f->u);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -279,6 +393,7 @@ int main(void)
 		TEST(the_process_is_left_alone),
 		TEST(why_there_is_no_place_for_the_store),
 		TEST(nothing_is_freed_under_the_lock),
+		TEST(many_at_once_while_things_change),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,7 +67,8 @@ static void shell(const struct fixture *f, const char *command)
 
 static int setup(void **state)
 {
-	const struct unshard_options options = { .store = "none", .delay_read_us = 1,
+	const struct unshard_options options = { .store = "none",
+						 .delay_read_us = 1,
 						 .settle_seconds = (unsigned)-1 };
 	static struct fixture f;
 
