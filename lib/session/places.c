@@ -206,10 +206,13 @@ static int find_newest(struct uns_capture *capture, const char *path, struct fin
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct finding of = { .newest_ns = f->stat.id.ctime_ns };
 
-	UNS_TRY(uns_capture_fill(capture, 1, err));
-	UNS_TRY(add_directory(capture, &arena, path, &of, MAX_DEPTH - 1, err));
-	f->newest_ns = of.newest_ns;
-	return 0;
+	int code = uns_capture_fill(capture, 1, NULL);
+
+	if (code == 0)
+		code = add_directory(capture, &arena, path, &of, MAX_DEPTH - 1, NULL);
+	f->newest_ns =
+		of.newest_ns; /* one that cannot be read is no reason not to show the others */
+	return code == -ENOMEM ? uns_oom(err) : 0;
 }
 
 static int add_plain(const struct uns_directory *dir, struct finding *f, struct uns_err *err)
@@ -438,8 +441,8 @@ static void unref(struct place_table *t, struct place *place, unsigned n)
 
 /* Examined: the table is brought up to date, and what was made of an older place is let go of. The
  * caller's reference moves from `place` to *out. */
-static int settle(struct place_table *t, struct place *place, int code, struct finding *f,
-		  struct uns_capture *capture, struct place **out, struct uns_err *err)
+static int conclude(struct place_table *t, struct place *place, int code, struct finding *f,
+		    struct uns_capture *capture, struct place **out, struct uns_err *err)
 {
 	struct place *fresh = NULL, *now = NULL, *old = NULL;
 
@@ -487,7 +490,7 @@ int places_get(struct place_table *t, const char *path, struct place **out, stru
 	if (fresh)
 		return 0;
 	code = examine(t, place, &found, &capture, err);
-	return settle(t, place, code, &found, capture, out, err);
+	return conclude(t, place, code, &found, capture, out, err);
 }
 
 struct place *places_known(struct place_table *t, const char *path)
