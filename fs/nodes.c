@@ -8,25 +8,36 @@
 
 enum { FIRST_BUCKETS = 1024, ROOT_ID = 1 };
 
-static struct fs_node *node_new(const char *path, const struct unshard_stat *stat)
+/* Takes the reference, also when there is no memory. */
+static struct fs_node *node_new(unshard_node *handle, const struct unshard_stat *stat,
+				uint64_t up_ino)
 {
-	size_t len = strlen(path) + 1;
-	struct fs_node *node = calloc(1, sizeof(*node) + len);
+	struct fs_node *node = calloc(1, sizeof(*node));
 
-	if (!node)
+	if (!node) {
+		unshard_node_unref(handle);
 		return NULL;
+	}
 	node->stat = *stat;
-	memcpy(node->path, path, len);
+	node->up_ino = up_ino;
+	node->node = handle;
 	return node;
 }
 
-int fs_nodes_init(struct fs_nodes *nodes, const struct unshard_stat *root)
+static void node_free(struct fs_node *node)
+{
+	if (node)
+		unshard_node_unref(node->node);
+	free(node);
+}
+
+int fs_nodes_init(struct fs_nodes *nodes, unshard_node *root, const struct unshard_stat *stat)
 {
 	memset(nodes, 0, sizeof(*nodes));
-	nodes->root = node_new("", root);
+	nodes->root = node_new(root, stat, stat->ino);
 	nodes->bucket = calloc(FIRST_BUCKETS, sizeof(struct fs_node *));
 	if (!nodes->root || !nodes->bucket) {
-		free(nodes->root);
+		node_free(nodes->root);
 		free(nodes->bucket);
 		return -ENOMEM;
 	}
@@ -44,10 +55,10 @@ void fs_nodes_fini(struct fs_nodes *nodes)
 	for (i = 0; i < nodes->n_buckets; i++)
 		for (node = nodes->bucket[i]; node; node = next) {
 			next = node->next;
-			free(node);
+			node_free(node);
 		}
 	free(nodes->bucket);
-	free(nodes->root);
+	node_free(nodes->root);
 	pthread_mutex_destroy(&nodes->lock);
 }
 
@@ -77,46 +88,48 @@ static void grow(struct fs_nodes *nodes)
 	free(old);
 }
 
-static struct fs_node *find(struct fs_nodes *nodes, const char *path,
+static struct fs_node *find(struct fs_nodes *nodes, const unshard_node *handle,
 			    const struct unshard_stat *stat)
 {
+	const char *path = unshard_node_path(handle);
 	struct fs_node *node;
 
 	for (node = *slot_of(nodes, stat->ino); node; node = node->next)
 		if (node->stat.ino == stat->ino && node->stat.kind == stat->kind &&
-		    !strcmp(node->path, path))
+		    !strcmp(unshard_node_path(node->node), path))
 			return node;
 	return NULL;
 }
 
-static struct fs_node *add(struct fs_nodes *nodes, const char *path,
-			   const struct unshard_stat *stat)
+static void add(struct fs_nodes *nodes, struct fs_node *node)
 {
-	struct fs_node **slot, *node = node_new(path, stat);
+	struct fs_node **slot;
 
-	if (!node)
-		return NULL;
 	if (nodes->n >= nodes->n_buckets)
 		grow(nodes);
-	slot = slot_of(nodes, stat->ino);
+	slot = slot_of(nodes, node->stat.ino);
 	node->next = *slot;
 	*slot = node;
 	nodes->n++;
-	return node;
 }
 
-struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const char *path,
-			     const struct unshard_stat *stat)
+struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const struct fs_node *dir,
+			     unshard_node *handle, const struct unshard_stat *stat)
 {
-	struct fs_node *node;
+	struct fs_node *fresh = node_new(handle, stat, dir->stat.ino), *node;
 
+	if (!fresh)
+		return NULL;
 	pthread_mutex_lock(&nodes->lock);
-	node = find(nodes, path, stat);
-	if (!node)
-		node = add(nodes, path, stat);
-	if (node)
-		node->n_lookups++;
+	node = find(nodes, handle, stat);
+	if (!node) {
+		node = fresh;
+		fresh = NULL;
+		add(nodes, node);
+	}
+	node->n_lookups++;
 	pthread_mutex_unlock(&nodes->lock);
+	node_free(fresh);
 	return node;
 }
 
@@ -144,7 +157,7 @@ void fs_nodes_forget(struct fs_nodes *nodes, struct fs_node *node, uint64_t n)
 		unlink_node(nodes, node);
 	pthread_mutex_unlock(&nodes->lock);
 	if (last)
-		free(node);
+		node_free(node);
 }
 
 struct fs_node *fs_nodes_of_id(const struct fs_nodes *nodes, uint64_t id)

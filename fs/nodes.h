@@ -1,6 +1,6 @@
-/* The inode table: what the kernel's node ids stand for. A node is a path together with the inode
- * number it had when it was looked up, so that the same path in a later generation is another node
- * and old dentries drop. Knows no files and no requests; never calls the library. */
+/* The inode table: what the kernel's node ids stand for. A node is the library's handle of what was looked
+ * up, and what it was then. The same path in a later generation has another inode number and is another
+ * node, so that old dentries drop. Knows no files and no requests. */
 #ifndef FS_NODES_H
 #define FS_NODES_H
 
@@ -15,7 +15,8 @@ struct fs_node {
 	uint64_t n_lookups;       /* what the kernel will forget; under the table's lock */
 	_Atomic unsigned n_open;  /* files open on this node */
 	struct unshard_stat stat; /* as first looked up; constant */
-	char path[];              /* constant */
+	uint64_t up_ino;          /* of the directory it was looked up in; constant */
+	unshard_node *node;       /* constant */
 };
 
 struct fs_nodes {
@@ -25,12 +26,13 @@ struct fs_nodes {
 	struct fs_node *root; /* constant; not in the buckets, never forgotten */
 };
 
-/* `root` describes "". 0 or -ENOMEM. */
-int fs_nodes_init(struct fs_nodes *nodes, const struct unshard_stat *root);
+/* `root` and `stat` are the root's; the reference is the table's from here on. 0 or -ENOMEM. */
+int fs_nodes_init(struct fs_nodes *nodes, unshard_node *root, const struct unshard_stat *stat);
 void fs_nodes_fini(struct fs_nodes *nodes);
 
-/* The node of (path, stat->ino) with one lookup more, made if need be. NULL = out of memory. */
-struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const char *path,
+/* The table's node for what was looked up in `dir`, with one lookup more, made if need be. The reference
+ * is the table's from here on. NULL = out of memory. */
+struct fs_node *fs_nodes_ref(struct fs_nodes *nodes, const struct fs_node *dir, unshard_node *node,
 			     const struct unshard_stat *stat);
 /* Undo n lookups; the last one frees the node. */
 void fs_nodes_forget(struct fs_nodes *nodes, struct fs_node *node, uint64_t n);

@@ -1,9 +1,9 @@
-/* What the kernel asks, answered from unshard.h. Owns the translation of paths, generations and
- * errors; knows nothing of checkpoints. The table is at the bottom.
+/* What the kernel asks, answered from unshard.h's nodes. Owns the translation of generations and errors;
+ * knows nothing of checkpoints. The table is at the bottom.
  *
  * Time: an answer marked stable holds as long as its directory's inode number, so the kernel may
- * keep it for an hour; everything else is asked again within seconds. A path whose inode number has
- * changed since its node was looked up gives ESTALE: the kernel then looks it up again. */
+ * keep it for an hour; everything else is asked again within seconds. A node whose source has changed
+ * since it was looked up gives ESTALE: the kernel then looks it up again. */
 #include "ops.h"
 
 #include <errno.h>
@@ -51,8 +51,8 @@ static void complain(const struct fs *fs, const char *what, const char *path,
 {
 	char line[4608]; /* a path and a sentence */
 
-	if (!fs->log || err->code == -ENOENT || err->code == -ENOTDIR)
-		return;
+	if (!fs->log || err->code == -ENOENT || err->code == -ENOTDIR || err->code == -ESTALE)
+		return; /* ESTALE: the kernel asks again */
 	snprintf(line, sizeof(line), "%s %s: %s", what, path, err->code ? err->text : "failed");
 	fs->log(fs->log_ctx, 0, line);
 }
@@ -100,68 +100,60 @@ static double seconds_of(const struct unshard_stat *st)
 
 /* The root's node cannot be replaced when its inode number changes, as others' are: where SOURCE is
  * a checkpoint by itself, the names below the root have to be asked for again. */
-static double entry_seconds(const char *path, const struct unshard_stat *st)
+static double entry_seconds(const struct fs *fs, const struct fs_node *dir,
+			    const struct unshard_stat *st)
 {
-	return strchr(path, '/') ? seconds_of(st) : CHANGING_SECONDS;
-}
-
-static char *join(const char *dir, const char *name)
-{
-	char *path;
-
-	if (asprintf(&path, "%s%s%s", dir, *dir ? "/" : "", name) < 0)
-		return NULL;
-	return path;
+	return dir == fs->nodes.root ? CHANGING_SECONDS : seconds_of(st);
 }
 
 /* What a node is now. Files open on an older generation go on: their node still describes them. */
 static int stat_node(struct fs *fs, struct fs_node *node, struct unshard_stat *st)
 {
 	struct unshard_error err = { 0 };
-	int code = unshard_stat(fs->u, node->path, st, &err);
-	bool same = node == fs->nodes.root || (code >= 0 && st->ino == node->stat.ino);
+	int code = unshard_node_stat(node->node, st, &err);
 
-	if (!same && atomic_load(&node->n_open)) {
+	if (code >= 0)
+		return 0;
+	if (atomic_load(&node->n_open)) {
 		*st = node->stat;
 		return 0;
 	}
-	if (code < 0) {
-		complain(fs, "stat", node->path, &err);
-		return code;
-	}
-	return same ? 0 : -ESTALE;
+	complain(fs, "stat", unshard_node_path(node->node), &err);
+	return code;
 }
 
 /* -- names -- */
 
-static void reply_absent(fuse_req_t req, const struct unshard_stat *parent, bool is_root)
+static void reply_absent(fuse_req_t req, const struct fs_node *dir)
 {
 	struct fuse_entry_param entry = { .ino = 0 };
+	bool lasting = dir->stat.stable && dir != fs_of(req)->nodes.root;
 
-	entry.entry_timeout = parent->stable && !is_root ? STABLE_ABSENT_SECONDS : CHANGING_SECONDS;
+	entry.entry_timeout = lasting ? STABLE_ABSENT_SECONDS : CHANGING_SECONDS;
 	fuse_reply_entry(req, &entry);
 }
 
-/* One lookup more on the entry's node. */
-static int fill_entry(struct fs *fs, const char *path, const struct unshard_stat *st,
-		      struct fuse_entry_param *entry)
+/* One lookup more on the entry's node. Takes the reference. */
+static int fill_entry(struct fs *fs, const struct fs_node *dir, unshard_node *handle,
+		      const struct unshard_stat *st, struct fuse_entry_param *entry)
 {
-	struct fs_node *node = fs_nodes_ref(&fs->nodes, path, st);
+	struct fs_node *node = fs_nodes_ref(&fs->nodes, dir, handle, st);
 
 	if (!node)
 		return -ENOMEM;
 	*entry = (struct fuse_entry_param){ .ino = fs_nodes_id(&fs->nodes, node) };
 	fill_attr(st, &entry->attr);
 	entry->attr_timeout = seconds_of(st);
-	entry->entry_timeout = entry_seconds(path, st);
+	entry->entry_timeout = entry_seconds(fs, dir, st);
 	return 0;
 }
 
-static void reply_entry(fuse_req_t req, const char *path, const struct unshard_stat *st)
+static void reply_entry(fuse_req_t req, const struct fs_node *dir, unshard_node *handle,
+			const struct unshard_stat *st)
 {
 	struct fs *fs = fs_of(req);
 	struct fuse_entry_param entry;
-	int code = fill_entry(fs, path, st, &entry);
+	int code = fill_entry(fs, dir, handle, st, &entry);
 
 	if (code < 0)
 		reply_failure(req, code);
@@ -173,26 +165,19 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent_id, const char *name)
 {
 	struct fs *fs = fs_of(req);
 	struct fs_node *parent = node_of(req, parent_id);
-	struct unshard_stat dir, st;
 	struct unshard_error err = { 0 };
-	char *path;
-	int code = stat_node(fs, parent, &dir);
+	struct unshard_stat st;
+	unshard_node *handle;
+	int code = unshard_lookup(parent->node, name, &handle, &st, &err);
 
-	if (code < 0) {
+	if (code == -ENOENT) {
+		reply_absent(req, parent);
+	} else if (code < 0) {
+		complain(fs, "look up a name in", unshard_node_path(parent->node), &err);
 		reply_failure(req, code);
-		return;
+	} else {
+		reply_entry(req, parent, handle, &st);
 	}
-	path = join(parent->path, name);
-	code = path ? unshard_stat(fs->u, path, &st, &err) : -ENOMEM;
-	if (code == -ENOENT)
-		reply_absent(req, &dir, parent == fs->nodes.root);
-	else if (code < 0)
-		reply_failure(req, code);
-	else
-		reply_entry(req, path, &st);
-	if (code < 0 && path)
-		complain(fs, "look up", path, &err);
-	free(path);
 }
 
 static void op_forget(fuse_req_t req, fuse_ino_t id, uint64_t n)
@@ -232,10 +217,10 @@ static void op_readlink(fuse_req_t req, fuse_ino_t id)
 	struct fs_node *node = node_of(req, id);
 	struct unshard_error err = { 0 };
 	char *target = NULL;
-	int code = unshard_readlink(fs->u, node->path, &target, &err);
+	int code = unshard_node_readlink(node->node, &target, &err);
 
 	if (code < 0) {
-		complain(fs, "readlink", node->path, &err);
+		complain(fs, "readlink", unshard_node_path(node->node), &err);
 		reply_failure(req, code);
 	} else {
 		fuse_reply_readlink(req, target);
@@ -290,9 +275,9 @@ static int list(struct fs *fs, struct fs_handle *handle, off_t off)
 
 	if (off && handle->listing)
 		return 0;
-	code = unshard_list(fs->u, handle->node->path, &fresh, &err);
+	code = unshard_node_list(handle->node->node, &fresh, &err);
 	if (code < 0) {
-		complain(fs, "list", handle->node->path, &err);
+		complain(fs, "list", unshard_node_path(handle->node->node), &err);
 		return code;
 	}
 	unshard_listing_free(handle->listing);
@@ -304,89 +289,127 @@ struct dir_reply {
 	fuse_req_t req;
 	struct fs *fs;
 	struct fs_node *dir;
+	const struct unshard_listing *listing;
 	bool plus;
 	char *buf;
 	size_t size, used;
+	fuse_ino_t *given; /* readdirplus: nodes that got a lookup more by this reply */
+	size_t n_given;
 };
 
-/* Append one entry; false when the buffer is full. `path` is NULL for "." and "..", which the
- * kernel does not count as lookups. */
-static bool add_entry(struct dir_reply *r, const char *name, const char *path,
-		      const struct unshard_stat *st, off_t next)
+enum { ENTRY_BYTES = 24 }; /* at least, of each entry in a reply */
+
+static size_t room_of(const struct dir_reply *r)
+{
+	return r->size - r->used;
+}
+
+/* "." and "..", which the kernel does not count as lookups. 1 = added, 0 = the buffer is full. */
+static int add_dot(struct dir_reply *r, const char *name, uint64_t ino, off_t next)
 {
 	struct fuse_entry_param entry = { .ino = 0 };
-	size_t room = r->size - r->used, need;
+	size_t need;
 
-	fill_attr(st, &entry.attr);
-	if (r->plus && path && fill_entry(r->fs, path, st, &entry) < 0)
-		return false;
-	need = r->plus ? fuse_add_direntry_plus(r->req, r->buf + r->used, room, name, &entry, next)
-		       : fuse_add_direntry(r->req, r->buf + r->used, room, name, &entry.attr, next);
-	if (need > room) {
-		if (entry.ino)
-			fs_nodes_forget(&r->fs->nodes, fs_nodes_of_id(&r->fs->nodes, entry.ino), 1);
-		return false;
-	}
+	fill_attr(&r->dir->stat, &entry.attr);
+	entry.attr.st_ino = ino;
+	need = r->plus ? fuse_add_direntry_plus(r->req, r->buf + r->used, room_of(r), name, &entry,
+						next)
+		       : fuse_add_direntry(r->req, r->buf + r->used, room_of(r), name, &entry.attr,
+					   next);
+	if (need > room_of(r))
+		return 0;
 	r->used += need;
-	return true;
+	return 1;
 }
 
-static bool add_dots(struct dir_reply *r, off_t *off)
+/* Append entry i of the listing; or a negative errno. */
+static int add_plain(struct dir_reply *r, size_t i, off_t next)
 {
-	const char *slash = strrchr(r->dir->path, '/');
-	struct unshard_stat up = r->dir->stat;
-	char *parent;
+	const struct unshard_dirent *e = &r->listing->v[i];
+	struct stat attr;
+	size_t need;
 
-	if (*off == 0) {
-		if (!add_entry(r, ".", NULL, &r->dir->stat, 1))
-			return false;
-		*off = 1;
-	}
-	if (*off == 1) {
-		parent = strndup(r->dir->path, slash ? (size_t)(slash - r->dir->path) : 0);
-		if (parent && *r->dir->path)
-			unshard_stat(r->fs->u, parent, &up, NULL);
-		free(parent);
-		if (!add_entry(r, "..", NULL, &up, 2))
-			return false;
-		*off = 2;
-	}
-	return true;
+	fill_attr(&e->stat, &attr);
+	need = fuse_add_direntry(r->req, r->buf + r->used, room_of(r), e->name, &attr, next);
+	if (need > room_of(r))
+		return 0;
+	r->used += need;
+	return 1;
 }
 
-static void add_listing(struct dir_reply *r, const struct unshard_listing *listing, off_t off)
+static int add_plus(struct dir_reply *r, size_t i, off_t next)
 {
-	const struct unshard_dirent *entry;
-	bool room = add_dots(r, &off);
+	const struct unshard_dirent *e = &r->listing->v[i];
+	struct fuse_entry_param entry;
+	unshard_node *handle;
+	size_t need;
+
+	/* Asked with no room: how much it takes, before there is anything to undo. */
+	need = fuse_add_direntry_plus(r->req, NULL, 0, e->name, NULL, 0);
+	if (need > room_of(r))
+		return 0;
+	if (unshard_listing_node(r->listing, i, &handle, NULL) < 0 ||
+	    fill_entry(r->fs, r->dir, handle, &e->stat, &entry) < 0)
+		return -ENOMEM;
+	fuse_add_direntry_plus(r->req, r->buf + r->used, room_of(r), e->name, &entry, next);
+	r->given[r->n_given++] = entry.ino;
+	r->used += need;
+	return 1;
+}
+
+/* Negative when not even the first entry could be added: what was added before is worth a reply, and the
+ * kernel comes back for the rest. */
+static int add_entries(struct dir_reply *r, off_t off)
+{
+	int added = 1;
 	size_t i;
-	char *path;
 
-	for (i = (size_t)off - 2; room && i < listing->n; i++) {
-		entry = &listing->v[i];
-		path = join(r->dir->path, entry->name);
-		room = path && add_entry(r, entry->name, path, &entry->stat, (off_t)i + 3);
-		free(path);
-	}
+	if (off == 0 && (added = add_dot(r, ".", r->dir->stat.ino, 1)))
+		off = 1;
+	if (off == 1 && added && (added = add_dot(r, "..", r->dir->up_ino, 2)))
+		off = 2;
+	for (i = (size_t)off - 2; added > 0 && off >= 2 && i < r->listing->n; i++)
+		added = r->plus ? add_plus(r, i, (off_t)i + 3) : add_plain(r, i, (off_t)i + 3);
+	return r->used ? 0 : added < 0 ? added : 0;
+}
+
+/* Undo what the kernel never saw. */
+static void take_back(struct dir_reply *r)
+{
+	while (r->n_given)
+		fs_nodes_forget(&r->fs->nodes,
+				fs_nodes_of_id(&r->fs->nodes, r->given[--r->n_given]), 1);
+}
+
+static int fill_reply(struct dir_reply *r, struct fs_handle *handle, off_t off)
+{
+	int code;
+
+	if (off < 0)
+		return -EINVAL;
+	r->buf = malloc(r->size);
+	r->given = r->plus ? calloc(r->size / ENTRY_BYTES + 1, sizeof(*r->given)) : NULL;
+	if (!r->buf || (r->plus && !r->given))
+		return -ENOMEM;
+	code = list(r->fs, handle, off);
+	r->listing = handle->listing;
+	return code < 0 ? code : add_entries(r, off);
 }
 
 static void read_directory(fuse_req_t req, size_t size, off_t off, struct fuse_file_info *fi,
 			   bool plus)
 {
 	struct fs_handle *handle = handle_of(fi);
-	struct dir_reply r = { .req = req,
-			       .fs = fs_of(req),
-			       .dir = handle->node,
-			       .plus = plus,
-			       .buf = malloc(size),
-			       .size = size };
-	int code = r.buf && off >= 0 ? list(r.fs, handle, off) : r.buf ? -EINVAL : -ENOMEM;
+	struct dir_reply r = {
+		.req = req, .fs = fs_of(req), .dir = handle->node, .plus = plus, .size = size
+	};
+	int code = fill_reply(&r, handle, off);
 
-	if (code < 0) {
+	if (code < 0)
 		reply_failure(req, code);
-	} else {
-		add_listing(&r, handle->listing, off);
-		fuse_reply_buf(req, r.buf, r.used);
-	}
+	else if (fuse_reply_buf(req, r.buf, r.used) < 0) /* interrupted */
+		take_back(&r);
+	free(r.given);
 	free(r.buf);
 }
 
@@ -414,26 +437,26 @@ static bool open_gave_up(void *ctx)
 	return fuse_req_interrupted(req) || fuse_session_exited(fs_of(req)->se);
 }
 
-/* The file must be the one that the node was looked up as, or the kernel's size is another's. */
+/* The file is the one that the node was looked up as, or the kernel's size would be another's. */
 static int open_node(fuse_req_t req, struct fs_node *node, struct unshard_stat *st,
 		     struct fs_handle **out)
 {
 	struct fs *fs = fs_of(req);
 	struct unshard_error err = { 0 };
 	unshard_file *file = NULL;
-	int code = unshard_file_open_unless(fs->u, node->path, open_gave_up, req, &file, st, &err);
+	int code = unshard_node_open(node->node, open_gave_up, req, &file, st, &err);
 
 	if (code == -EINTR)
 		return code;
 	if (code < 0) {
-		complain(fs, "open", node->path, &err);
+		complain(fs, "open", unshard_node_path(node->node), &err);
 		return code;
 	}
-	*out = st->ino == node->stat.ino ? fs_handles_open(&fs->handles, node, file) : NULL;
+	*out = fs_handles_open(&fs->handles, node, file);
 	if (*out)
 		return 0;
 	unshard_file_close(file);
-	return st->ino == node->stat.ino ? -ENOMEM : -ESTALE;
+	return -ENOMEM;
 }
 
 static void op_open(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)

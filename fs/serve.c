@@ -152,20 +152,25 @@ static void raise_read_ahead(const struct fs_options *o, const char *path, char 
 }
 
 /* Threads that come and go cost more than threads that sleep: as many may idle as may exist. */
-static int loop(struct fuse_session *se, const struct fs_options *o)
+static int loop(struct fuse_session *se, const struct fs_options *o, const char *path,
+		struct unshard_error *err)
 {
 	unsigned n = o->max_threads ? o->max_threads : DEFAULT_THREADS;
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
 	int code;
 
 	if (!config)
-		return -ENOMEM;
+		return fs_fail(err, -ENOMEM, "out of memory");
 	fuse_loop_cfg_set_max_threads(config, n);
 	fuse_loop_cfg_set_idle_threads(config, n);
 	fuse_loop_cfg_set_clone_fd(config, 1);
 	code = fuse_session_loop_mt(se, config);
 	fuse_loop_cfg_destroy(config);
-	return code;
+	if (code >= 0) /* unmounted, or a signal's number */
+		return 0;
+	code = code == -1 ? -EIO : code; /* libfuse says why on stderr */
+	return fs_fail(err, code, "the mount at %s has ended: serving it failed: %s", path,
+		       strerror(-code));
 }
 
 static int serve_session(struct fs *fs, const struct fs_options *o, const char *path,
@@ -184,7 +189,9 @@ static int serve_session(struct fs *fs, const struct fs_options *o, const char *
 		if (o->ready)
 			o->ready(o->ctx);
 		fs_daemon_live(daemon, o, hint);
-		loop(se, o);
+		code = loop(se, o, path, err);
+		if (code < 0 && fs->log) /* nobody waits any more */
+			fs->log(fs->log_ctx, 0, err ? err->text : strerror(-code));
 	}
 	fuse_remove_signal_handlers(se);
 	fuse_session_unmount(se);
@@ -196,11 +203,14 @@ static int serve(unshard *u, const struct fs_options *o, const char *path, struc
 		 struct unshard_error *err)
 {
 	struct fs fs = { .u = u, .log = o->log, .log_ctx = o->ctx };
-	struct unshard_stat root;
-	int code = unshard_stat(u, "", &root, err);
+	struct unshard_stat stat;
+	unshard_node *root;
+	int code = unshard_root(u, &root, err);
 
+	if (!code && (code = unshard_node_stat(root, &stat, err)) < 0)
+		unshard_node_unref(root);
 	if (!code)
-		code = fs_nodes_init(&fs.nodes, &root);
+		code = fs_nodes_init(&fs.nodes, root, &stat);
 	if (code < 0)
 		return fs_fail(err, code, "the root of %s cannot be shown: %s", o->source,
 			       strerror(-code));

@@ -67,6 +67,9 @@ struct unshard_options {
 	 * one set of wrapped modules alone fits every rank's sizes. A guess: sizes cannot tell parameters of
 	 * equal shape apart. NULL = assume nothing. */
 	const char *assume;
+	/* Give memory back to the system (malloc_trim(3), for the whole process) each time a checkpoint was
+	 * opened: for a program that lives long and does little else. */
+	bool trim_memory;
 	unsigned delay_read_us;        /* for tests and benchmarks: added to every read of SOURCE */
 	/* Log lines (NULL = dropped). level: 0 error, 1 warning, 2 information, 3 debug. */
 	void (*log)(void *ctx, int level, const char *line);
@@ -77,7 +80,8 @@ struct unshard_options {
 
 /* Opens SOURCE's descriptor and reads nothing else: O(1). A mount placed over or inside SOURCE
  * afterwards is never seen by the session. Starts no thread (a caller may fork after it, before the
- * first other call). */
+ * first other call). Changes nothing that belongs to the process: of source files, as many are kept open as
+ * the soft RLIMIT_NOFILE leaves room for by now, so that who wants more raises it before. */
 UNSHARD_API int unshard_open(const char *source, const struct unshard_options *options,
 			     unshard **out, struct unshard_error *err);
 UNSHARD_API void unshard_close(unshard *u); /* no file may be open; NULL is allowed */
@@ -91,8 +95,8 @@ struct unshard_stat {
 	uint32_t nlink;
 	uint64_t size_bytes; /* exact, before any byte is read */
 	int64_t mtime_ns;    /* newest of the sources */
-	uint64_t ino; /* hash of view, path and generation: equal across remounts while sources stay,
-	               * new when they change */
+	uint64_t ino; /* hash of view, path and generation: equal across remounts and hosts while sources
+	               * stay, new when they change */
 	/* True below a checkpoint: the answer holds for as long as the directory's own ino does, so it
 	 * may be cached for long. Otherwise it may change within seconds. */
 	bool stable;
@@ -104,6 +108,28 @@ UNSHARD_API int unshard_stat(unshard *u, const char *path, struct unshard_stat *
 /* The link's target, malloc'd. */
 UNSHARD_API int unshard_readlink(unshard *u, const char *path, char **target,
 				 struct unshard_error *err);
+
+/* -- nodes: names of the tree as handles --
+ *
+ * A lookup is one step from a directory's node: where the directory belongs to a checkpoint that was
+ * looked at within the last second, it makes no system call. A node stands for what was looked up, and
+ * holds its names only, no memory of the checkpoint: when its source changes it fails with -ESTALE from
+ * then on (the root's never does), and is to be looked up again. -ENOENT: it has gone. Give every node
+ * back before unshard_close. */
+typedef struct unshard_node unshard_node;
+
+UNSHARD_API int unshard_root(unshard *u, unshard_node **out, struct unshard_error *err);
+/* name: one component. st (may be NULL) receives what unshard_node_stat would say. */
+UNSHARD_API int unshard_lookup(unshard_node *dir, const char *name, unshard_node **out,
+			       struct unshard_stat *st, struct unshard_error *err);
+UNSHARD_API unshard_node *unshard_node_ref(unshard_node *node);
+UNSHARD_API void unshard_node_unref(unshard_node *node); /* NULL is allowed */
+/* Its path in the tree; belongs to the node. */
+UNSHARD_API const char *unshard_node_path(const unshard_node *node);
+UNSHARD_API int unshard_node_stat(const unshard_node *node, struct unshard_stat *out,
+				  struct unshard_error *err);
+UNSHARD_API int unshard_node_readlink(const unshard_node *node, char **target,
+				      struct unshard_error *err);
 
 struct unshard_dirent {
 	const char *name;
@@ -117,6 +143,12 @@ struct unshard_listing {
 UNSHARD_API int unshard_list(unshard *u, const char *path, struct unshard_listing **out,
 			     struct unshard_error *err);
 UNSHARD_API void unshard_listing_free(struct unshard_listing *listing);
+/* The same of a directory's node; one that changed since it was looked up is listed as it is now. */
+UNSHARD_API int unshard_node_list(const unshard_node *node, struct unshard_listing **out,
+				  struct unshard_error *err);
+/* The node of v[i], as it was when it was listed: looks at nothing. */
+UNSHARD_API int unshard_listing_node(const struct unshard_listing *listing, size_t i,
+				     unshard_node **out, struct unshard_error *err);
 
 /* Pins the snapshot the file belongs to: reads go on giving the bytes that unshard_stat described, or
  * fail with -ESTALE. `st` (may be NULL) receives what was opened. Reads no tensor data. */
@@ -127,6 +159,9 @@ UNSHARD_API int unshard_file_open(unshard *u, const char *path, unshard_file **o
 UNSHARD_API int unshard_file_open_unless(unshard *u, const char *path, bool (*stop)(void *ctx),
 					 void *ctx, unshard_file **out, struct unshard_stat *st,
 					 struct unshard_error *err);
+UNSHARD_API int unshard_node_open(const unshard_node *node, bool (*stop)(void *ctx), void *ctx,
+				  unshard_file **out, struct unshard_stat *st,
+				  struct unshard_error *err);
 UNSHARD_API void unshard_file_close(unshard_file *file);
 
 /* Read up to len bytes at byte offset off. Returns bytes copied (short only at end of file, 0 behind

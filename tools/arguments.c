@@ -49,6 +49,7 @@ int arguments_open(struct arguments *a, const char *source, unshard **out)
 	library->log = log_line;
 	library->log_ctx = &a->log;
 	library->log_level = a->options.debug ? LOG_EVERYTHING : LOG_WARNINGS;
+	library->trim_memory = true;
 	if (unshard_open(source, library, out, &err) < 0)
 		return command_fail("%s", err.text);
 	return -1;

@@ -82,6 +82,7 @@ static int run(struct mount *m)
 	if (log_open(&m->log, m->options.log, m->foreground, &err) < 0)
 		return command_fail("%s", err.text);
 	library->mountpoint = m->mountpoint;
+	library->trim_memory = true;
 	library->log = log_line;
 	library->log_ctx = &m->log;
 	library->log_level = m->options.debug ? LOG_EVERYTHING : LOG_INFORMATION;

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -73,9 +74,22 @@ static bool called_as_mount_helper(const char *program)
 	return !strcmp(slash ? slash + 1 : program, "mount.unshard");
 }
 
+/* A checkpoint may have thousands of shards; the library takes what it is given. */
+static void raise_open_files(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	size_t i;
+
+	raise_open_files();
 
 	if (argc > 0 && called_as_mount_helper(argv[0]))
 		return cmd_mount.run(&cmd_mount, argc, argv);

@@ -320,23 +320,13 @@ static int check_config(struct checking *c, const struct subject *s)
 
 /* -- one checkpoint -- */
 
-static bool is_finished(struct unshard *u, const struct place *place)
-{
-	bool finished;
-
-	pthread_mutex_lock(&u->lock);
-	finished = place->finished;
-	pthread_mutex_unlock(&u->lock);
-	return finished;
-}
-
 static int saving(struct checking *c)
 {
 	return checking_found(c, "saving", UNSHARD_NOTE,
 			      "%s changed less than %" PRId64
 			      " s ago and its save has not ended: check it "
 			      "again later (-o settle=)",
-			      checking_name(c), c->u->settle_ns / 1000000000);
+			      checking_name(c), c->u->opt.settle_ns / 1000000000);
 }
 
 static int check_opened(struct checking *c, struct subject *s, size_t problems_before)
@@ -357,7 +347,7 @@ static int check_opened(struct checking *c, struct subject *s, size_t problems_b
 	if (code == 0)
 		code = check_config(c, s);
 	/* What a Trainer leaves out was said above; others do not mark the end of a save. */
-	if (code == 0 && !is_finished(c->u, s->place) && c->counts.problems == problems_before)
+	if (code == 0 && !place_finished(c->u, s->place) && c->counts.problems == problems_before)
 		code = checking_found(
 			c, "unfinished", UNSHARD_NOTE,
 			"nothing in %s says that its save ended, though what is there is whole: "
@@ -377,7 +367,7 @@ static int check_snapshot(struct checking *c, struct place *place, struct snapsh
 	int code;
 
 	UNS_TRY(problems_text(c->u, place, &lines, &n_serious, err));
-	if (!is_finished(c->u, place) && place_unsettled(c->u, place))
+	if (!place_finished(c->u, place) && place_unsettled(c->u, place))
 		return saving(c);
 	code = lines.p ? check_problems(c, snap ? snap->cat : NULL, lines.p) : 0;
 	if (code || !snap)

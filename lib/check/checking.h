@@ -2,7 +2,7 @@
 #ifndef UNS_CHECK_CHECKING_H
 #define UNS_CHECK_CHECKING_H
 
-#include "session/session.h"
+#include "session/info.h"
 
 struct checking {
 	struct unshard *u;

@@ -535,7 +535,7 @@ int uns_dcp_dir_add(struct uns_catalog *cat, const struct uns_root *root, const 
 	uns_dcp_groups_init(&d.groups, cat, d.path);
 	if (!d.path || !d.prefix)
 		return uns_oom(err);
-	UNS_TRY(uns_root_list(root, path, &d.scratch, &d.list, err));
+	UNS_TRY(uns_list_seen(root, cat->capture, path, &d.scratch, &d.list, err));
 	UNS_TRY(add_companions(&d, err)); /* first: also without metadata these files are its source */
 	UNS_TRY(read_metadata(&d, err));
 	return add_entries(&d, err);

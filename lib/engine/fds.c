@@ -23,12 +23,6 @@ size_t uns_fds_budget(void)
 
 	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
 		return 256;
-	if (lim.rlim_cur < lim.rlim_max) {
-		struct rlimit raised = { lim.rlim_max, lim.rlim_max };
-
-		if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
-			lim = raised;
-	}
 	if (lim.rlim_cur == RLIM_INFINITY || lim.rlim_cur > MOST_FDS)
 		return MOST_FDS - RESERVED_FDS;
 	return lim.rlim_cur > 2 * RESERVED_FDS ? lim.rlim_cur - RESERVED_FDS :

@@ -28,8 +28,7 @@ struct uns_fds {
 	struct uns_counters *count;
 };
 
-/* How many descriptors the engine may use: most of what the process may have. Raises the process's soft
- * limit to the hard one. */
+/* How many descriptors the engine may use: most of what the process may have, as its soft limit is now. */
 size_t uns_fds_budget(void);
 
 void uns_fds_init(struct uns_fds *fds, size_t max_open, struct uns_counters *count);

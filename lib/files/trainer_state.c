@@ -62,6 +62,15 @@ const char *uns_trainer_state_key(size_t i)
 	return i < N_KEYS ? keys[i].name : NULL;
 }
 
+const char *uns_trainer_state_takes(const char *key, bool *nullable)
+{
+	const struct key *k = key_find(key, strlen(key));
+
+	if (k && nullable)
+		*nullable = k->nullable;
+	return k ? kind_text[k->kind] : NULL;
+}
+
 const char *uns_trainer_state_assumed(const char *key)
 {
 	const struct key *k = key_find(key, strlen(key));

@@ -24,6 +24,10 @@ int uns_trainer_state_check(const char *json, size_t len, struct uns_span *unkno
 /* Is `json` a value for this key? -EINVAL with what is expected, also for an unknown key. */
 int uns_trainer_state_check_fact(const char *key, const char *json, struct uns_err *why);
 
+/* What this key takes, in words ("a positive number"); NULL = there is no such key. `nullable` may be
+ * NULL. */
+const char *uns_trainer_state_takes(const char *key, bool *nullable);
+
 /* The i-th key, in order; NULL behind the last. */
 const char *uns_trainer_state_key(size_t i);
 

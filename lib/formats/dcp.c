@@ -97,6 +97,13 @@ static void find_facts(const struct uns_directory *dir, struct uns_catalog *cat)
 	cat->facts.finished = uns_dcp_dir_is(dir->list);
 }
 
+/* A step's directory is made before anything is written into it. */
+static bool begun(const struct uns_directory *dir)
+{
+	return uns_listing_find(dir->list, ".metadata.tmp") ||
+	       (!dir->list->n && step_of_name(uns_path_name(dir->path)) != UNS_UNKNOWN);
+}
+
 static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
 		    struct uns_catalog *cat, struct uns_err *err)
 {
@@ -120,5 +127,6 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 const struct uns_format uns_format_dcp = {
 	.name = "dcp",
 	.probe = probe,
+	.begun = begun,
 	.open = open_dir,
 };

@@ -9,6 +9,7 @@ struct uns_directory {
 	const struct uns_root *root;
 	const char *path; /* below root */
 	const struct uns_listing *list;
+	struct uns_capture *capture; /* for what is below (uns_list_seen); may be NULL */
 };
 
 struct uns_format_options {
@@ -21,10 +22,15 @@ struct uns_format_options {
 
 struct uns_format {
 	const char *name;
-	/* Looks at names only (it may list sub-directories, never read a file). 0 = not mine; the
+	/* Looks at names only (it may list sub-directories by uns_list_seen, never read a file). 0 = not mine; the
 	 * format with the highest answer opens. Give: 30 files of a kind, 60 typical layout, 90
 	 * unmistakable. */
 	int (*probe)(const struct uns_directory *dir);
+	/* Of a directory that no format's probe takes: is it the beginning of one of mine? By names, like
+	 * probe: what only such a save or copy brings is there, what probe goes by is not (yet). It is
+	 * hidden while something in it changes (-o settle=), so it must be none that holds other
+	 * checkpoints. NULL = never. */
+	bool (*begun)(const struct uns_directory *dir);
 	/* Fill and seal the catalog. Fails only when nothing at all can be said; damage to a part
 	 * becomes a problem with its scope, and the rest is served. */
 	int (*open)(const struct uns_directory *dir, const struct uns_format_options *options,

@@ -94,7 +94,7 @@ static bool sharded_below(const struct uns_directory *dir, struct uns_arena *are
 	if (!e || e->kind != UNS_KIND_DIR)
 		return false;
 	path = uns_path_join(arena, dir->path, SHARD_DIR);
-	return path && uns_root_list(dir->root, path, arena, out, NULL) == 0 &&
+	return path && uns_list_seen(dir->root, dir->capture, path, arena, out, NULL) == 0 &&
 	       list_has(out, SHARD_GLOB);
 }
 
@@ -109,6 +109,16 @@ static int probe(const struct uns_directory *dir)
 	if (list_has(dir->list, SHARD_GLOB) || sharded_below(dir, &arena, &below))
 		return 60;
 	return unindexed(dir) ? 40 : 0;
+}
+
+/* "checkpoint-N" is what a Trainer that resumes looks for, whatever is in it. */
+static bool begun(const struct uns_directory *dir)
+{
+	const struct uns_entry *e = uns_listing_find(dir->list, SHARD_DIR);
+	unsigned long long n;
+
+	return uns_str_number(uns_path_name(dir->path), "checkpoint-", "", &n) ||
+	       (e && e->kind == UNS_KIND_DIR);
 }
 
 /* -- weights -- */
@@ -417,5 +427,6 @@ extern const struct uns_format uns_format_hf;
 const struct uns_format uns_format_hf = {
 	.name = "hf",
 	.probe = probe,
+	.begun = begun,
 	.open = open_hf,
 };

@@ -102,7 +102,7 @@ static bool is_dcp_below(const struct uns_directory *dir, const char *name)
 	struct uns_listing list = { 0 };
 	char *path = uns_path_join(&arena, dir->path, name);
 
-	if (!path || uns_root_list(dir->root, path, &arena, &list, NULL) < 0)
+	if (!path || uns_list_seen(dir->root, dir->capture, path, &arena, &list, NULL) < 0)
 		return false;
 	return uns_dcp_dir_is(&list) || uns_beside_distcp_ranks(&list) > 0;
 }
@@ -130,6 +130,12 @@ static int probe(const struct uns_directory *dir)
 	return has_file(dir->list, "pytorch_model_fsdp.bin") ? 65 : 0;
 }
 
+/* An optimizer's directory comes first, its shards later. */
+static bool begun(const struct uns_directory *dir)
+{
+	return has_part_dir(dir->list, OPTIMIZER);
+}
+
 /* -- parts -- */
 
 /* What is wrong with a part is a problem of that part; running out of memory, or a file that changed
@@ -147,7 +153,7 @@ static int note_shards(struct source *s, const char *path, const char *name, str
 	struct uns_listing list = { 0 };
 	int64_t ranks;
 
-	if (uns_root_list(s->dir->root, path, &s->scratch, &list, NULL) < 0)
+	if (uns_list_seen(s->dir->root, s->dir->capture, path, &s->scratch, &list, NULL) < 0)
 		return 0; /* said by whoever reads it */
 	ranks = uns_beside_distcp_ranks(&list);
 	if (ranks > s->ranks)
@@ -418,5 +424,6 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 const struct uns_format uns_format_hf_fsdp = {
 	.name = "hf_fsdp",
 	.probe = probe,
+	.begun = begun,
 	.open = open_dir,
 };

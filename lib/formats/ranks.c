@@ -89,6 +89,19 @@ static int probe(const struct uns_directory *dir)
 	return 0;
 }
 
+/* The manager's other files, without a rank of the model. */
+static bool begun(const struct uns_directory *dir)
+{
+	struct rank_name unused;
+	size_t i;
+
+	for (i = 0; i < dir->list->n; i++)
+		if (is_rank_file(&dir->list->v[i], kinds[EXTRA], &unused) ||
+		    strcmp(dir->list->v[i].name, "fsdp_config.json") == 0)
+			return true;
+	return false;
+}
+
 /* -- small files beside and above -- */
 
 static cJSON *read_json(struct source *s, const char *dir, const char *name)
@@ -368,7 +381,7 @@ static int add_below(struct source *s, const char *dir, struct uns_err *err)
 	if (!below)
 		return uns_oom(err);
 	if (!e || e->kind != UNS_KIND_DIR ||
-	    uns_root_list(s->dir->root, below, &s->scratch, &list, NULL) < 0)
+	    uns_list_seen(s->dir->root, s->dir->capture, below, &s->scratch, &list, NULL) < 0)
 		return 0;
 	for (i = 0; i < list.n; i++) {
 		if (list.v[i].kind == UNS_KIND_DIR)
@@ -522,7 +535,7 @@ static const char *framework_of(struct source *s, const char *run)
 
 	if (uns_listing_find(s->dir->list, "fsdp_config.json"))
 		return "veRL, FSDP";
-	if (path && uns_root_stat(s->dir->root, path, true, &st, NULL) == 0)
+	if (path && uns_stat_seen(s->dir->root, s->dir->capture, path, &st, NULL) == 0)
 		return "EasyR1, FSDP";
 	return "FSDP, one file per rank";
 }
@@ -576,6 +589,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 const struct uns_format uns_format_ranks = {
 	.name = "ranks",
 	.probe = probe,
+	.begun = begun,
 	.open = open_dir,
 	.wants_units = true,
 };

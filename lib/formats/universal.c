@@ -26,6 +26,7 @@ static bool is_tag(const struct uns_listing *list)
 static struct uns_zero_run run_of(const struct uns_directory *dir)
 {
 	return (struct uns_zero_run){ .root = dir->root,
+				      .capture = dir->capture,
 				      .path = dir->path,
 				      .list = dir->list,
 				      .is_tag = is_tag,
@@ -38,6 +39,13 @@ static int probe(const struct uns_directory *dir)
 	int sure = uns_zero_run_probe(&run);
 
 	return sure ? sure - SURE_LESS : 0;
+}
+
+static bool begun(const struct uns_directory *dir)
+{
+	struct uns_zero_run run = run_of(dir);
+
+	return uns_zero_run_begun(&run);
 }
 
 static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
@@ -67,5 +75,6 @@ extern const struct uns_format uns_format_universal;
 const struct uns_format uns_format_universal = {
 	.name = "universal",
 	.probe = probe,
+	.begun = begun,
 	.open = open_dir,
 };

@@ -23,6 +23,7 @@ static bool is_tag(const struct uns_listing *list)
 static struct uns_zero_run run_of(const struct uns_directory *dir)
 {
 	return (struct uns_zero_run){ .root = dir->root,
+				      .capture = dir->capture,
 				      .path = dir->path,
 				      .list = dir->list,
 				      .is_tag = is_tag,
@@ -34,6 +35,13 @@ static int probe(const struct uns_directory *dir)
 	struct uns_zero_run run = run_of(dir);
 
 	return uns_zero_run_probe(&run);
+}
+
+static bool begun(const struct uns_directory *dir)
+{
+	struct uns_zero_run run = run_of(dir);
+
+	return uns_zero_run_begun(&run);
 }
 
 static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
@@ -63,5 +71,6 @@ extern const struct uns_format uns_format_zero;
 const struct uns_format uns_format_zero = {
 	.name = "zero",
 	.probe = probe,
+	.begun = begun,
 	.open = open_dir,
 };

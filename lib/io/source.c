@@ -19,14 +19,30 @@
 #include "base/path.h"
 #include "io/follow.h"
 
-enum { FILE_FLAGS = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, RACE_RETRIES = 16 };
+enum {
+	FILE_FLAGS = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY,
+	DIR_FLAGS = O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC,
+	RACE_RETRIES = 16,
+	DENTS_BYTES = 32 << 10,
+};
 
 struct uns_root {
 	struct uns_base *base; /* [0] the root itself, then the follow directories */
 	size_t n_bases;
 	bool trusted;
 	bool has_openat2; /* older kernels and some sandboxes do not */
+	uint64_t *looks;  /* atomic */
 };
+
+static void count_look(const struct uns_root *root)
+{
+	__atomic_add_fetch(root->looks, 1, __ATOMIC_RELAXED);
+}
+
+uint64_t uns_root_looks(const struct uns_root *root)
+{
+	return __atomic_load_n(root->looks, __ATOMIC_RELAXED);
+}
 
 bool uns_identity_equal(const struct uns_identity *a, const struct uns_identity *b)
 {
@@ -89,8 +105,10 @@ void uns_root_close(struct uns_root *root)
 		free(root->base[i].given);
 		free(root->base[i].real);
 	}
-	if (root)
+	if (root) {
 		free(root->base);
+		free(root->looks);
+	}
 	free(root);
 }
 
@@ -118,7 +136,8 @@ int uns_root_open(const char *path, const struct uns_root_options *options, stru
 	if (!root)
 		return uns_oom(err);
 	root->base = calloc(n_follow + 1, sizeof(*root->base));
-	if (!root->base)
+	root->looks = calloc(1, sizeof(*root->looks));
+	if (!root->base || !root->looks)
 		return uns_oom(err);
 	root->trusted = options && options->trusted;
 	for (i = 0; i <= n_follow; i++) {
@@ -156,7 +175,7 @@ static int open_by_kernel(const struct uns_root *root, const char *rel, int flag
 	return fd < 0 ? -EAGAIN : fd;
 }
 
-static int fail_path(const struct uns_root *root, const char *rel, int code, struct uns_err *err)
+int uns_root_fail(const struct uns_root *root, const char *rel, int code, struct uns_err *err)
 {
 	if (code == -ENOTDIR)
 		code = -ENOENT; /* a path below a file does not exist, like any other */
@@ -168,6 +187,7 @@ static int open_below(const struct uns_root *root, const char *rel, int flags, s
 {
 	int fd = -EXDEV;
 
+	count_look(root);
 	if (*rel == '/' || !is_plain_path(rel))
 		return uns_fail(err, -EXDEV, "%s: \"%s\" is not a plain path below it",
 				uns_root_path(root), rel);
@@ -175,7 +195,7 @@ static int open_below(const struct uns_root *root, const char *rel, int flags, s
 		fd = open_by_kernel(root, *rel ? rel : ".", flags);
 	if (fd == -EXDEV)
 		fd = uns_follow_open(root->base, root->n_bases, rel, flags, err);
-	return fd < 0 ? fail_path(root, rel, fd, err) : fd;
+	return fd < 0 ? uns_root_fail(root, rel, fd, err) : fd;
 }
 
 /* -- stat, readlink, list -- */
@@ -215,7 +235,18 @@ static int stat_fd(const struct uns_root *root, const char *rel, int fd, struct 
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
-		return fail_path(root, rel, -errno, err);
+		return uns_root_fail(root, rel, -errno, err);
+	stat_of(&st, out);
+	return 0;
+}
+
+int uns_dir_stat(const struct uns_root *root, int dir, const char *name, struct uns_stat *out)
+{
+	struct stat st;
+
+	count_look(root);
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
 	stat_of(&st, out);
 	return 0;
 }
@@ -246,20 +277,18 @@ int uns_root_readlink(const struct uns_root *root, const char *rel, struct uns_a
 		return fd;
 	len = readlinkat(fd, "", target, sizeof(target));
 	if (len < 0) /* ENOENT is what the kernel says of a descriptor that is no link */
-		return fail_path(root, rel, errno == ENOENT ? -EINVAL : -errno, err);
+		return uns_root_fail(root, rel, errno == ENOENT ? -EINVAL : -errno, err);
 	*out = uns_arena_strn(arena, target, (size_t)len);
 	return *out ? 0 : uns_oom(err);
 }
 
-static enum uns_kind kind_of_entry(int dir, const struct dirent *d)
+static enum uns_kind kind_of_entry(const struct uns_root *root, int dir, const struct dirent64 *d)
 {
-	struct stat st;
+	struct uns_stat st;
 
 	if (d->d_type != DT_UNKNOWN)
 		return kind_of_mode(DTTOIF(d->d_type));
-	if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return UNS_KIND_OTHER; /* gone again */
-	return kind_of_mode(st.st_mode);
+	return uns_dir_stat(root, dir, d->d_name, &st) < 0 ? UNS_KIND_OTHER : st.kind; /* gone again */
 }
 
 static bool listing_add(struct uns_listing *list, size_t *cap, struct uns_arena *arena,
@@ -281,47 +310,66 @@ static int by_name(const void *a, const void *b)
 	return uns_str_natural(x->name, y->name);
 }
 
-static void close_dir_p(DIR **dir)
+static int read_entries(const struct uns_root *root, int dir, struct uns_arena *arena,
+			struct uns_listing *out)
 {
-	if (*dir)
-		closedir(*dir);
+	UNS_CLEANUP(uns_free_p) char *buf = malloc(DENTS_BYTES);
+	const struct dirent64 *d;
+	size_t cap = 0;
+	ssize_t n, at;
+
+	if (!buf)
+		return -ENOMEM;
+	while ((n = getdents64(dir, buf, DENTS_BYTES)) > 0) {
+		for (at = 0; at < n; at += d->d_reclen) {
+			d = (const void *)(buf + at);
+			if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0 &&
+			    !listing_add(out, &cap, arena, d->d_name, kind_of_entry(root, dir, d)))
+				return -ENOMEM;
+		}
+	}
+	return n < 0 ? -errno : 0;
 }
 
-static int read_entries(DIR *dir, struct uns_arena *arena, struct uns_listing *out)
+int uns_dir_list(const struct uns_root *root, const char *rel, int fd, struct uns_arena *arena,
+		 struct uns_listing *out, struct uns_err *err)
 {
-	struct dirent *d;
-	size_t cap = 0;
+	int code;
 
-	for (errno = 0; (d = readdir(dir)); errno = 0) {
-		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
-			continue;
-		if (!listing_add(out, &cap, arena, d->d_name, kind_of_entry(dirfd(dir), d)))
-			return -ENOMEM;
-	}
-	return -errno;
+	*out = (struct uns_listing){ 0 };
+	count_look(root);
+	code = read_entries(root, fd, arena, out);
+	if (code < 0)
+		return uns_root_fail(root, rel, code, err);
+	if (out->n)
+		qsort(out->v, out->n, sizeof(*out->v), by_name);
+	return 0;
 }
 
 int uns_root_list(const struct uns_root *root, const char *rel, struct uns_arena *arena,
 		  struct uns_listing *out, struct uns_err *err)
 {
-	UNS_CLEANUP(close_dir_p) DIR *dir = NULL;
-	int fd = open_below(root, rel, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC, err), rc;
+	UNS_CLEANUP(uns_close_p) int fd = open_below(root, rel, DIR_FLAGS, err);
 
-	if (fd < 0)
-		return fd;
-	dir = fdopendir(fd);
-	if (!dir) {
-		rc = -errno;
-		close(fd);
-		return fail_path(root, rel, rc, err);
-	}
-	*out = (struct uns_listing){ 0 };
-	rc = read_entries(dir, arena, out);
-	if (rc < 0)
-		return fail_path(root, rel, rc, err);
-	if (out->n)
-		qsort(out->v, out->n, sizeof(*out->v), by_name);
+	return fd < 0 ? fd : uns_dir_list(root, rel, fd, arena, out, err);
+}
+
+int uns_root_open_dir(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out,
+		      struct uns_err *err)
+{
+	UNS_CLEANUP(uns_close_p) int dir = open_below(root, rel, DIR_FLAGS, err);
+
+	if (dir < 0)
+		return dir;
+	UNS_TRY(stat_fd(root, rel, dir, out, err));
+	*fd = dir;
+	dir = -1;
 	return 0;
+}
+
+int uns_root_open_path(const struct uns_root *root, const char *rel)
+{
+	return open_below(root, rel, O_PATH | O_DIRECTORY | O_CLOEXEC, NULL);
 }
 
 const struct uns_entry *uns_listing_find(const struct uns_listing *list, const char *name)

@@ -49,6 +49,9 @@ int uns_root_open(const char *path, const struct uns_root_options *options, stru
 void uns_root_close(struct uns_root *root);
 const char *uns_root_path(const struct uns_root *root);
 
+/* How often anything below was looked at so far: names opened, directories listed, entries stat'ed. */
+uint64_t uns_root_looks(const struct uns_root *root);
+
 /* All `rel` below: see base/path.h ("" = the root itself). Messages name the absolute path. */
 
 /* Follows a final link only where the root's options allow it and `follow` is set; otherwise a link
@@ -72,6 +75,21 @@ struct uns_listing {
 
 int uns_root_list(const struct uns_root *root, const char *rel, struct uns_arena *arena,
 		  struct uns_listing *out, struct uns_err *err);
+
+/* -- for io/capture.c: one descriptor for many entries -- */
+
+/* Open a directory to list it. */
+int uns_root_open_dir(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out,
+		      struct uns_err *err);
+/* Open it to stat what is in it only; negative errno. */
+int uns_root_open_path(const struct uns_root *root, const char *rel);
+/* `rel` is for the sentence. */
+int uns_dir_list(const struct uns_root *root, const char *rel, int fd, struct uns_arena *arena,
+		 struct uns_listing *out, struct uns_err *err);
+/* The entry itself, links not followed; negative errno. */
+int uns_dir_stat(const struct uns_root *root, int dir, const char *name, struct uns_stat *out);
+/* "ROOT/rel: No such file or directory" */
+int uns_root_fail(const struct uns_root *root, const char *rel, int code, struct uns_err *err);
 
 /* Borrowed entry by name, or NULL. O(n). */
 const struct uns_entry *uns_listing_find(const struct uns_listing *list, const char *name);

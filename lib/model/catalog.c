@@ -79,11 +79,11 @@ void uns_catalog_free(struct uns_catalog *cat)
 
 /* A file that is absent is a fact; a link that may not be followed is one too, and the reader of
  * its bytes will be told. Everything else is an error of this machine. */
-static int file_stat(const struct uns_root *root, const char *path, struct uns_file *file,
-		     struct uns_err *err)
+static int file_stat(const struct uns_catalog *cat, const struct uns_root *root, const char *path,
+		     struct uns_file *file, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
-	int code = uns_root_stat(root, path, true, &file->stat, &why);
+	int code = uns_stat_seen(root, cat->capture, path, &file->stat, &why);
 
 	if (code == -ENOENT || code == -ENOTDIR)
 		file->missing = true;
@@ -115,7 +115,7 @@ int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, c
 	if (!kept)
 		return uns_oom(err);
 	file.path = strchr(kept, ' ') + 1;
-	UNS_TRY(file_stat(root, file.path, &file, err));
+	UNS_TRY(file_stat(cat, root, file.path, &file, err));
 	UNS_TRY(APPEND(cat, files, file, err));
 	*out = (uint32_t)(cat->n_files - 1);
 	if (!uns_map_put(&cat->file_by_path, kept, (void *)((uintptr_t)*out + 1), NULL))

@@ -16,7 +16,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/map.h"
-#include "io/source.h"
+#include "io/capture.h"
 #include "model/box.h"
 #include "wire/dtype.h"
 #include "wire/value.h"
@@ -163,6 +163,10 @@ struct uns_catalog {
 	struct uns_problem *problems;
 	size_t n_problems, cap_problems;
 
+	/* Where the stats of files come from; NULL = from the files themselves. Set by who opens, for as
+	 * long as files are added. */
+	struct uns_capture *capture;
+
 	/* Private to model/catalog.c: arrays grow by realloc until seal moves them into the arena. */
 	bool sealed;
 	struct uns_map file_by_path; /* "ROOT path" -> index + 1 */
@@ -174,7 +178,8 @@ int uns_catalog_new(const char *path, struct uns_catalog **out, struct uns_err *
 void uns_catalog_free(struct uns_catalog *cat);
 
 /* Stat and list a file (once per root and path: the same index comes back). A file that is not
- * there becomes missing = true; other errors are returned. */
+ * there becomes missing = true; other errors are returned. What the catalog's capture has seen is
+ * not looked at again. */
 int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, const char *path,
 			 uint32_t *out, struct uns_err *err);
 

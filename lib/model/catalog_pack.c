@@ -515,6 +515,7 @@ static int r_file(struct input *r, const struct uns_root *root, struct uns_err *
 	UNS_TRY(r_result(r, err));
 	UNS_TRY(uns_catalog_add_file(r->cat, root, was.path, &file, err));
 	is = &r->cat->files[file];
+	was.stat.id.dev = is->stat.id.dev; /* a number of one mount */
 	if (file != r->cat->n_files - 1)
 		return uns_fail(err, -EBADMSG, "%s is listed twice", was.path);
 	if (is->missing != was.missing || is->stat.kind != was.stat.kind ||

@@ -301,9 +301,9 @@ static int check_copy(struct repair *r, const struct target *t, bool deep,
 {
 	const struct unshard_options options = { .settle_seconds = UINT_MAX,
 						 .store = "none",
-						 .weight_root = r->u->format_options.weight_roots,
+						 .weight_root = r->u->opt.format.weight_roots,
 						 .n_weight_root =
-							 r->u->format_options.n_weight_roots,
+							 r->u->opt.format.n_weight_roots,
 						 .log = r->u->log.sink,
 						 .log_ctx = r->u->log.ctx,
 						 .log_level = r->u->log.max_level };

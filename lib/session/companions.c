@@ -1,12 +1,13 @@
 /* Which config, tokenizer, processor and adapter files a view shows beside the weights. Each set comes
  * from one directory and is never mixed: the checkpoint, then the run directory, then -o model=, then
  * the store's fact "model". */
-#include "session/session.h"
+#include "session/companions.h"
 
 #include <string.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/notes.h"
 #include "base/path.h"
 #include "wire/json.h"
 
@@ -20,14 +21,16 @@ struct candidate {
 	bool own;         /* the checkpoint itself */
 };
 
-enum { MAX_CANDIDATES = 8 };
-
 struct search {
-	struct unshard *u;
+	const struct companions_input *in;
 	struct snapshot *snap;
-	struct candidate candidate[MAX_CANDIDATES];
-	size_t n;
+	struct candidate *candidate;
+	size_t n, cap;
 };
+
+#define NOTE(s, ...)                                                                               \
+	uns_note_add(&(s)->snap->arena, &(s)->snap->note, &(s)->snap->n_notes,                     \
+		     &(s)->snap->cap_notes, __VA_ARGS__)
 
 static const char *const tokenizer_globs[] = {
 	"tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
@@ -48,25 +51,37 @@ static bool matches(const char *const *globs, const char *name)
 	return false;
 }
 
-static void add_candidate(struct search *s, const struct uns_root *root, const char *path,
-			  const char *what, bool own)
+/* A directory that is not there is none; which the user named, and cannot be read, is told. */
+static int add_candidate(struct search *s, const struct uns_root *root, const char *path,
+			 const char *what, bool own, struct uns_err *err)
 {
-	struct candidate *c = &s->candidate[s->n];
+	struct candidate c = { .root = root, .path = path, .what = what, .own = own };
+	struct uns_err why = { 0 };
+	int code;
 
-	*c = (struct candidate){ .root = root, .path = path, .what = what, .own = own };
-	if (s->n < MAX_CANDIDATES && path &&
-	    uns_root_list(root, path, &s->snap->arena, &c->list, NULL) == 0)
-		s->n++;
+	if (!path)
+		return uns_oom(err);
+	code = uns_list_seen(root, s->snap->cat->capture, path, &s->snap->arena, &c.list, &why);
+	if (code == -ENOMEM)
+		return uns_oom(err);
+	if (code < 0)
+		return root == s->in->root
+			       ? 0
+			       : NOTE(s, "the model directory cannot be used: %s", why.text);
+	if (!UNS_ARENA_ROOM(&s->snap->arena, s->candidate, s->n, s->cap))
+		return uns_oom(err);
+	s->candidate[s->n++] = c;
+	return 0;
 }
 
-static const char *model_fact(struct search *s, const char *path)
+static const char *model_fact(struct search *s)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	struct uns_arena *arena = &s->snap->arena;
 	struct uns_store_fact *v;
 	size_t n, i = 0;
 
-	if (meta_facts(s->u, path, arena, &v, &n, NULL) < 0)
+	if (store_facts(s->in->store, s->in->path, arena, &v, &n, NULL) < 0)
 		return NULL;
 	while (i < n && strcmp(v[i].key, "model") != 0)
 		i++;
@@ -76,38 +91,45 @@ static const char *model_fact(struct search *s, const char *path)
 }
 
 /* The directory that the user once named for this checkpoint or its run. */
-static bool open_model_fact(struct search *s, const char *path)
+static bool open_model_fact(struct search *s)
 {
 	const struct uns_root_options trusted = { .trusted = true };
-	const char *dir = model_fact(s, path);
+	const char *dir = model_fact(s);
 	struct uns_err why = { 0 };
 
 	if (!dir)
 		return false;
 	if (uns_root_open(dir, &trusted, &s->snap->model, &why) == 0)
 		return true;
-	snapshot_note(s->snap, "the fact \"model\" cannot be used: %s", why.text);
+	NOTE(s, "the fact \"model\" cannot be used: %s", why.text);
 	return false;
 }
 
-static void find_candidates(struct search *s, const char *path)
+static int find_candidates(struct search *s, struct uns_err *err)
 {
 	struct uns_arena *arena = &s->snap->arena;
-	struct unshard *u = s->u;
+	const struct uns_root *root = s->in->root;
+	const struct model_dirs *models = s->in->models;
+	const char *path = s->in->path;
 	size_t i;
 
-	add_candidate(s, u->root, path, "the checkpoint", true);
-	add_candidate(s, u->root, uns_path_join(arena, path, "huggingface"), "huggingface/", true);
+	UNS_TRY(add_candidate(s, root, path, "the checkpoint", true, err));
+	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "huggingface"), "huggingface/",
+			      true, err));
 	/* EasyR1 */
-	add_candidate(s, u->root, uns_path_join(arena, path, "lora_adapter"), "lora_adapter/", true);
+	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "lora_adapter"), "lora_adapter/",
+			      true, err));
 	if (*path)
-		add_candidate(s, u->root, uns_path_parent(arena, path), "the run directory", false);
-	for (i = 0; i < u->n_model; i++)
-		if (!u->model[i].run || uns_path_within(path, u->model[i].run))
-			add_candidate(s, u->model[i].root, "", uns_root_path(u->model[i].root),
-				      false);
-	if (open_model_fact(s, path))
-		add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false);
+		UNS_TRY(add_candidate(s, root, uns_path_parent(arena, path), "the run directory",
+				      false, err));
+	for (i = 0; i < models->n; i++)
+		if (!models->v[i].run || uns_path_within(path, models->v[i].run))
+			UNS_TRY(add_candidate(s, models->v[i].root, "",
+					      uns_root_path(models->v[i].root), false, err));
+	if (open_model_fact(s))
+		return add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false,
+				     err);
+	return 0;
 }
 
 static int borrow(struct search *s, const struct candidate *c, const char *name,
@@ -165,8 +187,7 @@ static int choose_set(struct search *s, const char *const *marks, const char *co
 			continue;
 		UNS_TRY(borrow_all(s, &s->candidate[i], globs, err));
 		if (!s->candidate[i].own)
-			UNS_TRY(snapshot_note(s->snap, "%s borrowed from %s", what,
-					      s->candidate[i].what));
+			UNS_TRY(NOTE(s, "%s borrowed from %s", what, s->candidate[i].what));
 		return 0;
 	}
 	return 0;
@@ -182,18 +203,17 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 
 	if (!path)
 		return uns_oom(err);
-	if (uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &snap->arena, &json, NULL,
-			       &why) < 0 ||
+	if (uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &snap->arena, &json, NULL, &why) <
+		    0 ||
 	    uns_config_parse(json, &snap->arena, &snap->config_facts, &why) < 0) {
-		UNS_TRY(snapshot_note(snap, "config.json of %s cannot be used: %s", c->what,
-				      why.text));
+		UNS_TRY(NOTE(s, "config.json of %s cannot be used: %s", c->what, why.text));
 		return 0;
 	}
 	if (!c->own && uns_config_check(&snap->config_facts, snap->cat, &why) < 0) {
-		UNS_TRY(snapshot_note(snap,
-				      "config.json of %s does not fit this checkpoint: %s; name the "
-				      "right directory with -o model=DIR",
-				      c->what, why.text));
+		UNS_TRY(NOTE(s,
+			     "config.json of %s does not fit this checkpoint: %s; name the "
+			     "right directory with -o model=DIR",
+			     c->what, why.text));
 		return 0;
 	}
 	snap->config = json;
@@ -212,7 +232,7 @@ static int borrow_config(struct search *s, const struct candidate *c, struct uns
 		if (uns_listing_find(&c->list, facts->auto_map_files[i]))
 			UNS_TRY(borrow(s, c, facts->auto_map_files[i], err));
 	if (!c->own)
-		return snapshot_note(s->snap, "config.json borrowed from %s", c->what);
+		return NOTE(s, "config.json borrowed from %s", c->what);
 	return 0;
 }
 
@@ -231,18 +251,16 @@ static int choose_config(struct search *s, struct uns_err *err)
 			return borrow_config(s, &s->candidate[i], err);
 	}
 	memset(&s->snap->config_facts, 0, sizeof(s->snap->config_facts));
-	return snapshot_note(s->snap,
-			     "there is no config.json beside these weights: from_pretrained needs "
-			     "one. Put the model's config.json (and tokenizer) into the run "
-			     "directory, or mount with -o model=DIR where DIR holds them");
+	return NOTE(s, "there is no config.json beside these weights: from_pretrained needs "
+		       "one. Put the model's config.json (and tokenizer) into the run "
+		       "directory, or mount with -o model=DIR where DIR holds them");
 }
 
-int companions_choose(struct unshard *u, struct snapshot *snap, const char *path,
-		      struct uns_err *err)
+int companions_choose(const struct companions_input *in, struct snapshot *snap, struct uns_err *err)
 {
-	struct search s = { .u = u, .snap = snap };
+	struct search s = { .in = in, .snap = snap };
 
-	find_candidates(&s, path);
+	UNS_TRY(find_candidates(&s, err));
 	UNS_TRY(choose_config(&s, err));
 	UNS_TRY(choose_set(&s, tokenizer_marks, tokenizer_globs, "tokenizer", err));
 	UNS_TRY(choose_set(&s, processor_globs, processor_globs, "processor", err));

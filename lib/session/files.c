@@ -1,14 +1,14 @@
 /* Open files: each pins what its bytes come from. */
-#include "session/session.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/cleanup.h"
+#include "session/nodes.h"
 
 struct unshard_file {
 	struct unshard *u;
-	char *path; /* for messages */
+	char *path;                      /* for messages */
 	const struct uns_layout *layout; /* NULL = text */
 	struct uns_backing *backing;
 
@@ -26,10 +26,10 @@ static int open_source_file(struct unshard_file *f, const struct spot *spot, str
 {
 	uint32_t file;
 
-	UNS_TRY(uns_catalog_new(spot->path, &f->own, err));
-	UNS_TRY(uns_catalog_add_file(f->own, f->u->root, spot->path, &file, err));
+	UNS_TRY(uns_catalog_new(spot->key.path, &f->own, err));
+	UNS_TRY(uns_catalog_add_file(f->own, f->u->root, spot->key.path, &file, err));
 	if (f->own->files[file].missing)
-		return uns_fail(err, -ESTALE, "%s has gone", spot->path);
+		return uns_fail(err, -ESTALE, "%s has gone", spot->key.path);
 	UNS_TRY(uns_layout_of_file(&f->own->arena, f->own, file, &f->own_layout, err));
 	UNS_TRY(uns_backing_new(f->u->engine, f->own, &f->own_backing, err));
 	f->layout = &f->own_layout;
@@ -39,22 +39,17 @@ static int open_source_file(struct unshard_file *f, const struct spot *spot, str
 
 static int open_spot(struct unshard_file *f, struct spot *spot, struct uns_err *err)
 {
-	struct unshard_stat st;
-
-	spot_stat(spot, &st);
-	if (st.kind == UNSHARD_DIR)
+	if (spot_is_dir(spot))
 		return uns_fail(err, -EISDIR, "%s is a directory", f->path);
-	if (st.kind == UNSHARD_LINK)
+	if (spot->key.kind == SPOT_SOURCE && spot->stat.kind == UNS_KIND_LINK)
 		return uns_fail(err, -ELOOP, "%s is a link", f->path);
-	if (spot->kind == SPOT_SOURCE)
+	if (spot->key.kind == SPOT_SOURCE)
 		return open_source_file(f, spot, err);
-	if (spot->kind == SPOT_SHOWN) {
+	if (spot->key.kind == SPOT_SHOWN) {
 		f->layout = &spot->file->layout;
 		f->backing = spot->snap->backing;
-		f->snap = spot->snap;
-		f->place = spot->place;
-		spot->snap = NULL;
-		spot->place = NULL;
+		f->snap = UNS_TAKE(spot->snap);
+		f->place = UNS_TAKE(spot->place);
 		return 0;
 	}
 	f->text = spot->text;
@@ -67,7 +62,7 @@ void unshard_file_close(unshard_file *f)
 	if (!f)
 		return;
 	if (f->snap)
-		memo_save_crcs(f->u, f->snap);
+		snapshots_save_crcs(&f->u->snapshots, f->snap);
 	uns_backing_free(f->own_backing);
 	uns_catalog_free(f->own);
 	snapshot_put(f->u, f->snap);
@@ -75,6 +70,33 @@ void unshard_file_close(unshard_file *f)
 	uns_text_fini(&f->text);
 	free(f->path);
 	free(f);
+}
+
+/* Ends the spot. */
+static int open_at(struct unshard *u, struct spot *spot, const char *name, bool (*stop)(void *ctx),
+		   void *ctx, unshard_file **out, struct unshard_stat *st, struct uns_err *err)
+{
+	const struct uns_stop until = { stop, ctx };
+	struct unshard_file *f = calloc(1, sizeof(*f));
+	int code = f && (f->path = strdup(name)) ? 0 : uns_oom(err);
+
+	if (f)
+		f->u = u;
+	if (code == 0 && st)
+		code = spot_stat(u, spot, st, err);
+	if (code == 0)
+		code = open_spot(f, spot, err);
+	spot_fini(u, spot);
+	if (code == 0 && f->snap && u->opt.crc_exact)
+		code = snapshots_find_crcs(&u->snapshots, f->snap, f->layout, stop ? &until : NULL,
+					   err);
+	if (code < 0) {
+		unshard_file_close(f);
+		return code;
+	}
+	__atomic_add_fetch(&u->n_opens, 1, __ATOMIC_RELAXED);
+	*out = f;
+	return 0;
 }
 
 int unshard_file_open(unshard *u, const char *path, unshard_file **out, struct unshard_stat *st,
@@ -87,32 +109,26 @@ int unshard_file_open_unless(unshard *u, const char *path, bool (*stop)(void *ct
 			     unshard_file **out, struct unshard_stat *st,
 			     struct unshard_error *error)
 {
-	const struct uns_stop until = { stop, ctx };
 	struct uns_err err = { 0 };
-	struct unshard_file *f;
 	struct spot spot;
 	int code = spot_find(u, path, &spot, &err);
 
-	if (code < 0)
-		return give_error(error, &err, code);
-	f = calloc(1, sizeof(*f));
-	if (f) {
-		f->u = u;
-		f->path = strdup(path);
-	}
-	if (st)
-		spot_stat(&spot, st);
-	code = f && f->path ? open_spot(f, &spot, &err) : -ENOMEM;
-	spot_fini(u, &spot);
-	if (code == 0 && f->snap && u->opt.crc_exact)
-		code = crcs_find(u, f->snap, f->layout, stop ? &until : NULL, &err);
-	if (code < 0) {
-		unshard_file_close(f);
-		return give_error(error, &err, code);
-	}
-	__atomic_add_fetch(&u->n_opens, 1, __ATOMIC_RELAXED);
-	*out = f;
-	return 0;
+	if (code == 0)
+		code = open_at(u, &spot, path, stop, ctx, out, st, &err);
+	return give_error(error, &err, code);
+}
+
+int unshard_node_open(const unshard_node *node, bool (*stop)(void *ctx), void *ctx,
+		      unshard_file **out, struct unshard_stat *st, struct unshard_error *error)
+{
+	struct uns_err err = { 0 };
+	struct spot spot;
+	int code = node_spot(node, &spot, NULL, &err);
+
+	if (code == 0)
+		code = open_at(node_session(node), &spot, unshard_node_path(node), stop, ctx, out,
+			       st, &err);
+	return give_error(error, &err, code);
 }
 
 static ssize_t read_text(const struct unshard_file *f, void *buf, size_t len, uint64_t off)
@@ -138,9 +154,10 @@ ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off,
 		__atomic_add_fetch(&f->u->n_read_bytes, (uint64_t)got, __ATOMIC_RELAXED);
 		return got;
 	}
-	session_error(f->u, &err, f->path);
+	__atomic_add_fetch(&f->u->n_errors, 1, __ATOMIC_RELAXED);
+	errors_add(&f->u->errors, &f->u->log, &err, f->path);
 	if (f->place)
-		place_suspect(f->u, f->place);
+		places_suspect(&f->u->places, f->place);
 	give_error(error, &err, (int)got);
 	return got;
 }

@@ -1,7 +1,7 @@
 /* Checkpoints that appear as one file, and under which names: a Lightning directory X.ckpt (or X)
  * is the file X.ckpt in views that say so, and, where they show both, the directory X beside it.
  * Owns these names; what is in the file is the view's. */
-#include "session/session.h"
+#include "session/forms.h"
 
 #include <string.h>
 
@@ -45,9 +45,9 @@ int forms_names(struct unshard *u, const struct uns_view *view, const struct pla
 
 	if (!base)
 		base = own;
-	out->file = dir ? made_name(u, arena, dir, own,
-				    uns_arena_printf(arena, "%s" FILE_SUFFIX, base)) :
-			  NULL;
+	out->file =
+		dir ? made_name(u, arena, dir, own, uns_arena_printf(arena, "%s" FILE_SUFFIX, base))
+		    : NULL;
 	out->dir = dir ? made_name(u, arena, dir, own, base) : NULL;
 	out->dir_is_listed = view->form(place->format->name) == UNS_FORM_BOTH;
 	return out->file && out->dir ? 0 : uns_oom(err);
@@ -57,14 +57,16 @@ int forms_names(struct unshard *u, const struct uns_view *view, const struct pla
 
 struct lookup {
 	struct unshard *u;
-	struct spot *spot;
+	const struct uns_view *view;
 	const char *dir, *name;
+	struct uns_arena *arena;
+	struct form_found *out;
 };
 
 /* 1 = `own` is a checkpoint of that directory, and in this view it has the name looked for. */
 static int try_directory(struct lookup *l, const char *own, struct uns_err *err)
 {
-	struct uns_arena *arena = &l->spot->arena;
+	struct uns_arena *arena = l->arena;
 	const char *path = own ? uns_path_join(arena, l->dir, own) : NULL;
 	struct form_names names;
 	struct place *place;
@@ -75,23 +77,21 @@ static int try_directory(struct lookup *l, const char *own, struct uns_err *err)
 	    uns_root_stat(l->u->root, path, false, &st, NULL) < 0 || st.kind != UNS_KIND_DIR ||
 	    place_get(l->u, path, &place, NULL) < 0)
 		return 0;
-	if (forms_has_file(l->spot->view, place))
-		code = forms_names(l->u, l->spot->view, place, arena, &names, err);
-	if (code < 0 || !forms_has_file(l->spot->view, place) ||
+	if (forms_has_file(l->view, place))
+		code = forms_names(l->u, l->view, place, arena, &names, err);
+	if (code < 0 || !forms_has_file(l->view, place) ||
 	    (strcmp(names.file, l->name) != 0 && strcmp(names.dir, l->name) != 0)) {
 		place_put(l->u, place);
 		return code;
 	}
-	l->spot->path = path;
-	l->spot->place = place;
-	l->spot->as_file = strcmp(names.file, l->name) == 0;
+	*l->out = (struct form_found){ path, place, strcmp(names.file, l->name) == 0 };
 	return 1;
 }
 
 /* The directories that may have been given the name `made`. */
 static int try_made(struct lookup *l, const char *made, struct uns_err *err)
 {
-	struct uns_arena *arena = &l->spot->arena;
+	struct uns_arena *arena = l->arena;
 	int found = try_directory(l, without(arena, made, FILE_SUFFIX), err);
 
 	if (found)
@@ -99,20 +99,20 @@ static int try_made(struct lookup *l, const char *made, struct uns_err *err)
 	return try_directory(l, uns_arena_printf(arena, "%s" FILE_SUFFIX, made), err);
 }
 
-int forms_find(struct unshard *u, struct spot *spot, const char *dir, const char *name,
-	       struct uns_err *err)
+int forms_find(struct unshard *u, const struct uns_view *view, const char *dir, const char *name,
+	       struct uns_arena *arena, struct form_found *out, struct uns_err *err)
 {
-	struct lookup l = { u, spot, dir, name };
-	const char *path = uns_path_join(&spot->arena, dir, name), *plain;
+	struct lookup l = { u, view, dir, name, arena, out };
+	const char *path = uns_path_join(arena, dir, name), *plain;
 	struct uns_stat st;
 	int found;
 
-	if (!spot->view->form || !path)
+	if (!view->form || !path)
 		return 0;
 	if (uns_root_stat(u->root, path, false, &st, NULL) == 0)
 		return try_directory(&l, name, err);
 	found = try_made(&l, name, err);
-	plain = without(&spot->arena, name, TAKEN_SUFFIX);
+	plain = without(arena, name, TAKEN_SUFFIX);
 	if (found || !plain)
 		return found;
 	found = try_directory(&l, plain, err);

@@ -1,6 +1,6 @@
 /* The texts of .unshard/: of the mount as a whole and of one checkpoint; and unshard_describe,
  * which gives the same. */
-#include "session/session.h"
+#include "session/info.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,9 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "files/describe.h"
+#include "files/figures.h"
+#include "session/forms.h"
+#include "session/shows.h"
 
 const char *const root_info_names[] = { "errors.log", "metrics.prom", "problems.txt", "stats.json",
 					NULL };
@@ -16,17 +19,13 @@ const char *const info_names[] = { "info.json", "problems.txt", "provenance.json
 
 /* -- the mount -- */
 
-struct figure {
-	const char *name, *help;
-	uint64_t value;
-	bool counter;
-};
+enum { MOST_FIGURES = 32 };
 
-static size_t figures(struct unshard *u, struct figure *out)
+static size_t figures(struct unshard *u, struct uns_figure *out)
 {
 	struct uns_engine_stats s;
 	size_t n = 0;
-#define FIGURE(name, help, value, counter) out[n++] = (struct figure){ name, help, value, counter }
+#define FIGURE(name, help, value, counter) out[n++] = (struct uns_figure){ name, help, value, counter }
 
 	uns_engine_stats(u->engine, &s);
 	FIGURE("opens", "files opened", __atomic_load_n(&u->n_opens, __ATOMIC_RELAXED), true);
@@ -37,9 +36,11 @@ static size_t figures(struct unshard *u, struct figure *out)
 	FIGURE("errors", "reads that failed (see errors.log)",
 	       __atomic_load_n(&u->n_errors, __ATOMIC_RELAXED), true);
 	FIGURE("catalogs_opened", "checkpoints whose metadata files were read",
-	       __atomic_load_n(&u->n_opened, __ATOMIC_RELAXED), true);
+	       __atomic_load_n(&u->memo.n_opened, __ATOMIC_RELAXED), true);
 	FIGURE("catalogs_remembered", "checkpoints whose metadata came from the store",
-	       __atomic_load_n(&u->n_remembered, __ATOMIC_RELAXED), true);
+	       __atomic_load_n(&u->memo.n_remembered, __ATOMIC_RELAXED), true);
+	FIGURE("source_looks", "names opened, listed or stat'ed in SOURCE", uns_root_looks(u->root),
+	       true);
 	FIGURE("source_reads", "reads of source files", s.source_reads, true);
 	FIGURE("source_read_bytes", "bytes read from source files", s.source_read_bytes, true);
 	FIGURE("items_resolved", "shard item headers read", s.items_resolved, true);
@@ -56,51 +57,11 @@ static size_t figures(struct unshard *u, struct figure *out)
 	FIGURE("spill_bytes", "decoded pieces spilled to cache_dir", s.spill_bytes, false);
 	FIGURE("open_files", "source files held open", s.open_files, false);
 	pthread_mutex_lock(&u->lock);
-	FIGURE("snapshot_bytes", "catalogs and trees in memory", u->snapshot_bytes, false);
-	FIGURE("directories", "directories of SOURCE examined", u->places.n, false);
+	FIGURE("snapshot_bytes", "catalogs and trees in memory", u->snapshots.bytes, false);
+	FIGURE("directories", "directories of SOURCE examined", u->places.map.n, false);
 	pthread_mutex_unlock(&u->lock);
 #undef FIGURE
 	return n;
-}
-
-static void stats_json(struct unshard *u, struct uns_text *out)
-{
-	struct figure f[32];
-	size_t n = figures(u, f), i;
-
-	uns_text_printf(out, "{\n  \"version\": \"%s\"", UNSHARD_VERSION);
-	for (i = 0; i < n; i++)
-		uns_text_printf(out, ",\n  \"%s\": %llu", f[i].name,
-				(unsigned long long)f[i].value);
-	uns_text_str(out, "\n}\n");
-}
-
-static void metrics(struct unshard *u, struct uns_text *out)
-{
-	struct figure f[32];
-	size_t n = figures(u, f), i;
-	const char *suffix;
-
-	for (i = 0; i < n; i++) {
-		suffix = f[i].counter ? "_total" : "";
-		uns_text_printf(out,
-				"# HELP unshard_%s%s %s\n# TYPE unshard_%s%s %s\n"
-				"unshard_%s%s %llu\n",
-				f[i].name, suffix, f[i].help, f[i].name, suffix,
-				f[i].counter ? "counter" : "gauge", f[i].name, suffix,
-				(unsigned long long)f[i].value);
-	}
-}
-
-static void error_lines(struct unshard *u, struct uns_text *out)
-{
-	size_t i, first;
-
-	pthread_mutex_lock(&u->lock);
-	first = u->n_error_lines > ERROR_LOG_LINES ? u->n_error_lines - ERROR_LOG_LINES : 0;
-	for (i = first; i < u->n_error_lines; i++)
-		uns_text_printf(out, "%s\n", u->error_line[i % ERROR_LOG_LINES]);
-	pthread_mutex_unlock(&u->lock);
 }
 
 /* What is known so far: one line for each checkpoint and reason. */
@@ -111,9 +72,9 @@ static void known_problems(struct unshard *u, struct uns_text *out)
 	size_t at = 0;
 	void *value;
 
-	store_problem(u, out);
+	store_problem(&u->store, out);
 	pthread_mutex_lock(&u->lock);
-	while (uns_map_next(&u->places, &at, NULL, &value)) {
+	while (uns_map_next(&u->places.map, &at, NULL, &value)) {
 		place = value;
 		if (!place->format)
 			continue;
@@ -129,12 +90,14 @@ static void known_problems(struct unshard *u, struct uns_text *out)
 
 int root_info_text(struct unshard *u, const char *name, struct uns_text *out)
 {
+	struct uns_figure f[MOST_FIGURES];
+
 	if (strcmp(name, "stats.json") == 0)
-		stats_json(u, out);
+		uns_figures_json(out, f, figures(u, f));
 	else if (strcmp(name, "metrics.prom") == 0)
-		metrics(u, out);
+		uns_figures_metrics(out, f, figures(u, f));
 	else if (strcmp(name, "errors.log") == 0)
-		error_lines(u, out);
+		uns_ring_print(&u->errors, out);
 	else
 		known_problems(u, out);
 	return out->failed ? -ENOMEM : 0;
@@ -196,7 +159,7 @@ static const char *usage_line(const struct asked *a, const struct uns_view *view
 	if (!below)
 		return NULL;
 	path = uns_arena_printf(arena, "%s/%s%s%s", a->usage_path ? a->usage_path : "MOUNTPOINT",
-				a->u->only ? "" : name, a->u->only || !*below ? "" : "/", below);
+				a->u->opt.only ? "" : name, a->u->opt.only || !*below ? "" : "/", below);
 	if (!path)
 		return NULL;
 	return expand_usage(arena,
@@ -378,5 +341,5 @@ int info_text(struct unshard *u, struct place *place, const struct uns_view *vie
 	if (strcmp(name, "provenance.json") == 0)
 		return provenance(u, place, view, parameter, out, err);
 	return info_json(u, place, strcmp(name, "tensors.json") == 0 ? "tensors" : "info",
-			 u->mounted_at, out, err);
+			 u->opt.mounted_at, out, err);
 }

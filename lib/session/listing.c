@@ -1,122 +1,25 @@
-/* unshard_stat, unshard_list and unshard_readlink: the tree as a file system sees it. */
-#include "session/session.h"
-
+/* unshard_list and unshard_node_list: what is in a directory of the tree. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
-
-enum { DIR_MODE = 0555, FILE_MODE = 0444 };
-
-static void stat_shown(const struct spot *spot, struct unshard_stat *out)
-{
-	const struct vattr *attr;
-
-	out->stable = true;
-	if (!spot->file)
-		return;
-	attr = &spot->shown->attr[spot->file == spot->shown->tree.whole
-					  ? (ptrdiff_t)spot->shown->tree.n
-					  : spot->file - spot->shown->tree.v];
-	out->kind = UNSHARD_FILE;
-	out->mode = attr->mode;
-	out->size_bytes = spot->file->layout.size_bytes;
-	out->mtime_ns = attr->mtime_ns;
-	out->nlink = 1;
-}
-
-static void stat_info(const struct spot *spot, struct unshard_stat *out)
-{
-	out->live = true;
-	if (!*spot->inside) {
-		out->mode = DIR_MODE;
-		return;
-	}
-	out->kind = UNSHARD_FILE;
-	out->mode = FILE_MODE;
-	out->size_bytes = spot->text.len;
-	out->nlink = 1;
-}
-
-static void stat_source(const struct uns_stat *st, struct unshard_stat *out)
-{
-	out->kind = st->kind == UNS_KIND_DIR	? UNSHARD_DIR
-		    : st->kind == UNS_KIND_LINK ? UNSHARD_LINK
-						: UNSHARD_FILE;
-	out->mode = st->mode & DIR_MODE;
-	out->uid = st->uid;
-	out->gid = st->gid;
-	out->mtime_ns = st->id.mtime_ns;
-	if (st->kind != UNS_KIND_DIR) {
-		out->size_bytes = st->id.size;
-		out->nlink = 1;
-	}
-}
-
-void spot_stat(const struct spot *spot, struct unshard_stat *out)
-{
-	memset(out, 0, sizeof(*out));
-	out->kind = UNSHARD_DIR;
-	out->nlink = 2;
-	if (spot->place)
-		stat_source(&spot->place->stat, out);
-	else
-		stat_source(&spot->stat, out);
-	if (spot->kind == SPOT_SOURCE)
-		stat_source(&spot->stat, out);
-	else if (spot->kind == SPOT_SHOWN)
-		stat_shown(spot, out);
-	else if (spot->kind == SPOT_INFO || spot->kind == SPOT_ROOT_INFO)
-		stat_info(spot, out);
-	out->ino = spot->ino;
-}
-
-int unshard_stat(unshard *u, const char *path, struct unshard_stat *out,
-		 struct unshard_error *error)
-{
-	struct uns_err err = { 0 };
-	struct spot spot;
-	int code = spot_find(u, path, &spot, &err);
-
-	if (code < 0)
-		return give_error(error, &err, code);
-	spot_stat(&spot, out);
-	/* A checkpoint's own directory is looked at again like any run-level one: its inode is what
-	 * tells that the checkpoint changed. */
-	if (spot.kind == SPOT_SHOWN && !*spot.inside)
-		out->stable = false;
-	spot_fini(u, &spot);
-	return 0;
-}
-
-int unshard_readlink(unshard *u, const char *path, char **target, struct unshard_error *error)
-{
-	struct uns_err err = { 0 };
-	struct spot spot;
-	const char *text;
-	int code = spot_find(u, path, &spot, &err);
-
-	if (code < 0)
-		return give_error(error, &err, code);
-	if (spot.kind != SPOT_SOURCE || spot.stat.kind != UNS_KIND_LINK)
-		code = uns_fail(&err, -EINVAL, "%s is not a link", path);
-	if (code == 0)
-		code = uns_root_readlink(u->root, spot.path, &spot.arena, &text, &err);
-	if (code == 0 && !(*target = strdup(text)))
-		code = uns_oom(&err);
-	spot_fini(u, &spot);
-	return give_error(error, &err, code);
-}
-
-/* -- listing -- */
+#include "session/forms.h"
+#include "session/info.h"
+#include "session/nodes.h"
 
 struct listing {
 	struct unshard_listing pub; /* first: handed out */
+	struct unshard *u;
 	struct uns_arena arena;
 	struct uns_map names;
 	size_t cap;
+	const char *dir; /* its path in the tree */
+	struct listed {
+		struct spot_key key; /* for nodes; texts in the arena */
+	} * v;                       /* parallel to pub.v */
+	size_t n, cap_listed;
 };
 
 void unshard_listing_free(struct unshard_listing *listing)
@@ -127,38 +30,77 @@ void unshard_listing_free(struct unshard_listing *listing)
 		return;
 	uns_map_fini(&l->names);
 	free(l->pub.v);
+	free(l->v);
 	uns_arena_fini(&l->arena);
 	free(l);
 }
 
-static int listing_add(struct listing *l, const char *name, size_t len,
+/* -- entries -- */
+
+/* Entries of one directory mostly lie in one checkpoint. */
+static const char *keep_path(struct listing *l, const char *path)
+{
+	const char *last = l->n ? l->v[l->n - 1].key.path : NULL;
+
+	return last && strcmp(last, path) == 0 ? last : uns_arena_str(&l->arena, path);
+}
+
+static int listing_add(struct listing *l, const char *name, size_t len, const struct spot_key *key,
 		       const struct unshard_stat *st)
 {
-	char *copy = uns_arena_strn(&l->arena, name, len);
+	const char *copy = uns_arena_strn(&l->arena, name, len);
+	struct listed *e;
 
 	if (!copy)
 		return -ENOMEM;
 	if (uns_map_get(&l->names, copy))
 		return 0;
-	if (!UNS_HEAP_ROOM(l->pub.v, l->pub.n, l->cap))
+	if (!UNS_HEAP_ROOM(l->pub.v, l->pub.n, l->cap) || !UNS_HEAP_ROOM(l->v, l->n, l->cap_listed))
 		return -ENOMEM;
+	e = &l->v[l->n];
+	e->key = *key;
+	e->key.path = keep_path(l, key->path);
+	e->key.inside = uns_arena_str(&l->arena, key->inside);
+	if (!e->key.path || !e->key.inside || !uns_map_put(&l->names, copy, (void *)copy, NULL))
+		return -ENOMEM;
+	l->n++;
 	l->pub.v[l->pub.n++] = (struct unshard_dirent){ copy, *st };
-	return uns_map_put(&l->names, copy, copy, NULL) ? 0 : -ENOMEM;
+	return 0;
 }
 
-/* Stat `dir/name` through the front door, so that listing and stat never disagree. */
-static int add_path(struct unshard *u, struct listing *l, const char *dir, const char *name,
-		    size_t len)
+/* What stands at a spot, so that listing and lookup never disagree; 0 when it is not shown. `code`: of
+ * getting there. Ends the spot. */
+static int add_spot(struct listing *l, int code, struct spot *spot, const char *name)
 {
 	struct unshard_stat st;
-	char *path = uns_path_join(&l->arena, dir, uns_arena_strn(&l->arena, name, len));
 
-	if (!path)
-		return -ENOMEM;
-	return unshard_stat(u, path, &st, NULL) == 0 ? listing_add(l, name, len, &st) : 0;
+	if (code == 0)
+		code = spot_check(l->u, spot, NULL);
+	if (code == 0)
+		code = spot_stat(l->u, spot, &st, NULL);
+	if (code == 0)
+		code = listing_add(l, name, strlen(name), &spot->key, &st);
+	spot_fini(l->u, spot);
+	return code == -ENOMEM ? code : 0;
 }
 
-static int list_views(struct unshard *u, struct listing *l)
+static int add_child(struct listing *l, const struct spot_key *dir, const char *name)
+{
+	struct spot child = { .key = *dir };
+
+	return add_spot(l, spot_enter(l->u, &child, name, NULL), &child, name);
+}
+
+static int add_key(struct listing *l, const struct spot_key *key, const char *name)
+{
+	struct spot spot;
+
+	return add_spot(l, spot_of(l->u, key, &spot, NULL), &spot, name);
+}
+
+/* -- directories -- */
+
+static int list_views(struct listing *l, const struct spot_key *dir)
 {
 	const char *const *parameter;
 	const char *name;
@@ -170,147 +112,205 @@ static int list_views(struct unshard *u, struct listing *l)
 						**parameter ? "-" : "", *parameter);
 			if (!name)
 				return -ENOMEM;
-			UNS_TRY(add_path(u, l, "", name, strlen(name)));
+			UNS_TRY(add_child(l, dir, name));
 		}
 	}
 	return 0;
 }
 
-/* Children of a directory of a view's tree, without looking each up again. */
-static int list_shown(struct unshard *u, struct spot *spot, struct listing *l, struct uns_err *err)
+/* Children of a directory of a view's tree, without looking each up. */
+static int list_shown(struct listing *l, struct spot *spot, struct uns_err *err)
 {
-	size_t skip = strlen(spot->inside), i;
+	size_t skip = strlen(spot->key.inside), i;
 	const struct uns_vtree *tree;
-	struct spot child = *spot;
 	struct unshard_stat st;
+	struct spot child;
 	const char *name, *end;
 
-	if (!spot->shown) {
-		UNS_TRY(snapshot_get(u, spot->place, &spot->snap, err));
-		UNS_TRY(show_tree(u, spot->place, spot->snap, spot->view, spot->parameter,
-				  &spot->shown, err));
-		child = *spot;
-	}
+	UNS_TRY(spot_load(l->u, spot, err));
 	tree = &spot->shown->tree;
+	child = *spot;
+	child.key.top = false;
 	for (i = 0; i < tree->n; i++) {
-		if (!uns_path_within(tree->v[i].path, spot->inside))
+		if (!uns_path_within(tree->v[i].path, spot->key.inside))
 			continue;
 		name = tree->v[i].path + skip + (skip > 0);
 		end = strchr(name, '/');
 		child.file = end ? NULL : &tree->v[i];
-		child.inside = tree->v[i].path;
+		child.key.inside = tree->v[i].path;
 		if (end)
-			child.inside = uns_arena_strn(&l->arena, tree->v[i].path,
-						      (size_t)(end - tree->v[i].path));
-		if (!child.inside)
+			child.key.inside = uns_arena_strn(&l->arena, tree->v[i].path,
+							  (size_t)(end - tree->v[i].path));
+		if (!child.key.inside)
 			return -ENOMEM;
-		child.ino = ino_of(spot->view, spot->parameter, spot->path,
-				   spot->place->generation, child.inside);
-		spot_stat(&child, &st);
-		UNS_TRY(listing_add(l, name, end ? (size_t)(end - name) : strlen(name), &st));
+		child.ino = spot_ino_inside(spot, child.key.inside);
+		UNS_TRY(spot_stat(l->u, &child, &st, err));
+		UNS_TRY(listing_add(l, name, end ? (size_t)(end - name) : strlen(name), &child.key,
+				    &st));
 	}
 	return 0;
 }
 
 /* A checkpoint that is a file here: its names instead of its own. 0 = it is none. */
-static int add_forms(struct unshard *u, const struct spot *spot, const char *path,
-		     const struct uns_entry *entry, struct listing *l, struct uns_err *err)
+static int add_forms(struct listing *l, const struct spot_key *dir, const struct uns_entry *entry,
+		     struct uns_err *err)
 {
-	const char *own = uns_path_join(&l->arena, spot->path, entry->name);
+	struct spot_key key = { .kind = SPOT_SHOWN,
+				.view = dir->view,
+				.parameter = dir->parameter,
+				.path = uns_path_join(&l->arena, dir->path, entry->name),
+				.inside = "" };
 	struct form_names names;
 	struct place *place;
 	int code = 0;
 
-	if (!spot->view || !spot->view->form || entry->kind != UNS_KIND_DIR || !own ||
-	    session_hides(u, own) || place_get(u, own, &place, NULL) < 0)
+	if (!dir->view->form || entry->kind != UNS_KIND_DIR || !key.path ||
+	    session_hides(l->u, key.path) || place_get(l->u, key.path, &place, NULL) < 0)
 		return 0;
-	if (forms_has_file(spot->view, place)) {
-		code = forms_names(u, spot->view, place, &l->arena, &names, err);
+	if (forms_has_file(dir->view, place)) {
+		code = forms_names(l->u, dir->view, place, &l->arena, &names, err);
+		key.as_file = true;
 		if (code == 0)
-			code = add_path(u, l, path, names.file, strlen(names.file));
+			code = add_key(l, &key, names.file);
+		key.as_file = false;
 		if (code == 0 && names.dir_is_listed)
-			code = add_path(u, l, path, names.dir, strlen(names.dir));
+			code = add_key(l, &key, names.dir);
 		code = code < 0 ? code : 1;
 	}
-	place_put(u, place);
+	place_put(l->u, place);
 	return code;
 }
 
+struct pair {
+	struct unshard_dirent entry;
+	struct listed listed;
+};
+
 static int by_name(const void *a, const void *b)
 {
-	const struct unshard_dirent *x = a, *y = b;
+	const struct pair *x = a, *y = b;
 
-	return uns_str_natural(x->name, y->name);
+	return uns_str_natural(x->entry.name, y->entry.name);
 }
 
-static int list_source(struct unshard *u, const struct spot *spot, const char *path,
-		       struct listing *l, struct uns_err *err)
+static int sort(struct listing *l)
+{
+	UNS_CLEANUP(uns_free_p) struct pair *pair = calloc(l->n + 1, sizeof(*pair));
+	size_t i;
+
+	if (!pair)
+		return -ENOMEM;
+	for (i = 0; i < l->n; i++)
+		pair[i] = (struct pair){ l->pub.v[i], l->v[i] };
+	qsort(pair, l->n, sizeof(*pair), by_name);
+	for (i = 0; i < l->n; i++) {
+		l->pub.v[i] = pair[i].entry;
+		l->v[i] = pair[i].listed;
+	}
+	return 0;
+}
+
+static int list_source(struct listing *l, const struct spot_key *dir, struct uns_err *err)
 {
 	struct uns_listing list;
 	bool sorted = true;
 	size_t i;
 	int added;
 
-	UNS_TRY(uns_root_list(u->root, spot->path, &l->arena, &list, err));
+	UNS_TRY(uns_root_list(l->u->root, dir->path, &l->arena, &list, err));
 	for (i = 0; i < list.n; i++) {
-		UNS_TRY(added = add_forms(u, spot, path, &list.v[i], l, err));
+		UNS_TRY(added = add_forms(l, dir, &list.v[i], err));
 		sorted &= !added;
 		if (!added)
-			UNS_TRY(add_path(u, l, path, list.v[i].name, strlen(list.v[i].name)));
+			UNS_TRY(add_child(l, dir, list.v[i].name));
 	}
-	if (!sorted && l->pub.n)
-		qsort(l->pub.v, l->pub.n, sizeof(*l->pub.v), by_name);
+	return sorted ? 0 : sort(l);
+}
+
+static int list_info(struct listing *l, const struct spot_key *dir, const char *const *names)
+{
+	struct spot_key key = *dir;
+
+	for (; *names; names++) {
+		key.inside = *names;
+		UNS_TRY(add_key(l, &key, *names));
+	}
 	return 0;
 }
 
-static int list_info(struct unshard *u, const char *path, const char *const *names,
-		     struct listing *l)
+static int list_spot(struct listing *l, struct spot *spot, struct uns_err *err)
 {
-	for (; *names; names++)
-		UNS_TRY(add_path(u, l, path, *names, strlen(*names)));
-	return 0;
-}
-
-static int list_spot(struct unshard *u, struct spot *spot, const char *path, struct listing *l,
-		     struct uns_err *err)
-{
-	struct unshard_stat st;
-
-	spot_stat(spot, &st);
-	if (st.kind != UNSHARD_DIR)
-		return uns_fail(err, -ENOTDIR, "%s is not a directory", path);
-	switch (spot->kind) {
+	if (!spot_is_dir(spot))
+		return uns_fail(err, -ENOTDIR, "%s is not a directory", l->dir);
+	switch (spot->key.kind) {
 	case SPOT_ROOT:
-		return list_views(u, l);
+		return list_views(l, &spot->key);
 	case SPOT_ROOT_INFO:
-		return list_info(u, path, root_info_names, l);
+		return list_info(l, &spot->key, root_info_names);
 	case SPOT_INFO:
-		return list_info(u, path, info_names, l);
+		return list_info(l, &spot->key, info_names);
 	case SPOT_SHOWN:
-		return list_shown(u, spot, l, err);
+		return list_shown(l, spot, err);
 	case SPOT_SOURCE:
 		break;
 	}
-	return list_source(u, spot, path, l, err);
+	return list_source(l, &spot->key, err);
+}
+
+/* Ends the spot. */
+static int list(struct unshard *u, struct spot *spot, const char *name,
+		struct unshard_listing **out, struct uns_err *err)
+{
+	struct listing *l = calloc(1, sizeof(*l));
+	int code = -ENOMEM;
+
+	if (l) {
+		l->u = u;
+		l->dir = uns_arena_str(&l->arena, name);
+		code = l->dir ? list_spot(l, spot, err) : -ENOMEM;
+	}
+	spot_fini(u, spot);
+	if (code < 0)
+		unshard_listing_free(l ? &l->pub : NULL);
+	else
+		*out = &l->pub;
+	return code == -ENOMEM ? uns_oom(err) : code;
 }
 
 int unshard_list(unshard *u, const char *path, struct unshard_listing **out,
 		 struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
-	struct listing *l;
 	struct spot spot;
 	int code = spot_find(u, path, &spot, &err);
 
-	if (code < 0)
-		return give_error(error, &err, code);
-	l = calloc(1, sizeof(*l));
-	code = l ? list_spot(u, &spot, path, l, &err) : -ENOMEM;
-	spot_fini(u, &spot);
-	if (code < 0) {
-		unshard_listing_free(l ? &l->pub : NULL);
-		return give_error(error, &err, code);
-	}
-	*out = &l->pub;
-	return 0;
+	if (code == 0)
+		code = list(u, &spot, path, out, &err);
+	return give_error(error, &err, code);
+}
+
+int unshard_node_list(const unshard_node *node, struct unshard_listing **out,
+		      struct unshard_error *error)
+{
+	struct uns_err err = { 0 };
+	struct spot spot;
+	bool moved_on; /* what is there now is listed all the same */
+	int code = node_spot(node, &spot, &moved_on, &err);
+
+	if (code == 0)
+		code = list(node_session(node), &spot, unshard_node_path(node), out, &err);
+	return give_error(error, &err, code);
+}
+
+int unshard_listing_node(const struct unshard_listing *listing, size_t i, unshard_node **out,
+			 struct unshard_error *error)
+{
+	const struct listing *l = (const struct listing *)listing;
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct unshard_dirent *entry = &l->pub.v[i];
+	const char *path = uns_path_join(&arena, l->dir, entry->name);
+	struct uns_err err = { 0 };
+
+	*out = path ? node_new(l->u, &l->v[i].key, path, entry->stat.ino) : NULL;
+	return *out ? 0 : give_error(error, &err, uns_oom(&err));
 }

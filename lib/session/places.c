@@ -1,15 +1,17 @@
 /* What each directory of SOURCE is, and whether that is still so. Run-level directories are polled
  * (notification says nothing on network file systems): an answer holds for recheck_ns, then the
  * directory's files are compared by identity. */
-#include "session/session.h"
+#include "session/places.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/path.h"
+#include "facts/siblings.h"
 
 enum {
 	MAX_DEPTH = 4, /* of a checkpoint's own sub-directories */
@@ -19,20 +21,25 @@ enum {
 /* What examining a directory finds, before it is compared with what was known. */
 struct finding {
 	const struct uns_format *format;
+	bool begun, still_plain;
+	struct watched watched;
 	struct uns_stat stat;
 	uint64_t generation, source_generation, own_generation;
 	struct facts_seen facts;
+	struct uns_identity state_id;
+	bool state_whole;
 	int64_t newest_ns;
 	uint64_t source_bytes;
 };
 
+/* Without the device's number, which is another at each mount of NFS, btrfs or an overlay and on each host:
+ * inode numbers and memos are made of generations, and stay. The change time makes up for it. */
 static void finding_add(struct finding *f, const char *name, const struct uns_stat *st)
 {
 	const struct uns_identity *id = &st->id;
 	int64_t changed = id->mtime_ns > id->ctime_ns ? id->mtime_ns : id->ctime_ns;
 	uint64_t h = uns_hash_str(f->generation, name);
 
-	h = uns_hash_u64(h, id->dev);
 	h = uns_hash_u64(h, id->ino);
 	h = uns_hash_u64(h, (uint64_t)id->mtime_ns);
 	h = uns_hash_u64(h, (uint64_t)id->ctime_ns);
@@ -45,77 +52,78 @@ static void finding_add(struct finding *f, const char *name, const struct uns_st
 		f->newest_ns = changed;
 }
 
-/* A directory's own times are left out of the generation (a file that comes or goes shows by its
- * name), but count as a change for `settle`. */
-static int add_directory(struct unshard *u, struct uns_arena *arena, const char *path,
+/* Each entry of the directory. Its own times are left out of the generation (a file that comes or goes
+ * shows by its name), but count as a change for `settle`. */
+static int add_directory(struct uns_capture *capture, struct uns_arena *arena, const char *path,
 			 struct finding *f, int depth, struct uns_err *err)
 {
-	struct uns_listing list;
+	const struct uns_listing *list;
 	struct uns_stat st;
 	const char *child;
 	size_t i;
 
-	UNS_TRY(uns_root_list(u->root, path, arena, &list, err));
-	for (i = 0; i < list.n; i++) {
-		child = uns_path_join(arena, path, list.v[i].name);
+	UNS_TRY(uns_capture_list(capture, path, &list, err));
+	for (i = 0; i < list->n; i++) {
+		child = uns_path_join(arena, path, list->v[i].name);
 		if (!child)
 			return uns_oom(err);
-		if (session_hides(u, child) || uns_root_stat(u->root, child, true, &st, NULL) < 0)
+		if (uns_capture_stat(capture, child, &st, NULL) < 0)
 			continue;
-		finding_add(f, list.v[i].name, &st);
-		if (st.kind == UNS_KIND_DIR && list.v[i].kind == UNS_KIND_DIR && depth < MAX_DEPTH)
-			UNS_TRY(add_directory(u, arena, child, f, depth + 1, err));
+		finding_add(f, list->v[i].name, &st);
+		if (st.kind == UNS_KIND_DIR && list->v[i].kind == UNS_KIND_DIR && depth < MAX_DEPTH)
+			UNS_TRY(add_directory(capture, arena, child, f, depth + 1, err));
 	}
 	return 0;
 }
 
-static void add_file(struct unshard *u, const char *path, struct finding *f)
+/* Old enough for its times to show any change from now on. */
+static bool is_old(const struct uns_identity *id)
 {
-	struct uns_stat st;
-
-	if (path && uns_root_stat(u->root, path, true, &st, NULL) == 0)
-		finding_add(f, uns_path_name(path), &st); /* the same from whichever SOURCE */
+	return (uns_wall_ns() - id->mtime_ns) / 1000000000 > FRESH_S;
 }
 
-/* What stands in for a trainer_state.json that is not there, or was cut: siblings' and the run's. */
-static void add_training(struct unshard *u, struct uns_arena *arena, const char *path,
-			 struct finding *f)
+/* The file is read again only where it may be another than the last time. */
+static bool state_is_whole(const struct place *place, struct uns_capture *capture,
+			   struct uns_arena *arena, struct finding *f)
 {
-	static const char *const names[] = { "trainer_state.json", "training_args.json",
-					     "training_args.bin" };
-	struct siblings s;
-	size_t i;
+	const char *path = uns_path_join(arena, place->path, "trainer_state.json");
+	struct uns_stat st;
+	int whole;
 
-	if (training_state_whole(u, arena, path) ||
-	    training_siblings(u, arena, path, &s, NULL) < 0 || !s.run)
-		return;
-	for (i = 0; i < s.n; i++)
-		f->generation = uns_hash_u64(f->generation, s.number[i]);
-	for (i = 0; i < s.n_near; i++)
-		add_file(u, s.near[i].state, f);
-	for (i = 0; i < sizeof(names) / sizeof(*names); i++)
-		add_file(u, uns_path_join(arena, s.run, names[i]), f);
+	if (!path || uns_capture_stat(capture, path, &st, NULL) < 0)
+		return false;
+	if (uns_identity_equal(&st.id, &place->state_id) && is_old(&st.id))
+		whole = place->state_whole;
+	else
+		whole = siblings_state_whole(uns_capture_root(capture), arena, place->path);
+	if (whole >= 0) {
+		f->state_id = st.id;
+		f->state_whole = whole;
+	}
+	return whole > 0;
+}
+
+static void add_beside(void *ctx, const char *name, const struct uns_stat *st)
+{
+	struct finding *f = ctx;
+
+	if (st)
+		finding_add(f, name, st);
+	else
+		f->generation = uns_hash_str(f->generation, name);
 }
 
 /* Files beside the checkpoint that its views may borrow or learn from. */
-static void add_surroundings(struct unshard *u, struct uns_arena *arena, const char *path,
-			     struct finding *f)
+static void add_surroundings(const struct place *place, struct uns_capture *capture,
+			     struct uns_arena *arena, struct finding *f)
 {
-	static const char *const names[] = { "config.json", "generation_config.json",
-					     "tokenizer.json", "tokenizer_config.json",
-					     "adapter_config.json" };
-	const char *run = uns_path_parent(arena, path), *child;
 	int64_t newest = f->newest_ns; /* what happens beside it does not unsettle it */
 	uint64_t bytes = f->source_bytes;
-	struct uns_stat st;
-	size_t i;
 
-	for (i = 0; *path && run && i < sizeof(names) / sizeof(*names); i++) {
-		child = uns_path_join(arena, run, names[i]);
-		if (child && uns_root_stat(u->root, child, true, &st, NULL) == 0)
-			finding_add(f, names[i], &st);
-	}
-	add_training(u, arena, path, f);
+	siblings_borrowed(capture, arena, place->path, add_beside, f);
+	/* A finished one must stay as it is while its run goes on. */
+	if (!state_is_whole(place, capture, arena, f))
+		siblings_telling(capture, arena, place->path, add_beside, f);
 	f->newest_ns = newest;
 	f->source_bytes = bytes;
 }
@@ -136,49 +144,144 @@ static const struct uns_format *probe(const struct uns_directory *dir)
 	return best;
 }
 
-/* A plain directory whose entries have not changed for a while is still plain: listing it again would
- * cost as much as it is large. Its times tell, unless they are too fresh for their granularity. */
-static bool still_plain(const struct place *place, const struct uns_stat *now)
-{
-	struct timespec t;
+/* -- plain directories -- */
 
-	clock_gettime(CLOCK_REALTIME, &t);
-	return place->known && !place->format &&
-	       uns_identity_equal(&place->stat.id, &now->id) &&
-	       (int64_t)t.tv_sec - now->id.mtime_ns / 1000000000 > FRESH_S;
+static bool begun(const struct uns_directory *dir)
+{
+	size_t i;
+
+	for (i = 0; uns_formats[i]; i++)
+		if (uns_formats[i]->begun && uns_formats[i]->begun(dir))
+			return true;
+	return false;
 }
 
-static int examine(struct unshard *u, const struct place *place, struct finding *f,
-		   struct uns_err *err)
+static bool watched_changed(const struct watched *w, struct uns_capture *capture)
 {
-	const char *path = place->path;
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_directory dir = { .root = u->root, .path = path };
-	struct uns_listing list;
+	struct uns_stat st;
+	size_t i;
 
-	*f = (struct finding){ .generation = UNS_HASH_INIT };
-	UNS_TRY(uns_root_stat(u->root, path, true, &f->stat, err));
-	if (f->stat.kind != UNS_KIND_DIR)
-		return uns_fail(err, -ENOTDIR, "%s is not a directory", path);
-	if (still_plain(place, &f->stat))
-		return 0;
-	UNS_TRY(uns_root_list(u->root, path, &arena, &list, err));
-	dir.list = &list;
-	f->format = probe(&dir);
-	if (!f->format)
-		return 0;
+	for (i = 0; i < w->n; i++)
+		if (uns_capture_stat(capture, w->v[i].path, &st, NULL) < 0 ||
+		    !uns_identity_equal(&st.id, &w->v[i].id) || !is_old(&st.id))
+			return true;
+	return false;
+}
+
+/* A plain directory whose entries have not changed for a while is still plain: listing it again would
+ * cost as much as it is large. So is it only while those below it have not changed either that a format
+ * looked into: shards may arrive there. */
+static bool still_plain(const struct place *place, struct uns_capture *capture)
+{
+	const struct uns_identity *now = &uns_capture_top(capture)->id;
+
+	return place->known && !place->format && !place->begun &&
+	       uns_identity_equal(&place->stat.id, now) && is_old(now) &&
+	       !watched_changed(&place->watched, capture);
+}
+
+/* Every directory below this one that was listed by now. */
+static int watch(struct uns_capture *capture, const char *path, struct watched *w,
+		 struct uns_err *err)
+{
+	const char *listed;
+	struct uns_stat st;
+	size_t at = 0;
+
+	while ((listed = uns_capture_listed(capture, &at, &st))) {
+		if (strcmp(listed, path) == 0 || !uns_path_within(listed, path))
+			continue;
+		if (!UNS_ARENA_ROOM(&w->arena, w->v, w->n, w->cap) ||
+		    !(w->v[w->n].path = uns_arena_str(&w->arena, listed)))
+			return uns_oom(err);
+		w->v[w->n++].id = st.id;
+	}
+	return 0;
+}
+
+/* When something in a directory that has begun, or below it where a format looked, last changed. */
+static int find_newest(struct uns_capture *capture, const char *path, struct finding *f,
+		       struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct finding of = { .newest_ns = f->stat.id.ctime_ns };
+
+	int code = uns_capture_fill(capture, 1, NULL);
+
+	if (code == 0)
+		code = add_directory(capture, &arena, path, &of, MAX_DEPTH - 1, NULL);
+	f->newest_ns =
+		of.newest_ns; /* one that cannot be read is no reason not to show the others */
+	return code == -ENOMEM ? uns_oom(err) : 0;
+}
+
+static int add_plain(const struct uns_directory *dir, struct finding *f, struct uns_err *err)
+{
+	f->begun = *dir->path && begun(dir);
+	UNS_TRY(watch(dir->capture, dir->path, &f->watched, err));
+	return f->begun ? find_newest(dir->capture, dir->path, f, err) : 0;
+}
+
+/* -- checkpoints -- */
+
+/* A checkpoint's generation, out of everything that its views may be made of. */
+static int add_generation(struct place_table *t, const struct place *place,
+			  struct uns_capture *capture, struct finding *f, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const char *path = place->path;
+
+	UNS_TRY(uns_capture_fill(capture, MAX_DEPTH, err));
 	f->newest_ns = f->stat.id.ctime_ns;
 	f->generation = uns_hash_str(f->generation, f->format->name);
-	UNS_TRY(add_directory(u, &arena, path, f, 0, err));
+	UNS_TRY(add_directory(capture, &arena, path, f, 0, err));
 	f->own_generation = uns_hash_end(f->generation);
-	add_surroundings(u, &arena, path, f);
+	add_surroundings(place, capture, &arena, f);
 	f->source_generation = f->generation = uns_hash_end(f->generation);
 	f->facts = place->facts;
-	meta_digest(u, path, &f->facts);
+	store_digest(t->store, path, &f->facts);
 	if (f->facts.digest)
 		f->generation = uns_hash_end(uns_hash_u64(f->generation, f->facts.digest));
 	return 0;
 }
+
+static int look(struct place_table *t, const struct place *place, struct uns_capture *capture,
+		struct finding *f, struct uns_err *err)
+{
+	struct uns_directory dir = { .root = t->root, .path = place->path, .capture = capture };
+
+	f->stat = *uns_capture_top(capture);
+	if (still_plain(place, capture)) {
+		f->still_plain = true;
+		return 0;
+	}
+	if (place->format) /* still one, most likely: its names and stats at one go */
+		UNS_TRY(uns_capture_fill(capture, MAX_DEPTH, err));
+	UNS_TRY(uns_capture_list(capture, place->path, &dir.list, err));
+	f->format = probe(&dir);
+	return f->format ? add_generation(t, place, capture, f, err) : add_plain(&dir, f, err);
+}
+
+/* *capture is what the finding was made of, where it is a checkpoint. */
+static int examine(struct place_table *t, const struct place *place, struct finding *f,
+		   struct uns_capture **capture, struct uns_err *err)
+{
+	int code;
+
+	*f = (struct finding){ .generation = UNS_HASH_INIT };
+	*capture = NULL;
+	UNS_TRY(uns_capture_new(t->root, place->path, t->hidden, capture, err));
+	code = look(t, place, *capture, f, err);
+	if (code < 0 || !f->format) {
+		uns_capture_free(*capture);
+		*capture = NULL;
+	}
+	if (code < 0)
+		uns_arena_fini(&f->watched.arena);
+	return code;
+}
+
+/* -- places -- */
 
 static void verdicts_free(struct place *place)
 {
@@ -205,11 +308,13 @@ static struct place *place_new(const char *path)
 	return place;
 }
 
-static void place_unref(struct place *place)
+static void place_free(struct place *place)
 {
-	if (--place->refs)
+	if (!place)
 		return;
 	verdicts_free(place);
+	uns_capture_free(place->capture);
+	uns_arena_fini(&place->watched.arena);
 	free(place->open_text);
 	free(place->path);
 	free(place);
@@ -217,42 +322,45 @@ static void place_unref(struct place *place)
 
 /* -- the table; lock held for all of these -- */
 
-/* Out of the table: who holds it goes on with it, open files keep their snapshot. */
-static void place_drop(struct unshard *u, struct place *place)
+/* The table's reference goes to the caller. */
+static struct place *table_remove(struct place_table *t, struct place *place)
 {
-	snapshot_detach(u, place);
-	if (uns_map_get(&u->places, place->path) != place)
-		return;
-	uns_map_del(&u->places, place->path);
-	place_unref(place);
+	if (uns_map_get(&t->map, place->path) != place)
+		return NULL;
+	uns_map_del(&t->map, place->path);
+	place->replaced = true;
+	return place;
 }
 
-static bool table_add(struct unshard *u, struct place *place)
+static bool table_add(struct place_table *t, struct place *place)
 {
-	if (!uns_map_put(&u->places, place->path, place, NULL))
+	if (!uns_map_put(&t->map, place->path, place, NULL))
 		return false;
 	place->refs++;
 	return true;
 }
 
+static bool is_fresh(const struct place_table *t, const struct place *place)
+{
+	return place->known && uns_now_ns() - place->checked_ns < t->recheck_ns;
+}
+
 /* The place, with a reference: fresh, or busy for the caller alone. NULL = out of memory. */
-static struct place *place_acquire(struct unshard *u, const char *path, bool *fresh)
+static struct place *place_acquire(struct place_table *t, const char *path, bool *fresh)
 {
 	struct place *place;
 
-	while ((place = uns_map_get(&u->places, path)) && place->busy)
-		pthread_cond_wait(&u->changed, &u->lock); /* it may have been replaced meanwhile */
+	while ((place = uns_map_get(&t->map, path)) && place->busy)
+		pthread_cond_wait(t->changed, t->lock); /* it may have been replaced meanwhile */
 	if (!place) {
 		place = place_new(path);
-		if (!place || !table_add(u, place)) {
-			if (place)
-				free(place->path);
-			free(place);
+		if (!place || !table_add(t, place)) {
+			place_free(place);
 			return NULL;
 		}
 	}
 	place->refs++;
-	*fresh = place->known && session_now_ns() - place->checked_ns < u->recheck_ns;
+	*fresh = is_fresh(t, place);
 	place->busy = !*fresh;
 	return place;
 }
@@ -260,102 +368,227 @@ static struct place *place_acquire(struct unshard *u, const char *path, bool *fr
 static bool same_finding(const struct place *place, const struct finding *f)
 {
 	return place->known && place->format == f->format &&
-	       place->generation == f->generation &&
-	       uns_identity_equal(&place->stat.id, &f->stat.id) &&
-	       place->stat.mode == f->stat.mode;
+	       (f->still_plain || place->begun == f->begun) && place->generation == f->generation &&
+	       uns_identity_equal(&place->stat.id, &f->stat.id) && place->stat.mode == f->stat.mode;
+}
+
+static void place_fill(struct place *place, const struct finding *f)
+{
+	place->format = f->format;
+	place->begun = f->begun;
+	place->generation = f->generation;
+	place->source_generation = f->source_generation;
+	place->own_generation = f->own_generation;
+	place->stat = f->stat;
+	place->source_bytes = f->source_bytes;
+	place->known = true;
+}
+
+#define SWAP(a, b)                                                                                 \
+	do {                                                                                       \
+		__typeof__(a) swap_was = (a);                                                      \
+		(a) = (b);                                                                         \
+		(b) = swap_was;                                                                    \
+	} while (0)
+
+/* What may differ from one look to the next. Leaves in *f and *capture what is to be freed. */
+static void place_update(struct place *place, struct finding *f, struct uns_capture **capture)
+{
+	place->facts = f->facts;
+	place->state_id = f->state_id;
+	place->state_whole = f->state_whole;
+	if (!f->still_plain)
+		SWAP(place->watched, f->watched);
+	if (!place->capture_taken)
+		SWAP(place->capture, *capture);
+	__atomic_store_n(&place->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
+	place->checked_ns = uns_now_ns();
 }
 
 /* A place is constant once known, but for when it was looked at and what was concluded from it: where
- * the finding differs, a new place takes its place. Gives the caller's reference back. */
-static struct place *place_renew(struct unshard *u, struct place *place, const struct finding *f)
+ * the finding differs, `fresh` takes its place. Returns the one that it is now. */
+static struct place *place_renew(struct place_table *t, struct place *place, struct place **fresh,
+				 const struct finding *f, struct place **old)
 {
 	struct place *now = place;
 
-	if (place->known && !same_finding(place, f)) {
-		now = place_new(place->path);
-		if (!now)
+	if (*fresh) {
+		*old = table_remove(t, place);
+		if (!table_add(t, *fresh))
 			return NULL;
-		place_drop(u, place);
-		if (!table_add(u, now)) {
-			free(now->path);
-			free(now);
-			return NULL;
-		}
+		now = UNS_TAKE(*fresh);
 		now->refs++;
-		place_unref(place);
 	}
-	if (!now->known) {
-		now->format = f->format;
-		now->generation = f->generation;
-		now->source_generation = f->source_generation;
-		now->own_generation = f->own_generation;
-		now->stat = f->stat;
-		now->source_bytes = f->source_bytes;
-		now->known = true;
-	}
-	now->facts = f->facts;
-	__atomic_store_n(&now->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
-	now->checked_ns = session_now_ns();
+	if (!now->known)
+		place_fill(now, f);
 	return now;
 }
 
-int place_get(struct unshard *u, const char *path, struct place **out, struct uns_err *err)
+/* -- the same without it -- */
+
+/* Give n references back. */
+static void unref(struct place_table *t, struct place *place, unsigned n)
 {
-	struct place *place, *now = NULL;
+	bool last;
+
+	pthread_mutex_lock(t->lock);
+	place->refs -= n;
+	last = !place->refs;
+	pthread_mutex_unlock(t->lock);
+	if (last)
+		place_free(place);
+}
+
+/* Examined: the table is brought up to date, and what was made of an older place is let go of. The
+ * caller's reference moves from `place` to *out. */
+static int conclude(struct place_table *t, struct place *place, int code, struct finding *f,
+		    struct uns_capture *capture, struct place **out, struct uns_err *err)
+{
+	struct place *fresh = NULL, *now = NULL, *old = NULL;
+
+	if (code == 0 && place->known && !same_finding(place, f) &&
+	    !(fresh = place_new(place->path)))
+		code = uns_oom(err);
+	pthread_mutex_lock(t->lock);
+	place->busy = false;
+	if (code == 0) {
+		now = place_renew(t, place, &fresh, f, &old);
+		code = now ? 0 : uns_oom(err);
+	}
+	if (now)
+		place_update(now, f, &capture);
+	else if (!old) /* it has gone, or cannot be looked at */
+		old = table_remove(t, place);
+	pthread_cond_broadcast(t->changed);
+	pthread_mutex_unlock(t->lock);
+
+	if (old)
+		t->forget(t->ctx, old);
+	if (now != place || old)
+		unref(t, place, (now != place) + (old != NULL));
+	place_free(fresh);
+	uns_capture_free(capture);
+	uns_arena_fini(&f->watched.arena);
+	*out = now;
+	return code;
+}
+
+int places_get(struct place_table *t, const char *path, struct place **out, struct uns_err *err)
+{
+	struct uns_capture *capture = NULL;
 	struct finding found;
+	struct place *place;
 	bool fresh;
 	int code;
 
-	pthread_mutex_lock(&u->lock);
-	place = place_acquire(u, path, &fresh);
-	pthread_mutex_unlock(&u->lock);
+	pthread_mutex_lock(t->lock);
+	place = place_acquire(t, path, &fresh);
+	pthread_mutex_unlock(t->lock);
 	if (!place)
 		return uns_oom(err);
 	*out = place;
 	if (fresh)
 		return 0;
+	code = examine(t, place, &found, &capture, err);
+	return conclude(t, place, code, &found, capture, out, err);
+}
 
-	code = examine(u, place, &found, err);
+struct place *places_known(struct place_table *t, const char *path)
+{
+	struct place *place;
 
-	pthread_mutex_lock(&u->lock);
-	place->busy = false;
-	if (code == 0) {
-		now = place_renew(u, place, &found);
-		code = now ? 0 : uns_oom(err);
+	pthread_mutex_lock(t->lock);
+	place = uns_map_get(&t->map, path);
+	if (place && !place->busy && is_fresh(t, place) && place->itself_ns &&
+	    uns_now_ns() - place->itself_ns < t->recheck_ns)
+		place->refs++;
+	else
+		place = NULL;
+	pthread_mutex_unlock(t->lock);
+	return place;
+}
+
+void places_seen_itself(struct place_table *t, struct place *place)
+{
+	pthread_mutex_lock(t->lock);
+	place->itself_ns = uns_now_ns();
+	pthread_mutex_unlock(t->lock);
+}
+
+void places_put(struct place_table *t, struct place *place)
+{
+	if (place)
+		unref(t, place, 1);
+}
+
+void places_suspect(struct place_table *t, struct place *place)
+{
+	pthread_mutex_lock(t->lock);
+	place->checked_ns = uns_now_ns() - t->recheck_ns;
+	pthread_mutex_unlock(t->lock);
+}
+
+void places_fini(struct place_table *t)
+{
+	size_t at = 0;
+	void *place;
+
+	while (uns_map_next(&t->map, &at, NULL, &place)) {
+		t->forget(t->ctx, place);
+		place_free(place);
 	}
-	if (!now) {
-		place_drop(u, place); /* it has gone, or cannot be looked at */
-		place_unref(place);
-	}
-	pthread_cond_broadcast(&u->changed);
-	pthread_mutex_unlock(&u->lock);
-	*out = now;
+	uns_map_fini(&t->map);
+}
+
+/* `was`: a copy, because somebody else may be examining the place. */
+static int capture_again(struct place_table *t, const struct place *was, struct uns_capture **out,
+			 struct uns_err *err)
+{
+	struct finding now;
+
+	UNS_TRY(examine(t, was, &now, out, err));
+	uns_arena_fini(&now.watched.arena);
+	if (now.format == was->format && now.generation == was->generation)
+		return 0;
+	uns_capture_free(*out);
+	*out = NULL;
+	return uns_fail(err, -ESTALE, "%s has changed", was->path);
+}
+
+int places_capture(struct place_table *t, struct place *place, struct uns_capture **out,
+		   struct uns_err *err)
+{
+	struct place was;
+	int code;
+
+	pthread_mutex_lock(t->lock);
+	was = *place;
+	*out = UNS_TAKE(place->capture);
+	place->capture_taken = true;
+	pthread_mutex_unlock(t->lock);
+	if (*out)
+		return 0;
+	code = capture_again(t, &was, out, err);
+	if (code < 0)
+		places_suspect(t, place);
 	return code;
 }
 
-void place_put(struct unshard *u, struct place *place)
+/* -- questions -- */
+
+bool places_unsettled(const struct place_table *t, const struct place *place)
 {
-	if (!place)
-		return;
-	pthread_mutex_lock(&u->lock);
-	place_unref(place);
-	pthread_mutex_unlock(&u->lock);
+	int64_t age = uns_wall_ns() - __atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED);
+
+	return age < t->settle_ns && age > -t->settle_ns;
 }
 
-void place_suspect(struct unshard *u, struct place *place)
+bool places_in_the_making(const struct place_table *t, const struct place *place)
 {
-	pthread_mutex_lock(&u->lock);
-	place->checked_ns = session_now_ns() - u->recheck_ns;
-	pthread_mutex_unlock(&u->lock);
+	return place->begun && places_unsettled(t, place);
 }
 
-bool place_unsettled(const struct unshard *u, const struct place *place)
+bool places_hide(const struct place_table *t, const char *path)
 {
-	struct timespec t;
-	int64_t age;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	age = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec -
-	      __atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED);
-	return age < u->settle_ns && age > -u->settle_ns;
+	return t->hidden && *t->hidden && uns_path_within(path, t->hidden);
 }

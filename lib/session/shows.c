@@ -1,5 +1,5 @@
 /* One view of one checkpoint: can it be served, is it still being saved, and the tree when it can. */
-#include "session/session.h"
+#include "session/shows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -94,16 +94,6 @@ static void log_damage(struct unshard *u, struct place *place, const char *why)
 		uns_log(&u->log, UNS_LOG_WARN, "%s: %s", place->path, why);
 }
 
-static bool is_finished(struct unshard *u, const struct place *place)
-{
-	bool finished;
-
-	pthread_mutex_lock(&u->lock);
-	finished = place->finished;
-	pthread_mutex_unlock(&u->lock);
-	return finished;
-}
-
 /* Failures that a writer still at work explains. */
 static bool may_be_unfinished(int code)
 {
@@ -122,20 +112,20 @@ int show_state_of(struct unshard *u, struct place *place, const struct uns_view 
 	if (code == -ENOTSUP)
 		*out = SHOW_NONE;
 	else if (code < 0)
-		*out = may_be_unfinished(code) && !is_finished(u, place) && place_unsettled(u, place)
+		*out = may_be_unfinished(code) && !place_finished(u, place) && place_unsettled(u, place)
 			       ? SHOW_SAVING
 			       : SHOW_DAMAGED;
 	else
 		*out = SHOW_OK;
 	if (*out == SHOW_DAMAGED)
 		log_damage(u, place, why->text);
-	if (*out == SHOW_OK && view->needs_finished && !is_finished(u, place) &&
+	if (*out == SHOW_OK && view->needs_finished && !place_finished(u, place) &&
 	    place_unsettled(u, place)) {
 		*out = SHOW_SAVING;
 		uns_fail(why, -ENODATA,
 			 "the save may still be going on: the file that is written last is not "
 			 "there, and something changed less than %lld s ago (-o settle=)",
-			 (long long)(u->settle_ns / 1000000000));
+			 (long long)(u->opt.settle_ns / 1000000000));
 	}
 	return 0;
 }
@@ -193,32 +183,92 @@ static int problem_tree(struct shown *shown, const struct place *place, const st
 				  "synthesised: why this checkpoint cannot be served", err);
 }
 
+static int learn_ties(struct unshard *u, struct snapshot *snap, struct uns_err *err)
+{
+	int code;
+
+	if (!snapshots_learn(&u->snapshots, &snap->ties_learned))
+		return 0;
+	code = snap->config_facts.ties_embeddings ?
+		       ties_prove(snap->cat, snap->backing, &snap->ties, err) : 0;
+	if (code < 0) {
+		uns_arena_fini(&snap->ties.arena);
+		snap->ties = (struct ties){ 0 };
+	}
+	snapshots_learned(&u->snapshots, snap, &snap->ties_learned, code == 0);
+	return code;
+}
+
+static int learn_training(struct unshard *u, const struct place *place, struct snapshot *snap,
+			  struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct training_input in = { .root = u->root,
+				     .path = place->path,
+				     .cat = snap->cat,
+				     .backing = snap->backing,
+				     .option = u->opt.fact,
+				     .n_option = u->opt.n_fact };
+	struct uns_store_fact *stored = NULL;
+	int code;
+
+	if (!snapshots_learn(&u->snapshots, &snap->training_learned))
+		return 0;
+	if (store_facts(&u->store, place->path, &arena, &stored, &in.n_stored, NULL) < 0)
+		in.n_stored = 0;
+	in.stored = stored;
+	code = training_collect(&in, &snap->training, err);
+	if (code < 0) {
+		training_found_fini(&snap->training);
+		snap->training = (struct training_found){ 0 };
+	}
+	snapshots_learned(&u->snapshots, snap, &snap->training_learned, code == 0);
+	return code;
+}
+
+/* What the companions' choice and the proof of ties told, in that order. */
+static int gather_notes(const struct snapshot *snap, struct uns_arena *arena,
+			struct uns_view_input *in, struct uns_err *err)
+{
+	const char **note = UNS_NEW_N(arena, const char *, snap->n_notes + snap->ties.n_notes);
+
+	if (!note)
+		return uns_oom(err);
+	if (snap->n_notes)
+		memcpy(note, snap->note, snap->n_notes * sizeof(*note));
+	if (snap->ties.n_notes)
+		memcpy(note + snap->n_notes, snap->ties.note, snap->ties.n_notes * sizeof(*note));
+	in->notes = note;
+	in->n_notes = snap->n_notes + snap->ties.n_notes;
+	return 0;
+}
+
+/* Only what the view asks for is found out: another may be at the rest, and take long. */
 static int view_tree(struct unshard *u, const struct place *place, struct snapshot *snap,
 		     struct shown *shown, struct uns_err *err)
 {
-	struct uns_view_input in = { .catalog = snap->cat };
+	struct uns_view_input in = { .catalog = snap->cat,
+				     .hide_rng = u->opt.hide_rng,
+				     .keep_rng = u->opt.keep_rng,
+				     .borrowed = snap->borrowed,
+				     .n_borrowed = snap->n_borrowed,
+				     .config = snap->config,
+				     .notes = snap->note,
+				     .n_notes = snap->n_notes,
+				     .max_shard_size_bytes = u->opt.max_shard_size_bytes,
+				     .strip = u->opt.strip };
 
-	if (shown->view->needs_companions && !snap->ties_proven) {
-		UNS_TRY(ties_prove(snap, err));
-		snap->ties_proven = true;
+	if (shown->view->needs_companions) {
+		UNS_TRY(learn_ties(u, snap, err));
+		UNS_TRY(gather_notes(snap, &shown->tree.arena, &in, err));
+		in.tied = snap->ties.v;
+		in.n_tied = snap->ties.n;
 	}
-	if (shown->view->needs_training && !snap->training_known) {
-		UNS_TRY(training_collect(u, snap, place->path, err));
-		snap->training_known = true;
+	if (shown->view->needs_training) {
+		UNS_TRY(learn_training(u, place, snap, err));
+		in.training = &snap->training.training;
+		in.trainer_state_valid = snap->training.state_valid;
 	}
-	in.training = snap->has_training ? &snap->training : NULL;
-	in.trainer_state_valid = snap->trainer_state_valid;
-	in.hide_rng = u->opt.hide_rng;
-	in.keep_rng = u->opt.keep_rng;
-	in.borrowed = snap->borrowed;
-	in.n_borrowed = snap->n_borrowed;
-	in.config = snap->config;
-	in.tied = snap->tied;
-	in.n_tied = snap->n_tied;
-	in.notes = snap->note;
-	in.n_notes = snap->n_notes;
-	in.max_shard_size_bytes = u->opt.max_shard_size_bytes;
-	in.strip = u->opt.strip;
 	return shown->view->tree(&in, shown->parameter, &shown->tree, err);
 }
 
@@ -262,6 +312,7 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 	return 0;
 }
 
+/* Lock held. */
 static struct shown *shown_find(const struct snapshot *snap, const struct uns_view *view,
 				uint64_t parameter)
 {
@@ -272,50 +323,62 @@ static struct shown *shown_find(const struct snapshot *snap, const struct uns_vi
 	return s;
 }
 
-static int shown_make(struct unshard *u, struct place *place, struct snapshot *snap,
-		      const struct uns_view *view, uint64_t parameter, struct uns_err *err)
+/* Lock held. */
+static struct shown *shown_begin(struct snapshot *snap, const struct uns_view *view,
+				 uint64_t parameter)
 {
 	struct shown *shown = calloc(1, sizeof(*shown));
-	int code;
 
 	if (!shown)
-		return uns_oom(err);
-	shown->view = view;
-	shown->parameter = parameter;
-	code = shown_build(u, place, snap, shown, err);
-	if (code < 0) {
-		shown_free(shown);
-		return code;
-	}
-	pthread_mutex_lock(&u->lock);
-	shown->next = snap->shown;
+		return NULL;
+	*shown = (struct shown){ .next = snap->shown, .view = view, .parameter = parameter,
+				 .making = true };
 	snap->shown = shown;
-	snapshot_account(u, snap);
+	return shown;
+}
+
+/* It is there for all now, or was never begun. */
+static void shown_end(struct unshard *u, struct snapshot *snap, struct shown *shown, int code)
+{
+	struct shown **at = &snap->shown;
+
+	pthread_mutex_lock(&u->lock);
+	shown->making = false;
+	if (code < 0) {
+		while (*at != shown)
+			at = &(*at)->next;
+		*at = shown->next;
+	} else {
+		snapshots_account(&u->snapshots, snap);
+	}
+	pthread_cond_broadcast(&u->changed);
 	pthread_mutex_unlock(&u->lock);
-	return 0;
+	if (code < 0)
+		shown_free(shown);
 }
 
 int show_tree(struct unshard *u, struct place *place, struct snapshot *snap,
 	      const struct uns_view *view, uint64_t parameter, const struct shown **out,
 	      struct uns_err *err)
 {
+	struct shown *shown;
+	bool mine = false;
 	int code;
 
+	*out = NULL;
 	pthread_mutex_lock(&u->lock);
-	while (snap->busy)
+	while ((shown = shown_find(snap, view, parameter)) && shown->making)
 		pthread_cond_wait(&u->changed, &u->lock);
-	*out = shown_find(snap, view, parameter);
-	snap->busy = !*out;
+	if (!shown) {
+		shown = shown_begin(snap, view, parameter);
+		mine = shown != NULL;
+	}
 	pthread_mutex_unlock(&u->lock);
-	if (*out)
-		return 0;
-
-	code = shown_make(u, place, snap, view, parameter, err);
-
-	pthread_mutex_lock(&u->lock);
-	snap->busy = false;
-	*out = code == 0 ? shown_find(snap, view, parameter) : NULL;
-	pthread_cond_broadcast(&u->changed);
-	pthread_mutex_unlock(&u->lock);
+	if (!shown)
+		return uns_oom(err);
+	code = mine ? shown_build(u, place, snap, shown, err) : 0;
+	if (mine)
+		shown_end(u, snap, shown, code);
+	*out = code < 0 ? NULL : shown;
 	return code;
 }

@@ -1,15 +1,15 @@
-/* Catalogs in memory: built when asked for, shared, evicted oldest first when nobody holds them. */
-#include "session/session.h"
+/* The LRU of snapshots, and how one is built. */
+#include "session/snapshots.h"
 
 #include <malloc.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "base/array.h"
 #include "base/cleanup.h"
+#include "facts/stored_units.h"
 
+/* May close files and wait. */
 static void snapshot_free(struct snapshot *snap)
 {
 	struct shown *shown = snap->shown, *next;
@@ -23,50 +23,80 @@ static void snapshot_free(struct snapshot *snap)
 	uns_backing_free(snap->backing);
 	uns_catalog_free(snap->cat);
 	uns_root_close(snap->model);
+	training_found_fini(&snap->training);
+	uns_arena_fini(&snap->ties.arena);
 	uns_arena_fini(&snap->arena);
 	free(snap);
 }
 
 /* -- the LRU; lock held for all of these -- */
 
-static void lru_unlink(struct unshard *u, struct snapshot *snap)
+static size_t snapshot_bytes(const struct snapshot *snap)
 {
-	*(snap->newer ? &snap->newer->older : &u->newest) = snap->older;
-	*(snap->older ? &snap->older->newer : &u->oldest) = snap->newer;
+	const struct shown *shown;
+	size_t bytes = sizeof(*snap) + snap->arena.used_bytes;
+
+	if (snap->cat)
+		bytes += snap->cat->arena.used_bytes + snap->cat->n_pieces * 64;
+	if (snap->ties_learned.known)
+		bytes += snap->ties.arena.used_bytes;
+	if (snap->training_learned.known)
+		bytes += snap->training.arena.used_bytes;
+	for (shown = snap->shown; shown; shown = shown->next)
+		if (!shown->making)
+			bytes += shown->tree.arena.used_bytes;
+	return bytes;
+}
+
+static void lru_unlink(struct snapshot_cache *c, struct snapshot *snap)
+{
+	*(snap->newer ? &snap->newer->older : &c->newest) = snap->older;
+	*(snap->older ? &snap->older->newer : &c->oldest) = snap->newer;
 	snap->newer = snap->older = NULL;
 }
 
-static void lru_push(struct unshard *u, struct snapshot *snap)
+static void lru_push(struct snapshot_cache *c, struct snapshot *snap)
 {
-	snap->older = u->newest;
-	*(u->newest ? &u->newest->newer : &u->oldest) = snap;
-	u->newest = snap;
+	snap->older = c->newest;
+	*(c->newest ? &c->newest->newer : &c->oldest) = snap;
+	c->newest = snap;
 }
 
 /* Out of the table; the caller frees it once the lock is dropped if nobody holds it. */
-static void table_remove(struct unshard *u, struct snapshot *snap)
+static void table_remove(struct snapshot_cache *c, struct snapshot *snap)
 {
-	lru_unlink(u, snap);
-	u->snapshot_bytes -= snap->bytes;
+	lru_unlink(c, snap);
+	c->bytes -= snap->bytes;
 	if (snap->place)
 		snap->place->snap = NULL;
 	snap->place = NULL;
 }
 
-static struct snapshot *evict(struct unshard *u)
+static struct snapshot *evict(struct snapshot_cache *c)
 {
 	struct snapshot *snap, *newer, *dead = NULL;
 
-	for (snap = u->oldest; snap && u->snapshot_bytes > u->opt.mem_bytes / 2; snap = newer) {
+	for (snap = c->oldest; snap && c->bytes > c->budget_bytes; snap = newer) {
 		newer = snap->newer;
 		if (snap->refs)
 			continue;
-		table_remove(u, snap);
+		table_remove(c, snap);
 		snap->older = dead;
 		dead = snap;
 	}
 	return dead;
 }
+
+void snapshots_account(struct snapshot_cache *c, struct snapshot *snap)
+{
+	size_t bytes = snapshot_bytes(snap);
+
+	if (snap->place)
+		c->bytes += bytes - snap->bytes;
+	snap->bytes = bytes;
+}
+
+/* -- the same without it -- */
 
 static void free_chain(struct snapshot *dead)
 {
@@ -78,196 +108,291 @@ static void free_chain(struct snapshot *dead)
 	}
 }
 
-void snapshot_detach(struct unshard *u, struct place *place)
+void snapshots_forget(void *ctx, struct place *place)
 {
-	struct snapshot *snap = place->snap;
+	struct snapshot_cache *c = ctx;
+	struct snapshot *snap;
 
-	if (!snap)
-		return;
-	table_remove(u, snap);
-	if (!snap->refs)
-		snapshot_free(snap); /* closes descriptors: no I/O that waits */
+	pthread_mutex_lock(c->lock);
+	snap = place->snap;
+	if (snap)
+		table_remove(c, snap);
+	if (snap && snap->refs)
+		snap = NULL; /* freed by whoever holds it */
+	pthread_mutex_unlock(c->lock);
+	free_chain(snap);
 }
 
-void snapshot_put(struct unshard *u, struct snapshot *snap)
+void snapshots_put(struct snapshot_cache *c, struct snapshot *snap)
 {
 	struct snapshot *dead = NULL;
 
 	if (!snap)
 		return;
-	pthread_mutex_lock(&u->lock);
+	pthread_mutex_lock(c->lock);
 	snap->refs--;
 	if (!snap->place && !snap->refs)
-		dead = snap; /* detached while it was held */
+		dead = snap; /* forgotten while it was held */
 	else
-		dead = evict(u);
-	pthread_mutex_unlock(&u->lock);
+		dead = evict(c);
+	pthread_mutex_unlock(c->lock);
 	free_chain(dead);
 }
 
-static size_t bytes_of(const struct snapshot *snap)
+bool snapshots_learn(struct snapshot_cache *c, struct learned *learned)
 {
-	const struct shown *shown;
-	size_t bytes = sizeof(*snap) + snap->arena.used_bytes;
+	bool mine;
 
-	if (snap->cat)
-		bytes += snap->cat->arena.used_bytes + snap->cat->n_pieces * 64;
-	for (shown = snap->shown; shown; shown = shown->next)
-		bytes += shown->tree.arena.used_bytes;
-	return bytes;
+	pthread_mutex_lock(c->lock);
+	while (learned->busy)
+		pthread_cond_wait(c->changed, c->lock);
+	mine = !learned->known;
+	learned->busy = mine;
+	pthread_mutex_unlock(c->lock);
+	return mine;
 }
 
-void snapshot_account(struct unshard *u, struct snapshot *snap)
+void snapshots_learned(struct snapshot_cache *c, struct snapshot *snap, struct learned *learned,
+		       bool known)
 {
-	size_t bytes = bytes_of(snap);
-
-	if (snap->place)
-		u->snapshot_bytes += bytes - snap->bytes;
-	snap->bytes = bytes;
+	pthread_mutex_lock(c->lock);
+	learned->busy = false;
+	learned->known = known;
+	snapshots_account(c, snap);
+	pthread_cond_broadcast(c->changed);
+	pthread_mutex_unlock(c->lock);
 }
 
 /* -- building -- */
 
-int snapshot_open_catalog(struct unshard *u, const struct place *place,
-			  const struct uns_format_options *options, struct uns_catalog *cat,
-			  struct uns_err *err)
+int snapshots_open_catalog(const struct snapshot_cache *c, const struct place *place,
+			   struct uns_capture *capture, const struct uns_format_options *options,
+			   struct uns_catalog *cat, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_directory dir = { .root = u->root, .path = place->path };
-	struct uns_listing list;
+	struct uns_directory dir = { .root = c->root, .path = place->path, .capture = capture };
 
-	UNS_TRY(uns_root_list(u->root, place->path, &arena, &list, err));
-	dir.list = &list;
+	cat->capture = capture;
+	UNS_TRY(uns_capture_list(capture, place->path, &dir.list, err));
 	return place->format->open(&dir, options, cat, err);
 }
 
+/* The format's options with what the store says for this checkpoint; texts live in the arena. */
+static struct uns_format_options options_for(const struct snapshot_cache *c,
+					     const struct place *place, struct uns_arena *arena)
+{
+	struct uns_format_options options = *c->format;
+	struct uns_store_fact *v = NULL;
+	size_t n = 0;
+
+	if (place->format->wants_units &&
+	    store_facts(c->store, place->path, arena, &v, &n, NULL) == 0)
+		options.fsdp_units =
+			stored_units_find(v, n, place->own_generation, &options.fsdp_units_stale);
+	return options;
+}
+
 /* From the store, else from the checkpoint's own metadata. */
-static int find_catalog(struct unshard *u, const struct place *place, struct snapshot *snap,
-			struct uns_err *err)
+static int find_catalog(const struct snapshot_cache *c, const struct place *place,
+			const struct memo_subject *of, struct uns_capture *capture,
+			struct snapshot *snap, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_format_options options;
-	bool lasting = memo_allowed(place);
 
-	if (memo_load_catalog(u, place, &snap->cat) == 0)
+	snap->lasting = memo_lasts(__atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED));
+	if (memo_load_catalog(c->memo, of, capture, &snap->cat) == 0)
 		return 0;
 	UNS_TRY(uns_catalog_new(place->path, &snap->cat, err));
-	options = units_options(u, place, &arena);
-	UNS_TRY(snapshot_open_catalog(u, place, &options, snap->cat, err));
-	if (lasting)
-		memo_save_catalog(u, place, snap->cat);
+	options = options_for(c, place, &arena);
+	UNS_TRY(snapshots_open_catalog(c, place, capture, &options, snap->cat, err));
+	if (snap->lasting)
+		memo_save_catalog(c->memo, of, snap->cat);
 	return 0;
 }
 
-static int snapshot_build(struct unshard *u, const struct place *place, struct snapshot **out,
-			  struct uns_err *err)
+static void load_crcs(const struct snapshot_cache *c, const struct memo_subject *of,
+		      struct snapshot *snap)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_span bytes;
+
+	snap->crc_key = memo_crc_key(c->memo, of);
+	if (memo_load_crcs(c->memo, snap->crc_key, &arena, &bytes) == 0)
+		uns_backing_crc_import(snap->backing, bytes);
+	snap->crcs_kept = uns_backing_crc_changes(snap->backing);
+}
+
+void snapshots_save_crcs(const struct snapshot_cache *c, struct snapshot *snap)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text bytes = UNS_TEXT_INIT;
+	uint64_t changes = uns_backing_crc_changes(snap->backing);
+
+	if (!snap->lasting ||
+	    __atomic_exchange_n(&snap->crcs_kept, changes, __ATOMIC_RELAXED) == changes)
+		return;
+	uns_backing_crc_export(snap->backing, &bytes);
+	memo_save_crcs(c->memo, snap->crc_key, &bytes);
+}
+
+static int fill(const struct snapshot_cache *c, const struct place *place,
+		struct uns_capture *capture, struct snapshot *snap, struct uns_err *err)
+{
+	const struct companions_input beside = { c->root, place->path, c->models, c->store };
+	/* A catalog is made of the files, and of a layout from the store where the format has one. */
+	const struct memo_subject of = { place->path, place->format->name,
+					 place->format->wants_units ? place->generation
+								    : place->source_generation,
+					 place->source_generation };
+
+	UNS_TRY(find_catalog(c, place, &of, capture, snap, err));
+	UNS_TRY(companions_choose(&beside, snap, err));
+	snap->cat->capture = NULL;
+	UNS_TRY(uns_backing_new(c->engine, snap->cat, &snap->backing, err));
+	load_crcs(c, &of, snap);
+	return 0;
+}
+
+static int snapshot_build(const struct snapshot_cache *c, const struct place *place,
+			  struct uns_capture *capture, struct snapshot **out, struct uns_err *err)
 {
 	struct snapshot *snap = calloc(1, sizeof(*snap));
 	int code;
 
 	if (!snap)
 		return uns_oom(err);
-	code = find_catalog(u, place, snap, err);
-	if (code == 0)
-		code = companions_choose(u, snap, place->path, err);
-	if (code == 0)
-		code = uns_backing_new(u->engine, snap->cat, &snap->backing, err);
-	if (code == 0)
-		memo_load_crcs(u, place, snap);
-	if (code < 0) {
+	code = fill(c, place, capture, snap, err);
+	if (code < 0)
 		snapshot_free(snap);
-		return code;
-	}
-	*out = snap;
-	return 0;
+	else
+		*out = snap;
+	return code;
 }
 
 /* Lock held. The place may have been replaced while the snapshot was built: then the snapshot belongs
  * to its caller alone. */
-static struct snapshot *publish(struct unshard *u, struct place *place, struct snapshot *snap)
+static struct snapshot *publish(struct snapshot_cache *c, struct place *place,
+				struct snapshot *snap)
 {
 	snap->refs = 1;
-	if (uns_map_get(&u->places, place->path) == place && !place->snap) {
+	if (!place->replaced && !place->snap) {
 		snap->place = place;
 		place->snap = snap;
 		place->finished = snap->cat->facts.finished;
 		place->step = snap->cat->facts.step;
 		place->world_size = snap->cat->facts.world_size;
 		place->opened = true;
-		lru_push(u, snap);
-		snapshot_account(u, snap);
+		lru_push(c, snap);
+		snapshots_account(c, snap);
 	}
-	return evict(u);
+	return evict(c);
 }
 
-static void remember_failure(struct place *place, int code, const struct uns_err *err)
+/* Lock held. Returns the text to be freed. */
+static char *remember_failure(struct place *place, int code, const struct uns_err *err)
 {
+	char *was = place->open_text;
+
 	if (code == -ENOMEM)
-		return;
-	free(place->open_text);
+		return NULL;
 	place->open_text = strdup(err->text);
 	place->open_code = code;
 	place->opened = true;
+	return was;
 }
 
-static int build_for(struct unshard *u, struct place *place, struct snapshot **out,
+static int build_for(struct snapshot_cache *c, struct place *place, struct snapshot **out,
 		     struct uns_err *err)
 {
 	struct snapshot *snap = NULL, *dead = NULL;
+	struct uns_capture *capture = NULL;
 	struct uns_err own = { 0 };
-	int code = snapshot_build(u, place, &snap, &own);
+	bool seen = places_capture(c->places, place, &capture, &own) == 0;
+	int code = seen ? snapshot_build(c, place, capture, &snap, &own) : own.code;
+	char *text = NULL;
 
-	malloc_trim(0); /* parsing metadata leaves large holes */
-	pthread_mutex_lock(&u->lock);
+	uns_capture_free(capture);
+	if (c->trim)
+		malloc_trim(0); /* parsing metadata leaves large holes */
+	pthread_mutex_lock(c->lock);
 	if (code == 0)
-		dead = publish(u, place, snap);
-	else
-		remember_failure(place, code, &own);
+		dead = publish(c, place, snap);
+	else if (seen)
+		text = remember_failure(place, code, &own);
 	place->building = false;
-	pthread_cond_broadcast(&u->changed);
-	pthread_mutex_unlock(&u->lock);
+	pthread_cond_broadcast(c->changed);
+	pthread_mutex_unlock(c->lock);
+	free(text);
 	free_chain(dead);
 	*out = snap;
 	return code < 0 ? uns_fail(err, code, "%s", own.text) : 0;
 }
 
-int snapshot_get(struct unshard *u, struct place *place, struct snapshot **out,
-		 struct uns_err *err)
+int snapshots_get(struct snapshot_cache *c, struct place *place, struct snapshot **out,
+		  struct uns_err *err)
 {
 	struct snapshot *snap;
 	int code = 0;
 
-	pthread_mutex_lock(&u->lock);
+	pthread_mutex_lock(c->lock);
 	while (place->building)
-		pthread_cond_wait(&u->changed, &u->lock);
+		pthread_cond_wait(c->changed, c->lock);
 	snap = place->snap;
 	if (snap) {
 		snap->refs++;
-		lru_unlink(u, snap);
-		lru_push(u, snap);
+		lru_unlink(c, snap);
+		lru_push(c, snap);
 	} else if (place->opened && place->open_code < 0) {
 		code = uns_fail(err, place->open_code, "%s", place->open_text);
 	} else {
 		place->building = true;
 	}
-	pthread_mutex_unlock(&u->lock);
+	pthread_mutex_unlock(c->lock);
 	if (snap || code < 0) {
 		*out = snap;
 		return code;
 	}
-	return build_for(u, place, out, err);
+	return build_for(c, place, out, err);
 }
 
-int snapshot_note(struct snapshot *snap, const char *fmt, ...)
-{
-	char text[1024];
-	va_list ap;
+/* -- CRCs, one asker at a time: a second would read the same data again -- */
 
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	if (!UNS_ARENA_ROOM(&snap->arena, snap->note, snap->n_notes, snap->cap_notes))
-		return -ENOMEM;
-	snap->note[snap->n_notes] = uns_arena_str(&snap->arena, text);
-	return snap->note[snap->n_notes++] ? 0 : -ENOMEM;
+/* Lock held. Somebody who waits must be able to give up as well. */
+static int wait_turn(const struct snapshot_cache *c, const struct snapshot *snap,
+		     const struct uns_stop *stop, struct uns_err *err)
+{
+	struct timespec until;
+
+	while (snap->crcs_busy) {
+		if (stop && stop->asked(stop->ctx))
+			return uns_fail(err, -EINTR, "interrupted while waiting for CRCs");
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += (until.tv_nsec + 100000000) / 1000000000;
+		until.tv_nsec = (until.tv_nsec + 100000000) % 1000000000;
+		pthread_cond_timedwait(c->changed, c->lock, &until);
+	}
+	return 0;
+}
+
+int snapshots_find_crcs(const struct snapshot_cache *c, struct snapshot *snap,
+			const struct uns_layout *layout, const struct uns_stop *stop,
+			struct uns_err *err)
+{
+	int code;
+
+	pthread_mutex_lock(c->lock);
+	code = wait_turn(c, snap, stop, err);
+	if (code == 0)
+		snap->crcs_busy = true;
+	pthread_mutex_unlock(c->lock);
+	if (code < 0)
+		return code;
+
+	code = uns_backing_crcs_find(snap->backing, layout, stop, err);
+
+	pthread_mutex_lock(c->lock);
+	snap->crcs_busy = false;
+	pthread_cond_broadcast(c->changed);
+	pthread_mutex_unlock(c->lock);
+	snapshots_save_crcs(c, snap);
+	return code;
 }

@@ -35,7 +35,7 @@ static bool is_tag_below(const struct uns_zero_run *run, const char *name)
 	struct uns_listing list = { 0 };
 	char *path = uns_path_join(&arena, run->path, name);
 
-	return path && uns_root_list(run->root, path, &arena, &list, NULL) == 0 &&
+	return path && uns_list_seen(run->root, run->capture, path, &arena, &list, NULL) == 0 &&
 	       run->is_tag(&list);
 }
 
@@ -111,6 +111,32 @@ int uns_zero_run_probe(const struct uns_zero_run *run)
 	if (run->is_tag(run->list))
 		return 90;
 	return is_run_of_one(run) && has_tag(run) ? 95 : 0;
+}
+
+static bool has_tag_name(const struct uns_entry *e)
+{
+	return e->kind != UNS_KIND_FILE && e->kind != UNS_KIND_OTHER &&
+	       (uns_str_starts(e->name, "global_step") || strcmp(e->name, "pytorch_model") == 0 ||
+		strcmp(e->name, "checkpoint") == 0);
+}
+
+/* A directory that merely holds one of such a name may hold others' checkpoints too. */
+bool uns_zero_run_begun(const struct uns_zero_run *run)
+{
+	const char *name = uns_path_name(run->path);
+	unsigned long long n;
+	size_t i;
+
+	if (uns_str_number(name, "global_step", "", &n))
+		return true;
+	if (!is_trainer(run) && !uns_str_ends(name, ".ckpt") &&
+	    !has_glob(run->list, "random_states_*.pkl") &&
+	    !has_glob(run->list, "custom_checkpoint_*.pkl") && !has_weights(run->list))
+		return false;
+	for (i = 0; i < run->list->n; i++)
+		if (has_tag_name(&run->list->v[i]))
+			return true;
+	return false;
 }
 
 /* -- which tag -- */
@@ -196,7 +222,7 @@ static bool is_there(struct uns_zero_run *run, const char *parent, const char *t
 	const char *path = uns_path_join(&run->scratch, parent, tag);
 	struct uns_stat st;
 
-	return !path || uns_root_stat(run->root, path, true, &st, NULL) != -ENOENT;
+	return !path || uns_stat_seen(run->root, run->capture, path, &st, NULL) != -ENOENT;
 }
 
 /* A tag's own directory: what `latest` beside it says. */
@@ -226,7 +252,8 @@ int uns_zero_run_open(struct uns_zero_run *run, struct uns_catalog *cat, struct 
 	run->tag_path = uns_path_join(&cat->arena, run->path, run->tag);
 	if (!run->tag_path)
 		return uns_oom(err);
-	return uns_root_list(run->root, run->tag_path, &run->scratch, &run->tag_list, err);
+	return uns_list_seen(run->root, run->capture, run->tag_path, &run->scratch, &run->tag_list,
+			     err);
 }
 
 /* -- what stands beside -- */

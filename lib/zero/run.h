@@ -18,6 +18,7 @@
 struct uns_zero_run {
 	/* Given. */
 	const struct uns_root *root;
+	struct uns_capture *capture; /* may be NULL */
 	const char *path; /* below root */
 	const struct uns_listing *list;
 	bool (*is_tag)(const struct uns_listing *list); /* by names only */
@@ -32,6 +33,9 @@ struct uns_zero_run {
 
 /* How sure: 0 not this, 90 a tag's directory, 95 a trainer's with a tag in it. Looks at names only. */
 int uns_zero_run_probe(const struct uns_zero_run *run);
+
+/* A run of one, or a tag, by its name and what is beside, without shards so far. */
+bool uns_zero_run_begun(const struct uns_zero_run *run);
 
 /* Find the tag. -ENODATA when there is none. */
 int uns_zero_run_open(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err);

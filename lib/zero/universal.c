@@ -261,7 +261,8 @@ static int add_dir(struct param *p, size_t g, struct uns_err *err)
 	if (!path)
 		return uns_oom(err);
 	if (strchr(p->dir, '/') || strcmp(p->dir, "..") == 0 ||
-	    uns_root_list(p->u->root, path, &p->w->scratch, &list, &why) < 0)
+	    uns_list_seen(p->u->root, p->w->cat->capture, path, &p->w->scratch, &list,
+			  &why) < 0)
 		return uns_zero_world_problem(
 			p->w, -ENODATA, "%s is missing, which %s lists%s%s", path, p->w->where,
 			why.code && why.code != -ENOENT ? ": " : "",

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import mmap
 import os
 import pwd
@@ -79,6 +80,26 @@ def test_cp_tar_rsync_sha256sum(m, tmp_path, expected):
     assert sh("rsync", "-a", "-i", f"{m}/weights/", tmp_path / "rsync/") == ""
 
 
+def test_a_warm_lookup_does_not_look_at_source(m):
+    """The kernel asks for each absent name; inside a checkpoint that is known nobody else is asked."""
+    def looks():
+        return json.loads((m / ".unshard/stats.json").read_text())["source_looks"]
+
+    ckpt = m / "weights/checkpoint-2"
+    os.listdir(ckpt)
+    (ckpt / "model.safetensors").read_bytes()
+    costs = []
+    for i in range(6):  # in one of them at least the checkpoint is not compared with its files
+        looks()
+        once = -looks() + looks()
+        before = looks()
+        for k in range(50):
+            assert not (ckpt / f"absent-{i}-{k}").exists()
+        costs.append(looks() - before - once)
+    assert min(costs) <= 0, costs
+    assert max(costs) < 50, costs
+
+
 def test_df(m):
     assert str(m) in sh("df", m)
     assert os.statvfs(m).f_flag & os.ST_RDONLY
@@ -152,6 +173,19 @@ def test_inode_numbers_are_stable_across_mounts_and_new_with_the_source(run, cop
     shard = run / "checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp"
     shard.write_bytes(shard.read_bytes())
     assert os.stat(mount(run) / SHOWN).st_ino != ino
+
+
+def inodes(m):
+    return {str(p.relative_to(m)): os.lstat(p).st_ino for p in sorted(Path(m).rglob("*"))}
+
+
+def test_inode_numbers_do_not_hang_on_device_numbers(run, mount):
+    """Another host, or the next mount: the same files below another st_dev. Here it is a mount of ours
+    that gives the number out."""
+    below = [mount(run, "view=dcp", changing=True) for _ in range(2)]
+    assert os.stat(below[0]).st_dev != os.stat(below[1]).st_dev
+    one, two = (inodes(mount(m.path, changing=True)) for m in below)
+    assert len(one) > 50 and one == two
 
 
 def test_source_is_one_checkpoint(run, mount, expected):

@@ -8,6 +8,7 @@ import time
 import pytest
 import torch
 import torch.distributed.checkpoint as dist_cp
+from transformers.trainer_utils import get_last_checkpoint
 
 import trees
 
@@ -99,6 +100,30 @@ def test_a_run_that_grows(made, copied, mount, eventually):
     shutil.rmtree(run / "checkpoint-1")
     eventually(lambda: shown(m, "weights") == ["checkpoint-2", "checkpoint-3"], within=5)
     eventually(lambda: not (m / "weights/checkpoint-1/model.safetensors").exists(), within=5)
+
+
+@pytest.mark.parametrize("launch,case,inner", [
+    ("h2", "z2-bf16", "global_step*"), ("h2", "z3-fp32", "global_step*"),
+    ("t2", "tied-f1-fp32", "optimizer_0")])
+def test_shards_that_arrive_in_a_directory_made_earlier(made, copied, mount, eventually, launch, case,
+                                                        inner):
+    """As rsync -r and s3 sync bring them: directories first, shards long after."""
+    folder = made(launch, case)
+    run = copied(folder / "run")
+    m = mount(run, "settle=60", changing=True)
+    last = get_last_checkpoint(str(m / "weights"))
+    source = run / os.path.basename(last)
+    ckpt = run / "checkpoint-9"
+    (ckpt / next(source.glob(inner)).name).mkdir(parents=True)
+    for _ in range(4):  # longer than a directory's times are in doubt
+        time.sleep(FRESH)
+        assert "checkpoint-9" not in shown(m, "weights")
+        assert get_last_checkpoint(str(m / "weights")) == last
+        assert not (m / "weights/checkpoint-9").exists()
+    shutil.copytree(source, ckpt, dirs_exist_ok=True)
+    eventually(lambda: "checkpoint-9" in shown(m, "weights"), within=5)
+    assert (m / "weights/checkpoint-9/model.safetensors").read_bytes() == \
+        (m / "weights" / source.name / "model.safetensors").read_bytes()
 
 
 def test_a_new_run_appears(made, copied, mount, eventually):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Checks ARCHITECTURE.md's include rule by reading #include lines: include_rule.py SOURCE_ROOT.
 
-Also: file names are unique in lib/ outside families, formats and views, there is no file that could hold
-anything (utils, common, helpers), and formats and views include none of their own kind."""
+Also: the rooms are those that are built; in most of them no two files need each other; file names are
+unique in lib/ outside families, formats and views, there is no file that could hold anything (utils,
+common, helpers), and formats and views include none of their own kind."""
 import os
 import re
 import sys
@@ -21,11 +22,14 @@ BELOW.update({folder: NOUNS for folder in ("engine", "store", "files")})
 FAMILIES = {"dcp", "zero", "ranks"}  # one folder, one framework's shards; they never see each other
 BELOW.update({folder: NOUNS | {"files"} for folder in FAMILIES})
 BELOW.update({folder: NOUNS | {"files"} | FAMILIES for folder in ("formats", "views")})
+BELOW["facts"] = NOUNS | {"engine", "store", "files"}
 BELOW["session"] = set(BELOW)
-BELOW.update({folder: set(BELOW) for folder in ("check", "repair")})
+ABOVE = ("scan", "meta", "warm", "check", "repair")  # trades of their own; each sees the session, none another
+BELOW.update({folder: set(BELOW) for folder in ABOVE})
 PUBLIC = "unshard.h"
-PUBLISHES = ("session", "check", "repair")
+PUBLISHES = ("session",) + ABOVE
 ALONE = {"formats": "format.h", "views": "view.h"}  # one file, one thing: all they share is this
+ROUND = {"engine", "store", "wire", "dcp", "ranks"}  # rooms where some units still go round
 VAGUE = re.compile(r"(^|_)(utils?|common|helpers?|misc)\.[ch]$")
 
 
@@ -70,6 +74,35 @@ def lib_problem(path, included):
     return None if target in BELOW[folder] else f"{folder} may not see {target}"
 
 
+def rooms_problem():
+    """The folders of lib, what CMake builds, and what the rule speaks of are the same."""
+    lib = os.path.join(ROOT, "lib")
+    with open(os.path.join(lib, "CMakeLists.txt"), encoding="utf-8") as text:
+        built = re.search(r"set\(layers ([^)]*)\)", text.read()).group(1).split()
+    folders = {name for name in os.listdir(lib) if os.path.isdir(os.path.join(lib, name))}
+    for name in sorted((folders ^ set(built)) | (folders ^ set(BELOW))):
+        yield f"lib/{name}: not at once a folder, a layer in lib/CMakeLists.txt and known to the rule"
+
+
+def circles():
+    """Units (a .c and its .h) that include each other, directly or by way of others."""
+    needs = {}
+    for path in sources("lib"):
+        unit = os.path.splitext(os.path.relpath(path, "lib"))[0]
+        needs.setdefault(unit, set()).update(os.path.splitext(i)[0] for _, i in includes(path) if "/" in i)
+    for unit in needs:
+        if unit.split(os.sep)[0] in ROUND:
+            continue
+        seen, todo = set(), [other for other in needs[unit] if other != unit]
+        while todo:
+            other = todo.pop()
+            if other not in seen:
+                seen.add(other)
+                todo.extend(needs.get(other, ()))
+        if unit in seen:
+            yield f"lib/{unit}: needs itself by way of other files"
+
+
 def outside_problem(path, included):
     folder = path.split(os.sep)[0]
     if included == PUBLIC or (folder == "tools" and included in ("fs.h", "fs/fs.h")):
@@ -79,6 +112,8 @@ def outside_problem(path, included):
 
 
 def problems():
+    yield from rooms_problem()
+    yield from circles()
     for folder, rule in (("lib", lib_problem), ("fs", outside_problem), ("tools", outside_problem)):
         for path in sources(folder):
             if VAGUE.search(os.path.basename(path)):

@@ -263,15 +263,6 @@ static void collects_groups(void **state)
 
 /* -- real directories -- */
 
-static const char *golden_dir(void)
-{
-	static char dir[512];
-	const char *slash = strrchr(__FILE__, '/');
-
-	snprintf(dir, sizeof(dir), "%.*s/../golden/dcp", (int)(slash - __FILE__), __FILE__);
-	return dir;
-}
-
 static int key_cmp(const void *a, const void *b)
 {
 	const struct uns_tensor *const *x = a, *const *y = b;
@@ -322,7 +313,7 @@ static void reads_what_torch_reads(void **state)
 	size_t i;
 
 	(void)state;
-	assert_int_equal(uns_root_open(golden_dir(), NULL, &root, NULL), 0);
+	assert_int_equal(uns_root_open(UNSHARD_GOLDEN "/dcp", NULL, &root, NULL), 0);
 	for (i = 0; i < 3; i++) {
 		struct uns_catalog *cat =
 			open_golden(root, uns_path_join(&arena, name[i], "ckpt"));
@@ -359,7 +350,7 @@ static void reads_groups_of_real_directories(void **state)
 	const struct uns_tensor *t;
 
 	(void)state;
-	assert_int_equal(uns_root_open(golden_dir(), NULL, &root, NULL), 0);
+	assert_int_equal(uns_root_open(UNSHARD_GOLDEN "/dcp", NULL, &root, NULL), 0);
 
 	cat = open_golden(root, "zstd/ckpt"); /* compressed items, below a wrapper */
 	assert_true(hyper(cat, "lr") == 0.5);
@@ -473,7 +464,7 @@ static void names_damage(void **state)
 
 		print_message("%s\n", damage_cases[i].name);
 		assert_non_null(mkdtemp(dir));
-		snprintf(from, sizeof(from), "%s/%s/ckpt", golden_dir(), damage_cases[i].from);
+		snprintf(from, sizeof(from), "%s/%s/ckpt", UNSHARD_GOLDEN "/dcp", damage_cases[i].from);
 		run(".", "cp -r", from, dir);
 		run(dir, "chmod -R u+w", "ckpt", "");
 		run(dir, "cd ckpt &&", damage_cases[i].command, "");

@@ -45,7 +45,7 @@ static void temp_fini(struct temp *t)
 static struct uns_directory directory_of(struct temp *t, const char *path, struct uns_listing *list)
 {
 	assert_int_equal(uns_root_list(t->root, path, &t->arena, list, NULL), 0);
-	return (struct uns_directory){ t->root, path, list };
+	return (struct uns_directory){ .root = t->root, .path = path, .list = list };
 }
 
 /* -- probe -- */

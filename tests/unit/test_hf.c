@@ -90,7 +90,7 @@ static int open_place(struct place *p, int *probe, struct uns_err *err)
 
 	assert_int_equal(uns_root_open(p->run, &(struct uns_root_options){ 0 }, &p->root, err), 0);
 	assert_int_equal(uns_root_list(p->root, name, &p->arena, &p->list, err), 0);
-	dir = (struct uns_directory){ p->root, name, &p->list };
+	dir = (struct uns_directory){ .root = p->root, .path = name, .list = &p->list };
 	*probe = uns_format_hf.probe(&dir);
 	assert_int_equal(uns_catalog_new(name, &p->cat, err), 0);
 	return *probe ? uns_format_hf.open(&dir, &options, p->cat, err) : 0;

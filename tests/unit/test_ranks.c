@@ -62,7 +62,7 @@ static struct uns_directory directory_of(struct fixture *f, const char *path,
 					 struct uns_listing *list)
 {
 	assert_int_equal(uns_root_list(f->root, path, &f->arena, list, NULL), 0);
-	return (struct uns_directory){ f->root, path, list };
+	return (struct uns_directory){ .root = f->root, .path = path, .list = list };
 }
 
 static void open_actor(struct fixture *f)

@@ -46,7 +46,7 @@ static inline struct uns_directory fixture_dir(struct fixture *f, const char *pa
 					       struct uns_listing *list)
 {
 	assert_int_equal(uns_root_list(f->root, path, &f->arena, list, NULL), 0);
-	return (struct uns_directory){ f->root, path, list };
+	return (struct uns_directory){ .root = f->root, .path = path, .list = list };
 }
 
 static inline void fixture_open(struct fixture *f, const struct uns_format *format,

@@ -1,5 +1,5 @@
 /* Files of a trainer as facts: only keys that are known, only values that fit them. */
-#include "session/meta_import.h"
+#include "facts/fact_files.h"
 
 #include <math.h>
 #include <string.h>
@@ -7,12 +7,11 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
-#include "session/meta_keys.h"
-#include "session/session.h"
+#include "facts/fact_keys.h"
 #include "wire/json.h"
 #include "wire/torchfile.h"
 
-#define UNITS_FILE "unshard_fsdp_units"
+#define UNITS_FILE     "unshard_fsdp_units"
 #define MAX_JSON_BYTES (UINT64_C(256) << 20)
 
 struct facts {
@@ -26,14 +25,16 @@ static int add(struct facts *f, const char *key, const cJSON *value, struct uns_
 {
 	UNS_CLEANUP(uns_free_p) char *json = NULL;
 
-	if (!meta_key_known(key) || meta_key_check(key, value, NULL) < 0)
+	if (!fact_key_known(key))
 		return 0;
-	if (!UNS_ARENA_ROOM(f->arena, f->v, f->n, f->cap))
-		return uns_oom(err);
 	json = cJSON_PrintUnformatted(value);
+	if (!json || !UNS_ARENA_ROOM(f->arena, f->v, f->n, f->cap))
+		return uns_oom(err);
+	if (fact_key_check(key, json, NULL) < 0)
+		return 0;
 	f->v[f->n] = (struct uns_store_fact){
 		.key = uns_arena_str(f->arena, key),
-		.json = json ? uns_arena_str(f->arena, json) : NULL,
+		.json = uns_arena_str(f->arena, json),
 		.origin = f->origin,
 	};
 	if (!f->v[f->n].key || !f->v[f->n].json)
@@ -48,7 +49,8 @@ static int add(struct facts *f, const char *key, const cJSON *value, struct uns_
 static int add_units(struct facts *f, const cJSON *json, const char *name, struct uns_err *err)
 {
 	const cJSON *units = cJSON_GetObjectItemCaseSensitive(json, "units");
-	UNS_CLEANUP(uns_free_p) char *text = cJSON_IsArray(units) ? cJSON_PrintUnformatted(units) : NULL;
+	UNS_CLEANUP(uns_free_p)
+	char *text = cJSON_IsArray(units) ? cJSON_PrintUnformatted(units) : NULL;
 	int64_t version;
 
 	if (!uns_json_int(json, UNITS_FILE, &version) || version != 1)
@@ -82,7 +84,7 @@ static int from_json(struct facts *f, const struct uns_root *root, const char *n
 		return uns_fail(err, -ENOTSUP, "%s does not hold an object", name);
 	if (cJSON_GetObjectItemCaseSensitive(json, UNITS_FILE))
 		return add_units(f, json, name, err);
-	cJSON_ArrayForEach(item, json)
+	cJSON_ArrayForEach (item, json)
 		UNS_TRY(add(f, item->string, item, err));
 	return 0;
 }
@@ -160,9 +162,9 @@ static int from_torch(struct facts *f, const struct uns_root *root, const char *
 	return 0;
 }
 
-int meta_import_read(const struct uns_root *root, const char *name, const char *origin,
-		     struct uns_arena *arena, struct uns_store_fact **out, size_t *n,
-		     struct uns_err *err)
+int fact_file_read(const struct uns_root *root, const char *name, const char *origin,
+		   struct uns_arena *arena, struct uns_store_fact **out, size_t *n,
+		   struct uns_err *err)
 {
 	struct facts f = { .arena = arena, .origin = origin };
 
@@ -174,7 +176,8 @@ int meta_import_read(const struct uns_root *root, const char *name, const char *
 		return uns_fail(err, -ENOTSUP,
 				"%s says nothing about a training that unshard knows: it takes "
 				"trainer_state.json, training_args.json, training_args.bin, "
-				"scheduler.pt and layouts of FSDP1's flat units", origin);
+				"scheduler.pt and layouts of FSDP1's flat units",
+				origin);
 	*out = f.v;
 	*n = f.n;
 	return 0;

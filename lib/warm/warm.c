@@ -1,55 +1,6 @@
-/* CRCs of torch files, found out by reading the data: when a file is opened (-o crc=exact), or
- * ahead of time for all files of a checkpoint (unshard_warm). One thread at a time does so for a
- * snapshot; a second one would read the same data again, so it waits. */
-#include "session/session.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
+/* unshard_warm: every CRC in the torch files of all views of a checkpoint, found out ahead of time. */
 #include "base/log.h"
-
-/* Lock held. Waits until no other thread finds out CRCs of this snapshot; `stop` ends that too. */
-static int wait_turn(struct unshard *u, const struct snapshot *snap, const struct uns_stop *stop,
-		     struct uns_err *err)
-{
-	struct timespec until;
-
-	while (snap->crcs_busy) {
-		if (stop && stop->asked(stop->ctx))
-			return uns_fail(err, -EINTR, "interrupted while waiting for CRCs");
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_sec += (until.tv_nsec + 100000000) / 1000000000;
-		until.tv_nsec = (until.tv_nsec + 100000000) % 1000000000;
-		pthread_cond_timedwait(&u->changed, &u->lock, &until);
-	}
-	return 0;
-}
-
-int crcs_find(struct unshard *u, struct snapshot *snap, const struct uns_layout *layout,
-	      const struct uns_stop *stop, struct uns_err *err)
-{
-	int code;
-
-	pthread_mutex_lock(&u->lock);
-	code = wait_turn(u, snap, stop, err);
-	if (code == 0)
-		snap->crcs_busy = true;
-	pthread_mutex_unlock(&u->lock);
-	if (code < 0)
-		return code;
-
-	code = uns_backing_crcs_find(snap->backing, layout, stop, err);
-
-	pthread_mutex_lock(&u->lock);
-	snap->crcs_busy = false;
-	pthread_cond_broadcast(&u->changed);
-	pthread_mutex_unlock(&u->lock);
-	memo_save_crcs(u, snap);
-	return code;
-}
-
-/* -- ahead of time -- */
+#include "session/shows.h"
 
 struct warming {
 	struct unshard *u;
@@ -96,7 +47,8 @@ static int warm_tree(struct warming *w, struct place *place, struct snapshot *sn
 		return 0;
 	}
 	for (i = 0; i < shown->tree.n; i++)
-		UNS_TRY(crcs_find(w->u, snap, &shown->tree.v[i].layout, &stop, err));
+		UNS_TRY(snapshots_find_crcs(&w->u->snapshots, snap, &shown->tree.v[i].layout, &stop,
+					    err));
 	return 0;
 }
 
@@ -119,12 +71,12 @@ static int warm(struct warming *w, const char *checkpoint, struct uns_err *err)
 	struct place *place;
 	int code;
 
-	if (!store_hold(w->u, err))
+	if (!store_hold(&w->u->store, err))
 		return uns_fail(err, -ENOENT, "there is no store to keep CRCs in");
-	store_release(w->u);
+	store_release(&w->u->store);
 	UNS_TRY(place_get(w->u, checkpoint, &place, err));
-	code = place->format ? snapshot_get(w->u, place, &snap, err) :
-			       uns_fail(err, -EINVAL, "%s is not a checkpoint", checkpoint);
+	code = place->format ? snapshot_get(w->u, place, &snap, err)
+			     : uns_fail(err, -EINVAL, "%s is not a checkpoint", checkpoint);
 	if (code == 0) {
 		code = warm_views(w, place, snap, err);
 		snapshot_put(w->u, snap);

@@ -1,11 +1,10 @@
 /* What there is below SOURCE, for the command: a walk over checkpoints, and one checkpoint told. */
-#include "session/session.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "session/info.h"
 
 struct walk {
 	struct unshard *u;
@@ -117,9 +116,9 @@ int unshard_describe(unshard *u, const char *checkpoint, const char *what, const
 
 	if (code < 0)
 		return give_error(error, &err, code);
-	view = u->only ? u->only : view_find("weights", strlen("weights"), &parameter);
-	if (u->only)
-		parameter = u->only_parameter;
+	view = u->opt.only ? u->opt.only : view_find("weights", strlen("weights"), &parameter);
+	if (u->opt.only)
+		parameter = u->opt.only_parameter;
 	if (strcmp(what, "provenance") == 0)
 		code = info_text(u, place, view, parameter, "provenance.json", &text, &err);
 	else

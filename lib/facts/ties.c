@@ -1,10 +1,11 @@
 /* Tied weights: FSDP stores lm_head and the embedding it shares memory with in full, twice, where
  * save_pretrained writes one. A name is left out only where config ties it and its bytes are proven
  * equal; otherwise both are kept, which every loader accepts. */
-#include "session/session.h"
+#include "facts/ties.h"
 
 #include <string.h>
 
+#include "base/notes.h"
 #include "base/path.h"
 
 /* Output projections that transformers families tie to an input embedding
@@ -17,6 +18,9 @@ static const char *const kept_suffix[] = { "shared.weight",     "embed_tokens.we
 					   "wte.weight",        "word_embeddings.weight",
 					   "embed_in.weight",   "tok_embeddings.weight",
 					   "embeddings.weight", NULL };
+
+#define NOTE(out, ...)                                                                             \
+	uns_note_add(&(out)->arena, &(out)->note, &(out)->n_notes, &(out)->cap_notes, __VA_ARGS__)
 
 /* "lm_head.weight" itself, or "x.lm_head.weight". */
 static bool name_ends(const char *name, const char *suffix)
@@ -52,37 +56,34 @@ static const struct uns_tensor *embedding_for(const struct uns_catalog *cat,
 	return NULL;
 }
 
-static int prove(struct snapshot *snap, const struct uns_tensor *head,
-		 const struct uns_tensor *embedding, struct uns_err *err)
+static int prove(struct uns_backing *backing, struct ties *out, const struct uns_tensor *head,
+		 const struct uns_tensor *embedding)
 {
 	struct uns_err why = { 0 };
 	const char *how = "";
 	bool equal;
 
-	if (uns_backing_equal(snap->backing, head, embedding, &equal, &how, &why) < 0)
-		return snapshot_note(snap, "%s is kept beside %s: they could not be compared: %s",
-				     head->name, embedding->name, why.text);
+	if (uns_backing_equal(backing, head, embedding, &equal, &how, &why) < 0)
+		return NOTE(out, "%s is kept beside %s: they could not be compared: %s", head->name,
+			    embedding->name, why.text);
 	if (!equal)
-		return snapshot_note(snap,
-				     "config.json ties %s to %s but their bytes differ (%s): both "
-				     "are kept, and from_pretrained will use the latter for both",
-				     head->name, embedding->name, how);
-	snap->tied[snap->n_tied++] = head;
-	(void)err;
-	return snapshot_note(snap, "%s is left out: config.json ties it to %s, proven equal by %s",
-			     head->name, embedding->name, how);
+		return NOTE(out,
+			    "config.json ties %s to %s but their bytes differ (%s): both "
+			    "are kept, and from_pretrained will use the latter for both",
+			    head->name, embedding->name, how);
+	out->v[out->n++] = head;
+	return NOTE(out, "%s is left out: config.json ties it to %s, proven equal by %s",
+		    head->name, embedding->name, how);
 }
 
-int ties_prove(struct snapshot *snap, struct uns_err *err)
+int ties_prove(const struct uns_catalog *cat, struct uns_backing *backing, struct ties *out,
+	       struct uns_err *err)
 {
-	const struct uns_catalog *cat = snap->cat;
 	const struct uns_tensor *embedding;
 	size_t i;
 
-	if (!snap->config_facts.ties_embeddings)
-		return 0;
-	snap->tied = UNS_NEW_N(&snap->arena, const struct uns_tensor *, cat->n_tensors);
-	if (!snap->tied)
+	out->v = UNS_NEW_N(&out->arena, const struct uns_tensor *, cat->n_tensors);
+	if (!out->v)
 		return uns_oom(err);
 	for (i = 0; i < cat->n_tensors; i++) {
 		const struct uns_tensor *head = &cat->tensors[i];
@@ -91,7 +92,7 @@ int ties_prove(struct snapshot *snap, struct uns_err *err)
 			continue;
 		embedding = embedding_for(cat, head);
 		if (embedding)
-			UNS_TRY(prove(snap, head, embedding, err));
+			UNS_TRY(prove(backing, out, head, embedding));
 	}
 	return 0;
 }

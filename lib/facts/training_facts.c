@@ -4,7 +4,7 @@
  *
  * A checkpoint whose own trainer_state.json is whole keeps it as it is, and nothing beside it is
  * looked at: a run that goes on must not change what its finished checkpoints are. */
-#include "session/session.h"
+#include "facts/training_facts.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -14,19 +14,20 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "facts/siblings.h"
 #include "files/resume_files.h"
 #include "files/trainer_state.h"
 #include "wire/json.h"
 #include "wire/json_text.h"
 #include "wire/torchfile.h"
 
-enum { STATE_LIMIT_BYTES = 64 << 20, NEAR = 4, N_STEPS = 4 };
+enum { STATE_LIMIT_BYTES = 64 << 20, N_STEPS = 4 };
 
 static const char STATE[] = "trainer_state.json";
 
 struct collect {
-	struct unshard *u;
-	struct snapshot *snap;
+	const struct training_input *in;
+	struct training_found *out;
 	const char *path;
 	struct uns_arena scratch;
 	struct siblings siblings;
@@ -49,73 +50,6 @@ static void collect_fini(struct collect *c)
 	uns_arena_fini(&c->scratch);
 }
 
-/* -- what lies beside -- */
-
-static int descending(const void *a, const void *b)
-{
-	const unsigned long long x = *(const unsigned long long *)a,
-				 y = *(const unsigned long long *)b;
-
-	return x < y ? 1 : x > y ? -1 : 0;
-}
-
-static void choose_near(struct siblings *s, struct uns_arena *arena)
-{
-	size_t i, later = 0, first;
-
-	while (later < s->n && s->number[later] > s->own)
-		later++;
-	for (i = later; i > 0 && later - i < NEAR; i--)
-		s->near[s->n_near++].number = s->number[i - 1];
-	for (first = later; first < s->n && s->number[first] == s->own; first++)
-		;
-	for (i = first; i < s->n && i - first < NEAR; i++)
-		s->near[s->n_near++].number = s->number[i];
-	for (i = 0; i < s->n_near; i++)
-		s->near[i].state = uns_arena_printf(arena, "%s%scheckpoint-%llu/%s", s->run,
-						    *s->run ? "/" : "", s->near[i].number, STATE);
-}
-
-int training_siblings(struct unshard *u, struct uns_arena *arena, const char *path,
-		      struct siblings *s, struct uns_err *err)
-{
-	struct uns_listing list;
-	size_t i;
-
-	*s = (struct siblings){ .run = *path ? uns_path_parent(arena, path) : NULL };
-	if (!s->run)
-		return 0;
-	s->numbered = uns_str_number(uns_path_name(path), "checkpoint-", "", &s->own);
-	if (!s->numbered)
-		return 0;
-	UNS_TRY(uns_root_list(u->root, s->run, arena, &list, err));
-	s->number = UNS_NEW_N(arena, unsigned long long, list.n);
-	if (!s->number)
-		return uns_oom(err);
-	for (i = 0; i < list.n; i++)
-		if (list.v[i].kind == UNS_KIND_DIR &&
-		    uns_str_number(list.v[i].name, "checkpoint-", "", &s->number[s->n]))
-			s->n++;
-	qsort(s->number, s->n, sizeof(*s->number), descending);
-	choose_near(s, arena);
-	return 0;
-}
-
-/* It begins and ends as an object does: a save that was cut, or an empty file, does not. */
-bool training_state_whole(struct unshard *u, struct uns_arena *arena, const char *path)
-{
-	UNS_CLEANUP(uns_close_p) int fd = -1;
-	const char *state = uns_path_join(arena, path, STATE);
-	struct uns_stat st;
-	char first, tail[2];
-
-	if (!state || uns_root_open_file(u->root, state, &fd, &st, NULL) < 0 || st.id.size < 3 ||
-	    uns_fd_pread(fd, &first, 1, 0, state, NULL) < 0 ||
-	    uns_fd_pread(fd, tail, 2, st.id.size - 2, state, NULL) < 0)
-		return false;
-	return first == '{' && (tail[1] == '}' || (tail[1] == '\n' && tail[0] == '}'));
-}
-
 /* -- the list of facts -- */
 
 /* Room for a fact of every key, and for as many notes as there are things to say. */
@@ -125,9 +59,9 @@ static bool make_room(struct collect *c)
 
 	while (uns_trainer_state_key(n_keys))
 		n_keys++;
-	c->cap_notes = 8 + N_STEPS + c->u->n_fact;
-	c->v = UNS_NEW_N(&c->snap->arena, struct uns_fact, n_keys);
-	c->note = UNS_NEW_N(&c->snap->arena, const char *, c->cap_notes);
+	c->cap_notes = 8 + N_STEPS + c->in->n_option;
+	c->v = UNS_NEW_N(&c->out->arena, struct uns_fact, n_keys);
+	c->note = UNS_NEW_N(&c->out->arena, const char *, c->cap_notes);
 	return c->v && c->note;
 }
 
@@ -141,7 +75,7 @@ __attribute__((format(printf, 2, 3))) static void note(struct collect *c, const 
 	va_end(ap);
 	if (c->n_notes == c->cap_notes)
 		return;
-	c->note[c->n_notes] = uns_arena_str(&c->snap->arena, text);
+	c->note[c->n_notes] = uns_arena_str(&c->out->arena, text);
 	c->failed |= !c->note[c->n_notes++];
 }
 
@@ -168,8 +102,8 @@ static void offer(struct collect *c, const char *key, const char *json, size_t l
 
 	if (has(c, key))
 		return;
-	f.json = uns_arena_strn(&c->snap->arena, json, len);
-	f.origin = uns_arena_str(&c->snap->arena, origin);
+	f.json = uns_arena_strn(&c->out->arena, json, len);
+	f.origin = uns_arena_str(&c->out->arena, origin);
 	if (!f.json || !f.origin)
 		c->failed = true;
 	else if (uns_trainer_state_check_fact(key, f.json, NULL) == 0)
@@ -204,11 +138,11 @@ static void take_options(struct collect *c)
 	const char *equals;
 	size_t i, k;
 
-	for (i = 0; i < c->u->n_fact; i++) {
-		equals = strchr(c->u->fact[i], '=');
+	for (i = 0; i < c->in->n_option; i++) {
+		equals = strchr(c->in->option[i], '=');
 		for (k = 0; uns_trainer_state_key(k); k++)
-			if (strlen(uns_trainer_state_key(k)) == (size_t)(equals - c->u->fact[i]) &&
-			    uns_str_starts(c->u->fact[i], uns_trainer_state_key(k)))
+			if (strlen(uns_trainer_state_key(k)) == (size_t)(equals - c->in->option[i]) &&
+			    uns_str_starts(c->in->option[i], uns_trainer_state_key(k)))
 				offer(c, uns_trainer_state_key(k), equals + 1, strlen(equals + 1),
 				      "-o fact=", false);
 	}
@@ -218,13 +152,11 @@ static void take_options(struct collect *c)
 
 static void take_store(struct collect *c)
 {
-	struct uns_store_fact *v;
+	const struct uns_store_fact *v = c->in->stored;
 	const char *key, *origin;
-	size_t n = 0, i, k;
+	size_t i, k;
 
-	if (meta_facts(c->u, c->path, &c->scratch, &v, &n, NULL) < 0)
-		return;
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < c->in->n_stored; i++) {
 		origin = uns_arena_printf(&c->scratch, "the store (%s)", v[i].origin);
 		key = strcmp(v[i].key, "per_device_train_batch_size") == 0 ? "train_batch_size" :
 									     v[i].key;
@@ -257,7 +189,7 @@ static bool read_state(struct collect *c, const char *path, struct uns_span *tex
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 
-	if (uns_root_read_file(c->u->root, path, STATE_LIMIT_BYTES, &c->scratch, text, NULL, why) <
+	if (uns_root_read_file(c->in->root, path, STATE_LIMIT_BYTES, &c->scratch, text, NULL, why) <
 	    0)
 		return false;
 	if (!uns_span_left(text)) {
@@ -482,7 +414,7 @@ static void take_args_json(struct collect *c, const char *path)
 	struct args a = { 0 };
 	struct uns_span text;
 
-	if (uns_root_read_file(c->u->root, path, STATE_LIMIT_BYTES, &c->scratch, &text, NULL,
+	if (uns_root_read_file(c->in->root, path, STATE_LIMIT_BYTES, &c->scratch, &text, NULL,
 			       NULL) < 0 ||
 	    uns_json_parse(text, &json, NULL) < 0)
 		return;
@@ -519,7 +451,7 @@ static void take_args_bin(struct collect *c, const char *path)
 	UNS_CLEANUP(torch_source_fini) struct torch_source s = { .fd = -1 };
 	struct args a = { 0 };
 
-	if (!torch_source_open(c, c->u->root, path, &s))
+	if (!torch_source_open(c, c->in->root, path, &s))
 		return;
 	a.object = s.torch.root;
 	take_args(c, &a, path);
@@ -542,9 +474,9 @@ static void take_args_of(struct collect *c, const char *dir)
 
 static const struct uns_file *companion_file(const struct collect *c, const char *name)
 {
-	const struct uns_companion *found = uns_catalog_companion(c->snap->cat, name);
+	const struct uns_companion *found = uns_catalog_companion(c->in->cat, name);
 
-	return found ? &c->snap->cat->files[found->file] : NULL;
+	return found ? &c->in->cat->files[found->file] : NULL;
 }
 
 static int64_t scheduler_step(struct collect *c)
@@ -567,7 +499,7 @@ static int64_t whole_step(double value)
 /* One parameter's `step`, a 0-d tensor, of the sharded optimizer. */
 static int64_t sharded_step(struct collect *c)
 {
-	const struct uns_catalog *cat = c->snap->cat;
+	const struct uns_catalog *cat = c->in->cat;
 	struct uns_layout_builder b = { .arena = &c->scratch };
 	struct uns_layout layout;
 	float value;
@@ -581,7 +513,7 @@ static int64_t sharded_step(struct collect *c)
 		return UNS_UNKNOWN;
 	uns_layout_tensor(&b, &cat->tensors[i], 0, 1, UNS_F32);
 	if (uns_layout_build(&b, cat, &layout, NULL) < 0 ||
-	    uns_read(c->snap->backing, &layout, &value, sizeof(value), 0, NULL) != sizeof(value))
+	    uns_read(c->in->backing, &layout, &value, sizeof(value), 0, NULL) != sizeof(value))
 		return UNS_UNKNOWN;
 	return whole_step((double)value);
 }
@@ -618,7 +550,7 @@ static int64_t plain_step(struct collect *c)
 
 static int64_t named_step(const struct collect *c)
 {
-	const char *path = *c->path ? c->path : uns_root_path(c->u->root);
+	const char *path = *c->path ? c->path : uns_root_path(c->in->root);
 	unsigned long long n;
 
 	return uns_str_number(uns_path_name(path), "checkpoint-", "", &n) && n <= INT64_MAX ?
@@ -676,7 +608,7 @@ static void keep_own(struct collect *c, struct uns_span state, struct uns_span u
 {
 	size_t i;
 
-	c->snap->trainer_state_valid = true;
+	c->out->state_valid = true;
 	say_step(c, 0, state_step(state), "its own trainer_state.json");
 	say_step(c, 1, named_step(c), "the directory's name");
 	if (unknown.p)
@@ -684,9 +616,9 @@ static void keep_own(struct collect *c, struct uns_span state, struct uns_span u
 		     "trainer_state.json has a key %.*s that transformers up to 5.23 does not know: "
 		     "only the version that wrote it takes the file",
 		     (int)uns_span_left(&unknown), (const char *)unknown.p);
-	for (i = 0; i < c->u->n_fact; i++)
+	for (i = 0; i < c->in->n_option; i++)
 		note(c, "-o fact=%s is not used: trainer_state.json is there, and valid",
-		     c->u->fact[i]);
+		     c->in->option[i]);
 	settle_step(c);
 }
 
@@ -722,7 +654,7 @@ static void collect(struct collect *c)
 		c->failed = true;
 		return;
 	}
-	if (uns_catalog_companion(c->snap->cat, STATE)) {
+	if (uns_catalog_companion(c->in->cat, STATE)) {
 		if (!read_state(c, own, &state, &why))
 			state.p = NULL;
 		else if (uns_trainer_state_check((const char *)state.p, uns_span_left(&state),
@@ -742,7 +674,7 @@ static void collect_step(struct collect *c)
 {
 	take_options(c);
 	take_store(c);
-	say_step(c, 0, c->snap->cat->facts.step, "the checkpoint");
+	say_step(c, 0, c->in->cat->facts.step, "the checkpoint");
 	if (settle_step(c) >= 0)
 		return;
 	say_step(c, 3, sharded_step(c), "the optimizer's step");
@@ -754,15 +686,15 @@ static int fact_cmp(const void *a, const void *b)
 	return strcmp(((const struct uns_fact *)a)->key, ((const struct uns_fact *)b)->key);
 }
 
-int training_collect(struct unshard *u, struct snapshot *snap, const char *path,
+int training_collect(const struct training_input *in, struct training_found *out,
 		     struct uns_err *err)
 {
-	UNS_CLEANUP(collect_fini) struct collect c = { .u = u, .snap = snap, .path = path };
-	bool trainer = uns_resume_wants_trainer_state(snap->cat);
+	UNS_CLEANUP(collect_fini) struct collect c = { .in = in, .out = out, .path = in->path };
+	bool trainer = uns_resume_wants_trainer_state(in->cat);
 
 	if (!make_room(&c))
 		return uns_oom(err);
-	if (trainer && training_siblings(u, &c.scratch, path, &c.siblings, NULL) < 0)
+	if (trainer && siblings_find(in->root, NULL, &c.scratch, in->path, &c.siblings, NULL) < 0)
 		c.siblings = (struct siblings){ 0 };
 	if (trainer)
 		collect(&c);
@@ -771,7 +703,11 @@ int training_collect(struct unshard *u, struct snapshot *snap, const char *path,
 	if (c.failed)
 		return uns_oom(err);
 	qsort(c.v, c.n, sizeof(*c.v), fact_cmp); /* c.v is never NULL */
-	snap->training = (struct uns_training){ c.v, c.n, c.note, c.n_notes };
-	snap->has_training = true;
+	out->training = (struct uns_training){ c.v, c.n, c.note, c.n_notes };
 	return 0;
+}
+
+void training_found_fini(struct training_found *found)
+{
+	uns_arena_fini(&found->arena);
 }

@@ -1,0 +1,109 @@
+/* Facts that are known besides TrainerState's (files/trainer_state.c has those). Others are kept as they
+ * are given: they may be read by a later version. */
+#include "facts/fact_keys.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "files/trainer_state.h"
+#include "wire/json.h"
+
+enum type {
+	COUNT, /* an integer, 0 or more; -1 where it stands for "not set" */
+	TEXT,
+	DIRECTORY, /* an absolute path */
+	LIKE,      /* as TrainerState's key of another name, which it is taken for */
+};
+
+static const struct known {
+	const char *key;
+	enum type type;
+	bool may_be_null;
+	const char *like;
+} known[] = {
+	/* TrainingArguments */
+	{ "eval_strategy", TEXT, true, NULL },
+	{ "gradient_accumulation_steps", COUNT, false, NULL },
+	{ "logging_strategy", TEXT, true, NULL },
+	{ "output_dir", TEXT, true, NULL },
+	{ "per_device_eval_batch_size", COUNT, false, NULL },
+	{ "per_device_train_batch_size", LIKE, false, "train_batch_size" },
+	{ "save_strategy", TEXT, true, NULL },
+	{ "seed", COUNT, false, NULL },
+	/* unshard's own */
+	{ "model", DIRECTORY, false, NULL },
+	{ "world_size", COUNT, false, NULL },
+};
+enum { N_KNOWN = sizeof(known) / sizeof(*known) };
+
+static const char *const wanted[] = {
+	[COUNT] = "an integer",
+	[TEXT] = "a text",
+	[DIRECTORY] = "the absolute path of a directory",
+};
+
+static bool is_count(const cJSON *v)
+{
+	return cJSON_IsNumber(v) && v->valuedouble >= -1 && v->valuedouble < 9007199254740992.0 &&
+	       v->valuedouble == (double)(long long)v->valuedouble;
+}
+
+static bool fits(const cJSON *v, const struct known *k)
+{
+	if (cJSON_IsNull(v))
+		return k->may_be_null;
+	if (k->type == COUNT)
+		return is_count(v);
+	return cJSON_IsString(v) && (k->type != DIRECTORY || v->valuestring[0] == '/');
+}
+
+static const struct known *find(const char *key)
+{
+	size_t i;
+
+	for (i = 0; i < N_KNOWN; i++)
+		if (strcmp(known[i].key, key) == 0)
+			return &known[i];
+	return NULL;
+}
+
+bool fact_key_known(const char *key)
+{
+	return uns_trainer_state_takes(key, NULL) || find(key);
+}
+
+static int refuse(const char *key, const char *what, bool nullable, struct uns_err *err)
+{
+	return uns_fail(err, -EINVAL, "%s takes %s%s", key, what, nullable ? ", or null" : "");
+}
+
+/* `as`: the key of trainer_state.json that the value will stand under. A value that does not fit there
+ * would be set, listed, and left out by every mount. */
+static int check_state(const char *key, const char *as, const char *json, struct uns_err *err)
+{
+	bool nullable;
+	const char *what = uns_trainer_state_takes(as, &nullable);
+
+	if (uns_trainer_state_check_fact(as, json, NULL) == 0)
+		return 0;
+	return refuse(key, what, nullable, err);
+}
+
+int fact_key_check(const char *key, const char *json, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *value = NULL;
+	const struct known *k = find(key);
+
+	if (!*key || key[strspn(key, "abcdefghijklmnopqrstuvwxyz0123456789_.-")])
+		return uns_fail(err, -EINVAL,
+				"'%.60s' is not a key: keys are made of a-z, 0-9, '_', '.' and '-'",
+				key);
+	if (uns_trainer_state_takes(key, NULL))
+		return check_state(key, key, json, err);
+	if (!k)
+		return 0;
+	if (k->type == LIKE)
+		return check_state(key, k->like, json, err);
+	UNS_TRY(uns_json_parse(uns_span_of(json, strlen(json)), &value, err));
+	return fits(value, k) ? 0 : refuse(key, wanted[k->type], k->may_be_null, err);
+}

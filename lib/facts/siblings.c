@@ -1,0 +1,130 @@
+/* A run's checkpoints by their numbers. Must not know what their files say. */
+#include "facts/siblings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+
+enum { NEAR = 4 };
+
+static const char STATE[] = "trainer_state.json";
+
+static int descending(const void *a, const void *b)
+{
+	const unsigned long long x = *(const unsigned long long *)a,
+				 y = *(const unsigned long long *)b;
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static void choose_near(struct siblings *s, struct uns_arena *arena)
+{
+	size_t i, later = 0, first;
+
+	while (later < s->n && s->number[later] > s->own)
+		later++;
+	for (i = later; i > 0 && later - i < NEAR; i--)
+		s->near[s->n_near++].number = s->number[i - 1];
+	for (first = later; first < s->n && s->number[first] == s->own; first++)
+		;
+	for (i = first; i < s->n && i - first < NEAR; i++)
+		s->near[s->n_near++].number = s->number[i];
+	for (i = 0; i < s->n_near; i++)
+		s->near[i].state = uns_arena_printf(arena, "%s%scheckpoint-%llu/%s", s->run,
+						    *s->run ? "/" : "", s->near[i].number, STATE);
+}
+
+int siblings_find(const struct uns_root *root, struct uns_capture *capture, struct uns_arena *arena,
+		  const char *path, struct siblings *s, struct uns_err *err)
+{
+	struct uns_listing list;
+	size_t i;
+
+	*s = (struct siblings){ .run = *path ? uns_path_parent(arena, path) : NULL };
+	if (!s->run)
+		return 0;
+	s->numbered = uns_str_number(uns_path_name(path), "checkpoint-", "", &s->own);
+	if (!s->numbered)
+		return 0;
+	UNS_TRY(uns_list_seen(root, capture, s->run, arena, &list, err));
+	s->number = UNS_NEW_N(arena, unsigned long long, list.n);
+	if (!s->number)
+		return uns_oom(err);
+	for (i = 0; i < list.n; i++)
+		if (list.v[i].kind == UNS_KIND_DIR &&
+		    uns_str_number(list.v[i].name, "checkpoint-", "", &s->number[s->n]))
+			s->n++;
+	qsort(s->number, s->n, sizeof(*s->number), descending);
+	choose_near(s, arena);
+	return 0;
+}
+
+/* It begins and ends as an object does: a save that was cut, or an empty file, does not. */
+int siblings_state_whole(const struct uns_root *root, struct uns_arena *arena, const char *path)
+{
+	UNS_CLEANUP(uns_close_p) int fd = -1;
+	const char *state = uns_path_join(arena, path, STATE);
+	struct uns_stat st;
+	char first, tail[2];
+
+	if (!state)
+		return -ENOMEM;
+	UNS_TRY(uns_root_open_file(root, state, &fd, &st, NULL));
+	if (st.id.size < 3)
+		return 0;
+	UNS_TRY(uns_fd_pread(fd, &first, 1, 0, state, NULL));
+	UNS_TRY(uns_fd_pread(fd, tail, 2, st.id.size - 2, state, NULL));
+	return first == '{' && (tail[1] == '}' || (tail[1] == '\n' && tail[0] == '}'));
+}
+
+/* -- for the generation -- */
+
+static void add_names(struct uns_capture *capture, struct uns_arena *arena, const char *run,
+		      const char *const *names, size_t n, siblings_add *add, void *ctx)
+{
+	const char *path;
+	struct uns_stat st;
+	size_t i;
+
+	uns_capture_look(capture, run, names, n);
+	for (i = 0; i < n; i++) {
+		path = uns_path_join(arena, run, names[i]);
+		if (path && uns_capture_stat(capture, path, &st, NULL) == 0)
+			add(ctx, names[i], &st);
+	}
+}
+
+void siblings_borrowed(struct uns_capture *capture, struct uns_arena *arena, const char *path,
+		       siblings_add *add, void *ctx)
+{
+	static const char *const names[] = { "config.json", "generation_config.json",
+					     "tokenizer.json", "tokenizer_config.json",
+					     "adapter_config.json" };
+	const char *run = *path ? uns_path_parent(arena, path) : NULL;
+
+	if (run)
+		add_names(capture, arena, run, names, sizeof(names) / sizeof(*names), add, ctx);
+}
+
+void siblings_telling(struct uns_capture *capture, struct uns_arena *arena, const char *path,
+		      siblings_add *add, void *ctx)
+{
+	static const char *const names[] = { STATE, "training_args.json", "training_args.bin" };
+	struct siblings s;
+	struct uns_stat st;
+	char number[32];
+	size_t i;
+
+	if (siblings_find(uns_capture_root(capture), capture, arena, path, &s, NULL) < 0 || !s.run)
+		return;
+	for (i = 0; i < s.n; i++) {
+		snprintf(number, sizeof(number), "%llu", s.number[i]);
+		add(ctx, number, NULL);
+	}
+	for (i = 0; i < s.n_near; i++)
+		if (s.near[i].state && uns_capture_stat(capture, s.near[i].state, &st, NULL) == 0)
+			add(ctx, s.near[i].state, &st);
+	add_names(capture, arena, s.run, names, sizeof(names) / sizeof(*names), add, ctx);
+}

@@ -1,0 +1,352 @@
+/* Directories by path, each with its listing and, once filled, a stat for each entry; and the stats of
+ * single paths elsewhere. The descriptor of the capture's own directory is kept until it is filled,
+ * because probing needs its names and only a checkpoint's files are worth a stat. */
+#include "io/capture.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/path.h"
+
+/* What a stat answered. */
+struct seen {
+	struct uns_stat stat;
+	int code;
+};
+
+struct dir {
+	const char *path;
+	struct uns_stat stat;
+	struct uns_listing list;
+	struct seen *seen; /* of each entry; NULL = not filled */
+};
+
+struct uns_capture {
+	const struct uns_root *root;
+	const char *path, *hidden;
+	struct uns_stat top;
+	int fd; /* of the directory itself; -1 = closed */
+	struct uns_arena arena;
+	struct dir **dir; /* in the order in which they were listed */
+	size_t n_dirs, cap_dirs;
+	struct uns_map by_path; /* of dir */
+	struct uns_map single;  /* path -> struct seen */
+};
+
+void uns_capture_free(struct uns_capture *c)
+{
+	if (!c)
+		return;
+	uns_close_p(&c->fd);
+	uns_map_fini(&c->by_path);
+	uns_map_fini(&c->single);
+	uns_arena_fini(&c->arena);
+	free(c);
+}
+
+int uns_capture_new(const struct uns_root *root, const char *path, const char *hidden,
+		    struct uns_capture **out, struct uns_err *err)
+{
+	struct uns_capture *c = calloc(1, sizeof(*c));
+	struct uns_err why = { 0 };
+	int code;
+
+	if (!c)
+		return uns_oom(err);
+	c->root = root;
+	c->hidden = hidden && *hidden ? hidden : NULL;
+	c->fd = -1;
+	c->path = uns_arena_str(&c->arena, path);
+	code = c->path ? uns_root_open_dir(root, path, &c->fd, &c->top, &why) : uns_oom(&why);
+	if (code == -ENOENT && uns_root_stat(root, path, true, &c->top, NULL) == 0)
+		code = uns_fail(err, -ENOTDIR, "%s is not a directory", path);
+	else if (code < 0)
+		uns_fail(err, code, "%s", why.text);
+	if (code < 0)
+		uns_capture_free(c);
+	else
+		*out = c;
+	return code;
+}
+
+const struct uns_root *uns_capture_root(const struct uns_capture *c)
+{
+	return c->root;
+}
+
+const struct uns_stat *uns_capture_top(const struct uns_capture *c)
+{
+	return &c->top;
+}
+
+const char *uns_capture_listed(const struct uns_capture *c, size_t *at, struct uns_stat *out)
+{
+	if (*at == c->n_dirs)
+		return NULL;
+	*out = c->dir[*at]->stat;
+	return c->dir[(*at)++]->path;
+}
+
+/* -- listing -- */
+
+static bool is_hidden(const struct uns_capture *c, const char *path)
+{
+	return c->hidden && uns_path_within(path, c->hidden);
+}
+
+/* Take the hidden entry out of its directory's listing. */
+static void leave_out_hidden(const struct uns_capture *c, const char *path,
+			     struct uns_listing *list)
+{
+	const char *name = c->hidden ? uns_path_name(c->hidden) : NULL;
+	size_t dir_len = strlen(path), i, n = 0;
+
+	if (!name || !uns_path_within(c->hidden, path) ||
+	    dir_len + (dir_len > 0) + strlen(name) != strlen(c->hidden))
+		return;
+	for (i = 0; i < list->n; i++)
+		if (strcmp(list->v[i].name, name) != 0)
+			list->v[n++] = list->v[i];
+	list->n = n;
+}
+
+/* List a directory whose descriptor is open. */
+static int add_dir(struct uns_capture *c, const char *path, int fd, const struct uns_stat *stat,
+		   struct dir **out, struct uns_err *err)
+{
+	struct dir *d = UNS_NEW(&c->arena, struct dir);
+
+	if (!d || !(d->path = uns_arena_str(&c->arena, path)) ||
+	    !UNS_ARENA_ROOM(&c->arena, c->dir, c->n_dirs, c->cap_dirs))
+		return uns_oom(err);
+	d->stat = *stat;
+	UNS_TRY(uns_dir_list(c->root, path, fd, &c->arena, &d->list, err));
+	leave_out_hidden(c, path, &d->list);
+	if (!uns_map_put(&c->by_path, d->path, d, NULL))
+		return uns_oom(err);
+	c->dir[c->n_dirs++] = d;
+	*out = d;
+	return 0;
+}
+
+static int find_or_list(struct uns_capture *c, const char *path, struct dir **out,
+			struct uns_err *err)
+{
+	UNS_CLEANUP(uns_close_p) int fd = -1;
+	struct uns_stat stat;
+
+	*out = uns_map_get(&c->by_path, path);
+	if (*out)
+		return 0;
+	if (c->fd >= 0 && strcmp(path, c->path) == 0)
+		return add_dir(c, path, c->fd, &c->top, out, err);
+	if (is_hidden(c, path))
+		return uns_fail(err, -ENOENT, "%s: not looked at", path);
+	UNS_TRY(uns_root_open_dir(c->root, path, &fd, &stat, err));
+	return add_dir(c, path, fd, &stat, out, err);
+}
+
+int uns_capture_list(struct uns_capture *c, const char *path, const struct uns_listing **out,
+		     struct uns_err *err)
+{
+	struct dir *d;
+
+	UNS_TRY(find_or_list(c, path, &d, err));
+	*out = &d->list;
+	return 0;
+}
+
+int uns_list_seen(const struct uns_root *root, struct uns_capture *c, const char *path,
+		  struct uns_arena *arena, struct uns_listing *out, struct uns_err *err)
+{
+	struct dir *d;
+
+	if (!c || c->root != root)
+		return uns_root_list(root, path, arena, out, err);
+	UNS_TRY(find_or_list(c, path, &d, err));
+	*out = d->list;
+	return 0;
+}
+
+/* -- stats -- */
+
+static void look_at(const struct uns_capture *c, int fd, const char *dir, const char *name,
+		    struct seen *out)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	char *path;
+
+	out->code = uns_dir_stat(c->root, fd, name, &out->stat);
+	if (out->code < 0 || out->stat.kind != UNS_KIND_LINK)
+		return;
+	path = uns_path_join(&arena, dir, name);
+	out->code = path ? uns_root_stat(c->root, path, true, &out->stat, NULL) : -ENOMEM;
+}
+
+static int fill_dir(struct uns_capture *c, struct dir *d, int fd, struct uns_err *err)
+{
+	struct seen *seen = UNS_NEW_N(&c->arena, struct seen, d->list.n);
+	size_t i;
+
+	if (!seen)
+		return uns_oom(err);
+	for (i = 0; i < d->list.n; i++)
+		look_at(c, fd, d->path, d->list.v[i].name, &seen[i]);
+	d->seen = seen;
+	return 0;
+}
+
+/* With one descriptor for both, unless somebody asked for its names before. */
+static int list_and_fill(struct uns_capture *c, const char *path, struct dir **out,
+			 struct uns_err *err)
+{
+	UNS_CLEANUP(uns_close_p) int own = -1;
+	bool is_top = c->fd >= 0 && strcmp(path, c->path) == 0;
+	struct uns_stat stat = c->top;
+	int fd = c->fd;
+
+	*out = uns_map_get(&c->by_path, path);
+	if (*out && (*out)->seen)
+		return 0;
+	if (!is_top) {
+		UNS_TRY(uns_root_open_dir(c->root, path, &own, &stat, err));
+		fd = own;
+	}
+	if (!*out)
+		UNS_TRY(add_dir(c, path, fd, &stat, out, err));
+	UNS_TRY(fill_dir(c, *out, fd, err));
+	if (is_top) {
+		uns_close_p(&c->fd);
+		c->fd = -1;
+	}
+	return 0;
+}
+
+static int fill_tree(struct uns_capture *c, const char *path, int depth, struct uns_err *err)
+{
+	struct dir *d;
+	char *child;
+	size_t i;
+
+	UNS_TRY(list_and_fill(c, path, &d, err));
+	for (i = 0; i < d->list.n && depth > 0; i++) {
+		if (d->list.v[i].kind != UNS_KIND_DIR || d->seen[i].code < 0 ||
+		    d->seen[i].stat.kind != UNS_KIND_DIR)
+			continue;
+		child = uns_path_join(&c->arena, path, d->list.v[i].name);
+		if (!child)
+			return uns_oom(err);
+		UNS_TRY(fill_tree(c, child, depth - 1, err));
+	}
+	return 0;
+}
+
+int uns_capture_fill(struct uns_capture *c, int depth, struct uns_err *err)
+{
+	return fill_tree(c, c->path, depth, err);
+}
+
+static bool remember(struct uns_capture *c, const char *path, const struct seen *seen)
+{
+	const char *key = uns_arena_str(&c->arena, path);
+	struct seen *copy = UNS_NEW(&c->arena, struct seen);
+
+	if (!key || !copy)
+		return false;
+	*copy = *seen;
+	return uns_map_put(&c->single, key, copy, NULL);
+}
+
+static const struct dir *dir_of(const struct uns_capture *c, const char *path)
+{
+	size_t len = (size_t)(uns_path_name(path) - path);
+	char parent[PATH_MAX];
+
+	if (!*path || len > sizeof(parent))
+		return NULL;
+	len -= len > 0; /* its slash */
+	memcpy(parent, path, len);
+	parent[len] = '\0';
+	return uns_map_get(&c->by_path, parent);
+}
+
+/* Listings are sorted. */
+static const struct uns_entry *entry_of(const struct uns_listing *list, const char *name)
+{
+	size_t lo = 0, hi = list->n, mid;
+	int order;
+
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		order = uns_str_natural(list->v[mid].name, name);
+		if (order == 0)
+			return &list->v[mid];
+		if (order < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return NULL;
+}
+
+/* What is known without a look: a path that was asked for before, an entry of a filled directory, or
+ * that a listed directory does not have the name. */
+static const struct seen *known(const struct uns_capture *c, const char *path)
+{
+	static const struct seen absent = { .code = -ENOENT };
+	const struct dir *d = dir_of(c, path);
+	const struct uns_entry *e = d ? entry_of(&d->list, uns_path_name(path)) : NULL;
+
+	if (is_hidden(c, path) || (d && !e))
+		return &absent;
+	if (e && d->seen)
+		return &d->seen[e - d->list.v];
+	return uns_map_get(&c->single, path);
+}
+
+void uns_capture_look(struct uns_capture *c, const char *dir, const char *const *names, size_t n)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_close_p) int fd = uns_root_open_path(c->root, dir);
+	struct seen seen;
+	char *path;
+	size_t i;
+
+	for (i = 0; fd >= 0 && i < n; i++) {
+		path = uns_path_join(&arena, dir, names[i]);
+		if (!path || known(c, path))
+			continue;
+		look_at(c, fd, dir, names[i], &seen);
+		remember(c, path, &seen);
+	}
+}
+
+int uns_capture_stat(struct uns_capture *c, const char *path, struct uns_stat *out,
+		     struct uns_err *err)
+{
+	const struct seen *seen = known(c, path);
+	struct seen live;
+
+	if (!seen) {
+		live.code = uns_root_stat(c->root, path, true, &live.stat, NULL);
+		if (!remember(c, path, &live))
+			return uns_oom(err);
+		seen = &live;
+	}
+	if (seen->code < 0)
+		return uns_root_fail(c->root, path, seen->code, err);
+	*out = seen->stat;
+	return 0;
+}
+
+int uns_stat_seen(const struct uns_root *root, struct uns_capture *c, const char *path,
+		  struct uns_stat *out, struct uns_err *err)
+{
+	if (!c || c->root != root)
+		return uns_root_stat(root, path, true, out, err);
+	return uns_capture_stat(c, path, out, err);
+}

@@ -1,0 +1,53 @@
+/* One look at a directory and at what is below it: each directory is listed once, each entry stat'ed
+ * once, and everybody who asks during one examination (which format is it, what is its generation,
+ * what does its catalog hold) gets the same answer. So all that is made of one capture belongs
+ * together, even while somebody writes.
+ *
+ * It costs one system call an entry, and four for each directory. What it was not made of is looked
+ * at when it is first asked for, and remembered as well.
+ *
+ * Threads: a capture belongs to one thread at a time. */
+#ifndef UNS_IO_CAPTURE_H
+#define UNS_IO_CAPTURE_H
+
+#include "io/source.h"
+
+struct uns_capture;
+
+/* Open directory `path` below root and stat it; nothing is listed yet. `hidden` (a path below root,
+ * borrowed; NULL = none) is left out as if it were not there, and never touched.
+ * -ENOENT; -ENOTDIR when it is no directory. */
+int uns_capture_new(const struct uns_root *root, const char *path, const char *hidden,
+		    struct uns_capture **out, struct uns_err *err);
+void uns_capture_free(struct uns_capture *capture); /* NULL is allowed */
+
+const struct uns_root *uns_capture_root(const struct uns_capture *capture);
+const struct uns_stat *
+uns_capture_top(const struct uns_capture *capture); /* the directory itself */
+
+/* The names in any directory below root; belongs to the capture. */
+int uns_capture_list(struct uns_capture *capture, const char *path, const struct uns_listing **out,
+		     struct uns_err *err);
+/* The same for who may have no capture (NULL), or one of another root: then the directory itself is
+ * listed, into the arena. */
+int uns_list_seen(const struct uns_root *root, struct uns_capture *capture, const char *path,
+		  struct uns_arena *arena, struct uns_listing *out, struct uns_err *err);
+/* As uns_root_stat with `follow`. */
+int uns_capture_stat(struct uns_capture *capture, const char *path, struct uns_stat *out,
+		     struct uns_err *err);
+int uns_stat_seen(const struct uns_root *root, struct uns_capture *capture, const char *path,
+		  struct uns_stat *out, struct uns_err *err);
+
+/* List and stat everything in the capture's directory and, down to `depth` levels, in directories
+ * below it (not behind links). Afterwards both functions above answer from memory there. */
+int uns_capture_fill(struct uns_capture *capture, int depth, struct uns_err *err);
+/* Stat some names of one directory together: two system calls, and one a name. What fails is found
+ * out by uns_capture_stat. */
+void uns_capture_look(struct uns_capture *capture, const char *dir, const char *const *names,
+		      size_t n);
+
+/* Directories that were listed so far, the capture's own first: start with *at = 0; NULL when done.
+ * `out` receives what the directory was just before it was listed. */
+const char *uns_capture_listed(const struct uns_capture *capture, size_t *at, struct uns_stat *out);
+
+#endif

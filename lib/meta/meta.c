@@ -1,0 +1,351 @@
+/* unshard_meta_*: facts about trainings as the user sets, lists, imports and exports them. What a fact may
+ * be is facts/fact_keys.h's, where it is kept is the store's. */
+#include "session/session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "facts/fact_files.h"
+#include "facts/fact_keys.h"
+#include "facts/stored_units.h"
+#include "wire/json.h"
+
+enum { STORE_VERSION = 1 };
+#define MAX_VALUE_BYTES  (UINT64_C(16) << 20)
+#define MAX_IMPORT_BYTES (UINT64_C(512) << 20)
+
+/* Answers come from a store, or with its sentence. */
+static struct uns_store *hold_or_fail(struct unshard *u, struct uns_err *err, int *code)
+{
+	struct uns_store *store = store_hold(&u->store, err);
+
+	*code = store ? 0 : err->code;
+	return store;
+}
+
+int unshard_meta_list(unshard *u, const char *path,
+		      int (*visit)(void *ctx, const struct unshard_fact *fact), void *ctx,
+		      struct unshard_error *error)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_store_fact *v = NULL;
+	struct unshard_fact fact;
+	struct uns_err err = { 0 };
+	size_t n = 0, i;
+	int code = store_facts(&u->store, path, &arena, &v, &n, &err);
+
+	if (code < 0)
+		return give_error(error, &err, err.code ? err.code : code);
+	for (i = 0; code == 0 && i < n; i++) {
+		fact = (struct unshard_fact){ v[i].subject, v[i].key, v[i].json, v[i].origin,
+					      v[i].time_s };
+		code = visit(ctx, &fact);
+	}
+	return code;
+}
+
+/* JSON as it was written, without its blanks; what does not begin like JSON is a text. */
+static int value_json(const char *value, struct uns_text *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *parsed = NULL;
+	UNS_CLEANUP(uns_free_p) char *copy = NULL;
+	const char *nan = NULL;
+
+	if (strlen(value) > MAX_VALUE_BYTES)
+		return uns_fail(err, -EFBIG, "a value of %zu bytes is too long", strlen(value));
+	parsed = cJSON_ParseWithOpts(value, &nan, 1);
+	if (parsed) { /* again, by the rules for JSON from elsewhere */
+		cJSON_Delete(parsed);
+		parsed = NULL;
+		UNS_TRY(uns_json_parse(uns_span_of(value, strlen(value)), &parsed, err));
+		copy = strdup(value);
+		if (!copy)
+			return uns_oom(err);
+		cJSON_Minify(copy);
+		uns_text_str(out, copy);
+	} else if (*value && strchr("{[\"", *value)) {
+		return uns_fail(err, -EINVAL, "%.100s is not JSON", value);
+	} else {
+		uns_text_json_str(out, value);
+		UNS_TRY(uns_json_parse(uns_span_of(out->p, out->len), &parsed, err));
+	}
+	return out->failed ? uns_oom(err) : 0;
+}
+
+static int set(struct unshard *u, const char *path, const char *key, const char *value,
+	       const char *origin, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text json = UNS_TEXT_INIT;
+	const char *subject = store_subject(&u->store, path, &arena);
+	struct uns_store *store;
+	int code;
+
+	if (!subject)
+		return uns_oom(err);
+	UNS_TRY(value_json(value, &json, err));
+	UNS_TRY(fact_key_check(key, json.p, err));
+	store = hold_or_fail(u, err, &code);
+	if (!store)
+		return code;
+	code = uns_store_set(store, subject, key, json.p, origin ? origin : "set by the user", err);
+	store_release(&u->store);
+	return code;
+}
+
+int unshard_meta_set(unshard *u, const char *path, const char *key, const char *value,
+		     const char *origin, struct unshard_error *error)
+{
+	struct uns_err err = { 0 };
+
+	return give_error(error, &err, set(u, path, key, value, origin, &err));
+}
+
+int unshard_meta_unset(unshard *u, const char *path, const char *key, struct unshard_error *error)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err err = { 0 };
+	const char *subject = store_subject(&u->store, path, &arena);
+	struct uns_store *store;
+	int code;
+
+	if (!subject)
+		return give_error(error, &err, -ENOMEM);
+	store = hold_or_fail(u, &err, &code);
+	if (store) {
+		code = uns_store_unset(store, subject, key, &err);
+		store_release(&u->store);
+	}
+	return give_error(error, &err, code);
+}
+
+/* -- a trainer's file -- */
+
+/* Whether the checkpoint's optimizer is one that this layout names. */
+static int try_layout(struct unshard *u, struct place *place, const char *layout,
+		      struct uns_err *err)
+{
+	struct uns_format_options options = u->opt.format;
+	struct uns_capture *capture = NULL;
+	struct uns_catalog *cat = NULL;
+	size_t i;
+	int code;
+
+	options.fsdp_units = layout;
+	UNS_TRY(uns_catalog_new(place->path, &cat, err));
+	code = places_capture(&u->places, place, &capture, err);
+	if (code == 0)
+		code = snapshots_open_catalog(&u->snapshots, place, capture, &options, cat, err);
+	for (i = 0; code == 0 && i < cat->n_problems; i++)
+		if (cat->problems[i].scope == UNS_SCOPE_OPTIMIZER)
+			code = uns_fail(err, cat->problems[i].code, "%s", cat->problems[i].text);
+	if (code == 0 && !cat->facts.units)
+		code = uns_fail(
+			err, -ENOTSUP,
+			"%s has no flat units: its optimizer is named without a layout, or was "
+			"not saved",
+			place->path);
+	uns_catalog_free(cat);
+	uns_capture_free(capture);
+	return code;
+}
+
+/* An imported layout for the checkpoint at `path`: it must fit, and from then on belongs to the files that
+ * are there now. For a run's directory it is compared with each checkpoint when that is read. */
+static int bind_units(struct unshard *u, const char *path, struct uns_arena *arena,
+		      struct uns_store_fact *fact, struct uns_err *err)
+{
+	struct place *place;
+	int code;
+
+	UNS_TRY(place_get(u, path, &place, err));
+	code = place->format && !place->format->wants_units
+		       ? uns_fail(err, -ENOTSUP, "%s is no checkpoint of per-rank files", path)
+		       : 0;
+	if (code == 0 && place->format)
+		code = try_layout(u, place, fact->json, err);
+	if (code == 0 && place->format)
+		code = stored_units_bind(fact, place->own_generation, arena, err);
+	place_put(u, place);
+	return code;
+}
+
+static int import_file(struct unshard *u, const char *path, const char *file, size_t *n,
+		       struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_root_options trusted = { .trusted = true };
+	const char *slash = strrchr(file, '/');
+	const char *dir = uns_arena_strn(&arena, file, slash ? (size_t)(slash - file) : 0);
+	const char *origin = uns_arena_printf(&arena, "imported from %s", file);
+	const char *subject = store_subject(&u->store, path, &arena);
+	struct uns_store_fact *facts = NULL;
+	struct uns_store *store;
+	struct uns_root *root;
+	size_t i;
+	int code;
+
+	if (!dir || !origin || !subject)
+		return uns_oom(err);
+	UNS_TRY(uns_root_open(*dir ? dir : slash ? "/" : ".", &trusted, &root, err));
+	code = fact_file_read(root, slash ? slash + 1 : file, origin, &arena, &facts, n, err);
+	uns_root_close(root);
+	UNS_TRY(code);
+	for (i = 0; i < *n; i++) {
+		facts[i].subject = subject;
+		if (strcmp(facts[i].key, UNITS_FACT) == 0)
+			UNS_TRY(bind_units(u, path, &arena, &facts[i], err));
+	}
+	store = hold_or_fail(u, err, &code);
+	if (!store)
+		return code;
+	code = uns_store_set_all(store, facts, *n, err);
+	store_release(&u->store);
+	return code;
+}
+
+int unshard_meta_import_file(unshard *u, const char *path, const char *file, size_t *n_facts,
+			     struct unshard_error *error)
+{
+	struct uns_err err = { 0 };
+	size_t n = 0;
+	int code = import_file(u, path, file, &n, &err);
+
+	if (n_facts)
+		*n_facts = code < 0 ? 0 : n;
+	return give_error(error, &err, code);
+}
+
+/* -- the whole store -- */
+
+static void write_fact(struct uns_text *out, const struct uns_store_fact *f, bool first)
+{
+	uns_text_str(out, first ? "\n  {\"subject\": " : ",\n  {\"subject\": ");
+	uns_text_json_str(out, f->subject);
+	uns_text_str(out, ", \"key\": ");
+	uns_text_json_str(out, f->key);
+	uns_text_printf(out, ", \"value\": %s, \"origin\": ", f->json);
+	uns_text_json_str(out, f->origin);
+	uns_text_printf(out, ", \"time\": %lld}", (long long)f->time_s);
+}
+
+static int export(struct unshard *u, char **json, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text out = UNS_TEXT_INIT;
+	struct uns_store_fact *v = NULL;
+	struct uns_store *store;
+	size_t n = 0, i;
+	int code;
+
+	store = hold_or_fail(u, err, &code);
+	if (!store)
+		return code;
+	code = uns_store_facts(store, NULL, &arena, &v, &n, err);
+	store_release(&u->store);
+	UNS_TRY(code);
+	uns_text_printf(&out, "{\"unshard_store\": %d, \"facts\": [", STORE_VERSION);
+	for (i = 0; i < n; i++)
+		write_fact(&out, &v[i], i == 0);
+	uns_text_str(&out, n ? "\n]}\n" : "]}\n");
+	*json = uns_text_take(&out, NULL);
+	return *json ? 0 : uns_oom(err);
+}
+
+int unshard_meta_export(unshard *u, char **json, struct unshard_error *error)
+{
+	struct uns_err err = { 0 };
+
+	return give_error(error, &err, export(u, json, &err));
+}
+
+static int read_fact(const cJSON *item, struct uns_arena *arena, struct uns_store_fact *out,
+		     struct uns_err *err)
+{
+	const cJSON *value = cJSON_GetObjectItemCaseSensitive(item, "value");
+	const char *origin = uns_json_str(item, "origin");
+	UNS_CLEANUP(uns_free_p) char *json = value ? cJSON_PrintUnformatted(value) : NULL;
+
+	out->subject = uns_json_str(item, "subject");
+	out->key = uns_json_str(item, "key");
+	if (!out->subject || out->subject[0] != '/' || !out->key || !value)
+		return uns_fail(err, -EBADMSG,
+				"a fact needs an absolute \"subject\", a \"key\" and a "
+				"\"value\"");
+	if (!json)
+		return uns_oom(err);
+	UNS_TRY(fact_key_check(out->key, json, err));
+	if (!uns_json_int(item, "time", &out->time_s) || out->time_s < 0)
+		out->time_s = 0;
+	out->origin = origin ? origin : "imported";
+	out->json = uns_arena_str(arena, json);
+	return out->json ? 0 : uns_oom(err);
+}
+
+static int read_facts(const cJSON *json, struct uns_arena *arena, struct uns_store_fact **out,
+		      size_t *n, struct uns_err *err)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(json, "facts"), *item;
+	int64_t version;
+
+	if (!uns_json_int(json, "unshard_store", &version) || !cJSON_IsArray(list))
+		return uns_fail(err, -EINVAL, "this is not what `unshard meta export` writes");
+	if (version > STORE_VERSION)
+		return uns_fail(err, -ENOTSUP, "this was exported by a newer unshard");
+	*out = UNS_NEW_N(arena, struct uns_store_fact, (size_t)cJSON_GetArraySize(list));
+	if (!*out)
+		return uns_oom(err);
+	cJSON_ArrayForEach (item, list) {
+		if (read_fact(item, arena, &(*out)[*n], err) < 0)
+			return uns_fail_in(err, "fact %zu", *n + 1);
+		++*n;
+	}
+	return 0;
+}
+
+static int import(struct unshard *u, const char *text, size_t *n, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	struct uns_store_fact *facts = NULL;
+	struct uns_store *store;
+	int code;
+
+	if (strlen(text) > MAX_IMPORT_BYTES)
+		return uns_fail(err, -EFBIG, "an import of %zu bytes is too long", strlen(text));
+	UNS_TRY(uns_json_parse(uns_span_of(text, strlen(text)), &json, err));
+	UNS_TRY(read_facts(json, &arena, &facts, n, err));
+	store = hold_or_fail(u, err, &code);
+	if (!store)
+		return code;
+	code = uns_store_set_all(store, facts, *n, err);
+	store_release(&u->store);
+	return code;
+}
+
+int unshard_meta_import(unshard *u, const char *json, size_t *n_facts, struct unshard_error *error)
+{
+	struct uns_err err = { 0 };
+	size_t n = 0;
+	int code = import(u, json, &n, &err);
+
+	if (n_facts)
+		*n_facts = code < 0 ? 0 : n;
+	return give_error(error, &err, code);
+}
+
+int unshard_meta_clear_memos(unshard *u, struct unshard_error *error)
+{
+	struct uns_err err = { 0 };
+	struct uns_store *store;
+	int code;
+
+	store = hold_or_fail(u, &err, &code);
+	if (store) {
+		code = uns_store_memo_clear(store, &err);
+		store_release(&u->store);
+	}
+	return give_error(error, &err, code);
+}

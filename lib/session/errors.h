@@ -1,0 +1,17 @@
+/* Errors on their way out: to the caller, and into the list that people look through afterwards. */
+#ifndef UNS_SESSION_ERRORS_H
+#define UNS_SESSION_ERRORS_H
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/ring.h"
+#include "unshard.h"
+
+/* For a function of unshard.h: hand out the sentence of a negative code; returns the code. */
+int give_error(struct unshard_error *out, const struct uns_err *err, int code);
+
+/* A read that failed: logged, and added to the list with the time. */
+void errors_add(struct uns_ring *errors, const struct uns_log *log, const struct uns_err *err,
+		const char *where);
+
+#endif

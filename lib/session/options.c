@@ -1,0 +1,182 @@
+/* Options of a session: defaults, copies, refusals. */
+#include "session/options.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "facts/training_facts.h"
+
+enum {
+	DEFAULT_SETTLE_S = 60,
+	RECHECK_MS = 1000, /* with the kernel's 2 s, what is new shows within 5 s */
+};
+#define DEFAULT_SHARD_BYTES UINT64_C(50000000000)
+#define DEFAULT_MEM_BYTES   (UINT64_C(64) << 20)
+#define DEFAULT_SPILL_BYTES (UINT64_C(16) << 30)
+
+const struct uns_view *view_find(const char *name, size_t len, uint64_t *parameter)
+{
+	char text[64];
+	size_t i, n;
+
+	if (len >= sizeof(text))
+		return NULL;
+	memcpy(text, name, len);
+	text[len] = '\0';
+	for (i = 0; uns_views[i]; i++) {
+		n = strlen(uns_views[i]->name);
+		if (strncmp(text, uns_views[i]->name, n) != 0)
+			continue;
+		if (text[n] == '\0' && uns_views[i]->parse("", parameter))
+			return uns_views[i];
+		if (text[n] == '-' && text[n + 1] && uns_views[i]->parse(text + n + 1, parameter))
+			return uns_views[i];
+	}
+	return NULL;
+}
+
+static int copy_string(struct uns_arena *arena, const char *from, const char **out,
+		       struct uns_err *err)
+{
+	if (!from)
+		return 0;
+	*out = uns_arena_str(arena, from);
+	return *out ? 0 : uns_oom(err);
+}
+
+static int copy_strings(struct uns_arena *arena, const char *const *from, size_t n,
+			const char *const **out, struct uns_err *err)
+{
+	const char **copy = UNS_NEW_N(arena, const char *, n);
+	size_t i;
+
+	if (!copy)
+		return uns_oom(err);
+	for (i = 0; i < n; i++)
+		UNS_TRY(copy_string(arena, from[i], &copy[i], err));
+	*out = copy;
+	return 0;
+}
+
+static int open_model_dir(struct model_dirs *models, const char *text, struct uns_arena *arena,
+			  struct uns_err *err)
+{
+	struct model_dir *m = &models->v[models->n];
+	const struct uns_root_options trusted = { .trusted = true };
+	const char *equals = strchr(text, '=');
+
+	/* A directory whose own name holds '=' wins over RUN=DIR. */
+	if (equals && access(text, F_OK) != 0) {
+		m->run = uns_arena_strn(arena, text, (size_t)(equals - text));
+		if (!m->run)
+			return uns_oom(err);
+		text = equals + 1;
+	}
+	UNS_TRY(uns_root_open(text, &trusted, &m->root, err));
+	models->n++;
+	return 0;
+}
+
+static int open_models(struct model_dirs *models, const struct unshard_options *o,
+		       struct uns_arena *arena, struct uns_err *err)
+{
+	size_t i;
+
+	models->v = UNS_NEW_N(arena, struct model_dir, o->n_model);
+	if (!models->v)
+		return uns_oom(err);
+	for (i = 0; i < o->n_model; i++)
+		if (open_model_dir(models, o->model[i], arena, err) < 0)
+			return uns_fail_in(err, "model=%s", o->model[i]);
+	return 0;
+}
+
+static int take_facts(struct session_options *out, const struct unshard_options *o,
+		      struct uns_arena *arena, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < o->n_fact; i++)
+		UNS_TRY(training_check_option(o->fact[i], err));
+	out->n_fact = o->n_fact;
+	return copy_strings(arena, o->fact, o->n_fact, &out->fact, err);
+}
+
+static int choose_view(struct session_options *out, const char *name, struct uns_err *err)
+{
+	if (!name)
+		return 0;
+	out->only = view_find(name, strlen(name), &out->only_parameter);
+	return out->only ? 0 : uns_fail(err, -EINVAL, "view=%s: there is no such view", name);
+}
+
+/* Where the tree is mounted: goes into the lines to write; below SOURCE it is left out, so that the
+ * session never looks into its own mount. */
+static int find_mountpoint(struct session_options *out, const char *mountpoint,
+			   const struct uns_root *root, struct uns_arena *arena,
+			   struct uns_err *err)
+{
+	char real[PATH_MAX];
+	const char *source = uns_root_path(root), *below;
+
+	if (!mountpoint || !realpath(mountpoint, real))
+		return 0;
+	UNS_TRY(copy_string(arena, real, &out->mounted_at, err));
+	if (!uns_path_within(real, source) || strlen(real) == strlen(source))
+		return 0;
+	below = real + strlen(source) + (source[strlen(source) - 1] != '/');
+	return copy_string(arena, below, &out->hidden, err);
+}
+
+static int take_format(struct uns_format_options *out, const struct unshard_options *o,
+		       struct uns_arena *arena, struct uns_err *err)
+{
+	if (o->assume && strcmp(o->assume, "fsdp-units") != 0)
+		return uns_fail(err, -EINVAL, "assume=%.40s: fsdp-units is expected", o->assume);
+	out->assume_fsdp_units = o->assume != NULL;
+	out->n_weight_roots = o->n_weight_root;
+	return copy_strings(arena, o->weight_root, o->n_weight_root, &out->weight_roots, err);
+}
+
+static uint64_t or_default(uint64_t given, uint64_t otherwise)
+{
+	return given ? given : otherwise;
+}
+
+static void take_numbers(struct session_options *out, const struct unshard_options *o)
+{
+	unsigned settle = o->settle_seconds ? o->settle_seconds : DEFAULT_SETTLE_S;
+
+	out->max_shard_size_bytes = or_default(o->max_shard_size_bytes, DEFAULT_SHARD_BYTES);
+	out->mem_bytes = or_default(o->mem_bytes, DEFAULT_MEM_BYTES);
+	out->cache_size_bytes = or_default(o->cache_size_bytes, DEFAULT_SPILL_BYTES);
+	out->settle_ns = settle == UINT_MAX ? 0 : (int64_t)settle * 1000000000;
+	out->recheck_ns = (int64_t)RECHECK_MS * 1000000;
+	out->hide_rng = o->hide_rng;
+	out->keep_rng = o->keep_rng;
+	out->crc_exact = o->crc_exact;
+}
+
+int session_options_take(struct session_options *out, const struct unshard_options *o,
+			 const struct uns_root *root, struct uns_arena *arena, struct uns_err *err)
+{
+	take_numbers(out, o);
+	UNS_TRY(choose_view(out, o->view, err));
+	UNS_TRY(open_models(&out->models, o, arena, err));
+	UNS_TRY(take_facts(out, o, arena, err));
+	UNS_TRY(find_mountpoint(out, o->mountpoint, root, arena, err));
+	UNS_TRY(take_format(&out->format, o, arena, err));
+	UNS_TRY(copy_string(arena, o->strip, &out->strip, err));
+	return copy_string(arena, o->cache_dir, &out->cache_dir, err);
+}
+
+void session_options_fini(struct session_options *options)
+{
+	size_t i;
+
+	for (i = 0; i < options->models.n; i++)
+		uns_root_close(options->models.v[i].root);
+}

@@ -1,0 +1,33 @@
+/* What unshard_open was given, checked and copied. */
+#ifndef UNS_SESSION_OPTIONS_H
+#define UNS_SESSION_OPTIONS_H
+
+#include "formats/format.h"
+#include "session/companions.h"
+#include "unshard.h"
+#include "views/view.h"
+
+struct session_options {
+	struct uns_format_options format;
+	struct model_dirs models;
+	const char *const *fact; /* -o fact=: "KEY=JSON", checked */
+	size_t n_fact;
+	const struct uns_view *only; /* -o view= */
+	uint64_t only_parameter;
+	const char *mounted_at; /* absolute; NULL = not mounted */
+	const char *hidden;     /* the mountpoint below SOURCE; NULL = elsewhere */
+	const char *strip, *cache_dir;
+	uint64_t max_shard_size_bytes, mem_bytes, cache_size_bytes;
+	int64_t settle_ns, recheck_ns;
+	bool hide_rng, keep_rng, crc_exact;
+};
+
+/* root: SOURCE. Texts live in the arena. -EINVAL names the option. */
+int session_options_take(struct session_options *out, const struct unshard_options *o,
+			 const struct uns_root *root, struct uns_arena *arena, struct uns_err *err);
+void session_options_fini(struct session_options *options);
+
+/* "weights-bf16" -> the view and its parameter; NULL = there is none of that name. */
+const struct uns_view *view_find(const char *name, size_t len, uint64_t *parameter);
+
+#endif

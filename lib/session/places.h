@@ -1,0 +1,119 @@
+/* What each directory of SOURCE is, as last examined: plain, or a checkpoint with its format and
+ * generation. Small, and kept for good. What is made of a checkpoint is snapshots.h's. */
+#ifndef UNS_SESSION_PLACES_H
+#define UNS_SESSION_PLACES_H
+
+#include <pthread.h>
+
+#include "base/map.h"
+#include "formats/format.h"
+#include "store/store_link.h"
+#include "views/view.h"
+
+struct snapshot;
+
+/* One view of one checkpoint: what supports() said. Kept with the place. */
+struct verdict {
+	struct verdict *next;
+	const struct uns_view *view;
+	uint64_t parameter;
+	int code; /* 0 = can be served */
+	char *text;
+};
+
+/* Directories below a plain one whose names a format's probe asked for: shards may arrive there. */
+struct watched {
+	struct uns_arena arena;
+	struct {
+		const char *path;
+		struct uns_identity id;
+	} * v;
+	size_t n, cap;
+};
+
+struct place {
+	char *path; /* below SOURCE */
+
+	/* Constant once known: a directory that has changed gets a new place. */
+	bool known;
+	const struct uns_format *format; /* NULL = a plain directory */
+	bool begun; /* a plain one that looks like a checkpoint whose save or copy has begun */
+	uint64_t generation;        /* of a checkpoint: all files it may use, and the facts */
+	uint64_t source_generation; /* the files alone: identities */
+	uint64_t own_generation;    /* those in its own directory alone */
+	uint64_t source_bytes;      /* their sizes added up */
+	struct uns_stat stat;       /* of the directory */
+
+	/* Atomic: last change of any file or directory of it, wall clock. */
+	int64_t newest_ns;
+	/* Only by whoever examines it: what the store said of it; what else makes a plain directory what
+	 * it is; whether its trainer_state.json, as it was then, is whole. */
+	struct facts_seen facts;
+	struct watched watched;
+	struct uns_identity state_id;
+	bool state_whole;
+
+	/* Guarded by the table's lock. */
+	unsigned refs;
+	bool busy;         /* being examined */
+	bool replaced;     /* the table has another, or none, for this path */
+	int64_t itself_ns; /* monotonic: when its name was seen to be a directory, not a link to one */
+	int64_t checked_ns; /* monotonic */
+	struct uns_capture
+		*capture; /* what was seen when it was examined, until it is opened; or NULL */
+	bool capture_taken;
+
+	/* The same lock; of snapshots.c and shows.c. */
+	bool building;         /* its snapshot is being built */
+	struct snapshot *snap; /* NULL = none in memory */
+	struct verdict *verdict;
+	bool opened;   /* the format's open has run; then: */
+	int open_code; /* why it failed, or 0 */
+	char *open_text;
+	bool finished; /* facts.finished */
+	int64_t step, world_size;
+	bool told; /* that it is damaged, in the log */
+};
+
+struct place_table {
+	const struct uns_root *root;
+	const char *hidden; /* a path below SOURCE that is never looked at; NULL = none */
+	struct store_link *store;
+	int64_t settle_ns, recheck_ns;
+	/* Called without the lock, after a place was replaced: let go of what was made of it. */
+	void (*forget)(void *ctx, struct place *place);
+	void *ctx;
+
+	/* Shared with the snapshots: never held across I/O, and nothing is freed under it. Examining is
+	 * marked busy and waited for on `changed`. */
+	pthread_mutex_t *lock;
+	pthread_cond_t *changed;
+	struct uns_map map; /* path -> place */
+};
+
+/* What is at this directory of SOURCE: examined now, or at most recheck_ns ago. Returns a reference.
+ * -ENOENT, -ENOTDIR. */
+int places_get(struct place_table *t, const char *path, struct place **out, struct uns_err *err);
+void places_put(struct place_table *t, struct place *place); /* NULL is allowed */
+/* A reference to what places_get would give without a look, where the path's last name is no link. NULL =
+ * it takes a look to tell. */
+struct place *places_known(struct place_table *t, const char *path);
+void places_seen_itself(struct place_table *t, struct place *place);
+/* Look again at the next request: its files turned out to have changed. */
+void places_suspect(struct place_table *t, struct place *place);
+/* Forget all; no other reference may be held. */
+void places_fini(struct place_table *t);
+
+/* What the place's generation was made of: as it was seen when it was examined, or, for whoever opens it
+ * again, looked at once more: -ESTALE when it has changed by now. */
+int places_capture(struct place_table *t, struct place *place, struct uns_capture **out,
+		   struct uns_err *err);
+
+/* Something may still be writing: changed less than settle ago. */
+bool places_unsettled(const struct place_table *t, const struct place *place);
+/* It may become a checkpoint, and is not shown until then: begun and unsettled. */
+bool places_in_the_making(const struct place_table *t, const struct place *place);
+/* A path that the tree leaves out. */
+bool places_hide(const struct place_table *t, const char *path);
+
+#endif

@@ -1,0 +1,19 @@
+/* One view of one checkpoint. */
+#ifndef UNS_SESSION_SHOWS_H
+#define UNS_SESSION_SHOWS_H
+
+#include "session/session.h"
+
+enum show_state { SHOW_OK, SHOW_SAVING, SHOW_DAMAGED, SHOW_NONE };
+
+const char *show_state_text(enum show_state state);
+/* Whether and how the view shows this checkpoint. `why` receives the sentence unless SHOW_OK. */
+int show_state_of(struct unshard *u, struct place *place, const struct uns_view *view,
+		  uint64_t parameter, enum show_state *out, struct uns_err *why);
+/* The view's tree; belongs to the snapshot. A damaged checkpoint's tree is its UNSHARD_PROBLEM.txt. One
+ * that exists is found without waiting for another that is being made. */
+int show_tree(struct unshard *u, struct place *place, struct snapshot *snap,
+	      const struct uns_view *view, uint64_t parameter, const struct shown **out,
+	      struct uns_err *err);
+
+#endif

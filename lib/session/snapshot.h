@@ -1,0 +1,62 @@
+/* What is made of one checkpoint: its catalog, its backing, and the views' trees made of it so far.
+ * Large; snapshots.h keeps some of them in memory. */
+#ifndef UNS_SESSION_SNAPSHOT_H
+#define UNS_SESSION_SNAPSHOT_H
+
+#include "engine/engine.h"
+#include "facts/ties.h"
+#include "facts/training_facts.h"
+#include "files/config.h"
+#include "session/places.h"
+
+/* A view's tree of one snapshot, with the attributes of each of its files. */
+struct shown {
+	struct shown *next;
+	const struct uns_view *view;
+	uint64_t parameter;
+	bool making; /* somebody makes it; the rest is theirs until then */
+	struct uns_vtree tree;
+	struct vattr {
+		uint32_t mode;
+		int64_t mtime_ns;
+	} * attr; /* parallel to tree.v; one more: tree.whole's */
+};
+
+/* Something that takes long to find out: at the first need, by one thread, without keeping those waiting
+ * who do not need it. */
+struct learned {
+	bool known, busy; /* guarded by the session's lock */
+};
+
+struct snapshot {
+	struct snapshot *newer, *older; /* LRU */
+	struct place *place;            /* NULL once the place has moved on */
+	unsigned refs;
+	size_t bytes;
+
+	struct uns_catalog *cat;
+	struct uns_backing *backing;
+	struct uns_root *model; /* the directory that the store's fact "model" names; or NULL */
+	uint64_t crc_key;       /* of the CRCs' memo */
+	bool lasting;           /* they may be put into the store */
+	uint64_t crcs_kept;     /* atomic: uns_backing_crc_changes when they last were */
+
+	/* Chosen while the snapshot is built (companions.c): their files are part of the catalog. */
+	struct uns_arena arena;
+	struct uns_companion *borrowed;
+	size_t n_borrowed, cap_borrowed;
+	struct uns_span config;
+	struct uns_config_facts config_facts;
+	const char **note;
+	size_t n_notes, cap_notes;
+
+	struct learned ties_learned, training_learned;
+	struct ties ties;
+	struct training_found training;
+
+	/* Guarded by the session's lock. */
+	bool crcs_busy; /* somebody finds out CRCs */
+	struct shown *shown;
+};
+
+#endif

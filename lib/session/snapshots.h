@@ -1,0 +1,58 @@
+/* Snapshots in memory: built when asked for, shared, evicted oldest first when nobody holds them. Pinned
+ * by open files only. */
+#ifndef UNS_SESSION_SNAPSHOTS_H
+#define UNS_SESSION_SNAPSHOTS_H
+
+#include "session/companions.h"
+#include "session/places.h"
+#include "session/snapshot.h"
+#include "store/catalog_memo.h"
+
+struct snapshot_cache {
+	const struct uns_root *root;
+	struct uns_engine *engine;
+	const struct uns_format_options *format;
+	const struct model_dirs *models;
+	struct store_link *store;
+	struct memo *memo;
+	struct place_table *places;
+	size_t budget_bytes;
+	bool trim; /* unshard_options.trim_memory */
+
+	/* The places' own. */
+	pthread_mutex_t *lock;
+	pthread_cond_t *changed;
+	struct snapshot *newest, *oldest;
+	size_t bytes;
+};
+
+/* The checkpoint's snapshot of the current generation: from memory, or built. Returns a reference.
+ * Fails with what the format's open said; -ESTALE when the checkpoint has changed since the place was
+ * examined. */
+int snapshots_get(struct snapshot_cache *c, struct place *place, struct snapshot **out,
+		  struct uns_err *err);
+void snapshots_put(struct snapshot_cache *c, struct snapshot *snap); /* NULL is allowed */
+/* Forget the place's snapshot (its generation has gone); open files keep theirs. For place_table.forget:
+ * ctx is the cache. */
+void snapshots_forget(void *ctx, struct place *place);
+/* It has grown. Lock held. */
+void snapshots_account(struct snapshot_cache *c, struct snapshot *snap);
+/* Find out once what `learned` stands for: true = now, and snapshots_learned is to be called. */
+bool snapshots_learn(struct snapshot_cache *c, struct learned *learned);
+void snapshots_learned(struct snapshot_cache *c, struct snapshot *snap, struct learned *learned,
+		       bool known);
+
+/* All CRCs that a layout of this snapshot shows, and into the store with them. -EINTR when asked to
+ * stop. */
+int snapshots_find_crcs(const struct snapshot_cache *c, struct snapshot *snap,
+			const struct uns_layout *layout, const struct uns_stop *stop,
+			struct uns_err *err);
+/* New CRCs go into the store. */
+void snapshots_save_crcs(const struct snapshot_cache *c, struct snapshot *snap);
+
+/* The checkpoint's catalog from its own files, which are those in the capture. */
+int snapshots_open_catalog(const struct snapshot_cache *c, const struct place *place,
+			   struct uns_capture *capture, const struct uns_format_options *options,
+			   struct uns_catalog *cat, struct uns_err *err);
+
+#endif

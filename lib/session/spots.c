@@ -1,0 +1,502 @@
+/* From a directory of the tree to a name in it, one step at a time: a path is as many steps. */
+#include "session/spots.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/path.h"
+#include "session/forms.h"
+#include "session/info.h"
+#include "session/shows.h"
+
+#define INFO_DIR ".unshard"
+
+/* -- inode numbers -- */
+
+/* They are made of what is the same after a remount and on another host where the files are: names, and
+ * of the files inode number, size and times. The device's number is not (NFS, btrfs and overlays give one
+ * out at each mount), and is not needed: it tells files apart within one mount, and there a file that
+ * takes another's place at the same path differs in inode number or in ctime, which no one can set. That
+ * the bytes of an open file are still those of its generation is a question of its own, which the engine
+ * answers by all of uns_identity, device included, within this one mount. */
+static uint64_t ino_of(const struct spot_key *key, uint64_t generation, const char *inside)
+{
+	uint64_t h = uns_hash_str(UNS_HASH_INIT, key->view ? key->view->name : "");
+
+	h = uns_hash_u64(h, key->parameter);
+	h = uns_hash_str(h, key->path);
+	h = uns_hash_u64(h, generation);
+	h = uns_hash_end(uns_hash_str(h, inside));
+	return h < 2 ? h + 2 : h; /* 0 is no inode, 1 is FUSE's root */
+}
+
+/* A file outside checkpoints is its own generation. */
+static uint64_t generation_of(const struct uns_stat *st)
+{
+	uint64_t h = uns_hash_u64(st->id.ino, (uint64_t)st->id.mtime_ns);
+
+	return uns_hash_u64(uns_hash_u64(h, st->id.size), (uint64_t)st->id.ctime_ns);
+}
+
+uint64_t spot_ino_inside(const struct spot *spot, const char *inside)
+{
+	return ino_of(&spot->key, spot->place->generation, inside);
+}
+
+/* -- small helpers -- */
+
+static bool known_name(const char *const *names, const char *name)
+{
+	for (; *names; names++)
+		if (strcmp(name, *names) == 0)
+			return true;
+	return false;
+}
+
+static int absent(struct uns_err *err)
+{
+	return uns_fail(err, -ENOENT, "no such file");
+}
+
+static int not_a_directory(const char *path, struct uns_err *err)
+{
+	return uns_fail(err, -ENOTDIR, "%s is not a directory", path);
+}
+
+static void let_go(struct unshard *u, struct spot *spot)
+{
+	snapshot_put(u, spot->snap);
+	place_put(u, spot->place);
+	spot->snap = NULL;
+	spot->place = NULL;
+	spot->shown = NULL;
+	spot->file = NULL;
+}
+
+void spot_fini(struct unshard *u, struct spot *spot)
+{
+	let_go(u, spot);
+	uns_text_fini(&spot->text);
+	uns_arena_fini(&spot->arena);
+	memset(spot, 0, sizeof(*spot));
+}
+
+/* -- inside a checkpoint -- */
+
+static bool has_dir(const struct shown *shown, const char *inside)
+{
+	size_t n = strlen(inside), i;
+
+	for (i = 0; i < shown->tree.n; i++)
+		if (strncmp(shown->tree.v[i].path, inside, n) == 0 &&
+		    shown->tree.v[i].path[n] == '/')
+			return true;
+	return false;
+}
+
+int spot_load(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	if (spot->shown)
+		return 0;
+	if (!spot->snap)
+		UNS_TRY(snapshot_get(u, spot->place, &spot->snap, err));
+	return show_tree(u, spot->place, spot->snap, spot->key.view, spot->key.parameter,
+			 &spot->shown, err);
+}
+
+static int check_shown(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	enum show_state state;
+	struct uns_err why = { 0 };
+
+	UNS_TRY(show_state_of(u, spot->place, spot->key.view, spot->key.parameter, &state, &why));
+	if (state == SHOW_OK || state == SHOW_DAMAGED)
+		return 0;
+	return uns_fail(err, -ENOENT, "%s", why.text);
+}
+
+/* The spot's checkpoint at spot->key.inside. */
+static int go_inside(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	const char *inside = spot->key.inside;
+
+	spot->key.kind = SPOT_SHOWN;
+	spot->ino = spot_ino_inside(spot, *inside || !spot->key.as_file ? inside : "/");
+	spot->file = NULL;
+	if (!*inside && !spot->key.as_file)
+		return 0; /* a directory at least; spot_check asks whether it is shown */
+	UNS_TRY(check_shown(u, spot, err));
+	UNS_TRY(spot_load(u, spot, err));
+	if (spot->key.as_file && spot->shown->tree.whole) {
+		spot->file = spot->shown->tree.whole;
+		return *inside ? uns_fail(err, -ENOTDIR, "%s is a file", spot->file->path) : 0;
+	}
+	spot->file = uns_vtree_find(&spot->shown->tree, inside);
+	if (*inside && !spot->file && !has_dir(spot->shown, inside))
+		return absent(err);
+	return 0;
+}
+
+static int go_to_info(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	const char *name = spot->key.inside, *inside;
+
+	spot->key.kind = SPOT_INFO;
+	inside = uns_path_join(&spot->arena, INFO_DIR, name);
+	if (!inside)
+		return uns_oom(err);
+	spot->ino = spot_ino_inside(spot, inside);
+	if (!*name)
+		return 0;
+	if (!known_name(info_names, name))
+		return absent(err);
+	return info_text(u, spot->place, spot->key.view, spot->key.parameter, name, &spot->text,
+			 err);
+}
+
+/* -- SOURCE's own directories -- */
+
+/* spot->place is the place at spot->key.path. */
+static int go_to_place(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	spot->key.inside = "";
+	if (spot->place->format)
+		return go_inside(u, spot, err);
+	if (places_in_the_making(&u->places, spot->place))
+		return uns_fail(
+			err, -ENOENT,
+			"%s: something changed less than %lld s ago, and it may become a checkpoint "
+			"(-o settle=)",
+			spot->key.path, (long long)(u->opt.settle_ns / 1000000000));
+	spot->key.kind = SPOT_SOURCE;
+	spot->key.directory = true;
+	spot->ino = ino_of(&spot->key, 0, "");
+	return 0;
+}
+
+static int go_to_directory(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	if (session_hides(u, spot->key.path))
+		return absent(err);
+	UNS_TRY(place_get(u, spot->key.path, &spot->place, err));
+	return go_to_place(u, spot, err);
+}
+
+/* A relative link that stays inside is a link of the view; others are followed, where that is
+ * allowed. 1 = it was followed. */
+static int stat_entry(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	const char *path = spot->key.path, *target;
+	struct uns_arena *arena = &spot->arena;
+
+	UNS_TRY(uns_root_stat(u->root, path, false, &spot->stat, err));
+	if (spot->stat.kind != UNS_KIND_LINK)
+		return 0;
+	UNS_TRY(uns_root_readlink(u->root, path, arena, &target, err));
+	if (uns_path_resolve(arena, uns_path_parent(arena, path), target))
+		return 0;
+	UNS_TRY(uns_root_stat(u->root, path, true, &spot->stat, err));
+	return 1;
+}
+
+/* An entry that no form gives another name. */
+static int go_to_entry(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	int followed;
+
+	if (session_hides(u, spot->key.path))
+		return absent(err);
+	UNS_TRY(followed = stat_entry(u, spot, err));
+	if (spot->stat.kind == UNS_KIND_DIR) {
+		UNS_TRY(place_get(u, spot->key.path, &spot->place, err));
+		if (!followed)
+			places_seen_itself(&u->places, spot->place);
+		return go_to_place(u, spot, err);
+	}
+	if (spot->stat.kind == UNS_KIND_OTHER)
+		return uns_fail(err, -ENOENT, "%s is neither file nor directory", spot->key.path);
+	spot->key.kind = SPOT_SOURCE;
+	spot->key.directory = false;
+	spot->key.inside = "";
+	spot->ino = ino_of(&spot->key,
+			   spot->stat.kind == UNS_KIND_FILE ? generation_of(&spot->stat) : 0, "");
+	return 0;
+}
+
+static int enter_source(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err)
+{
+	const char *dir = spot->key.path;
+	const struct uns_view *view = spot->key.view;
+	struct form_found form;
+	int found;
+
+	if (!spot->key.directory)
+		return not_a_directory(dir, err);
+	let_go(u, spot);
+	spot->key.path = uns_path_join(&spot->arena, dir, name);
+	if (!spot->key.path)
+		return uns_oom(err);
+	/* What was looked at a moment ago is not looked at again. */
+	spot->place = places_known(&u->places, spot->key.path);
+	if (spot->place && !forms_has_file(view, spot->place))
+		return go_to_place(u, spot, err);
+	let_go(u, spot);
+	UNS_TRY(found = forms_find(u, view, dir, name, &spot->arena, &form, err));
+	if (!found)
+		return go_to_entry(u, spot, err);
+	spot->key.path = form.path;
+	spot->key.as_file = form.as_file;
+	spot->place = form.place;
+	return go_to_place(u, spot, err);
+}
+
+/* -- the mount's root -- */
+
+static int go_to_root_info(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	const struct spot_key under = { .path = INFO_DIR };
+
+	spot->key.kind = SPOT_ROOT_INFO;
+	spot->ino = ino_of(&under, 0, spot->key.inside);
+	if (!*spot->key.inside)
+		return 0;
+	if (!known_name(root_info_names, spot->key.inside))
+		return absent(err);
+	return root_info_text(u, spot->key.inside, &spot->text) < 0 ? uns_oom(err) : 0;
+}
+
+/* A name of SOURCE wins over a made one: then ours is ".unshard.unshard". */
+static bool is_root_info(struct unshard *u, const char *name)
+{
+	struct uns_stat st;
+
+	if (strcmp(name, INFO_DIR INFO_DIR) == 0)
+		return true;
+	if (strcmp(name, INFO_DIR) != 0)
+		return false;
+	return !u->opt.only || uns_root_stat(u->root, INFO_DIR, false, &st, NULL) < 0;
+}
+
+int spot_top(struct unshard *u, struct spot *out, struct uns_err *err)
+{
+	int code = 0;
+
+	memset(out, 0, sizeof(*out));
+	out->key = (struct spot_key){ .kind = SPOT_ROOT, .path = "", .inside = "" };
+	out->ino = 1;
+	if (u->opt.only) {
+		out->key.view = u->opt.only;
+		out->key.parameter = u->opt.only_parameter;
+		code = go_to_directory(u, out, err);
+	}
+	out->key.top = true;
+	if (code < 0)
+		spot_fini(u, out);
+	return code;
+}
+
+/* -- one step -- */
+
+static int enter_shown(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err)
+{
+	if (!*spot->key.inside && strcmp(name, INFO_DIR) == 0) {
+		spot->key.inside = "";
+		return go_to_info(u, spot, err);
+	}
+	spot->key.inside = uns_path_join(&spot->arena, spot->key.inside, name);
+	return spot->key.inside ? go_inside(u, spot, err) : uns_oom(err);
+}
+
+static int enter_info(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err)
+{
+	if (*spot->key.inside)
+		return absent(err);
+	spot->key.inside = uns_arena_str(&spot->arena, name);
+	if (!spot->key.inside)
+		return uns_oom(err);
+	return spot->key.kind == SPOT_INFO ? go_to_info(u, spot, err)
+					   : go_to_root_info(u, spot, err);
+}
+
+int spot_enter(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err)
+{
+	bool top = spot->key.top;
+
+	spot->key.top = false;
+	if (top && is_root_info(u, name)) {
+		let_go(u, spot);
+		spot->key = (struct spot_key){ .path = "", .inside = "" };
+		return go_to_root_info(u, spot, err);
+	}
+	switch (spot->key.kind) {
+	case SPOT_ROOT:
+		spot->key.view = view_find(name, strlen(name), &spot->key.parameter);
+		if (!spot->key.view)
+			return uns_fail(err, -ENOENT, "there is no view %s", name);
+		return go_to_directory(u, spot, err);
+	case SPOT_ROOT_INFO:
+	case SPOT_INFO:
+		return enter_info(u, spot, name, err);
+	case SPOT_SHOWN:
+		return enter_shown(u, spot, name, err);
+	case SPOT_SOURCE:
+		break;
+	}
+	return enter_source(u, spot, name, err);
+}
+
+int spot_check(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	if (spot->key.kind == SPOT_SHOWN && !*spot->key.inside && !spot->key.as_file)
+		return check_shown(u, spot, err);
+	return 0;
+}
+
+static int walk(struct unshard *u, struct spot *spot, const char *path, struct uns_err *err)
+{
+	size_t n;
+	const char *name;
+
+	for (path += strspn(path, "/"); *path; path += n, path += strspn(path, "/")) {
+		n = strcspn(path, "/");
+		name = uns_arena_strn(&spot->arena, path, n);
+		if (!name)
+			return uns_oom(err);
+		UNS_TRY(spot_enter(u, spot, name, err));
+	}
+	return spot_check(u, spot, err);
+}
+
+int spot_find(struct unshard *u, const char *path, struct spot *out, struct uns_err *err)
+{
+	int code;
+
+	UNS_TRY(spot_top(u, out, err));
+	code = walk(u, out, path, err);
+	if (code < 0)
+		spot_fini(u, out);
+	return code;
+}
+
+/* -- from a key -- */
+
+static int go_to_key(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	enum spot_kind kind = spot->key.kind;
+	const char *inside = spot->key.inside;
+
+	if (kind == SPOT_ROOT_INFO)
+		return go_to_root_info(u, spot, err);
+	if (kind == SPOT_SOURCE)
+		return spot->key.directory ? go_to_directory(u, spot, err)
+					   : go_to_entry(u, spot, err);
+	UNS_TRY(place_get(u, spot->key.path, &spot->place, err));
+	if (!spot->place->format)
+		return uns_fail(err, -ESTALE, "%s is no checkpoint any more", spot->key.path);
+	spot->key.inside = inside;
+	return kind == SPOT_INFO ? go_to_info(u, spot, err) : go_inside(u, spot, err);
+}
+
+int spot_of(struct unshard *u, const struct spot_key *key, struct spot *out, struct uns_err *err)
+{
+	int code;
+
+	if (key->top)
+		return spot_top(u, out, err);
+	memset(out, 0, sizeof(*out));
+	out->key = *key;
+	out->key.path = uns_arena_str(&out->arena, key->path);
+	out->key.inside = uns_arena_str(&out->arena, key->inside);
+	code = out->key.path && out->key.inside ? go_to_key(u, out, err) : uns_oom(err);
+	if (code < 0)
+		spot_fini(u, out);
+	return code;
+}
+
+/* -- attributes -- */
+
+enum { DIR_MODE = 0555, FILE_MODE = 0444 };
+
+bool spot_is_dir(const struct spot *spot)
+{
+	switch (spot->key.kind) {
+	case SPOT_ROOT:
+		return true;
+	case SPOT_ROOT_INFO:
+	case SPOT_INFO:
+		return !*spot->key.inside;
+	case SPOT_SHOWN:
+		return !spot->file;
+	case SPOT_SOURCE:
+		break;
+	}
+	return spot->key.directory;
+}
+
+static void stat_shown(const struct spot *spot, struct unshard_stat *out)
+{
+	const struct shown *shown = spot->shown;
+	const struct vattr *attr;
+
+	/* A checkpoint's own directory is looked at again like any run-level one: its inode is what
+	 * tells that the checkpoint changed. */
+	out->stable = *spot->key.inside;
+	if (!spot->file)
+		return;
+	attr = &shown->attr[spot->file == shown->tree.whole ? (ptrdiff_t)shown->tree.n
+							    : spot->file - shown->tree.v];
+	out->kind = UNSHARD_FILE;
+	out->mode = attr->mode;
+	out->size_bytes = spot->file->layout.size_bytes;
+	out->mtime_ns = attr->mtime_ns;
+	out->nlink = 1;
+}
+
+static void stat_info(const struct spot *spot, struct unshard_stat *out)
+{
+	out->live = true;
+	if (!*spot->key.inside) {
+		out->mode = DIR_MODE;
+		return;
+	}
+	out->kind = UNSHARD_FILE;
+	out->mode = FILE_MODE;
+	out->size_bytes = spot->text.len;
+	out->nlink = 1;
+}
+
+static void stat_source(const struct uns_stat *st, struct unshard_stat *out)
+{
+	out->kind = st->kind == UNS_KIND_DIR    ? UNSHARD_DIR
+		    : st->kind == UNS_KIND_LINK ? UNSHARD_LINK
+						: UNSHARD_FILE;
+	out->mode = st->mode & DIR_MODE;
+	out->uid = st->uid;
+	out->gid = st->gid;
+	out->mtime_ns = st->id.mtime_ns;
+	if (st->kind != UNS_KIND_DIR) {
+		out->size_bytes = st->id.size;
+		out->nlink = 1;
+	}
+}
+
+int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *out,
+	      struct uns_err *err)
+{
+	struct uns_stat root;
+
+	*out = (struct unshard_stat){ .kind = UNSHARD_DIR, .nlink = 2, .ino = spot->ino };
+	if (spot->place) {
+		stat_source(&spot->place->stat, out);
+	} else if (spot->key.kind == SPOT_SOURCE) {
+		stat_source(&spot->stat, out);
+	} else {
+		UNS_TRY(uns_root_stat(u->root, "", true, &root, err));
+		stat_source(&root, out);
+	}
+	if (spot->key.kind == SPOT_SHOWN)
+		stat_shown(spot, out);
+	else if (spot->key.kind == SPOT_INFO || spot->key.kind == SPOT_ROOT_INFO)
+		stat_info(spot, out);
+	return 0;
+}

@@ -1,0 +1,60 @@
+/* What a name of the tree means. First comes a view, then SOURCE's own directories, and inside a checkpoint
+ * the view's files. A spot is a name as it is right now: it holds what was looked up, and is short-lived;
+ * what lasts is its key (nodes.h). */
+#ifndef UNS_SESSION_SPOTS_H
+#define UNS_SESSION_SPOTS_H
+
+#include "base/text.h"
+#include "session/session.h"
+
+enum spot_kind {
+	SPOT_ROOT,      /* the mount's root, when it lists the views */
+	SPOT_ROOT_INFO, /* .unshard or a file in it; `inside` is its name, "" = the directory */
+	SPOT_SOURCE,    /* a directory, file or link of SOURCE outside checkpoints */
+	SPOT_SHOWN,     /* a checkpoint directory (inside = ""), or a directory or file in it */
+	SPOT_INFO,      /* a checkpoint's .unshard: `inside` as above */
+};
+
+struct spot_key {
+	enum spot_kind kind;
+	bool top;       /* the tree's root, whatever it is */
+	bool directory; /* SPOT_SOURCE */
+	bool as_file;   /* reached by the name of the checkpoint's one file (forms.h) */
+	const struct uns_view *view;
+	uint64_t parameter;
+	const char *path;   /* below SOURCE */
+	const char *inside; /* below the checkpoint */
+};
+
+struct spot {
+	struct spot_key key;
+	struct uns_arena arena;
+	struct place *place;  /* of a directory of SOURCE, and of everything in a checkpoint */
+	struct uns_stat stat; /* SPOT_SOURCE that is no directory */
+	struct snapshot *snap;
+	const struct shown *shown;
+	const struct uns_vfile *file; /* SPOT_SHOWN: NULL = a directory */
+	struct uns_text text;         /* info files: their content */
+	uint64_t ino;
+};
+
+int spot_top(struct unshard *u, struct spot *out, struct uns_err *err);
+/* What is at the key now; its texts are copied. -ESTALE when no such thing can be there any more. */
+int spot_of(struct unshard *u, const struct spot_key *key, struct spot *out, struct uns_err *err);
+/* Move to the child of that name. -ENOENT, -ENOTDIR; then the spot is only good for spot_fini. */
+int spot_enter(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err);
+/* Whether the view shows it at all: to be asked of what is handed out, not of what is passed on the way. */
+int spot_check(struct unshard *u, struct spot *spot, struct uns_err *err);
+/* All of it, for a path of the tree. */
+int spot_find(struct unshard *u, const char *path, struct spot *out, struct uns_err *err);
+void spot_fini(struct unshard *u, struct spot *spot);
+
+/* The view's tree, for a directory of a checkpoint. */
+int spot_load(struct unshard *u, struct spot *spot, struct uns_err *err);
+bool spot_is_dir(const struct spot *spot);
+int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *out,
+	      struct uns_err *err);
+/* The inode number of a name in the spot's directory of a checkpoint, without looking further. */
+uint64_t spot_ino_inside(const struct spot *spot, const char *inside);
+
+#endif

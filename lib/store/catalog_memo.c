@@ -1,0 +1,165 @@
+/* The keys of a checkpoint's memos. */
+#include "store/catalog_memo.h"
+
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "model/catalog_pack.h"
+
+/* -- the key -- */
+
+struct build {
+	uint64_t hash;
+	bool found;
+};
+
+/* The linker's identity of the program or library that this code is part of: another build may read
+ * the same metadata otherwise. */
+static int hash_build_id(struct dl_phdr_info *object, size_t size, void *ctx)
+{
+	struct build *build = ctx;
+	uintptr_t here = (uintptr_t)hash_build_id, at;
+	const ElfW(Nhdr) * note;
+	bool ours = false;
+	size_t i;
+
+	(void)size;
+	for (i = 0; i < object->dlpi_phnum; i++) {
+		at = object->dlpi_addr + object->dlpi_phdr[i].p_vaddr;
+		ours |= object->dlpi_phdr[i].p_type == PT_LOAD && here >= at &&
+			here - at < object->dlpi_phdr[i].p_memsz;
+	}
+	for (i = 0; ours && i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &object->dlpi_phdr[i];
+		const char *n = (const char *)(object->dlpi_addr + p->p_vaddr), *end = n;
+
+		for (end += p->p_type == PT_NOTE ? p->p_memsz : 0; n + sizeof(*note) <= end;
+		     n +=
+		     sizeof(*note) + ((note->n_namesz + 3) & ~3u) + ((note->n_descsz + 3) & ~3u)) {
+			note = (const void *)n;
+			if (note->n_type != NT_GNU_BUILD_ID || note->n_namesz != 4)
+				continue;
+			build->hash =
+				uns_hash_bytes(build->hash, n + sizeof(*note) + 4, note->n_descsz);
+			build->found = true;
+		}
+	}
+	return ours;
+}
+
+static uint64_t hash_strings(uint64_t h, const char *const *v, size_t n)
+{
+	h = uns_hash_u64(h, n);
+	while (n--)
+		h = uns_hash_str(h, *v++);
+	return h;
+}
+
+void memo_init(struct memo *memo, struct store_link *store, const struct uns_root *root,
+	       const char *source, const struct memo_options *o)
+{
+	struct build build = { .hash = uns_hash_str(UNS_HASH_INIT, UNSHARD_VERSION) };
+
+	dl_iterate_phdr(hash_build_id, &build);
+	if (!build.found)
+		build.hash = uns_hash_str(build.hash, __DATE__ __TIME__);
+	build.hash = uns_hash_u64(build.hash, UNS_CATALOG_PACK_VERSION);
+	build.hash = hash_strings(build.hash, o->weight_roots, o->n_weight_roots);
+	build.hash = hash_strings(build.hash, o->follow, o->n_follow);
+	build.hash = uns_hash_u64(build.hash, o->assume_units);
+	*memo = (struct memo){ .store = store, .root = root, .crc_salt = build.hash };
+	memo->salt = uns_hash_str(build.hash, source);
+}
+
+static uint64_t key_of(const struct memo *memo, const struct memo_subject *of)
+{
+	uint64_t h = uns_hash_u64(memo->salt, of->generation);
+
+	h = uns_hash_str(h, of->format);
+	return uns_hash_end(uns_hash_str(h, of->path));
+}
+
+uint64_t memo_crc_key(const struct memo *memo, const struct memo_subject *of)
+{
+	uint64_t h = uns_hash_u64(memo->crc_salt, of->source_generation);
+
+	return uns_hash_end(uns_hash_str(h, of->format));
+}
+
+/* A file that changed just before it was read may change again without its times showing it: by how
+ * much depends on how finely its file system keeps time. */
+bool memo_lasts(int64_t newest_ns)
+{
+	const int64_t fine_ns = 100000000, coarse_ns = 2500000000;
+
+	return uns_wall_ns() - newest_ns >= (newest_ns % 1000000000 ? fine_ns : coarse_ns);
+}
+
+static int load(const struct memo *memo, const char *kind, uint64_t key, struct uns_arena *arena,
+		struct uns_span *out)
+{
+	struct uns_store *store = store_hold(memo->store, NULL);
+	int code;
+
+	if (!store)
+		return -ENOENT;
+	code = uns_store_memo_get(store, kind, key, arena, out, NULL);
+	store_release(memo->store);
+	return code;
+}
+
+static void save(const struct memo *memo, const char *kind, uint64_t key,
+		 const struct uns_text *bytes)
+{
+	struct uns_store *store = bytes->failed ? NULL : store_hold(memo->store, NULL);
+
+	if (!store)
+		return;
+	uns_store_memo_put(store, kind, key, bytes->p, bytes->len, NULL);
+	store_release(memo->store);
+}
+
+int memo_load_catalog(struct memo *memo, const struct memo_subject *of, struct uns_capture *capture,
+		      struct uns_catalog **out)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_catalog *cat;
+	struct uns_span bytes;
+	int code;
+
+	UNS_TRY(uns_catalog_new(of->path, &cat, NULL));
+	cat->capture = capture;
+	code = load(memo, "catalog", key_of(memo, of), &arena, &bytes);
+	if (code == 0)
+		code = uns_catalog_unpack(bytes, memo->root, cat, NULL);
+	if (code < 0)
+		uns_catalog_free(cat);
+	else
+		*out = cat;
+	__atomic_add_fetch(code < 0 ? &memo->n_opened : &memo->n_remembered, 1, __ATOMIC_RELAXED);
+	return code;
+}
+
+void memo_save_catalog(const struct memo *memo, const struct memo_subject *of,
+		       const struct uns_catalog *cat)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text bytes = UNS_TEXT_INIT;
+
+	if (uns_catalog_pack(cat, memo->root, &bytes, NULL) == 0)
+		save(memo, "catalog", key_of(memo, of), &bytes);
+}
+
+int memo_load_crcs(const struct memo *memo, uint64_t key, struct uns_arena *arena,
+		   struct uns_span *out)
+{
+	return load(memo, "crc", key, arena, out);
+}
+
+void memo_save_crcs(const struct memo *memo, uint64_t key, const struct uns_text *bytes)
+{
+	save(memo, "crc", key, bytes);
+}

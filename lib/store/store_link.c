@@ -1,0 +1,245 @@
+/* Which file the store is, and when it is opened. Facts' functions of unshard.h are meta/'s. */
+#include "store/store_link.h"
+
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/path.h"
+
+enum { RETRY_S = 10 };
+#define NS INT64_C(1000000000)
+
+/* -- which file -- */
+
+/* XDG: a relative directory is to be ignored. */
+static const char *default_path(struct uns_arena *arena)
+{
+	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	struct passwd entry, *found = NULL;
+	char text[1024];
+
+	if (!home && getpwuid_r(geteuid(), &entry, text, sizeof(text), &found) == 0 && found)
+		home = entry.pw_dir; /* mount(8) and systemd give its helpers no HOME */
+	if (state && state[0] == '/')
+		return uns_arena_printf(arena, "%s/unshard/store.db", state);
+	if (home && home[0] == '/')
+		return uns_arena_printf(arena, "%s/.local/state/unshard/store.db", home);
+	return "";
+}
+
+void store_link_init(struct store_link *link, const struct uns_log *log)
+{
+	*link = (struct store_link){ .log = log, .off = true };
+	pthread_rwlock_init(&link->lock, NULL);
+}
+
+void store_link_fini(struct store_link *link)
+{
+	uns_store_close(link->handle);
+	pthread_rwlock_destroy(&link->lock);
+}
+
+int store_link_choose(struct store_link *link, const char *store, const char *source,
+		      struct uns_arena *arena, struct uns_err *err)
+{
+	link->off = store && strcmp(store, "none") == 0;
+	link->own_place = !store;
+	link->path = store ? uns_arena_str(arena, store) : default_path(arena);
+	link->source = source;
+	return link->path ? 0 : uns_oom(err);
+}
+
+/* The directories of the default path, for their owner alone; what is there stays as it is. */
+static int make_directories(const char *path, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) char *dir = strdup(path);
+	char *slash = dir;
+	int code;
+
+	if (!dir)
+		return uns_oom(err);
+	while ((slash = strchr(slash + 1, '/'))) {
+		*slash = '\0';
+		code = mkdir(dir, 0700) < 0 ? errno : 0;
+		if (code && code != EEXIST && access(dir, F_OK) != 0)
+			return uns_fail(
+				err, -code,
+				"metadata store %s: the directory %s cannot be made: %s "
+				"(--store FILE names another place, --store none does without)",
+				path, dir, strerror(code));
+		*slash = '/';
+	}
+	return 0;
+}
+
+static int check_path(const struct store_link *s, struct uns_err *err)
+{
+	if (!*s->path)
+		return uns_fail(err, -ENOENT,
+				"there is no place for the metadata store: neither "
+				"XDG_STATE_HOME nor HOME is set (--store FILE names one)");
+	if (s->own_place)
+		return make_directories(s->path, err);
+	if (strcmp(s->source, "/") != 0 && uns_path_within(s->path, s->source))
+		return uns_fail(
+			err, -EINVAL,
+			"metadata store %s lies in SOURCE, where nothing is ever written: name "
+			"a file elsewhere with --store",
+			s->path);
+	return 0;
+}
+
+/* -- holding it -- */
+
+/* Is the open handle still the file of that name? */
+static bool is_current(const struct store_link *s)
+{
+	struct stat st;
+
+	return s->handle && stat(s->path, &st) == 0 && st.st_dev == s->dev && st.st_ino == s->ino;
+}
+
+static void note_identity(struct store_link *s)
+{
+	struct stat st;
+
+	if (stat(s->path, &st) == 0) {
+		s->dev = st.st_dev;
+		s->ino = st.st_ino;
+	}
+}
+
+/* Said when it is news, not at each retry. */
+static void tell(struct store_link *s, const char *text)
+{
+	if (*text && strcmp(text, s->problem) != 0)
+		uns_log(s->log, UNS_LOG_WARN, "%s", text);
+	snprintf(s->problem, sizeof(s->problem), "%s", text);
+}
+
+/* Write lock held. */
+static void reopen(struct store_link *s)
+{
+	UNS_CLEANUP(uns_free_p) char *note = NULL;
+	struct uns_err err = { 0 };
+
+	uns_store_close(s->handle);
+	s->handle = NULL;
+	if (check_path(s, &err) == 0)
+		uns_store_open(s->path, s->log, &s->handle, &note, &err);
+	tell(s, s->handle ? "" : err.text);
+	s->problem_code = err.code;
+	if (note)
+		tell(s, note);
+	note_identity(s);
+	s->tried = true;
+	s->retry_ns = uns_now_ns() + RETRY_S * NS;
+}
+
+struct uns_store *store_hold(struct store_link *s, struct uns_err *err)
+{
+	if (s->off) {
+		uns_fail(err, -ENOENT, "there is no metadata store: --store none");
+		return NULL;
+	}
+	pthread_rwlock_rdlock(&s->lock);
+	if (!is_current(s)) {
+		pthread_rwlock_unlock(&s->lock);
+		pthread_rwlock_wrlock(&s->lock);
+		if (!is_current(s) && (s->handle || !s->tried || uns_now_ns() >= s->retry_ns))
+			reopen(s);
+		pthread_rwlock_unlock(&s->lock);
+		pthread_rwlock_rdlock(&s->lock);
+	}
+	if (s->handle)
+		return s->handle;
+	uns_fail(err, s->problem_code, "%s", s->problem);
+	pthread_rwlock_unlock(&s->lock);
+	return NULL;
+}
+
+void store_release(struct store_link *s)
+{
+	pthread_rwlock_unlock(&s->lock);
+}
+
+void store_problem(struct store_link *s, struct uns_text *out)
+{
+	if (s->off)
+		return;
+	pthread_rwlock_rdlock(&s->lock);
+	if (s->problem[0])
+		uns_text_printf(out, "%s\n", s->problem);
+	pthread_rwlock_unlock(&s->lock);
+}
+
+/* -- facts for the session -- */
+
+/* "/runs" + "a/b"; the absolute, link-free name that facts are kept under. */
+char *store_subject(const struct store_link *s, const char *path, struct uns_arena *arena)
+{
+	const char *root = strcmp(s->source, "/") == 0 ? "" : s->source;
+
+	return *path ? uns_arena_printf(arena, "%s/%s", root, path)
+		     : uns_arena_str(arena, s->source);
+}
+
+int store_facts(struct store_link *s, const char *path, struct uns_arena *arena,
+		struct uns_store_fact **out, size_t *n, struct uns_err *err)
+{
+	const char *subject = store_subject(s, path, arena);
+	struct uns_store *store = subject ? store_hold(s, err) : NULL;
+	int code;
+
+	*n = 0;
+	if (!subject)
+		return uns_oom(err);
+	if (!store)
+		return -ENOENT;
+	code = uns_store_facts(store, subject, arena, out, n, err);
+	store_release(s);
+	return code;
+}
+
+static uint64_t digest(const struct uns_store_fact *v, size_t n)
+{
+	uint64_t h = UNS_HASH_INIT;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		h = uns_hash_str(uns_hash_str(h, v[i].subject), v[i].key);
+		h = uns_hash_str(uns_hash_str(h, v[i].json), v[i].origin);
+	}
+	return n ? uns_hash_end(h) : 0;
+}
+
+static bool revision_of(struct store_link *s, uint64_t *out)
+{
+	struct uns_store *store = store_hold(s, NULL);
+	bool ok = store && uns_store_revision(store, out, NULL) == 0;
+
+	if (store)
+		store_release(s);
+	return ok;
+}
+
+void store_digest(struct store_link *s, const char *path, struct facts_seen *seen)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_store_fact *v = NULL;
+	uint64_t revision;
+	size_t n;
+
+	if (!revision_of(s, &revision) || (seen->known && seen->revision == revision))
+		return;
+	if (store_facts(s, path, &arena, &v, &n, NULL) < 0)
+		return;
+	*seen = (struct facts_seen){ .known = true, .revision = revision, .digest = digest(v, n) };
+}

@@ -1,0 +1,170 @@
+/* How often a session looks at SOURCE: counted system calls. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "counted.h"
+#include "fake_clock.h"
+#include "unshard.h"
+
+#define FILE_PATH "weights/runs/checkpoint-2/model.safetensors"
+
+struct fixture {
+	char dir[32], source[64];
+	unshard *u;
+};
+
+static void shell(const struct fixture *f, const char *command)
+{
+	char text[1024];
+
+	snprintf(text, sizeof(text), "cd %s && %s", f->dir, command);
+	if (system(text) != 0)
+		fail_msg("%s", text);
+}
+
+static int setup(void **state)
+{
+	static struct fixture f;
+
+	f = (struct fixture){ .dir = "/tmp/uns_looks_XXXXXX" };
+	assert_non_null(mkdtemp(f.dir));
+	snprintf(f.source, sizeof(f.source), "%s/src", f.dir);
+	shell(&f, "mkdir src && cp -r " UNSHARD_GOLDEN "/run src/runs && chmod -R u+w src");
+	*state = &f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	shell(f, "rm -r ../$(basename $PWD)");
+	return 0;
+}
+
+static void session_open(struct fixture *f)
+{
+	const struct unshard_options options = { .store = "none" };
+
+	assert_int_equal(unshard_open(f->source, &options, &f->u, NULL), 0);
+}
+
+/* The calls that one look costs. */
+static unsigned stat_cost(struct fixture *f, const char *path)
+{
+	unsigned before = counted;
+	struct unshard_stat st;
+
+	assert_int_equal(unshard_stat(f->u, path, &st, NULL), 0);
+	return counted - before;
+}
+
+/* A hundred files more in the checkpoint are a hundred calls more, not three hundred. */
+static void a_file_costs_one_call(void **state)
+{
+	struct fixture *f = *state;
+	unsigned cold, again, cold_more, again_more;
+
+	session_open(f);
+	cold = stat_cost(f, FILE_PATH);
+	wait_recheck();
+	again = stat_cost(f, FILE_PATH);
+	unshard_close(f->u);
+	shell(f, "cd src/runs/checkpoint-2 && touch $(seq -f beside-%.0f 80) && "
+		 "touch $(seq -f optimizer_0/beside-%.0f 20)");
+	session_open(f);
+	cold_more = stat_cost(f, FILE_PATH);
+	wait_recheck();
+	again_more = stat_cost(f, FILE_PATH);
+	unshard_close(f->u);
+	print_message("cold %u, %u; again %u, %u\n", cold, cold_more, again, again_more);
+	assert_in_range(cold_more - cold, 100, 103);
+	assert_in_range(again_more - again, 100, 103);
+}
+
+static unshard_node *step(unshard_node *dir, const char *name)
+{
+	unshard_node *child;
+
+	assert_int_equal(unshard_lookup(dir, name, &child, NULL, NULL), 0);
+	unshard_node_unref(dir);
+	return child;
+}
+
+/* Inside a generation that is known: every kind of question. */
+static void a_warm_lookup_makes_no_system_call(void **state)
+{
+	static const char *const views[] = { "weights", "dcp", "full-fsdp" };
+	struct fixture *f = *state;
+	struct unshard_listing *list;
+	struct unshard_stat st;
+	unshard_node *dir, *node;
+	unsigned before;
+	size_t i, k;
+
+	session_open(f);
+	for (k = 0; k < sizeof(views) / sizeof(*views); k++) {
+		assert_int_equal(unshard_root(f->u, &dir, NULL), 0);
+		dir = step(step(step(dir, views[k]), "runs"), "checkpoint-2");
+		assert_int_equal(unshard_node_list(dir, &list, NULL), 0);
+		wait_recheck();
+		assert_int_equal(unshard_node_stat(dir, &st, NULL), 0); /* looked at once more */
+		before = counted;
+		for (i = 0; i < list->n; i++) {
+			assert_int_equal(unshard_lookup(dir, list->v[i].name, &node, &st, NULL), 0);
+			assert_int_equal(unshard_node_stat(node, &st, NULL), 0);
+			unshard_node_unref(node);
+		}
+		assert_int_equal(unshard_lookup(dir, "absent", &node, &st, NULL), -ENOENT);
+		unshard_listing_free(list);
+		assert_int_equal(unshard_node_list(dir, &list, NULL), 0);
+		assert_true(list->n > 2);
+		assert_int_equal(counted, before);
+		unshard_listing_free(list);
+		unshard_node_unref(dir);
+	}
+	/* By its path it is as many steps, all of them warm. */
+	stat_cost(f, FILE_PATH);
+	assert_int_equal(stat_cost(f, FILE_PATH), 0);
+	unshard_close(f->u);
+}
+
+/* A directory that is not a checkpoint is compared by its times alone. */
+static void a_plain_directory_costs_three_calls(void **state)
+{
+	struct fixture *f = *state;
+	unshard_node *dir;
+	struct unshard_stat st;
+	unsigned before;
+
+	shell(f, "mkdir src/plain && cd src/plain && touch $(seq 100) && "
+		 "touch -d '20 seconds ago' .");
+	session_open(f);
+	assert_int_equal(unshard_root(f->u, &dir, NULL), 0);
+	dir = step(step(dir, "weights"), "plain");
+	wait_recheck();
+	before = counted;
+	assert_int_equal(unshard_node_stat(dir, &st, NULL), 0);
+	assert_int_equal(counted - before, 3);
+	unshard_node_unref(dir);
+	unshard_close(f->u);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(a_file_costs_one_call),
+		TEST(a_warm_lookup_makes_no_system_call),
+		TEST(a_plain_directory_costs_three_calls),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
