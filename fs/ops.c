@@ -21,6 +21,7 @@ enum {
 	STAT_BLOCK_BYTES = 512,
 	BIG_FILE_BYTES = 16 << 20,
 	BIG_BLOCK_BYTES = 1 << 20, /* cp reads in pieces of this */
+	LEAST_ENTRY_BYTES = 128,   /* no entry of a readdirplus reply is shorter */
 	SMALL_BLOCK_BYTES = 4096,
 };
 
@@ -307,9 +308,12 @@ struct dir_reply {
 	bool plus;
 	char *buf;
 	size_t size, used;
+	fuse_ino_t *looked_up; /* plus: the nodes of its entries */
+	size_t n_looked_up;
+	int code; /* why there is no next entry; 0 = it does not fit, or it was the last */
 };
 
-/* Append one entry; false when the buffer is full. `path` is NULL for "." and "..", which the
+/* Append one entry; false when it cannot be: the buffer is full, or `code` says why. `path` is NULL for "." and "..", which the
  * kernel does not count as lookups. */
 static bool add_entry(struct dir_reply *r, const char *name, const char *path,
 		      const struct unshard_stat *st, off_t next)
@@ -318,7 +322,9 @@ static bool add_entry(struct dir_reply *r, const char *name, const char *path,
 	size_t room = r->size - r->used, need;
 
 	fill_attr(st, &entry.attr);
-	if (r->plus && path && fill_entry(r->fs, path, st, &entry) < 0)
+	if (r->plus && path)
+		r->code = fill_entry(r->fs, path, st, &entry);
+	if (r->code < 0)
 		return false;
 	need = r->plus ? fuse_add_direntry_plus(r->req, r->buf + r->used, room, name, &entry, next)
 		       : fuse_add_direntry(r->req, r->buf + r->used, room, name, &entry.attr, next);
@@ -328,6 +334,8 @@ static bool add_entry(struct dir_reply *r, const char *name, const char *path,
 		return false;
 	}
 	r->used += need;
+	if (entry.ino)
+		r->looked_up[r->n_looked_up++] = entry.ino;
 	return true;
 }
 
@@ -364,9 +372,28 @@ static void add_listing(struct dir_reply *r, const struct unshard_listing *listi
 	for (i = (size_t)off - 2; room && i < listing->n; i++) {
 		entry = &listing->v[i];
 		path = join(r->dir->path, entry->name);
+		if (!path)
+			r->code = -ENOMEM;
 		room = path && add_entry(r, entry->name, path, &entry->stat, (off_t)i + 3);
 		free(path);
 	}
+}
+
+/* The kernel never saw it (the request was interrupted): nothing of it is looked up. */
+static void take_back(struct dir_reply *r)
+{
+	while (r->n_looked_up--)
+		fs_nodes_forget(&r->fs->nodes,
+				fs_nodes_of_id(&r->fs->nodes, r->looked_up[r->n_looked_up]), 1);
+}
+
+/* An empty reply is the directory's end; one that could not be made longer is asked to be gone on with. */
+static void reply_directory(struct dir_reply *r)
+{
+	if (r->code < 0 && !r->used)
+		reply_failure(r->req, r->code);
+	else if (fuse_reply_buf(r->req, r->buf, r->used) < 0)
+		take_back(r);
 }
 
 static void read_directory(fuse_req_t req, size_t size, off_t off, struct fuse_file_info *fi,
@@ -378,15 +405,19 @@ static void read_directory(fuse_req_t req, size_t size, off_t off, struct fuse_f
 			       .dir = handle->node,
 			       .plus = plus,
 			       .buf = malloc(size),
+			       .looked_up = calloc(size / LEAST_ENTRY_BYTES + 1,
+						   sizeof(fuse_ino_t)),
 			       .size = size };
-	int code = r.buf && off >= 0 ? list(r.fs, handle, off) : r.buf ? -EINVAL : -ENOMEM;
+	bool memory = r.buf && r.looked_up;
+	int code = memory && off >= 0 ? list(r.fs, handle, off) : memory ? -EINVAL : -ENOMEM;
 
 	if (code < 0) {
 		reply_failure(req, code);
 	} else {
 		add_listing(&r, handle->listing, off);
-		fuse_reply_buf(req, r.buf, r.used);
+		reply_directory(&r);
 	}
+	free(r.looked_up);
 	free(r.buf);
 }
 

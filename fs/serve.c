@@ -151,7 +151,8 @@ static void raise_read_ahead(const struct fs_options *o, const char *path, char 
 				 hint_len);
 }
 
-/* Threads that come and go cost more than threads that sleep: as many may idle as may exist. */
+/* Until it is unmounted, or a signal ends it. Threads that come and go cost more than threads that sleep:
+ * as many may idle as may exist. */
 static int loop(struct fuse_session *se, const struct fs_options *o)
 {
 	unsigned n = o->max_threads ? o->max_threads : DEFAULT_THREADS;
@@ -165,7 +166,16 @@ static int loop(struct fuse_session *se, const struct fs_options *o)
 	fuse_loop_cfg_set_clone_fd(config, 1);
 	code = fuse_session_loop_mt(se, config);
 	fuse_loop_cfg_destroy(config);
-	return code;
+	return code < 0 ? code : 0; /* a signal's number */
+}
+
+/* Whoever waited for the mount to be live has gone: it is the log that is read. */
+static void say_it_ended(const struct fs *fs, const struct fs_options *o, const char *path, int code,
+			 struct unshard_error *err)
+{
+	fs_fail(err, code, "the mount at %s ended: %s", path, strerror(-code));
+	if (fs->log && !o->foreground)
+		fs->log(fs->log_ctx, 0, err->text);
 }
 
 static int serve_session(struct fs *fs, const struct fs_options *o, const char *path,
@@ -184,7 +194,9 @@ static int serve_session(struct fs *fs, const struct fs_options *o, const char *
 		if (o->ready)
 			o->ready(o->ctx);
 		fs_daemon_live(daemon, o, hint);
-		loop(se, o);
+		code = loop(se, o);
+		if (code < 0)
+			say_it_ended(fs, o, path, code, err);
 	}
 	fuse_remove_signal_handlers(se);
 	fuse_session_unmount(se);
