@@ -778,6 +778,28 @@ EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 	return REAL(pthread_create)(thread, attributes, run, ctx);
 }
 
+/* -- time -- */
+
+EXPORT int clock_gettime(clockid_t clock, struct timespec *out)
+{
+	int code = REAL(clock_gettime)(clock, out);
+
+	if (code == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC) && process_is_meant())
+		out->tv_sec += plan->later_s;
+	return code;
+}
+
+/* `until` is of the clock above. */
+EXPORT int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+				  const struct timespec *until)
+{
+	struct timespec really = *until;
+
+	if (process_is_meant())
+		really.tv_sec -= plan->later_s;
+	return REAL(pthread_cond_timedwait)(cond, mutex, &really);
+}
+
 /* -- SQLite -- */
 
 /* SQLite calls these of itself too, and could not know what became of a statement that did not run. */

@@ -1,6 +1,6 @@
 /* A call that fails once, for tests: the n-th open, read, stat, malloc ... of a process ends with a
- * chosen errno, comes short, kills the process or waits until it is let go. Nothing of it is in the
- * product.
+ * chosen errno, comes short, kills the process or waits until it is let go. And time that passes when a
+ * test says so. Nothing of it is in the product.
  *
  * faults.c defines the functions themselves (open64, pread64, malloc, ...) and passes on to the next
  * ones of that name. That works in two ways:
@@ -50,6 +50,7 @@ struct faults_plan {
 	int32_t error;
 	int32_t pid;	 /* of this process only; 0 = any */
 	uint32_t unused;
+	int64_t later_s; /* added to what its clocks say, whether armed or not */
 	uint64_t nth;	 /* the first is 1; 0 = each one */
 	uint64_t seen;	 /* calls that were to be counted, since it was armed */
 	uint64_t struck; /* those that failed, were held .. */
