@@ -45,13 +45,12 @@ static void *next(const char *name)
 }
 
 /* A function pointer of the declared type, looked up once: REAL(pread64)(fd, ..). */
-#define REAL(name)                                                                         \
-	__extension__({                                                                    \
-		static __typeof__(&name) real;                                             \
-		if (!__atomic_load_n(&real, __ATOMIC_RELAXED))                             \
-			__atomic_store_n(&real, (__typeof__(&name))next(#name),            \
-					 __ATOMIC_RELAXED);                                \
-		real;                                                                      \
+#define REAL(name)                                                                                 \
+	__extension__({                                                                            \
+		static __typeof__(&name) real;                                                     \
+		if (!__atomic_load_n(&real, __ATOMIC_RELAXED))                                     \
+			__atomic_store_n(&real, (__typeof__(&name))next(#name), __ATOMIC_RELAXED); \
+		real;                                                                              \
 	})
 
 static long raw(long number, long a, long b, long c)
@@ -128,7 +127,8 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *ctx)
 		return 0;
 	for (i = 0; i < info->dlpi_phnum; i++) {
 		start = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-		if (info->dlpi_phdr[i].p_type == PT_LOAD && object->at - start < info->dlpi_phdr[i].p_memsz)
+		if (info->dlpi_phdr[i].p_type == PT_LOAD &&
+		    object->at - start < info->dlpi_phdr[i].p_memsz)
 			object->found = true;
 	}
 	return object->found;
@@ -223,30 +223,30 @@ static __attribute__((noinline)) bool strikes(enum faults_call call, int dir, co
 	return struck;
 }
 
-#define STRIKES(call, dir, path, error) \
+#define STRIKES(call, dir, path, error)                                                            \
 	(is_armed() && strikes(call, dir, path, __builtin_return_address(0), error))
 
 /* Fail as libc does, -1 and errno. */
-#define FAIL_IF(call, dir, path)                        \
-	do {                                            \
-		int fail_error;                         \
-		if (STRIKES(call, dir, path, &fail_error)) { \
-			errno = fail_error;             \
-			return -1;                      \
-		}                                       \
+#define FAIL_IF(call, dir, path)                                                                   \
+	do {                                                                                       \
+		int fail_error;                                                                    \
+		if (STRIKES(call, dir, path, &fail_error)) {                                       \
+			errno = fail_error;                                                        \
+			return -1;                                                                 \
+		}                                                                                  \
 	} while (0)
 
 /* The same for one that moves bytes: *len is 1 where it is to come short. */
-#define FAIL_OR_SHORTEN(call, fd, len)                                  \
-	do {                                                            \
-		int fail_error;                                         \
-		if (STRIKES(call, fd, NULL, &fail_error)) {             \
-			if (plan->action != FAULTS_SHORT || len == 0) { \
-				errno = fail_error;                     \
-				return -1;                              \
-			}                                               \
-			len = 1;                                        \
-		}                                                       \
+#define FAIL_OR_SHORTEN(call, fd, len)                                                             \
+	do {                                                                                       \
+		int fail_error;                                                                    \
+		if (STRIKES(call, fd, NULL, &fail_error)) {                                        \
+			if (plan->action != FAULTS_SHORT || len == 0) {                            \
+				errno = fail_error;                                                \
+				return -1;                                                         \
+			}                                                                          \
+			len = 1;                                                                   \
+		}                                                                                  \
 	} while (0)
 
 /* -- the plan -- */
@@ -300,27 +300,27 @@ static mode_t mode_of(int flags, va_list ap)
 }
 
 /* Both names of a function, of which one or the other is used by who was built with 64-bit offsets. */
-#define OPEN(name)                                                                              \
-	EXPORT int name(const char *path, int flags, ...)                                       \
-	{                                                                                       \
-		va_list ap;                                                                     \
-		mode_t mode;                                                                    \
-		va_start(ap, flags);                                                            \
-		mode = mode_of(flags, ap);                                                      \
-		va_end(ap);                                                                     \
-		FAIL_IF(flags & O_PATH ? FAULTS_STAT : FAULTS_OPEN, AT_FDCWD, path);            \
-		return REAL(name)(path, flags, mode);                                           \
+#define OPEN(name)                                                                                 \
+	EXPORT int name(const char *path, int flags, ...)                                          \
+	{                                                                                          \
+		va_list ap;                                                                        \
+		mode_t mode;                                                                       \
+		va_start(ap, flags);                                                               \
+		mode = mode_of(flags, ap);                                                         \
+		va_end(ap);                                                                        \
+		FAIL_IF(flags &O_PATH ? FAULTS_STAT : FAULTS_OPEN, AT_FDCWD, path);                \
+		return REAL(name)(path, flags, mode);                                              \
 	}
-#define OPENAT(name)                                                                            \
-	EXPORT int name(int dir, const char *path, int flags, ...)                              \
-	{                                                                                       \
-		va_list ap;                                                                     \
-		mode_t mode;                                                                    \
-		va_start(ap, flags);                                                            \
-		mode = mode_of(flags, ap);                                                      \
-		va_end(ap);                                                                     \
-		FAIL_IF(flags & O_PATH ? FAULTS_STAT : FAULTS_OPEN, dir, path);                 \
-		return REAL(name)(dir, path, flags, mode);                                      \
+#define OPENAT(name)                                                                               \
+	EXPORT int name(int dir, const char *path, int flags, ...)                                 \
+	{                                                                                          \
+		va_list ap;                                                                        \
+		mode_t mode;                                                                       \
+		va_start(ap, flags);                                                               \
+		mode = mode_of(flags, ap);                                                         \
+		va_end(ap);                                                                        \
+		FAIL_IF(flags &O_PATH ? FAULTS_STAT : FAULTS_OPEN, dir, path);                     \
+		return REAL(name)(dir, path, flags, mode);                                         \
 	}
 
 #undef open
@@ -330,8 +330,8 @@ OPEN(open64)
 OPENAT(openat)
 OPENAT(openat64)
 
-static FILE *open_file(FILE *(*real)(const char *, const char *), const char *path, const char *mode,
-		       void *caller)
+static FILE *open_file(FILE *(*real)(const char *, const char *), const char *path,
+		       const char *mode, void *caller)
 {
 	int error;
 
@@ -388,23 +388,23 @@ EXPORT long syscall(long number, ...)
 
 /* -- stat -- */
 
-#define STAT(name, type)                                                    \
-	EXPORT int name(const char *path, struct type *out)                 \
-	{                                                                   \
-		FAIL_IF(FAULTS_STAT, AT_FDCWD, path);                       \
-		return REAL(name)(path, out);                               \
+#define STAT(name, type)                                                                           \
+	EXPORT int name(const char *path, struct type *out)                                        \
+	{                                                                                          \
+		FAIL_IF(FAULTS_STAT, AT_FDCWD, path);                                              \
+		return REAL(name)(path, out);                                                      \
 	}
-#define FSTAT(name, type)                                                   \
-	EXPORT int name(int fd, struct type *out)                           \
-	{                                                                   \
-		FAIL_IF(FAULTS_STAT, fd, NULL);                             \
-		return REAL(name)(fd, out);                                 \
+#define FSTAT(name, type)                                                                          \
+	EXPORT int name(int fd, struct type *out)                                                  \
+	{                                                                                          \
+		FAIL_IF(FAULTS_STAT, fd, NULL);                                                    \
+		return REAL(name)(fd, out);                                                        \
 	}
-#define FSTATAT(name, type)                                                 \
-	EXPORT int name(int dir, const char *path, struct type *out, int flags) \
-	{                                                                   \
-		FAIL_IF(FAULTS_STAT, dir, path);                            \
-		return REAL(name)(dir, path, out, flags);                   \
+#define FSTATAT(name, type)                                                                        \
+	EXPORT int name(int dir, const char *path, struct type *out, int flags)                    \
+	{                                                                                          \
+		FAIL_IF(FAULTS_STAT, dir, path);                                                   \
+		return REAL(name)(dir, path, out, flags);                                          \
 	}
 
 STAT(stat, stat)
@@ -693,17 +693,17 @@ static bool is_lock(int command, const struct flock *lock)
 	}
 }
 
-#define FCNTL(name)                                               \
-	EXPORT int name(int fd, int command, ...)                 \
-	{                                                         \
-		va_list ap;                                       \
-		void *argument;                                   \
-		va_start(ap, command);                            \
-		argument = va_arg(ap, void *);                    \
-		va_end(ap);                                       \
-		if (is_lock(command, argument))                            \
-			FAIL_IF(FAULTS_LOCK, fd, NULL);           \
-		return REAL(name)(fd, command, argument);         \
+#define FCNTL(name)                                                                                \
+	EXPORT int name(int fd, int command, ...)                                                  \
+	{                                                                                          \
+		va_list ap;                                                                        \
+		void *argument;                                                                    \
+		va_start(ap, command);                                                             \
+		argument = va_arg(ap, void *);                                                     \
+		va_end(ap);                                                                        \
+		if (is_lock(command, argument))                                                    \
+			FAIL_IF(FAULTS_LOCK, fd, NULL);                                            \
+		return REAL(name)(fd, command, argument);                                          \
 	}
 
 #undef fcntl
@@ -713,13 +713,13 @@ FCNTL(fcntl64)
 /* -- memory -- */
 
 /* A plan may not say which error: there is but one. */
-#define NO_MEMORY_IF()                                          \
-	do {                                                    \
-		int fail_error;                                 \
-		if (STRIKES(FAULTS_MALLOC, -1, NULL, &fail_error)) { \
-			errno = ENOMEM;                         \
-			return NULL;                            \
-		}                                               \
+#define NO_MEMORY_IF()                                                                             \
+	do {                                                                                       \
+		int fail_error;                                                                    \
+		if (STRIKES(FAULTS_MALLOC, -1, NULL, &fail_error)) {                               \
+			errno = ENOMEM;                                                            \
+			return NULL;                                                               \
+		}                                                                                  \
 	} while (0)
 
 EXPORT void *malloc(size_t size)
@@ -784,7 +784,8 @@ EXPORT int clock_gettime(clockid_t clock, struct timespec *out)
 {
 	int code = REAL(clock_gettime)(clock, out);
 
-	if (code == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC) && process_is_meant())
+	if (code == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC) &&
+	    process_is_meant())
 		out->tv_sec += plan->later_s;
 	return code;
 }
@@ -810,13 +811,13 @@ static bool is_within(void *caller, void *function)
 	return dladdr(caller, &from) && dladdr(function, &of) && from.dli_fbase == of.dli_fbase;
 }
 
-#define SQLITE_FAIL_IF(function)                                          \
-	do {                                                              \
-		void *fail_of = (void *)(uintptr_t)(function);            \
-		int fail_error;                                           \
-		if (is_armed() && !is_within(__builtin_return_address(0), fail_of) && \
-		    STRIKES(FAULTS_SQLITE, -1, NULL, &fail_error))        \
-			return fail_error;                                \
+#define SQLITE_FAIL_IF(function)                                                                   \
+	do {                                                                                       \
+		void *fail_of = (void *)(uintptr_t)(function);                                     \
+		int fail_error;                                                                    \
+		if (is_armed() && !is_within(__builtin_return_address(0), fail_of) &&              \
+		    STRIKES(FAULTS_SQLITE, -1, NULL, &fail_error))                                 \
+			return fail_error;                                                         \
 	} while (0)
 
 EXPORT int sqlite3_open_v2(const char *path, sqlite3 **out, int flags, const char *vfs)

@@ -20,19 +20,19 @@
 
 /* What calls are told apart by. The order is known to tests/e2e/faults.py. */
 enum faults_call {
-	FAULTS_OPEN,	 /* open, openat, openat2, fopen, opendir, mkostemp */
-	FAULTS_STAT,	 /* stat, fstat, statx, access, statfs; an open that only looks (O_PATH) */
-	FAULTS_READ,	 /* read, pread, preadv2 */
+	FAULTS_OPEN, /* open, openat, openat2, fopen, opendir, mkostemp */
+	FAULTS_STAT, /* stat, fstat, statx, access, statfs; an open that only looks (O_PATH) */
+	FAULTS_READ, /* read, pread, preadv2 */
 	FAULTS_READDIR,
 	FAULTS_READLINK, /* readlink, realpath */
 	FAULTS_MMAP,
-	FAULTS_WRITE,	 /* write, pwrite, copy_file_range, ftruncate, fallocate, a reflink */
+	FAULTS_WRITE, /* write, pwrite, copy_file_range, ftruncate, fallocate, a reflink */
 	FAULTS_FSYNC,
-	FAULTS_RENAME,	 /* what changes a directory or an inode: rename, mkdir, unlink, chmod, utimens */
-	FAULTS_LOCK,	 /* fcntl's locks, taken */
-	FAULTS_MALLOC,	 /* malloc, calloc, realloc and all that is made of them */
-	FAULTS_SQLITE,	 /* sqlite3_open_v2, prepare_v2, step, exec: `error` is SQLite's own code */
-	FAULTS_THREAD,	 /* pthread_create */
+	FAULTS_RENAME, /* what changes a directory or an inode: rename, mkdir, unlink, chmod, utimens */
+	FAULTS_LOCK,   /* fcntl's locks, taken */
+	FAULTS_MALLOC, /* malloc, calloc, realloc and all that is made of them */
+	FAULTS_SQLITE, /* sqlite3_open_v2, prepare_v2, step, exec: `error` is SQLite's own code */
+	FAULTS_THREAD, /* pthread_create */
 	FAULTS_CALLS
 };
 
@@ -44,21 +44,22 @@ enum faults_action {
 };
 
 struct faults_plan {
-	uint32_t armed;	 /* set last: nothing is counted before, nothing fails afterwards */
-	uint32_t calls;	 /* which ones: bits 1 << FAULTS_OPEN .. */
+	uint32_t armed; /* set last: nothing is counted before, nothing fails afterwards */
+	uint32_t calls; /* which ones: bits 1 << FAULTS_OPEN .. */
 	uint32_t action;
 	int32_t error;
-	int32_t pid;	 /* of this process only; 0 = any */
+	int32_t pid; /* of this process only; 0 = any */
 	uint32_t unused;
-	int64_t later_s; /* added to what its clocks say, whether armed or not */
-	uint64_t nth;	 /* the first is 1; 0 = each one */
-	uint64_t seen;	 /* calls that were to be counted, since it was armed */
-	uint64_t struck; /* those that failed, were held .. */
+	int64_t later_s;              /* added to what its clocks say, whether armed or not */
+	uint64_t nth;                 /* the first is 1; 0 = each one */
+	uint64_t seen;                /* calls that were to be counted, since it was armed */
+	uint64_t struck;              /* those that failed, were held .. */
 	uint64_t count[FAULTS_CALLS]; /* of every kind, whatever `calls` says, since it was armed */
-	char path[256];	   /* on files whose absolute name contains this; "" = any. Memory, threads and
+	char path[256]; /* on files whose absolute name contains this; "" = any. Memory, threads and
 			    * SQLite's calls have none: they are not asked for it */
-	char library[64];  /* made by the library or program of such a name ("libsqlite3"); "" = any */
-	char program[32];  /* by a program of this name; "" = any */
+	char library
+		[64]; /* made by the library or program of such a name ("libsqlite3"); "" = any */
+	char program[32]; /* by a program of this name; "" = any */
 };
 
 extern struct faults_plan *const faults_plan; /* of a linked test: this process's own */

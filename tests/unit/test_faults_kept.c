@@ -23,7 +23,7 @@
 
 enum {
 	CASE_SECONDS = 60, /* one that takes longer hangs */
-	MOST = 60,	   /* calls of a kind that fail, spread over all; UNSHARD_LONG=1: each one */
+	MOST = 60, /* calls of a kind that fail, spread over all; UNSHARD_LONG=1: each one */
 };
 
 static const struct fault {
@@ -143,7 +143,8 @@ static void try_all(struct fixture *f, const struct trial *t)
 			most = MOST;
 		for (i = 0; i < most; i++)
 			try(f, t, &faults[k],
-			    1 + i * n / most + (uint64_t)random() % ((i + 1) * n / most - i * n / most));
+			    1 + i * n / most +
+				    (uint64_t)random() % ((i + 1) * n / most - i * n / most));
 	}
 }
 
@@ -151,7 +152,7 @@ static void try_all(struct fixture *f, const struct trial *t)
 
 enum change { SEED_1, SEED_2, MAX_STEPS, NOT_EPOCH, IMPORT, CHANGES };
 
-static int told[CHANGES];  /* what each change answered */
+static int told[CHANGES];   /* what each change answered */
 static unshard *long_lived; /* the session that it was asked of; NULL = it could not be opened */
 
 static void facts_before(struct fixture *f)
@@ -248,7 +249,8 @@ static void facts_after(struct fixture *f)
 	expect(f, facts, "trial_name=\"kept\"", true, true);
 	if (long_lived) {
 		expect(f, facts, "seed=2", true, told[SEED_2] == 0);
-		expect(f, facts, "seed=1", told[SEED_2] < 0, told[SEED_1] == 0 && !strstr(facts, "seed=2"));
+		expect(f, facts, "seed=1", told[SEED_2] < 0,
+		       told[SEED_1] == 0 && !strstr(facts, "seed=2"));
 		expect(f, facts, "max_steps=9", true, told[MAX_STEPS] == 0);
 		expect(f, facts, "epoch=1.5", told[NOT_EPOCH] < 0, false);
 		expect(f, elsewhere, "elsewhere", true, told[IMPORT] == 0);
@@ -292,9 +294,9 @@ static void repair_run(struct fixture *f)
 /* What was begun may stay where it is its removal that failed. */
 static void repair_after(struct fixture *f)
 {
-	const bool removal = faults_plan->calls & (1u << FAULTS_RENAME | 1u << FAULTS_OPEN |
-						   1u << FAULTS_READDIR | 1u << FAULTS_STAT |
-						   1u << FAULTS_MALLOC);
+	const bool removal = faults_plan->calls &
+			     (1u << FAULTS_RENAME | 1u << FAULTS_OPEN | 1u << FAULTS_READDIR |
+			      1u << FAULTS_STAT | 1u << FAULTS_MALLOC);
 	unshard *u;
 
 	if (repaired == 0)
@@ -356,8 +358,8 @@ static void config_run(struct fixture *f)
 	};
 	const char *kinds[2];
 
-	judged = answered(f, unshard_check_config(files, 2, "torch=2.2.2", count_finding, NULL, kinds,
-						  NULL, &f->err));
+	judged = answered(f, unshard_check_config(files, 2, "torch=2.2.2", count_finding, NULL,
+						  kinds, NULL, &f->err));
 }
 
 static size_t right_findings;
@@ -369,7 +371,8 @@ static void config_after(struct fixture *f)
 	config_before(f);
 	config_run(f);
 	if (judged < 0 || n_findings != right_findings)
-		fail_msg("%s: afterwards: %zu findings, not %zu", f->doing, n_findings, right_findings);
+		fail_msg("%s: afterwards: %zu findings, not %zu", f->doing, n_findings,
+			 right_findings);
 }
 
 static void a_config_is_judged_rightly_or_not_at_all(void **state)
