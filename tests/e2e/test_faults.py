@@ -27,7 +27,7 @@ def run(tmp_path):
 
 
 def test_data_that_cannot_be_read(run, mount, faults):
-    """Each read of the shards in its turn, the second half of the way with short reads."""
+    """Reads of the shards in their turn, each once failing and once short."""
     want = (GOLDEN.parent / "run.model.safetensors").read_bytes()
 
     def read(**how):
