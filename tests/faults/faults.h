@@ -11,7 +11,8 @@
  *                               plan, mapped by all of these processes; tests/e2e/faults.py writes it
  *                               while they run
  *
- * A process that was started by a preloaded one is preloaded too: `program` chooses one.
+ * A process that was started by a preloaded one is preloaded too: `program` chooses one. gcc's sanitizers,
+ * which are libraries, come next in either way; clang's are part of the executable and do not bear it.
  */
 #ifndef UNSHARD_TESTS_FAULTS_H
 #define UNSHARD_TESTS_FAULTS_H

@@ -239,7 +239,7 @@ static void facts_after(struct fixture *f)
 {
 	char facts[1000] = "", elsewhere[1000] = "";
 	unshard *u = open_session(f, f->store);
-	char *json;
+	char *json = NULL;
 
 	if (!u || unshard_meta_list(u, "a", collect, facts, &f->err) < 0 ||
 	    unshard_meta_export(u, &json, &f->err) < 0)
