@@ -216,14 +216,21 @@ def copied(tmp_path):
 
 
 def eventually(check, within=DEADLINE_S, every=0.1):
-    """Call check until it is true. A mount notices things within seconds, where the machine has time for
-    it: how long is waited for what does not come says nothing about that (see faults.pass_time)."""
+    """Call check until it is true; an OSError (ESTALE of what is just changing) is a no. A mount notices
+    things within seconds, where the machine has time for it: how long is waited for what does not come says
+    nothing about that (see faults.pass_time)."""
     end = time.monotonic() + within
     while True:
-        value = check()
-        if value or time.monotonic() > end:
-            assert value, f"not within {within} s"
+        try:
+            value = check()
+        except OSError as e:
+            value, failed = False, e
+        else:
+            failed = None
+        if value:
             return value
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {within} s") from failed
         time.sleep(every)
 
 
