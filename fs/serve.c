@@ -169,7 +169,7 @@ static int loop(struct fuse_session *se, const struct fs_options *o, const char 
 	if (code >= 0) /* unmounted, or a signal's number */
 		return 0;
 	code = code == -1 ? -EIO : code; /* libfuse says why on stderr */
-	return fs_fail(err, code, "the mount at %s has ended: serving it failed: %s", path,
+	return fs_fail(err, code, "the mount at %s ended: serving it failed: %s", path,
 		       strerror(-code));
 }
 
@@ -190,7 +190,7 @@ static int serve_session(struct fs *fs, const struct fs_options *o, const char *
 			o->ready(o->ctx);
 		fs_daemon_live(daemon, o, hint);
 		code = loop(se, o, path, err);
-		if (code < 0 && fs->log) /* nobody waits any more */
+		if (code < 0 && fs->log && !o->foreground) /* nobody waits any more */
 			fs->log(fs->log_ctx, 0, err ? err->text : strerror(-code));
 	}
 	fuse_remove_signal_handlers(se);

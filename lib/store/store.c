@@ -102,11 +102,43 @@ static int start_anew(struct uns_store *store, const struct uns_err *why, char *
 
 /* -- life -- */
 
+static int read_to_the_end(const char *path, const char *suffix, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) char *name = NULL;
+	UNS_CLEANUP(uns_close_p) int fd = -1;
+	char block[1 << 16];
+	ssize_t n = 1;
+
+	if (asprintf(&name, "%s%s", path, suffix) < 0)
+		return name = NULL, uns_oom(err);
+	fd = open(name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT)
+		return 0;
+	while (fd >= 0 && (n > 0 || (n < 0 && errno == EINTR)))
+		n = read(fd, block, sizeof(block));
+	return fd < 0 || n < 0 ? uns_fail(err, -errno, "metadata store %s: cannot be read: %s", path,
+					  strerror(errno)) :
+				 0;
+}
+
+/* SQLite calls it damage too when a read of the file fails (EIO). Facts are moved aside only for what is
+ * found again, in a file that can be read. */
+static int open_again(struct uns_store *store, struct uns_err *err)
+{
+	UNS_TRY(read_to_the_end(store->path, "", err));
+	UNS_TRY(read_to_the_end(store->path, "-wal", err));
+	return database_open(store, err);
+}
+
 static int open_or_begin(struct uns_store *store, char **note, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
 	int code = database_open(store, &why);
 
+	if (code == -EBADMSG) {
+		why.code = 0;
+		code = open_again(store, &why);
+	}
 	if (code == -EBADMSG)
 		return start_anew(store, &why, note, err);
 	return code < 0 ? uns_fail(err, code, "%s", why.text) : 0;

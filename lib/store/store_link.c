@@ -106,6 +106,14 @@ static bool is_current(const struct store_link *s)
 	return s->handle && stat(s->path, &st) == 0 && st.st_dev == s->dev && st.st_ino == s->ino;
 }
 
+/* Also one that could only be read: whether that was a fault of the moment shows when it is opened again. */
+static bool wants_opening(const struct store_link *s)
+{
+	if (s->handle && !is_current(s))
+		return true;
+	return (!s->handle || uns_store_read_only(s->handle)) && uns_now_ns() >= s->retry_ns;
+}
+
 static void note_identity(struct store_link *s)
 {
 	struct stat st;
@@ -124,6 +132,13 @@ static void tell(struct store_link *s, const char *text)
 	snprintf(s->problem, sizeof(s->problem), "%s", text);
 }
 
+/* What failed once may have been a fault of that moment. What fails again, or waited for another's lock
+ * already, is left alone for a while: each attempt may take long, and a mount has others to serve. */
+static int64_t pause_ns(const struct store_link *s)
+{
+	return s->n_failed > 1 || s->problem_code == -EBUSY ? RETRY_S * NS : 0;
+}
+
 /* Write lock held. */
 static void reopen(struct store_link *s)
 {
@@ -139,8 +154,8 @@ static void reopen(struct store_link *s)
 	if (note)
 		tell(s, note);
 	note_identity(s);
-	s->tried = true;
-	s->retry_ns = uns_now_ns() + RETRY_S * NS;
+	s->n_failed = s->handle && !uns_store_read_only(s->handle) ? 0 : s->n_failed + 1;
+	s->retry_ns = uns_now_ns() + pause_ns(s);
 }
 
 struct uns_store *store_hold(struct store_link *s, struct uns_err *err)
@@ -150,10 +165,10 @@ struct uns_store *store_hold(struct store_link *s, struct uns_err *err)
 		return NULL;
 	}
 	pthread_rwlock_rdlock(&s->lock);
-	if (!is_current(s)) {
+	if (wants_opening(s)) {
 		pthread_rwlock_unlock(&s->lock);
 		pthread_rwlock_wrlock(&s->lock);
-		if (!is_current(s) && (s->handle || !s->tried || uns_now_ns() >= s->retry_ns))
+		if (wants_opening(s))
 			reopen(s);
 		pthread_rwlock_unlock(&s->lock);
 		pthread_rwlock_rdlock(&s->lock);

@@ -23,8 +23,8 @@ struct store_link {
 	struct uns_store *handle; /* NULL = not opened yet, or it could not be */
 	dev_t dev;
 	ino_t ino;
-	bool tried;
-	int64_t retry_ns; /* monotonic */
+	unsigned n_failed; /* attempts to open it for writing, one after another */
+	int64_t retry_ns;  /* monotonic; while there is no handle, or one that only reads */
 	int problem_code; /* negative while there is no handle */
 	char problem[UNS_ERR_TEXT + 256];
 };

@@ -89,7 +89,10 @@ static int parse_text(const struct uns_text *text, cJSON **out, struct uns_err *
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	const char *end = NULL;
 
+	errno = 0; /* cJSON says only that it failed: what ran out of memory is told by malloc's errno */
 	json = cJSON_ParseWithLengthOpts(text->p, text->len, &end, 0);
+	if (!json && errno == ENOMEM)
+		return uns_oom(err);
 	if (!json)
 		return uns_fail(err, -EBADMSG, "JSON is damaged at byte %zu of %zu",
 				end ? (size_t)(end - text->p) : 0, text->len);

@@ -10,9 +10,10 @@ import fcntl
 import hashlib
 import importlib.metadata
 import os
+import pwd
 import shutil
 import signal
-import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from pathlib import Path
 import pytest
 
 import trees
+from faults import Faults
 from launches import LAUNCHES
 
 HERE = Path(__file__).resolve().parent
@@ -29,6 +31,8 @@ ROOT = HERE.parents[1]
 MAKE = HERE / "make"
 UNSHARD = Path(os.environ.get("UNSHARD_BIN", ROOT / "build/dev/bin/unshard"))
 DEVICE_NODE = Path("/dev/fuse")
+DEADLINE_S = 120  # of what comes by itself, sooner or later
+LONGEST_S = 1200  # what takes longer hangs, on the slowest machine
 
 STATE = tempfile.mkdtemp(prefix="unshard-state-")  # the default metadata store of all tests
 atexit.register(shutil.rmtree, STATE, ignore_errors=True)
@@ -67,36 +71,23 @@ def cache_key():
     return digest.hexdigest()[:16]
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def launched(script, world, out, cases):
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={world}",
-               f"--master_port={free_port()}", str(MAKE / script), str(out), *cases]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-
 def must_have_worked(done):
     if done.returncode:
-        pytest.fail(f"{' '.join(done.args)}\n{done.stdout[-3000:]}\n{done.stderr[-8000:]}")
+        pytest.fail(f"{' '.join(map(str, done.args))}\n{done.stdout[-3000:]}\n{done.stderr[-8000:]}")
 
 
 def torchrun(script, world, out, cases):
-    must_have_worked(launched(script, world, out, cases))
+    """--standalone: torchrun itself takes a port that is free, and keeps it."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+               f"--nproc_per_node={world}", str(MAKE / script), str(out), *cases]
+    must_have_worked(subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S))
 
 
 def generated(script, world, out, cases):
-    """Checkpoints into the new directory `out`. On a busy machine gloo now and then aborts a rank that
-    is the last to leave: what was to be tested has not begun then, so it is made once more."""
-    for last in (False, True):
-        shutil.rmtree(out, ignore_errors=True)
-        out.mkdir(parents=True)
-        done = launched(script, world, out, cases)
-        if last or "SIGABRT" not in done.stderr:
-            return must_have_worked(done)
+    """Checkpoints into the new directory `out`."""
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    torchrun(script, world, out, cases)
 
 
 @pytest.fixture(scope="session")
@@ -142,6 +133,10 @@ class Mount:
                     return int(entry.name)
         raise AssertionError(f"no process serves {self.path}")
 
+    def cpu_seconds(self):
+        user, system = Path(f"/proc/{self.pid()}/stat").read_text().rsplit(")")[1].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def rss_bytes(self):
         for line in Path(f"/proc/{self.pid()}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -151,7 +146,7 @@ class Mount:
 
 def unshard(*args, check=True, **kwargs):
     done = subprocess.run([str(UNSHARD), *map(str, args)], capture_output=True, text=True,
-                          timeout=60, **kwargs)
+                          timeout=LONGEST_S, **kwargs)
     if check:
         assert done.returncode == 0, f"unshard {args}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done
@@ -177,16 +172,17 @@ def detach(path):
 @pytest.fixture
 def mount(tmp_path):
     """mount(SOURCE, "settle=5", ...) -> Mount. Without a word about it nothing has to settle, and the
-    source is compared with what it was when the mount ends: changing=True where the test changes it."""
+    source is compared with what it was when the mount ends: changing=True where the test changes it.
+    faults: the daemon is one whose calls can be made to fail."""
     live = []
 
-    def make(source, *options, at=None, changing=False):
+    def make(source, *options, at=None, changing=False, faults=None):
         path = Path(at) if at else tmp_path / f"mnt{len(live)}"
         path.mkdir(exist_ok=True)
         if not any(o.startswith("settle=") for o in options):
             options = ("settle=0", *options)
         before = None if changing else trees.fingerprint(source)
-        unshard("mount", source, path, "-o", ",".join(options))
+        unshard("mount", source, path, "-o", ",".join(options), env=faults.env if faults else None)
         mounted = Mount(path, source)
         live.append((mounted, before))
         return mounted
@@ -219,20 +215,93 @@ def copied(tmp_path):
     return copy
 
 
-def eventually(check, within=6.0, every=0.2):
-    """Call check until it is true; the longest a mount may take to notice something is 5 s."""
+def eventually(check, within=DEADLINE_S, every=0.1):
+    """Call check until it is true; an OSError (ESTALE of what is just changing) is a no. A mount notices
+    things within seconds, where the machine has time for it: how long is waited for what does not come says
+    nothing about that (see faults.pass_time)."""
     end = time.monotonic() + within
     while True:
-        value = check()
-        if value or time.monotonic() > end:
-            assert value, f"not within {within} s"
+        try:
+            value = check()
+        except OSError as e:
+            value, failed = False, e
+        else:
+            failed = None
+        if value:
             return value
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {within} s") from failed
         time.sleep(every)
 
 
 @pytest.fixture(name="eventually")
 def _eventually():
     return eventually
+
+
+class Unprivileged:
+    """An ordinary user, who runs commands (`run`) and `unshard` (by calling this), below a directory that
+    they may enter: pytest's own is closed to others."""
+
+    def __init__(self, place):
+        self.place = place
+        self.locked = []
+        self.binary = shutil.copy(UNSHARD, place / "unshard")
+
+    def run(self, *command):
+        who = {}
+        if os.getuid() == 0:
+            user = pwd.getpwnam("nobody")
+            who = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [],
+                   "env": {"PATH": os.environ["PATH"], "HOME": "/"}}
+        return subprocess.run([str(c) for c in command], capture_output=True, text=True,
+                              timeout=LONGEST_S, **who)
+
+    def __call__(self, *args, check=True):
+        done = self.run(self.binary, *args)
+        assert not check or done.returncode == 0, f"unshard {args}: {done.returncode}\n{done.stderr}"
+        return done
+
+    def lock(self, path):
+        """They may not enter or read it."""
+        self.locked.append(path)
+        os.chmod(path, 0)
+
+    @contextlib.contextmanager
+    def mounted(self, source, *options):
+        mnt = self.place / "mnt"
+        made = self.run("mkdir", mnt)
+        assert made.returncode == 0, made.stderr
+        self("mount", source, mnt, "-o", ",".join(["settle=0", *options]))
+        try:
+            yield mnt
+        finally:
+            self("umount", mnt)
+
+
+@pytest.fixture
+def unprivileged():
+    """Some containers keep /dev/fuse for root; everywhere else it is open to all."""
+    mode = stat.S_IMODE(DEVICE_NODE.stat().st_mode)
+    if mode & 0o006 != 0o006:
+        DEVICE_NODE.chmod(0o666)
+    place = Path(tempfile.mkdtemp(prefix="unshard-e2e-", dir="/var/tmp"))
+    place.chmod(0o777)
+    user = Unprivileged(place)
+    yield user
+    for path in user.locked:
+        os.chmod(path, 0o700)
+    shutil.rmtree(place)
+    if mode & 0o006 != 0o006:
+        DEVICE_NODE.chmod(mode)
+
+
+@pytest.fixture
+def faults(tmp_path):
+    """Calls that fail: mount(..., faults=faults), command(..., env=faults.env)."""
+    plan = Faults(tmp_path / "faults", UNSHARD)
+    yield plan
+    plan.close()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import ROOT, UNSHARD
+from conftest import LONGEST_S, ROOT, UNSHARD
 
 GOLDEN = ROOT / "tests/golden"
 CONFIGS = GOLDEN / "check"
@@ -37,7 +37,7 @@ def test_a_sound_run(command, run):
 
 def test_the_current_directory(command, run):
     done = subprocess.run([UNSHARD, "check", ".", "-o", "settle=0"], cwd=run, capture_output=True,
-                          text=True, timeout=60)
+                          text=True, timeout=LONGEST_S)
     assert (done.returncode, done.stdout) == (0, "1 checkpoint: 0 problems, 0 notes\n")
 
 

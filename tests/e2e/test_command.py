@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 import trees
-from conftest import UNSHARD
+from conftest import LONGEST_S, UNSHARD
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_foreground_logs_to_stderr(command, copied, run, mnt, eventually):
     names = os.listdir(mnt / "weights/checkpoint-2")
     command("umount", mnt)
     assert names == ["UNSHARD_PROBLEM.txt"]
-    _, err = server.communicate(timeout=20)
+    _, err = server.communicate(timeout=LONGEST_S)
     assert server.returncode == 0 and ".metadata" in err
 
 

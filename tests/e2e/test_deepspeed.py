@@ -98,7 +98,7 @@ def converted(folder, out):
     done = subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
                            str(folder), "--output_folder", str(out), "--inject_missing_state",
                            "--num_extract_workers", "1", "--num_merge_workers", "1"],
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=conftest.LONGEST_S)
     assert done.returncode == 0, done.stderr[-4000:]
     return out
 

@@ -5,7 +5,6 @@ import hashlib
 import json
 import mmap
 import os
-import pwd
 import shutil
 import stat
 import subprocess
@@ -18,6 +17,7 @@ import pytest
 from transformers.trainer_utils import get_last_checkpoint
 
 import trees
+from conftest import LONGEST_S
 
 SHOWN = "weights/checkpoint-2/model.safetensors"
 
@@ -39,7 +39,7 @@ def expected(made):
 
 def sh(*command, **kwargs):
     return subprocess.run([str(c) for c in command], check=True, capture_output=True, text=True,
-                          timeout=60, **kwargs).stdout
+                          timeout=LONGEST_S, **kwargs).stdout
 
 
 def test_the_root_lists_the_views(m):
@@ -288,7 +288,7 @@ def test_32_processes_fault_the_same_mapping_at_once(mount, tmp_path):
     running = [subprocess.Popen([sys.executable, "-S", "-c", FAULT, path, str(i)], stdin=gate_read,
                                 stdout=subprocess.PIPE, text=True) for i in range(32)]
     os.write(gate_write, b"x" * 32)
-    digests = {p.communicate(timeout=60)[0] for p in running}
+    digests = {p.communicate(timeout=LONGEST_S)[0] for p in running}
     assert digests == {hashlib.sha256(path.read_bytes()).hexdigest() + "\n"}
     trees.assert_same(trees.tensors(path), state)
 
@@ -309,70 +309,39 @@ def test_unmount_while_reading(run, mount, command):
     assert not os.path.ismount(m)
 
 
-@pytest.fixture
-def somebody():
-    """An ordinary user, to whom a command is given."""
-    if os.getuid() != 0:
-        return lambda *command: subprocess.run([str(c) for c in command], capture_output=True,
-                                               text=True, timeout=60)
-    user = pwd.getpwnam("nobody")
-
-    def run_as(*command):
-        return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=60,
-                              user=user.pw_uid, group=user.pw_gid, extra_groups=[],
-                              env={"PATH": os.environ["PATH"], "HOME": "/"})
-
-    return run_as
-
-
-@pytest.fixture
-def fuse_for_all():
-    """Some containers keep /dev/fuse for root; everywhere else it is open to all."""
-    mode = stat.S_IMODE(os.stat("/dev/fuse").st_mode)
-    if mode & 0o006 != 0o006:
-        os.chmod("/dev/fuse", 0o666)
-    yield
-    if mode & 0o006 != 0o006:
-        os.chmod("/dev/fuse", mode)
-
-
-@pytest.fixture
-def open_place():
-    """A directory that an ordinary user may enter; pytest's own is closed to others."""
-    place = Path("/var/tmp") / f"unshard-e2e-{os.getpid()}"
-    place.mkdir()
-    place.chmod(0o777)
-    yield place
-    shutil.rmtree(place)
-
-
-def test_unprivileged_by_fusermount3(run, somebody, fuse_for_all, open_place, expected):
-    from conftest import UNSHARD
-
-    binary = open_place / "unshard"
-    shutil.copy(UNSHARD, binary)
-    shutil.copytree(run, open_place / "run")
-    assert somebody("mkdir", open_place / "mnt").returncode == 0
-    done = somebody(binary, "mount", open_place / "run", open_place / "mnt", "-o", "settle=0")
-    assert done.returncode == 0, done.stderr
-    try:
-        got = somebody("sha256sum", open_place / "mnt" / SHOWN)
+def test_unprivileged_by_fusermount3(run, unprivileged, expected):
+    shutil.copytree(run, unprivileged.place / "run")
+    with unprivileged.mounted(unprivileged.place / "run") as mnt:
+        got = unprivileged.run("sha256sum", mnt / SHOWN)
         assert got.stdout.split()[0] == hashlib.sha256(expected).hexdigest(), got.stderr
         if os.getuid() == 0:
             with pytest.raises(PermissionError):
-                os.listdir(open_place / "mnt")
-    finally:
-        done = somebody(binary, "umount", open_place / "mnt")
-    assert done.returncode == 0, done.stderr
-    assert not os.path.ismount(open_place / "mnt")
+                os.listdir(mnt)
+    assert not os.path.ismount(mnt)
 
 
-def test_allow_other_checks_permissions(run, open_place, mount, somebody):
+def test_an_unreadable_checkpoint_hides_no_other(run, unprivileged, expected):
+    """Of somebody else: its name is seen, nothing of it is, and what is beside it is served."""
+    copy = shutil.copytree(run, unprivileged.place / "run")
+    unprivileged.lock(copy / "checkpoint-1")
+    shown = unprivileged("show", copy / "checkpoint-2", "--store", "none")
+    assert "hf_fsdp" in shown.stdout
+    refused = unprivileged("show", copy / "checkpoint-1", "--store", "none", check=False)
+    assert refused.returncode == 2 and "Permission denied" in refused.stderr
+    with unprivileged.mounted(copy, "store=none") as mnt:
+        got = unprivileged.run("sha256sum", mnt / SHOWN)
+        assert got.stdout.split()[0] == hashlib.sha256(expected).hexdigest(), got.stderr
+        first = unprivileged.run("ls", mnt / "weights/checkpoint-1")
+        assert first.returncode != 0 and "model" not in first.stdout
+
+
+def test_allow_other_checks_permissions(run, unprivileged, mount):
     if os.getuid() != 0:
         pytest.fail("needs root: run the tests as root or by sudo")
-    shutil.copytree(run, open_place / "run")
-    os.chmod(open_place / "run/checkpoint-2/pytorch_model_fsdp_0/__0_0.distcp", 0o600)
-    m = mount(open_place / "run", "allow_other", at=open_place / "mnt", changing=True)
+    somebody, place = unprivileged.run, unprivileged.place
+    shutil.copytree(run, place / "run")
+    os.chmod(place / "run/checkpoint-2/pytorch_model_fsdp_0/__0_0.distcp", 0o600)
+    m = mount(place / "run", "allow_other", at=place / "mnt", changing=True)
     assert "default_permissions" in next(
         line for line in Path("/proc/self/mounts").read_text().splitlines() if str(m) in line)
     assert somebody("cat", m / "weights/checkpoint-1/config.json").returncode == 0

@@ -310,7 +310,7 @@ def resumed(made, tmp_path_factory):
     try:
         done = subprocess.run(
             [sys.executable, str(conftest.MAKE / "lightning_run.py"), str(base / "0"),
-             *on_one_device(runs, mnt, files)], capture_output=True, text=True, timeout=300)
+             *on_one_device(runs, mnt, files)], capture_output=True, text=True, timeout=conftest.LONGEST_S)
         conftest.must_have_worked(done)
         for world, jobs in ((2, on_two), (3, on_three)):
             conftest.generated("lightning_run.py", world, base / str(world), jobs(runs, mnt, files))

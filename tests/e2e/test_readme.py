@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from transformers.trainer_utils import get_last_checkpoint
 
 import trees
-from conftest import ROOT, UNSHARD
+from conftest import LONGEST_S, ROOT, UNSHARD
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"<!-- ([^>]*?) -->\n```sh\n(.*?)```", README, re.S)
@@ -62,7 +62,7 @@ def environment():
 @pytest.mark.parametrize("i", [i for i, (how, _) in enumerate(BLOCKS) if how == "run"])
 def test_commands(place, i):
     done = subprocess.run(["bash", "-euxo", "pipefail", "-c", BLOCKS[i][1]], cwd=place,
-                          env=environment(), capture_output=True, text=True, timeout=280)
+                          env=environment(), capture_output=True, text=True, timeout=LONGEST_S)
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     assert not os.path.ismount(place / "mnt")
     if "quickstart" in BLOCKS[i][1]:
@@ -102,7 +102,7 @@ def test_quickstart_without_a_way_to_install_says_the_line(checkout, tmp_path):
         (bare / name).write_text(f"#!/bin/bash\n{text}\n")
         (bare / name).chmod(0o755)
     done = subprocess.run([checkout / "tools/quickstart"], env={"PATH": str(bare)},
-                          capture_output=True, text=True, timeout=30)
+                          capture_output=True, text=True, timeout=LONGEST_S)
     assert done.returncode == 2, done.stderr
     assert "apt-get install" in done.stderr and "libfuse3-dev" in done.stderr
 

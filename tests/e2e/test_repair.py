@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import TensorMeta
 
 import trees
-from conftest import ROOT, UNSHARD
+from conftest import LONGEST_S, ROOT, UNSHARD
 
 GOLDEN = ROOT / "tests/golden"
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -188,7 +188,7 @@ def test_sharded_tensors(command, made, tmp_path):
 
     def sharded(*args):
         done = subprocess.run([sys.executable, ROOT / "tests/e2e/sharded_tensors.py", "1", "3", *args],
-                              capture_output=True, text=True, timeout=120)
+                              capture_output=True, text=True, timeout=LONGEST_S)
         assert done.returncode == 0, done.stderr[-3000:]
 
     sharded("dump", path, tmp_path / "before")
@@ -423,19 +423,17 @@ def test_links_and_empty_directories_are_copied(command, ranks, tmp_path):
     assert_same_but(tmp_path / "out", ranks, *STALE)
 
 
-def test_an_interrupted_copy_leaves_nothing(ranks, tmp_path):
+def test_an_interrupted_copy_leaves_nothing(ranks, tmp_path, faults, eventually):
     add_stale(ranks, *STALE)
-    for i in range(6):
-        with open(ranks / f"large_{i}.bin", "wb") as f:
-            f.write(os.urandom(1 << 20) * 64)
     before = trees.fingerprint(ranks)
+    faults.arm("write", path=".partial-", action="hold")
     run = subprocess.Popen([UNSHARD, "check", ranks, "--repair", tmp_path / "out", "-o", "settle=0"],
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while run.poll() is None and not any(".partial" in n for n in os.listdir(tmp_path)):
-        pass
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=faults.env)
+    eventually(lambda: faults.struck)
+    assert [n for n in os.listdir(tmp_path) if ".partial-" in n]
     run.send_signal(signal.SIGINT)
-    _, text = run.communicate(timeout=60)
+    faults.disarm()
+    _, text = run.communicate(timeout=LONGEST_S)
     assert trees.fingerprint(ranks) == before
     assert not re.search(r"partial", " ".join(os.listdir(tmp_path)))
-    if run.returncode:  # else it was faster
-        assert run.returncode == 2 and "interrupted" in text and not (tmp_path / "out").exists()
+    assert run.returncode == 2 and "interrupted" in text and not (tmp_path / "out").exists()

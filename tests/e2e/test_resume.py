@@ -32,7 +32,7 @@ class Runs:
             conftest.torchrun("resume_run.py", world, out, [str(file)])
         else:
             done = subprocess.run([sys.executable, conftest.MAKE / "resume_run.py", out, file],
-                                  capture_output=True, text=True, timeout=300)
+                                  capture_output=True, text=True, timeout=conftest.LONGEST_S)
             assert done.returncode == 0, done.stderr[-8000:]
         for name, result in json.loads(out.read_text()).items():
             self.results[world, name] = result

@@ -174,7 +174,7 @@ def deepspeed(made, tmp_path_factory):
         [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--inject_missing_state",
          "--input_folder", str(native / "global_step2"), "--output_folder",
          str(converted / "global_step2_universal"), "--num_extract_workers", "1",
-         "--num_merge_workers", "1"], capture_output=True, text=True, timeout=120)
+         "--num_merge_workers", "1"], capture_output=True, text=True, timeout=conftest.LONGEST_S)
     conftest.must_have_worked(done)
     # All that somebody keeps who keeps the converted one.
     shutil.copytree(converted, alone, ignore=lambda folder, names: {

@@ -88,7 +88,7 @@ def convert(p):
         run.mkdir(parents=True)
         arguments += [p.source / "e2" / case / "run" / TAG, run / f"{TAG}_universal"]
     done = subprocess.run([sys.executable, "-c", CONVERT, *map(str, arguments)], text=True,
-                          capture_output=True, timeout=200, env={**os.environ, "DS_ACCELERATOR": "cpu"})
+                          capture_output=True, timeout=conftest.LONGEST_S, env={**os.environ, "DS_ACCELERATOR": "cpu"})
     assert done.returncode == 0, done.stderr[-4000:]
 
 
@@ -104,7 +104,7 @@ def resume(p):
     (p.base / "resumed").mkdir()
     (p.base / "spec.json").write_text(json.dumps([[*map(str, one)] for one in spec]))
     done = subprocess.run([sys.executable, conftest.MAKE / "plain_resume.py", p.base / "resumed",
-                           p.base / "spec.json"], capture_output=True, text=True, timeout=300)
+                           p.base / "spec.json"], capture_output=True, text=True, timeout=conftest.LONGEST_S)
     assert done.returncode == 0, done.stderr[-8000:]
 
 

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include <sqlite3.h>
 
+#include "faults/faults.h"
 #include "store/store.h"
 
 struct fixture {
@@ -559,8 +560,9 @@ static void a_full_disk_loses_nothing(void **state)
 
 /* -- killed -- */
 
-/* A child that sets fact after fact and says each on a pipe once it is acknowledged. */
-static pid_t start_setting(struct fixture *f, int *acknowledged)
+/* A child that sets fact after fact and says each on a pipe once it is acknowledged; its nth call on the
+ * store's files kills it. */
+static pid_t start_setting(struct fixture *f, uint64_t nth, int *acknowledged)
 {
 	int pipe_fd[2];
 	pid_t child;
@@ -568,10 +570,17 @@ static pid_t start_setting(struct fixture *f, int *acknowledged)
 	assert_int_equal(pipe(pipe_fd), 0);
 	child = fork();
 	if (!child) {
-		struct uns_store *store = open_store(f);
+		struct uns_store *store;
 		static char memo[50000];
 		unsigned n;
 		char json[16];
+
+		*faults_plan = (struct faults_plan){ .calls = (1u << FAULTS_MALLOC) - 1,
+						     .action = FAULTS_KILL,
+						     .nth = nth };
+		strncpy(faults_plan->path, f->path, sizeof(faults_plan->path) - 1);
+		faults_arm();
+		store = open_store(f);
 
 		for (n = 1;; n++) {
 			snprintf(json, sizeof(json), "%u", n);
@@ -605,20 +614,18 @@ static void killed_at_any_point(void **state)
 	struct fixture *f = *state;
 	struct uns_store_fact *v;
 	struct uns_store *store;
-	unsigned last, n;
+	unsigned last, n, rounds_cut = 0;
 	int round, pipe_fd, status;
 	size_t n_facts;
 	pid_t child;
 
-	srandom(4);
 	for (round = 0; round < 60; round++) {
-		child = start_setting(f, &pipe_fd);
-		usleep((useconds_t)(random() % 40000));
-		kill(child, SIGKILL);
+		child = start_setting(f, 1 + (uint64_t)round * 17, &pipe_fd);
 		waitpid(child, &status, 0);
-		assert_true(WIFSIGNALED(status));
+		assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 		for (last = 0; read(pipe_fd, &n, sizeof(n)) == sizeof(n);)
 			last = n;
+		rounds_cut += last > 0;
 		close(pipe_fd);
 		if (access(f->path, F_OK) == 0)
 			integrity(f);
@@ -631,6 +638,7 @@ static void killed_at_any_point(void **state)
 		}
 		uns_store_close(store);
 	}
+	assert_in_range(rounds_cut, 20, 59); /* the others were opening it */
 }
 
 int main(void)

@@ -17,6 +17,7 @@ from accelerate.utils.fsdp_utils import save_fsdp_model, save_fsdp_optimizer
 import models
 import oracle
 from trainer import forget_last_run
+from leaving import leave
 
 
 def plugin(fsdp):
@@ -54,4 +55,4 @@ if __name__ == "__main__":
     base, cases = sys.argv[1], sys.argv[2:]
     for one in cases:
         run(one, f"{base}/{one}")
-    dist.destroy_process_group()
+    leave()

@@ -22,6 +22,7 @@ import torch.distributed as dist
 import torch.nn as nn
 from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
 from safetensors.torch import save_file
+from leaving import leave
 
 VOCAB, WIDTH, HIDDEN = 37, 12, 17
 
@@ -224,4 +225,4 @@ if __name__ == "__main__":
             pipeline(one, f"{base}/{one}")
         else:
             train(one, f"{base}/{one}")
-    dist.destroy_process_group()
+    leave()

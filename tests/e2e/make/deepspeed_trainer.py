@@ -25,6 +25,7 @@ from safetensors.torch import save_file
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import models
+from leaving import leave
 
 MODELS = {"tied": lambda dtype: models.llama(dtype, tie=True),
           "untied": lambda dtype: models.llama(dtype, tie=False)}
@@ -193,4 +194,4 @@ if __name__ == "__main__":
             accelerate(one, f"{base}/{one}")
         else:
             run(one, "untied" if "untied" in one else "tied", f"{base}/{one}")
-    dist.destroy_process_group()
+    leave()

@@ -28,8 +28,8 @@ def tokenizer():
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as out:
-        subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2",
-                        HERE / "trainer.py", out, "small-f2-bf16"], check=True)
+        subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone",
+                        "--nproc_per_node=2", HERE / "trainer.py", out, "small-f2-bf16"], check=True)
         made = Path(out) / "small-f2-bf16"
         shutil.rmtree(GOLDEN, ignore_errors=True)
         shutil.copytree(made / "run", GOLDEN, ignore=shutil.ignore_patterns("checkpoint-1"))

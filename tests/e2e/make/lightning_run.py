@@ -33,6 +33,7 @@ from torch.distributed.fsdp import (FullOptimStateDictConfig, FullStateDictConfi
 
 import oracle
 from lightning_net import Layer, Module, Published
+from leaving import leave
 
 
 class Accelerator(CUDAAccelerator):
@@ -259,5 +260,4 @@ if __name__ == "__main__":
     for job in sys.argv[2:]:
         kind, *rest = job.split(":", 3)
         KINDS[kind](sys.argv[1], *rest)
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    leave()

@@ -22,6 +22,7 @@ from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
 
 import models
 import oracle
+from leaving import leave
 
 
 def adamw(model):
@@ -136,4 +137,4 @@ if __name__ == "__main__":
     base, cases = sys.argv[1], sys.argv[2:]
     for one in cases:
         run(one, f"{base}/{one}")
-    dist.destroy_process_group()
+    leave()

@@ -28,6 +28,7 @@ from torch.distributed.fsdp.wrap import CustomPolicy
 
 import models
 import oracle
+from leaving import leave
 
 
 def mesh_of(kind):
@@ -245,4 +246,4 @@ if __name__ == "__main__":
     base, cases = sys.argv[1], sys.argv[2:]
     for one in cases:
         run(one, f"{base}/{one}")
-    dist.destroy_process_group()
+    leave()

@@ -9,9 +9,8 @@ checkpoint-2 and checkpoint-4; or acc (Accelerate, FSDP2, SHARDED_STATE_DICT): O
 import sys
 
 import cpu_fsdp  # noqa: F401
-import torch.distributed as dist
-
 import resume_run
+from leaving import leave
 
 if __name__ == "__main__":
     base, cases = sys.argv[1], sys.argv[2:]
@@ -22,4 +21,4 @@ if __name__ == "__main__":
             resume_run.trainer(None, 1 if one == "f1" else 2,
                                "FULL_STATE_DICT" if one == "full" else "SHARDED_STATE_DICT",
                                save=f"{base}/{one}/run")
-    dist.destroy_process_group()
+    leave()

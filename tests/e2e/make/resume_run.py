@@ -19,6 +19,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from transformers import Trainer, TrainingArguments
 
 import models
+from leaving import leave
 
 STEPS, SAVED = 4, 2
 
@@ -152,3 +153,4 @@ if __name__ == "__main__":
     if int(os.environ.get("RANK", "0")) == 0:
         with open(out, "w") as f:
             json.dump(results, f)
+    leave()

@@ -19,6 +19,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import models
 import oracle
+from leaving import leave
 
 BUILD = {
     "tied": lambda dtype: models.llama(dtype, tie=True),
@@ -98,4 +99,4 @@ if __name__ == "__main__":
     base, cases = sys.argv[1], sys.argv[2:]
     for one in cases:
         run(one, f"{base}/{one}")
-    dist.destroy_process_group()
+    leave()
