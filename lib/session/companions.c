@@ -48,66 +48,86 @@ static bool matches(const char *const *globs, const char *name)
 	return false;
 }
 
-static void add_candidate(struct search *s, const struct uns_root *root, const char *path,
-			  const char *what, bool own)
+/* A directory that is not there is none; one that cannot be listed now may hold what is looked for. */
+static int add_candidate(struct search *s, const struct uns_root *root, const char *path,
+			 const char *what, bool own, struct uns_err *err)
 {
-	struct candidate *c = &s->candidate[s->n];
+	struct candidate c = { .root = root, .path = path, .what = what, .own = own };
+	struct uns_err why = { 0 };
+	int code;
 
-	*c = (struct candidate){ .root = root, .path = path, .what = what, .own = own };
-	if (s->n < MAX_CANDIDATES && path &&
-	    uns_root_list(root, path, &s->snap->arena, &c->list, NULL) == 0)
-		s->n++;
+	if (!path)
+		return uns_oom(err);
+	if (s->n == MAX_CANDIDATES)
+		return 0;
+	code = uns_root_list(root, path, &s->snap->arena, &c.list, &why);
+	if (code == 0)
+		s->candidate[s->n++] = c;
+	return code < 0 && !uns_code_is_finding(code) ? uns_fail(err, code, "%s", why.text) : 0;
 }
 
-static const char *model_fact(struct search *s, const char *path)
+/* *dir: NULL where there is no such fact. */
+static int model_fact(struct search *s, const struct place *place, const char **dir,
+		      struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	struct uns_arena *arena = &s->snap->arena;
 	struct uns_store_fact *v;
 	size_t n, i = 0;
 
-	if (meta_facts(s->u, path, arena, &v, &n, NULL) < 0)
-		return NULL;
+	*dir = NULL;
+	UNS_TRY(meta_facts_of(s->u, place, arena, &v, &n, err));
 	while (i < n && strcmp(v[i].key, "model") != 0)
 		i++;
 	if (i == n || uns_json_parse(uns_span_of(v[i].json, strlen(v[i].json)), &json, NULL) < 0)
-		return NULL;
-	return cJSON_IsString(json) ? uns_arena_str(arena, json->valuestring) : NULL;
+		return 0;
+	if (!cJSON_IsString(json))
+		return 0;
+	*dir = uns_arena_str(arena, json->valuestring);
+	return *dir ? 0 : uns_oom(err);
 }
 
 /* The directory that the user once named for this checkpoint or its run. */
-static bool open_model_fact(struct search *s, const char *path)
+static int add_model_fact(struct search *s, const struct place *place, struct uns_err *err)
 {
 	const struct uns_root_options trusted = { .trusted = true };
-	const char *dir = model_fact(s, path);
 	struct uns_err why = { 0 };
+	const char *dir;
+	int code;
 
+	UNS_TRY(model_fact(s, place, &dir, err));
 	if (!dir)
-		return false;
-	if (uns_root_open(dir, &trusted, &s->snap->model, &why) == 0)
-		return true;
-	snapshot_note(s->snap, "the fact \"model\" cannot be used: %s", why.text);
-	return false;
+		return 0;
+	code = uns_root_open(dir, &trusted, &s->snap->model, &why);
+	if (code == 0)
+		return add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false,
+				     err);
+	if (!uns_code_is_finding(code))
+		return uns_fail(err, code, "%s", why.text);
+	return snapshot_note(s->snap, "the fact \"model\" cannot be used: %s", why.text);
 }
 
-static void find_candidates(struct search *s, const char *path)
+static int find_candidates(struct search *s, const struct place *place, struct uns_err *err)
 {
 	struct uns_arena *arena = &s->snap->arena;
+	const char *path = place->path;
 	struct unshard *u = s->u;
 	size_t i;
 
-	add_candidate(s, u->root, path, "the checkpoint", true);
-	add_candidate(s, u->root, uns_path_join(arena, path, "huggingface"), "huggingface/", true);
+	UNS_TRY(add_candidate(s, u->root, path, "the checkpoint", true, err));
+	UNS_TRY(add_candidate(s, u->root, uns_path_join(arena, path, "huggingface"), "huggingface/",
+			      true, err));
 	/* EasyR1 */
-	add_candidate(s, u->root, uns_path_join(arena, path, "lora_adapter"), "lora_adapter/", true);
+	UNS_TRY(add_candidate(s, u->root, uns_path_join(arena, path, "lora_adapter"),
+			      "lora_adapter/", true, err));
 	if (*path)
-		add_candidate(s, u->root, uns_path_parent(arena, path), "the run directory", false);
+		UNS_TRY(add_candidate(s, u->root, uns_path_parent(arena, path),
+				      "the run directory", false, err));
 	for (i = 0; i < u->n_model; i++)
 		if (!u->model[i].run || uns_path_within(path, u->model[i].run))
-			add_candidate(s, u->model[i].root, "", uns_root_path(u->model[i].root),
-				      false);
-	if (open_model_fact(s, path))
-		add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false);
+			UNS_TRY(add_candidate(s, u->model[i].root, "",
+					      uns_root_path(u->model[i].root), false, err));
+	return add_model_fact(s, place, err);
 }
 
 static int borrow(struct search *s, const struct candidate *c, const char *name,
@@ -179,12 +199,17 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 	struct uns_err why = { 0 };
 	struct uns_span json;
 	const char *path = uns_path_join(&snap->arena, c->path, "config.json");
+	int code;
 
 	if (!path)
 		return uns_oom(err);
-	if (uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &snap->arena, &json, NULL,
-			       &why) < 0 ||
-	    uns_config_parse(json, &snap->arena, &snap->config_facts, &why) < 0) {
+	code = uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &snap->arena, &json, NULL,
+				  &why);
+	if (code == 0)
+		code = uns_config_parse(json, &snap->arena, &snap->config_facts, &why);
+	if (code < 0 && !uns_code_is_finding(code))
+		return uns_fail(err, code, "%s", why.text);
+	if (code < 0) {
 		UNS_TRY(snapshot_note(snap, "config.json of %s cannot be used: %s", c->what,
 				      why.text));
 		return 0;
@@ -237,12 +262,12 @@ static int choose_config(struct search *s, struct uns_err *err)
 			     "directory, or mount with -o model=DIR where DIR holds them");
 }
 
-int companions_choose(struct unshard *u, struct snapshot *snap, const char *path,
+int companions_choose(struct unshard *u, struct snapshot *snap, const struct place *place,
 		      struct uns_err *err)
 {
 	struct search s = { .u = u, .snap = snap };
 
-	find_candidates(&s, path);
+	UNS_TRY(find_candidates(&s, place, err));
 	UNS_TRY(choose_config(&s, err));
 	UNS_TRY(choose_set(&s, tokenizer_marks, tokenizer_globs, "tokenizer", err));
 	UNS_TRY(choose_set(&s, processor_globs, processor_globs, "processor", err));

@@ -209,6 +209,21 @@ int meta_facts(struct unshard *u, const char *path, struct uns_arena *arena,
 	return code;
 }
 
+int meta_facts_of(struct unshard *u, const struct place *place, struct uns_arena *arena,
+		  struct uns_store_fact **out, size_t *n, struct uns_err *err)
+{
+	const bool has_facts = place->generation != place->source_generation;
+	struct uns_err why = { 0 };
+	int code = meta_facts(u, place->path, arena, out, n, &why);
+
+	if (code >= 0)
+		return 0;
+	*n = 0;
+	if (code == -ENOMEM)
+		return uns_oom(err);
+	return has_facts ? uns_fail(err, -EIO, "%s", why.text) : 0;
+}
+
 static uint64_t digest(const struct uns_store_fact *v, size_t n)
 {
 	uint64_t h = UNS_HASH_INIT;

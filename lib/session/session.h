@@ -58,6 +58,8 @@ struct place {
 
 	/* Atomic: last change of any file or directory of it, wall clock. */
 	int64_t newest_ns;
+	/* Atomic: the log has said what is assumed about its training. */
+	bool assumed_told;
 	/* Only by whoever examines it: what the store said of it. */
 	struct facts_seen facts;
 
@@ -202,7 +204,7 @@ __attribute__((format(printf, 2, 3))) int snapshot_note(struct snapshot *snap, c
 							...);
 
 /* -- companions.c: fills snap->borrowed and config while the snapshot is built -- */
-int companions_choose(struct unshard *u, struct snapshot *snap, const char *path,
+int companions_choose(struct unshard *u, struct snapshot *snap, const struct place *place,
 		      struct uns_err *err);
 /* -- ties.c: fills snap->tied; the snapshot is busy -- */
 int ties_prove(struct snapshot *snap, struct uns_err *err);
@@ -228,8 +230,9 @@ int training_siblings(struct unshard *u, struct uns_arena *arena, const char *pa
 /* The checkpoint's own trainer_state.json looks whole: then nothing beside it is asked. Reads three
  * bytes. */
 bool training_state_whole(struct unshard *u, struct uns_arena *arena, const char *path);
-/* Fills snap->training, has_training and trainer_state_valid; the snapshot is busy. */
-int training_collect(struct unshard *u, struct snapshot *snap, const char *path,
+/* Fills snap->training, has_training and trainer_state_valid; the snapshot is busy. Fails, and leaves all
+ * of them unknown, where something that may tell could not be read at this moment. */
+int training_collect(struct unshard *u, struct snapshot *snap, struct place *place,
 		     struct uns_err *err);
 /* Is this a KEY=VALUE that -o fact= takes? */
 int training_check_option(const char *text, struct uns_err *err);
@@ -246,6 +249,10 @@ int show_state_of(struct unshard *u, struct place *place, const struct uns_view 
 int show_tree(struct unshard *u, struct place *place, struct snapshot *snap,
 	      const struct uns_view *view, uint64_t parameter, const struct shown **out,
 	      struct uns_err *err);
+/* What a view has to say about a checkpoint that it can show, found out without making its tree: into
+ * out->note. */
+int show_notes(struct unshard *u, struct place *place, struct snapshot *snap,
+	       const struct uns_view *view, struct uns_vtree *out, struct uns_err *err);
 
 /* -- views by name -- */
 const struct uns_view *view_find(const char *name, size_t len, uint64_t *parameter);
@@ -257,7 +264,7 @@ enum spot_kind {
 	SPOT_ROOT_INFO, /* .unshard or a file in it; `inside` is its name, "" = the directory */
 	SPOT_SOURCE,    /* a directory, file or link of SOURCE outside checkpoints */
 	SPOT_SHOWN,     /* a checkpoint directory (inside = ""), or a directory or file in it */
-	SPOT_INFO,      /* a checkpoint's .unshard: `inside` as above */
+	SPOT_INFO,      /* a checkpoint's .unshard: `inside` as above; or a run's mark (latest.c) */
 };
 
 struct spot {
@@ -299,6 +306,15 @@ int forms_names(struct unshard *u, const struct uns_view *view, const struct pla
 int forms_find(struct unshard *u, struct spot *spot, const char *dir, const char *name,
 	       struct uns_err *err);
 
+/* -- latest.c -- */
+
+/* A directory of SOURCE with these entries may have the view's mark of a run. */
+bool latest_is_wanted(const struct uns_view *view, const struct uns_listing *list);
+/* 1 = `name` is that mark of the plain directory `dir`: kind, inside, stat, text and ino are set in `spot`.
+ * 0 = it is not, or no checkpoint can be named. */
+int latest_find(struct unshard *u, struct spot *spot, const char *dir, const char *name,
+		struct uns_err *err);
+
 /* -- info.c -- */
 extern const char *const root_info_names[]; /* NULL-terminated */
 extern const char *const info_names[];
@@ -323,6 +339,10 @@ void store_problem(struct unshard *u, struct uns_text *out);
 /* Facts about a path below SOURCE: its own and those of directories above it, the nearest of a key. */
 int meta_facts(struct unshard *u, const char *path, struct uns_arena *arena,
 	       struct uns_store_fact **out, size_t *n, struct uns_err *err);
+/* The same for a checkpoint that goes on without a store: none is no fact. But where the store was seen to
+ * hold facts about it and does not answer now, this fails: without them it would be another checkpoint. */
+int meta_facts_of(struct unshard *u, const struct place *place, struct uns_arena *arena,
+		  struct uns_store_fact **out, size_t *n, struct uns_err *err);
 /* Bring `seen` up to date; it stays as it is while the store does not answer. */
 void meta_digest(struct unshard *u, const char *path, struct facts_seen *seen);
 
@@ -331,8 +351,8 @@ void meta_digest(struct unshard *u, const char *path, struct facts_seen *seen);
 #define UNITS_FACT "fsdp_units"
 
 /* The format's options with what the store says for this checkpoint; texts live in the arena. */
-struct uns_format_options units_options(struct unshard *u, const struct place *place,
-					struct uns_arena *arena);
+int units_options(struct unshard *u, const struct place *place, struct uns_arena *arena,
+		  struct uns_format_options *out, struct uns_err *err);
 /* An imported layout, {"units": ..}, for the checkpoint at `path`: it must fit, and from then on belongs
  * to the files that are there now. For a run's directory it is compared with each checkpoint when that
  * is read. */

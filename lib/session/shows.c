@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/path.h"
+#include "files/resume_files.h"
 
 #define PROBLEM_FILE "UNSHARD_PROBLEM.txt"
 
@@ -74,7 +75,8 @@ static int verdict_find_out(struct unshard *u, struct place *place, const struct
 	UNS_TRY(snapshot_get(u, place, &snap, why));
 	code = view->supports(snap->cat, parameter, why);
 	pthread_mutex_lock(&u->lock);
-	if (snap->place == place && code != -ENOMEM && !verdict_find(place, view, parameter))
+	if (snap->place == place && (code == 0 || uns_code_is_finding(code)) &&
+	    !verdict_find(place, view, parameter))
 		added = verdict_add(place, view, parameter, code, why->text);
 	pthread_mutex_unlock(&u->lock);
 	snapshot_put(u, snap);
@@ -117,7 +119,8 @@ int show_state_of(struct unshard *u, struct place *place, const struct uns_view 
 
 	if (!verdict_known(u, place, view, parameter, &code, why))
 		code = verdict_find_out(u, place, view, parameter, why);
-	if (code == -ENOMEM)
+	/* Of the moment: no verdict. (A file that is changing may be a save that goes on.) */
+	if (code < 0 && code != -ESTALE && !uns_code_is_finding(code))
 		return code;
 	if (code == -ENOTSUP)
 		*out = SHOW_NONE;
@@ -193,32 +196,48 @@ static int problem_tree(struct shown *shown, const struct place *place, const st
 				  "synthesised: why this checkpoint cannot be served", err);
 }
 
-static int view_tree(struct unshard *u, const struct place *place, struct snapshot *snap,
+/* The snapshot is busy. */
+static int know_training(struct unshard *u, struct place *place, struct snapshot *snap,
+			 const struct uns_view *view, struct uns_err *err)
+{
+	if (!view->needs_training || snap->training_known)
+		return 0;
+	UNS_TRY(training_collect(u, snap, place, err));
+	snap->training_known = true;
+	return 0;
+}
+
+static struct uns_view_input input_of(const struct unshard *u, const struct snapshot *snap)
+{
+	return (struct uns_view_input){
+		.catalog = snap->cat,
+		.training = snap->has_training ? &snap->training : NULL,
+		.trainer_state_valid = snap->trainer_state_valid,
+		.hide_rng = u->opt.hide_rng,
+		.keep_rng = u->opt.keep_rng,
+		.borrowed = snap->borrowed,
+		.n_borrowed = snap->n_borrowed,
+		.config = snap->config,
+		.tied = snap->tied,
+		.n_tied = snap->n_tied,
+		.notes = snap->note,
+		.n_notes = snap->n_notes,
+		.max_shard_size_bytes = u->opt.max_shard_size_bytes,
+		.strip = u->opt.strip,
+	};
+}
+
+static int view_tree(struct unshard *u, struct place *place, struct snapshot *snap,
 		     struct shown *shown, struct uns_err *err)
 {
-	struct uns_view_input in = { .catalog = snap->cat };
+	struct uns_view_input in;
 
 	if (shown->view->needs_companions && !snap->ties_proven) {
 		UNS_TRY(ties_prove(snap, err));
 		snap->ties_proven = true;
 	}
-	if (shown->view->needs_training && !snap->training_known) {
-		UNS_TRY(training_collect(u, snap, place->path, err));
-		snap->training_known = true;
-	}
-	in.training = snap->has_training ? &snap->training : NULL;
-	in.trainer_state_valid = snap->trainer_state_valid;
-	in.hide_rng = u->opt.hide_rng;
-	in.keep_rng = u->opt.keep_rng;
-	in.borrowed = snap->borrowed;
-	in.n_borrowed = snap->n_borrowed;
-	in.config = snap->config;
-	in.tied = snap->tied;
-	in.n_tied = snap->n_tied;
-	in.notes = snap->note;
-	in.n_notes = snap->n_notes;
-	in.max_shard_size_bytes = u->opt.max_shard_size_bytes;
-	in.strip = u->opt.strip;
+	UNS_TRY(know_training(u, place, snap, shown->view, err));
+	in = input_of(u, snap);
 	return shown->view->tree(&in, shown->parameter, &shown->tree, err);
 }
 
@@ -295,6 +314,41 @@ static int shown_make(struct unshard *u, struct place *place, struct snapshot *s
 	return 0;
 }
 
+static void become_idle(struct unshard *u, struct snapshot *snap)
+{
+	snap->busy = false;
+	pthread_cond_broadcast(&u->changed);
+}
+
+int show_notes(struct unshard *u, struct place *place, struct snapshot *snap,
+	       const struct uns_view *view, struct uns_vtree *out, struct uns_err *err)
+{
+	struct uns_view_input in;
+	int code;
+
+	pthread_mutex_lock(&u->lock);
+	while (snap->busy)
+		pthread_cond_wait(&u->changed, &u->lock);
+	snap->busy = true;
+	pthread_mutex_unlock(&u->lock);
+
+	code = know_training(u, place, snap, view, err);
+	in = input_of(u, snap);
+	if (code == 0 && view->needs_training)
+		code = uns_resume_trainer_state_add(
+			&(struct uns_resume_input){ .catalog = in.catalog,
+						    .training = in.training,
+						    .trainer_state_valid = in.trainer_state_valid },
+			out, err);
+	if (code == 0 && view->notes)
+		code = view->notes(&in, out, err);
+
+	pthread_mutex_lock(&u->lock);
+	become_idle(u, snap);
+	pthread_mutex_unlock(&u->lock);
+	return code;
+}
+
 int show_tree(struct unshard *u, struct place *place, struct snapshot *snap,
 	      const struct uns_view *view, uint64_t parameter, const struct shown **out,
 	      struct uns_err *err)
@@ -313,9 +367,8 @@ int show_tree(struct unshard *u, struct place *place, struct snapshot *snap,
 	code = shown_make(u, place, snap, view, parameter, err);
 
 	pthread_mutex_lock(&u->lock);
-	snap->busy = false;
 	*out = code == 0 ? shown_find(snap, view, parameter) : NULL;
-	pthread_cond_broadcast(&u->changed);
+	become_idle(u, snap);
 	pthread_mutex_unlock(&u->lock);
 	return code;
 }

@@ -152,7 +152,7 @@ static int find_catalog(struct unshard *u, const struct place *place, struct sna
 	if (memo_load_catalog(u, place, &snap->cat) == 0)
 		return 0;
 	UNS_TRY(uns_catalog_new(place->path, &snap->cat, err));
-	options = units_options(u, place, &arena);
+	UNS_TRY(units_options(u, place, &arena, &options, err));
 	UNS_TRY(snapshot_open_catalog(u, place, &options, snap->cat, err));
 	if (lasting)
 		memo_save_catalog(u, place, snap->cat);
@@ -169,7 +169,7 @@ static int snapshot_build(struct unshard *u, const struct place *place, struct s
 		return uns_oom(err);
 	code = find_catalog(u, place, snap, err);
 	if (code == 0)
-		code = companions_choose(u, snap, place->path, err);
+		code = companions_choose(u, snap, place, err);
 	if (code == 0)
 		code = uns_backing_new(u->engine, snap->cat, &snap->backing, err);
 	if (code == 0)
@@ -202,7 +202,7 @@ static struct snapshot *publish(struct unshard *u, struct place *place, struct s
 
 static void remember_failure(struct place *place, int code, const struct uns_err *err)
 {
-	if (code == -ENOMEM)
+	if (!uns_code_is_finding(code))
 		return;
 	free(place->open_text);
 	place->open_text = strdup(err->text);

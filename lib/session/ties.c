@@ -58,8 +58,11 @@ static int prove(struct snapshot *snap, const struct uns_tensor *head,
 	struct uns_err why = { 0 };
 	const char *how = "";
 	bool equal;
+	int code = uns_backing_equal(snap->backing, head, embedding, &equal, &how, &why);
 
-	if (uns_backing_equal(snap->backing, head, embedding, &equal, &how, &why) < 0)
+	if (code < 0 && !uns_code_is_finding(code))
+		return uns_fail(err, code, "%s", why.text);
+	if (code < 0)
 		return snapshot_note(snap, "%s is kept beside %s: they could not be compared: %s",
 				     head->name, embedding->name, why.text);
 	if (!equal)
@@ -68,7 +71,6 @@ static int prove(struct snapshot *snap, const struct uns_tensor *head,
 				     "are kept, and from_pretrained will use the latter for both",
 				     head->name, embedding->name, how);
 	snap->tied[snap->n_tied++] = head;
-	(void)err;
 	return snapshot_note(snap, "%s is left out: config.json ties it to %s, proven equal by %s",
 			     head->name, embedding->name, how);
 }
@@ -77,10 +79,13 @@ int ties_prove(struct snapshot *snap, struct uns_err *err)
 {
 	const struct uns_catalog *cat = snap->cat;
 	const struct uns_tensor *embedding;
+	const size_t n_notes = snap->n_notes;
 	size_t i;
+	int code;
 
 	if (!snap->config_facts.ties_embeddings)
 		return 0;
+	snap->n_tied = 0;
 	snap->tied = UNS_NEW_N(&snap->arena, const struct uns_tensor *, cat->n_tensors);
 	if (!snap->tied)
 		return uns_oom(err);
@@ -90,8 +95,11 @@ int ties_prove(struct snapshot *snap, struct uns_err *err)
 		if (head->role != UNS_ROLE_WEIGHT || !name_in(head->name, tied_suffix))
 			continue;
 		embedding = embedding_for(cat, head);
-		if (embedding)
-			UNS_TRY(prove(snap, head, embedding, err));
+		code = embedding ? prove(snap, head, embedding, err) : 0;
+		if (code < 0) {
+			snap->n_notes = n_notes; /* all of it is told when it is asked again */
+			return code;
+		}
 	}
 	return 0;
 }

@@ -42,22 +42,23 @@ static bool is_stale(const char *layout, const struct place *place, struct uns_a
 	return then && now && strcmp(then, now) != 0;
 }
 
-struct uns_format_options units_options(struct unshard *u, const struct place *place,
-					struct uns_arena *arena)
+int units_options(struct unshard *u, const struct place *place, struct uns_arena *arena,
+		  struct uns_format_options *out, struct uns_err *err)
 {
-	struct uns_format_options options = u->format_options;
 	const struct uns_store_fact *fact;
 	struct uns_store_fact *v = NULL;
 	size_t n = 0;
 
-	if (!place->format->wants_units || meta_facts(u, place->path, arena, &v, &n, NULL) < 0)
-		return options;
+	*out = u->format_options;
+	if (!place->format->wants_units)
+		return 0;
+	UNS_TRY(meta_facts_of(u, place, arena, &v, &n, err));
 	fact = find_fact(v, n);
 	if (fact && is_stale(fact->json, place, arena))
-		options.fsdp_units_stale = true;
+		out->fsdp_units_stale = true;
 	else if (fact)
-		options.fsdp_units = fact->json;
-	return options;
+		out->fsdp_units = fact->json;
+	return 0;
 }
 
 /* -- import -- */
