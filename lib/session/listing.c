@@ -258,6 +258,10 @@ static int list_source(struct unshard *u, const struct spot *spot, const char *p
 		if (!added)
 			UNS_TRY(add_path(u, l, path, list.v[i].name, strlen(list.v[i].name)));
 	}
+	if (latest_is_wanted(spot->view, &list)) {
+		UNS_TRY(add_path(u, l, path, spot->view->run_mark, strlen(spot->view->run_mark)));
+		sorted = false;
+	}
 	if (!sorted && l->pub.n)
 		qsort(l->pub.v, l->pub.n, sizeof(*l->pub.v), by_name);
 	return 0;

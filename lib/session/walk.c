@@ -166,6 +166,11 @@ static int find_below(struct unshard *u, struct spot *spot, const char *rest, st
 		if (!spot->path)
 			return uns_oom(err);
 		rest = next;
+		if (!*rest) {
+			UNS_TRY(found = latest_find(u, spot, dir, name, err));
+			if (found)
+				return 0;
+		}
 		UNS_TRY(found = forms_find(u, spot, dir, name, err));
 		if (found)
 			return find_in_checkpoint(u, spot, rest, err);
