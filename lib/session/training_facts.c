@@ -492,7 +492,7 @@ static void take_sibling(struct collect *c, const char *path, int64_t step)
 					    "trial_name",       "trial_params" };
 	struct uns_err why = { 0 };
 	struct uns_span state, v;
-	int64_t there;
+	int64_t there, seen;
 	size_t i;
 
 	if (!path) {
@@ -514,6 +514,10 @@ static void take_sibling(struct collect *c, const char *path, int64_t step)
 					  path));
 	if (there >= step)
 		take_best(c, state, step, path);
+	/* It only grows. */
+	if (there >= step && uns_json_text_get(state, "num_input_tokens_seen", &v) &&
+	    uns_json_text_int(v, &seen) && seen == 0)
+		offer_span(c, "num_input_tokens_seen", v, path);
 	take_epoch(c, state, step, path);
 }
 

@@ -6,7 +6,8 @@ JOB is one of
     save:STRATEGY[:weights]      three batches; OUT/STRATEGY[-weights]/run/step=N.ckpt after each, and
                                  OUT/STRATEGY[-weights]/live.safetensors as it was after the last
     resume:STRATEGY:NAME:PATH    goes on from PATH to the fifth batch: OUT/NAME.safetensors, and
-                                 OUT/NAME.json, which tells what was restored besides tensors
+                                 OUT/NAME.json, which tells what was restored besides tensors. It saves after
+                                 the fourth, and must end alike when it is resumed once more from that
     fail:STRATEGY:NAME:PATH      the same, which must not work: OUT/NAME.txt, the error
 
 STRATEGY is fsdp (sharded), fsdpfull, mp (ModelParallelStrategy) or one (a single device); with "-rich",
@@ -177,6 +178,17 @@ class Witness(Callback):
                                        if "step" in s}) for o in trainer.optimizers]}
 
 
+class SaveAgain(Callback):
+    """After that batch."""
+
+    def __init__(self, path, batch):
+        self.path, self.batch = path, batch
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, index):
+        if index + 1 == self.batch:
+            trainer.save_checkpoint(self.path)
+
+
 def module_of(name, kind):
     torch.manual_seed(3)
     if kind == "published":
@@ -226,10 +238,21 @@ def save(out, strategy, weights=""):
     write(fit(strategy, 3, [keep]), f"{where}/live.safetensors")
 
 
+def must_be_alike(name, one, other):
+    assert one.keys() == other.keys()
+    for key, tensor in one.items():
+        assert torch.equal(oracle.full(tensor), oracle.full(other[key])), f"{name}, resumed again: {key}"
+
+
 def resume(out, strategy, name, path):
-    witness = Witness()
-    keep = checkpoints(f"{out}/none", save_top_k=0)  # to be restored, not to save
-    write(fit(strategy, 5, [witness, keep], path), f"{out}/{name}.safetensors")
+    witness, again = Witness(), f"{out}/saved/{name}.ckpt"
+
+    def keep():
+        return checkpoints(f"{out}/none", save_top_k=0)  # to be restored, not to save
+
+    end = fit(strategy, 5, [witness, SaveAgain(again, 4), keep()], path)
+    write(end, f"{out}/{name}.safetensors")
+    must_be_alike(name, end, fit(strategy, 5, [keep()], again))
     if is_first():
         with open(f"{out}/{name}.json", "w") as f:
             json.dump(witness.seen, f)
