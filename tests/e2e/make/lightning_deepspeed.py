@@ -7,8 +7,8 @@ JOB is one of
                                  OUT/STAGE/live.safetensors as it was after the last
     resume:STAGE:NAME:PATH       goes on from PATH to the fifth batch: OUT/NAME.safetensors, what the
                                  optimizer held when training went on, and OUT/NAME.json, the rest of it. It
-                                 saves after the fourth, and must end alike when it is resumed once more from
-                                 that, without load_universal
+                                 saves after the fourth; what is resumed once more from that, without
+                                 load_universal, must hold the same, and ends
     fail:STAGE:NAME:PATH         the same, which must not work: OUT/NAME.txt, the error
     engine:STAGE:NAME:PATH       a plain engine loads PATH into the network itself: OUT/NAME.safetensors. It
                                  steps, saves, and another that loads that must step alike
@@ -77,15 +77,23 @@ def save(out, stage):
     lightning_run.write(fit(stage, 3, [keep], 3), f"{out}/{stage}/live.safetensors")
 
 
+def held(trainer):
+    engine = trainer.strategy.deepspeed_engine
+    return cpu_deepspeed.states(engine) | cpu_deepspeed.tensors(engine.module)
+
+
 def resume(out, stage, name, path):
     """From weights that are initialised otherwise."""
-    witness, again = Witness(), f"{out}/saved/{name}.ckpt"
+    witness = Witness()
+    saved = lightning_run.SaveAgain(f"{out}/saved/{name}.ckpt", 4, held)
+    looking = lightning_run.Looking(held)
 
     def keep():
         return lightning_run.checkpoints(f"{out}/none", save_top_k=0)
 
-    end = fit(stage, 5, [witness, lightning_run.SaveAgain(again, 4), keep()], 4, path)
-    lightning_run.must_be_alike(name, end, fit(stage[:2], 5, [keep()], 6, again))
+    fit(stage, 5, [witness, saved, keep()], 4, path)
+    fit(stage[:2], 5, [looking, keep()], 6, saved.path)
+    lightning_run.must_be_alike(name, saved.held, looking.held)
     lightning_run.write(witness.held, f"{out}/{name}.safetensors")
     if lightning_run.is_first():
         with open(f"{out}/{name}.json", "w") as f:
