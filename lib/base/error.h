@@ -31,6 +31,8 @@ __attribute__((cold)) int uns_oom(struct uns_err *err);
  * -ENOMEM, -ESTALE, ..) is a fault of this moment: what was asked for fails with it, and it is
  * forgotten. */
 bool uns_code_is_finding(int code);
+/* 0, or the failure where it is such a fault, with the sentence in `why`. */
+int uns_fail_if_passing(struct uns_err *err, int code, const struct uns_err *why);
 
 /* Put "prefix: " in front of a recorded sentence (which file, which tensor). Returns err->code. */
 __attribute__((format(printf, 2, 3), cold)) int uns_fail_in(struct uns_err *err, const char *fmt,

@@ -76,7 +76,7 @@ int uns_beside_step(const struct uns_root *root, const char *path, const struct 
 	if (code == 0)
 		code = uns_json_parse(text, &json, &why);
 	if (code < 0)
-		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
+		return uns_fail_if_passing(err, code, &why);
 	if (uns_json_int(json, "global_step", &n) && n >= 0)
 		*step = n;
 	return 0;

@@ -101,7 +101,7 @@ static int sharded_below(const struct uns_directory *dir, struct uns_arena *aren
 		return uns_oom(err);
 	code = uns_root_list(dir->root, path, arena, out, &why);
 	if (code < 0)
-		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
+		return uns_fail_if_passing(err, code, &why);
 	return list_has(out, SHARD_GLOB);
 }
 

@@ -149,7 +149,7 @@ static int note_shards(struct source *s, const char *path, const char *name, str
 	int code = uns_root_list(s->dir->root, path, &s->scratch, &list, &why);
 
 	if (code < 0) /* what is wrong with it is said by who reads it */
-		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
+		return uns_fail_if_passing(err, code, &why);
 	ranks = uns_beside_distcp_ranks(&list);
 	if (ranks > s->ranks)
 		s->ranks = ranks;

@@ -102,7 +102,7 @@ static int read_small(struct source *s, const char *path, uint64_t max_bytes, st
 
 	if (code == 0)
 		return 1;
-	return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
+	return uns_fail_if_passing(err, code, &why);
 }
 
 static int read_config(struct source *s, struct uns_err *err)
@@ -382,7 +382,7 @@ static int add_below(struct source *s, const char *dir, struct uns_err *err)
 		return 0;
 	code = uns_root_list(s->dir->root, below, &s->scratch, &list, &why);
 	if (code < 0)
-		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
+		return uns_fail_if_passing(err, code, &why);
 	for (i = 0; i < list.n; i++) {
 		if (list.v[i].kind == UNS_KIND_DIR)
 			continue;
@@ -542,7 +542,7 @@ static int find_framework(struct source *s, const char *run, const char **out, s
 		return uns_oom(err);
 	code = run ? uns_root_stat(s->dir->root, path, true, &st, &why) : -ENOENT;
 	*out = code == 0 ? "EasyR1, FSDP" : "FSDP, one file per rank";
-	return code == 0 || uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
+	return uns_fail_if_passing(err, code, &why);
 }
 
 static int find_facts(struct source *s, struct uns_err *err)

@@ -93,7 +93,7 @@ static int add_tags(struct repair *r, struct run *run, const struct repair_place
 	int code = uns_root_list(r->u->root, p->path, &arena, &list, &why);
 
 	if (code < 0)
-		return uns_code_is_finding(code) ? 0 : uns_fail(run->err, code, "%s", why.text);
+		return uns_fail_if_passing(run->err, code, &why);
 	for (i = 0; i < list.n; i++) {
 		if (list.v[i].kind != UNS_KIND_DIR ||
 		    !uns_str_number(list.v[i].name, "global_step", "", &n))
@@ -291,8 +291,7 @@ static int look_at_tracker(struct repair *r, struct run *run, enum family family
 		return -ENOMEM;
 	code = uns_root_read_file(r->u->root, path, MAX_TRACKER_BYTES, &r->arena, &text, NULL,
 				  &why);
-	if (code < 0 && !uns_code_is_finding(code)) /* then it is there: no reason for another */
-		return uns_fail(run->err, code, "%s", why.text);
+	UNS_TRY(uns_fail_if_passing(run->err, code, &why)); /* then it is there: no reason for another */
 	there = code == 0;
 	if (there)
 		said = named(run, family, text);

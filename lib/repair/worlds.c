@@ -95,7 +95,7 @@ static int find_configured(struct repair *r, const char *dir, int64_t *world, st
 	if (code == 0)
 		code = uns_json_parse(text, &json, &why);
 	if (code < 0)
-		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
+		return uns_fail_if_passing(err, code, &why);
 	if (!uns_json_int(json, "world_size", world))
 		*world = 0;
 	return 0;

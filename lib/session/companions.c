@@ -63,7 +63,7 @@ static int add_candidate(struct search *s, const struct uns_root *root, const ch
 	code = uns_root_list(root, path, &s->snap->arena, &c.list, &why);
 	if (code == 0)
 		s->candidate[s->n++] = c;
-	return code < 0 && !uns_code_is_finding(code) ? uns_fail(err, code, "%s", why.text) : 0;
+	return uns_fail_if_passing(err, code, &why);
 }
 
 /* *dir: NULL where there is no such fact. */
@@ -102,8 +102,7 @@ static int add_model_fact(struct search *s, const struct place *place, struct un
 	if (code == 0)
 		return add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false,
 				     err);
-	if (!uns_code_is_finding(code))
-		return uns_fail(err, code, "%s", why.text);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	return snapshot_note(s->snap, "the fact \"model\" cannot be used: %s", why.text);
 }
 
@@ -207,8 +206,7 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 				  &why);
 	if (code == 0)
 		code = uns_config_parse(json, &snap->arena, &snap->config_facts, &why);
-	if (code < 0 && !uns_code_is_finding(code))
-		return uns_fail(err, code, "%s", why.text);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0) {
 		UNS_TRY(snapshot_note(snap, "config.json of %s cannot be used: %s", c->what,
 				      why.text));

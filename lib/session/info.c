@@ -409,8 +409,7 @@ static int view_problems(struct unshard *u, struct place *place, const struct un
 	for (i = 0; code == 0 && i < shown->tree.n_notes; i++)
 		uns_text_printf(out, "%s\n", shown->tree.note[i]);
 	snapshot_put(u, snap);
-	if (code < 0 && !uns_code_is_finding(code))
-		return uns_fail(err, code, "%s", why.text);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	return out->failed ? uns_oom(err) : 0;
 }
 

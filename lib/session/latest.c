@@ -53,7 +53,7 @@ static int read_mark(struct unshard *u, struct spot *spot, const char *dir, cons
 	code = uns_root_read_file(u->root, path, MAX_MARK_BYTES, &spot->arena, &text, &spot->stat,
 				  &why);
 	if (code < 0)
-		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
+		return uns_fail_if_passing(err, code, &why);
 	*tag = name_in(text, &spot->arena);
 	return 1;
 }
@@ -123,7 +123,7 @@ int latest_find(struct unshard *u, struct spot *spot, const char *dir, const cha
 		return 0;
 	code = place_get(u, path, &place, &why);
 	if (code < 0)
-		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
+		return uns_fail_if_passing(err, code, &why);
 	code = read_tag(u, spot, place, tag, err);
 	if (code > 0) {
 		spot->kind = SPOT_INFO;

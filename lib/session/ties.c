@@ -60,8 +60,7 @@ static int prove(struct snapshot *snap, const struct uns_tensor *head,
 	bool equal;
 	int code = uns_backing_equal(snap->backing, head, embedding, &equal, &how, &why);
 
-	if (code < 0 && !uns_code_is_finding(code))
-		return uns_fail(err, code, "%s", why.text);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
 		return snapshot_note(snap, "%s is kept beside %s: they could not be compared: %s",
 				     head->name, embedding->name, why.text);

@@ -117,8 +117,7 @@ int training_siblings(struct unshard *u, struct uns_arena *arena, const char *pa
 /* 0 and findings: true and false. A fault of the moment: false too, and what is collected is of no use. */
 static bool is_read(struct collect *c, int code, const struct uns_err *why)
 {
-	if (code < 0 && !uns_code_is_finding(code))
-		uns_fail(&c->fault, code, "%s", why->text);
+	uns_fail_if_passing(&c->fault, code, why);
 	return code >= 0;
 }
 

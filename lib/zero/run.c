@@ -41,7 +41,7 @@ static int look_below(const struct uns_zero_run *run, const char *name, struct u
 		return uns_oom(err);
 	code = uns_root_list(run->root, path, &arena, &list, &why);
 	if (code < 0)
-		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
+		return uns_fail_if_passing(err, code, &why);
 	return run->is_tag(&list);
 }
 
@@ -148,7 +148,7 @@ static int read_latest(struct uns_zero_run *run, const char *directory, const ch
 		return uns_oom(err);
 	code = uns_root_read_file(run->root, path, MAX_TAG_BYTES, &run->scratch, &text, NULL, &why);
 	if (code < 0)
-		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
+		return uns_fail_if_passing(err, code, &why);
 	n = uns_span_left(&text);
 	while (n && strchr(" \t\r\n", text.p[n - 1]))
 		n--;

@@ -264,8 +264,7 @@ static int add_dir(struct param *p, size_t g, struct uns_err *err)
 	code = strchr(p->dir, '/') || strcmp(p->dir, "..") == 0
 		       ? -ENOENT
 		       : uns_root_list(p->u->root, path, &p->w->scratch, &list, &why);
-	if (code < 0 && !uns_code_is_finding(code))
-		return uns_fail(err, code, "%s", why.text);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
 		return uns_zero_world_problem(
 			p->w, -ENODATA, "%s is missing, which %s lists%s%s", path, p->w->where,
