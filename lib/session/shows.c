@@ -262,8 +262,10 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 	struct uns_err why = { 0 };
 	enum show_state state;
 	size_t i;
+	int code = show_state_of(u, place, shown->view, shown->parameter, &state, &why);
 
-	UNS_TRY(show_state_of(u, place, shown->view, shown->parameter, &state, &why));
+	if (code < 0)
+		return uns_fail(err, code, "%s", why.text);
 	if (state == SHOW_OK)
 		UNS_TRY(tree_or_problem(u, place, snap, shown, err));
 	else if (state == SHOW_DAMAGED)

@@ -63,8 +63,10 @@ static int find_shown(struct unshard *u, struct spot *spot, const char *inside,
 {
 	enum show_state state;
 	struct uns_err why = { 0 };
+	int code = show_state_of(u, spot->place, spot->view, spot->parameter, &state, &why);
 
-	UNS_TRY(show_state_of(u, spot->place, spot->view, spot->parameter, &state, &why));
+	if (code < 0)
+		return uns_fail(err, code, "%s", why.text);
 	if (state != SHOW_OK && state != SHOW_DAMAGED)
 		return uns_fail(err, -ENOENT, "%s", why.text);
 	spot->kind = SPOT_SHOWN;
