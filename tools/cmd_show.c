@@ -243,6 +243,40 @@ static void print_problems(char *text)
 	}
 }
 
+/* -- notes -- */
+
+static int was_printed(const cJSON *views, const cJSON *stop, const char *text)
+{
+	const cJSON *v, *n;
+
+	cJSON_ArrayForEach (v, views)
+		cJSON_ArrayForEach (n, cJSON_GetObjectItemCaseSensitive(v, "notes")) {
+			if (n == stop)
+				return 0;
+			if (!strcmp(cJSON_GetStringValue(n), text))
+				return 1;
+		}
+	return 0;
+}
+
+/* What to know before a view is loaded; what several say, once. */
+static void print_notes(const cJSON *views)
+{
+	const cJSON *v, *n;
+	const char *head = "\nbefore you load\n", *text;
+
+	cJSON_ArrayForEach (v, views)
+		cJSON_ArrayForEach (n, cJSON_GetObjectItemCaseSensitive(v, "notes")) {
+			text = cJSON_GetStringValue(n);
+			if (!text || was_printed(views, n, text))
+				continue;
+			printf("%s  ", head);
+			text_print(text);
+			putchar('\n');
+			head = "";
+		}
+}
+
 /* -- the whole -- */
 
 struct shown {
@@ -283,6 +317,7 @@ static int print_text(const struct shown *s, const char *path)
 	if (!code) {
 		print_facts(info, path);
 		print_views(cJSON_GetObjectItemCaseSensitive(info, "views"));
+		print_notes(cJSON_GetObjectItemCaseSensitive(info, "views"));
 		code = print_tensors(tensors);
 		print_problems(s->problems);
 	}

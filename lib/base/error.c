@@ -23,6 +23,29 @@ int uns_oom(struct uns_err *err)
 	return uns_fail(err, -ENOMEM, "out of memory");
 }
 
+bool uns_code_is_finding(int code)
+{
+	switch (code) {
+	case -ENOENT:
+	case -ENOTDIR:
+	case -ELOOP:
+	case -EXDEV:
+	case -EBADMSG:
+	case -ENODATA:
+	case -ENOTSUP:
+		return true;
+	default:
+		return false;
+	}
+}
+
+int uns_fail_if_passing(struct uns_err *err, int code, const struct uns_err *why)
+{
+	if (code >= 0 || uns_code_is_finding(code))
+		return 0;
+	return uns_fail(err, code, "%s", why->text);
+}
+
 int uns_fail_in(struct uns_err *err, const char *fmt, ...)
 {
 	char old[UNS_ERR_TEXT];

@@ -9,6 +9,7 @@
 #define UNS_BASE_ERROR_H
 
 #include <errno.h>
+#include <stdbool.h>
 
 enum { UNS_ERR_TEXT = 512 };
 
@@ -23,6 +24,15 @@ __attribute__((format(printf, 3, 4), cold)) int uns_fail(struct uns_err *err, in
 
 /* -ENOMEM, with the one sentence that says it. */
 __attribute__((cold)) int uns_oom(struct uns_err *err);
+
+/* Does a failed read say something about the file itself: that it is absent (also: behind a link that may
+ * not be followed), damaged, incomplete or of an unknown form? Only then may a caller conclude something
+ * from it, look elsewhere, or make a file in its place. Every other code (-EIO, -EACCES, -EMFILE,
+ * -ENOMEM, -ESTALE, ..) is a fault of this moment: what was asked for fails with it, and it is
+ * forgotten. */
+bool uns_code_is_finding(int code);
+/* 0, or the failure where it is such a fault, with the sentence in `why`. */
+int uns_fail_if_passing(struct uns_err *err, int code, const struct uns_err *why);
 
 /* Put "prefix: " in front of a recorded sentence (which file, which tensor). Returns err->code. */
 __attribute__((format(printf, 2, 3), cold)) int uns_fail_in(struct uns_err *err, const char *fmt,

@@ -133,6 +133,7 @@ static int check_trainer_state(struct checking *c, const struct subject *s)
 	const char *path = uns_path_join(&arena, c->path, "trainer_state.json");
 	struct uns_err why = { 0 };
 	struct uns_span text;
+	int code;
 
 	if (!s->trainer || !path)
 		return path ? 0 : -ENOMEM;
@@ -143,7 +144,11 @@ static int check_trainer_state(struct checking *c, const struct subject *s)
 			"with FileNotFoundError; copy it back from the training machine, or "
 			"resume from a mount, whose view full makes one",
 			checking_name(c));
-	if (uns_root_read_file(c->u->root, path, MAX_STATE_BYTES, &arena, &text, NULL, &why) == 0 &&
+	code = uns_root_read_file(c->u->root, path, MAX_STATE_BYTES, &arena, &text, NULL, &why);
+	if (code < 0 && !uns_code_is_finding(code))
+		return checking_found(c, "unreadable", UNSHARD_PROBLEM,
+				      "%s: it was not checked", why.text);
+	if (code == 0 &&
 	    uns_trainer_state_check((const char *)text.p, uns_span_left(&text), NULL, &why) == 0)
 		return 0;
 	return checking_found(
@@ -456,16 +461,24 @@ static int check_trackers(struct checking *c, const char *path, const struct uns
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	const char *const *name = uns_rank_trackers;
+	struct uns_err why;
 	struct uns_span bytes;
 	const char *file;
+	int code;
 
 	for (c->path = path; *name; name++) {
 		file = uns_path_join(arena, path, *name);
 		if (!file)
 			return uns_oom(err);
-		if (!uns_listing_find(list, *name) ||
-		    uns_root_read_file(c->u->root, file, UNS_TRACKER_MAX_BYTES, arena, &bytes, NULL,
-				       NULL) < 0)
+		if (!uns_listing_find(list, *name))
+			continue;
+		why = (struct uns_err){ 0 };
+		code = uns_root_read_file(c->u->root, file, UNS_TRACKER_MAX_BYTES, arena, &bytes,
+					  NULL, &why);
+		if (code < 0 && !uns_code_is_finding(code))
+			UNS_TRY(checking_found(c, "unreadable", UNSHARD_PROBLEM,
+					       "%s: it was not checked", why.text));
+		if (code < 0)
 			continue;
 		text.len = 0;
 		uns_rank_tracker_check(checking_name(c), *name, bytes, list, &text);

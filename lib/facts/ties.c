@@ -57,13 +57,15 @@ static const struct uns_tensor *embedding_for(const struct uns_catalog *cat,
 }
 
 static int prove(struct uns_backing *backing, struct ties *out, const struct uns_tensor *head,
-		 const struct uns_tensor *embedding)
+		 const struct uns_tensor *embedding, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
 	const char *how = "";
 	bool equal;
+	int code = uns_backing_equal(backing, head, embedding, &equal, &how, &why);
 
-	if (uns_backing_equal(backing, head, embedding, &equal, &how, &why) < 0)
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
+	if (code < 0)
 		return NOTE(out, "%s is kept beside %s: they could not be compared: %s", head->name,
 			    embedding->name, why.text);
 	if (!equal)
@@ -92,7 +94,7 @@ int ties_prove(const struct uns_catalog *cat, struct uns_backing *backing, struc
 			continue;
 		embedding = embedding_for(cat, head);
 		if (embedding)
-			UNS_TRY(prove(backing, out, head, embedding));
+			UNS_TRY(prove(backing, out, head, embedding, err));
 	}
 	return 0;
 }

@@ -13,7 +13,7 @@ struct ties {
 };
 
 /* Of a model whose config ties its embeddings. Fills `out`, which is zeroed. Reads tensors where nothing
- * else proves that they are equal. */
+ * else proves that they are equal; fails where one could not be read at this moment. */
 int ties_prove(const struct uns_catalog *cat, struct uns_backing *backing, struct ties *out,
 	       struct uns_err *err);
 

@@ -3,7 +3,11 @@
  * where facts are looked for and which of two wins; what trainer_state.json looks like is in files/.
  *
  * A checkpoint whose own trainer_state.json is whole keeps it as it is, and nothing beside it is
- * looked at: a run that goes on must not change what its finished checkpoints are. */
+ * looked at: a run that goes on must not change what its finished checkpoints are.
+ *
+ * A source is passed over only where it is absent or was read and is invalid. Where a read fails for
+ * another reason (-EIO, -EACCES, -EMFILE, ..) nothing is collected at all: the lookup fails with that
+ * error and the next one asks again. */
 #include "facts/training_facts.h"
 
 #include <math.h>
@@ -25,6 +29,9 @@ enum { STATE_LIMIT_BYTES = 64 << 20, N_STEPS = 4 };
 
 static const char STATE[] = "trainer_state.json";
 
+/* Does the TrainerState of the version that saved this know stateful_callbacks (transformers 4.41)? */
+enum callbacks { CALLBACKS_UNTOLD, CALLBACKS_KNOWN, CALLBACKS_UNKNOWN };
+
 struct collect {
 	const struct training_input *in;
 	struct training_found *out;
@@ -35,7 +42,9 @@ struct collect {
 	size_t n;
 	const char **note;
 	size_t n_notes, cap_notes;
-	bool failed; /* out of memory */
+	enum callbacks callbacks;
+	bool failed;          /* out of memory */
+	struct uns_err fault; /* the first read that failed for a reason of the moment */
 
 	/* What each source says the step is, in order of trust; `what` NULL = it was not asked,
 	 * step < 0 = it does not say. */
@@ -50,6 +59,15 @@ static void collect_fini(struct collect *c)
 	uns_arena_fini(&c->scratch);
 }
 
+/* -- reading -- */
+
+/* 0 and findings: true and false. A fault of the moment: false too, and what is collected is of no use. */
+static bool is_read(struct collect *c, int code, const struct uns_err *why)
+{
+	uns_fail_if_passing(&c->fault, code, why);
+	return code >= 0;
+}
+
 /* -- the list of facts -- */
 
 /* Room for a fact of every key, and for as many notes as there are things to say. */
@@ -59,10 +77,18 @@ static bool make_room(struct collect *c)
 
 	while (uns_trainer_state_key(n_keys))
 		n_keys++;
-	c->cap_notes = 8 + N_STEPS + c->in->n_option;
+	c->cap_notes = 32 + N_STEPS + c->in->n_option;
 	c->v = UNS_NEW_N(&c->out->arena, struct uns_fact, n_keys);
 	c->note = UNS_NEW_N(&c->out->arena, const char *, c->cap_notes);
 	return c->v && c->note;
+}
+
+static void note_text(struct collect *c, const char *text)
+{
+	if (c->n_notes == c->cap_notes)
+		return;
+	c->note[c->n_notes] = uns_arena_str(&c->out->arena, text);
+	c->failed |= !c->note[c->n_notes++];
 }
 
 __attribute__((format(printf, 2, 3))) static void note(struct collect *c, const char *fmt, ...)
@@ -73,10 +99,7 @@ __attribute__((format(printf, 2, 3))) static void note(struct collect *c, const 
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (c->n_notes == c->cap_notes)
-		return;
-	c->note[c->n_notes] = uns_arena_str(&c->out->arena, text);
-	c->failed |= !c->note[c->n_notes++];
+	note_text(c, text);
 }
 
 static const struct uns_fact *find(const struct collect *c, const char *key)
@@ -152,11 +175,16 @@ static void take_options(struct collect *c)
 
 static void take_store(struct collect *c)
 {
-	const struct uns_store_fact *v = c->in->stored;
+	struct uns_store_fact *v;
+	struct uns_err why = { 0 };
 	const char *key, *origin;
-	size_t i, k;
+	size_t n, i, k;
+	int code = store_facts_known(c->in->store, c->path, c->in->has_facts, &c->scratch, &v, &n,
+				     &why);
 
-	for (i = 0; i < c->in->n_stored; i++) {
+	if (!is_read(c, code, &why))
+		return;
+	for (i = 0; i < n; i++) {
 		origin = uns_arena_printf(&c->scratch, "the store (%s)", v[i].origin);
 		key = strcmp(v[i].key, "per_device_train_batch_size") == 0 ? "train_batch_size" :
 									     v[i].key;
@@ -188,17 +216,16 @@ static bool read_state(struct collect *c, const char *path, struct uns_span *tex
 		       struct uns_err *why)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	int code = uns_root_read_file(c->in->root, path, STATE_LIMIT_BYTES, &c->scratch, text, NULL,
+				      why);
 
-	if (uns_root_read_file(c->in->root, path, STATE_LIMIT_BYTES, &c->scratch, text, NULL, why) <
-	    0)
-		return false;
-	if (!uns_span_left(text)) {
-		uns_fail(why, -EBADMSG, "it is empty");
-		return false;
-	}
-	if (uns_json_parse(*text, &json, why) < 0)
-		return false;
-	return cJSON_IsObject(json) || uns_fail(why, -EBADMSG, "it is not a JSON object") == 0;
+	if (code == 0 && !uns_span_left(text))
+		code = uns_fail(why, -EBADMSG, "it is empty");
+	if (code == 0)
+		code = uns_json_parse(*text, &json, why);
+	if (code == 0 && !cJSON_IsObject(json))
+		code = uns_fail(why, -EBADMSG, "it is not a JSON object");
+	return is_read(c, code, why);
 }
 
 static int64_t state_step(struct uns_span state)
@@ -212,16 +239,125 @@ static int64_t state_step(struct uns_span state)
 		       UNS_UNKNOWN;
 }
 
+/* -- stateful_callbacks: what a Trainer looks up when it saves (transformers 4.46 to 5.23 end in
+ * KeyError "TrainerControl" without it), and may make callbacks from when it resumes -- */
+
+static const char CALLBACKS[] = "stateful_callbacks";
+
+/* As a Trainer writes it while it saves at its cadence. */
+#define CONTROL                                                              \
+	"\"TrainerControl\":{\"args\":{\"should_epoch_stop\":false,"           \
+	"\"should_evaluate\":false,\"should_log\":false,\"should_save\":true," \
+	"\"should_training_stop\":false},\"attributes\":{}}"
+
+static bool is_control(struct uns_span name)
+{
+	static const char control[] = "\"TrainerControl\"";
+
+	return uns_span_left(&name) == strlen(control) &&
+	       memcmp(name.p, control, strlen(control)) == 0;
+}
+
+/* What a callback was made with holds for the whole run; what it counted is another step's. */
+static void add_callback(struct collect *c, struct uns_text *out, struct uns_span name,
+			 struct uns_span v, const char *origin)
+{
+	struct uns_span args, attributes, member;
+
+	if (!uns_json_text_get(v, "args", &args))
+		args = uns_span_of("{}", 2);
+	uns_text_str(out, "{\"args\":");
+	uns_text_add(out, args.p, uns_span_left(&args));
+	uns_text_str(out, ",\"attributes\":{}}");
+	if (uns_json_text_get(v, "attributes", &attributes) &&
+	    uns_json_text_next(&attributes, NULL, &member))
+		note(c,
+		     "trainer_state.json: the callback %.*s has the arguments that %s tells; what it "
+		     "had counted at this step is not known, and it begins anew",
+		     (int)uns_span_left(&name), (const char *)name.p, origin);
+}
+
+/* One of a class, or a list of several. */
+static void add_callbacks(struct collect *c, struct uns_text *out, struct uns_span name,
+			  struct uns_span v, const char *origin)
+{
+	struct uns_span one;
+	size_t n = 0;
+
+	if (*v.p != '[') {
+		add_callback(c, out, name, v, origin);
+		return;
+	}
+	uns_text_str(out, "[");
+	while (uns_json_text_next(&v, NULL, &one)) {
+		uns_text_str(out, n++ ? "," : "");
+		add_callback(c, out, name, one, origin);
+	}
+	uns_text_str(out, "]");
+}
+
+/* Out of the checkpoint's own state (`own`) they are as they are, out of another's without counts. */
+static void take_callbacks(struct collect *c, struct uns_span state, bool own, const char *origin)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text made = UNS_TEXT_INIT;
+	struct uns_span object, name, v;
+	bool control = false;
+
+	if (!uns_json_text_get(state, CALLBACKS, &object) || *object.p != '{') {
+		if (c->callbacks == CALLBACKS_UNTOLD && !own)
+			c->callbacks = CALLBACKS_UNKNOWN;
+		return;
+	}
+	if (has(c, CALLBACKS))
+		return;
+	uns_text_str(&made, "{");
+	while (uns_json_text_next(&object, &name, &v)) {
+		if (is_control(name) && !own)
+			continue;
+		control |= is_control(name);
+		uns_text_str(&made, made.len > 1 ? "," : "");
+		uns_text_add(&made, name.p, uns_span_left(&name));
+		uns_text_str(&made, ":");
+		if (own)
+			uns_text_add(&made, v.p, uns_span_left(&v));
+		else
+			add_callbacks(c, &made, name, v, origin);
+	}
+	if (!control)
+		uns_text_printf(&made, "%s" CONTROL, made.len > 1 ? "," : "");
+	uns_text_str(&made, "}");
+	c->failed |= made.failed;
+	if (!made.failed)
+		offer(c, CALLBACKS, made.p, made.len, origin, false);
+}
+
+#define UNTOLD_CALLBACKS                                                                   \
+	"what a Trainer since transformers 4.41 looks up when it saves; nothing here tells " \
+	"whether it has other callbacks with a state, as EarlyStoppingCallback"
+
+/* Nobody names the run's callbacks: those of a Trainer that was given none with a state. */
+static void assume_callbacks(struct collect *c)
+{
+	if (has(c, CALLBACKS) || c->callbacks == CALLBACKS_UNKNOWN)
+		return;
+	offer(c, CALLBACKS, "{" CONTROL "}", strlen("{" CONTROL "}"),
+	      c->callbacks == CALLBACKS_KNOWN ? UNTOLD_CALLBACKS : UNTOLD_CALLBACKS "; 4.40 wants null",
+	      true);
+}
+
 /* Not valid as a whole, but what it does say is the checkpoint's own. */
 static void take_own_state(struct collect *c, struct uns_span state)
 {
+	static const char origin[] = "its own trainer_state.json";
 	const char *key;
 	struct uns_span v;
 	size_t i;
 
+	take_callbacks(c, state, true, origin);
 	for (i = 0; (key = uns_trainer_state_key(i)); i++)
-		if (strcmp(key, "global_step") != 0 && uns_json_text_get(state, key, &v))
-			offer_span(c, key, v, "its own trainer_state.json");
+		if (strcmp(key, "global_step") != 0 && strcmp(key, CALLBACKS) != 0 &&
+		    uns_json_text_get(state, key, &v))
+			offer_span(c, key, v, origin);
 }
 
 /* Entries up to this step: what the checkpoint's own state held when it was written. */
@@ -287,13 +423,20 @@ static void take_sibling(struct collect *c, const char *path, int64_t step)
 	static const char *const keys[] = { "train_batch_size", "logging_steps", "eval_steps",
 					    "save_steps",       "max_steps",     "num_train_epochs",
 					    "trial_name",       "trial_params" };
+	struct uns_err why = { 0 };
 	struct uns_span state, v;
-	int64_t there;
+	int64_t there, seen;
 	size_t i;
 
-	if (!path || !read_state(c, path, &state, NULL))
+	if (!path) {
+		c->failed = true;
+		return;
+	}
+	if (!read_state(c, path, &state, &why))
 		return;
 	there = state_step(state);
+	if (there >= 0)
+		take_callbacks(c, state, false, path);
 	for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
 		if (uns_json_text_get(state, keys[i], &v))
 			offer_span(c, keys[i], v, path);
@@ -304,13 +447,19 @@ static void take_sibling(struct collect *c, const char *path, int64_t step)
 					  path));
 	if (there >= step)
 		take_best(c, state, step, path);
+	/* It only grows. */
+	if (there >= step && uns_json_text_get(state, "num_input_tokens_seen", &v) &&
+	    uns_json_text_int(v, &seen) && seen == 0)
+		offer_span(c, "num_input_tokens_seen", v, path);
 	take_epoch(c, state, step, path);
 }
 
 static bool is_complete(const struct collect *c)
 {
 	return has(c, "train_batch_size") && has(c, "logging_steps") && has(c, "eval_steps") &&
-	       has(c, "save_steps") && has(c, "log_history") && has(c, "max_steps");
+	       has(c, "save_steps") && has(c, "log_history") && has(c, "max_steps") &&
+	       has(c, "epoch") && has(c, "num_train_epochs") &&
+	       (has(c, CALLBACKS) || c->callbacks == CALLBACKS_UNKNOWN);
 }
 
 static void take_siblings(struct collect *c, int64_t step)
@@ -402,6 +551,12 @@ static void take_args(struct collect *c, const struct args *a, const char *origi
 	take_cadence(c, a, "save_steps", origin);
 	take_cadence(c, a, "logging_steps", origin);
 	take_cadence(c, a, "eval_steps", origin);
+	/* The argument is as old as stateful_callbacks is (transformers 4.41). */
+	if (uns_value_field(a->object, "per_device_train_batch_size") &&
+	    c->callbacks == CALLBACKS_UNTOLD)
+		c->callbacks = uns_value_field(a->object, "restore_callback_states_from_checkpoint") ?
+				       CALLBACKS_KNOWN :
+				       CALLBACKS_UNKNOWN;
 	if (!args_number(a, "_n_gpu", &devices, &none) || devices < 1)
 		devices = 1;
 	if (args_number(a, "per_device_train_batch_size", &value, &none) && value >= 1)
@@ -411,12 +566,15 @@ static void take_args(struct collect *c, const struct args *a, const char *origi
 static void take_args_json(struct collect *c, const char *path)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	struct uns_err why = { 0 };
 	struct args a = { 0 };
 	struct uns_span text;
+	int code = uns_root_read_file(c->in->root, path, STATE_LIMIT_BYTES, &c->scratch, &text, NULL,
+				      &why);
 
-	if (uns_root_read_file(c->in->root, path, STATE_LIMIT_BYTES, &c->scratch, &text, NULL,
-			       NULL) < 0 ||
-	    uns_json_parse(text, &json, NULL) < 0)
+	if (code == 0)
+		code = uns_json_parse(text, &json, &why);
+	if (!is_read(c, code, &why))
 		return;
 	a.json = json;
 	take_args(c, &a, path);
@@ -437,13 +595,16 @@ static void torch_source_fini(struct torch_source *s)
 static bool torch_source_open(struct collect *c, const struct uns_root *root, const char *path,
 			      struct torch_source *s)
 {
+	struct uns_err why = { 0 };
 	struct uns_stat st;
+	int code = uns_root_open_file(root, path, &s->fd, &st, &why);
 
-	if (uns_root_open_file(root, path, &s->fd, &st, NULL) < 0)
-		return false;
+	if (code < 0)
+		return is_read(c, code, &why);
 	s->file = (struct uns_open_file){ s->fd, path };
 	s->reader = uns_reader_of_file(&s->file, st.id.size);
-	return uns_torchfile_open(&s->reader, &c->scratch, &s->torch, NULL) == 0;
+	code = uns_torchfile_open(&s->reader, &c->scratch, &s->torch, &why);
+	return is_read(c, code, &why);
 }
 
 static void take_args_bin(struct collect *c, const char *path)
@@ -501,7 +662,9 @@ static int64_t sharded_step(struct collect *c)
 {
 	const struct uns_catalog *cat = c->in->cat;
 	struct uns_layout_builder b = { .arena = &c->scratch };
+	struct uns_err why = { 0 };
 	struct uns_layout layout;
+	int64_t code;
 	float value;
 	size_t i;
 
@@ -512,23 +675,29 @@ static int64_t sharded_step(struct collect *c)
 	if (i == cat->n_tensors)
 		return UNS_UNKNOWN;
 	uns_layout_tensor(&b, &cat->tensors[i], 0, 1, UNS_F32);
-	if (uns_layout_build(&b, cat, &layout, NULL) < 0 ||
-	    uns_read(c->in->backing, &layout, &value, sizeof(value), 0, NULL) != sizeof(value))
-		return UNS_UNKNOWN;
-	return whole_step((double)value);
+	code = uns_layout_build(&b, cat, &layout, &why);
+	if (code == 0)
+		code = uns_read(c->in->backing, &layout, &value, sizeof(value), 0, &why);
+	return is_read(c, code < 0 ? (int)code : 0, &why) && code == sizeof(value) ?
+		       whole_step((double)value) :
+		       UNS_UNKNOWN;
 }
 
-static int64_t tensor_step(const struct torch_source *s, const struct uns_value *v)
+static int64_t tensor_step(struct collect *c, const struct torch_source *s,
+			   const struct uns_value *v)
 {
+	struct uns_err why = { 0 };
 	struct uns_torch_tensor t;
 	double number;
 	float value;
 
 	if (uns_value_float(v, &number))
 		return whole_step(number);
-	if (!v || !uns_torch_is_tensor(v) || uns_torch_tensor(&s->torch, v, &t, NULL) < 0 ||
-	    t.dtype != UNS_F32 || t.storage_bytes < sizeof(value) ||
-	    uns_reader_pread(&s->reader, &value, sizeof(value), t.data_bytes, NULL) < 0)
+	if (!v || !uns_torch_is_tensor(v) ||
+	    !is_read(c, uns_torch_tensor(&s->torch, v, &t, &why), &why) || t.dtype != UNS_F32 ||
+	    t.storage_bytes < sizeof(value) ||
+	    !is_read(c, uns_reader_pread(&s->reader, &value, sizeof(value), t.data_bytes, &why),
+		     &why))
 		return UNS_UNKNOWN;
 	return whole_step((double)value);
 }
@@ -545,7 +714,7 @@ static int64_t plain_step(struct collect *c)
 	state = uns_value_get(s.torch.root, "state");
 	if (!state || state->kind != UNS_VALUE_DICT || !state->dict.n)
 		return UNS_UNKNOWN;
-	return tensor_step(&s, uns_value_get(state->dict.v[0], "step"));
+	return tensor_step(c, &s, uns_value_get(state->dict.v[0], "step"));
 }
 
 static int64_t named_step(const struct collect *c)
@@ -592,15 +761,67 @@ static int64_t settle_step(struct collect *c)
 
 /* -- all of it -- */
 
-static void assume(struct collect *c)
+/* The checkpoint as it can be given to a shell. */
+static void write_path(struct collect *c, struct uns_text *out)
 {
-	const char *key, *value;
+	const char *root = uns_root_path(c->in->root);
+	char *path = uns_path_join(&c->scratch, strcmp(root, "/") == 0 ? "" : root, c->path);
+	bool plain = path && !path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+						"0123456789_./=+,:@%-")];
+
+	if (!path || strchr(path, '\''))
+		uns_text_str(out, "CHECKPOINT");
+	else
+		uns_text_printf(out, plain ? "%s%s" : "'%s%s'", strcmp(root, "/") == 0 ? "/" : "",
+				path);
+}
+
+/* Nothing that the file may hold, nor that it lacks them, lets the arguments of the run that resumes
+ * stand: every Trainer from 4.40 to 5.23 takes its TrainerState from the file after it has computed
+ * the cadences (trainer.py, compute_steps before load_from_json), and TrainerState has 500 for what
+ * is not there. */
+static void say_what_is_assumed(struct collect *c, const char *const *keys, size_t n)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	size_t i;
 
-	for (i = 0; (key = uns_trainer_state_key(i)); i++)
-		if ((value = uns_trainer_state_assumed(key)))
-			offer(c, key, value, strlen(value),
-			      "the default of transformers: nothing here tells", true);
+	if (!n)
+		return;
+	uns_text_str(&text, "a Trainer that resumes goes by ");
+	for (i = 0; i < n; i++)
+		uns_text_printf(&text, "%s%s", i ? ", " : "", keys[i]);
+	uns_text_str(&text, " of trainer_state.json and not by its own arguments (by "
+			    "train_batch_size up to transformers 5.1), and here they are assumed: "
+			    "before resuming say what they are to be, with `unshard meta set ");
+	write_path(c, &text);
+	for (i = 0; i < n; i++)
+		uns_text_printf(&text, " %s=N", keys[i]);
+	uns_text_str(&text, "` or by mounting with -o ");
+	for (i = 0; i < n; i++)
+		uns_text_printf(&text, "%sfact=%s=N", i ? "," : "", keys[i]);
+	c->failed |= text.failed;
+	if (text.failed)
+		return;
+	note_text(c, text.p);
+	c->out->assumed = uns_arena_str(&c->out->arena, text.p);
+	c->failed |= !c->out->assumed;
+}
+
+static void assume(struct collect *c)
+{
+	const char *key, *value, *assumed[8];
+	size_t i, n = 0;
+
+	for (i = 0; (key = uns_trainer_state_key(i)); i++) {
+		value = uns_trainer_state_assumed(key);
+		if (!value || has(c, key))
+			continue;
+		offer(c, key, value, strlen(value),
+		      "the default of transformers: nothing here tells", true);
+		if (n < sizeof(assumed) / sizeof(*assumed))
+			assumed[n++] = key;
+	}
+	say_what_is_assumed(c, assumed, n);
 }
 
 /* The checkpoint has a file of its own that a Trainer takes: it stays as it is. */
@@ -622,10 +843,19 @@ static void keep_own(struct collect *c, struct uns_span state, struct uns_span u
 	settle_step(c);
 }
 
+static void find_siblings(struct collect *c)
+{
+	struct uns_err why = { 0 };
+
+	if (!is_read(c, siblings_find(c->in->root, NULL, &c->scratch, c->path, &c->siblings, &why), &why))
+		c->siblings = (struct siblings){ 0 };
+}
+
 static void synthesise(struct collect *c, struct uns_span state)
 {
 	int64_t step;
 
+	find_siblings(c);
 	take_options(c);
 	take_store(c);
 	say_step(c, 0, named_step(c), "the directory's name");
@@ -636,18 +866,22 @@ static void synthesise(struct collect *c, struct uns_span state)
 	step = settle_step(c);
 	if (state.p)
 		take_own_state(c, state);
+	if (state.p && step >= 0)
+		take_history(c, state, step, "the history in its own trainer_state.json");
 	take_args_of(c, c->path);
 	take_siblings(c, step);
 	if (c->siblings.run)
 		take_args_of(c, c->siblings.run);
 	take_differences(c);
-	assume(c);
+	assume_callbacks(c);
+	if (!c->fault.code)
+		assume(c);
 }
 
 static void collect(struct collect *c)
 {
 	const char *own = uns_path_join(&c->scratch, c->path, STATE);
-	struct uns_span state = { NULL, NULL }, unknown;
+	struct uns_span state = { NULL, NULL }, unknown = { NULL, NULL };
 	struct uns_err why = { 0 };
 
 	if (!own) {
@@ -656,9 +890,19 @@ static void collect(struct collect *c)
 	}
 	if (uns_catalog_companion(c->in->cat, STATE)) {
 		if (!read_state(c, own, &state, &why))
-			state.p = NULL;
+			state = (struct uns_span){ NULL, NULL };
 		else if (uns_trainer_state_check((const char *)state.p, uns_span_left(&state),
 						 &unknown, &why) == 0) {
+			keep_own(c, state, unknown);
+			return;
+		}
+		if (c->fault.code || why.code == -ENOMEM) {
+			c->failed |= why.code == -ENOMEM;
+			return;
+		}
+		if (why.code == -ENOTSUP) { /* too large to be looked at: no reason to replace it */
+			note(c, "trainer_state.json is shown as it is, without a look at it: %s",
+			     why.text);
 			keep_own(c, state, unknown);
 			return;
 		}
@@ -694,14 +938,14 @@ int training_collect(const struct training_input *in, struct training_found *out
 
 	if (!make_room(&c))
 		return uns_oom(err);
-	if (trainer && siblings_find(in->root, NULL, &c.scratch, in->path, &c.siblings, NULL) < 0)
-		c.siblings = (struct siblings){ 0 };
 	if (trainer)
 		collect(&c);
 	else
 		collect_step(&c);
 	if (c.failed)
 		return uns_oom(err);
+	if (c.fault.code)
+		return uns_fail(err, c.fault.code, "%s", c.fault.text);
 	qsort(c.v, c.n, sizeof(*c.v), fact_cmp); /* c.v is never NULL */
 	out->training = (struct uns_training){ c.v, c.n, c.note, c.n_notes };
 	return 0;

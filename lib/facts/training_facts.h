@@ -4,15 +4,15 @@
 
 #include "engine/engine.h"
 #include "model/training.h"
-#include "store/store.h"
+#include "store/store_link.h"
 
 struct training_input {
 	const struct uns_root *root;
 	const char *path; /* the checkpoint's, below root */
 	const struct uns_catalog *cat;
 	struct uns_backing *backing; /* for the optimizer's own step */
-	const struct uns_store_fact *stored;
-	size_t n_stored;
+	struct store_link *store;
+	bool has_facts; /* the store had some for this checkpoint when it was examined */
 	const char *const *option; /* "KEY=JSON", checked */
 	size_t n_option;
 };
@@ -21,10 +21,11 @@ struct training_found {
 	struct uns_arena arena; /* zero it before */
 	struct uns_training training;
 	bool state_valid; /* the checkpoint's own trainer_state.json stays as it is */
+	const char *assumed; /* what is assumed about the training, for the log; NULL = nothing */
 };
 
 /* Reads small files of the checkpoint and of those beside it, and the optimizer's step where nothing else
- * tells. Only -ENOMEM. */
+ * tells. Fails where something that may tell could not be read at this moment. */
 int training_collect(const struct training_input *in, struct training_found *out,
 		     struct uns_err *err);
 void training_found_fini(struct training_found *found);

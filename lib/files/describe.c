@@ -133,6 +133,20 @@ static void problems(struct uns_text *t, const struct uns_catalog *cat)
 	uns_text_str(t, "]");
 }
 
+static void notes(struct uns_text *t, const struct uns_view_verdict *view)
+{
+	size_t i;
+
+	if (!view->n_notes)
+		return;
+	key(t, "notes");
+	for (i = 0; i < view->n_notes; i++) {
+		uns_text_str(t, i ? ",\n" : "[\n");
+		uns_text_json_str(t, view->note[i]);
+	}
+	uns_text_str(t, "]");
+}
+
 static void verdicts(struct uns_text *t, const struct uns_view_verdict *views, size_t n)
 {
 	size_t i;
@@ -145,6 +159,7 @@ static void verdicts(struct uns_text *t, const struct uns_view_verdict *views, s
 		key_str(t, "state", views[i].state);
 		key_str(t, "why", views[i].why);
 		key_str(t, "usage", views[i].usage);
+		notes(t, &views[i]);
 		uns_text_str(t, "}");
 	}
 	uns_text_str(t, "}");

@@ -10,11 +10,13 @@ struct uns_view_verdict {
 	const char *state; /* "ok", "saving", "damaged", "none" */
 	const char *why;   /* sentence when not ok, else NULL */
 	const char *usage; /* the exact line to write, when ok */
+	const char *const *note; /* what to know before it is loaded */
+	size_t n_notes;
 };
 
 /* {"path","format","framework","step","world_size","finished","tensors","weights_bytes",...,
  *  "objects":[{"name","file","length"}],
- *  "views":{NAME:{"state","why","usage"}},"problems":[{"scope","text"}]} */
+ *  "views":{NAME:{"state","why","usage","notes" where there are some}},"problems":[{"scope","text"}]} */
 void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat,
 		       const struct uns_view_verdict *views, size_t n_views);
 

@@ -182,18 +182,49 @@ static int note_facts(const struct uns_training *t, struct uns_vtree *out)
 	return 0;
 }
 
+/* "epoch = 0.0, total_flos = 0"; false = there is none. */
+static bool write_made_up(const struct uns_training *t, struct uns_text *out)
+{
+	const char *key, *json;
+	size_t i;
+
+	for (i = 0; (key = uns_trainer_state_made_up(t, i, &json)); i++)
+		uns_text_printf(out, "%s%s = %s", i ? ", " : "", key, json);
+	return i > 0;
+}
+
+static int note_made_up(const struct uns_training *t, struct uns_vtree *out)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+
+	if (!write_made_up(t, &text))
+		return 0;
+	if (text.failed)
+		return -ENOMEM;
+	return uns_vtree_note(
+		out,
+		"trainer_state.json: made up, because nothing here tells: %s. A Trainer that "
+		"resumes finds out epoch, max_steps and num_train_epochs by itself, and goes on "
+		"counting from the others; set one with `unshard meta set CHECKPOINT KEY=VALUE` or "
+		"-o fact=KEY=VALUE",
+		text.p);
+}
+
 /* "global_step from the directory's name; save_steps from ..." */
 static const char *origin_of(const struct uns_training *t, struct uns_arena *arena)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text made_up = UNS_TEXT_INIT;
 	size_t i;
 
 	uns_text_str(&text, "synthesised:");
 	for (i = 0; i < t->n; i++)
 		uns_text_printf(&text, "%s %s %s %s", i ? ";" : "", t->v[i].key,
 				t->v[i].assumed ? "assumed," : "from", t->v[i].origin);
+	if (write_made_up(t, &made_up) && !made_up.failed)
+		uns_text_printf(&text, "; made up, because nothing tells: %s", made_up.p);
 	uns_text_str(&text, "; the rest are TrainerState's defaults");
-	return text.failed ? NULL : uns_arena_strn(arena, text.p, text.len);
+	return text.failed || made_up.failed ? NULL : uns_arena_strn(arena, text.p, text.len);
 }
 
 int uns_resume_trainer_state_add(const struct uns_resume_input *in, struct uns_vtree *out,
@@ -211,6 +242,8 @@ int uns_resume_trainer_state_add(const struct uns_resume_input *in, struct uns_v
 		return 0;
 	if (uns_trainer_state_emit(in->training, &text, &why) < 0)
 		return uns_vtree_note(out, "trainer_state.json cannot be made: %s", why.text);
+	if (note_made_up(in->training, out) < 0)
+		return uns_oom(err);
 	origin = origin_of(in->training, &out->arena);
 	if (!origin)
 		return uns_oom(err);

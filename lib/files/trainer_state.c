@@ -23,7 +23,7 @@ static const struct key {
 	bool nullable;
 	const char *assumed; /* a Trainer goes by it: a value is needed, and said to be assumed */
 } keys[] = {
-	/* The two without `otherwise` are newer than 4.40: best_global_step, stateful_callbacks. */
+	/* Two without `otherwise` are newer than 4.40: stateful_callbacks (4.41), best_global_step. */
 	{ "best_global_step", INTEGER, NULL, true, NULL },
 	{ "best_metric", NUMBER, "null", true, NULL },
 	{ "best_model_checkpoint", TEXT, "null", true, NULL },
@@ -211,13 +211,35 @@ int uns_trainer_state_check(const char *json, size_t len, struct uns_span *unkno
 
 /* -- writing -- */
 
-static const char *value_of(const struct uns_training *t, const struct key *k)
+static bool is_told(const struct uns_training *t, const struct key *k)
 {
 	const struct uns_fact *fact = uns_training_find(t, k->name);
 
-	if (fact && value_fits(k, trimmed(fact->json)))
-		return fact->json;
-	return k->otherwise;
+	return fact && value_fits(k, trimmed(fact->json));
+}
+
+/* NULL = the key is left out. */
+static const char *value_of(const struct uns_training *t, const struct key *k)
+{
+	const char *json;
+
+	if (!is_told(t, k))
+		return k->otherwise;
+	json = uns_training_find(t, k->name)->json;
+	return !k->otherwise && k->nullable && is(trimmed(json), "null") ? NULL : json;
+}
+
+const char *uns_trainer_state_made_up(const struct uns_training *t, size_t i, const char **json)
+{
+	const struct key *k = keys;
+
+	for (; k < keys + N_KEYS; k++)
+		if (k->otherwise && k->kind != BOOLEAN && strcmp(k->otherwise, "null") != 0 &&
+		    !is_told(t, k) && !i--) {
+			*json = k->otherwise;
+			return k->name;
+		}
+	return NULL;
 }
 
 int uns_trainer_state_emit(const struct uns_training *t, struct uns_text *out, struct uns_err *err)

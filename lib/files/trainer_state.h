@@ -8,7 +8,8 @@
 #include "model/training.h"
 
 /* The text as TrainerState.save_to_json writes it (indent 2, sorted keys, newline), only with keys
- * that every TrainerState since transformers 4.40 knows, and those later ones that a fact gives.
+ * that every TrainerState since transformers 4.40 knows, and those later ones that a fact gives (null
+ * leaves such a key out: no other value suits all versions).
  * What no fact gives is TrainerState's own default: no metric, an empty history.
  * -ENODATA when global_step is not known. Source: transformers 4.40-5.23, trainer_callback.py. */
 int uns_trainer_state_emit(const struct uns_training *training, struct uns_text *out,
@@ -30,6 +31,12 @@ const char *uns_trainer_state_takes(const char *key, bool *nullable);
 
 /* The i-th key, in order; NULL behind the last. */
 const char *uns_trainer_state_key(size_t i);
+
+/* The i-th of the numbers and lists that the file gives although no fact does ("epoch", "total_flos"), with
+ * what it gives in *json; NULL behind the last. Process flags and nulls are not counted: they hold for
+ * every checkpoint, or say nothing. */
+const char *uns_trainer_state_made_up(const struct uns_training *training, size_t i,
+				      const char **json);
 
 /* What is taken for train_batch_size and the cadences when nothing tells: the defaults of
  * TrainingArguments (per_device_train_batch_size) and TrainerState. NULL for other keys. */

@@ -36,6 +36,7 @@ struct run {
 	size_t n;
 	bool verl, deepspeed;
 	struct uns_arena *arena;
+	struct uns_err *err; /* what could not be read just now */
 };
 
 /* -- which saves there are -- */
@@ -84,13 +85,15 @@ static int add_save(struct run *run, const char *name, bool sound)
 static int add_tags(struct repair *r, struct run *run, const struct repair_place *p)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err why = { 0 };
 	struct uns_listing list;
 	const char *name;
 	unsigned long long n;
 	size_t i;
+	int code = uns_root_list(r->u->root, p->path, &arena, &list, &why);
 
-	if (uns_root_list(r->u->root, p->path, &arena, &list, NULL) < 0)
-		return 0;
+	if (code < 0)
+		return uns_fail_if_passing(run->err, code, &why);
 	for (i = 0; i < list.n; i++) {
 		if (list.v[i].kind != UNS_KIND_DIR ||
 		    !uns_str_number(list.v[i].name, "global_step", "", &n))
@@ -279,13 +282,17 @@ static int look_at_tracker(struct repair *r, struct run *run, enum family family
 {
 	const char *path = uns_path_join(&r->arena, run->path, tracker_names[family]), *said = NULL;
 	struct uns_span text = uns_span_of("", 0);
+	struct uns_err why = { 0 };
 	const struct save *save;
 	bool there;
+	int code;
 
 	if (!path)
 		return -ENOMEM;
-	there = uns_root_read_file(r->u->root, path, MAX_TRACKER_BYTES, &r->arena, &text, NULL,
-				   NULL) == 0;
+	code = uns_root_read_file(r->u->root, path, MAX_TRACKER_BYTES, &r->arena, &text, NULL,
+				  &why);
+	UNS_TRY(uns_fail_if_passing(run->err, code, &why)); /* then it is there: no reason for another */
+	there = code == 0;
 	if (there)
 		said = named(run, family, text);
 	save = save_find(run, said);
@@ -296,9 +303,9 @@ static int look_at_tracker(struct repair *r, struct run *run, enum family family
 	return rebuild(r, run, family, path, text, said);
 }
 
-static int look_at_run(struct repair *r, const char *path)
+static int look_at_run(struct repair *r, const char *path, struct uns_err *err)
 {
-	struct run run = { .path = path, .arena = &r->arena };
+	struct run run = { .path = path, .arena = &r->arena, .err = err };
 
 	UNS_TRY(find_saves(r, &run));
 	if (!run.n)
@@ -310,13 +317,13 @@ static int look_at_run(struct repair *r, const char *path)
 }
 
 /* A run that lies within what is copied, once. */
-static int visit_run(struct repair *r, struct uns_map *seen, const char *path)
+static int visit_run(struct repair *r, struct uns_map *seen, const char *path, struct uns_err *err)
 {
 	if (!path || !uns_path_within(path, r->path) || uns_map_get(seen, path))
 		return 0;
 	if (!uns_map_put(seen, path, seen, NULL))
 		return -ENOMEM;
-	return look_at_run(r, path);
+	return look_at_run(r, path, err);
 }
 
 int repair_trackers(struct repair *r, struct uns_err *err)
@@ -329,9 +336,9 @@ int repair_trackers(struct repair *r, struct uns_err *err)
 	for (i = 0; i < r->n_places && code == 0; i++) {
 		save = save_of(r, &r->place[i]);
 		if (save)
-			code = visit_run(r, &seen, uns_path_parent(&r->arena, save));
+			code = visit_run(r, &seen, uns_path_parent(&r->arena, save), err);
 		if (code == 0 && strcmp(r->place[i].format, "zero") == 0)
-			code = visit_run(r, &seen, r->place[i].path);
+			code = visit_run(r, &seen, r->place[i].path, err);
 	}
-	return code < 0 ? uns_fail(err, code, "out of memory") : 0;
+	return code == -ENOMEM ? uns_oom(err) : code;
 }

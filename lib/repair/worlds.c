@@ -79,26 +79,32 @@ static bool is_whole(const struct world *w)
 	return w->n_model == (size_t)w->size && (!w->n_optim || w->n_optim == (size_t)w->size);
 }
 
-static int64_t configured(struct repair *r, const char *dir)
+/* The world size that fsdp_config.json says; 0 = there is none that does. */
+static int find_configured(struct repair *r, const char *dir, int64_t *world, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	const char *path = uns_path_join(&r->arena, dir, "fsdp_config.json");
+	struct uns_err why = { 0 };
 	struct uns_span text;
-	int64_t world;
+	int code;
 
-	if (!path ||
-	    uns_root_read_file(r->u->root, path, MAX_JSON, &r->arena, &text, NULL, NULL) < 0 ||
-	    uns_json_parse(text, &json, NULL) < 0 || !uns_json_int(json, "world_size", &world))
-		return 0;
-	return world;
+	*world = 0;
+	if (!path)
+		return uns_oom(err);
+	code = uns_root_read_file(r->u->root, path, MAX_JSON, &r->arena, &text, NULL, &why);
+	if (code == 0)
+		code = uns_json_parse(text, &json, &why);
+	if (code < 0)
+		return uns_fail_if_passing(err, code, &why);
+	if (!uns_json_int(json, "world_size", world))
+		*world = 0;
+	return 0;
 }
 
 /* The one that is current; NULL = nothing says so. */
-static const struct world *choose(struct repair *r, const char *dir, const struct worlds *w,
-				  const char **why)
+static const struct world *choose(const struct worlds *w, int64_t said, const char **why)
 {
 	const struct world *whole = NULL;
-	int64_t said = configured(r, dir);
 	size_t i, n = 0;
 
 	for (i = 0; i < w->n; i++) {
@@ -147,6 +153,7 @@ int repair_worlds(struct repair *r, struct repair_place *place, struct uns_err *
 	const struct world *kept;
 	struct worlds worlds = { 0 };
 	struct uns_listing list;
+	int64_t configured;
 	const char *why;
 	int code = 0;
 
@@ -156,7 +163,8 @@ int repair_worlds(struct repair *r, struct repair_place *place, struct uns_err *
 	count(&list, &worlds);
 	if (worlds.n < 2)
 		return 0;
-	kept = worlds.too_many ? NULL : choose(r, place->path, &worlds, &why);
+	UNS_TRY(find_configured(r, place->path, &configured, err));
+	kept = worlds.too_many ? NULL : choose(&worlds, configured, &why);
 	if (kept)
 		code = drop_others(r, place, &list, kept, why);
 	else

@@ -51,7 +51,8 @@ static bool matches(const char *const *globs, const char *name)
 	return false;
 }
 
-/* A directory that is not there is none; which the user named, and cannot be read, is told. */
+/* A directory that is not there is none, and one that cannot be listed now may hold what is looked for; that a
+ * directory which the user named cannot be used is told. */
 static int add_candidate(struct search *s, const struct uns_root *root, const char *path,
 			 const char *what, bool own, struct uns_err *err)
 {
@@ -62,8 +63,7 @@ static int add_candidate(struct search *s, const struct uns_root *root, const ch
 	if (!path)
 		return uns_oom(err);
 	code = uns_list_seen(root, s->snap->cat->capture, path, &s->snap->arena, &c.list, &why);
-	if (code == -ENOMEM)
-		return uns_oom(err);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
 		return root == s->in->root
 			       ? 0
@@ -74,35 +74,43 @@ static int add_candidate(struct search *s, const struct uns_root *root, const ch
 	return 0;
 }
 
-static const char *model_fact(struct search *s)
+/* *dir: NULL where there is no such fact. */
+static int model_fact(struct search *s, const char **dir, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	struct uns_arena *arena = &s->snap->arena;
 	struct uns_store_fact *v;
 	size_t n, i = 0;
 
-	if (store_facts(s->in->store, s->in->path, arena, &v, &n, NULL) < 0)
-		return NULL;
+	*dir = NULL;
+	UNS_TRY(store_facts_known(s->in->store, s->in->path, s->in->has_facts, arena, &v, &n, err));
 	while (i < n && strcmp(v[i].key, "model") != 0)
 		i++;
 	if (i == n || uns_json_parse(uns_span_of(v[i].json, strlen(v[i].json)), &json, NULL) < 0)
-		return NULL;
-	return cJSON_IsString(json) ? uns_arena_str(arena, json->valuestring) : NULL;
+		return 0;
+	if (!cJSON_IsString(json))
+		return 0;
+	*dir = uns_arena_str(arena, json->valuestring);
+	return *dir ? 0 : uns_oom(err);
 }
 
 /* The directory that the user once named for this checkpoint or its run. */
-static bool open_model_fact(struct search *s)
+static int add_model_fact(struct search *s, struct uns_err *err)
 {
 	const struct uns_root_options trusted = { .trusted = true };
-	const char *dir = model_fact(s);
 	struct uns_err why = { 0 };
+	const char *dir;
+	int code;
 
+	UNS_TRY(model_fact(s, &dir, err));
 	if (!dir)
-		return false;
-	if (uns_root_open(dir, &trusted, &s->snap->model, &why) == 0)
-		return true;
-	NOTE(s, "the fact \"model\" cannot be used: %s", why.text);
-	return false;
+		return 0;
+	code = uns_root_open(dir, &trusted, &s->snap->model, &why);
+	if (code == 0)
+		return add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false,
+				     err);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
+	return NOTE(s, "the fact \"model\" cannot be used: %s", why.text);
 }
 
 static int find_candidates(struct search *s, struct uns_err *err)
@@ -126,10 +134,7 @@ static int find_candidates(struct search *s, struct uns_err *err)
 		if (!models->v[i].run || uns_path_within(path, models->v[i].run))
 			UNS_TRY(add_candidate(s, models->v[i].root, "",
 					      uns_root_path(models->v[i].root), false, err));
-	if (open_model_fact(s))
-		return add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false,
-				     err);
-	return 0;
+	return add_model_fact(s, err);
 }
 
 static int borrow(struct search *s, const struct candidate *c, const char *name,
@@ -200,12 +205,16 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 	struct uns_err why = { 0 };
 	struct uns_span json;
 	const char *path = uns_path_join(&snap->arena, c->path, "config.json");
+	int code;
 
 	if (!path)
 		return uns_oom(err);
-	if (uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &snap->arena, &json, NULL, &why) <
-		    0 ||
-	    uns_config_parse(json, &snap->arena, &snap->config_facts, &why) < 0) {
+	code = uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &snap->arena, &json, NULL,
+				  &why);
+	if (code == 0)
+		code = uns_config_parse(json, &snap->arena, &snap->config_facts, &why);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
+	if (code < 0) {
 		UNS_TRY(NOTE(s, "config.json of %s cannot be used: %s", c->what, why.text));
 		return 0;
 	}

@@ -20,6 +20,7 @@ struct companions_input {
 	const char *path; /* the checkpoint's, below root */
 	const struct model_dirs *models;
 	struct store_link *store; /* for the fact "model" */
+	bool has_facts;           /* the store had some when the checkpoint was examined */
 };
 
 /* Fills snap->borrowed, config and notes while the snapshot is built. */

@@ -134,8 +134,9 @@ static char *expand_usage(struct uns_arena *arena, const char *usage, const char
 struct asked {
 	struct unshard *u;
 	struct place *place;
-	const struct uns_catalog *cat;
+	struct snapshot *snap;
 	const char *usage_path;
+	bool with_notes;
 };
 
 /* The checkpoint's path below the view: its own, or that of the one file it appears as. */
@@ -165,42 +166,77 @@ static const char *usage_line(const struct asked *a, const struct uns_view *view
 	return expand_usage(arena,
 			    forms_has_file(view, a->place) && view->file_usage
 				    ? view->file_usage
-				    : view->usage(a->cat),
+				    : view->usage(a->snap->cat),
 			    path);
 }
 
+static int copy_notes(const struct uns_vtree *from, struct uns_arena *arena,
+		      struct uns_view_verdict *row, struct uns_err *err)
+{
+	const char **v = UNS_NEW_N(arena, const char *, from->n_notes);
+	size_t i;
+
+	if (!v)
+		return uns_oom(err);
+	for (i = 0; i < from->n_notes; i++) {
+		v[i] = uns_arena_str(arena, from->note[i]);
+		if (!v[i])
+			return uns_oom(err);
+	}
+	row->note = v;
+	row->n_notes = from->n_notes;
+	return 0;
+}
+
+static int notes_of(const struct asked *a, const struct uns_view *view, struct uns_arena *arena,
+		    struct uns_view_verdict *row, struct uns_err *err)
+{
+	struct uns_vtree told = { 0 };
+	int code = show_notes(a->u, a->place, a->snap, view, &told, err);
+
+	if (code == 0)
+		code = copy_notes(&told, arena, row, err);
+	uns_vtree_fini(&told);
+	return code;
+}
+
 static int verdict_of(const struct asked *a, const struct uns_view *view, const char *parameter,
-		      struct views *out)
+		      struct views *out, struct uns_err *err)
 {
 	struct uns_view_verdict *row = &out->v[out->n];
 	struct uns_err why = { 0 };
 	enum show_state state;
 	uint64_t number;
+	int code;
 
 	row->view = uns_arena_printf(&out->arena, "%s%s%s", view->name, *parameter ? "-" : "",
 				     parameter);
 	if (!row->view || !view->parse(parameter, &number))
-		return -ENOMEM;
-	UNS_TRY(show_state_of(a->u, a->place, view, number, &state, &why));
+		return uns_oom(err);
+	code = show_state_of(a->u, a->place, view, number, &state, &why);
+	if (code < 0)
+		return uns_fail(err, code, "%s", why.text);
 	row->state = show_state_text(state);
 	if (state != SHOW_OK)
 		row->why = uns_arena_str(&out->arena, why.text);
 	else
 		row->usage = usage_line(a, view, row->view, &out->arena);
+	if (!row->why && !row->usage)
+		return uns_oom(err);
 	out->n++;
-	return row->why || row->usage ? 0 : -ENOMEM;
+	return state == SHOW_OK && a->with_notes ? notes_of(a, view, &out->arena, row, err) : 0;
 }
 
-static int all_verdicts(const struct asked *a, struct views *out)
+static int all_verdicts(const struct asked *a, struct views *out, struct uns_err *err)
 {
 	size_t i, k;
 
 	out->v = UNS_NEW_N(&out->arena, struct uns_view_verdict, count_listed());
 	if (!out->v)
-		return -ENOMEM;
+		return uns_oom(err);
 	for (i = 0; uns_views[i]; i++)
 		for (k = 0; uns_views[i]->listed[k]; k++)
-			UNS_TRY(verdict_of(a, uns_views[i], uns_views[i]->listed[k], out));
+			UNS_TRY(verdict_of(a, uns_views[i], uns_views[i]->listed[k], out, err));
 	return 0;
 }
 
@@ -230,7 +266,7 @@ int info_json(struct unshard *u, struct place *place, const char *what, const ch
 	int code = snapshot_get(u, place, &snap, &why);
 
 	if (code == -ENOMEM)
-		return uns_fail(err, code, "out of memory");
+		return uns_oom(err);
 	if (code < 0) {
 		failed_json(place, &why, out);
 		return 0;
@@ -238,12 +274,13 @@ int info_json(struct unshard *u, struct place *place, const char *what, const ch
 	if (strcmp(what, "tensors") == 0) {
 		uns_describe_tensors(out, snap->cat);
 	} else {
-		code = all_verdicts(&(struct asked){ u, place, snap->cat, usage_path }, &views);
+		code = all_verdicts(&(struct asked){ u, place, snap, usage_path, true }, &views,
+				    err);
 		if (code == 0)
 			uns_describe_info(out, snap->cat, views.v, views.n);
 	}
 	snapshot_put(u, snap);
-	return code < 0 || out->failed ? uns_oom(err) : 0;
+	return code == 0 && out->failed ? uns_oom(err) : code;
 }
 
 static int provenance(struct unshard *u, struct place *place, const struct uns_view *view,
@@ -296,14 +333,18 @@ int problems_text(struct unshard *u, struct place *place, struct uns_text *out, 
 
 	*n_serious = 0;
 	if (code == -ENOMEM)
-		return uns_fail(err, code, "out of memory");
+		return uns_oom(err);
 	if (code < 0) {
 		uns_text_printf(out, "%s\n", why.text);
 		*n_serious = 1;
 		return 0;
 	}
 	catalog_problems(snap->cat, out, n_serious);
-	code = all_verdicts(&(struct asked){ u, place, snap->cat, NULL }, &views);
+	code = all_verdicts(&(struct asked){ u, place, snap, NULL, false }, &views, &why);
+	if (code < 0 && code != -ENOMEM) { /* what could not be read just now is said, not kept */
+		uns_text_printf(out, "%s\n", why.text);
+		++*n_serious;
+	}
 	for (i = 0; code == 0 && i < views.n; i++) {
 		if (strcmp(views.v[i].state, "damaged") == 0) {
 			++*n_serious;
@@ -311,7 +352,7 @@ int problems_text(struct unshard *u, struct place *place, struct uns_text *out, 
 		}
 	}
 	snapshot_put(u, snap);
-	return code < 0 || out->failed ? uns_oom(err) : 0;
+	return code == -ENOMEM || out->failed ? uns_oom(err) : 0;
 }
 
 /* CHECKPOINT/.unshard/problems.txt of one view: what is wrong, then what that view's tree notes. */
@@ -319,6 +360,7 @@ static int view_problems(struct unshard *u, struct place *place, const struct un
 			 uint64_t parameter, struct uns_text *out, struct uns_err *err)
 {
 	const struct shown *shown;
+	struct uns_err why = { 0 };
 	struct snapshot *snap;
 	size_t n, i;
 	int code;
@@ -326,10 +368,11 @@ static int view_problems(struct unshard *u, struct place *place, const struct un
 	UNS_TRY(problems_text(u, place, out, &n, err));
 	if (snapshot_get(u, place, &snap, NULL) < 0)
 		return 0;
-	code = show_tree(u, place, snap, view, parameter, &shown, NULL);
+	code = show_tree(u, place, snap, view, parameter, &shown, &why);
 	for (i = 0; code == 0 && i < shown->tree.n_notes; i++)
 		uns_text_printf(out, "%s\n", shown->tree.note[i]);
 	snapshot_put(u, snap);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	return out->failed ? uns_oom(err) : 0;
 }
 

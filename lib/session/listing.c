@@ -7,6 +7,7 @@
 #include "base/path.h"
 #include "session/forms.h"
 #include "session/info.h"
+#include "session/latest.h"
 #include "session/nodes.h"
 
 struct listing {
@@ -224,6 +225,10 @@ static int list_source(struct listing *l, const struct spot_key *dir, struct uns
 		if (!added)
 			UNS_TRY(add_child(l, dir, list.v[i].name));
 	}
+	if (latest_is_wanted(dir->view, &list)) {
+		UNS_TRY(add_child(l, dir, dir->view->run_mark));
+		sorted = false;
+	}
 	return sorted ? 0 : sort(l);
 }
 
@@ -252,6 +257,7 @@ static int list_spot(struct listing *l, struct spot *spot, struct uns_err *err)
 	case SPOT_SHOWN:
 		return list_shown(l, spot, err);
 	case SPOT_SOURCE:
+	case SPOT_MARK: /* no directory */
 		break;
 	}
 	return list_source(l, &spot->key, err);

@@ -72,8 +72,15 @@ struct place {
 	char *open_text;
 	bool finished; /* facts.finished */
 	int64_t step, world_size;
-	bool told; /* that it is damaged, in the log */
+	bool told;         /* that it is damaged, in the log */
+	bool assumed_told; /* what is assumed about its training, in the log */
 };
+
+/* The store has facts about it, or about its run. */
+static inline bool place_has_facts(const struct place *place)
+{
+	return place->generation != place->source_generation;
+}
 
 struct place_table {
 	const struct uns_root *root;

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/path.h"
+#include "files/resume_files.h"
 
 #define PROBLEM_FILE "UNSHARD_PROBLEM.txt"
 
@@ -74,7 +75,8 @@ static int verdict_find_out(struct unshard *u, struct place *place, const struct
 	UNS_TRY(snapshot_get(u, place, &snap, why));
 	code = view->supports(snap->cat, parameter, why);
 	pthread_mutex_lock(&u->lock);
-	if (snap->place == place && code != -ENOMEM && !verdict_find(place, view, parameter))
+	if (snap->place == place && (code == 0 || uns_code_is_finding(code)) &&
+	    !verdict_find(place, view, parameter))
 		added = verdict_add(place, view, parameter, code, why->text);
 	pthread_mutex_unlock(&u->lock);
 	snapshot_put(u, snap);
@@ -82,16 +84,15 @@ static int verdict_find_out(struct unshard *u, struct place *place, const struct
 }
 
 /* Once for each state of the files: every view and every look finds the same. */
-static void log_damage(struct unshard *u, struct place *place, const char *why)
+static bool is_news(struct unshard *u, bool *told)
 {
-	bool told;
+	bool news;
 
 	pthread_mutex_lock(&u->lock);
-	told = place->told;
-	place->told = true;
+	news = !*told;
+	*told = true;
 	pthread_mutex_unlock(&u->lock);
-	if (!told)
-		uns_log(&u->log, UNS_LOG_WARN, "%s: %s", place->path, why);
+	return news;
 }
 
 /* Failures that a writer still at work explains. */
@@ -107,7 +108,8 @@ int show_state_of(struct unshard *u, struct place *place, const struct uns_view 
 
 	if (!verdict_known(u, place, view, parameter, &code, why))
 		code = verdict_find_out(u, place, view, parameter, why);
-	if (code == -ENOMEM)
+	/* Of the moment: no verdict. (A file that is changing may be a save that goes on.) */
+	if (code < 0 && code != -ESTALE && !uns_code_is_finding(code))
 		return code;
 	if (code == -ENOTSUP)
 		*out = SHOW_NONE;
@@ -117,8 +119,8 @@ int show_state_of(struct unshard *u, struct place *place, const struct uns_view 
 			       : SHOW_DAMAGED;
 	else
 		*out = SHOW_OK;
-	if (*out == SHOW_DAMAGED)
-		log_damage(u, place, why->text);
+	if (*out == SHOW_DAMAGED && is_news(u, &place->told))
+		uns_log(&u->log, UNS_LOG_WARN, "%s: %s", place->path, why->text);
 	if (*out == SHOW_OK && view->needs_finished && !place_finished(u, place) &&
 	    place_unsettled(u, place)) {
 		*out = SHOW_SAVING;
@@ -199,29 +201,33 @@ static int learn_ties(struct unshard *u, struct snapshot *snap, struct uns_err *
 	return code;
 }
 
-static int learn_training(struct unshard *u, const struct place *place, struct snapshot *snap,
+static void log_assumed(struct unshard *u, struct place *place, const char *assumed)
+{
+	if (assumed && is_news(u, &place->assumed_told))
+		uns_log(&u->log, UNS_LOG_WARN, "%s: %s", place->path, assumed);
+}
+
+static int learn_training(struct unshard *u, struct place *place, struct snapshot *snap,
 			  struct uns_err *err)
 {
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct training_input in = { .root = u->root,
-				     .path = place->path,
-				     .cat = snap->cat,
-				     .backing = snap->backing,
-				     .option = u->opt.fact,
-				     .n_option = u->opt.n_fact };
-	struct uns_store_fact *stored = NULL;
+	const struct training_input in = { .root = u->root,
+					   .path = place->path,
+					   .cat = snap->cat,
+					   .backing = snap->backing,
+					   .store = &u->store,
+					   .has_facts = place_has_facts(place),
+					   .option = u->opt.fact,
+					   .n_option = u->opt.n_fact };
 	int code;
 
 	if (!snapshots_learn(&u->snapshots, &snap->training_learned))
 		return 0;
-	if (store_facts(&u->store, place->path, &arena, &stored, &in.n_stored, NULL) < 0)
-		in.n_stored = 0;
-	in.stored = stored;
 	code = training_collect(&in, &snap->training, err);
 	if (code < 0) {
 		training_found_fini(&snap->training);
 		snap->training = (struct training_found){ 0 };
 	}
+	log_assumed(u, place, snap->training.assumed);
 	snapshots_learned(&u->snapshots, snap, &snap->training_learned, code == 0);
 	return code;
 }
@@ -243,20 +249,36 @@ static int gather_notes(const struct snapshot *snap, struct uns_arena *arena,
 	return 0;
 }
 
+static struct uns_view_input input_of(const struct unshard *u, const struct snapshot *snap)
+{
+	return (struct uns_view_input){
+		.catalog = snap->cat,
+		.hide_rng = u->opt.hide_rng,
+		.keep_rng = u->opt.keep_rng,
+		.borrowed = snap->borrowed,
+		.n_borrowed = snap->n_borrowed,
+		.config = snap->config,
+		.notes = snap->note,
+		.n_notes = snap->n_notes,
+		.max_shard_size_bytes = u->opt.max_shard_size_bytes,
+		.strip = u->opt.strip,
+	};
+}
+
+static int add_training(struct unshard *u, struct place *place, struct snapshot *snap,
+			struct uns_view_input *in, struct uns_err *err)
+{
+	UNS_TRY(learn_training(u, place, snap, err));
+	in->training = &snap->training.training;
+	in->trainer_state_valid = snap->training.state_valid;
+	return 0;
+}
+
 /* Only what the view asks for is found out: another may be at the rest, and take long. */
-static int view_tree(struct unshard *u, const struct place *place, struct snapshot *snap,
+static int view_tree(struct unshard *u, struct place *place, struct snapshot *snap,
 		     struct shown *shown, struct uns_err *err)
 {
-	struct uns_view_input in = { .catalog = snap->cat,
-				     .hide_rng = u->opt.hide_rng,
-				     .keep_rng = u->opt.keep_rng,
-				     .borrowed = snap->borrowed,
-				     .n_borrowed = snap->n_borrowed,
-				     .config = snap->config,
-				     .notes = snap->note,
-				     .n_notes = snap->n_notes,
-				     .max_shard_size_bytes = u->opt.max_shard_size_bytes,
-				     .strip = u->opt.strip };
+	struct uns_view_input in = input_of(u, snap);
 
 	if (shown->view->needs_companions) {
 		UNS_TRY(learn_ties(u, snap, err));
@@ -264,11 +286,8 @@ static int view_tree(struct unshard *u, const struct place *place, struct snapsh
 		in.tied = snap->ties.v;
 		in.n_tied = snap->ties.n;
 	}
-	if (shown->view->needs_training) {
-		UNS_TRY(learn_training(u, place, snap, err));
-		in.training = &snap->training.training;
-		in.trainer_state_valid = snap->training.state_valid;
-	}
+	if (shown->view->needs_training)
+		UNS_TRY(add_training(u, place, snap, &in, err));
 	return shown->view->tree(&in, shown->parameter, &shown->tree, err);
 }
 
@@ -293,8 +312,10 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 	struct uns_err why = { 0 };
 	enum show_state state;
 	size_t i;
+	int code = show_state_of(u, place, shown->view, shown->parameter, &state, &why);
 
-	UNS_TRY(show_state_of(u, place, shown->view, shown->parameter, &state, &why));
+	if (code < 0)
+		return uns_fail(err, code, "%s", why.text);
 	if (state == SHOW_OK)
 		UNS_TRY(tree_or_problem(u, place, snap, shown, err));
 	else if (state == SHOW_DAMAGED)
@@ -355,6 +376,22 @@ static void shown_end(struct unshard *u, struct snapshot *snap, struct shown *sh
 	pthread_mutex_unlock(&u->lock);
 	if (code < 0)
 		shown_free(shown);
+}
+
+int show_notes(struct unshard *u, struct place *place, struct snapshot *snap,
+	       const struct uns_view *view, struct uns_vtree *out, struct uns_err *err)
+{
+	struct uns_view_input in = input_of(u, snap);
+
+	if (view->needs_training) {
+		UNS_TRY(add_training(u, place, snap, &in, err));
+		UNS_TRY(uns_resume_trainer_state_add(
+			&(struct uns_resume_input){ .catalog = in.catalog,
+						    .training = in.training,
+						    .trainer_state_valid = in.trainer_state_valid },
+			out, err));
+	}
+	return view->notes ? view->notes(&in, out, err) : 0;
 }
 
 int show_tree(struct unshard *u, struct place *place, struct snapshot *snap,

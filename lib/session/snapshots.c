@@ -177,18 +177,20 @@ int snapshots_open_catalog(const struct snapshot_cache *c, const struct place *p
 }
 
 /* The format's options with what the store says for this checkpoint; texts live in the arena. */
-static struct uns_format_options options_for(const struct snapshot_cache *c,
-					     const struct place *place, struct uns_arena *arena)
+static int options_for(const struct snapshot_cache *c, const struct place *place,
+		       struct uns_arena *arena, struct uns_format_options *out, struct uns_err *err)
 {
-	struct uns_format_options options = *c->format;
 	struct uns_store_fact *v = NULL;
 	size_t n = 0;
 
-	if (place->format->wants_units &&
-	    store_facts(c->store, place->path, arena, &v, &n, NULL) == 0)
-		options.fsdp_units =
-			stored_units_find(v, n, place->own_generation, &options.fsdp_units_stale);
-	return options;
+	*out = *c->format;
+	if (!place->format->wants_units)
+		return 0;
+	UNS_TRY(store_facts_known(c->store, place->path, place_has_facts(place), arena, &v, &n,
+				  err));
+	out->fsdp_units =
+		stored_units_find(v, n, place->own_generation, &out->fsdp_units_stale);
+	return 0;
 }
 
 /* From the store, else from the checkpoint's own metadata. */
@@ -203,7 +205,7 @@ static int find_catalog(const struct snapshot_cache *c, const struct place *plac
 	if (memo_load_catalog(c->memo, of, capture, &snap->cat) == 0)
 		return 0;
 	UNS_TRY(uns_catalog_new(place->path, &snap->cat, err));
-	options = options_for(c, place, &arena);
+	UNS_TRY(options_for(c, place, &arena, &options, err));
 	UNS_TRY(snapshots_open_catalog(c, place, capture, &options, snap->cat, err));
 	if (snap->lasting)
 		memo_save_catalog(c->memo, of, snap->cat);
@@ -237,7 +239,8 @@ void snapshots_save_crcs(const struct snapshot_cache *c, struct snapshot *snap)
 static int fill(const struct snapshot_cache *c, const struct place *place,
 		struct uns_capture *capture, struct snapshot *snap, struct uns_err *err)
 {
-	const struct companions_input beside = { c->root, place->path, c->models, c->store };
+	const struct companions_input beside = { c->root, place->path, c->models, c->store,
+						 place_has_facts(place) };
 	/* A catalog is made of the files, and of a layout from the store where the format has one. */
 	const struct memo_subject of = { place->path, place->format->name,
 					 place->format->wants_units ? place->generation
@@ -292,7 +295,7 @@ static char *remember_failure(struct place *place, int code, const struct uns_er
 {
 	char *was = place->open_text;
 
-	if (code == -ENOMEM)
+	if (!uns_code_is_finding(code))
 		return NULL;
 	place->open_text = strdup(err->text);
 	place->open_code = code;

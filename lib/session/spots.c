@@ -7,6 +7,7 @@
 #include "base/path.h"
 #include "session/forms.h"
 #include "session/info.h"
+#include "session/latest.h"
 #include "session/shows.h"
 
 #define INFO_DIR ".unshard"
@@ -108,8 +109,10 @@ static int check_shown(struct unshard *u, struct spot *spot, struct uns_err *err
 {
 	enum show_state state;
 	struct uns_err why = { 0 };
+	int code = show_state_of(u, spot->place, spot->key.view, spot->key.parameter, &state, &why);
 
-	UNS_TRY(show_state_of(u, spot->place, spot->key.view, spot->key.parameter, &state, &why));
+	if (code < 0)
+		return uns_fail(err, code, "%s", why.text);
 	if (state == SHOW_OK || state == SHOW_DAMAGED)
 		return 0;
 	return uns_fail(err, -ENOENT, "%s", why.text);
@@ -223,6 +226,22 @@ static int go_to_entry(struct unshard *u, struct spot *spot, struct uns_err *err
 	return 0;
 }
 
+/* 1 = `name` of the directory `dir` is a run's mark, and spot->key.path is its path. */
+static int go_to_mark(struct unshard *u, struct spot *spot, const char *dir, const char *name,
+		      struct uns_err *err)
+{
+	uint64_t generation;
+	int found;
+
+	UNS_TRY(found = latest_find(u, spot, dir, name, &generation, err));
+	if (!found)
+		return 0;
+	spot->key.kind = SPOT_MARK;
+	spot->key.inside = "";
+	spot->ino = ino_of(&spot->key, generation, "");
+	return 1;
+}
+
 static int enter_source(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err)
 {
 	const char *dir = spot->key.path;
@@ -241,6 +260,9 @@ static int enter_source(struct unshard *u, struct spot *spot, const char *name, 
 	if (spot->place && !forms_has_file(view, spot->place))
 		return go_to_place(u, spot, err);
 	let_go(u, spot);
+	UNS_TRY(found = go_to_mark(u, spot, dir, name, err));
+	if (found)
+		return 0;
 	UNS_TRY(found = forms_find(u, view, dir, name, &spot->arena, &form, err));
 	if (!found)
 		return go_to_entry(u, spot, err);
@@ -339,6 +361,8 @@ int spot_enter(struct unshard *u, struct spot *spot, const char *name, struct un
 		return enter_info(u, spot, name, err);
 	case SPOT_SHOWN:
 		return enter_shown(u, spot, name, err);
+	case SPOT_MARK:
+		return not_a_directory(spot->key.path, err);
 	case SPOT_SOURCE:
 		break;
 	}
@@ -383,14 +407,20 @@ int spot_find(struct unshard *u, const char *path, struct spot *out, struct uns_
 static int go_to_key(struct unshard *u, struct spot *spot, struct uns_err *err)
 {
 	enum spot_kind kind = spot->key.kind;
-	const char *inside = spot->key.inside;
+	const char *inside = spot->key.inside, *path = spot->key.path;
+	int found;
 
 	if (kind == SPOT_ROOT_INFO)
 		return go_to_root_info(u, spot, err);
 	if (kind == SPOT_SOURCE)
 		return spot->key.directory ? go_to_directory(u, spot, err)
 					   : go_to_entry(u, spot, err);
-	UNS_TRY(place_get(u, spot->key.path, &spot->place, err));
+	if (kind == SPOT_MARK) {
+		UNS_TRY(found = go_to_mark(u, spot, uns_path_parent(&spot->arena, path),
+					   uns_path_name(path), err));
+		return found ? 0 : uns_fail(err, -ESTALE, "%s is not made any more", path);
+	}
+	UNS_TRY(place_get(u, path, &spot->place, err));
 	if (!spot->place->format)
 		return uns_fail(err, -ESTALE, "%s is no checkpoint any more", spot->key.path);
 	spot->key.inside = inside;
@@ -427,6 +457,8 @@ bool spot_is_dir(const struct spot *spot)
 		return !*spot->key.inside;
 	case SPOT_SHOWN:
 		return !spot->file;
+	case SPOT_MARK:
+		return false;
 	case SPOT_SOURCE:
 		break;
 	}
@@ -465,6 +497,14 @@ static void stat_info(const struct spot *spot, struct unshard_stat *out)
 	out->nlink = 1;
 }
 
+/* SOURCE's own mark, with another content. */
+static void stat_mark(const struct spot *spot, struct unshard_stat *out)
+{
+	out->live = true;
+	out->mode &= FILE_MODE;
+	out->size_bytes = spot->text.len;
+}
+
 static void stat_source(const struct uns_stat *st, struct unshard_stat *out)
 {
 	out->kind = st->kind == UNS_KIND_DIR    ? UNSHARD_DIR
@@ -488,7 +528,7 @@ int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *o
 	*out = (struct unshard_stat){ .kind = UNSHARD_DIR, .nlink = 2, .ino = spot->ino };
 	if (spot->place) {
 		stat_source(&spot->place->stat, out);
-	} else if (spot->key.kind == SPOT_SOURCE) {
+	} else if (spot->key.kind == SPOT_SOURCE || spot->key.kind == SPOT_MARK) {
 		stat_source(&spot->stat, out);
 	} else {
 		UNS_TRY(uns_root_stat(u->root, "", true, &root, err));
@@ -496,6 +536,8 @@ int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *o
 	}
 	if (spot->key.kind == SPOT_SHOWN)
 		stat_shown(spot, out);
+	else if (spot->key.kind == SPOT_MARK)
+		stat_mark(spot, out);
 	else if (spot->key.kind == SPOT_INFO || spot->key.kind == SPOT_ROOT_INFO)
 		stat_info(spot, out);
 	return 0;

@@ -13,6 +13,7 @@ enum spot_kind {
 	SPOT_SOURCE,    /* a directory, file or link of SOURCE outside checkpoints */
 	SPOT_SHOWN,     /* a checkpoint directory (inside = ""), or a directory or file in it */
 	SPOT_INFO,      /* a checkpoint's .unshard: `inside` as above */
+	SPOT_MARK,      /* the file that names a run's last checkpoint (latest.h), made */
 };
 
 struct spot_key {
@@ -30,11 +31,11 @@ struct spot {
 	struct spot_key key;
 	struct uns_arena arena;
 	struct place *place;  /* of a directory of SOURCE, and of everything in a checkpoint */
-	struct uns_stat stat; /* SPOT_SOURCE that is no directory */
+	struct uns_stat stat; /* SPOT_SOURCE that is no directory; SPOT_MARK: SOURCE's own mark */
 	struct snapshot *snap;
 	const struct shown *shown;
 	const struct uns_vfile *file; /* SPOT_SHOWN: NULL = a directory */
-	struct uns_text text;         /* info files: their content */
+	struct uns_text text;         /* info files and marks: their content */
 	uint64_t ino;
 };
 

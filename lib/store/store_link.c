@@ -223,6 +223,21 @@ int store_facts(struct store_link *s, const char *path, struct uns_arena *arena,
 	return code;
 }
 
+int store_facts_known(struct store_link *s, const char *path, bool has_facts,
+		      struct uns_arena *arena, struct uns_store_fact **out, size_t *n,
+		      struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	int code = store_facts(s, path, arena, out, n, &why);
+
+	if (code >= 0)
+		return 0;
+	*n = 0;
+	if (code == -ENOMEM)
+		return uns_oom(err);
+	return has_facts ? uns_fail(err, -EIO, "%s", why.text) : 0;
+}
+
 static uint64_t digest(const struct uns_store_fact *v, size_t n)
 {
 	uint64_t h = UNS_HASH_INIT;

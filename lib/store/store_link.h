@@ -47,6 +47,11 @@ char *store_subject(const struct store_link *link, const char *path, struct uns_
 /* Facts about a path below SOURCE: its own and those of directories above it, the nearest of a key. */
 int store_facts(struct store_link *link, const char *path, struct uns_arena *arena,
 		struct uns_store_fact **out, size_t *n, struct uns_err *err);
+/* The same for who knows whether there were any when the checkpoint was examined (has_facts): those that are
+ * known of and cannot be read now are an error (-EIO); of a store that cannot be used there are none. */
+int store_facts_known(struct store_link *link, const char *path, bool has_facts,
+		      struct uns_arena *arena, struct uns_store_fact **out, size_t *n,
+		      struct uns_err *err);
 
 /* Fingerprint of the store's facts for one checkpoint (a hash, not the values). digest 0: the store has
  * none. */

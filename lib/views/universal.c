@@ -3,6 +3,8 @@
  * beside it. Random states stay out: they belong to a number of ranks that is not known here. Owns
  * the directory's shape and what there is to say about it; the files are zero/universal_files.c's.
  */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -13,6 +15,8 @@
 #include "files/strip.h"
 #include "zero/universal_files.h"
 #include "views/view.h"
+
+static const char run_mark[] = "latest_universal";
 
 static bool parse(const char *parameter, uint64_t *out)
 {
@@ -88,28 +92,6 @@ static int count_left_out(const struct uns_catalog *cat, const struct uns_adam_p
 	return 0;
 }
 
-static bool same_hyper(const struct uns_value *a, const struct uns_value *b)
-{
-	UNS_CLEANUP(uns_text_fini) struct uns_text x = UNS_TEXT_INIT;
-	UNS_CLEANUP(uns_text_fini) struct uns_text y = UNS_TEXT_INIT;
-
-	if (uns_pickle_emit(a, NULL, 0, NULL, &x, NULL) < 0 ||
-	    uns_pickle_emit(b, NULL, 0, NULL, &y, NULL) < 0)
-		return false;
-	return x.len == y.len && memcmp(x.p, y.p, x.len) == 0;
-}
-
-static bool groups_differ(const struct uns_adam_params *params)
-{
-	size_t i;
-
-	for (i = 1; i < params->n_groups; i++)
-		if (!params->group[0]->hyper || !params->group[i]->hyper ||
-		    !same_hyper(params->group[0]->hyper, params->group[i]->hyper))
-			return true;
-	return false;
-}
-
 static const char *way_out(const struct uns_catalog *cat)
 {
 	return uns_engine_is_own(cat) ? "world-N (N = the number of ranks) restores them"
@@ -132,6 +114,69 @@ static int note_round_robin(const struct uns_catalog *cat, struct uns_vtree *out
 		     "from here, or load world-N (N = the number of ranks)");
 }
 
+/* For whom the stage stays. */
+static const char *world_first(const struct uns_catalog *cat)
+{
+	return uns_engine_is_own(cat) ? " If the stage stays 3, load world-N instead (N = the "
+					"number of ranks), which restores all of it."
+				      : "";
+}
+
+/* As many as tell it from every other number. */
+static int digits_of(double v)
+{
+	char text[40];
+	int n = 15;
+
+	for (; n < 17; n++) {
+		snprintf(text, sizeof(text), "%.*g", n, v);
+		if (strtod(text, NULL) == v)
+			break;
+	}
+	return n;
+}
+
+/* The line that gives each group its own learning rate again, where all groups have one. */
+static void write_rates(const struct uns_adam_params *params, struct uns_text *out)
+{
+	double lr;
+	size_t i;
+
+	for (i = 0; i < params->n_groups; i++)
+		if (!uns_value_float(uns_value_get(params->group[i]->hyper, "lr"), &lr))
+			return;
+	uns_text_str(out, " lr is the first group's for all: after loading, run `for g, lr in "
+			  "zip(engine.optimizer.param_groups, [");
+	for (i = 0; i < params->n_groups; i++) {
+		uns_value_float(uns_value_get(params->group[i]->hyper, "lr"), &lr);
+		uns_text_printf(out, "%s%.*g", i ? ", " : "", digits_of(lr), lr);
+	}
+	uns_text_str(out, "]): g[\"lr\"] = lr`.");
+}
+
+/* Of the keys that differ the view leaves out all but lr (zero/universal_files.h). */
+static int note_groups(const struct uns_catalog *cat, const struct uns_adam_params *params,
+		       struct uns_vtree *out)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text keys = UNS_TEXT_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text rates = UNS_TEXT_INIT;
+	bool lr;
+
+	uns_universal_differing(params, &keys, &lr);
+	if (lr)
+		write_rates(params, &rates);
+	if (keys.failed || rates.failed)
+		return -ENOMEM;
+	if (!keys.len)
+		return 0;
+	return uns_vtree_note(
+		out,
+		"DeepSpeed's load_universal at stage 3 gives all %zu param groups the first one's "
+		"hyper-parameters; here they differ in %s.%s What differs, except lr, is left out of "
+		"what stage 3 reads, so that each group keeps what the run that resumes gave it.%s",
+		params->n_groups, keys.p, world_first(cat), rates.len ? rates.p : "");
+}
+
 /* The loader gives all sub-groups the same tensor (0.19.8: stage3.py,
  * load_hp_checkpoint_state_from_checkpoint_dir_stage3). */
 static int note_shared_step(const struct uns_catalog *cat, const struct uns_adam_params *params,
@@ -141,11 +186,12 @@ static int note_shared_step(const struct uns_catalog *cat, const struct uns_adam
 		return 0;
 	return uns_vtree_note(
 		out,
-		"DeepSpeed's load_universal at stage 3 gives all sub-groups of parameters "
-		"one `step`, which torch's Adam then advances once for each of them: its "
-		"bias correction runs ahead where there are several (param groups here: %zu); "
-		"stages 1 and 2%s do not",
-		params->n_groups, uns_engine_is_own(cat) ? " and world-N" : "");
+		"DeepSpeed's load_universal at stage 3 gives all sub-groups of parameters one "
+		"`step`. torch's Adam advances it once for each of them: where there are several "
+		"(param groups here: %zu), its bias correction runs ahead and the run goes on "
+		"wrongly.%s After loading, run `for v in engine.optimizer.optimizer.state.values(): "
+		"v[\"step\"] = v[\"step\"].clone()`. Stages 1 and 2 do not need it",
+		params->n_groups, world_first(cat));
 }
 
 static int note_loader(const struct uns_catalog *cat, const struct uns_adam_params *params,
@@ -163,16 +209,8 @@ static int note_loader(const struct uns_catalog *cat, const struct uns_adam_para
 			"tied names, buffers) keep what the new process initialises them "
 			"with; %s",
 			n.frozen + n.buffers, way_out(cat));
-	if (code == 0 && groups_differ(params))
-		code = uns_vtree_note(
-			out,
-			"DeepSpeed's load_universal at stage 3 gives all %zu param "
-			"groups the first one's hyper-parameters (learning rate, "
-			"weight decay); %s",
-			params->n_groups,
-			uns_engine_is_own(cat)
-				? "world-N (N = the number of ranks) restores them"
-				: "set them again after loading, or train at stage 1 or 2");
+	if (code == 0)
+		code = note_groups(cat, params, out);
 	if (code == 0)
 		code = note_round_robin(cat, out);
 	if (code == 0)
@@ -208,6 +246,16 @@ static int note_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, 
 			      "from the beginning") < 0
 		       ? uns_oom(err)
 		       : 0;
+}
+
+static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	struct uns_adam_params params;
+
+	UNS_TRY(uns_adam_params_find(in->catalog, &scratch, &params, err));
+	UNS_TRY(note_loader(in->catalog, &params, out, err));
+	return note_scheduler(in->catalog, out, err);
 }
 
 /* -- tree -- */
@@ -261,10 +309,9 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 		return uns_oom(err);
 	UNS_TRY(choose_strip(in, &params, out, &files.strip, err));
 	UNS_TRY(uns_universal_add(&files, out, err));
-	UNS_TRY(uns_vtree_add_text(out, "latest_universal", files.dir, strlen(files.dir),
+	UNS_TRY(uns_vtree_add_text(out, run_mark, files.dir, strlen(files.dir),
 				   "synthesised: the name of the directory beside it", err));
-	UNS_TRY(note_loader(in->catalog, &params, out, err));
-	UNS_TRY(note_scheduler(in->catalog, out, err));
+	UNS_TRY(notes(in, out, err));
 	return add_rest(in, out, err);
 }
 
@@ -296,5 +343,7 @@ const struct uns_view uns_view_universal = {
 	.needs_training = true,
 	.supports = supports,
 	.tree = tree,
+	.notes = notes,
+	.run_mark = run_mark,
 	.usage = usage,
 };

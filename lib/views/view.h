@@ -63,6 +63,13 @@ struct uns_view {
 	int (*supports)(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why);
 	int (*tree)(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		    struct uns_err *err);
+	/* The sentences that tree() adds about what loads the view, without making anything: for `unshard
+	 * show`. NULL = there are none. */
+	int (*notes)(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err);
+	/* The file that names to the loader the last checkpoint of a run ("latest_universal"). The tree has
+	 * one of that name; another is made in the run's directory where each tag in it is a checkpoint
+	 * (session/latest.c). NULL = there is none. */
+	const char *run_mark;
 	/* By the format's name; NULL = always a directory. The file is uns_vtree's `whole`; a tree
 	 * without one (and a damaged checkpoint) is a directory under every name. A checkpoint that is
 	 * SOURCE itself cannot be a file: the view puts the file into its directory. */

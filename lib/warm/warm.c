@@ -36,7 +36,9 @@ static int warm_tree(struct warming *w, struct place *place, struct snapshot *sn
 	size_t i;
 	int code;
 
-	UNS_TRY(show_state_of(w->u, place, view, parameter, &state, &why));
+	code = show_state_of(w->u, place, view, parameter, &state, &why);
+	if (code < 0)
+		return uns_fail(err, code, "%s", why.text);
 	if (state != SHOW_OK)
 		return 0;
 	code = show_tree(w->u, place, snap, view, parameter, &shown, &why);

@@ -257,12 +257,16 @@ static int add_dir(struct param *p, size_t g, struct uns_err *err)
 	const char *path = uns_path_join(&p->w->scratch, p->u->path, p->dir);
 	struct uns_listing list = { 0 };
 	struct uns_err why = { 0 };
+	int code;
 
 	if (!path)
 		return uns_oom(err);
-	if (strchr(p->dir, '/') || strcmp(p->dir, "..") == 0 ||
-	    uns_list_seen(p->u->root, p->w->cat->capture, path, &p->w->scratch, &list,
-			  &why) < 0)
+	code = strchr(p->dir, '/') || strcmp(p->dir, "..") == 0
+		       ? -ENOENT
+		       : uns_list_seen(p->u->root, p->w->cat->capture, path, &p->w->scratch, &list,
+				       &why);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
+	if (code < 0)
 		return uns_zero_world_problem(
 			p->w, -ENODATA, "%s is missing, which %s lists%s%s", path, p->w->where,
 			why.code && why.code != -ENOENT ? ": " : "",

@@ -4,22 +4,29 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/map.h"
 #include "zero/engine_state.h"
 #include "files/lightning_file.h"
 #include "files/strip.h"
 #include "files/torch_file.h"
 #include "wire/value_new.h"
 
-int uns_universal_check_names(const struct uns_adam_params *params, struct uns_err *err)
+static bool may_be_directory(const char *name)
 {
 	enum { MAX_NAME = 255 };
+
+	return *name && !strchr(name, '/') && strlen(name) <= MAX_NAME &&
+	       strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+int uns_universal_check_names(const struct uns_adam_params *params, struct uns_err *err)
+{
 	const char *name;
 	size_t i;
 
 	for (i = 0; i < params->n; i++) {
 		name = params->v[i].name;
-		if (!*name || strchr(name, '/') || strlen(name) > MAX_NAME ||
-		    strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+		if (!may_be_directory(name))
 			return uns_fail(
 				err, -ENOTSUP,
 				"parameter \"%.80s\" cannot be a directory, and a universal "
@@ -157,6 +164,92 @@ static int add_param(const struct uns_universal_input *in, const struct uns_adam
 	return add_step(&f, err);
 }
 
+/* Where a tied parameter's other names lead. */
+static int add_aliases(const struct uns_universal_input *in, struct uns_vtree *out,
+		       struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map by_name = UNS_MAP_INIT;
+	const struct uns_catalog *cat = in->catalog;
+	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
+	const struct uns_adam_param *owner;
+	struct uns_adam_param alias;
+	size_t i;
+
+	for (i = 0; i < in->params->n; i++)
+		if (!uns_map_put(&by_name, in->params->v[i].name, &in->params->v[i], NULL))
+			return uns_oom(err);
+	for (; t < end; t++) {
+		owner = t->role == UNS_ROLE_WEIGHT && t->alias_of != UNS_NONE
+				? uns_map_get(&by_name, cat->tensors[t->alias_of].name)
+				: NULL;
+		if (!owner || uns_map_get(&by_name, t->name) || !may_be_directory(t->name))
+			continue;
+		alias = *owner;
+		alias.name = t->name;
+		UNS_TRY(add_param(in, &alias, out, err));
+	}
+	return 0;
+}
+
+/* -- what the param groups agree on -- */
+
+static bool equal(const struct uns_value *a, const struct uns_value *b)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text x = UNS_TEXT_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text y = UNS_TEXT_INIT;
+
+	if (uns_pickle_emit(a, NULL, 0, NULL, &x, NULL) < 0 ||
+	    uns_pickle_emit(b, NULL, 0, NULL, &y, NULL) < 0)
+		return false;
+	return x.len == y.len && memcmp(x.p, y.p, x.len) == 0;
+}
+
+static const struct uns_value *hyper_of(const struct uns_adam_params *params, size_t group,
+					const char *key)
+{
+	return uns_value_get(params->group[group]->hyper, key);
+}
+
+static bool is_agreed(const struct uns_adam_params *params, const char *key)
+{
+	const struct uns_value *first = hyper_of(params, 0, key), *v;
+	size_t i;
+
+	for (i = 1; i < params->n_groups; i++) {
+		v = hyper_of(params, i, key);
+		if (!first || !v || !equal(first, v))
+			return false;
+	}
+	return true;
+}
+
+static bool is_new_key(const struct uns_adam_params *params, size_t group, const char *key)
+{
+	size_t i;
+
+	for (i = 0; i < group; i++)
+		if (hyper_of(params, i, key))
+			return false;
+	return true;
+}
+
+void uns_universal_differing(const struct uns_adam_params *params, struct uns_text *out, bool *lr)
+{
+	const struct uns_value *hyper;
+	const char *key;
+	size_t g, i;
+
+	*lr = !is_agreed(params, "lr");
+	for (g = 0; g < params->n_groups; g++) {
+		hyper = params->group[g]->hyper;
+		for (i = 0; hyper && i < hyper->dict.n; i++) {
+			key = uns_value_str(hyper->dict.key[i]);
+			if (key && is_new_key(params, g, key) && !is_agreed(params, key))
+				uns_text_printf(out, "%s%s", out->len ? ", " : "", key);
+		}
+	}
+}
+
 /* -- the optimizer as a whole -- */
 
 static const struct uns_value *groups_value(const struct uns_universal_input *in,
@@ -172,6 +265,35 @@ static const struct uns_value *groups_value(const struct uns_universal_input *in
 	return list;
 }
 
+/* Stage 3 gives all groups what is in the first of these (0.19.8: stage3.py, load_hp_checkpoint_state_
+ * from_checkpoint_dir_stage3); what it does not hold stays as the new run has it, for each group its own.
+ * The learning rate is needed all the same: a schedule changes it only at its next step. */
+static const struct uns_value *stage3_groups(const struct uns_universal_input *in,
+					     struct uns_arena *arena)
+{
+	const struct uns_adam_params *params = in->params;
+	const struct uns_value *hyper = params->group[0]->hyper;
+	struct uns_value *agreed = uns_value_new_dict(arena, hyper ? hyper->dict.n : 0);
+	struct uns_value *list = uns_value_new_list(arena, params->n_groups);
+	struct uns_group first = *params->group[0];
+	const char *key;
+	size_t i;
+
+	for (i = 0; agreed && hyper && i < hyper->dict.n; i++) {
+		key = uns_value_str(hyper->dict.key[i]);
+		if ((!key || strcmp(key, "lr") == 0 || is_agreed(params, key)) &&
+		    !uns_value_put(agreed, hyper->dict.key[i], hyper->dict.v[i]))
+			return NULL;
+	}
+	first.hyper = agreed;
+	if (!agreed || !uns_value_append(list, uns_engine_group(arena, &first, 0, 1)))
+		return NULL;
+	for (i = 1; i < params->n_groups; i++)
+		if (!uns_value_append(list, uns_engine_group(arena, params->group[i], i, 1)))
+			return NULL;
+	return list;
+}
+
 /* {state: {0: {step}}, param_groups}: what stage 3 reads. */
 static const struct uns_value *stage3_value(const struct uns_universal_input *in,
 					    const struct step *step, struct uns_arena *arena)
@@ -183,7 +305,7 @@ static const struct uns_value *stage3_value(const struct uns_universal_input *in
 	if (!uns_value_put_str(arena, state, "step", step->value) ||
 	    !uns_value_put(states, uns_value_new_int(arena, 0), state) ||
 	    !uns_value_put_str(arena, root, "state", states) ||
-	    !uns_value_put_str(arena, root, "param_groups", groups_value(in, arena)))
+	    !uns_value_put_str(arena, root, "param_groups", stage3_groups(in, arena)))
 		return NULL;
 	return root;
 }
@@ -286,5 +408,5 @@ int uns_universal_add(const struct uns_universal_input *in, struct uns_vtree *ou
 	UNS_TRY(add_optimizer(in, out, err));
 	for (i = 0; i < in->params->n; i++)
 		UNS_TRY(add_param(in, &in->params->v[i], out, err));
-	return 0;
+	return add_aliases(in, out, err);
 }

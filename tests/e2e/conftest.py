@@ -83,6 +83,18 @@ def torchrun(script, world, out, cases):
     must_have_worked(subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S))
 
 
+def went_on_again(result):
+    """Of resume_run.py: a run that resumed saved one step before its end, and what was resumed from that save
+    ended in the same way. -> the result."""
+    assert not isinstance(result, str), result
+    for key, want in result.items():
+        if key in ("loss", "grad_norm", "learning_rate"):
+            assert result["again"][key] == want[-1:], key
+        elif key != "again":
+            assert result["again"][key] == want, key
+    return result
+
+
 def generated(script, world, out, cases):
     """Checkpoints into the new directory `out`."""
     shutil.rmtree(out, ignore_errors=True)

@@ -23,6 +23,8 @@ STATES = ("fp32", "exp_avg", "exp_avg_sq")
 # What elastic_checkpoint saves lacks the learning rate, which only universal can do without.
 CASES = [case for _, case in ENGINES if "elastic" not in case]
 TAG = "global_step3"
+MEND = 'for v in engine.optimizer.optimizer.state.values(): v["step"] = v["step"].clone()'
+UNMENDED = "2-z3-bf16-unmended"
 # Saved as, loaded as. Aligned parameters and BF16_Optimizer's (fp32grads) by stages 1 and 2 as well.
 CROSSED = [("z1-bf16", "z3-bf16"), ("z2-bf16", "z3-bf16"), ("z3-bf16", "z2-bf16"), ("z3-bf16", "z1-bf16"),
            ("z3-bf16-subgroups", "z1-bf16"), ("z2-bf16", "z3-bf16-subgroups"),
@@ -69,8 +71,14 @@ def loaded(views, tmp_path_factory):
     base = tmp_path_factory.mktemp("loaded")
     conftest.torchrun("deepspeed_engine.py", 3, base, [
         *(f"load:{c}:{views}/world-3/{c}/run:world-{c}" for c in CASES),
-        *(f"load:{b}:{views}/universal/{a}/run/{TAG}:{a}-as-{b}:universal" for a, b in CROSSED)])
+        *(f"load:{b}:{views}/universal/{a}/{where(i)}:{a}-as-{b}:universal"
+          for i, (a, b) in enumerate(CROSSED))])
     return base
+
+
+def where(i):
+    """Of a run as natively, by the tag that latest_universal names; or a tag alone."""
+    return f"run/{TAG}" if i % 3 == 0 else "run"
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +123,9 @@ def by_hand(checkpoint, out):
 
 @pytest.fixture(scope="module")
 def resumed(trainers, fsdp, accelerate, tmp_path_factory):
-    """NAME/{losses.json,states.safetensors} of each resume: N-STAGE-{native,world,universal,hidden,
-    crossed,tool}, acc-.., and FROM-STAGE/run/checkpoint-2 as well, saved when it had been loaded from an FSDP run."""
+    """NAME/{losses,again}.json, NAME/states.safetensors of each resume: N-STAGE-{native,world,universal,hidden,
+    crossed,tool}, acc-.., and FROM-STAGE/run/checkpoint-2 as well, saved when it had been loaded from an FSDP run.
+    load_universal at stage 3 is mended as problems.txt says, but in one."""
     base = tmp_path_factory.mktemp("resumed")
     tool = by_hand(trainers / "z3-bf16/run/checkpoint-2", base / "tool")
     plain = mounted(tmp_path_factory.mktemp("plain"), trainers)
@@ -126,6 +135,8 @@ def resumed(trainers, fsdp, accelerate, tmp_path_factory):
     jobs = {world: [] for world in (1, 2, 3, 4)}
 
     def add(world, stage, how, root, *options):
+        if options and stage.startswith("z3") and f"{world}-{stage}-{how}" != UNMENDED:
+            options = (*options, "mend")
         jobs[world].append(":".join([f"resume:{stage}:tied", str(root), f"{world}-{stage}-{how}", *options]))
 
     for stage, other in (("z2-bf16", "z3-bf16"), ("z3-bf16", "z2-bf16")):
@@ -137,8 +148,9 @@ def resumed(trainers, fsdp, accelerate, tmp_path_factory):
         add(2, stage, "hidden", f"{plain}/universal/{stage}/run/checkpoint-2", "universal")
         add(3, stage, "crossed", f"{plain}/universal/{other}/run/checkpoint-2", "universal")
     add(3, "z3-bf16", "tool", tool, "universal")
+    add(2, "z3-bf16", "unmended", f"{plain}/universal/z3-bf16/run/checkpoint-2", "universal")
     jobs[3] += [f"resume:{stage}-fp32:{c.split('-')[0]}:{of_fsdp}/universal/{c}/run/checkpoint-2:"
-                f"{c}-{stage}:universal:save" for c in FSDP for stage in ("z2", "z3")]
+                f"{c}-{stage}:universal:save{':mend' * (stage == 'z3')}" for c in FSDP for stage in ("z2", "z3")]
     jobs[3] += [f"acc-resume:{saved[4:]}:{plain}/world-3/{saved}/run/state:{saved}-world"
                 for saved in ACCELERATE]
     jobs[3] += [f"acc-resume:{stage}:{plain}/universal/{saved}/run/state:{saved}-universal:universal"
@@ -150,6 +162,26 @@ def resumed(trainers, fsdp, accelerate, tmp_path_factory):
     yield base
     for mnt in (plain, keep, of_fsdp, of_accelerate):
         conftest.detach(mnt)
+
+
+# -- what was loaded trains on, saves, and is loaded again --
+
+@pytest.mark.parametrize("name", [f"world-{c}" for c in CASES] + [f"{a}-as-{b}" for a, b in CROSSED])
+def test_what_was_loaded_goes_on(loaded, name):
+    """At stage 3 from universal with the lines of problems.txt: without them each sub-group's bias
+    correction runs ahead of what is saved."""
+    again = load_json(loaded / name / "again.json")
+    first, second = again["steps"]
+    assert first == second and again["same"]
+
+
+def test_what_was_resumed_goes_on(resumed):
+    """A Trainer, Accelerate."""
+    runs = sorted(p.parent.name for p in resumed.glob("*/again.json"))
+    assert len(runs) == len(list(resumed.glob("*/states.safetensors"))) > 30
+    for run in runs:
+        first, second = load_json(resumed / run / "again.json")
+        assert first is not None and (first == second or run == UNMENDED), run
 
 
 # -- world-N --
@@ -238,8 +270,11 @@ def test_another_stage_holds_the_same(engines, loaded, saved, loaded_as):
     assert (info["epoch"], info["seen"], info["order"]) == (7, [1, 2.5, "three"], [0, 1, 2, 3])
     if "elastic" in saved:
         assert info["lr"] == [1e-2, 2.5e-3] and info["scheduler"] == 3
-    elif not loaded_as.startswith("z3"):
+    else:
         assert info["lr"] == [1e-2 / 4, 2.5e-3 / 4] and info["weight_decay"] == [0.1, 0.0]
+        at3 = loaded_as.startswith("z3")  # one learning rate for all, until the line for it has run
+        assert info["loaded"] == {"lr": [1e-2 / 4, 1e-2 / 4 if at3 else 2.5e-3 / 4],
+                                  "weight_decay": [0.1, 0.0]}
 
 
 @pytest.mark.parametrize("case", ["z2-bf16", "z3-bf16"])
@@ -248,8 +283,13 @@ def test_universal_is_what_ds_to_universal_makes(engines, views, tmp_path, case)
     zero = views / "universal" / case / "run" / TAG / TAG / "zero"
     shown = sorted(p.name for p in zero.iterdir() if p.is_dir())
     assert shown == sorted({k.split("|")[0] for k in
-                            trees.tensors(engines / case / "states.safetensors")})
-    for name in shown:
+                            trees.tensors(engines / case / "states.safetensors")} | {"head.weight"})
+    # The other name of a tied parameter. (The tool has it at stage 2, with the 16-bit weight alone.)
+    assert (out / "zero/head.weight").is_dir() == (case == "z2-bf16")
+    for state in ("exp_avg", "exp_avg_sq", "fp32", "step"):
+        held = [(zero / name / f"{state}.pt").read_bytes() for name in ("head.weight", "emb.weight")]
+        assert held[0] == held[1]
+    for name in set(shown) - {"head.weight"}:
         assert sorted(os.listdir(zero / name)) == ["exp_avg.pt", "exp_avg_sq.pt", "fp32.pt", "step.pt"]
         for state in STATES:
             want = torch.load(out / "zero" / name / f"{state}.pt", weights_only=True)
@@ -285,25 +325,49 @@ def test_no_optimizer_without_its_learning_rate(command, views, engines, view):
 def test_problems_say_what_load_universal_does_not_restore(views):
     text = (views / f"universal/z2-bf16-roundrobin/run/{TAG}/.unshard/problems.txt").read_text()
     for part in ("trained parameters only: 4 tensors", "first one's hyper-parameters", "world-N",
-                 "round_robin_gradients", "one `step`"):
+                 "round_robin_gradients", "one `step`", f"`{MEND}`",
+                 "they differ in lr, weight_decay, initial_lr",
+                 'zip(engine.optimizer.param_groups, [0.0025, 0.000625]): g["lr"] = lr`'):
         assert part in text
+
+
+def test_the_readme_and_show_say_it_too(engines, command):
+    assert f"`{MEND}`" in (conftest.ROOT / "README.md").read_text()
+    shown = command("show", engines / "z3-bf16/run" / TAG, "-o", "store=none").stdout
+    after = shown.split("\nbefore you load\n")[1]
+    assert after.count(f"`{MEND}`") == 1 and "If the stage stays 3, load world-N" in after
+
+
+def test_a_run_is_loaded_as_natively(engines, views):
+    """By its own directory: latest_universal lies beside the tags, as `latest` does."""
+    run = views / "universal/z2-bf16/run"
+    assert sorted(os.listdir(run)) == [TAG, "latest", "latest_universal", "zero_to_fp32.py",
+                                       "zero_to_torch.py"]
+    assert (run / "latest_universal").read_text() == f"{TAG}/{TAG}"
+    assert (run / TAG / TAG / "mp_rank_00_model_states.pt").is_file()
+    assert "latest_universal" not in os.listdir(views / "world-3/z2-bf16/run")
 
 
 # -- the Trainer --
 
 def losses(folder, *steps):
-    """Of steps 3 and 4. load_universal at stage 3 gives all sub-groups one step tensor, which AdamW then
-    advances once for each (deepspeed 0.19.8): from the second loss on, such a run goes another way."""
-    upstream = "-z3-" in folder.name and folder.name.endswith(("universal", "crossed"))
-    steps = steps or (("3",) if upstream else ("3", "4"))
+    """Of steps 3 and 4."""
+    steps = steps or ("3", "4")
     return {k: v for k, v in load_json(folder / "losses.json").items() if k in steps}
+
+
+def test_without_the_line_another_run_goes_on(resumed):
+    """load_universal at stage 3 gives all sub-groups one step tensor, which AdamW then advances once for each
+    (deepspeed 0.19.8): from the second loss on, such a run goes another way."""
+    got, want = losses(resumed / UNMENDED), losses(resumed / "2-z3-bf16-hidden")
+    assert got["3"] == want["3"] and got["4"] != want["4"]
 
 
 @pytest.mark.parametrize("stage", ["z2-bf16", "z3-bf16"])
 @pytest.mark.parametrize("how", ["native", "world", "universal"])
 def test_trainer_goes_on_as_if_it_had_not_stopped(trainers, resumed, stage, how):
     got = losses(resumed / f"2-{stage}-{how}")
-    assert got and got == losses(trainers / stage, *got)
+    assert len(got) == 2 and got == losses(trainers / stage)
 
 
 @pytest.mark.parametrize("stage", ["z2-bf16", "z3-bf16"])
@@ -318,15 +382,13 @@ def test_trainer_goes_on_with_other_ranks(resumed, stage, world):
     runs += [f"{world}-{stage}-crossed"] * (world == 3)
     assert len(losses(resumed / runs[0])) == 2
     for run in runs[1:]:
-        got = losses(resumed / run)
-        assert got and got == losses(resumed / runs[0], *got), run
+        assert losses(resumed / run) == losses(resumed / runs[0]), run
     held = trees.tensors(resumed / f"2-{stage}-native" / "states.safetensors")
     for run in runs[:2]:
         trees.assert_same(trees.tensors(resumed / run / "states.safetensors"), held)
 
 
 def test_universal_at_stage_3_goes_on_as_what_the_tool_makes(resumed):
-    """The same losses, also where load_universal itself leaves the way (see above)."""
     runs = [losses(resumed / f"3-z3-bf16-{how}", "3", "4") for how in ("universal", "tool")]
     assert runs[0] == runs[1] and len(runs[0]) == 2
     held = [trees.tensors(resumed / f"3-z3-bf16-{how}/states.safetensors") for how in ("universal", "tool")]
@@ -415,7 +477,7 @@ def test_trainer_goes_on_with_fsdp(trainers, mount, tmp_path):
         + [[f"{view}-accelerate", "accelerate", str(m / view / "acc-z3-fp32/run/state"), 2, kind]
            for view, kind in (("dcp", "SHARDED_STATE_DICT"), ("full-fsdp", "FULL_STATE_DICT"))]))
     conftest.torchrun("resume_run.py", 3, out, [str(spec)])
-    runs = load_json(out)
+    runs = {name: conftest.went_on_again(run) for name, run in load_json(out).items()}
     assert runs["dcp-z3-fp32"] == runs["full-fsdp-z3-fp32"]
     assert runs["dcp-accelerate"] == runs["full-fsdp-accelerate"]
     assert runs["dcp-accelerate"]["optimizer"] == [4.0] and len(runs["dcp-accelerate"]["loss"]) == 2

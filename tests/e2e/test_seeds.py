@@ -52,7 +52,7 @@ def test_trainer_state_is_missing(trainer):
     _, results = trainer
     assert results["native-stateless"].startswith("FileNotFoundError: ")
     assert "trainer_state.json" in results["native-stateless"]
-    assert results["stateless"] == results["native"]
+    assert conftest.went_on_again(results["stateless"]) == results["native"]
     assert results["native"]["step"] == 4
 
 

@@ -59,6 +59,8 @@ class Place:
     def resumed(self, name):
         result = json.loads((self.base / f"resumed/{name}.json").read_text())
         assert not isinstance(result, str), result
+        before, after = result.pop("again")  # it saved, and was resumed from that
+        assert before == after
         return result, trees.tensors(self.base / f"resumed/{name}.safetensors")
 
 

@@ -80,9 +80,10 @@ static int64_t number(const cJSON *object, const char *key)
 
 static void describes_info(void **state)
 {
+	static const char *const notes[] = { "one", "a \"second\"" };
 	const struct uns_view_verdict views[] = {
-		{ "weights", "ok", NULL, "from_pretrained(\"x\")" },
-		{ "dcp", "damaged", "gone is missing", NULL },
+		{ "weights", "ok", NULL, "from_pretrained(\"x\")", notes, 2 },
+		{ "dcp", "damaged", "gone is missing", NULL, NULL, 0 },
 	};
 	struct uns_text text = UNS_TEXT_INIT;
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
@@ -102,6 +103,10 @@ static void describes_info(void **state)
 	assert_string_equal(uns_json_str(cJSON_GetObjectItem(v, "weights"), "usage"),
 			    "from_pretrained(\"x\")");
 	assert_string_equal(uns_json_str(cJSON_GetObjectItem(v, "dcp"), "why"), "gone is missing");
+	assert_null(cJSON_GetObjectItem(cJSON_GetObjectItem(v, "dcp"), "notes"));
+	v = cJSON_GetObjectItem(cJSON_GetObjectItem(v, "weights"), "notes");
+	assert_int_equal(cJSON_GetArraySize(v), 2);
+	assert_string_equal(cJSON_GetArrayItem(v, 1)->valuestring, "a \"second\"");
 	v = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "problems"), 0);
 	assert_string_equal(uns_json_str(v, "scope"), "optimizer");
 	assert_string_equal(uns_json_str(v, "text"), "gone is \"missing\"");

@@ -8,11 +8,14 @@ CASE is STAGE-DTYPE[-SETTING...]: z2-bf16, z3-bf16-subgroups. Each trains a few 
 "pipe" among the settings: a model in two pipeline stages instead.
 "tags" among the settings: OUT/CASE/run/global_step2 and OUT/CASE/2/{states,live}.safetensors as well.
 "load:CASE:DIRECTORY:NAME[:universal]" loads DIRECTORY with the settings of CASE instead, from weights
-that are initialised otherwise, and saves it again: OUT/NAME like the above, and OUT/NAME/info.json.
+that are initialised otherwise, and saves it again: OUT/NAME like the above, and OUT/NAME/info.json. With
+"universal" at stage 3 it runs the lines that OUT's problems.txt gives for after loading. Then it trains on,
+saves, and another engine loads that natively: OUT/NAME/again.json, how the next step went in both.
 """
 
 import json
 import os
+import re
 import sys
 
 import cpu_deepspeed
@@ -196,21 +199,59 @@ def pipeline(case, out):
     dist.barrier()
 
 
+def problems_of(source):
+    """Of the checkpoint that DeepSpeed loads from there."""
+    with open(f"{source}/latest_universal") as f:
+        tag = f.read().split("/")[0]
+    folder = f"{source}/{tag}" if os.path.exists(f"{source}/{tag}/latest_universal") else source
+    with open(f"{folder}/.unshard/problems.txt") as f:
+        return f.read()
+
+
+def groups_of(engine):
+    return {k: [g[k] for g in engine.optimizer.param_groups] for k in ("lr", "weight_decay")}
+
+
+def step_of(engine, seed):
+    g = torch.Generator().manual_seed(seed + dist.get_rank())
+    loss = engine(torch.randint(0, VOCAB, (1, 9), generator=g))
+    engine.backward(loss)
+    engine.step()
+    return [float(loss.detach()), *engine.lr_scheduler.get_last_lr()]
+
+
+def train_on(case, engine, out):
+    """It steps, saves, steps; and another that loads what it saved steps as well."""
+    step_of(engine, 200)
+    engine.save_checkpoint(f"{out}/on")
+    second = engine_of(case, 2)
+    assert second.load_checkpoint(f"{out}/on")[0]
+    steps = [step_of(e, 300) for e in (engine, second)]
+    held = [cpu_deepspeed.tensors(e.module) for e in (engine, second)]
+    same = all(torch.equal(t, held[1][n]) for n, t in held[0].items())
+    if dist.get_rank() == 0:
+        with open(f"{out}/again.json", "w") as f:
+            json.dump({"steps": steps, "same": same}, f)
+
+
 def load(case, source, out, universal):
     engine = engine_of(case, 1, universal)
     path, client = engine.load_checkpoint(source)
     assert path, source
+    loaded = groups_of(engine)
+    if universal and case.startswith("z3"):
+        for line in re.findall(r"`([^`]*engine[^`]*)`", problems_of(source)):
+            exec(line, {"engine": engine})
     write(engine, out)
     engine.save_checkpoint(f"{out}/run", client_state={k: client[k] for k in ("epoch", "seen", "order")})
     if dist.get_rank() == 0:
-        groups = engine.optimizer.param_groups
         with open(f"{out}/info.json", "w") as f:
-            json.dump({"global_steps": engine.global_steps, "lr": [g["lr"] for g in groups],
-                       "weight_decay": [g["weight_decay"] for g in groups],
+            json.dump({"global_steps": engine.global_steps, **groups_of(engine), "loaded": loaded,
                        "steps": [float(s["step"]) for s in engine.optimizer.state.values()],
                        "epoch": client["epoch"], "seen": client["seen"],
                        "order": client["order"].tolist(),
                        "scheduler": engine.lr_scheduler.state_dict()["last_epoch"]}, f)
+    train_on(case, engine, out)
     dist.barrier()
 
 

@@ -5,11 +5,15 @@
 CASE is STAGE-DTYPE[-untied][-gathered] (z2-bf16): four steps without a break, OUT/CASE/run/checkpoint-
 {2,4}, OUT/CASE/{live,states}-{2,4}.safetensors (what model and optimizer held then) and OUT/CASE/
 losses.json. acc-STAGE-DTYPE: an Accelerate loop of two steps, OUT/CASE/run/state, OUT/CASE/{live,
-states}-2.safetensors. "resume:STAGE-DTYPE:MODEL:DIRECTORY:NAME[:universal][:save][:fail]" goes on
+states}-2.safetensors. "resume:STAGE-DTYPE:MODEL:DIRECTORY:NAME[:universal][:mend][:save][:fail]" goes on
 from DIRECTORY instead, to step 4: OUT/NAME/losses.json, and OUT/NAME/states.safetensors as they were when
-training went on; "save" saves OUT/NAME/run/checkpoint-2 then, too. With "fail" that must not work:
-OUT/NAME/error.txt. "acc-resume:STAGE-DTYPE:DIRECTORY:NAME[:universal]" is the same of an Accelerate
-loop, which goes no step further: OUT/NAME/{states.safetensors,schedule.json}.
+training went on; "mend" runs the line for load_universal at stage 3 first, "save" saves
+OUT/NAME/run/checkpoint-2 then, too. With "fail" that must not work: OUT/NAME/error.txt.
+"acc-resume:STAGE-DTYPE:DIRECTORY:NAME[:universal]" is the same of an Accelerate loop:
+OUT/NAME/{states.safetensors,schedule.json}.
+
+What resumes saves one step before its end, and is resumed once more from that, without load_universal:
+OUT/NAME/again.json, how the last step went before and after.
 """
 
 import json
@@ -26,7 +30,10 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import models
 from leaving import leave
+from resume_run import AGAIN, SaveAgain
 
+# As problems.txt of a universal view says it.
+MEND = 'for v in engine.optimizer.optimizer.state.values(): v["step"] = v["step"].clone()'
 MODELS = {"tied": lambda dtype: models.llama(dtype, tie=True),
           "untied": lambda dtype: models.llama(dtype, tie=False)}
 
@@ -58,23 +65,26 @@ def write(engine, out, step):
 
 
 class Witness(TrainerCallback):
-    """Keeps what the optimizer held when training went on. (All param groups have the same
-    hyper-parameters here: load_universal at stage 3 gives them all the first one's.)"""
+    """Keeps what the optimizer held when training went on."""
 
-    def __init__(self, out, save):
-        self.out, self.save, self.trainer = out, save, None
+    def __init__(self, out, options):
+        self.out, self.options, self.trainer = out, options, None
 
     def on_save(self, args, state, control, **kwargs):
-        write(self.trainer.model_wrapped, self.out, state.global_step)
+        if args.save_strategy == "steps":
+            write(self.trainer.model_wrapped, self.out, state.global_step)
 
     def on_train_begin(self, args, state, control, **kwargs):
         if not state.global_step:
             return
-        held = cpu_deepspeed.states(self.trainer.model_wrapped)
+        engine = self.trainer.model_wrapped
+        held = cpu_deepspeed.states(engine)
         if dist.get_rank() == 0:
             os.makedirs(self.out, exist_ok=True)
             save_file(held, f"{self.out}/states.safetensors")
-        if self.save:
+        if "mend" in self.options:
+            exec(MEND, {"engine": engine})
+        if "save" in self.options:
             self.trainer._save_checkpoint(self.trainer.model, None)
         dist.barrier()
 
@@ -99,25 +109,40 @@ def forget_last_run():
     GradientState._reset_state()
 
 
-def run(case, model, out, source=None, options=()):
+def trained(case, model, out, source, callbacks, universal=False):
+    """The losses by step."""
     stage, dtype, *settings = case.split("-")
     forget_last_run()
     args = TrainingArguments(
         f"{out}/run", use_cpu=True, per_device_train_batch_size=1, max_steps=4, save_steps=2,
         logging_steps=1, report_to="none", learning_rate=1e-2, disable_tqdm=True, seed=7,
         bf16=dtype == "bf16", dataloader_pin_memory=False,
-        deepspeed=config(int(stage[1]), dtype, "universal" in options, "gathered" in settings),
+        deepspeed=config(int(stage[1]), dtype, universal, "gathered" in settings),
         save_strategy="no" if source else "steps")
-    witness = Witness(out, "save" in options)
     trainer = Trainer(model=dropping_out(MODELS[model](torch.float32)), args=args,
-                      train_dataset=Tokens(), callbacks=[witness])
-    witness.trainer = trainer
+                      train_dataset=Tokens(), callbacks=callbacks)
+    for witness in callbacks:
+        witness.trainer = trainer
     trainer.train(resume_from_checkpoint=source)
+    return {h["step"]: h["loss"] for h in trainer.state.log_history if "loss" in h}
+
+
+def dump(out, name, value):
     if dist.get_rank() == 0:
-        losses = {h["step"]: h["loss"] for h in trainer.state.log_history if "loss" in h}
-        with open(f"{out}/losses.json", "w") as f:
-            json.dump(losses, f)
+        os.makedirs(out, exist_ok=True)
+        with open(f"{out}/{name}.json", "w") as f:
+            json.dump(value, f)
     dist.barrier()
+
+
+def run(case, model, out, source=None, options=()):
+    witness = Witness(out, options)
+    losses = trained(case, model, out, source, [witness, SaveAgain()] if source else [witness],
+                     "universal" in options)
+    dump(out, "losses", losses)
+    if source:
+        again = trained(case, model, f"{out}/again", f"{out}/run/checkpoint-{AGAIN}", [])
+        dump(out, "again", [losses.get(4), again.get(4)])
 
 
 class Registered:
@@ -144,13 +169,19 @@ def prepared(case, universal):
     return accelerator, *accelerator.prepare(model, optimizer, schedule)
 
 
+def step(i, accelerator, model, optimizer, schedule):
+    ids = Tokens()[2 * i + dist.get_rank()]["input_ids"][None]
+    loss = model(input_ids=ids, labels=ids).loss
+    accelerator.backward(loss)
+    optimizer.step()
+    schedule.step()
+    return [float(loss.detach()), *schedule.get_last_lr()]
+
+
 def accelerate(case, out):
     accelerator, model, optimizer, schedule = prepared(case.removeprefix("acc-"), False)
     for i in range(2):
-        ids = Tokens()[2 * i + dist.get_rank()]["input_ids"][None]
-        accelerator.backward(model(input_ids=ids, labels=ids).loss)
-        optimizer.step()
-        schedule.step()
+        step(i, accelerator, model, optimizer, schedule)
     accelerator.save_state(f"{out}/run/state")
     write(model, out, 2)
 
@@ -167,18 +198,28 @@ def fail(case, model, out, source, options):
             f.write(text)
 
 
-def accelerate_on(case, source, out, universal):
-    accelerator, model, _, schedule = prepared(case, universal)
+def loaded(case, source, universal):
+    parts = prepared(case, universal)
     if os.path.exists(f"{source}/custom_checkpoint_0.pkl"):  # Accelerate counts them
-        accelerator.register_for_checkpointing(Registered())
-    accelerator.load_state(source)
-    held = cpu_deepspeed.states(model)
+        parts[0].register_for_checkpointing(Registered())
+    parts[0].load_state(source)
+    return parts
+
+
+def accelerate_on(case, source, out, universal):
+    parts = loaded(case, source, universal)
+    accelerator, engine, _, schedule = parts
+    held = cpu_deepspeed.states(engine)
     if dist.get_rank() == 0:
         os.makedirs(out)
         save_file(held, f"{out}/states.safetensors")
-        with open(f"{out}/schedule.json", "w") as f:
-            json.dump(schedule.scheduler.last_epoch, f)
-    dist.barrier()
+    dump(out, "schedule", schedule.scheduler.last_epoch)
+    if universal and case.startswith("z3"):
+        exec(MEND, {"engine": engine})
+    step(2, *parts)
+    accelerator.save_state(f"{out}/saved")
+    before = step(3, *parts)
+    dump(out, "again", [before, step(3, *loaded(case, f"{out}/saved", False))])
 
 
 if __name__ == "__main__":

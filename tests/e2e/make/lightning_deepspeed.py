@@ -6,9 +6,12 @@ JOB is one of
     save:STAGE                   three batches; OUT/STAGE/run/step=N.ckpt after each, and
                                  OUT/STAGE/live.safetensors as it was after the last
     resume:STAGE:NAME:PATH       goes on from PATH to the fifth batch: OUT/NAME.safetensors, what the
-                                 optimizer held when training went on, and OUT/NAME.json, the rest of it
+                                 optimizer held when training went on, and OUT/NAME.json, the rest of it. It
+                                 saves after the fourth; what is resumed once more from that, without
+                                 load_universal, must hold the same, and ends
     fail:STAGE:NAME:PATH         the same, which must not work: OUT/NAME.txt, the error
-    engine:STAGE:NAME:PATH       a plain engine loads PATH into the network itself: OUT/NAME.safetensors
+    engine:STAGE:NAME:PATH       a plain engine loads PATH into the network itself: OUT/NAME.safetensors. It
+                                 steps, saves, and another that loads that must step alike
 
 STAGE is z2 or z3, with "u" behind it to load PATH as a universal checkpoint. A path holds no ":".
 """
@@ -75,10 +78,23 @@ def save(out, stage):
     lightning_run.write(fit(stage, 3, [keep], 3), f"{out}/{stage}/live.safetensors")
 
 
+def held(trainer):
+    engine = trainer.strategy.deepspeed_engine
+    return cpu_deepspeed.states(engine) | cpu_deepspeed.tensors(engine.module)
+
+
 def resume(out, stage, name, path):
     """From weights that are initialised otherwise."""
     witness = Witness()
-    fit(stage, 5, [witness, lightning_run.checkpoints(f"{out}/none", save_top_k=0)], 4, path)
+    saved = lightning_run.SaveAgain(f"{out}/saved/{name}.ckpt", 4, held)
+    looking = lightning_run.Looking(held)
+
+    def keep():
+        return lightning_run.checkpoints(f"{out}/none", save_top_k=0)
+
+    fit(stage, 5, [witness, saved, keep()], 4, path)
+    fit(stage[:2], 5, [looking, keep()], 6, saved.path)
+    lightning_run.must_be_alike(name, saved.held, looking.held)
     lightning_run.write(witness.held, f"{out}/{name}.safetensors")
     if lightning_run.is_first():
         with open(f"{out}/{name}.json", "w") as f:
@@ -89,13 +105,30 @@ def fail(out, stage, name, path):
     lightning_run.said(out, name, lambda: fit(stage, 5, [], 4, path))
 
 
-def engine(out, stage, name, path):
-    torch.manual_seed(4)
+def loaded(stage, seed, path):
+    torch.manual_seed(seed)
     net = Net(10, False)
     trained = [p for p in net.parameters() if p.requires_grad]
     made = deepspeed.initialize(model=net, optimizer=torch.optim.AdamW(trained), config=config(stage))[0]
     assert made.load_checkpoint(path)[0]
+    return made
+
+
+def step(made):
+    made.backward(made(torch.arange(8).reshape(2, 4) + dist.get_rank()).square().mean())
+    made.step()
+    return cpu_deepspeed.tensors(made.module)
+
+
+def engine(out, stage, name, path):
+    made = loaded(stage, 4, path)
     lightning_run.write(cpu_deepspeed.states(made), f"{out}/{name}.safetensors")
+    step(made)
+    made.save_checkpoint(f"{out}/saved/{name}")
+    again = loaded(stage[:2], 6, f"{out}/saved/{name}")
+    trained = [n for n, p in made.module.named_parameters() if p.requires_grad]  # universal: these alone
+    ends = [step(e) for e in (made, again)]
+    lightning_run.must_be_alike(name, *({n: end[n] for n in trained} for end in ends))
 
 
 KINDS = {"save": save, "resume": resume, "fail": fail, "engine": engine}

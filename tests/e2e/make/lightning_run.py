@@ -6,7 +6,9 @@ JOB is one of
     save:STRATEGY[:weights]      three batches; OUT/STRATEGY[-weights]/run/step=N.ckpt after each, and
                                  OUT/STRATEGY[-weights]/live.safetensors as it was after the last
     resume:STRATEGY:NAME:PATH    goes on from PATH to the fifth batch: OUT/NAME.safetensors, and
-                                 OUT/NAME.json, which tells what was restored besides tensors
+                                 OUT/NAME.json, which tells what was restored besides tensors. It saves after
+                                 the fourth; what is resumed once more from that must hold the same, and ends
+                                 (Lightning begins a data set from its beginning then: not alike)
     fail:STRATEGY:NAME:PATH      the same, which must not work: OUT/NAME.txt, the error
 
 STRATEGY is fsdp (sharded), fsdpfull, mp (ModelParallelStrategy) or one (a single device); with "-rich",
@@ -178,6 +180,38 @@ class Witness(Callback):
                                        if "step" in s}) for o in trainer.optimizers]}
 
 
+def held(trainer):
+    """This rank's part of model and optimizers."""
+    out = {n: t for n, t in (*trainer.model.named_parameters(), *trainer.model.named_buffers())}
+    for i, optimizer in enumerate(trainer.optimizers):
+        of = [p for g in optimizer.param_groups for p in g["params"]]
+        out |= {f"{i}.{k}.{name}": t for k, p in enumerate(of)
+                for name, t in optimizer.state.get(p, {}).items() if torch.is_tensor(t)}
+    return {n: getattr(t, "to_local", lambda t=t: t)().detach().clone() for n, t in out.items()}
+
+
+class SaveAgain(Callback):
+    """After that batch."""
+
+    def __init__(self, path, batch, look=held):
+        self.path, self.batch, self.look, self.held = path, batch, look, None
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, index):
+        if index + 1 == self.batch:
+            self.held = self.look(trainer)
+            trainer.save_checkpoint(self.path)
+
+
+class Looking(Callback):
+    """At what was restored."""
+
+    def __init__(self, look=held):
+        self.look, self.held = look, None
+
+    def on_train_start(self, trainer, module):
+        self.held = self.look(trainer)
+
+
 def module_of(name, kind):
     torch.manual_seed(3)
     if kind == "published":
@@ -227,10 +261,21 @@ def save(out, strategy, weights=""):
     write(fit(strategy, 3, [keep]), f"{where}/live.safetensors")
 
 
+def must_be_alike(name, one, other):
+    assert one and one.keys() == other.keys(), f"{name}, resumed again: {one.keys() ^ other.keys()}"
+    for key, tensor in one.items():
+        assert torch.equal(tensor, other[key]), f"{name}, resumed again: {key}"
+
+
 def resume(out, strategy, name, path):
-    witness = Witness()
-    keep = checkpoints(f"{out}/none", save_top_k=0)  # to be restored, not to save
-    write(fit(strategy, 5, [witness, keep], path), f"{out}/{name}.safetensors")
+    witness, saved, looking = Witness(), SaveAgain(f"{out}/saved/{name}.ckpt", 4), Looking()
+
+    def keep():
+        return checkpoints(f"{out}/none", save_top_k=0)  # to be restored, not to save
+
+    write(fit(strategy, 5, [witness, saved, keep()], path), f"{out}/{name}.safetensors")
+    fit(strategy, 5, [looking, keep()], saved.path)
+    must_be_alike(name, saved.held, looking.held)
     if is_first():
         with open(f"{out}/{name}.json", "w") as f:
             json.dump(witness.seen, f)

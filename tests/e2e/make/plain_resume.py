@@ -6,6 +6,9 @@ SPEC is a JSON file: [[name, kind, model, directory], ...]. Each leaves OUT/NAME
 ("NAME") and optimizer ("NAME|STATE") held when training went on, and OUT/NAME.json: the losses and learning
 rates of the next steps, or the error's text.
 
+Each trains on, saves, and resumes once more from what it saved (in OUT/NAME.saved): "again" is how the last
+step went, before and after.
+
 kind "trainer" and "accelerate" resume as deepspeed_trainer.py's runs do, "engine" as deepspeed_engine.py's:
 a loop of its own. "oracle" is a Trainer that goes on from what is put together here, out of a run's live
 tensors (DIRECTORY is that of a case of deepspeed_trainer.py) and the files beside its shards.
@@ -23,6 +26,8 @@ from accelerate import Accelerator
 from deepspeed_trainer import MODELS, Tokens, dropping_out, forget_last_run
 from safetensors.torch import load_file, save_file
 from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from resume_run import AGAIN, SaveAgain
 
 STATES = ("step", "exp_avg", "exp_avg_sq")
 
@@ -45,18 +50,25 @@ class Witness(TrainerCallback):
                   f"{self.out}.safetensors")
 
 
-def trainer(model, path, out):
+def trained(model, path, where, callbacks):
     args = TrainingArguments(
-        tempfile.mkdtemp(), use_cpu=True, per_device_train_batch_size=1, max_steps=4,
+        where, use_cpu=True, per_device_train_batch_size=1, max_steps=4,
         save_strategy="no", logging_steps=1, report_to="none", learning_rate=1e-2,
         disable_tqdm=True, seed=7, dataloader_pin_memory=False)
-    witness = Witness(out)
     run = Trainer(model=dropping_out(MODELS[model](torch.float32)), args=args,
-                  train_dataset=Tokens(), callbacks=[witness])
-    witness.trainer = run
+                  train_dataset=Tokens(), callbacks=callbacks)
+    for witness in callbacks:
+        witness.trainer = run
     run.train(resume_from_checkpoint=path)
     log = [e for e in run.state.log_history if "loss" in e]
     return {k: [e[k] for e in log] for k in ("step", "loss", "learning_rate")}
+
+
+def trainer(model, path, out):
+    first = trained(model, path, f"{out}.saved", [Witness(out), SaveAgain()])
+    forget_last_run()
+    second = trained(model, f"{out}.saved/checkpoint-{AGAIN}", f"{out}.saved/again", [])
+    return first | {"again": [first, second]}
 
 
 def optimizer_file(model, states):
@@ -90,15 +102,45 @@ def oracle(model, source, out):
     return trainer(model, made, out)
 
 
-def accelerate(model, path, out):
+def accelerated(model, path):
+    """(accelerator, ...), and a step of its loop."""
+    forget_last_run()
     accelerator = Accelerator(cpu=True)
     net = MODELS[model](torch.float32)
     optimizer = torch.optim.AdamW((p for p in net.parameters() if p.requires_grad), lr=1e-2)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (1 + n))
     net, optimizer, schedule = accelerator.prepare(net, optimizer, schedule)
     accelerator.load_state(path)
+
+    def step(i):
+        ids = Tokens()[i]["input_ids"][None]
+        loss = net(input_ids=ids, labels=ids).loss
+        optimizer.zero_grad()
+        accelerator.backward(loss)
+        optimizer.step()
+        schedule.step()
+        return [float(loss.detach()), *schedule.get_last_lr()]
+
+    return accelerator, net, optimizer, schedule, step
+
+
+def accelerate(model, path, out):
+    accelerator, net, optimizer, schedule, step = accelerated(model, path)
     save_file(held(net, optimizer.optimizer), f"{out}.safetensors")
-    return {"learning_rate": schedule.get_last_lr(), "epoch": schedule.state_dict()["last_epoch"]}
+    result = {"learning_rate": schedule.get_last_lr(), "epoch": schedule.state_dict()["last_epoch"]}
+    step(10)
+    accelerator.save_state(f"{out}.saved")
+    return result | {"again": [step(11), accelerated(model, f"{out}.saved")[-1](11)]}
+
+
+def step_of(net, optimizer, schedule, seed):
+    ids = torch.randint(0, deepspeed_engine.VOCAB, (1, 9), generator=torch.Generator().manual_seed(seed))
+    optimizer.zero_grad()
+    loss = net(ids)
+    loss.backward()
+    optimizer.step()
+    schedule.step()
+    return [float(loss.detach()), *schedule.get_last_lr()]
 
 
 def engine(model, path, out):
@@ -118,10 +160,17 @@ def engine(model, path, out):
     scaler = torch.amp.GradScaler("cpu")
     if os.path.exists(f"{path}/scaler.pt"):
         scaler.load_state_dict(load("scaler.pt"))
-    return {"missing": missing.missing_keys, "unexpected": missing.unexpected_keys,
-            "lr": [g["lr"] for g in optimizer.param_groups], "client": client,
-            "weight_decay": [g["weight_decay"] for g in optimizer.param_groups],
-            "last_lr": schedule.get_last_lr(), "scaler": scaler.state_dict()}
+    rates = [[g[k] for g in optimizer.param_groups] for k in ("lr", "weight_decay")]
+    last_lr = schedule.get_last_lr()
+    step_of(net, optimizer, schedule, 10)
+    torch.save([x.state_dict() for x in (net, optimizer, schedule)], f"{out}.saved")
+    again = deepspeed_engine.parts_of(2, kind)
+    for part, state in zip(again, torch.load(f"{out}.saved", weights_only=True)):
+        part.load_state_dict(state)
+    steps = [step_of(*parts, 11) for parts in ((net, optimizer, schedule), again)]
+    return {"again": steps, "missing": missing.missing_keys, "unexpected": missing.unexpected_keys,
+            "lr": rates[0], "client": client, "weight_decay": rates[1],
+            "last_lr": last_lr, "scaler": scaler.state_dict()}
 
 
 if __name__ == "__main__":

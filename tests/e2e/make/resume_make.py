@@ -16,9 +16,9 @@ if __name__ == "__main__":
     base, cases = sys.argv[1], sys.argv[2:]
     for one in cases:
         if one == "acc":
-            resume_run.accelerate(None, 2, "SHARDED_STATE_DICT", save=f"{base}/acc/run/state")
+            resume_run.accelerate(None, None, 2, "SHARDED_STATE_DICT", save=f"{base}/acc/run/state")
         else:
-            resume_run.trainer(None, 1 if one == "f1" else 2,
+            resume_run.trainer(None, None, 1 if one == "f1" else 2,
                                "FULL_STATE_DICT" if one == "full" else "SHARDED_STATE_DICT",
                                save=f"{base}/{one}/run")
     leave()

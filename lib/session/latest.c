@@ -1,0 +1,132 @@
+/* The file that names the last checkpoint of a run, where a view needs one and each tag of the run is a
+ * checkpoint of its own: mnt/universal/RUN/latest_universal, which DeepSpeed's engine reads when it is told to
+ * load RUN. It is what SOURCE's own mark says, with where that tag is in the view:
+ *
+ *   RUN/latest           "global_step3"
+ *   latest_universal     "global_step3/global_step3": the tag, and what the view's own file in it says
+ *
+ * SOURCE's latest_universal, from a ds_to_universal of the user's, counts before its `latest`, as it does for
+ * the engine. */
+#include "session/latest.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "session/shows.h"
+
+enum { MAX_MARK_BYTES = 4096 };
+
+static const char LATEST[] = "latest";
+
+bool latest_is_wanted(const struct uns_view *view, const struct uns_listing *list)
+{
+	return view && view->run_mark &&
+	       (uns_listing_find(list, LATEST) || uns_listing_find(list, view->run_mark));
+}
+
+/* The name that a mark holds; NULL where it holds none. */
+static const char *name_in(struct uns_span text, struct uns_arena *arena)
+{
+	size_t n = uns_span_left(&text);
+	const char *name;
+
+	while (n && strchr(" \t\r\n", text.p[n - 1]))
+		n--;
+	name = uns_arena_strn(arena, (const char *)text.p, n);
+	return name && *name && strlen(name) == n && !strchr(name, '/') && strcmp(name, ".") != 0 &&
+			       strcmp(name, "..") != 0 ?
+		       name :
+		       NULL;
+}
+
+/* 1 = SOURCE has this mark, 0 = it has not. */
+static int read_mark(struct unshard *u, struct spot *spot, const char *dir, const char *mark,
+		     const char **tag, struct uns_err *err)
+{
+	const char *path = uns_path_join(&spot->arena, dir, mark);
+	struct uns_err why = { 0 };
+	struct uns_span text;
+	int code;
+
+	if (!path)
+		return uns_oom(err);
+	code = uns_root_read_file(u->root, path, MAX_MARK_BYTES, &spot->arena, &text, &spot->stat,
+				  &why);
+	if (code < 0)
+		return uns_fail_if_passing(err, code, &why);
+	*tag = name_in(text, &spot->arena);
+	return 1;
+}
+
+/* What the view's own file of that name, in the checkpoint, says. */
+static int read_own(struct unshard *u, struct spot *spot, struct place *place,
+		    struct snapshot *snap, const char *tag, struct uns_err *err)
+{
+	const struct uns_vfile *file;
+	const struct shown *shown;
+	char text[MAX_MARK_BYTES];
+	int64_t n;
+
+	UNS_TRY(show_tree(u, place, snap, spot->key.view, spot->key.parameter, &shown, err));
+	file = uns_vtree_find(&shown->tree, spot->key.view->run_mark);
+	if (!file || file->layout.size_bytes > sizeof(text))
+		return 0;
+	n = uns_read(snap->backing, &file->layout, text, (size_t)file->layout.size_bytes, 0, err);
+	if (n < 0)
+		return (int)n;
+	uns_text_printf(&spot->text, "%s/", tag);
+	uns_text_add(&spot->text, text, (size_t)n);
+	return spot->text.failed ? uns_oom(err) : 1;
+}
+
+/* 1 = the tag's checkpoint can be loaded from the view. */
+static int read_tag(struct unshard *u, struct spot *spot, struct place *place, const char *tag,
+		    struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	enum show_state state;
+	struct snapshot *snap;
+	int code;
+
+	if (!place->format)
+		return 0;
+	code = show_state_of(u, place, spot->key.view, spot->key.parameter, &state, &why);
+	if (code < 0)
+		return uns_fail(err, code, "%s", why.text);
+	if (state != SHOW_OK)
+		return 0;
+	UNS_TRY(snapshot_get(u, place, &snap, err));
+	code = read_own(u, spot, place, snap, tag, err);
+	snapshot_put(u, snap);
+	return code;
+}
+
+int latest_find(struct unshard *u, struct spot *spot, const char *dir, const char *name,
+		uint64_t *generation, struct uns_err *err)
+{
+	const char *tag = NULL, *path;
+	struct uns_err why = { 0 };
+	struct place *place;
+	int code;
+
+	if (!spot->key.view || !spot->key.view->run_mark || strcmp(name, spot->key.view->run_mark) != 0)
+		return 0;
+	UNS_TRY(code = read_mark(u, spot, dir, name, &tag, err));
+	if (!code)
+		UNS_TRY(code = read_mark(u, spot, dir, LATEST, &tag, err));
+	if (!code || !tag)
+		return 0;
+	path = uns_path_join(&spot->arena, dir, tag);
+	if (!path)
+		return uns_oom(err);
+	if (session_hides(u, path))
+		return 0;
+	code = place_get(u, path, &place, &why);
+	if (code < 0)
+		return uns_fail_if_passing(err, code, &why);
+	code = read_tag(u, spot, place, tag, err);
+	*generation = place->generation;
+	place_put(u, place);
+	return code;
+}
