@@ -230,11 +230,8 @@ static bool keeps_own_optimizer(const struct uns_full_input *in)
 int uns_full_add_rest(const struct uns_full_input *in, struct uns_vtree *out, struct uns_err *err)
 {
 	struct uns_resume_input resume = in->resume;
-	size_t i;
 
 	resume.with_schedule = root_to_write(in) != NULL || keeps_own_optimizer(in);
-	for (i = 0; i < in->n_notes; i++)
-		if (uns_vtree_note(out, "%s", in->notes[i]) < 0)
-			return uns_oom(err);
+	UNS_TRY(uns_vtree_note_findings(out, in->notes, in->n_notes, err));
 	return uns_resume_files_add(&resume, out, err);
 }

@@ -148,19 +148,16 @@ static int add_meta(struct uns_catalog *cat, const struct uns_directory *dir, st
 {
 	char *path = uns_path_join(&cat->arena, dir->path, META);
 	struct meta m = { .cat = cat };
-	struct uns_err why = { 0 };
-	int code;
+	struct uns_err why = { .keep = &cat->arena };
 
 	if (!path)
 		return uns_oom(err);
 	UNS_TRY(uns_catalog_add_file(cat, dir->root, path, &m.file, err));
 	UNS_TRY(uns_catalog_add_companion(cat, META, m.file, true, err));
-	code = read_meta(&m, dir, path, &why);
-	if (code == -ENOMEM || code == -ESTALE)
-		return uns_fail(err, code, "%s", why.text);
-	if (code < 0)
-		return uns_catalog_add_problem(cat, UNS_SCOPE_OPTIMIZER, code, "%s: %s", path,
-					       why.text);
+	if (read_meta(&m, dir, path, &why) < 0) {
+		uns_fail_in_file(&why, path);
+		return uns_catalog_problem_or_fail(cat, UNS_SCOPE_OPTIMIZER, &why, err);
+	}
 	if (!uns_value_int(uns_value_get(m.torch.root, "global_step"), &cat->facts.step) ||
 	    cat->facts.step < 0)
 		cat->facts.step = UNS_UNKNOWN;
@@ -176,13 +173,11 @@ static int add_shards(struct uns_catalog *cat, const struct uns_directory *dir,
 		.weights = options && options->n_weight_roots ? options->weight_roots : NULL,
 		.n_weights = options ? options->n_weight_roots : 0,
 	};
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &cat->arena };
 
 	if (uns_dcp_dir_add(cat, dir->root, dir->path, "", &roots, &why) >= 0)
 		return 0;
-	if (why.code == -ENOMEM || why.code == -ESTALE)
-		return uns_fail(err, why.code, "%s", why.text);
-	return uns_catalog_add_problem(cat, UNS_SCOPE_ALL, why.code, "%s", why.text);
+	return uns_catalog_problem_or_fail(cat, UNS_SCOPE_ALL, &why, err);
 }
 
 static void find_facts(struct uns_catalog *cat, const struct uns_directory *dir)

@@ -7,7 +7,7 @@
  *   groups   optimizer param groups: hyper-parameters and the names of their parameters, in order
  *   values   everything else that was saved, as plain data
  *   companions  whole files beside the shards (config.json, scheduler.pt, rng_state_0.pth, ...)
- *   facts, problems
+ *   facts, findings
  *
  * Everything lives in the catalog's arena. */
 #ifndef UNS_MODEL_CATALOG_H
@@ -18,6 +18,7 @@
 #include "base/map.h"
 #include "io/source.h"
 #include "model/box.h"
+#include "model/finding.h"
 #include "wire/dtype.h"
 #include "wire/value.h"
 
@@ -114,23 +115,6 @@ struct uns_companion {
 	             * assemble */
 };
 
-/* What a problem keeps from being served. */
-enum uns_scope {
-	UNS_SCOPE_NOTE, /* nothing: worth knowing */
-	UNS_SCOPE_WEIGHTS,
-	UNS_SCOPE_OPTIMIZER, /* optimizer, scheduler: whatever resuming needs besides weights */
-	UNS_SCOPE_ALL,
-	UNS_SCOPE_SHARDED, /* the sharded form itself: the trainer that wrote it cannot go on from it,
-	                    * while what is put together from it is whole */
-};
-
-struct uns_problem {
-	enum uns_scope scope;
-	int code; /* -ENODATA incomplete, -EBADMSG damaged, -ENOTSUP unknown, -ENOENT: the checkpoint is
-		   * whole, and the file that should name it names another that is not there; 0 for a note */
-	const char *text; /* one sentence: file, rank, tensor, expected, found, what to do */
-};
-
 enum { UNS_UNKNOWN = -1 };
 
 struct uns_facts {
@@ -160,8 +144,8 @@ struct uns_catalog {
 	size_t n_values, cap_values;
 	struct uns_companion *companions;
 	size_t n_companions, cap_companions;
-	struct uns_problem *problems;
-	size_t n_problems, cap_problems;
+	struct uns_finding *findings; /* what is wrong with it, and notes; in order of being found */
+	size_t n_findings, cap_findings;
 
 	/* Private to model/catalog.c: arrays grow by realloc until seal moves them into the arena. */
 	bool sealed;
@@ -203,9 +187,15 @@ uint64_t uns_piece_elems(const struct uns_piece *piece);
 /* The flat (C order) index of the piece's first element in its tensor. */
 uint64_t uns_piece_first(const struct uns_shape *shape, const struct uns_piece *piece);
 
-__attribute__((format(printf, 4, 5))) int uns_catalog_add_problem(struct uns_catalog *cat,
-								  enum uns_scope scope, int code,
-								  const char *fmt, ...);
+/* A copy of the finding, of this checkpoint unless it names another. */
+int uns_catalog_add_finding(struct uns_catalog *cat, const struct uns_finding *f,
+			    struct uns_err *err);
+
+/* A part of the checkpoint could not be read, because of `why` (why->keep may be the catalog's arena). What
+ * is wrong with the files becomes a finding with this scope, and 0 comes back: the rest is served. What is
+ * wrong with the moment (EIO, EMFILE, EACCES, memory, a file that changed under us) fails. */
+int uns_catalog_problem_or_fail(struct uns_catalog *cat, enum uns_scope scope,
+				const struct uns_err *why, struct uns_err *err);
 
 /* Check what every reader relies on: shapes do not overflow, boxes and ranges lie inside their
  * tensors, raw extents are as long as their elements need; sort each tensor's pieces by position, and

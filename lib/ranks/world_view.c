@@ -44,19 +44,19 @@ static bool has_kind(const struct uns_catalog *cat, int kind)
 /* -- supports -- */
 
 /* A rank's lost file is none here where replicas have all that was in it. */
-static bool is_in_the_way(const struct uns_problem *p)
+static bool is_in_the_way(const struct uns_finding *f)
 {
-	return p->scope != UNS_SCOPE_NOTE &&
-	       (p->scope != UNS_SCOPE_SHARDED || p->code != -ENODATA);
+	return f->scope != UNS_SCOPE_NOTE &&
+	       (f->scope != UNS_SCOPE_SHARDED || f->code != -ENODATA);
 }
 
 static int check_problems(const struct uns_catalog *cat, struct uns_err *why)
 {
-	const struct uns_problem *p = cat->problems, *end = p + cat->n_problems;
+	const struct uns_finding *f = cat->findings, *end = f + cat->n_findings;
 
-	for (; p < end; p++)
-		if (is_in_the_way(p))
-			return uns_fail(why, p->code ? p->code : -EBADMSG, "%s", p->text);
+	for (; f < end; f++)
+		if (is_in_the_way(f))
+			return uns_fail_with(why, f);
 	return 0;
 }
 

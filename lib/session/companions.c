@@ -75,26 +75,29 @@ static const char *model_fact(struct search *s, const char *path)
 	return cJSON_IsString(json) ? uns_arena_str(arena, json->valuestring) : NULL;
 }
 
-/* The directory that the user once named for this checkpoint or its run. */
-static bool open_model_fact(struct search *s, const char *path)
+/* The directory that the user once named for this checkpoint or its run: 1, 0 = none that can be used. */
+static int open_model_fact(struct search *s, const char *path, struct uns_err *err)
 {
 	const struct uns_root_options trusted = { .trusted = true };
 	const char *dir = model_fact(s, path);
 	struct uns_err why = { 0 };
 
 	if (!dir)
-		return false;
+		return 0;
 	if (uns_root_open(dir, &trusted, &s->snap->model, &why) == 0)
-		return true;
-	snapshot_note(s->snap, "the fact \"model\" cannot be used: %s", why.text);
-	return false;
+		return 1;
+	return snapshot_note(s->snap,
+			     UNS_FINDING(.id = UNS_FOUND_MODEL_FACT_UNUSABLE, .found = uns_str(dir),
+					 .arg = { { "cause", uns_str(why.text) } }),
+			     err);
 }
 
-static void find_candidates(struct search *s, const char *path)
+static int find_candidates(struct search *s, const char *path, struct uns_err *err)
 {
 	struct uns_arena *arena = &s->snap->arena;
 	struct unshard *u = s->u;
 	size_t i;
+	int named;
 
 	add_candidate(s, u->root, path, "the checkpoint", true);
 	add_candidate(s, u->root, uns_path_join(arena, path, "huggingface"), "huggingface/", true);
@@ -106,8 +109,10 @@ static void find_candidates(struct search *s, const char *path)
 		if (!u->model[i].run || uns_path_within(path, u->model[i].run))
 			add_candidate(s, u->model[i].root, "", uns_root_path(u->model[i].root),
 				      false);
-	if (open_model_fact(s, path))
+	UNS_TRY(named = open_model_fact(s, path, err));
+	if (named)
 		add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false);
+	return 0;
 }
 
 static int borrow(struct search *s, const struct candidate *c, const char *name,
@@ -154,6 +159,16 @@ static bool has_any(const struct candidate *c, const char *const *globs)
 	return false;
 }
 
+static int note_borrowed(struct search *s, const struct candidate *c, const char *what,
+			 struct uns_err *err)
+{
+	return snapshot_note(s->snap,
+			     UNS_FINDING(.id = UNS_FOUND_FILES_BORROWED, .checkpoint = s->snap->cat->path,
+					 .arg = { { "what", uns_str(what) },
+						  { "where", uns_str(c->what) } }),
+			     err);
+}
+
 /* A set without content of its own to check: the first directory that has it. */
 static int choose_set(struct search *s, const char *const *marks, const char *const *globs,
 		      const char *what, struct uns_err *err)
@@ -165,11 +180,21 @@ static int choose_set(struct search *s, const char *const *marks, const char *co
 			continue;
 		UNS_TRY(borrow_all(s, &s->candidate[i], globs, err));
 		if (!s->candidate[i].own)
-			UNS_TRY(snapshot_note(s->snap, "%s borrowed from %s", what,
-					      s->candidate[i].what));
+			return note_borrowed(s, &s->candidate[i], what, err);
 		return 0;
 	}
 	return 0;
+}
+
+static int reject_config(struct search *s, const struct candidate *c, enum uns_finding_id id,
+			 const struct uns_err *why, struct uns_err *err)
+{
+	return snapshot_note(s->snap,
+			     UNS_FINDING(.id = id, .checkpoint = s->snap->cat->path,
+					 .file = uns_path_join(&s->snap->arena, c->path, "config.json"),
+					 .arg = { { "where", uns_str(c->what) },
+						  { "cause", uns_str(why->text) } }),
+			     err);
 }
 
 /* Read and check a directory's config.json. 1 = it is the one. */
@@ -184,18 +209,12 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 		return uns_oom(err);
 	if (uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &snap->arena, &json, NULL,
 			       &why) < 0 ||
-	    uns_config_parse(json, &snap->arena, &snap->config_facts, &why) < 0) {
-		UNS_TRY(snapshot_note(snap, "config.json of %s cannot be used: %s", c->what,
-				      why.text));
-		return 0;
-	}
-	if (!c->own && uns_config_check(&snap->config_facts, snap->cat, &why) < 0) {
-		UNS_TRY(snapshot_note(snap,
-				      "config.json of %s does not fit this checkpoint: %s; name the "
-				      "right directory with -o model=DIR",
-				      c->what, why.text));
-		return 0;
-	}
+	    uns_config_parse(json, &snap->arena, &snap->config_facts, &why) < 0)
+		return uns_lasting_code(why.code)
+			       ? reject_config(s, c, UNS_FOUND_CONFIG_UNUSABLE, &why, err)
+			       : uns_fail_as(err, &why);
+	if (!c->own && uns_config_check(&snap->config_facts, snap->cat, &why) < 0)
+		return reject_config(s, c, UNS_FOUND_CONFIG_DOES_NOT_FIT, &why, err);
 	snap->config = json;
 	return 1;
 }
@@ -211,9 +230,7 @@ static int borrow_config(struct search *s, const struct candidate *c, struct uns
 	for (i = 0; i < facts->n_auto_map_files; i++)
 		if (uns_listing_find(&c->list, facts->auto_map_files[i]))
 			UNS_TRY(borrow(s, c, facts->auto_map_files[i], err));
-	if (!c->own)
-		return snapshot_note(s->snap, "config.json borrowed from %s", c->what);
-	return 0;
+	return c->own ? 0 : note_borrowed(s, c, "config.json", err);
 }
 
 static int choose_config(struct search *s, struct uns_err *err)
@@ -232,9 +249,8 @@ static int choose_config(struct search *s, struct uns_err *err)
 	}
 	memset(&s->snap->config_facts, 0, sizeof(s->snap->config_facts));
 	return snapshot_note(s->snap,
-			     "there is no config.json beside these weights: from_pretrained needs "
-			     "one. Put the model's config.json (and tokenizer) into the run "
-			     "directory, or mount with -o model=DIR where DIR holds them");
+			     UNS_FINDING(.id = UNS_FOUND_NO_CONFIG, .checkpoint = s->snap->cat->path),
+			     err);
 }
 
 int companions_choose(struct unshard *u, struct snapshot *snap, const char *path,
@@ -242,7 +258,7 @@ int companions_choose(struct unshard *u, struct snapshot *snap, const char *path
 {
 	struct search s = { .u = u, .snap = snap };
 
-	find_candidates(&s, path);
+	UNS_TRY(find_candidates(&s, path, err));
 	UNS_TRY(choose_config(&s, err));
 	UNS_TRY(choose_set(&s, tokenizer_marks, tokenizer_globs, "tokenizer", err));
 	UNS_TRY(choose_set(&s, processor_globs, processor_globs, "processor", err));

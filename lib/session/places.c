@@ -186,7 +186,7 @@ static void verdicts_free(struct place *place)
 
 	for (; v; v = next) {
 		next = v->next;
-		free(v->text);
+		free(v->why);
 		free(v);
 	}
 	place->verdict = NULL;
@@ -210,7 +210,7 @@ static void place_unref(struct place *place)
 	if (--place->refs)
 		return;
 	verdicts_free(place);
-	free(place->open_text);
+	free(place->open_why);
 	free(place->path);
 	free(place);
 }

@@ -41,7 +41,7 @@ struct verdict {
 	const struct uns_view *view;
 	uint64_t parameter;
 	int code; /* 0 = can be served */
-	char *text;
+	struct uns_finding *why; /* why it cannot */
 };
 
 struct place {
@@ -68,9 +68,7 @@ struct place {
 	bool building;           /* its snapshot is being built */
 	struct snapshot *snap;   /* NULL = none in memory */
 	struct verdict *verdict;
-	bool opened;             /* the format's open has run; then: */
-	int open_code;           /* why it failed, or 0 */
-	char *open_text;
+	struct uns_finding *open_why; /* what is wrong with the files that cannot even be opened, or NULL */
 	bool finished; /* facts.finished */
 	int64_t step, world_size;
 	bool told; /* that it is damaged, in the log */
@@ -111,7 +109,7 @@ struct snapshot {
 	bool ties_proven;
 	const struct uns_tensor **tied;
 	size_t n_tied;
-	const char **note;
+	struct uns_finding *note; /* what was found out on the way: config taken from elsewhere, ties, .. */
 	size_t n_notes, cap_notes;
 
 	/* Of training_facts.c, when the first view that needs it is shown; likewise only by whoever is busy. */
@@ -198,8 +196,7 @@ void snapshot_account(struct unshard *u, struct snapshot *snap);
 int snapshot_open_catalog(struct unshard *u, const struct place *place,
 			  const struct uns_format_options *options, struct uns_catalog *cat,
 			  struct uns_err *err);
-__attribute__((format(printf, 2, 3))) int snapshot_note(struct snapshot *snap, const char *fmt,
-							...);
+int snapshot_note(struct snapshot *snap, const struct uns_finding *note, struct uns_err *err);
 
 /* -- companions.c: fills snap->borrowed and config while the snapshot is built -- */
 int companions_choose(struct unshard *u, struct snapshot *snap, const char *path,
@@ -239,7 +236,8 @@ int training_check_option(const char *text, struct uns_err *err);
 enum show_state { SHOW_OK, SHOW_SAVING, SHOW_DAMAGED, SHOW_NONE };
 
 const char *show_state_text(enum show_state state);
-/* Whether and how the view shows this checkpoint. `why` receives the sentence unless SHOW_OK. */
+/* Whether and how the view shows this checkpoint. Unless SHOW_OK `why` receives the reason, as a finding where
+ * it keeps them. Fails with what is wrong with the moment, in `why` too: that is no answer. */
 int show_state_of(struct unshard *u, struct place *place, const struct uns_view *view,
 		  uint64_t parameter, enum show_state *out, struct uns_err *why);
 /* The view's tree; belongs to the snapshot. A damaged checkpoint's tree is its UNSHARD_PROBLEM.txt. */
@@ -304,13 +302,44 @@ extern const char *const root_info_names[]; /* NULL-terminated */
 extern const char *const info_names[];
 int root_info_text(struct unshard *u, const char *name, struct uns_text *out);
 /* usage_path: goes into the lines to write, NULL = the path below the mount. */
-int info_json(struct unshard *u, struct place *place, const char *what, const char *usage_path,
+int info_json(struct unshard *u, struct place *place, bool tensors, const char *usage_path,
 	      struct uns_text *out, struct uns_err *err);
-/* Sentences, one a line; *n_serious counts those that keep something from being served. */
-int problems_text(struct unshard *u, struct place *place, struct uns_text *out, size_t *n_serious,
-		  struct uns_err *err);
+/* All that is known to be wrong with a checkpoint: its catalog's own findings, then what views found out. In
+ * `arena`. */
 int info_text(struct unshard *u, struct place *place, const struct uns_view *view,
 	      uint64_t parameter, const char *name, struct uns_text *out, struct uns_err *err);
+
+/* -- reasons.c -- */
+
+/* All that is known to be wrong with a checkpoint: its catalog's own findings, then what only views found
+ * out; or why it cannot be opened. */
+struct reasons {
+	struct uns_arena arena;
+	struct reason {
+		const struct uns_finding *finding;
+		const char *view; /* the view that found it out; NULL = none did */
+		bool serious;     /* keeps something from being served */
+	} * v;
+	size_t n, cap;
+	size_t n_serious; /* of these, and of views that are not shown for one of them */
+	bool unreadable;  /* something could not be read just now, which says nothing about the files */
+};
+/* Fails only when memory is out. */
+int reasons_find(struct unshard *u, struct place *place, struct reasons *out, struct uns_err *err);
+void reasons_fini(struct reasons *reasons);
+/* "SENTENCE", "weights: SENTENCE" */
+void reason_print(const struct reason *reason, struct uns_text *out);
+/* Why a snapshot could not be had, as a finding of that moment: to be told, not to be remembered. In the
+ * arena; NULL = out of memory. */
+const struct uns_finding *reason_of_failure(const struct place *place, const struct uns_err *why,
+					    struct uns_arena *arena);
+/* As unshard.h hands it out; returns what the visitor does. general_advice: where there is no other. */
+int finding_visit(const struct reason *reason, const char *path, enum uns_severity severity,
+		  bool general_advice, unshard_check_visit *visit, void *ctx);
+/* A directory that cannot be listed or looked at: a walk over many names it and goes on. NULL = out of memory,
+ * or the walk must end: `why` is no fault of the directory. In the arena. */
+const struct uns_finding *reason_of_directory(const char *path, const struct unshard *u,
+					      const struct uns_err *why, struct uns_arena *arena);
 
 /* -- meta.c: the store; everything goes on without one -- */
 int meta_init(struct unshard *u, const char *store, struct uns_err *err);

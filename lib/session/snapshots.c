@@ -2,8 +2,6 @@
 #include "session/session.h"
 
 #include <malloc.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,28 +191,30 @@ static struct snapshot *publish(struct unshard *u, struct place *place, struct s
 		place->finished = snap->cat->facts.finished;
 		place->step = snap->cat->facts.step;
 		place->world_size = snap->cat->facts.world_size;
-		place->opened = true;
 		lru_push(u, snap);
 		snapshot_account(u, snap);
 	}
 	return evict(u);
 }
 
-static void remember_failure(struct place *place, int code, const struct uns_err *err)
+/* What is wrong with the moment, and not with the files, is not remembered: who asks again may get an
+ * answer. */
+static void remember_failure(struct place *place, const struct uns_err *err)
 {
-	if (code == -ENOMEM)
+	const struct uns_finding f = uns_finding_of_err(err, UNS_SCOPE_ALL);
+
+	if (!uns_lasting_code(err->code))
 		return;
-	free(place->open_text);
-	place->open_text = strdup(err->text);
-	place->open_code = code;
-	place->opened = true;
+	free(place->open_why);
+	place->open_why = uns_finding_dup(&f);
 }
 
 static int build_for(struct unshard *u, struct place *place, struct snapshot **out,
 		     struct uns_err *err)
 {
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct snapshot *snap = NULL, *dead = NULL;
-	struct uns_err own = { 0 };
+	struct uns_err own = { .keep = &arena };
 	int code = snapshot_build(u, place, &snap, &own);
 
 	malloc_trim(0); /* parsing metadata leaves large holes */
@@ -222,12 +222,14 @@ static int build_for(struct unshard *u, struct place *place, struct snapshot **o
 	if (code == 0)
 		dead = publish(u, place, snap);
 	else
-		remember_failure(place, code, &own);
+		remember_failure(place, &own);
 	place->building = false;
 	pthread_cond_broadcast(&u->changed);
 	pthread_mutex_unlock(&u->lock);
 	free_chain(dead);
 	*out = snap;
+	if (code < 0 && own.finding)
+		return uns_fail_with(err, own.finding);
 	return code < 0 ? uns_fail(err, code, "%s", own.text) : 0;
 }
 
@@ -245,8 +247,8 @@ int snapshot_get(struct unshard *u, struct place *place, struct snapshot **out,
 		snap->refs++;
 		lru_unlink(u, snap);
 		lru_push(u, snap);
-	} else if (place->opened && place->open_code < 0) {
-		code = uns_fail(err, place->open_code, "%s", place->open_text);
+	} else if (place->open_why) {
+		code = uns_fail_with(err, place->open_why);
 	} else {
 		place->building = true;
 	}
@@ -258,16 +260,12 @@ int snapshot_get(struct unshard *u, struct place *place, struct snapshot **out,
 	return build_for(u, place, out, err);
 }
 
-int snapshot_note(struct snapshot *snap, const char *fmt, ...)
+int snapshot_note(struct snapshot *snap, const struct uns_finding *note, struct uns_err *err)
 {
-	char text[1024];
-	va_list ap;
+	const struct uns_finding *kept = uns_finding_copy(&snap->arena, note);
 
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	if (!UNS_ARENA_ROOM(&snap->arena, snap->note, snap->n_notes, snap->cap_notes))
-		return -ENOMEM;
-	snap->note[snap->n_notes] = uns_arena_str(&snap->arena, text);
-	return snap->note[snap->n_notes++] ? 0 : -ENOMEM;
+	if (!kept || !UNS_ARENA_ROOM(&snap->arena, snap->note, snap->n_notes, snap->cap_notes))
+		return uns_oom(err);
+	snap->note[snap->n_notes++] = *kept;
+	return 0;
 }

@@ -57,20 +57,22 @@ static int prove(struct snapshot *snap, const struct uns_tensor *head,
 {
 	struct uns_err why = { 0 };
 	const char *how = "";
-	bool equal;
+	bool equal = false;
+	int code = uns_backing_equal(snap->backing, head, embedding, &equal, &how, &why);
 
-	if (uns_backing_equal(snap->backing, head, embedding, &equal, &how, &why) < 0)
-		return snapshot_note(snap, "%s is kept beside %s: they could not be compared: %s",
-				     head->name, embedding->name, why.text);
-	if (!equal)
-		return snapshot_note(snap,
-				     "config.json ties %s to %s but their bytes differ (%s): both "
-				     "are kept, and from_pretrained will use the latter for both",
-				     head->name, embedding->name, how);
-	snap->tied[snap->n_tied++] = head;
-	(void)err;
-	return snapshot_note(snap, "%s is left out: config.json ties it to %s, proven equal by %s",
-			     head->name, embedding->name, how);
+	if (code < 0 && !uns_lasting_code(code))
+		return uns_fail_as(err, &why);
+	if (equal)
+		snap->tied[snap->n_tied++] = head;
+	return snapshot_note(snap,
+			     UNS_FINDING(.id = code < 0 ? UNS_FOUND_TIE_NOT_COMPARED
+					       : equal	? UNS_FOUND_TIED_WEIGHT_LEFT_OUT
+							: UNS_FOUND_TIED_WEIGHTS_DIFFER,
+					 .checkpoint = snap->cat->path, .tensor = head->name,
+					 .arg = { { "other_tensor", uns_str(embedding->name) },
+						  { "how", uns_str(how) },
+						  { "cause", uns_str(why.text) } }),
+			     err);
 }
 
 int ties_prove(struct snapshot *snap, struct uns_err *err)

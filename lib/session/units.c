@@ -89,9 +89,9 @@ static int try_layout(struct unshard *u, const struct place *place, const char *
 	options.fsdp_units = layout;
 	UNS_TRY(uns_catalog_new(place->path, &cat, err));
 	code = snapshot_open_catalog(u, place, &options, cat, err);
-	for (i = 0; code == 0 && i < cat->n_problems; i++)
-		if (cat->problems[i].scope == UNS_SCOPE_OPTIMIZER)
-			code = uns_fail(err, cat->problems[i].code, "%s", cat->problems[i].text);
+	for (i = 0; code == 0 && i < cat->n_findings; i++)
+		if (cat->findings[i].scope == UNS_SCOPE_OPTIMIZER)
+			code = uns_fail_with(err, &cat->findings[i]);
 	if (code == 0 && !cat->facts.units)
 		code = uns_fail(err, -ENOTSUP,
 				"%s has no flat units: its optimizer is named without a layout, or was "

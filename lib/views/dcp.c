@@ -43,12 +43,12 @@ static int known_problem(const struct uns_catalog *cat, bool passed_through, str
 {
 	size_t i;
 
-	for (i = 0; i < cat->n_problems; i++) {
-		const struct uns_problem *p = &cat->problems[i];
+	for (i = 0; i < cat->n_findings; i++) {
+		const struct uns_finding *f = &cat->findings[i];
 
 		/* What we cannot read (-ENOTSUP) torch may, where files are passed through. */
-		if (p->scope != UNS_SCOPE_NOTE && (p->code != -ENOTSUP || !passed_through))
-			return uns_fail(why, p->code ? p->code : -EBADMSG, "%s", p->text);
+		if (f->scope != UNS_SCOPE_NOTE && (f->code != -ENOTSUP || !passed_through))
+			return uns_fail_with(why, f);
 	}
 	return 0;
 }
@@ -174,10 +174,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 			UNS_TRY(uns_vtree_add_file(out, cat, cat->companions[i].name,
 						   cat->companions[i].file, err));
 	UNS_TRY(uns_resume_trainer_state_add(&resume, out, err));
-	for (i = 0; i < in->n_notes; i++)
-		if (uns_vtree_note(out, "%s", in->notes[i]) < 0)
-			return uns_oom(err);
-	return 0;
+	return uns_vtree_note_findings(out, in->notes, in->n_notes, err);
 }
 
 static const char *usage(const struct uns_catalog *cat)

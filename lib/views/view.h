@@ -34,7 +34,7 @@ struct uns_view_input {
 	bool hide_rng; /* -o rng=hide: no file of random states in any view */
 	bool keep_rng; /* -o rng=keep, said and not by default: those of another world size too */
 
-	const char *const *notes; /* what the session found out on the way (ties, borrowed sets) */
+	const struct uns_finding *notes; /* what the session found out on the way (ties, borrowed sets) */
 	size_t n_notes;
 
 	uint64_t max_shard_size_bytes; /* of weights; never 0 */
@@ -58,8 +58,9 @@ struct uns_view {
 	bool needs_companions;
 	/* Needs uns_view_input's training and trainer_state_valid. */
 	bool needs_training;
-	/* 0; -ENODATA or -EBADMSG with a sentence: damaged or not complete yet; -ENOTSUP with a
-	 * sentence: this kind of checkpoint has no such form. Proves cover of what it serves. */
+	/* 0; -ENODATA or -EBADMSG: damaged or not complete yet; -ENOTSUP: this kind of checkpoint has no
+	 * such form. `why` gets the finding: one of the catalog's own, or a new one. Proves cover of what it
+	 * serves. */
 	int (*supports)(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why);
 	int (*tree)(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		    struct uns_err *err);

@@ -400,11 +400,7 @@ static int note_config(const struct uns_view_input *in, bool passed, struct uns_
 static int notes(const struct uns_view_input *in, const struct assembly *a, bool passed,
 		 struct uns_vtree *out, struct uns_err *err)
 {
-	size_t i;
-
-	for (i = 0; i < in->n_notes; i++)
-		if (uns_vtree_note(out, "%s", in->notes[i]) < 0)
-			return uns_oom(err);
+	UNS_TRY(uns_vtree_note_findings(out, in->notes, in->n_notes, err));
 	if (passed && in->n_tied &&
 	    uns_vtree_note(out, "the directory's own weights files are "
 				"shown unchanged, tied tensors included") < 0)

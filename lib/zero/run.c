@@ -158,17 +158,17 @@ static size_t count_tags(const struct uns_zero_run *run, const char **last)
 
 /* No view minds: each finds its tag by itself. */
 static int tell_stale(struct uns_zero_run *run, struct uns_catalog *cat, const char *where,
-		      const char *latest, const char *tag)
+		      const char *latest, const char *tag, struct uns_err *err)
 {
 	const char *path = uns_path_join(&run->scratch, where, run->latest);
 
 	if (!path)
-		return -ENOMEM;
-	return uns_catalog_add_problem(
-		cat, UNS_SCOPE_NOTE, -ENOENT,
-		"%s names %s, which is not there: DeepSpeed finds nothing to go on from; copy that tag "
-		"back from the training machine, or write %s into the file",
-		path, latest, tag);
+		return uns_oom(err);
+	return uns_catalog_add_finding(cat,
+				       UNS_FINDING(.id = UNS_FOUND_ZERO_LATEST_STALE, .file = path,
+						   .found = uns_str(latest),
+						   .arg = { { "tag", uns_str(tag) } }),
+				       err);
 }
 
 static int choose_tag(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
@@ -179,15 +179,16 @@ static int choose_tag(struct uns_zero_run *run, struct uns_catalog *cat, struct 
 	run->named = latest && is_tag_below(run, latest);
 	run->tag = run->named ? latest : last;
 	if (!run->tag)
-		return uns_fail(err, -ENODATA, "%s: there is no tag directory with shards in it",
-				cat->path);
+		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_NO_TAG,
+						      .scope = UNS_SCOPE_ALL, .checkpoint = cat->path));
 	if (latest && !run->named)
-		return tell_stale(run, cat, cat->path, latest, last);
+		return tell_stale(run, cat, cat->path, latest, last, err);
 	if (n > 1)
-		return uns_catalog_add_problem(cat, UNS_SCOPE_NOTE, 0,
-					       "%s holds %zu tags; this is %s. Give another tag's "
-					       "directory as SOURCE to see it",
-					       cat->path, n, run->tag);
+		return uns_catalog_add_finding(cat,
+					       UNS_FINDING(.id = UNS_FOUND_ZERO_SEVERAL_TAGS,
+							   .arg = { { "n", uns_num(n) },
+								    { "tag", uns_str(run->tag) } }),
+					       err);
 	return 0;
 }
 
@@ -200,7 +201,7 @@ static bool is_there(struct uns_zero_run *run, const char *parent, const char *t
 }
 
 /* A tag's own directory: what `latest` beside it says. */
-static int look_beside(struct uns_zero_run *run, struct uns_catalog *cat)
+static int look_beside(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
 {
 	const char *name = uns_path_name(run->path), *latest = NULL;
 	const char *parent = uns_path_parent(&run->scratch, run->path);
@@ -211,13 +212,13 @@ static int look_beside(struct uns_zero_run *run, struct uns_catalog *cat)
 	run->named = latest && (strcmp(latest, name) == 0 || uns_str_natural(name, latest) < 0);
 	if (!latest || is_there(run, parent, latest))
 		return 0;
-	return tell_stale(run, cat, parent, latest, name);
+	return tell_stale(run, cat, parent, latest, name, err);
 }
 
 int uns_zero_run_open(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
 {
 	if (run->is_tag(run->list)) {
-		UNS_TRY(look_beside(run, cat));
+		UNS_TRY(look_beside(run, cat, err));
 		run->tag_path = run->path;
 		run->tag_list = *run->list;
 		return 0;
@@ -295,8 +296,8 @@ static bool is_whole(const struct uns_catalog *cat)
 {
 	size_t i;
 
-	for (i = 0; i < cat->n_problems; i++)
-		if (cat->problems[i].scope != UNS_SCOPE_NOTE && cat->problems[i].code != -ENOTSUP)
+	for (i = 0; i < cat->n_findings; i++)
+		if (cat->findings[i].scope != UNS_SCOPE_NOTE && cat->findings[i].code != -ENOTSUP)
 			return false;
 	return true;
 }

@@ -70,11 +70,9 @@ int uns_zero_files_check(const struct uns_zero_plan *plan, struct uns_err *err)
 	const struct uns_catalog *cat = plan->cat;
 	size_t i, k;
 
-	for (i = 0; i < cat->n_problems; i++)
-		if (cat->problems[i].scope == UNS_SCOPE_WEIGHTS)
-			return uns_fail(err,
-					cat->problems[i].code ? cat->problems[i].code : -EBADMSG,
-					"%s", cat->problems[i].text);
+	for (i = 0; i < cat->n_findings; i++)
+		if (cat->findings[i].scope == UNS_SCOPE_WEIGHTS)
+			return uns_fail_with(err, &cat->findings[i]);
 	for (i = 0; i < cat->n_tensors; i++)
 		if (is_module(&cat->tensors[i]))
 			UNS_TRY(uns_cover_check(cat, &cat->tensors[i], err));

@@ -32,11 +32,9 @@ static int supports_whole(const struct uns_catalog *cat, struct uns_err *why)
 		if (cat->files[cat->companions[i].file].missing)
 			return uns_fail(why, -ENODATA, "%s is missing",
 					cat->files[cat->companions[i].file].path);
-	for (i = 0; i < cat->n_problems; i++)
-		if (cat->problems[i].scope != UNS_SCOPE_NOTE && cat->problems[i].code != -ENOTSUP)
-			return uns_fail(why,
-					cat->problems[i].code ? cat->problems[i].code : -EBADMSG,
-					"%s", cat->problems[i].text);
+	for (i = 0; i < cat->n_findings; i++)
+		if (cat->findings[i].scope != UNS_SCOPE_NOTE && cat->findings[i].code != -ENOTSUP)
+			return uns_fail_with(why, &cat->findings[i]);
 	return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "model/catalog_pack.h"
 #include "files/describe.h"
 #include "wire/value_new.h"
+#include "said.h"
 
 struct fixture {
 	char dir[32];
@@ -100,7 +101,13 @@ static struct uns_catalog *example(const struct fixture *f)
 		.file = b, .offset_bytes = 3, .length_bytes = 4 }, NULL);
 	uns_catalog_add_companion(cat, "config.json", b, false, NULL);
 	uns_catalog_add_companion(cat, ".metadata", a, true, NULL);
-	uns_catalog_add_problem(cat, UNS_SCOPE_OPTIMIZER, -ENODATA, "rank %d is missing", 3);
+	uns_catalog_add_finding(cat,
+				UNS_FINDING(.id = UNS_FOUND_SHARD_CUT, .scope = UNS_SCOPE_OPTIMIZER,
+					    .file = "a", .rank = uns_num(3), .tensor = "w",
+					    .expected = uns_num(UINT64_C(1) << 40), .found = uns_num(7),
+					    .arg = { { "shape", uns_str("[4, 3]") },
+						     { "n", uns_num(2) } }),
+				NULL);
 	assert_int_equal(uns_catalog_seal(cat, NULL), 0);
 	return cat;
 }
@@ -208,11 +215,13 @@ static void same(const struct uns_catalog *a, const struct uns_catalog *b)
 		assert_string_equal(a->companions[i].name, b->companions[i].name);
 		assert_int_equal(a->companions[i].shard, b->companions[i].shard);
 	}
-	assert_int_equal(a->n_problems, b->n_problems);
-	for (i = 0; i < a->n_problems; i++) {
-		assert_string_equal(a->problems[i].text, b->problems[i].text);
-		assert_int_equal(a->problems[i].code, b->problems[i].code);
-		assert_int_equal(a->problems[i].scope, b->problems[i].scope);
+	assert_int_equal(a->n_findings, b->n_findings);
+	for (i = 0; i < a->n_findings; i++) {
+		assert_string_equal(said(&a->findings[i]), said(&b->findings[i]));
+		assert_int_equal(a->findings[i].code, b->findings[i].code);
+		assert_int_equal(a->findings[i].scope, b->findings[i].scope);
+		assert_int_equal(a->findings[i].severity, b->findings[i].severity);
+		assert_true(uns_finding_equal(&a->findings[i], &b->findings[i]));
 	}
 	for (i = 0; i < a->n_tensors; i++) {
 		assert_int_equal(a->tensors[i].alias_of, b->tensors[i].alias_of);
