@@ -34,6 +34,22 @@ int uns_fail_as(struct uns_err *err, const struct uns_err *why)
 	return err->code;
 }
 
+bool uns_code_is_finding(int code)
+{
+	switch (code) {
+	case -ENOENT:
+	case -ENOTDIR:
+	case -ELOOP:
+	case -EXDEV:
+	case -EBADMSG:
+	case -ENODATA:
+	case -ENOTSUP:
+		return true;
+	default:
+		return false;
+	}
+}
+
 int uns_fail_in(struct uns_err *err, const char *fmt, ...)
 {
 	char old[UNS_ERR_TEXT];

@@ -11,6 +11,7 @@
 #define UNS_BASE_ERROR_H
 
 #include <errno.h>
+#include <stdbool.h>
 
 #include "base/arena.h"
 
@@ -38,6 +39,13 @@ __attribute__((cold)) int uns_oom(struct uns_err *err);
 
 /* Fail for the reason that `why` has, with all that it carries: why->keep is err->keep, or outlives it. */
 __attribute__((cold)) int uns_fail_as(struct uns_err *err, const struct uns_err *why);
+
+/* Does a failed read say something about the file itself: that it is absent (also: behind a link that may
+ * not be followed), damaged, incomplete or of an unknown form? Only then may a caller conclude something
+ * from it, look elsewhere, or make a file in its place. Every other code (-EIO, -EACCES, -EMFILE,
+ * -ENOMEM, -ESTALE, ..) is a fault of this moment: what was asked for fails with it, and it is
+ * forgotten. */
+bool uns_code_is_finding(int code);
 
 /* Put "prefix: " in front of a recorded sentence (which tensor, which part). Returns err->code. */
 __attribute__((format(printf, 2, 3), cold)) int uns_fail_in(struct uns_err *err, const char *fmt,

@@ -143,7 +143,7 @@ static int check_trainer_state(struct checking *c, const struct subject *s)
 	if (uns_root_read_file(c->u->root, path, MAX_STATE_BYTES, &arena, &text, NULL, &why) == 0 &&
 	    uns_trainer_state_check((const char *)text.p, uns_span_left(&text), NULL, &why) == 0)
 		return 0;
-	if (!uns_lasting_code(why.code))
+	if (!uns_code_is_finding(why.code))
 		return unreadable(c, &why);
 	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_TRAINER_STATE_UNUSABLE,
 					     .scope = UNS_SCOPE_OPTIMIZER, .file = path,
@@ -436,7 +436,7 @@ static int check_trackers(struct checking *c, const char *path, const struct uns
 		why = (struct uns_err){ 0 };
 		if (uns_root_read_file(c->u->root, file, UNS_TRACKER_MAX_BYTES, arena, &bytes, NULL,
 				       &why) < 0) {
-			if (!uns_lasting_code(why.code))
+			if (!uns_code_is_finding(why.code))
 				UNS_TRY(unreadable(c, &why));
 			continue;
 		}

@@ -7,8 +7,11 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
+#include "wire/json.h"
 
-enum { MAX_RANK = 1 << 20 };
+enum { MAX_RANK = 1 << 20, MAX_STATE_BYTES = 64 << 20 };
+
+static const char STATE[] = "trainer_state.json";
 
 static int known_names(const struct uns_catalog *cat, struct uns_map *out, struct uns_err *err)
 {
@@ -50,6 +53,32 @@ int uns_beside_add(struct uns_catalog *cat, const struct uns_root *root, const c
 		if (!uns_map_get(&known, name))
 			UNS_TRY(add_one(cat, root, full, name, err));
 	}
+	return 0;
+}
+
+int uns_beside_step(const struct uns_root *root, const char *path, const struct uns_listing *list,
+		    int64_t *step, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	const struct uns_entry *e = uns_listing_find(list, STATE);
+	const char *file = uns_path_join(&scratch, path, STATE);
+	struct uns_err why = { 0 };
+	struct uns_span text;
+	int64_t n;
+	int code;
+
+	if (!file)
+		return uns_oom(err);
+	if (!e || e->kind == UNS_KIND_DIR)
+		return 0;
+	code = uns_root_read_file(root, file, MAX_STATE_BYTES, &scratch, &text, NULL, &why);
+	if (code == 0)
+		code = uns_json_parse(text, &json, &why);
+	if (code < 0)
+		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
+	if (uns_json_int(json, "global_step", &n) && n >= 0)
+		*step = n;
 	return 0;
 }
 

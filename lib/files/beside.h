@@ -16,4 +16,9 @@ int64_t uns_beside_ranks(const struct uns_listing *list, const char *prefix, con
 /* Highest writer + 1 among "__<rank>_<n>.distcp"; 0 when there is none. */
 int64_t uns_beside_distcp_ranks(const struct uns_listing *list);
 
+/* The step that a Trainer recorded: global_step of the directory's trainer_state.json. *step stays as it is
+ * where there is no such file, or it does not say. */
+int uns_beside_step(const struct uns_root *root, const char *path, const struct uns_listing *list,
+		    int64_t *step, struct uns_err *err);
+
 #endif

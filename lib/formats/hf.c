@@ -85,17 +85,24 @@ static const struct source *unindexed(const struct uns_directory *dir)
 	return NULL;
 }
 
-static bool sharded_below(const struct uns_directory *dir, struct uns_arena *arena,
-			  struct uns_listing *out)
+/* 1 = there are shards in that directory, 0 = there are none. */
+static int sharded_below(const struct uns_directory *dir, struct uns_arena *arena,
+			 struct uns_listing *out, struct uns_err *err)
 {
 	const struct uns_entry *e = uns_listing_find(dir->list, SHARD_DIR);
+	struct uns_err why = { 0 };
 	const char *path;
+	int code;
 
 	if (!e || e->kind != UNS_KIND_DIR)
-		return false;
+		return 0;
 	path = uns_path_join(arena, dir->path, SHARD_DIR);
-	return path && uns_root_list(dir->root, path, arena, out, NULL) == 0 &&
-	       list_has(out, SHARD_GLOB);
+	if (!path)
+		return uns_oom(err);
+	code = uns_root_list(dir->root, path, arena, out, &why);
+	if (code < 0)
+		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
+	return list_has(out, SHARD_GLOB);
 }
 
 static int probe(const struct uns_directory *dir)
@@ -106,7 +113,7 @@ static int probe(const struct uns_directory *dir)
 
 	if (source)
 		return source->probe;
-	if (list_has(dir->list, SHARD_GLOB) || sharded_below(dir, &arena, &below))
+	if (list_has(dir->list, SHARD_GLOB) || sharded_below(dir, &arena, &below, NULL) > 0)
 		return 60;
 	return unindexed(dir) ? 40 : 0;
 }
@@ -291,6 +298,7 @@ static int add_weights(struct uns_catalog *cat, const struct uns_directory *dir,
 	const struct source *source = source_of(dir);
 	struct uns_listing below;
 	struct paths one = { 0 };
+	int sharded;
 
 	if (source && !has(dir, source->file))
 		return add_indexed(cat, dir, source, err);
@@ -301,7 +309,8 @@ static int add_weights(struct uns_catalog *cat, const struct uns_directory *dir,
 	}
 	if (list_has(dir->list, SHARD_GLOB))
 		return add_shards(cat, dir, dir->list, "", err);
-	if (sharded_below(dir, &cat->arena, &below))
+	UNS_TRY(sharded = sharded_below(dir, &cat->arena, &below, err));
+	if (sharded)
 		return add_shards(cat, dir, &below, SHARD_DIR, err);
 	source = unindexed(dir);
 	return uns_catalog_add_finding(cat,

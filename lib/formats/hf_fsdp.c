@@ -19,9 +19,8 @@
 #include "files/beside.h"
 #include "dcp/dir.h"
 #include "ranks/files.h"
-#include "wire/json.h"
 
-enum { MAX_INDEX = 1024, MAX_STATE_JSON = 64 << 20 };
+enum { MAX_INDEX = 1024 };
 
 static const char MODEL[] = "pytorch_model_fsdp";
 static const char OPTIMIZER[] = "optimizer";
@@ -135,10 +134,12 @@ static int probe(const struct uns_directory *dir)
 static int note_shards(struct source *s, const char *path, const char *name, struct uns_err *err)
 {
 	struct uns_listing list = { 0 };
+	struct uns_err why = { 0 };
 	int64_t ranks;
+	int code = uns_root_list(s->dir->root, path, &s->scratch, &list, &why);
 
-	if (uns_root_list(s->dir->root, path, &s->scratch, &list, NULL) < 0)
-		return 0; /* said by whoever reads it */
+	if (code < 0) /* what is wrong with it is said by who reads it */
+		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
 	ranks = uns_beside_distcp_ranks(&list);
 	if (ranks > s->ranks)
 		s->ranks = ranks;
@@ -322,30 +323,17 @@ static bool has_model_zero(const struct uns_listing *list)
 
 /* -- facts -- */
 
-/* The step that the Trainer itself recorded, where the directory's name does not say it. */
-static int64_t step_of_state(struct source *s)
-{
-	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
-	char *path = uns_path_join(&s->scratch, s->dir->path, "trainer_state.json");
-	struct uns_span text;
-	int64_t step;
-
-	if (!path || !has_file(s->dir->list, "trainer_state.json") ||
-	    uns_root_read_file(s->dir->root, path, MAX_STATE_JSON, &s->scratch, &text, NULL, NULL) <
-		    0 ||
-	    uns_json_parse(text, &json, NULL) < 0 || !uns_json_int(json, "global_step", &step) ||
-	    step < 0)
-		return UNS_UNKNOWN;
-	return step;
-}
-
-static int64_t find_step(struct source *s)
+/* What the directory's name says, else what the Trainer itself recorded. */
+static int find_step(struct source *s, int64_t *step, struct uns_err *err)
 {
 	unsigned long long n;
 
+	*step = UNS_UNKNOWN;
 	if (uns_str_number(uns_path_name(s->dir->path), "checkpoint-", "", &n) && n <= INT64_MAX)
-		return (int64_t)n;
-	return step_of_state(s);
+		*step = (int64_t)n;
+	else
+		UNS_TRY(uns_beside_step(s->dir->root, s->dir->path, s->dir->list, step, err));
+	return 0;
 }
 
 static bool is_trainer(const struct uns_listing *list, const char *path)
@@ -363,7 +351,7 @@ static bool accelerate_finished(const struct source *s, int64_t ranks, size_t n)
 	return !s->torn && ranks > 0 && (int64_t)n == ranks && ranks >= s->ranks;
 }
 
-static void find_facts(struct source *s)
+static int find_facts(struct source *s, struct uns_err *err)
 {
 	const struct uns_listing *list = s->dir->list;
 	struct uns_facts *facts = &s->cat->facts;
@@ -375,7 +363,7 @@ static void find_facts(struct source *s)
 	if (is_trainer(list, s->dir->path)) {
 		facts->framework = "Hugging Face Trainer, FSDP";
 		facts->finished = has_file(list, "trainer_state.json");
-		facts->step = find_step(s);
+		UNS_TRY(find_step(s, &facts->step, err));
 	} else {
 		facts->framework = "Hugging Face Accelerate, FSDP";
 		facts->finished = accelerate_finished(s, states, n);
@@ -384,6 +372,7 @@ static void find_facts(struct source *s)
 		facts->world_size = 1;
 	if (rng || states || s->ranks)
 		facts->world_size = rng ? rng : states ? states : s->ranks;
+	return 0;
 }
 
 static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
@@ -400,7 +389,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 							    .scope = UNS_SCOPE_WEIGHTS),
 						err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
-	find_facts(&s);
+	UNS_TRY(find_facts(&s, err));
 	return uns_catalog_seal(cat, err);
 }
 

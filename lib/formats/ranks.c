@@ -91,28 +91,34 @@ static int probe(const struct uns_directory *dir)
 
 /* -- small files beside and above -- */
 
-static cJSON *read_json(struct source *s, const char *dir, const char *name)
+/* A small file's bytes. 1 = read, 0 = it is not there (or is no file, or too large to be one of these). */
+static int read_small(struct source *s, const char *path, uint64_t max_bytes, struct uns_span *text,
+		      struct uns_err *err)
 {
-	const char *path = dir ? uns_path_join(&s->scratch, dir, name) : NULL;
-	struct uns_span text;
-	cJSON *json = NULL;
+	struct uns_err why = { 0 };
+	int code = path ? uns_root_read_file(s->dir->root, path, max_bytes, &s->scratch, text, NULL,
+					     &why)
+			: uns_oom(&why);
 
-	if (!path ||
-	    uns_root_read_file(s->dir->root, path, MAX_JSON, &s->scratch, &text, NULL, NULL) < 0 ||
-	    uns_json_parse(text, &json, NULL) < 0)
-		return NULL;
-	return json;
+	if (code == 0)
+		return 1;
+	return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
 }
 
 static int read_config(struct source *s, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	const char *path;
+	struct uns_span text;
 	int64_t world;
+	int code;
 
 	if (!uns_listing_find(s->dir->list, "fsdp_config.json"))
 		return 0;
-	json = read_json(s, s->dir->path, "fsdp_config.json");
+	UNS_TRY(code = read_small(s, uns_path_join(&s->scratch, s->dir->path, "fsdp_config.json"),
+				  MAX_JSON, &text, err));
+	if (code && uns_json_parse(text, &json, NULL) == -ENOMEM)
+		return uns_oom(err);
 	if (json && uns_json_int(json, "world_size", &world) && world > 0 && world <= MAX_WORLD) {
 		s->config = world;
 		return 0;
@@ -148,22 +154,21 @@ static const char *step_dir(struct source *s)
 }
 
 /* The last step whose save has ended, as either family's tracker says. */
-static int64_t tracked_step(struct source *s, const char *run)
+static int tracked_step(struct source *s, const char *run, int64_t *step, struct uns_err *err)
 {
 	const char *const *name = uns_rank_trackers;
 	struct uns_span text;
-	const char *path;
-	int64_t step;
+	int code;
 
+	*step = UNS_UNKNOWN;
 	for (; *name; name++) {
-		path = uns_path_join(&s->scratch, run, *name);
-		if (path &&
-		    uns_root_read_file(s->dir->root, path, UNS_TRACKER_MAX_BYTES, &s->scratch,
-				       &text, NULL, NULL) == 0 &&
-		    uns_rank_tracker_parse(*name, text, &step, NULL) == 0)
-			return step;
+		UNS_TRY(code = read_small(s, uns_path_join(&s->scratch, run, *name),
+					  UNS_TRACKER_MAX_BYTES, &text, err));
+		if (code && uns_rank_tracker_parse(*name, text, step, NULL) == 0)
+			return 0;
+		*step = UNS_UNKNOWN;
 	}
-	return UNS_UNKNOWN;
+	return 0;
 }
 
 /* -- world size -- */
@@ -332,14 +337,18 @@ static int keep_config(struct source *s, uint32_t file, struct uns_err *err)
 	struct uns_named_value v = { .name = "fsdp_config", .root = UNS_RANK_FORM, .file = file };
 	struct uns_value *text = UNS_NEW(&s->cat->arena, struct uns_value);
 	struct uns_span bytes;
+	int code;
 
 	if (!text)
 		return uns_oom(err);
-	if (uns_root_read_file(s->dir->root, s->cat->files[file].path, MAX_JSON, &s->cat->arena,
-			       &bytes, NULL, NULL) < 0)
+	UNS_TRY(code = read_small(s, s->cat->files[file].path, MAX_JSON, &bytes, err));
+	if (!code)
 		return 0;
 	text->kind = UNS_VALUE_STR;
-	text->bytes.p = (const char *)bytes.p;
+	text->bytes.p = uns_arena_strn(&s->cat->arena, (const char *)bytes.p,
+				       uns_span_left(&bytes));
+	if (!text->bytes.p)
+		return uns_oom(err);
 	text->bytes.n = uns_span_left(&bytes);
 	v.value = text;
 	return uns_catalog_add_value(s->cat, &v, err);
@@ -351,15 +360,19 @@ static int add_below(struct source *s, const char *dir, struct uns_err *err)
 {
 	const struct uns_entry *e = uns_listing_find(s->dir->list, dir);
 	const char *below = uns_path_join(&s->scratch, s->dir->path, dir), *path, *name;
+	struct uns_err why = { 0 };
 	struct uns_listing list;
 	uint32_t file;
 	size_t i;
+	int code;
 
 	if (!below)
 		return uns_oom(err);
-	if (!e || e->kind != UNS_KIND_DIR ||
-	    uns_root_list(s->dir->root, below, &s->scratch, &list, NULL) < 0)
+	if (!e || e->kind != UNS_KIND_DIR)
 		return 0;
+	code = uns_root_list(s->dir->root, below, &s->scratch, &list, &why);
+	if (code < 0)
+		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
 	for (i = 0; i < list.n; i++) {
 		if (list.v[i].kind == UNS_KIND_DIR)
 			continue;
@@ -500,30 +513,39 @@ static int check_cover(struct source *s, enum uns_scope scope, bool (*is_part)(e
 
 /* -- facts -- */
 
-static const char *framework_of(struct source *s, const char *run)
+static int find_framework(struct source *s, const char *run, const char **out, struct uns_err *err)
 {
+	struct uns_err why = { 0 };
 	struct uns_stat st;
-	const char *path = run ? uns_path_join(&s->scratch, run, "checkpoint_tracker.json") : NULL;
+	const char *path = run ? uns_path_join(&s->scratch, run, "checkpoint_tracker.json") : "";
+	int code;
 
+	*out = "veRL, FSDP";
 	if (uns_listing_find(s->dir->list, "fsdp_config.json"))
-		return "veRL, FSDP";
-	if (path && uns_root_stat(s->dir->root, path, true, &st, NULL) == 0)
-		return "EasyR1, FSDP";
-	return "FSDP, one file per rank";
+		return 0;
+	if (!path)
+		return uns_oom(err);
+	code = run ? uns_root_stat(s->dir->root, path, true, &st, &why) : -ENOENT;
+	*out = code == 0 ? "EasyR1, FSDP" : "FSDP, one file per rank";
+	return code == 0 || uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
 }
 
-static void find_facts(struct source *s)
+static int find_facts(struct source *s, struct uns_err *err)
 {
 	const char *step = step_dir(s), *run = NULL;
 	struct uns_facts *facts = &s->cat->facts;
+	int64_t saved = UNS_UNKNOWN;
 
 	if (step && *step)
 		run = uns_path_parent(&s->scratch, step);
 	facts->format = "ranks";
-	facts->framework = framework_of(s, run);
+	UNS_TRY(find_framework(s, run, &facts->framework, err));
 	facts->step = step ? step_of_name(step) : UNS_UNKNOWN;
 	facts->world_size = s->world ? s->world : UNS_UNKNOWN;
-	facts->finished = run && facts->step != UNS_UNKNOWN && tracked_step(s, run) >= facts->step;
+	if (run)
+		UNS_TRY(tracked_step(s, run, &saved, err));
+	facts->finished = facts->step != UNS_UNKNOWN && saved >= facts->step;
+	return 0;
 }
 
 static bool is_refused(const struct uns_catalog *cat)
@@ -538,7 +560,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	struct uns_rank_params params = { 0 };
 
 	UNS_TRY(choose_world(&s, err));
-	find_facts(&s);
+	UNS_TRY(find_facts(&s, err));
 	if (!is_refused(cat)) {
 		UNS_TRY(add_model(&s, &params, err));
 		if (options)

@@ -186,7 +186,7 @@ int uns_catalog_problem_or_fail(struct uns_catalog *cat, enum uns_scope scope,
 {
 	struct uns_finding f;
 
-	if (!uns_lasting_code(why->code))
+	if (!uns_code_is_finding(why->code))
 		return uns_fail_as(err, why);
 	f = uns_finding_of_err(why, scope);
 	return uns_catalog_add_finding(cat, &f, err);

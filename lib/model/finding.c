@@ -135,19 +135,16 @@ int uns_fail_with(struct uns_err *err, const struct uns_finding *f)
 	return uns_fail(err, code, "%s", text.p);
 }
 
-int uns_lasting_code(int code)
+int uns_finding_code(int code)
 {
 	switch (code) {
-	case -EBADMSG:
-	case -ENODATA:
-	case -ENOTSUP:
-	case -ENOENT:
-		return code;
-	case -EXDEV: /* what the kernel says of links that leave the source, or run in circles */
 	case -ELOOP:
+	case -EXDEV:
 		return -EBADMSG;
+	case -ENOTDIR:
+		return -ENOENT;
 	default:
-		return 0;
+		return code;
 	}
 }
 
@@ -164,7 +161,7 @@ struct uns_finding uns_finding_of_err(const struct uns_err *err, enum uns_scope 
 			"cause", uns_str(f.id == UNS_FOUND_FILE_UNREADABLE ? err->cause : err->text)
 		};
 	f.scope = scope;
-	f.code = uns_lasting_code(err->code) ? uns_lasting_code(err->code) : err->code;
+	f.code = uns_finding_code(err->code);
 	return f;
 }
 

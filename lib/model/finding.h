@@ -103,10 +103,9 @@ __attribute__((cold)) int uns_fail_with(struct uns_err *err, const struct uns_fi
  * err. */
 struct uns_finding uns_finding_of_err(const struct uns_err *err, enum uns_scope scope);
 
-/* What a code says about the files: -EBADMSG, -ENODATA, -ENOTSUP, -ENOENT themselves, damage for a link that
- * may not be followed. 0 = nothing: EIO, EMFILE, EACCES, memory, a source that changes are errors of the
- * moment that they happened in, never a finding, and never remembered. */
-int uns_lasting_code(int code);
+/* Under which code it is told that a read failed with this one (uns_code_is_finding): damage for a link that
+ * may not be followed, or leads in circles. */
+int uns_finding_code(int code);
 
 /* -- words -- */
 

@@ -144,13 +144,12 @@ static int tell_unread(struct uns_rank_reading *r, enum uns_scope scope, bool co
 	int code;
 
 	for (; u && n < most; u = u->next, n++) {
-		code = u->code == -ENOTSUP && r->n_read ? -EBADMSG : u->code;
+		code = u->code == -ENOTSUP && r->n_read ? -EBADMSG : uns_finding_code(u->code);
 		UNS_TRY(uns_catalog_add_finding(
 			r->cat,
 			UNS_FINDING(.id = code == -EBADMSG ? UNS_FOUND_RANK_FILE_UNREADABLE
 							   : UNS_FOUND_RANK_FILE_UNKNOWN,
-				    .scope = scope, .code = uns_lasting_code(code),
-				    .file = u->file->path,
+				    .scope = scope, .code = code, .file = u->file->path,
 				    .rank = uns_rank(u->file->rank),
 				    .arg = { { "cause", uns_str(u->why) },
 					     { "copies", uns_more(copies) } }),
@@ -193,7 +192,7 @@ static int add_file(struct uns_rank_reading *r, struct one *o, struct uns_err *e
 		r->n_read++;
 		return 0;
 	}
-	if (!uns_lasting_code(code)) {
+	if (!uns_code_is_finding(code)) {
 		uns_fail_in_file(&why, o->file->path);
 		return uns_fail_as(err, &why);
 	}

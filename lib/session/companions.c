@@ -48,15 +48,25 @@ static bool matches(const char *const *globs, const char *name)
 	return false;
 }
 
-static void add_candidate(struct search *s, const struct uns_root *root, const char *path,
-			  const char *what, bool own)
+/* A directory that is not there is none; nor is one that is not the checkpoint's, and kept to others. */
+static int add_candidate(struct search *s, const struct uns_root *root, const char *path,
+			 const char *what, bool own, struct uns_err *err)
 {
 	struct candidate *c = &s->candidate[s->n];
+	struct uns_err why = { 0 };
+	int code;
 
+	if (!path)
+		return uns_oom(err);
+	if (s->n == MAX_CANDIDATES)
+		return 0;
 	*c = (struct candidate){ .root = root, .path = path, .what = what, .own = own };
-	if (s->n < MAX_CANDIDATES && path &&
-	    uns_root_list(root, path, &s->snap->arena, &c->list, NULL) == 0)
+	code = uns_root_list(root, path, &s->snap->arena, &c->list, &why);
+	if (code == 0)
 		s->n++;
+	return code == 0 || uns_code_is_finding(code) || (code == -EACCES && !own)
+		       ? 0
+		       : uns_fail_as(err, &why);
 }
 
 static const char *model_fact(struct search *s, const char *path)
@@ -99,20 +109,22 @@ static int find_candidates(struct search *s, const char *path, struct uns_err *e
 	size_t i;
 	int named;
 
-	add_candidate(s, u->root, path, "the checkpoint", true);
-	add_candidate(s, u->root, uns_path_join(arena, path, "huggingface"), "huggingface/", true);
+	UNS_TRY(add_candidate(s, u->root, path, "the checkpoint", true, err));
+	UNS_TRY(add_candidate(s, u->root, uns_path_join(arena, path, "huggingface"), "huggingface/",
+			      true, err));
 	/* EasyR1 */
-	add_candidate(s, u->root, uns_path_join(arena, path, "lora_adapter"), "lora_adapter/", true);
+	UNS_TRY(add_candidate(s, u->root, uns_path_join(arena, path, "lora_adapter"),
+			      "lora_adapter/", true, err));
 	if (*path)
-		add_candidate(s, u->root, uns_path_parent(arena, path), "the run directory", false);
+		UNS_TRY(add_candidate(s, u->root, uns_path_parent(arena, path), "the run directory",
+				      false, err));
 	for (i = 0; i < u->n_model; i++)
 		if (!u->model[i].run || uns_path_within(path, u->model[i].run))
-			add_candidate(s, u->model[i].root, "", uns_root_path(u->model[i].root),
-				      false);
+			UNS_TRY(add_candidate(s, u->model[i].root, "", uns_root_path(u->model[i].root),
+					      false, err));
 	UNS_TRY(named = open_model_fact(s, path, err));
-	if (named)
-		add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false);
-	return 0;
+	return named ? add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false, err)
+		     : 0;
 }
 
 static int borrow(struct search *s, const struct candidate *c, const char *name,
@@ -210,7 +222,7 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 	if (uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &snap->arena, &json, NULL,
 			       &why) < 0 ||
 	    uns_config_parse(json, &snap->arena, &snap->config_facts, &why) < 0)
-		return uns_lasting_code(why.code)
+		return uns_code_is_finding(why.code)
 			       ? reject_config(s, c, UNS_FOUND_CONFIG_UNUSABLE, &why, err)
 			       : uns_fail_as(err, &why);
 	if (!c->own && uns_config_check(&snap->config_facts, snap->cat, &why) < 0)

@@ -85,10 +85,11 @@ static int warm_tree(struct warming *w, struct place *place, struct snapshot *sn
 	size_t i;
 	int code;
 
-	UNS_TRY(show_state_of(w->u, place, view, parameter, &state, &why));
-	if (state != SHOW_OK)
+	code = show_state_of(w->u, place, view, parameter, &state, &why);
+	if (code == 0 && state != SHOW_OK)
 		return 0;
-	code = show_tree(w->u, place, snap, view, parameter, &shown, &why);
+	if (code == 0)
+		code = show_tree(w->u, place, snap, view, parameter, &shown, &why);
 	if (code == -ENOMEM)
 		return uns_fail(err, code, "out of memory");
 	if (code < 0) { /* what one view lacks keeps no other from being warmed */

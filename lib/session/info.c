@@ -216,40 +216,40 @@ static const char *usage_line(const struct asked *a, const struct uns_view *view
 }
 
 static int verdict_of(const struct asked *a, const struct uns_view *view, const char *parameter,
-		      struct views *out)
+		      struct views *out, struct uns_err *err)
 {
 	struct uns_view_verdict *row = &out->v[out->n];
 	struct uns_err why = { .keep = &out->arena };
-	enum show_state state = SHOW_DAMAGED;
+	enum show_state state;
 	uint64_t number;
 	int code;
 
 	row->view = uns_arena_printf(&out->arena, "%s%s%s", view->name, *parameter ? "-" : "",
 				     parameter);
 	if (!row->view || !view->parse(parameter, &number))
-		return -ENOMEM;
+		return uns_oom(err);
 	code = show_state_of(a->u, a->place, view, number, &state, &why);
-	if (code == -ENOMEM)
-		return code;
-	row->state = code < 0 ? "unreadable" : show_state_text(state);
-	if (code < 0 || state != SHOW_OK)
+	if (code < 0)
+		return uns_fail(err, code, "%s", why.text);
+	row->state = show_state_text(state);
+	if (state != SHOW_OK)
 		row->why = uns_arena_str(&out->arena, why.text);
 	else
 		row->usage = usage_line(a, view, row->view, &out->arena);
 	out->n++;
-	return row->why || row->usage ? 0 : -ENOMEM;
+	return row->why || row->usage ? 0 : uns_oom(err);
 }
 
-static int all_verdicts(const struct asked *a, struct views *out)
+static int all_verdicts(const struct asked *a, struct views *out, struct uns_err *err)
 {
 	size_t i, k;
 
 	out->v = UNS_NEW_N(&out->arena, struct uns_view_verdict, count_listed());
 	if (!out->v)
-		return -ENOMEM;
+		return uns_oom(err);
 	for (i = 0; uns_views[i]; i++)
 		for (k = 0; uns_views[i]->listed[k]; k++)
-			UNS_TRY(verdict_of(a, uns_views[i], uns_views[i]->listed[k], out));
+			UNS_TRY(verdict_of(a, uns_views[i], uns_views[i]->listed[k], out, err));
 	return 0;
 }
 
@@ -279,8 +279,10 @@ int info_json(struct unshard *u, struct place *place, bool tensors, const char *
 	struct snapshot *snap;
 	int code = snapshot_get(u, place, &snap, &why);
 
+	if (code < 0 && !uns_code_is_finding(code))
+		return uns_fail(err, code, "%s", why.text);
 	if (code < 0) {
-		f = code == -ENOMEM ? NULL : reason_of_failure(place, &why, &views.arena);
+		f = reason_of_failure(place, &why, &views.arena);
 		if (f)
 			failed_json(place, f, out);
 		return f && !out->failed ? 0 : uns_oom(err);
@@ -288,12 +290,13 @@ int info_json(struct unshard *u, struct place *place, bool tensors, const char *
 	if (tensors) {
 		uns_describe_tensors(out, snap->cat);
 	} else {
-		code = all_verdicts(&(struct asked){ u, place, snap->cat, usage_path }, &views);
+		code = all_verdicts(&(struct asked){ u, place, snap->cat, usage_path }, &views,
+				    err);
 		if (code == 0)
 			uns_describe_info(out, snap->cat, views.v, views.n);
 	}
 	snapshot_put(u, snap);
-	return code < 0 || out->failed ? uns_oom(err) : 0;
+	return code == 0 && out->failed ? uns_oom(err) : code;
 }
 
 static int provenance(struct unshard *u, struct place *place, const struct uns_view *view,

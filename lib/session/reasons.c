@@ -77,7 +77,8 @@ static int add_of_view(struct unshard *u, struct place *place, const struct uns_
 	code = show_state_of(u, place, view, number, &state, &why);
 	if (code == -ENOMEM || (code == 0 && state != SHOW_DAMAGED))
 		return code;
-	r->unreadable |= code < 0;
+	if (code < 0)
+		uns_fail(&r->moment, code, "%s", why.text);
 	f = why.finding ? why.finding : reason_of_failure(place, &why, &r->arena);
 	if (f && is_told(r, f)) {
 		r->n_serious++;
@@ -116,7 +117,8 @@ int reasons_find(struct unshard *u, struct place *place, struct reasons *out, st
 		code = add_all(u, place, snap->cat, out);
 		snapshot_put(u, snap);
 	} else if (code != -ENOMEM) {
-		out->unreadable = !uns_lasting_code(code);
+		if (!uns_code_is_finding(code))
+			uns_fail(&out->moment, code, "%s", why.text);
 		code = add(out, reason_of_failure(place, &why, &out->arena), NULL, true);
 	}
 	return code < 0 ? uns_oom(err) : 0;

@@ -33,7 +33,7 @@ static const char *state_of(const struct unshard *u, const struct place *place,
 {
 	if (!reasons->n_serious)
 		return "ok";
-	if (reasons->unreadable)
+	if (reasons->moment.code)
 		return "unreadable";
 	return !finished && place_unsettled(u, place) ? "saving" : "damaged";
 }
@@ -177,6 +177,8 @@ int unshard_problems(unshard *u, const char *checkpoint, unshard_check_visit *vi
 	if (code < 0)
 		return give_error(error, &err, code);
 	code = reasons_find(u, place, &reasons, &err);
+	if (code == 0 && reasons.moment.code)
+		code = uns_fail_as(&err, &reasons.moment);
 	for (i = 0; visit && i < reasons.n && code == 0; i++)
 		code = finding_visit(&reasons.v[i], place->path, reasons.v[i].finding->severity, false,
 				     visit, ctx);

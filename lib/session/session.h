@@ -322,7 +322,8 @@ struct reasons {
 	} * v;
 	size_t n, cap;
 	size_t n_serious; /* of these, and of views that are not shown for one of them */
-	bool unreadable;  /* something could not be read just now, which says nothing about the files */
+	/* Something could not be read just now (code != 0), which says nothing about the files. */
+	struct uns_err moment;
 };
 /* Fails only when memory is out. */
 int reasons_find(struct unshard *u, struct place *place, struct reasons *out, struct uns_err *err);

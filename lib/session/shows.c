@@ -82,7 +82,7 @@ static int verdict_find_out(struct unshard *u, struct place *place, const struct
 	if (!f.checkpoint)
 		f.checkpoint = place->path;
 	pthread_mutex_lock(&u->lock);
-	if (snap->place == place && (code == 0 || uns_lasting_code(code)) &&
+	if (snap->place == place && (code == 0 || uns_code_is_finding(code)) &&
 	    !verdict_find(place, view, parameter))
 		added = verdict_add(place, view, parameter, code, &f);
 	pthread_mutex_unlock(&u->lock);
@@ -142,7 +142,7 @@ int show_state_of(struct unshard *u, struct place *place, const struct uns_view 
 		*out = SHOW_NONE;
 	else if (may_be_unfinished(code) && unfinished)
 		*out = SHOW_SAVING;
-	else if (code < 0 && !uns_lasting_code(code))
+	else if (code < 0 && !uns_code_is_finding(code))
 		return code;
 	else
 		*out = code < 0 ? SHOW_DAMAGED : SHOW_OK;

@@ -203,7 +203,7 @@ static void remember_failure(struct place *place, const struct uns_err *err)
 {
 	const struct uns_finding f = uns_finding_of_err(err, UNS_SCOPE_ALL);
 
-	if (!uns_lasting_code(err->code))
+	if (!uns_code_is_finding(err->code))
 		return;
 	free(place->open_why);
 	place->open_why = uns_finding_dup(&f);

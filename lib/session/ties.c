@@ -60,7 +60,7 @@ static int prove(struct snapshot *snap, const struct uns_tensor *head,
 	bool equal = false;
 	int code = uns_backing_equal(snap->backing, head, embedding, &equal, &how, &why);
 
-	if (code < 0 && !uns_lasting_code(code))
+	if (code < 0 && !uns_code_is_finding(code))
 		return uns_fail_as(err, &why);
 	if (equal)
 		snap->tied[snap->n_tied++] = head;

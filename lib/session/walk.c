@@ -63,9 +63,12 @@ static int find_shown(struct unshard *u, struct spot *spot, const char *inside,
 {
 	enum show_state state;
 	struct uns_err why = { 0 };
+	int code = show_state_of(u, spot->place, spot->view, spot->parameter, &state, &why);
 
-	UNS_TRY(show_state_of(u, spot->place, spot->view, spot->parameter, &state, &why));
-	if (state != SHOW_OK && state != SHOW_DAMAGED)
+	/* What cannot be read now stands there, and fails for who looks into it. */
+	if (code < 0 && (*inside || spot->as_file))
+		return uns_fail(err, code, "%s", why.text);
+	if (code == 0 && state != SHOW_OK && state != SHOW_DAMAGED)
 		return uns_fail(err, -ENOENT, "%s", why.text);
 	spot->kind = SPOT_SHOWN;
 	spot->inside = inside;

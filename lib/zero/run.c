@@ -6,9 +6,8 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "files/beside.h"
-#include "wire/json.h"
 
-enum { MAX_TAG_BYTES = 4096, MAX_LISTED = 256, MAX_STATE_JSON = 64 << 20 };
+enum { MAX_TAG_BYTES = 4096, MAX_LISTED = 256 };
 
 /* -- names -- */
 
@@ -29,14 +28,26 @@ static bool has_glob(const struct uns_listing *list, const char *glob)
 	return false;
 }
 
-static bool is_tag_below(const struct uns_zero_run *run, const char *name)
+/* 1 = it is a tag's directory, 0 = it is none. */
+static int look_below(const struct uns_zero_run *run, const char *name, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_listing list = { 0 };
+	struct uns_err why = { 0 };
 	char *path = uns_path_join(&arena, run->path, name);
+	int code;
 
-	return path && uns_root_list(run->root, path, &arena, &list, NULL) == 0 &&
-	       run->is_tag(&list);
+	if (!path)
+		return uns_oom(err);
+	code = uns_root_list(run->root, path, &arena, &list, &why);
+	if (code < 0)
+		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
+	return run->is_tag(&list);
+}
+
+static bool is_tag_below(const struct uns_zero_run *run, const char *name)
+{
+	return look_below(run, name, NULL) > 0;
 }
 
 static bool is_trainer(const struct uns_zero_run *run)
@@ -120,40 +131,52 @@ void uns_zero_run_fini(struct uns_zero_run *run)
 	uns_arena_fini(&run->scratch);
 }
 
-/* The tag that DIRECTORY's file names; NULL when there is none that is a name. */
-static const char *read_latest(struct uns_zero_run *run, const char *directory)
+/* The tag that DIRECTORY's file names; NULL when there is none that is a name. Where the file cannot be
+ * read now, that is an error: another tag would be taken in its place. */
+static int read_latest(struct uns_zero_run *run, const char *directory, const char **tag,
+		       struct uns_err *err)
 {
 	const char *path = uns_path_join(&run->scratch, directory, run->latest);
+	struct uns_err why = { 0 };
 	struct uns_span text;
 	char *name;
 	size_t n;
+	int code;
 
-	if (!path || uns_root_read_file(run->root, path, MAX_TAG_BYTES, &run->scratch, &text, NULL,
-					NULL) < 0)
-		return NULL;
+	*tag = NULL;
+	if (!path)
+		return uns_oom(err);
+	code = uns_root_read_file(run->root, path, MAX_TAG_BYTES, &run->scratch, &text, NULL, &why);
+	if (code < 0)
+		return uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
 	n = uns_span_left(&text);
 	while (n && strchr(" \t\r\n", text.p[n - 1]))
 		n--;
 	name = uns_arena_strn(&run->scratch, (const char *)text.p, n);
-	if (!name || !n || strlen(name) != n || strchr(name, '/') || strcmp(name, ".") == 0 ||
-	    strcmp(name, "..") == 0)
-		return NULL;
-	return name;
+	if (!name)
+		return uns_oom(err);
+	if (n && strlen(name) == n && !strchr(name, '/') && strcmp(name, ".") != 0 &&
+	    strcmp(name, "..") != 0)
+		*tag = name;
+	return 0;
 }
 
 /* Every tag in the directory; *last is the last in natural order. */
-static size_t count_tags(const struct uns_zero_run *run, const char **last)
+static int count_tags(const struct uns_zero_run *run, size_t *n, const char **last,
+		      struct uns_err *err)
 {
 	const struct uns_entry *e = run->list->v, *end = e + run->list->n;
-	size_t n = 0;
+	int found;
 
-	for (; e < end; e++)
-		if (e->kind != UNS_KIND_FILE && e->kind != UNS_KIND_OTHER &&
-		    is_tag_below(run, e->name)) {
+	for (*n = 0; e < end; e++) {
+		if (e->kind == UNS_KIND_FILE || e->kind == UNS_KIND_OTHER)
+			continue;
+		UNS_TRY(found = look_below(run, e->name, err));
+		if (found)
 			*last = e->name;
-			n++;
-		}
-	return n;
+		*n += (size_t)found;
+	}
+	return 0;
 }
 
 /* No view minds: each finds its tag by itself. */
@@ -173,10 +196,15 @@ static int tell_stale(struct uns_zero_run *run, struct uns_catalog *cat, const c
 
 static int choose_tag(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
 {
-	const char *latest = read_latest(run, run->path), *last = NULL;
-	size_t n = count_tags(run, &last);
+	const char *latest, *last = NULL;
+	int named = 0;
+	size_t n;
 
-	run->named = latest && is_tag_below(run, latest);
+	UNS_TRY(read_latest(run, run->path, &latest, err));
+	UNS_TRY(count_tags(run, &n, &last, err));
+	if (latest)
+		UNS_TRY(named = look_below(run, latest, err));
+	run->named = named;
 	run->tag = run->named ? latest : last;
 	if (!run->tag)
 		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_NO_TAG,
@@ -207,8 +235,10 @@ static int look_beside(struct uns_zero_run *run, struct uns_catalog *cat, struct
 	const char *parent = uns_path_parent(&run->scratch, run->path);
 
 	run->tag = "";
-	if (*run->path && parent)
-		latest = read_latest(run, parent);
+	if (!parent)
+		return uns_oom(err);
+	if (*run->path)
+		UNS_TRY(read_latest(run, parent, &latest, err));
 	run->named = latest && (strcmp(latest, name) == 0 || uns_str_natural(name, latest) < 0);
 	if (!latest || is_there(run, parent, latest))
 		return 0;
@@ -264,32 +294,18 @@ static int add_beside(struct uns_zero_run *run, struct uns_catalog *cat, struct 
 
 /* -- facts -- */
 
-static int64_t step_of_state(struct uns_zero_run *run)
-{
-	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
-	char *path = uns_path_join(&run->scratch, run->path, "trainer_state.json");
-	struct uns_span text;
-	int64_t step;
-
-	if (!path || !has_file(run->list, "trainer_state.json") ||
-	    uns_root_read_file(run->root, path, MAX_STATE_JSON, &run->scratch, &text, NULL, NULL) <
-		    0 ||
-	    uns_json_parse(text, &json, NULL) < 0 || !uns_json_int(json, "global_step", &step) ||
-	    step < 0)
-		return UNS_UNKNOWN;
-	return step;
-}
-
 /* The Trainer's step where there is one: that is what a resumed run goes on from. */
-static int64_t find_step(struct uns_zero_run *run, const struct uns_zero_found *found)
+static int find_step(struct uns_zero_run *run, const struct uns_zero_found *found, int64_t *step,
+		     struct uns_err *err)
 {
 	unsigned long long n;
-	int64_t step;
 
+	*step = found->global_steps;
 	if (uns_str_number(uns_path_name(run->path), "checkpoint-", "", &n) && n <= INT64_MAX)
-		return (int64_t)n;
-	step = step_of_state(run);
-	return step == UNS_UNKNOWN ? found->global_steps : step;
+		*step = (int64_t)n;
+	else
+		UNS_TRY(uns_beside_step(run->root, run->path, run->list, step, err));
+	return 0;
 }
 
 static bool is_whole(const struct uns_catalog *cat)
@@ -337,7 +353,7 @@ int uns_zero_run_finish(struct uns_zero_run *run, struct uns_catalog *cat,
 						    facts->framework, found->stage);
 	if (!facts->framework)
 		return uns_oom(err);
-	facts->step = find_step(run, found);
+	UNS_TRY(find_step(run, found, &facts->step, err));
 	if (found->dp_world_size > 0 && found->dp_world_size <= INT32_MAX && mp <= INT32_MAX)
 		facts->world_size = found->dp_world_size * mp;
 	facts->finished = find_finished(run, cat);

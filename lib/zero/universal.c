@@ -261,7 +261,7 @@ static int add_dir(struct param *p, size_t g, struct uns_err *err)
 		return uns_oom(err);
 	if (!strchr(p->dir, '/') && strcmp(p->dir, "..") != 0)
 		code = uns_root_list(p->u->root, path, &p->w->scratch, &list, &why);
-	if (code < 0 && !uns_lasting_code(code))
+	if (code < 0 && !uns_code_is_finding(code))
 		return uns_fail_as(err, &why);
 	if (code < 0)
 		return uns_zero_world_problem(

@@ -27,7 +27,7 @@ int uns_zero_world_problem(struct uns_zero_world *w, const struct uns_finding *f
 int uns_zero_world_problem_or_fail(struct uns_zero_world *w, const struct uns_err *why,
 				   struct uns_err *err)
 {
-	w->broken |= uns_lasting_code(why->code) != 0;
+	w->broken |= uns_code_is_finding(why->code);
 	return uns_catalog_problem_or_fail(w->cat, w->scope, why, err);
 }
 
