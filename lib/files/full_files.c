@@ -57,11 +57,10 @@ int uns_full_check_names(const struct uns_catalog *cat, struct uns_err *why)
 
 	if (!own || uns_optimizer_root(cat))
 		return 0;
-	return uns_fail(
-		why, -ENOTSUP,
-		"%s of %s numbers its parameters and FSDP needs their names; resume without "
-		"FSDP from the view full",
-		own->name, cat->path);
+	return uns_catalog_fail(cat,
+				UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_NUMBERED,
+					    .scope = UNS_SCOPE_OPTIMIZER, .file = cat->files[own->file].path),
+				why);
 }
 
 /* -- weights -- */

@@ -61,10 +61,11 @@ static int check_storages(const struct uns_catalog *cat, struct uns_err *why)
 		if (!is_meta_storage(&cat->tensors[i]))
 			continue;
 		if (!uns_str_number(cat->tensors[i].name, "", "", &key) || key >= n)
-			return uns_fail(why, -ENOTSUP,
-					"%s: meta.pt names a storage %s, and a file that continues "
-					"it cannot: torch numbers them from 0",
-					cat->path, cat->tensors[i].name);
+			return uns_catalog_fail(cat,
+						UNS_FINDING(.id = UNS_FOUND_LIGHTNING_META_STORAGE,
+							    .scope = UNS_SCOPE_ALL,
+							    .found = uns_str(cat->tensors[i].name)),
+						why);
 		UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
 	}
 	return 0;
@@ -78,7 +79,10 @@ int uns_lightning_front(const struct uns_catalog *cat, struct uns_arena *arena,
 	const struct uns_tensor *t;
 
 	if (!pickle)
-		return uns_fail(err, -EBADMSG, "%s: meta.pt could not be read", cat->path);
+		return uns_catalog_fail(cat,
+					UNS_FINDING(.id = UNS_FOUND_LIGHTNING_META_UNREADABLE,
+						    .scope = UNS_SCOPE_ALL),
+					err);
 	*out = (struct uns_lightning_front){
 		.pickle = uns_span_of(pickle->bytes.p, pickle->bytes.n),
 		.leaves = UNS_NEW_N(arena, struct uns_torch_leaf, n),
@@ -144,7 +148,10 @@ int uns_lightning_check(const struct uns_catalog *cat, bool resume, struct uns_e
 	if (resume)
 		UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_OPTIMIZER, why));
 	if (!uns_catalog_value(cat, UNS_META_PICKLE, ""))
-		return uns_fail(why, -EBADMSG, "%s: meta.pt could not be read", cat->path);
+		return uns_catalog_fail(cat,
+					UNS_FINDING(.id = UNS_FOUND_LIGHTNING_META_UNREADABLE,
+						    .scope = UNS_SCOPE_ALL),
+					why);
 	UNS_TRY(check_storages(cat, why));
 	for (i = 0; i < n; i++)
 		UNS_TRY(uns_optimizer_check(cat, optimizer_root(root, sizeof(root), i), why));

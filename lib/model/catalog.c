@@ -181,6 +181,14 @@ int uns_catalog_add_finding(struct uns_catalog *cat, const struct uns_finding *f
 	return copy ? APPEND(cat, findings, *copy, err) : uns_oom(err);
 }
 
+int uns_catalog_fail(const struct uns_catalog *cat, const struct uns_finding *f, struct uns_err *err)
+{
+	struct uns_finding own = *f;
+
+	own.checkpoint = cat->path;
+	return uns_fail_with(err, &own);
+}
+
 int uns_catalog_problem_or_fail(struct uns_catalog *cat, enum uns_scope scope,
 				const struct uns_err *why, struct uns_err *err)
 {

@@ -191,6 +191,10 @@ uint64_t uns_piece_first(const struct uns_shape *shape, const struct uns_piece *
 int uns_catalog_add_finding(struct uns_catalog *cat, const struct uns_finding *f,
 			    struct uns_err *err);
 
+/* Fail because of what is found out about this catalog's checkpoint (uns_fail_with). */
+__attribute__((cold)) int uns_catalog_fail(const struct uns_catalog *cat,
+					   const struct uns_finding *f, struct uns_err *err);
+
 /* A part of the checkpoint could not be read, because of `why` (why->keep may be the catalog's arena). What
  * is wrong with the files becomes a finding with this scope, and 0 comes back: the rest is served. What is
  * wrong with the moment (EIO, EMFILE, EACCES, memory, a file that changed under us) fails. */

@@ -620,6 +620,192 @@ static const struct uns_finding_words words[UNS_N_FINDINGS] = {
 		.sentence = "{checkpoint} has no pytorch_model_fsdp_0: the save did not finish, or the directory was not copied",
 	},
 
+	/* -- an optimizer, or weights, that a view cannot put together -- */
+
+	[UNS_FOUND_OPTIMIZERS_SEVERAL] = {
+		.name = "optimizers_several", .code = UNKNOWN,
+		.sentence = "{checkpoint} has several optimizers ({one}, {other}): DeepSpeed's engine has one",
+	},
+	[UNS_FOUND_OPTIMIZER_STATES_UNNAMED] = {
+		.name = "optimizer_states_unnamed", .code = UNKNOWN,
+		.sentence = "{checkpoint} holds no optimizer state with parameter names, which DeepSpeed's universal checkpoint is made of",
+	},
+	[UNS_FOUND_OPTIMIZER_STATELESS] = {
+		.name = "optimizer_stateless", .code = UNKNOWN,
+		.sentence = "{checkpoint}: the optimizer has no states yet",
+	},
+	[UNS_FOUND_OPTIMIZER_STATE_OTHER] = {
+		.name = "optimizer_state_other", .code = UNKNOWN,
+		.sentence = "{checkpoint}: the optimizer keeps {state} of {tensor}; a universal checkpoint has exp_avg, exp_avg_sq and step only (Adam, AdamW)",
+	},
+	[UNS_FOUND_OPTIMIZER_STATE_STRAY] = {
+		.name = "optimizer_state_stray", .code = DAMAGED,
+		.sentence = "{checkpoint}: optimizer state {tensor} belongs to no param group's parameter",
+	},
+	[UNS_FOUND_OPTIMIZER_STATE_NO_TENSOR] = {
+		.name = "optimizer_state_no_tensor", .code = UNKNOWN,
+		.sentence = "{checkpoint}: optimizer state {tensor} is not a tensor; only tensor states can be served",
+	},
+	[UNS_FOUND_OPTIMIZER_STATE_MISSING] = {
+		.name = "optimizer_state_missing", .code = INCOMPLETE,
+		.sentence = "{checkpoint}: parameter {tensor} has no {state}",
+	},
+	[UNS_FOUND_OPTIMIZER_STATE_TOO_WIDE] = {
+		.name = "optimizer_state_too_wide", .code = UNKNOWN,
+		.sentence = "{checkpoint}: {state} of {tensor} is {found}, which does not fit into fp32",
+	},
+	[UNS_FOUND_OPTIMIZER_STATE_SHAPE] = {
+		.name = "optimizer_state_shape", .code = DAMAGED,
+		.sentence = "{checkpoint}: {state} of {tensor} is not of the parameter's shape",
+	},
+	[UNS_FOUND_OPTIMIZER_STATE_UNLIKE] = {
+		.name = "optimizer_state_unlike", .code = INCOMPLETE,
+		.sentence = "{checkpoint}: {state} of {tensor} is not there, or not as that of other parameters",
+	},
+	[UNS_FOUND_OPTIMIZER_WEIGHT_MISSING] = {
+		.name = "optimizer_weight_missing", .code = INCOMPLETE,
+		.sentence = "{checkpoint}: the optimizer has states of {tensor}, but there is no weight of that name",
+	},
+	[UNS_FOUND_OPTIMIZER_STEP_NOT_ONE] = {
+		.name = "optimizer_step_not_one", .code = UNKNOWN,
+		.sentence = "{checkpoint}: step of {tensor} is not one number",
+	},
+	[UNS_FOUND_OPTIMIZER_STEP_UNKNOWN] = {
+		.name = "optimizer_step_unknown", .code = INCOMPLETE,
+		.sentence = "{checkpoint}: parameter {tensor} has moments but no step, and the training step is not known",
+		.advice = "set it with `unshard meta set CHECKPOINT global_step=N`",
+	},
+	[UNS_FOUND_GROUPS_MISSING] = {
+		.name = "groups_missing", .code = INCOMPLETE,
+		.sentence = "{checkpoint}: the optimizer's param groups were not saved, so its states cannot be put in order",
+	},
+	[UNS_FOUND_GROUPS_UNORDERED] = {
+		.name = "groups_unordered", .code = UNKNOWN,
+		.sentence = "{checkpoint}: hyper-parameters were saved with each parameter, in several param groups whose order is not recorded, and DeepSpeed knows groups by their order",
+	},
+	[UNS_FOUND_GROUPS_SHARE_A_PARAMETER] = {
+		.name = "groups_share_a_parameter", .code = DAMAGED,
+		.sentence = "{checkpoint}: parameter {tensor} is in two param groups",
+	},
+	[UNS_FOUND_GROUPS_WITHOUT_SETTINGS] = {
+		.name = "groups_without_settings", .code = UNKNOWN,
+		.sentence = "{checkpoint}: hyper-parameters of the param groups (learning rate, weight decay) were not saved, as with elastic_checkpoint",
+		.advice = "only the view universal can do without them",
+	},
+	[UNS_FOUND_SETTING_UNNAMED] = {
+		.name = "setting_unnamed", .code = UNKNOWN,
+		.sentence = "{checkpoint}: a hyper-parameter has no name",
+	},
+	[UNS_FOUND_OPTIMIZER_NUMBERED] = {
+		.name = "optimizer_numbered", .code = UNKNOWN,
+		.sentence = "{file.name} of {checkpoint} numbers its parameters and FSDP needs their names",
+		.advice = "resume without FSDP from the view full",
+	},
+	[UNS_FOUND_NO_WEIGHTS_UNDER_ROOT] = {
+		.name = "no_weights_under_root", .code = UNKNOWN,
+		.sentence = "{checkpoint} holds no model weights (optimizer or other state only)",
+		.advice = "if they are below another key, name it with -o root=KEY",
+	},
+	[UNS_FOUND_NO_METADATA] = {
+		.name = "no_metadata", .code = UNKNOWN,
+		.sentence = "{checkpoint} is not a torch distributed checkpoint: it has no .metadata",
+	},
+	[UNS_FOUND_LIGHTNING_META_UNREADABLE] = {
+		.name = "lightning_meta_unreadable", .code = DAMAGED,
+		.sentence = "{checkpoint}: meta.pt could not be read",
+	},
+	[UNS_FOUND_LIGHTNING_META_STORAGE] = {
+		.name = "lightning_meta_storage", .code = UNKNOWN,
+		.sentence = "{checkpoint}: meta.pt names a storage {found}, and a file that continues it cannot: torch numbers them from 0",
+	},
+	[UNS_FOUND_PIPELINE_NAMES] = {
+		.name = "pipeline_names", .code = UNKNOWN,
+		.sentence = "{checkpoint} was saved by a pipeline, whose names for parameters are not those of a model in one piece",
+	},
+	[UNS_FOUND_PIPELINE_NUMBERS] = {
+		.name = "pipeline_numbers", .code = UNKNOWN,
+		.sentence = "{checkpoint} was saved by a pipeline: each stage's optimizer numbers its own parameters, and how one process would number them all is not recorded",
+	},
+
+	/* -- what cannot be sharded for another number of ranks -- */
+
+	[UNS_FOUND_NOT_ZERO] = {
+		.name = "not_zero", .code = UNKNOWN,
+		.sentence = "{checkpoint} is not a DeepSpeed ZeRO checkpoint",
+	},
+	[UNS_FOUND_NO_ZERO_SHARDS] = {
+		.name = "no_zero_shards", .code = UNKNOWN,
+		.sentence = "{checkpoint} has no ZeRO optimizer shards of data-parallel ranks",
+	},
+	[UNS_FOUND_MODEL_PARALLEL] = {
+		.name = "model_parallel", .code = UNKNOWN,
+		.sentence = "{checkpoint} was saved by several model-parallel ranks ({file.name}): only data-parallel checkpoints can be cut anew",
+	},
+	[UNS_FOUND_ZERO_CUT_NOT_POSSIBLE] = {
+		.name = "zero_cut_not_possible", .code = UNKNOWN,
+		.sentence = "{checkpoint}: {cause}",
+	},
+	[UNS_FOUND_ZERO_COPY_UNLIKE] = {
+		.name = "zero_copy_unlike", .code = INCOMPLETE,
+		.sentence = "{checkpoint}: the optimizer's fp32 copy or step of {tensor} is not there, or not of the type that others are",
+	},
+	[UNS_FOUND_ZERO_PADDINGS] = {
+		.name = "zero_paddings", .code = DAMAGED,
+		.sentence = "{checkpoint}: param_alignment_paddings is not of these groups",
+	},
+	[UNS_FOUND_ZERO_SUB_GROUPS] = {
+		.name = "zero_sub_groups", .code = UNKNOWN,
+		.sentence = "{checkpoint} has {found} sub-groups of parameters, where sub_group_size and {ranks} ranks ask for {expected}: how another number of ranks would be cut is not known",
+	},
+	[UNS_FOUND_ZERO_SHAPES_UNLIKE_GROUPS] = {
+		.name = "zero_shapes_unlike_groups", .code = DAMAGED,
+		.sentence = "{checkpoint}: param_shapes lists {found} parameters in {found_groups} groups, the optimizer's param groups are {expected_groups} with {expected}",
+	},
+	[UNS_FOUND_ZERO_FROZEN_MISSING] = {
+		.name = "zero_frozen_missing", .code = INCOMPLETE,
+		.sentence = "{checkpoint}: the frozen parameter {tensor} is not there",
+	},
+	[UNS_FOUND_TOO_MANY_SLICES] = {
+		.name = "too_many_slices", .code = UNKNOWN,
+		.sentence = "{checkpoint}: {n} parameters sliced for {ranks} ranks are more than is laid out at once ({most} slices)",
+		.advice = "the view universal loads at any number of ranks",
+	},
+	[UNS_FOUND_TOO_MANY_SHARDS] = {
+		.name = "too_many_shards", .code = UNKNOWN,
+		.sentence = "{checkpoint}: {n} tensors for {ranks} ranks are more than is laid out at once ({most} shards)",
+		.advice = "the views full and full-fsdp load at any number of ranks",
+	},
+	[UNS_FOUND_FLAT_OPTIMIZER] = {
+		.name = "flat_optimizer", .code = UNKNOWN,
+		.sentence = "{checkpoint}: the optimizer's state is FSDP1's own (flattened parameters, cut by how the model was wrapped): only DTensors can be sharded anew for other ranks",
+		.advice = "the view full-fsdp holds it by name",
+	},
+	[UNS_FOUND_NO_DTENSORS] = {
+		.name = "no_dtensors", .code = UNKNOWN,
+		.sentence = "{checkpoint} holds no DTensors (FSDP without a device mesh saves ShardedTensors): only DTensors can be sharded anew for other ranks",
+	},
+	[UNS_FOUND_TENSOR_WITHOUT_ROWS] = {
+		.name = "tensor_without_rows", .code = UNKNOWN,
+		.sentence = "{checkpoint}: {tensor} is sharded and has no rows",
+	},
+	[UNS_FOUND_OPTIMIZER_STATE_PLACELESS] = {
+		.name = "optimizer_state_placeless", .code = UNKNOWN,
+		.sentence = "{checkpoint}: the optimizer's {tensor} has no known place",
+	},
+	[UNS_FOUND_TOO_MANY_STATES] = {
+		.name = "too_many_states", .code = UNKNOWN,
+		.sentence = "{checkpoint}: the optimizer keeps more than {most} states for {tensor}",
+	},
+	[UNS_FOUND_SCHEDULER_UNREADABLE] = {
+		.name = "scheduler_unreadable", .code = DAMAGED,
+		.sentence = "{checkpoint}: the scheduler's state cannot be read from {file.name}",
+		.advice = ": copy the file back from the training machine",
+	},
+	[UNS_FOUND_NO_FLAT_UNITS] = {
+		.name = "no_flat_units", .code = UNKNOWN,
+		.sentence = "{checkpoint} has no flat units: its optimizer is named without a layout, or was not saved",
+	},
+
 	/* -- what stands beside a checkpoint -- */
 
 	[UNS_FOUND_CONFIG_UNUSABLE] = {

@@ -3,6 +3,7 @@
  * torch/optim/optimizer.py, state_dict. */
 #include "ranks/world_view.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,14 +71,15 @@ static int check_tensor(const struct uns_catalog *cat, const struct uns_tensor *
 			struct uns_err *why)
 {
 	if (is_stretch(t))
-		return uns_fail(why, -ENOTSUP,
-				"%s: the optimizer's state is FSDP1's own (flattened parameters, cut "
-				"by how the model was wrapped): only DTensors can be sharded anew for "
-				"other ranks; the view full-fsdp holds it by name",
-				cat->path);
+		return uns_catalog_fail(
+			cat,
+			UNS_FINDING(.id = UNS_FOUND_FLAT_OPTIMIZER, .scope = UNS_SCOPE_OPTIMIZER),
+			why);
 	if (t->sharded && !t->shape.n)
-		return uns_fail(why, -ENOTSUP, "%s: %s is sharded and has no rows", cat->path,
-				t->key);
+		return uns_catalog_fail(cat,
+					UNS_FINDING(.id = UNS_FOUND_TENSOR_WITHOUT_ROWS,
+						    .scope = UNS_SCOPE_ALL, .tensor = t->key),
+					why);
 	return uns_cover_check(cat, t, why);
 }
 
@@ -88,21 +90,27 @@ static int check_size(const struct uns_catalog *cat, uint64_t world, struct uns_
 
 	if (world * cat->n_tensors <= MAX_SHARDS)
 		return 0;
-	return uns_fail(why, -ENOTSUP,
-			"%s: %zu tensors for %llu ranks are more than is laid out at once (%d "
-			"shards); the views full and full-fsdp load at any number of ranks",
-			cat->path, cat->n_tensors, (unsigned long long)world, MAX_SHARDS);
+	return uns_catalog_fail(cat,
+				UNS_FINDING(.id = UNS_FOUND_TOO_MANY_SHARDS, .scope = UNS_SCOPE_ALL,
+					    .arg = { { "n", uns_num(cat->n_tensors) },
+						     { "ranks", uns_num(world) },
+						     { "most", uns_num(MAX_SHARDS) } }),
+				why);
 }
 
 static int check_extra(const struct uns_catalog *cat, struct uns_err *why)
 {
+	char path[PATH_MAX];
+
 	if (!has_kind(cat, EXTRA) || uns_rank_shard_value(cat, "lr_scheduler"))
 		return 0;
-	return uns_fail(why, -EBADMSG,
-			"%s: the scheduler's state cannot be read from "
-			"extra_state_world_size_%lld_rank_0.pt: copy the file back from the training "
-			"machine",
-			cat->path, (long long)cat->facts.world_size);
+	snprintf(path, sizeof(path), "%s%sextra_state_world_size_%lld_rank_0.pt", cat->path,
+		 *cat->path ? "/" : "", (long long)cat->facts.world_size);
+	return uns_catalog_fail(cat,
+				UNS_FINDING(.id = UNS_FOUND_SCHEDULER_UNREADABLE,
+					    .scope = UNS_SCOPE_OPTIMIZER, .file = path,
+					    .rank = uns_rank(0)),
+				why);
 }
 
 static int try_first_rank(const struct uns_catalog *cat, uint64_t world, struct uns_err *why)

@@ -93,10 +93,9 @@ static int try_layout(struct unshard *u, const struct place *place, const char *
 		if (cat->findings[i].scope == UNS_SCOPE_OPTIMIZER)
 			code = uns_fail_with(err, &cat->findings[i]);
 	if (code == 0 && !cat->facts.units)
-		code = uns_fail(err, -ENOTSUP,
-				"%s has no flat units: its optimizer is named without a layout, or was "
-				"not saved",
-				place->path);
+		code = uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_NO_FLAT_UNITS,
+						      .scope = UNS_SCOPE_OPTIMIZER,
+						      .checkpoint = place->path));
 	uns_catalog_free(cat);
 	return code;
 }

@@ -62,7 +62,11 @@ static int supports_own(const struct uns_catalog *cat, struct uns_err *why)
 		const struct uns_file *f = &cat->files[cat->companions[i].file];
 
 		if (f->missing)
-			return uns_fail(why, -ENODATA, "%s is missing", f->path);
+			return uns_catalog_fail(cat,
+						UNS_FINDING(.id = UNS_FOUND_FILE_MISSING,
+							    .scope = UNS_SCOPE_ALL,
+							    .file = f->path),
+						why);
 	}
 	for (i = 0; i < cat->n_tensors; i++)
 		UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
@@ -80,15 +84,12 @@ static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
 	if (uns_engine_is_format(cat))
 		UNS_TRY(known_problem(cat, false, why));
 	if (!uns_engine_is_own(cat))
-		return uns_fail(why, -ENOTSUP,
-				"%s is not a torch distributed checkpoint: it has no .metadata",
-				cat->path);
+		return uns_catalog_fail(
+			cat, UNS_FINDING(.id = UNS_FOUND_NO_METADATA, .scope = UNS_SCOPE_ALL), why);
 	if (uns_engine_is_pipeline(cat))
-		return uns_fail(
-			why, -ENOTSUP,
-			"%s was saved by a pipeline, whose names for parameters are not those of "
-			"a model in one piece",
-			cat->path);
+		return uns_catalog_fail(
+			cat, UNS_FINDING(.id = UNS_FOUND_PIPELINE_NAMES, .scope = UNS_SCOPE_ALL),
+			why);
 	UNS_TRY(uns_adam_params_find(cat, &arena, &params, why));
 	UNS_TRY(uns_adam_params_cover(cat, &params, why));
 	UNS_TRY(uns_optimizer_check_hyper(cat, why));

@@ -21,10 +21,10 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 {
 	(void)parameter;
 	if (uns_engine_is_pipeline(cat)) /* numbers would have to be made up */
-		return uns_fail(why, -ENOTSUP,
-				"%s was saved by a pipeline: each stage's optimizer numbers its own "
-				"parameters, and how one process would number them all is not recorded",
-				cat->path);
+		return uns_catalog_fail(
+			cat,
+			UNS_FINDING(.id = UNS_FOUND_PIPELINE_NUMBERS, .scope = UNS_SCOPE_OPTIMIZER),
+			why);
 	if (uns_lightning_is(cat->facts.format))
 		return uns_lightning_check(cat, true, why);
 	return uns_full_check(cat, why);

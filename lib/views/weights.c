@@ -100,11 +100,10 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	UNS_TRY(known_problem(cat, why));
 	UNS_TRY(proof(cat, parameter, &n_shown, why));
 	if (!n_shown)
-		return uns_fail(
-			why, -ENOTSUP,
-			"%s holds no model weights (optimizer or other state only); if they "
-			"are below another key, name it with -o root=KEY",
-			cat->path);
+		return uns_catalog_fail(cat,
+					UNS_FINDING(.id = UNS_FOUND_NO_WEIGHTS_UNDER_ROOT,
+						    .scope = UNS_SCOPE_WEIGHTS),
+					why);
 	return 0;
 }
 
