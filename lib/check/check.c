@@ -9,7 +9,6 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "check/leftover.h"
-#include "files/lightning_file.h"
 #include "files/resume_files.h"
 #include "files/trainer_state.h"
 #include "files/beside.h"
@@ -113,9 +112,7 @@ static bool has_deepspeed_dir(const struct uns_listing *list)
 
 static bool is_trainer(const struct checking *c, const struct uns_catalog *cat)
 {
-	const char *framework = cat->facts.framework;
-
-	return (framework && uns_str_starts(framework, "Hugging Face Trainer")) ||
+	return cat->facts.of_trainer ||
 	       uns_checkpoint_name_of(checking_name(c)) == UNS_NAME_TRAINER;
 }
 
@@ -164,7 +161,7 @@ static int check_both(struct checking *c, const struct subject *s)
 /* Each strategy says it in its own way (lightning 2.2 to 2.6). */
 static int check_weights_only(struct checking *c, const struct subject *s)
 {
-	if (!uns_lightning_is_weights_only(s->cat))
+	if (!s->cat->facts.is_weights_only)
 		return 0;
 	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_SAVED_WEIGHTS_ONLY));
 }
@@ -226,7 +223,7 @@ static int check_rng(struct checking *c, const struct subject *s)
 
 	if (!r.ranks && s->trainer && s->optimizer)
 		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RNG_MISSING));
-	if (!r.ranks || strcmp(s->place->format->name, "hf_fsdp") != 0)
+	if (!r.ranks || !s->cat->facts.has_rng_of_ranks)
 		return 0;
 	if ((int64_t)r.n < r.ranks)
 		return first_missing(c, s, &r);
@@ -265,7 +262,6 @@ static int rejected_configs(struct checking *c, const struct subject *s, size_t 
 
 static int check_config(struct checking *c, const struct subject *s)
 {
-	const char *framework = s->cat->facts.framework;
 	struct uns_err why = { 0 };
 	size_t n_rejected = 0;
 	int code = rejected_configs(c, s, &n_rejected);
@@ -275,8 +271,7 @@ static int check_config(struct checking *c, const struct subject *s)
 	if (s->snap->config.p && uns_config_check(&s->snap->config_facts, s->cat, &why) < 0)
 		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CONFIG_UNLIKE_WEIGHTS,
 						     .arg = { { "cause", uns_str(why.text) } }));
-	if (s->snap->config.p || n_rejected || !framework ||
-	    !uns_str_starts(framework, "Hugging Face"))
+	if (s->snap->config.p || n_rejected || !s->cat->facts.wants_config)
 		return 0;
 	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CONFIG_MISSING));
 }

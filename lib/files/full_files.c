@@ -161,12 +161,12 @@ int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
 
 /* -- optimizer -- */
 
-/* What veRL and EasyR1 save per rank is loaded by their own code, or by hand; what a DeepSpeed engine
- * saves alone, by hand. */
+/* What is saved per rank is loaded by the manager that saved it, or by hand; what a DeepSpeed engine saves
+ * alone, by hand. */
 static bool is_for_trainer(const struct uns_catalog *cat)
 {
-	return uns_resume_is_trainer(cat) && !uns_resume_is_engine(cat) &&
-	       strcmp(cat->facts.format, "ranks") != 0;
+	return !(cat->facts.resumed_by & (UNS_BY_ACCELERATE | UNS_BY_ENGINE)) &&
+	       cat->facts.family != UNS_FAMILY_RANKS;
 }
 
 static const char *root_to_write(const struct uns_full_input *in)

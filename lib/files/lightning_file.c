@@ -17,11 +17,6 @@
 
 enum { MAX_OPTIMIZERS = 1024, MAX_META_NODES = 1 << 20, MAX_META_DEPTH = 64 };
 
-bool uns_lightning_is(const char *format)
-{
-	return strcmp(format, "lightning_fsdp") == 0;
-}
-
 /* -- meta.pt in the catalog -- */
 
 static bool is_meta_storage(const struct uns_tensor *t)
@@ -32,14 +27,6 @@ static bool is_meta_storage(const struct uns_tensor *t)
 const struct uns_value *uns_lightning_value(const struct uns_catalog *cat, const char *key)
 {
 	return uns_catalog_value(cat, UNS_META_ROOT, key);
-}
-
-bool uns_lightning_made(const struct uns_catalog *cat)
-{
-	static const char mark[] = "pytorch-lightning_version";
-
-	return uns_catalog_value(cat, UNS_META_ROOT, mark) ||
-	       uns_catalog_value(cat, UNS_CLIENT_ROOT, mark);
 }
 
 static size_t count_storages(const struct uns_catalog *cat)
@@ -116,9 +103,9 @@ static bool has_optimizer(const struct uns_catalog *cat, const char *root)
 	return false;
 }
 
-bool uns_lightning_is_weights_only(const struct uns_catalog *cat)
+bool uns_lightning_has_optimizer(const struct uns_catalog *cat)
 {
-	return uns_lightning_is(cat->facts.format) && !has_optimizer(cat, "optimizer_0");
+	return has_optimizer(cat, "optimizer_0");
 }
 
 static const char *optimizer_root(char *buf, size_t size, size_t index)
@@ -265,7 +252,7 @@ static int note_who_takes_it(const struct builder *b, struct uns_err *err)
 static int add_stand_ins(struct builder *b, struct uns_err *err)
 {
 	const struct uns_catalog *cat = b->in->catalog;
-	bool optimizers = has_optimizer(cat, "optimizer_0"),
+	bool optimizers = !cat->facts.is_weights_only,
 	     schedulers = uns_catalog_value(cat, UNS_META_ROOT, "lr_schedulers") != NULL;
 
 	if (!optimizers) {

@@ -11,6 +11,7 @@
 
 #include "base/path.h"
 #include "files/beside.h"
+#include "files/resume_files.h"
 #include "dcp/dir.h"
 
 static bool has_shards(const struct uns_listing *list)
@@ -85,6 +86,7 @@ static void find_facts(const struct uns_directory *dir, struct uns_catalog *cat)
 	int64_t ranks = uns_beside_distcp_ranks(dir->list);
 
 	cat->facts.format = "dcp";
+	cat->facts.family = UNS_FAMILY_DCP;
 	cat->facts.framework = "PyTorch distributed checkpoint";
 	if (is_megatron(dir))
 		cat->facts.framework = "Megatron-Core distributed checkpoint";
@@ -108,11 +110,13 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 		UNS_TRY(uns_catalog_problem_or_fail(cat, UNS_SCOPE_ALL, &why, err));
 	UNS_TRY(tell_megatron(dir, cat, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
+	uns_resume_find(cat);
 	return uns_catalog_seal(cat, err);
 }
 
 const struct uns_format uns_format_dcp = {
 	.name = "dcp",
+	.family = UNS_FAMILY_DCP,
 	.probe = probe,
 	.open = open_dir,
 };

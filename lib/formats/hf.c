@@ -19,6 +19,7 @@
 #include "base/path.h"
 #include "model/cover.h"
 #include "ranks/files.h"
+#include "files/resume_files.h"
 #include "files/safetensors_set.h"
 #include "wire/json.h"
 
@@ -389,7 +390,10 @@ static void fill_facts(struct uns_catalog *cat, const struct uns_directory *dir)
 	unsigned long long step;
 
 	cat->facts.format = "hf";
+	cat->facts.of_trainer = is_training(dir);
 	cat->facts.framework = is_training(dir) ? "Hugging Face Trainer" : "Hugging Face model";
+	cat->facts.family = UNS_FAMILY_WHOLE;
+	cat->facts.is_published = cat->facts.is_pretrained = cat->facts.wants_config = true;
 	if (uns_str_number(dir_name(dir), "checkpoint-", "", &step) && step <= INT64_MAX)
 		cat->facts.step = (int64_t)step;
 	cat->facts.world_size = world_size(dir);
@@ -421,6 +425,7 @@ static int open_hf(const struct uns_directory *dir, const struct uns_format_opti
 	fill_facts(cat, dir);
 	UNS_TRY(add_weights(cat, dir, err));
 	UNS_TRY(add_companions(cat, dir, err));
+	uns_resume_find(cat);
 	UNS_TRY(uns_catalog_seal(cat, err));
 	cat->facts.finished = is_finished(cat, dir);
 	return 0;
@@ -429,6 +434,7 @@ static int open_hf(const struct uns_directory *dir, const struct uns_format_opti
 extern const struct uns_format uns_format_hf;
 const struct uns_format uns_format_hf = {
 	.name = "hf",
+	.family = UNS_FAMILY_WHOLE,
 	.probe = probe,
 	.open = open_hf,
 };

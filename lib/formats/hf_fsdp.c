@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "files/beside.h"
+#include "files/resume_files.h"
 #include "dcp/dir.h"
 #include "ranks/files.h"
 
@@ -360,7 +361,11 @@ static int find_facts(struct source *s, struct uns_err *err)
 		states = uns_beside_ranks(list, "random_states_", ".pkl", &n);
 
 	facts->format = "hf_fsdp";
-	if (is_trainer(list, s->dir->path)) {
+	facts->family = UNS_FAMILY_DCP;
+	facts->is_in_parts = facts->is_pretrained = facts->wants_config = true;
+	facts->has_rng_of_ranks = true;
+	facts->of_trainer = is_trainer(list, s->dir->path);
+	if (facts->of_trainer) {
 		facts->framework = "Hugging Face Trainer, FSDP";
 		facts->finished = has_file(list, "trainer_state.json");
 		UNS_TRY(find_step(s, &facts->step, err));
@@ -390,11 +395,13 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 						err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	UNS_TRY(find_facts(&s, err));
+	uns_resume_find(cat);
 	return uns_catalog_seal(cat, err);
 }
 
 const struct uns_format uns_format_hf_fsdp = {
 	.name = "hf_fsdp",
+	.family = UNS_FAMILY_DCP,
 	.probe = probe,
 	.open = open_dir,
 };

@@ -17,6 +17,8 @@
 #include "base/path.h"
 #include "model/meta_file.h"
 #include "files/beside.h"
+#include "files/lightning_file.h"
+#include "files/resume_files.h"
 #include "dcp/dir.h"
 #include "wire/pickle.h"
 #include "wire/torchfile.h"
@@ -186,6 +188,9 @@ static void find_facts(struct uns_catalog *cat, const struct uns_directory *dir)
 
 	cat->facts.format = "lightning_fsdp";
 	cat->facts.framework = "Lightning, FSDP";
+	cat->facts.family = UNS_FAMILY_DCP;
+	cat->facts.resumed_by = UNS_BY_LIGHTNING;
+	cat->facts.is_one_file = true;
 	cat->facts.step = UNS_UNKNOWN;
 	cat->facts.world_size = ranks ? ranks : UNS_UNKNOWN;
 	cat->facts.finished = uns_dcp_dir_is(dir->list); /* meta.pt is there, and it comes last */
@@ -198,11 +203,15 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	UNS_TRY(add_shards(cat, dir, options, err));
 	UNS_TRY(add_meta(cat, dir, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
+	cat->facts.is_weights_only = !uns_lightning_has_optimizer(cat);
+	uns_resume_find(cat);
 	return uns_catalog_seal(cat, err);
 }
 
 const struct uns_format uns_format_lightning_fsdp = {
 	.name = "lightning_fsdp",
+	.family = UNS_FAMILY_DCP,
+	.is_one_file = true,
 	.probe = probe,
 	.open = open_dir,
 };

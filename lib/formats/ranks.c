@@ -22,6 +22,7 @@
 #include "base/text.h"
 #include "model/cover.h"
 #include "files/beside.h"
+#include "files/resume_files.h"
 #include "ranks/extra.h"
 #include "ranks/files.h"
 #include "ranks/tracker.h"
@@ -521,12 +522,14 @@ static int find_framework(struct source *s, const char *run, const char **out, s
 	int code;
 
 	*out = "veRL, FSDP";
+	s->cat->facts.tracker = UNS_TRACKER_VERL;
 	if (uns_listing_find(s->dir->list, "fsdp_config.json"))
 		return 0;
 	if (!path)
 		return uns_oom(err);
 	code = run ? uns_root_stat(s->dir->root, path, true, &st, &why) : -ENOENT;
 	*out = code == 0 ? "EasyR1, FSDP" : "FSDP, one file per rank";
+	s->cat->facts.tracker = code == 0 ? UNS_TRACKER_EASYR1 : UNS_TRACKER_UNKNOWN;
 	return code == 0 || uns_code_is_finding(code) ? 0 : uns_fail(err, code, "%s", why.text);
 }
 
@@ -539,6 +542,8 @@ static int find_facts(struct source *s, struct uns_err *err)
 	if (step && *step)
 		run = uns_path_parent(&s->scratch, step);
 	facts->format = "ranks";
+	facts->family = UNS_FAMILY_RANKS;
+	facts->is_pretrained = true;
 	UNS_TRY(find_framework(s, run, &facts->framework, err));
 	facts->step = step ? step_of_name(step) : UNS_UNKNOWN;
 	facts->world_size = s->world ? s->world : UNS_UNKNOWN;
@@ -575,6 +580,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 		UNS_TRY(check_moments(&s, err));
 	}
 	UNS_TRY(add_companions(&s, err));
+	uns_resume_find(cat);
 	UNS_TRY(uns_catalog_seal(cat, err));
 	UNS_TRY(check_cover(&s, UNS_SCOPE_WEIGHTS, uns_role_is_model, err));
 	return check_cover(&s, UNS_SCOPE_OPTIMIZER, uns_role_is_optimizer, err);
@@ -582,6 +588,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 
 const struct uns_format uns_format_ranks = {
 	.name = "ranks",
+	.family = UNS_FAMILY_RANKS,
 	.probe = probe,
 	.open = open_dir,
 	.wants_units = true,

@@ -117,9 +117,64 @@ struct uns_companion {
 
 enum { UNS_UNKNOWN = -1 };
 
+/* In what form a checkpoint was saved. */
+enum uns_family {
+	UNS_FAMILY_WHOLE,     /* by one process, or gathered: model.safetensors, pytorch_model.bin */
+	UNS_FAMILY_DCP,       /* torch.distributed.checkpoint: .metadata and .distcp files */
+	UNS_FAMILY_ZERO,      /* shards of DeepSpeed's ranks */
+	UNS_FAMILY_UNIVERSAL, /* DeepSpeed's universal checkpoint */
+	UNS_FAMILY_RANKS,     /* a state dict of each FSDP rank */
+	UNS_N_FAMILIES
+};
+
+static inline bool uns_family_is_deepspeed(enum uns_family family)
+{
+	return family == UNS_FAMILY_ZERO || family == UNS_FAMILY_UNIVERSAL;
+}
+
+/* Who goes on from it. */
+enum uns_resumer {
+	/* transformers' Trainer: fails without a trainer_state.json */
+	UNS_BY_TRAINER = 1 << 0,
+	/* a loop of Accelerate's: optimizer.bin, random_states_<rank>.pkl */
+	UNS_BY_ACCELERATE = 1 << 1,
+	/* Lightning's Trainer, on whatever strategy */
+	UNS_BY_LIGHTNING = 1 << 2,
+	/* DeepSpeed's engine, nobody above it: what was saved beside model and optimizer is in its files */
+	UNS_BY_ENGINE = 1 << 3,
+	UNS_RESUMERS = (1 << 4) - 1
+};
+
+/* The file that names a run's last checkpoint, which its trainer looks for. */
+enum uns_tracker {
+	UNS_TRACKER_UNKNOWN,
+	UNS_TRACKER_VERL,      /* latest_checkpointed_iteration.txt */
+	UNS_TRACKER_EASYR1,    /* checkpoint_tracker.json */
+	UNS_TRACKER_DEEPSPEED, /* latest */
+	UNS_N_TRACKERS
+};
+
+/* What is known of a checkpoint beside its tensors. Who serves, checks or repairs one asks what it is and
+ * what it has, never whose it is. */
 struct uns_facts {
-	const char *format;    /* the format's name */
-	const char *framework; /* for people: "Hugging Face Trainer, FSDP" */
+	const char *format;    /* the format's name: for people, as this: */
+	const char *framework; /* "Hugging Face Trainer, FSDP" */
+
+	enum uns_family family;
+	unsigned resumed_by; /* enum uns_resumer; 0: by a script of its own */
+	enum uns_tracker tracker;
+	bool of_trainer;       /* a Trainer saved it: what a Trainer needs to go on was there once */
+	bool is_one_file;      /* what loads it takes one file, X.ckpt, for the same thing */
+	bool is_weights_only;  /* on purpose: there is no optimizer that could be missing */
+	bool is_in_parts;      /* DCP directories of model and optimizer, as a sharded resume names them */
+	bool is_published;     /* the files of weights are as save_pretrained writes them */
+	bool is_pretrained;    /* its weights are what from_pretrained takes */
+	bool is_pipeline;      /* saved by stages, with names and numbers of parameters of their own */
+	bool wants_config;     /* config.json belongs beside it */
+	bool has_rng_of_ranks; /* random states of each rank that wrote shards, one file a rank */
+	bool has_engine_state; /* what DeepSpeed's engine saves beside tensors */
+	bool is_round_robin;   /* gradients were dealt out (round_robin_gradients) */
+
 	int64_t step;          /* UNS_UNKNOWN when not known, all of these */
 	int64_t world_size;
 	bool finished; /* the file that the writer writes last is there: the save has ended */

@@ -3,6 +3,7 @@
  * nothing of where the bytes are kept. */
 #include "model/catalog_pack.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -17,6 +18,23 @@ enum {
 
 /* A text is NULL, new, or one that was written before. */
 enum { TEXT_NULL, TEXT_NEW, TEXT_FIRST };
+
+/* Facts that are yes or no. */
+static const size_t flags[] = {
+	offsetof(struct uns_facts, of_trainer),       offsetof(struct uns_facts, is_one_file),
+	offsetof(struct uns_facts, is_weights_only),  offsetof(struct uns_facts, is_in_parts),
+	offsetof(struct uns_facts, is_published),     offsetof(struct uns_facts, is_pretrained),
+	offsetof(struct uns_facts, is_pipeline),      offsetof(struct uns_facts, wants_config),
+	offsetof(struct uns_facts, has_rng_of_ranks), offsetof(struct uns_facts, has_engine_state),
+	offsetof(struct uns_facts, is_round_robin),
+};
+
+enum { N_FLAGS = sizeof(flags) / sizeof(*flags) };
+
+static bool *flag_of(struct uns_facts *facts, size_t i)
+{
+	return (bool *)((char *)facts + flags[i]);
+}
 
 /* -- writing -- */
 
@@ -282,18 +300,31 @@ static void w_beside(struct writer *w, const struct uns_catalog *cat)
 		w_finding(w, &cat->findings[i]);
 }
 
+static void w_facts(struct writer *w, const struct uns_facts *facts)
+{
+	struct uns_facts copy = *facts;
+	size_t i;
+
+	w_text(w, facts->format);
+	w_text(w, facts->framework);
+	w_u64(w, facts->family);
+	w_u64(w, facts->resumed_by);
+	w_u64(w, facts->tracker);
+	for (i = 0; i < N_FLAGS; i++)
+		w_u64(w, *flag_of(&copy, i));
+	w_i64(w, facts->step);
+	w_i64(w, facts->world_size);
+	w_u64(w, facts->finished);
+	w_text(w, facts->units);
+}
+
 static int w_catalog(struct writer *w, const struct uns_catalog *cat, const struct uns_root *root,
 		     struct uns_err *err)
 {
 	size_t i;
 
 	w_text(w, cat->path);
-	w_text(w, cat->facts.format);
-	w_text(w, cat->facts.framework);
-	w_i64(w, cat->facts.step);
-	w_i64(w, cat->facts.world_size);
-	w_u64(w, cat->facts.finished);
-	w_text(w, cat->facts.units);
+	w_facts(w, &cat->facts);
 	UNS_TRY(w_files(w, cat, root, err));
 	w_u64(w, cat->n_tensors);
 	for (i = 0; i < cat->n_tensors; i++)
@@ -710,11 +741,17 @@ static int r_list(struct input *r, int (*one)(struct input *r, struct uns_err *e
 static int r_facts(struct input *r, struct uns_err *err)
 {
 	struct uns_facts *facts = &r->cat->facts;
+	size_t i;
 
 	if (strcmp(r_text(r), r->cat->path) != 0)
 		r->bad = true;
 	facts->format = r_text(r);
 	facts->framework = r_text(r);
+	facts->family = (enum uns_family)r_below(r, UNS_N_FAMILIES);
+	facts->resumed_by = (unsigned)r_below(r, UNS_RESUMERS + 1);
+	facts->tracker = (enum uns_tracker)r_below(r, UNS_N_TRACKERS);
+	for (i = 0; i < N_FLAGS; i++)
+		*flag_of(facts, i) = r_below(r, 2);
 	facts->step = r_i64(r);
 	facts->world_size = r_i64(r);
 	facts->finished = r_below(r, 2);

@@ -17,11 +17,6 @@ enum { MODEL, OPTIM, EXTRA };
 
 static const char *const kinds[] = { "model", "optim", "extra_state" };
 
-bool uns_world_ranks_is(const struct uns_catalog *cat)
-{
-	return strcmp(cat->facts.format, "ranks") == 0;
-}
-
 /* "optim_world_size_4_rank_2", without ".pt" */
 static char *stem_of(struct uns_arena *arena, int kind, uint64_t world, uint64_t rank)
 {

@@ -758,7 +758,7 @@ int training_collect(struct unshard *u, struct snapshot *snap, const char *path,
 		     struct uns_err *err)
 {
 	UNS_CLEANUP(collect_fini) struct collect c = { .u = u, .snap = snap, .path = path };
-	bool trainer = uns_resume_wants_trainer_state(snap->cat);
+	bool trainer = snap->cat->facts.resumed_by & UNS_BY_TRAINER;
 
 	if (!make_room(&c))
 		return uns_oom(err);

@@ -7,8 +7,6 @@
 #include "base/path.h"
 #include "model/cover.h"
 #include "dcp/made.h"
-#include "zero/engine_state.h"
-#include "files/lightning_file.h"
 #include "files/optimizer_state.h"
 #include "files/resume_files.h"
 #include "views/view.h"
@@ -81,12 +79,12 @@ static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
 	struct uns_adam_params params;
 	size_t i;
 
-	if (uns_engine_is_format(cat))
+	if (uns_family_is_deepspeed(cat->facts.family))
 		UNS_TRY(known_problem(cat, false, why));
-	if (!uns_engine_is_own(cat))
+	if (!cat->facts.has_engine_state)
 		return uns_catalog_fail(
 			cat, UNS_FINDING(.id = UNS_FOUND_NO_METADATA, .scope = UNS_SCOPE_ALL), why);
-	if (uns_engine_is_pipeline(cat))
+	if (cat->facts.is_pipeline)
 		return uns_catalog_fail(
 			cat, UNS_FINDING(.id = UNS_FOUND_PIPELINE_NAMES, .scope = UNS_SCOPE_ALL),
 			why);
@@ -104,7 +102,7 @@ static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
  */
 static bool is_two(const struct uns_catalog *cat)
 {
-	return uns_resume_wants_trainer_state(cat) || !uns_resume_is_trainer(cat);
+	return cat->facts.resumed_by & (UNS_BY_TRAINER | UNS_BY_ACCELERATE);
 }
 
 static int add_made(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
@@ -154,7 +152,7 @@ static bool is_left_out(const struct uns_view_input *in, const char *name)
 {
 	return (in->hide_rng && uns_resume_is_rng(name)) ||
 	       (in->training && !in->trainer_state_valid &&
-		uns_resume_wants_trainer_state(in->catalog) &&
+		(in->catalog->facts.resumed_by & UNS_BY_TRAINER) &&
 		strcmp(name, "trainer_state.json") == 0);
 }
 
@@ -180,18 +178,17 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 static const char *usage(const struct uns_catalog *cat)
 {
-	if (uns_lightning_is_weights_only(cat))
+	if (cat->facts.is_weights_only)
 		return "trainer.validate(model, ckpt_path=\"%s\")";
-	if (uns_lightning_is(cat->facts.format))
+	if (cat->facts.is_one_file)
 		return "trainer.fit(model, ckpt_path=\"%s\")";
-	if (strcmp(cat->facts.format, "hf_fsdp") != 0 && (has_metadata(cat) || !is_two(cat)))
+	if (!cat->facts.is_in_parts && (has_metadata(cat) || !is_two(cat)))
 		return "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"%s\")";
-	return uns_resume_is_trainer(cat)
-		       ? "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, "
-			 "SHARDED_STATE_DICT, any number of ranks"
-		       : "accelerator.load_state(\"%s\")  # with FSDP, SHARDED_STATE_DICT, any "
-			 "number of "
-			 "ranks";
+	return cat->facts.resumed_by & UNS_BY_ACCELERATE
+		       ? "accelerator.load_state(\"%s\")  # with FSDP, SHARDED_STATE_DICT, any "
+			 "number of ranks"
+		       : "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, "
+			 "SHARDED_STATE_DICT, any number of ranks";
 }
 
 static const char *const listed[] = { "", NULL };

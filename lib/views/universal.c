@@ -7,7 +7,6 @@
 
 #include "base/cleanup.h"
 #include "base/map.h"
-#include "zero/engine_state.h"
 #include "files/lightning_file.h"
 #include "files/resume_files.h"
 #include "files/strip.h"
@@ -28,7 +27,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	struct uns_adam_params params;
 
 	(void)parameter;
-	if (uns_engine_is_pipeline(cat))
+	if (cat->facts.is_pipeline)
 		return uns_fail(
 			why, -ENOTSUP,
 			"%s was saved by a pipeline: its universal form is cut by stages, which "
@@ -36,7 +35,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 			cat->path);
 	UNS_TRY(uns_adam_params_find(cat, &arena, &params, why));
 	UNS_TRY(uns_universal_check_names(&params, why));
-	if (uns_lightning_is(cat->facts.format))
+	if (cat->facts.is_one_file)
 		UNS_TRY(uns_lightning_check(cat, true, why));
 	return uns_adam_params_cover(cat, &params, why);
 }
@@ -47,9 +46,9 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
  * Lightning on "checkpoint" (fabric/strategies/deepspeed.py, _is_deepspeed_checkpoint). */
 static const char *tag_of(const struct uns_view_input *in, int64_t step, struct uns_arena *arena)
 {
-	if (uns_lightning_made(in->catalog))
+	if (in->catalog->facts.resumed_by & UNS_BY_LIGHTNING)
 		return uns_arena_str(arena, "checkpoint");
-	if (!uns_resume_is_trainer(in->catalog))
+	if (in->catalog->facts.resumed_by & UNS_BY_ACCELERATE)
 		return uns_arena_str(arena, "pytorch_model");
 	return uns_arena_printf(arena, "global_step%lld", (long long)step);
 }
@@ -112,19 +111,16 @@ static bool groups_differ(const struct uns_adam_params *params)
 
 static const char *way_out(const struct uns_catalog *cat)
 {
-	return uns_engine_is_own(cat) ? "world-N (N = the number of ranks) restores them"
-				      : "load them from the view weights before training goes on";
+	return cat->facts.has_engine_state
+		       ? "world-N (N = the number of ranks) restores them"
+		       : "load them from the view weights before training goes on";
 }
 
 /* Its mapping of parameters to the flat buffer does not know of the other order (0.19.8:
  * stage_1_and_2.py, _link_all_hp_params). */
 static int note_round_robin(const struct uns_catalog *cat, struct uns_vtree *out)
 {
-	const struct uns_value *config = uns_catalog_value(cat, "model_states", "ds_config");
-	const struct uns_value *v =
-		uns_value_get(uns_value_get(config, "zero_optimization"), "round_robin_gradients");
-
-	if (!v || v->kind != UNS_VALUE_BOOL || !v->b)
+	if (!cat->facts.is_round_robin)
 		return 0;
 	return uns_vtree_note(
 		out, "the run had round_robin_gradients on, and with it DeepSpeed's "
@@ -145,7 +141,7 @@ static int note_shared_step(const struct uns_catalog *cat, const struct uns_adam
 		"one `step`, which torch's Adam then advances once for each of them: its "
 		"bias correction runs ahead where there are several (param groups here: %zu); "
 		"stages 1 and 2%s do not",
-		params->n_groups, uns_engine_is_own(cat) ? " and world-N" : "");
+		params->n_groups, cat->facts.has_engine_state ? " and world-N" : "");
 }
 
 static int note_loader(const struct uns_catalog *cat, const struct uns_adam_params *params,
@@ -170,7 +166,7 @@ static int note_loader(const struct uns_catalog *cat, const struct uns_adam_para
 			"groups the first one's hyper-parameters (learning rate, "
 			"weight decay); %s",
 			params->n_groups,
-			uns_engine_is_own(cat)
+			cat->facts.has_engine_state
 				? "world-N (N = the number of ranks) restores them"
 				: "set them again after loading, or train at stage 1 or 2");
 	if (code == 0)
@@ -201,7 +197,8 @@ static bool has_lightning_scheduler(const struct uns_catalog *cat)
 
 static int note_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
 {
-	if (uns_engine_is_own(cat) || uns_resume_has_scheduler(cat) || has_lightning_scheduler(cat))
+	if (cat->facts.has_engine_state || uns_resume_has_scheduler(cat) ||
+	    has_lightning_scheduler(cat))
 		return 0;
 	return uns_vtree_note(out,
 			      "no learning-rate scheduler was saved; a run that has one starts it "
@@ -270,14 +267,14 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 static const char *usage(const struct uns_catalog *cat)
 {
-	if (uns_lightning_made(cat))
+	if (cat->facts.resumed_by & UNS_BY_LIGHTNING)
 		return "trainer.fit(model, ckpt_path=\"%s\")  # DeepSpeedStrategy with "
 		       "\"checkpoint\": {\"load_universal\": true}";
-	if (uns_resume_wants_trainer_state(cat))
+	if (cat->facts.resumed_by & UNS_BY_TRAINER)
 		return "trainer.train(resume_from_checkpoint=\"%s\")  # DeepSpeed with "
 		       "\"checkpoint\": "
 		       "{\"load_universal\": true}";
-	return uns_resume_is_trainer(cat)
+	return !(cat->facts.resumed_by & UNS_BY_ACCELERATE)
 		       ? "engine.load_checkpoint(\"%s\")  # with \"checkpoint\": "
 			 "{\"load_universal\": "
 			 "true}"

@@ -41,8 +41,8 @@ struct uns_view_input {
 	const char *strip; /* -o strip=: left out in front of weights' names; NULL = nothing */
 };
 
-/* How a checkpoint appears: as a directory of its own name, as one file NAME.ckpt, or both, the
- * directory then without ".ckpt". */
+/* How a checkpoint that is one file (facts.is_one_file) appears: as a directory of its own name, as one
+ * file NAME.ckpt, or both, the directory then without ".ckpt". */
 enum uns_form { UNS_FORM_DIR, UNS_FORM_FILE, UNS_FORM_BOTH };
 
 struct uns_view {
@@ -64,10 +64,10 @@ struct uns_view {
 	int (*supports)(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why);
 	int (*tree)(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		    struct uns_err *err);
-	/* By the format's name; NULL = always a directory. The file is uns_vtree's `whole`; a tree
-	 * without one (and a damaged checkpoint) is a directory under every name. A checkpoint that is
-	 * SOURCE itself cannot be a file: the view puts the file into its directory. */
-	enum uns_form (*form)(const char *format);
+	/* The file is uns_vtree's `whole`; a tree without one (and a damaged checkpoint) is a directory
+	 * under every name. A checkpoint that is SOURCE itself cannot be a file: the view puts the file
+	 * into its directory. */
+	enum uns_form form;
 	/* "AutoModelForCausalLM.from_pretrained(\"%s\")": the line that `unshard show` prints for this
 	 * checkpoint, %s = its path in the view. */
 	const char *(*usage)(const struct uns_catalog *cat);

@@ -378,7 +378,7 @@ static int find_settings(struct planning *p, struct uns_err *err)
 	const struct uns_catalog *cat = p->plan->cat;
 	int64_t stage = 0;
 
-	if (!uns_engine_is_own(cat) ||
+	if (!cat->facts.has_engine_state ||
 	    !uns_value_u64(uns_catalog_value(cat, "model_states", "dp_world_size"),
 			   &p->old_world) ||
 	    !p->old_world)

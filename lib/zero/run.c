@@ -348,6 +348,9 @@ int uns_zero_run_finish(struct uns_zero_run *run, struct uns_catalog *cat,
 
 	UNS_TRY(add_beside(run, cat, err));
 	facts->framework = maker(run);
+	facts->tracker = UNS_TRACKER_DEEPSPEED;
+	facts->of_trainer = *run->tag && is_trainer(run);
+	facts->wants_config = *run->tag && (is_trainer(run) || is_accelerate(run));
 	if (found->stage >= 0)
 		facts->framework = uns_arena_printf(&cat->arena, "%s ZeRO stage %d",
 						    facts->framework, found->stage);

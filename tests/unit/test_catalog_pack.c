@@ -61,7 +61,12 @@ static struct uns_catalog *example(const struct fixture *f)
 	uint32_t a, b, gone;
 
 	assert_int_equal(uns_catalog_new("", &cat, NULL), 0);
-	cat->facts = (struct uns_facts){ "hf_fsdp", "Hugging Face", 200, 4, true, "assumed: so" };
+	cat->facts = (struct uns_facts){
+		.format = "hf_fsdp", .framework = "Hugging Face", .step = 200, .world_size = 4,
+		.finished = true, .units = "assumed: so", .family = UNS_FAMILY_RANKS,
+		.resumed_by = UNS_BY_TRAINER | UNS_BY_ENGINE, .tracker = UNS_TRACKER_EASYR1,
+		.is_one_file = true, .wants_config = true, .is_round_robin = true
+	};
 	assert_int_equal(uns_catalog_add_file(cat, f->root, "a.bin", &a, NULL), 0);
 	assert_int_equal(uns_catalog_add_file(cat, f->root, "b.bin", &b, NULL), 0);
 	assert_int_equal(uns_catalog_add_file(cat, f->root, "gone.bin", &gone, NULL), 0);
@@ -192,6 +197,20 @@ static void same(const struct uns_catalog *a, const struct uns_catalog *b)
 	same_description(a, b);
 	same_pieces(a, b);
 	assert_int_equal(a->facts.finished, b->facts.finished);
+	assert_int_equal(a->facts.family, b->facts.family);
+	assert_int_equal(a->facts.resumed_by, b->facts.resumed_by);
+	assert_int_equal(a->facts.tracker, b->facts.tracker);
+	assert_int_equal(a->facts.of_trainer, b->facts.of_trainer);
+	assert_int_equal(a->facts.is_one_file, b->facts.is_one_file);
+	assert_int_equal(a->facts.is_weights_only, b->facts.is_weights_only);
+	assert_int_equal(a->facts.is_in_parts, b->facts.is_in_parts);
+	assert_int_equal(a->facts.is_published, b->facts.is_published);
+	assert_int_equal(a->facts.is_pretrained, b->facts.is_pretrained);
+	assert_int_equal(a->facts.is_pipeline, b->facts.is_pipeline);
+	assert_int_equal(a->facts.wants_config, b->facts.wants_config);
+	assert_int_equal(a->facts.has_rng_of_ranks, b->facts.has_rng_of_ranks);
+	assert_int_equal(a->facts.has_engine_state, b->facts.has_engine_state);
+	assert_int_equal(a->facts.is_round_robin, b->facts.is_round_robin);
 	assert_int_equal(uns_catalog_generation(a), uns_catalog_generation(b));
 	assert_int_equal(a->n_groups, b->n_groups);
 	for (i = 0; i < a->n_groups; i++) {

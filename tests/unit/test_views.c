@@ -40,7 +40,7 @@ static void bench_init(struct bench *b)
 						 .stat.kind = UNS_KIND_FILE,
 						 .stat.id.size = 64 };
 	b->cat = (struct uns_catalog){ .path = "run",
-				       .facts.format = "dcp",
+				       .facts.family = UNS_FAMILY_DCP,
 				       .files = b->files,
 				       .n_files = N_FILES,
 				       .tensors = b->tensors,
@@ -250,7 +250,7 @@ static void passes_through(void **state)
 
 	(void)state;
 	bench_init(&b);
-	b.cat.facts.format = "hf";
+	b.cat.facts.is_published = true;
 	add(&b, "w", UNS_ROLE_WEIGHT, UNS_F32, MODEL);
 	add_companion(&b, "model.safetensors", MODEL, false);
 	add_companion(&b, "model.safetensors.index.json", CONFIG, false); /* stale: not of this */
