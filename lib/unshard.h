@@ -174,10 +174,10 @@ UNSHARD_API ssize_t unshard_pread(unshard_file *file, void *buf, size_t len, uin
 
 struct unshard_checkpoint {
 	const char *path;   /* below SOURCE */
-	const char *format; /* "hf_fsdp" */
+	const char *format; /* "hf_fsdp"; NULL = a directory that cannot be read: it is passed over */
 	int64_t step, world_size; /* -1 = not known */
 	uint64_t size_bytes;      /* of the source files */
-	const char *state;        /* "ok", "saving", "damaged" */
+	const char *state;        /* "ok", "saving", "damaged"; "unreadable": just now, as `problem` says */
 	const char *problem;      /* the first problem's sentence, or NULL */
 };
 
@@ -188,17 +188,51 @@ UNSHARD_API int unshard_scan(unshard *u,
 			     void (*progress)(void *ctx, size_t directories, size_t checkpoints),
 			     void *ctx, struct unshard_error *err);
 
+enum unshard_what {
+	UNSHARD_INFO, /* without tensors */
+	UNSHARD_TENSORS,
+	UNSHARD_PROVENANCE,
+};
+
 /* One checkpoint as a JSON text (malloc'd): facts, views (which it has, the line to write, and why
- * not the others), tensors with pieces, problems. `checkpoint` is a path below SOURCE.
- * what: "info" (without tensors), "tensors", "provenance"; the same texts as the mount's
- * CHECKPOINT/.unshard/WHAT.json. mount_hint: the path to put into the lines to write. */
-UNSHARD_API int unshard_describe(unshard *u, const char *checkpoint, const char *what,
+ * not the others), tensors with pieces, problems. `checkpoint` is a path below SOURCE. The same texts as
+ * the mount's CHECKPOINT/.unshard/{info,tensors,provenance}.json. mount_hint: the path to put into the lines
+ * to write. */
+UNSHARD_API int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what,
 				 const char *mount_hint, char **json, struct unshard_error *err);
 
-/* Problems of one checkpoint, one sentence a line (malloc'd, "" = none); *n = how many of them keep
- * something from being served. */
-UNSHARD_API int unshard_problems(unshard *u, const char *checkpoint, char **text, size_t *n,
-				 struct unshard_error *err);
+enum unshard_severity {
+	UNSHARD_NOTE,     /* worth knowing */
+	UNSHARD_PROBLEM,  /* something is lost, fails or goes on wrongly until it is dealt with */
+	UNSHARD_UNJUDGED, /* a rule that needs the version of a package */
+};
+
+/* Something that is wrong, or worth knowing. Strings live until the visitor returns; what is not known of it,
+ * or does not apply, is NULL. Programs go by `id` and `check`, which are stable; sentences are for people. */
+struct unshard_finding {
+	const char *path;  /* of a checkpoint: below SOURCE; of a config: as it was given */
+	const char *check; /* which check found it: "damaged", "trainer_state" */
+	enum unshard_severity severity;
+	const char *text; /* one sentence: what is wrong, and what to do */
+
+	const char *id;    /* what exactly: "shard_missing" */
+	const char *scope; /* what it keeps from being served: "weights", "optimizer", "all", "sharded" (the
+	                    * form that it was saved in), "note" = nothing */
+	int code;          /* -ENODATA incomplete, -EBADMSG damaged, -ENOTSUP unknown; 0 for a note */
+	const char *view;  /* of which one view it is known */
+	const char *file;  /* that it is about, below SOURCE; may be a directory */
+	int64_t rank;      /* -1 = not known, or not about one */
+	const char *tensor;
+	const char *expected, *found;
+	const char *advice; /* what to do: in `text` too */
+};
+
+typedef int unshard_check_visit(void *ctx, const struct unshard_finding *finding);
+
+/* Everything known to be wrong with one checkpoint, and notes. *n (may be NULL): how many of them keep
+ * something from being served. A visitor (may be NULL) that returns non-zero ends it with that value. */
+UNSHARD_API int unshard_problems(unshard *u, const char *checkpoint, unshard_check_visit *visit,
+				 void *ctx, size_t *n, struct unshard_error *err);
 
 /* Find out, ahead of time, every CRC in the torch files of all views of a checkpoint, and keep them in
  * the store: mounts with crc_exact then open them at once. Reads what is not known yet. progress (may
@@ -249,25 +283,10 @@ UNSHARD_API int unshard_meta_clear_memos(unshard *u, struct unshard_error *err);
 
 /* -- checks -- */
 
-enum unshard_severity {
-	UNSHARD_NOTE,     /* worth knowing */
-	UNSHARD_PROBLEM,  /* something is lost, fails or goes on wrongly until it is dealt with */
-	UNSHARD_UNJUDGED, /* a rule that needs the version of a package */
-};
-
-struct unshard_finding {
-	const char *path;  /* of a checkpoint: below SOURCE; of a config: as it was given */
-	const char *check; /* which check found it; stable, for programs: "trainer_state" */
-	enum unshard_severity severity;
-	const char *text; /* one sentence: what is wrong, and what to do */
-};
-
 struct unshard_check_counts {
 	size_t checkpoints, problems, notes, unjudged;
 	uint64_t read_bytes; /* by unshard_check_deep */
 };
-
-typedef int unshard_check_visit(void *ctx, const struct unshard_finding *finding);
 
 /* Everything known to be wrong with the checkpoint at `path` below SOURCE, or with every checkpoint
  * below it: what unshard_problems says, what a trainer that resumes would miss, and directories that

@@ -39,14 +39,30 @@ static const char *severity_text(enum unshard_severity severity)
 
 /* -- findings as they come -- */
 
+static void add_or_null(cJSON *o, const char *key, const char *text)
+{
+	cJSON_AddItemToObject(o, key, text ? cJSON_CreateString(text) : cJSON_CreateNull());
+}
+
 static int add_object(struct check *c, const struct unshard_finding *f)
 {
 	cJSON *o = cJSON_CreateObject();
 
 	cJSON_AddStringToObject(o, "path", f->path);
 	cJSON_AddStringToObject(o, "check", f->check);
+	cJSON_AddStringToObject(o, "id", f->id);
 	cJSON_AddStringToObject(o, "severity", severity_text(f->severity));
+	cJSON_AddStringToObject(o, "scope", f->scope);
+	cJSON_AddNumberToObject(o, "code", f->code);
+	add_or_null(o, "view", f->view);
+	add_or_null(o, "file", f->file);
+	cJSON_AddItemToObject(o, "rank", f->rank < 0 ? cJSON_CreateNull()
+						      : cJSON_CreateNumber((double)f->rank));
+	add_or_null(o, "tensor", f->tensor);
+	add_or_null(o, "expected", f->expected);
+	add_or_null(o, "found", f->found);
 	cJSON_AddStringToObject(o, "text", f->text);
+	add_or_null(o, "advice", f->advice);
 	return cJSON_AddItemToArray(c->findings, o) ? 0 : -ENOMEM;
 }
 

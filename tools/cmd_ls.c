@@ -34,7 +34,7 @@ static void add_row(struct listing *l, const struct unshard_checkpoint *c, const
 
 	text_bytes(c->size_bytes, size);
 	table_add(&l->table, path);
-	table_add(&l->table, c->format);
+	table_add(&l->table, c->format ? c->format : "-");
 	add_number(&l->table, c->step);
 	add_number(&l->table, c->world_size);
 	table_add(&l->table, size);
@@ -58,7 +58,10 @@ static void add_object(struct listing *l, const struct unshard_checkpoint *c)
 	cJSON *o = cJSON_CreateObject();
 
 	cJSON_AddStringToObject(o, "path", c->path);
-	cJSON_AddStringToObject(o, "format", c->format);
+	if (c->format)
+		cJSON_AddStringToObject(o, "format", c->format);
+	else
+		cJSON_AddNullToObject(o, "format");
 	add_fact(o, "step", c->step);
 	add_fact(o, "world_size", c->world_size);
 	cJSON_AddNumberToObject(o, "size_bytes", (double)c->size_bytes);
@@ -76,7 +79,7 @@ static int visit(void *ctx, const struct unshard_checkpoint *c)
 	struct listing *l = ctx;
 
 	l->n++;
-	l->n_damaged += !strcmp(c->state, "damaged");
+	l->n_damaged += !strcmp(c->state, "damaged") || !strcmp(c->state, "unreadable");
 	if (l->json)
 		add_object(l, c);
 	else

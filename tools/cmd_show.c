@@ -229,18 +229,17 @@ static int print_tensors(const cJSON *tensors)
 
 /* -- problems -- */
 
-static void print_problems(char *text)
+static int print_problem(void *ctx, const struct unshard_finding *f)
 {
-	char *rest = NULL, *line = strtok_r(text, "\n", &rest);
+	bool *any = ctx;
 
-	if (!line)
-		return;
-	puts("\nproblems");
-	for (; line; line = strtok_r(NULL, "\n", &rest)) {
-		printf("  ");
-		text_print(line);
-		putchar('\n');
-	}
+	if (!*any)
+		puts("\nproblems");
+	*any = true;
+	printf("  ");
+	text_print(f->text);
+	putchar('\n');
+	return 0;
 }
 
 /* -- notes -- */
@@ -280,7 +279,9 @@ static void print_notes(const cJSON *views)
 /* -- the whole -- */
 
 struct shown {
-	char *info, *tensors, *problems;
+	unshard *u;
+	const char *name;
+	char *info, *tensors;
 	size_t n_serious;
 };
 
@@ -288,17 +289,17 @@ static void shown_fini(struct shown *s)
 {
 	free(s->info);
 	free(s->tensors);
-	free(s->problems);
 }
 
-static int collect(unshard *u, const char *name, struct shown *s, struct unshard_error *err)
+static int collect(struct shown *s, struct unshard_error *err)
 {
-	int code = unshard_describe(u, name, "info", "MOUNTPOINT", &s->info, err);
+	int code = unshard_describe(s->u, s->name, UNSHARD_INFO, "MOUNTPOINT", &s->info, err);
 
 	if (code >= 0)
-		code = unshard_problems(u, name, &s->problems, &s->n_serious, err);
+		code = unshard_problems(s->u, s->name, NULL, NULL, &s->n_serious, err);
 	/* What cannot be opened has no tensors; its problem says why. */
-	if (code >= 0 && unshard_describe(u, name, "tensors", NULL, &s->tensors, NULL) < 0)
+	if (code >= 0 &&
+	    unshard_describe(s->u, s->name, UNSHARD_TENSORS, NULL, &s->tensors, NULL) < 0)
 		s->tensors = NULL;
 	return code;
 }
@@ -312,6 +313,7 @@ static const char *tensors_or_none(const struct shown *s)
 static int print_text(const struct shown *s, const char *path)
 {
 	cJSON *info = cJSON_Parse(s->info), *tensors = cJSON_Parse(tensors_or_none(s));
+	bool any = false;
 	int code = info && tensors ? 0 : -ENOMEM;
 
 	if (!code) {
@@ -319,8 +321,9 @@ static int print_text(const struct shown *s, const char *path)
 		print_views(cJSON_GetObjectItemCaseSensitive(info, "views"));
 		print_notes(cJSON_GetObjectItemCaseSensitive(info, "views"));
 		code = print_tensors(tensors);
-		print_problems(s->problems);
 	}
+	if (!code)
+		code = unshard_problems(s->u, s->name, print_problem, &any, NULL, NULL);
 	cJSON_Delete(info);
 	cJSON_Delete(tensors);
 	return code;
@@ -329,10 +332,10 @@ static int print_text(const struct shown *s, const char *path)
 static int show(unshard *u, const char *name, const char *path, bool json)
 {
 	struct unshard_error err = { 0 };
-	struct shown s = { .info = NULL };
+	struct shown s = { .u = u, .name = name };
 	int status = EXIT_DONE;
 
-	if (collect(u, name, &s, &err) < 0)
+	if (collect(&s, &err) < 0)
 		status = command_fail("%s", err.text);
 	else if (json)
 		printf("{\"info\": %s, \"tensors\": %s}\n", s.info, tensors_or_none(&s));

@@ -23,6 +23,17 @@ int uns_oom(struct uns_err *err)
 	return uns_fail(err, -ENOMEM, "out of memory");
 }
 
+int uns_fail_as(struct uns_err *err, const struct uns_err *why)
+{
+	if (!err || err->code)
+		return why->code;
+	uns_fail(err, why->code, "%s", why->text);
+	err->finding = why->finding;
+	err->file = why->file;
+	err->cause = why->cause;
+	return err->code;
+}
+
 bool uns_code_is_finding(int code)
 {
 	switch (code) {
@@ -41,9 +52,7 @@ bool uns_code_is_finding(int code)
 
 int uns_fail_if_passing(struct uns_err *err, int code, const struct uns_err *why)
 {
-	if (code >= 0 || uns_code_is_finding(code))
-		return 0;
-	return uns_fail(err, code, "%s", why->text);
+	return code >= 0 || uns_code_is_finding(code) ? 0 : uns_fail_as(err, why);
 }
 
 int uns_fail_in(struct uns_err *err, const char *fmt, ...)
@@ -60,5 +69,34 @@ int uns_fail_in(struct uns_err *err, const char *fmt, ...)
 	va_end(ap);
 	if (used >= 0 && (size_t)used < sizeof(err->text))
 		snprintf(err->text + used, sizeof(err->text) - (size_t)used, ": %s", old);
+	err->finding = NULL; /* says less than the sentence now */
+	err->cause = NULL;
+	return err->code;
+}
+
+int uns_fail_about(struct uns_err *err, const char *path)
+{
+	if (!err)
+		return -EIO;
+	if (err->keep && !err->file && !err->finding)
+		err->file = uns_arena_str(err->keep, path);
+	return err->code;
+}
+
+int uns_fail_in_file(struct uns_err *err, const char *path)
+{
+	const char *file, *cause;
+
+	if (!err)
+		return -EIO;
+	if (err->finding)
+		return err->code; /* its sentence names the file */
+	if (!err->keep || err->file)
+		return uns_fail_in(err, "%s", path);
+	file = uns_arena_str(err->keep, path);
+	cause = uns_arena_str(err->keep, err->text);
+	uns_fail_in(err, "%s", path);
+	err->file = file;
+	err->cause = file ? cause : NULL;
 	return err->code;
 }

@@ -4,18 +4,30 @@
  * Codes are few and mean the same from a parser to the kernel:
  *   -EBADMSG damaged   -ENOTSUP valid but unknown   -ENODATA incomplete checkpoint
  *   -ESTALE source changed   -ENOENT   -ENOMEM   -EIO   -EINVAL bad argument
- */
+ *
+ * Who wants to know as a value what is wrong (model/finding.h), and not only a sentence about it, sets
+ * `keep` before: the finding, where there is one, and its texts are put there. */
 #ifndef UNS_BASE_ERROR_H
 #define UNS_BASE_ERROR_H
 
 #include <errno.h>
 #include <stdbool.h>
 
+#include "base/arena.h"
+
 enum { UNS_ERR_TEXT = 512 };
+
+struct uns_finding;
 
 struct uns_err {
 	int code; /* 0 = nothing failed yet */
 	char text[UNS_ERR_TEXT];
+
+	struct uns_arena *keep; /* set by the caller; NULL = only code and sentence are wanted */
+	/* In `keep`, or borrowed from what outlives it. NULL = not known. */
+	const struct uns_finding *finding; /* what `text` says, as a value */
+	const char *file;                  /* the file that was being read */
+	const char *cause;                 /* `text` is "file: cause" */
 };
 
 /* Record code and sentence if err is empty; always returns code. err may be NULL. */
@@ -25,18 +37,27 @@ __attribute__((format(printf, 3, 4), cold)) int uns_fail(struct uns_err *err, in
 /* -ENOMEM, with the one sentence that says it. */
 __attribute__((cold)) int uns_oom(struct uns_err *err);
 
+/* Fail for the reason that `why` has, with all that it carries: why->keep is err->keep, or outlives it. */
+__attribute__((cold)) int uns_fail_as(struct uns_err *err, const struct uns_err *why);
+
 /* Does a failed read say something about the file itself: that it is absent (also: behind a link that may
  * not be followed), damaged, incomplete or of an unknown form? Only then may a caller conclude something
  * from it, look elsewhere, or make a file in its place. Every other code (-EIO, -EACCES, -EMFILE,
  * -ENOMEM, -ESTALE, ..) is a fault of this moment: what was asked for fails with it, and it is
  * forgotten. */
 bool uns_code_is_finding(int code);
-/* 0, or the failure where it is such a fault, with the sentence in `why`. */
+/* 0, or `why` where it is such a fault. */
 int uns_fail_if_passing(struct uns_err *err, int code, const struct uns_err *why);
 
-/* Put "prefix: " in front of a recorded sentence (which file, which tensor). Returns err->code. */
+/* Put "prefix: " in front of a recorded sentence (which tensor, which part). Returns err->code. */
 __attribute__((format(printf, 2, 3), cold)) int uns_fail_in(struct uns_err *err, const char *fmt,
 							    ...);
+
+/* The same for the file that was being read: "path: ". A finding names its file itself. */
+__attribute__((cold)) int uns_fail_in_file(struct uns_err *err, const char *path);
+
+/* The recorded sentence is about this file, and names it in a way of its own. Returns err->code. */
+__attribute__((cold)) int uns_fail_about(struct uns_err *err, const char *path);
 
 #define UNS_TRY(call)                        \
 	do {                                 \

@@ -3,14 +3,12 @@
 #include "check/checking.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "check/leftover.h"
-#include "files/lightning_file.h"
 #include "files/resume_files.h"
 #include "files/trainer_state.h"
 #include "files/beside.h"
@@ -18,21 +16,46 @@
 
 enum { MAX_WALK_DEPTH = 64, MAX_LEFTOVER_DEPTH = 4, MAX_STATE_BYTES = 64 << 20 };
 
-int checking_found(struct checking *c, const char *check, enum unshard_severity severity,
-		   const char *fmt, ...)
+static int hand_over(struct checking *c, const struct reason *reason, enum uns_severity severity,
+		     bool general_advice)
 {
-	char line[2048];
-	struct unshard_finding f = { c->path, check, severity, line };
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(line, sizeof(line), fmt, ap);
-	va_end(ap);
-	if (severity == UNSHARD_PROBLEM)
+	if (severity == UNS_PROBLEM)
 		c->counts.problems++;
 	else
 		c->counts.notes++;
-	return c->visit(c->ctx, &f);
+	return finding_visit(reason, c->path, severity, general_advice, c->visit, c->ctx);
+}
+
+/* A directory below the one that was asked for: named, and passed over. One that has gone meanwhile is
+ * nobody's concern. */
+static int visit_unreadable(struct checking *c, const char *path, int depth,
+			    const struct uns_err *why, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_finding *f = reason_of_directory(path, c->u, why, &arena);
+
+	if (!depth || !f)
+		return uns_fail_as(err, why);
+	if (why->code == -ENOENT || why->code == -ENOTDIR)
+		return 0;
+	c->path = path;
+	return hand_over(c, &(struct reason){ .finding = f }, UNS_PROBLEM, false);
+}
+
+int checking_found_as(struct checking *c, const struct uns_finding *f, enum uns_severity severity)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_finding own = *f;
+	struct reason reason = { .serious = true };
+
+	own.checkpoint = checking_name(c);
+	reason.finding = uns_finding_copy(&arena, &own);
+	return reason.finding ? hand_over(c, &reason, severity, false) : -ENOMEM;
+}
+
+int checking_found(struct checking *c, const struct uns_finding *f)
+{
+	return checking_found_as(c, f, uns_finding_words(f->id)->severity);
 }
 
 const char *checking_name(const struct checking *c)
@@ -40,47 +63,15 @@ const char *checking_name(const struct checking *c)
 	return uns_path_name(*c->path ? c->path : uns_root_path(c->u->root));
 }
 
-/* -- what the session already knows -- */
-
-/* The catalog's own problem that a line tells; NULL = a view's. */
-static const struct uns_problem *problem_of(const struct uns_catalog *cat, const char *line)
+/* What the session already knows. */
+static int check_reasons(struct checking *c, const struct reasons *reasons)
 {
 	size_t i;
-
-	for (i = 0; cat && i < cat->n_problems; i++)
-		if (strcmp(cat->problems[i].text, line) == 0)
-			return &cat->problems[i];
-	return NULL;
-}
-
-static int check_line(struct checking *c, const struct uns_problem *problem, const char *line)
-{
-	/* With a code: of the source, in a way that no view minds. */
-	if (problem && problem->scope == UNS_SCOPE_NOTE && !problem->code)
-		return checking_found(c, "note", UNSHARD_NOTE, "%s", line);
-	if (problem && problem->code == -ENOENT)
-		return checking_found(c, "tracker", UNSHARD_PROBLEM, "%s", line);
-	/* Sound, for all that is known, and in a form that some view cannot be made of. */
-	if (problem && problem->code == -ENOTSUP)
-		return checking_found(c, "not_supported", UNSHARD_NOTE, "%s", line);
-	/* Sentences that tell what happened and leave open what to do. */
-	if (problem && problem->code == -ENODATA && !strstr(line, "copy "))
-		return checking_found(
-			c, "damaged", UNSHARD_PROBLEM,
-			"%s; copy it back from the training machine, or go on from the "
-			"checkpoint before it",
-			line);
-	return checking_found(c, "damaged", UNSHARD_PROBLEM, "%s", line);
-}
-
-static int check_problems(struct checking *c, const struct uns_catalog *cat, char *lines)
-{
-	char *rest = NULL, *line;
 	int code = 0;
 
-	for (line = strtok_r(lines, "\n", &rest); line && code == 0;
-	     line = strtok_r(NULL, "\n", &rest))
-		code = check_line(c, problem_of(cat, line), line);
+	for (i = 0; i < reasons->n && code == 0; i++)
+		code = hand_over(c, &reasons->v[i], reasons->v[i].finding->severity,
+			     !reasons->v[i].view);
 	return code;
 }
 
@@ -121,10 +112,16 @@ static bool has_deepspeed_dir(const struct uns_listing *list)
 
 static bool is_trainer(const struct checking *c, const struct uns_catalog *cat)
 {
-	const char *framework = cat->facts.framework;
-
-	return (framework && uns_str_starts(framework, "Hugging Face Trainer")) ||
+	return cat->facts.of_trainer ||
 	       uns_checkpoint_name_of(checking_name(c)) == UNS_NAME_TRAINER;
+}
+
+/* Nothing can be said about a file that cannot be read just now. */
+static int unreadable(struct checking *c, const struct uns_err *why)
+{
+	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CHECKPOINT_UNREADABLE,
+					     .scope = UNS_SCOPE_OPTIMIZER, .code = why->code,
+					     .arg = { { "cause", uns_str(why->text) } }));
 }
 
 static int check_trainer_state(struct checking *c, const struct subject *s)
@@ -133,48 +130,30 @@ static int check_trainer_state(struct checking *c, const struct subject *s)
 	const char *path = uns_path_join(&arena, c->path, "trainer_state.json");
 	struct uns_err why = { 0 };
 	struct uns_span text;
-	int code;
 
 	if (!s->trainer || !path)
 		return path ? 0 : -ENOMEM;
 	if (!uns_listing_find(&s->list, "trainer_state.json"))
-		return checking_found(
-			c, "trainer_state", s->optimizer ? UNSHARD_PROBLEM : UNSHARD_NOTE,
-			"%s has no trainer_state.json: a Trainer that resumes from it fails "
-			"with FileNotFoundError; copy it back from the training machine, or "
-			"resume from a mount, whose view full makes one",
-			checking_name(c));
-	code = uns_root_read_file(c->u->root, path, MAX_STATE_BYTES, &arena, &text, NULL, &why);
-	if (code < 0 && !uns_code_is_finding(code))
-		return checking_found(c, "unreadable", UNSHARD_PROBLEM,
-				      "%s: it was not checked", why.text);
-	if (code == 0 &&
+		return checking_found_as(c, UNS_FINDING(.id = UNS_FOUND_TRAINER_STATE_MISSING,
+							.scope = UNS_SCOPE_OPTIMIZER, .file = path),
+					 s->optimizer ? UNS_PROBLEM : UNS_NOTE);
+	if (uns_root_read_file(c->u->root, path, MAX_STATE_BYTES, &arena, &text, NULL, &why) == 0 &&
 	    uns_trainer_state_check((const char *)text.p, uns_span_left(&text), NULL, &why) == 0)
 		return 0;
-	return checking_found(
-		c, "trainer_state", UNSHARD_PROBLEM,
-		"a Trainer cannot resume from trainer_state.json of %s: %s; copy it back from "
-		"the training machine, or resume from a mount, whose view full makes one",
-		checking_name(c), why.text);
+	if (!uns_code_is_finding(why.code))
+		return unreadable(c, &why);
+	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_TRAINER_STATE_UNUSABLE,
+					     .scope = UNS_SCOPE_OPTIMIZER, .file = path,
+					     .arg = { { "cause", uns_str(why.text) } }));
 }
 
 static int check_both(struct checking *c, const struct subject *s)
 {
 	if (!s->trainer || s->optimizer == s->scheduler || has_deepspeed_dir(&s->list))
 		return 0;
-	if (s->optimizer)
-		return checking_found(
-			c, "scheduler", UNSHARD_PROBLEM,
-			"%s has an optimizer and no scheduler.pt: a Trainer restores both or "
-			"neither, so both would silently start afresh; copy scheduler.pt back "
-			"from the training machine",
-			checking_name(c));
-	return checking_found(
-		c, "optimizer", UNSHARD_PROBLEM,
-		"%s has scheduler.pt and no optimizer: a Trainer restores both or neither, so "
-		"both would silently start afresh; copy optimizer_0 (or optimizer.pt, "
-		"optimizer.bin) back from the training machine",
-		checking_name(c));
+	return checking_found(c, UNS_FINDING(.id = s->optimizer ? UNS_FOUND_SCHEDULER_MISSING
+								: UNS_FOUND_OPTIMIZER_MISSING,
+					     .scope = UNS_SCOPE_OPTIMIZER));
 }
 
 /* -- Lightning -- */
@@ -182,15 +161,9 @@ static int check_both(struct checking *c, const struct subject *s)
 /* Each strategy says it in its own way (lightning 2.2 to 2.6). */
 static int check_weights_only(struct checking *c, const struct subject *s)
 {
-	if (!uns_lightning_is_weights_only(s->cat))
+	if (!s->cat->facts.is_weights_only)
 		return 0;
-	return checking_found(
-		c, "weights_only", UNSHARD_NOTE,
-		"%s was saved with save_weights_only: trainer.fit cannot go on from it (KeyError "
-		"'optimizer_0' or 'optimizer_states', \"contains only the model\"); a Trainer on "
-		"one device goes on, with fresh optimizers, from a mount's view full, one with "
-		"FSDPStrategy from full-fsdp",
-		checking_name(c));
+	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_SAVED_WEIGHTS_ONLY));
 }
 
 /* -- random states: one file a rank -- */
@@ -235,12 +208,10 @@ static int first_missing(struct checking *c, const struct subject *s, const stru
 		snprintf(name, sizeof(name), "%s%" PRId64 "%s", r->prefix, i, r->suffix);
 		if (!uns_listing_find(&s->list, name))
 			return checking_found(
-				c, "rng", UNSHARD_PROBLEM,
-				"%s of %s is missing: there are %zu of %" PRId64
-				" ranks' random states, and rank %" PRId64
-				" would go on with others; copy it back from the training "
-				"machine",
-				name, checking_name(c), r->n, r->ranks, i);
+				c, UNS_FINDING(.id = UNS_FOUND_RNG_FILE_MISSING,
+					       .scope = UNS_SCOPE_OPTIMIZER, .file = name,
+					       .rank = uns_rank(i), .found = uns_num(r->n),
+					       .expected = uns_num((uint64_t)r->ranks)));
 	}
 	return 0;
 }
@@ -251,30 +222,22 @@ static int check_rng(struct checking *c, const struct subject *s)
 	int64_t writers = writers_of(s->cat);
 
 	if (!r.ranks && s->trainer && s->optimizer)
-		return checking_found(
-			c, "rng", UNSHARD_NOTE,
-			"%s has no rng_state files: a Trainer that resumes from it shuffles and "
-			"drops out differently, and only an info line says so; copy them back "
-			"from the training machine",
-			checking_name(c));
-	if (!r.ranks || strcmp(s->place->format->name, "hf_fsdp") != 0)
+		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RNG_MISSING));
+	if (!r.ranks || !s->cat->facts.has_rng_of_ranks)
 		return 0;
 	if ((int64_t)r.n < r.ranks)
 		return first_missing(c, s, &r);
 	if (writers > r.ranks)
-		return checking_found(
-			c, "rng", UNSHARD_PROBLEM,
-			"the shards of %s are of %" PRId64 " ranks and its random states of "
-			"%" PRId64 ": copy the other ranks' %s*%s back, or the directory mixes "
-			"two saves",
-			checking_name(c), writers, r.ranks, r.prefix, r.suffix);
+		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RNG_OF_FEWER_RANKS,
+						     .scope = UNS_SCOPE_OPTIMIZER,
+						     .expected = uns_num((uint64_t)writers),
+						     .found = uns_num((uint64_t)r.ranks),
+						     .arg = { { "prefix", uns_str(r.prefix) },
+							      { "suffix", uns_str(r.suffix) } }));
 	if (writers && writers < r.ranks)
-		return checking_found(
-			c, "rng", UNSHARD_NOTE,
-			"%s has random states of %" PRId64 " ranks and shards of %" PRId64
-			": unless those ranks had nothing to write, the directory mixes two "
-			"saves",
-			checking_name(c), r.ranks, writers);
+		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RNG_OF_MORE_RANKS,
+						     .expected = uns_num((uint64_t)writers),
+						     .found = uns_num((uint64_t)r.ranks)));
 	return 0;
 }
 
@@ -286,20 +249,19 @@ static int rejected_configs(struct checking *c, const struct subject *s, size_t 
 	size_t i;
 	int code = 0;
 
-	for (i = 0; i < s->snap->n_notes && code == 0; i++) {
-		if (!uns_str_starts(s->snap->note[i], "config.json of "))
+	for (i = 0; i < s->snap->notes.n && code == 0; i++) {
+		if (s->snap->notes.v[i].id != UNS_FOUND_CONFIG_UNUSABLE &&
+		    s->snap->notes.v[i].id != UNS_FOUND_CONFIG_DOES_NOT_FIT)
 			continue;
 		++*n;
-		code = checking_found(c, "config",
-				      s->snap->config.p ? UNSHARD_NOTE : UNSHARD_PROBLEM, "%s",
-				      s->snap->note[i]);
+		code = checking_found_as(c, &s->snap->notes.v[i],
+					 s->snap->config.p ? UNS_NOTE : UNS_PROBLEM);
 	}
 	return code;
 }
 
 static int check_config(struct checking *c, const struct subject *s)
 {
-	const char *framework = s->cat->facts.framework;
 	struct uns_err why = { 0 };
 	size_t n_rejected = 0;
 	int code = rejected_configs(c, s, &n_rejected);
@@ -307,31 +269,20 @@ static int check_config(struct checking *c, const struct subject *s)
 	if (code)
 		return code;
 	if (s->snap->config.p && uns_config_check(&s->snap->config_facts, s->cat, &why) < 0)
-		return checking_found(
-			c, "config", UNSHARD_PROBLEM,
-			"config.json does not fit the weights of %s: %s; put the config.json "
-			"that the run was started with beside it, or mount with -o model=DIR",
-			checking_name(c), why.text);
-	if (s->snap->config.p || n_rejected || !framework ||
-	    !uns_str_starts(framework, "Hugging Face"))
+		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CONFIG_UNLIKE_WEIGHTS,
+						     .arg = { { "cause", uns_str(why.text) } }));
+	if (s->snap->config.p || n_rejected || !s->cat->facts.wants_config)
 		return 0;
-	return checking_found(
-		c, "config", UNSHARD_NOTE,
-		"there is no config.json beside the weights of %s: from_pretrained needs one; "
-		"put the model's config.json and tokenizer into the run directory, or mount "
-		"with -o model=DIR",
-		checking_name(c));
+	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CONFIG_MISSING));
 }
 
 /* -- one checkpoint -- */
 
 static int saving(struct checking *c)
 {
-	return checking_found(c, "saving", UNSHARD_NOTE,
-			      "%s changed less than %" PRId64
-			      " s ago and its save has not ended: check it "
-			      "again later (-o settle=)",
-			      checking_name(c), c->u->opt.settle_ns / 1000000000);
+	return checking_found(
+		c, UNS_FINDING(.id = UNS_FOUND_STILL_SAVING,
+			       .expected = uns_num((uint64_t)c->u->opt.settle_ns / 1000000000)));
 }
 
 static int check_opened(struct checking *c, struct subject *s, size_t problems_before)
@@ -353,31 +304,28 @@ static int check_opened(struct checking *c, struct subject *s, size_t problems_b
 		code = check_config(c, s);
 	/* What a Trainer leaves out was said above; others do not mark the end of a save. */
 	if (code == 0 && !place_finished(c->u, s->place) && c->counts.problems == problems_before)
-		code = checking_found(
-			c, "unfinished", UNSHARD_NOTE,
-			"nothing in %s says that its save ended, though what is there is whole: "
-			"if a file that the script saves last is missing, go on from the "
-			"checkpoint before it",
-			checking_name(c));
+		code = checking_found(c, UNS_FINDING(.id = UNS_FOUND_SAVE_END_UNKNOWN));
 	return code;
 }
 
 static int check_snapshot(struct checking *c, struct place *place, struct snapshot *snap,
 			  struct uns_err *err)
 {
-	UNS_CLEANUP(uns_text_fini) struct uns_text lines = UNS_TEXT_INIT;
+	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct subject s = { .place = place, .snap = snap };
-	size_t n_serious, before = c->counts.problems;
+	size_t before = c->counts.problems;
+	struct uns_err why = { 0 };
 	int code;
 
-	UNS_TRY(problems_text(c->u, place, &lines, &n_serious, err));
+	UNS_TRY(reasons_find(c->u, place, &reasons, err));
 	if (!place_finished(c->u, place) && place_unsettled(c->u, place))
 		return saving(c);
-	code = lines.p ? check_problems(c, snap ? snap->cat : NULL, lines.p) : 0;
+	code = check_reasons(c, &reasons);
 	if (code || !snap)
 		return code;
-	UNS_TRY(uns_root_list(c->u->root, place->path, &arena, &s.list, err));
+	if (uns_root_list(c->u->root, place->path, &arena, &s.list, &why) < 0)
+		return visit_unreadable(c, place->path, 1, &why, err);
 	code = check_opened(c, &s, before);
 	return code == 0 && c->deep ? check_deep(c, snap, err) : code;
 }
@@ -398,6 +346,7 @@ static int check_checkpoint(struct checking *c, struct place *place, struct uns_
 
 /* -- directories that only have the name -- */
 
+/* What cannot be listed was named by the walk; what is in there may be weights. */
 static int count_files(struct checking *c, struct uns_leftover *l, struct uns_arena *arena,
 		       const char *path, int depth, struct uns_err *err)
 {
@@ -405,7 +354,12 @@ static int count_files(struct checking *c, struct uns_leftover *l, struct uns_ar
 	const char *child;
 	size_t i;
 
-	UNS_TRY(uns_root_list(c->u->root, path, arena, &list, err));
+	if (uns_root_list(c->u->root, path, arena, &list, NULL) < 0) {
+		l->unread = true;
+		l->some_file = path;
+		l->n_files++;
+		return 0;
+	}
 	for (i = 0; i < list.n; i++) {
 		child = uns_path_join(arena, path, list.v[i].name);
 		if (!child)
@@ -437,19 +391,13 @@ static int check_leftover(struct checking *c, const struct place *place,
 			  enum uns_checkpoint_name name, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	struct uns_leftover l = { .name = name };
 
 	c->path = place->path;
-	l.path = checking_name(c);
 	if (changed_lately(c->u, place))
 		return saving(c);
 	UNS_TRY(count_files(c, &l, &arena, place->path, 0, err));
-	uns_leftover_sentence(&l, &text);
-	if (text.failed)
-		return uns_oom(err);
-	return checking_found(c, uns_leftover_check(&l), l.unread ? UNSHARD_NOTE : UNSHARD_PROBLEM,
-			      "%s", text.p);
+	return checking_found(c, UNS_FINDING(.id = uns_leftover_id(&l), .file = l.some_file));
 }
 
 /* -- the walk -- */
@@ -459,12 +407,11 @@ static int walk(struct checking *c, const char *path, int depth, struct uns_err 
 static int check_trackers(struct checking *c, const char *path, const struct uns_listing *list,
 			  struct uns_arena *arena, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	const char *const *name = uns_rank_trackers;
+	struct uns_finding f;
 	struct uns_err why;
 	struct uns_span bytes;
 	const char *file;
-	int code;
 
 	for (c->path = path; *name; name++) {
 		file = uns_path_join(arena, path, *name);
@@ -473,19 +420,16 @@ static int check_trackers(struct checking *c, const char *path, const struct uns
 		if (!uns_listing_find(list, *name))
 			continue;
 		why = (struct uns_err){ 0 };
-		code = uns_root_read_file(c->u->root, file, UNS_TRACKER_MAX_BYTES, arena, &bytes,
-					  NULL, &why);
-		if (code < 0 && !uns_code_is_finding(code))
-			UNS_TRY(checking_found(c, "unreadable", UNSHARD_PROBLEM,
-					       "%s: it was not checked", why.text));
-		if (code < 0)
+		if (uns_root_read_file(c->u->root, file, UNS_TRACKER_MAX_BYTES, arena, &bytes, NULL,
+				       &why) < 0) {
+			if (!uns_code_is_finding(why.code))
+				UNS_TRY(unreadable(c, &why));
 			continue;
-		text.len = 0;
-		uns_rank_tracker_check(checking_name(c), *name, bytes, list, &text);
-		if (text.failed)
-			return uns_oom(err);
-		if (text.len)
-			UNS_TRY(checking_found(c, "tracker", UNSHARD_PROBLEM, "%s", text.p));
+		}
+		if (uns_rank_tracker_check(*name, bytes, list, arena, &f))
+			continue;
+		f.file = file;
+		UNS_TRY(checking_found(c, &f));
 	}
 	return 0;
 }
@@ -493,12 +437,14 @@ static int check_trackers(struct checking *c, const char *path, const struct uns
 static int walk_children(struct checking *c, const char *path, int depth, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err why = { 0 };
 	struct uns_listing list;
 	const char *child;
 	size_t i;
 	int code = 0;
 
-	UNS_TRY(uns_root_list(c->u->root, path, &arena, &list, err));
+	if (uns_root_list(c->u->root, path, &arena, &list, &why) < 0)
+		return visit_unreadable(c, path, depth, &why, err);
 	code = check_trackers(c, path, &list, &arena, err);
 	for (i = 0; i < list.n && code == 0 && depth < MAX_WALK_DEPTH; i++) {
 		child = uns_path_join(&arena, path, list.v[i].name);
@@ -532,10 +478,12 @@ static int walk_plain(struct checking *c, const struct place *place, int depth, 
 
 static int walk(struct checking *c, const char *path, int depth, struct uns_err *err)
 {
+	struct uns_err why = { 0 };
 	struct place *place;
 	int code;
 
-	UNS_TRY(place_get(c->u, path, &place, err));
+	if (place_get(c->u, path, &place, &why) < 0)
+		return visit_unreadable(c, path, depth, &why, err);
 	c->path = place->path;
 	if (c->progress)
 		c->progress(c->ctx, ++c->n_dirs, c->counts.checkpoints);
@@ -552,12 +500,8 @@ static int check(struct checking *c, const char *path, struct unshard_check_coun
 
 	c->path = path;
 	if (code == 0 && c->counts.checkpoints + c->counts.problems + c->counts.notes == 0)
-		code = checking_found(
-			c, "nothing", UNSHARD_PROBLEM,
-			"there is no checkpoint below %s: nothing was saved yet, or the saves "
-			"failed (FSDP SHARDED_STATE_DICT with save_only_model leaves nothing "
-			"before transformers 4.50)",
-			*path ? path : uns_root_path(c->u->root));
+		code = checking_found(c, UNS_FINDING(.id = UNS_FOUND_NOTHING_FOUND,
+						     .file = *path ? path : uns_root_path(c->u->root)));
 	if (counts)
 		*counts = c->counts;
 	return give_error(error, &err, code);

@@ -98,6 +98,14 @@ static int add_file(struct config_check *c, const char *file, const char **kind,
 
 /* -- files that a file names -- */
 
+/* Rules have their own table, setting_rules.c: each is one check. */
+static struct unshard_finding finding_of(const char *file, const char *rule,
+					 enum unshard_severity severity)
+{
+	return (struct unshard_finding){ .path = file, .check = rule, .id = rule,
+					 .severity = severity, .scope = "note", .rank = -1 };
+}
+
 static int report(struct config_check *c, const struct unshard_finding *f)
 {
 	if (f->severity == UNSHARD_PROBLEM)
@@ -132,7 +140,7 @@ static int cannot_read(struct config_check *c, const char *file, const char *nam
 		       const struct uns_err *why)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
-	struct unshard_finding f = { file, "named_file", UNSHARD_PROBLEM, NULL };
+	struct unshard_finding f = finding_of(file, "named_file", UNSHARD_PROBLEM);
 
 	uns_text_printf(&text, "it names %s, which cannot be read, so that is not checked: %s",
 			name, why->text);
@@ -175,7 +183,7 @@ static int tell(struct config_check *c, const struct uns_setting_rule *rule,
 		enum uns_rule_verdict verdict, const char *file)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
-	struct unshard_finding f = { file, rule->name, UNSHARD_PROBLEM, NULL };
+	struct unshard_finding f = finding_of(file, rule->name, UNSHARD_PROBLEM);
 	const char *detail = rule->detail ? rule->detail(&c->settings) : NULL;
 
 	if (verdict == UNS_RULE_NOTE)

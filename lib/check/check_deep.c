@@ -1,4 +1,4 @@
-/* unshard_check_deep: what the engine found in a checkpoint's bytes, in sentences. */
+/* unshard_check_deep: what the engine found in a checkpoint's bytes, as findings. */
 #include "check/checking.h"
 
 #include <inttypes.h>
@@ -11,70 +11,67 @@
 /* A model that has diverged is NaN everywhere: that is said once, not three thousand times. */
 enum { NAMED_AT_MOST = 16 };
 
-static const char go_back[] = "copy it back from the training machine, or go on from the "
-			      "checkpoint before it";
-
 struct deep {
 	struct checking *c;
 	const struct uns_catalog *cat;
 	size_t n_not_finite, n_unlike;  /* told or not */
 	uint64_t n_nan, n_inf;          /* of those not told: */
-	enum unshard_severity severity; /* the worst of them */
+	enum uns_severity severity;     /* the worst of them */
 	size_t n_files, n_without_crc;
 	const struct uns_file *without_crc; /* the first */
 };
 
-/* "FILE (rank 1)" */
-static const char *place_text(const struct uns_file *file, int32_t rank, char *buf, size_t size)
-{
-	const char *name = uns_path_name(file->path);
-
-	if (rank >= 0)
-		snprintf(buf, size, "%s (rank %" PRId32 ")", name, rank);
-	else
-		snprintf(buf, size, "%s", name);
-	return buf;
-}
-
 /* -- files -- */
 
-/* Said by the catalog already: a file that could not be opened is no news. */
+/* Said by the catalog already: a file that could not be opened is no news. One item that cannot be read says
+ * nothing about the rest of its file. */
 static bool is_known(const struct deep *d, const struct uns_file *file)
 {
-	const char *name = uns_path_name(file->path);
-	size_t i;
+	const struct uns_finding *f = d->cat->findings, *end = f + d->cat->n_findings;
 
-	for (i = 0; i < d->cat->n_problems; i++)
-		if (d->cat->problems[i].scope != UNS_SCOPE_NOTE &&
-		    strstr(d->cat->problems[i].text, name))
+	for (; f < end; f++)
+		if (f->scope != UNS_SCOPE_NOTE && f->id != UNS_FOUND_ITEM_UNREADABLE && f->file &&
+		    strcmp(f->file, file->path) == 0)
 			return true;
 	return false;
 }
+
+/* Weights and optimizer are what a checkpoint is for; of other bytes nobody here knows. */
+static enum uns_scope scope_of(const struct uns_flaw *f)
+{
+	if (!f->tensor)
+		return UNS_SCOPE_ALL;
+	if (uns_role_is_model(f->tensor->role))
+		return UNS_SCOPE_WEIGHTS;
+	return uns_role_is_optimizer(f->tensor->role) ? UNS_SCOPE_OPTIMIZER : UNS_SCOPE_ALL;
+}
+
+/* What findings about a flaw begin with. */
+#define OF_FLAW(f, what)                                                                           \
+	.id = (what), .scope = scope_of(f), .file = (f)->file->path, .rank = uns_rank((f)->rank),  \
+	.tensor = (f)->name
 
 static int tell_unreadable(struct deep *d, const struct uns_flaw *f)
 {
 	if (is_known(d, f->file))
 		return 0;
-	return checking_found(d->c, "unreadable", UNSHARD_PROBLEM, "%s; %s", f->text, go_back);
+	return checking_found(d->c, UNS_FINDING(OF_FLAW(f, UNS_FOUND_BYTES_UNREADABLE),
+						.arg = { { "cause", uns_str(f->text) } }));
 }
 
 static int tell_record(struct deep *d, const struct uns_flaw *f)
 {
-	char where[512];
+	char found[16], expected[16];
 
-	place_text(f->file, f->rank, where, sizeof(where));
-	if (!f->record)
-		return checking_found(d->c, "crc", UNSHARD_PROBLEM,
-				      "%s: tensor %s, decompressed, has CRC %08" PRIx32
-				      ", its item says %08" PRIx32 ": it was damaged after it was "
-				      "saved; %s",
-				      where, f->name, f->crc, f->expected_crc, go_back);
-	return checking_found(
-		d->c, "crc", UNSHARD_PROBLEM,
-		"%s: record %s%s%s, %" PRIu64 " bytes at %" PRIu64 ", has CRC %08" PRIx32
-		", the archive says %08" PRIx32 ": it was damaged after it was saved; %s",
-		where, f->record, f->name ? " of tensor " : "", f->name ? f->name : "",
-		f->len_bytes, f->at_bytes, f->crc, f->expected_crc, go_back);
+	snprintf(found, sizeof(found), "%08" PRIx32, f->crc);
+	snprintf(expected, sizeof(expected), "%08" PRIx32, f->expected_crc);
+	return checking_found(d->c,
+			      UNS_FINDING(OF_FLAW(f, f->record ? UNS_FOUND_RECORD_CRC_DIFFERS
+							       : UNS_FOUND_ITEM_CRC_DIFFERS),
+					  .expected = uns_str(expected), .found = uns_str(found),
+					  .arg = { { "record", uns_str(f->record) },
+						   { "bytes", uns_num(f->len_bytes) },
+						   { "at", uns_num(f->at_bytes) } }));
 }
 
 /* -- tensors -- */
@@ -87,14 +84,13 @@ static bool is_training_file(const char *name)
 }
 
 /* Masks hold infinities on purpose, and what a script saved for itself is its own affair. */
-static enum unshard_severity severity_of(const struct uns_flaw *f)
+static enum uns_severity severity_of(const struct uns_flaw *f)
 {
 	if (!f->tensor)
-		return is_training_file(uns_path_name(f->file->path)) ? UNSHARD_PROBLEM
-								      : UNSHARD_NOTE;
+		return is_training_file(uns_path_name(f->file->path)) ? UNS_PROBLEM : UNS_NOTE;
 	if (f->tensor->role == UNS_ROLE_OTHER)
-		return UNSHARD_NOTE;
-	return f->tensor->role == UNS_ROLE_BUFFER && !f->n_nan ? UNSHARD_NOTE : UNSHARD_PROBLEM;
+		return UNS_NOTE;
+	return f->tensor->role == UNS_ROLE_BUFFER && !f->n_nan ? UNS_NOTE : UNS_PROBLEM;
 }
 
 /* "exp_avg of emb.weight", "weight emb.weight" */
@@ -111,60 +107,48 @@ static const char *tensor_text(const struct uns_flaw *f, char *buf, size_t size)
 	return buf;
 }
 
-static void count_text(const char *one, const char *many, uint64_t n, char *buf, size_t size)
-{
-	snprintf(buf, size, "%" PRIu64 " %s", n, n == 1 ? one : many);
-}
-
-static void numbers_text(uint64_t n_nan, uint64_t n_inf, char *buf, size_t size)
-{
-	char nan[64], inf[64];
-
-	count_text("NaN", "NaNs", n_nan, nan, sizeof(nan));
-	count_text("infinity", "infinities", n_inf, inf, sizeof(inf));
-	snprintf(buf, size, "%s%s%s", n_nan ? nan : "", n_nan && n_inf ? " and " : "",
-		 n_inf ? inf : "");
-}
-
 static int tell_not_finite(struct deep *d, const struct uns_flaw *f)
 {
-	char name[512], numbers[160], where[512];
+	char what[512];
 
 	if (++d->n_not_finite > NAMED_AT_MOST) {
 		d->n_nan += f->n_nan;
 		d->n_inf += f->n_inf;
-		if (severity_of(f) == UNSHARD_PROBLEM)
-			d->severity = UNSHARD_PROBLEM;
+		if (severity_of(f) == UNS_PROBLEM)
+			d->severity = UNS_PROBLEM;
 		return 0;
 	}
-	numbers_text(f->n_nan, f->n_inf, numbers, sizeof(numbers));
-	return checking_found(d->c, "not_finite", severity_of(f),
-			      "%s has %s among its %" PRIu64
-			      " elements, the first is element %" PRIu64
-			      ", in %s: training diverged, or the file was damaged; go on from a "
-			      "checkpoint before that",
-			      tensor_text(f, name, sizeof(name)), numbers, f->n_elems,
-			      f->first_elem, place_text(f->file, f->rank, where, sizeof(where)));
+	return checking_found_as(
+		d->c,
+		UNS_FINDING(OF_FLAW(f, UNS_FOUND_NOT_FINITE),
+			    .arg = { { "what", uns_str(tensor_text(f, what, sizeof(what))) },
+				     { "nans", uns_more(f->n_nan) },
+				     { "infs", uns_more(f->n_inf) },
+				     { "n", uns_num(f->n_elems) },
+				     { "first", uns_num(f->first_elem) } }),
+		severity_of(f));
 }
 
 static int tell_unlike(struct deep *d, const struct uns_flaw *f)
 {
-	char weight[512], master[512];
+	char found[32], exact[32], expected[32];
 
 	if (++d->n_unlike > NAMED_AT_MOST)
 		return 0;
-	return checking_found(d->c, "master", UNSHARD_PROBLEM,
-			      "weight %s is not its fp32 copy rounded to %s in %" PRIu64
-			      " of %" PRIu64 " elements: element %" PRIu64
-			      " is %.9g in %s, and %.9g of %s rounds to %.9g; one of the "
-			      "files is of another save or was changed: copy both back from the "
-			      "training machine, or "
-			      "take the fp32 copies alone (view weights-fp32)",
-			      f->name, uns_dtype_info(f->tensor->dtype)->torch, f->n_different,
-			      f->n_elems, f->first_elem, f->found,
-			      place_text(f->file, f->rank, weight, sizeof(weight)), f->master,
-			      place_text(f->master_file, f->master_rank, master, sizeof(master)),
-			      f->expected);
+	snprintf(found, sizeof(found), "%.9g", f->found);
+	snprintf(exact, sizeof(exact), "%.9g", f->master);
+	snprintf(expected, sizeof(expected), "%.9g", f->expected);
+	return checking_found(
+		d->c,
+		UNS_FINDING(OF_FLAW(f, UNS_FOUND_FP32_COPY_DIFFERS), .expected = uns_str(expected),
+			    .found = uns_str(found),
+			    .arg = { { "dtype", uns_str(uns_dtype_info(f->tensor->dtype)->torch) },
+				     { "n", uns_num(f->n_different) },
+				     { "total", uns_num(f->n_elems) },
+				     { "first", uns_num(f->first_elem) },
+				     { "exact", uns_str(exact) },
+				     { "other_file", uns_str(f->master_file->path) },
+				     { "other_rank", uns_rank(f->master_rank) } }));
 }
 
 /* -- */
@@ -192,28 +176,24 @@ static int tell(void *ctx, const struct uns_flaw *f)
 
 static int tell_rest(struct deep *d)
 {
-	char numbers[160];
 	int code = 0;
 
-	if (d->n_not_finite > NAMED_AT_MOST) {
-		numbers_text(d->n_nan, d->n_inf, numbers, sizeof(numbers));
-		code = checking_found(d->c, "not_finite", d->severity,
-				      "%zu more tensors of %s are not finite either: %s in all",
-				      d->n_not_finite - NAMED_AT_MOST, checking_name(d->c),
-				      numbers);
-	}
+	if (d->n_not_finite > NAMED_AT_MOST)
+		code = checking_found_as(
+			d->c,
+			UNS_FINDING(.id = UNS_FOUND_MORE_NOT_FINITE,
+				    .arg = { { "n", uns_num(d->n_not_finite - NAMED_AT_MOST) },
+					     { "nans", uns_more(d->n_nan) },
+					     { "infs", uns_more(d->n_inf) } }),
+			d->severity);
 	if (code == 0 && d->n_unlike > NAMED_AT_MOST)
 		code = checking_found(
-			d->c, "master", UNSHARD_PROBLEM,
-			"%zu more weights of %s are not their fp32 copies rounded either",
-			d->n_unlike - NAMED_AT_MOST, checking_name(d->c));
+			d->c, UNS_FINDING(.id = UNS_FOUND_MORE_FP32_COPIES_DIFFER,
+					  .arg = { { "n", uns_num(d->n_unlike - NAMED_AT_MOST) } }));
 	if (code == 0 && d->n_without_crc)
-		code = checking_found(d->c, "no_crc", UNSHARD_NOTE,
-				      "%zu %s of %s recorded no CRCs of data (set_crc32_options(False)), "
-				      "the first is %s: "
-				      "damage in them cannot be told",
-				      d->n_without_crc, d->n_without_crc == 1 ? "file" : "files",
-				      checking_name(d->c), uns_path_name(d->without_crc->path));
+		code = checking_found(d->c, UNS_FINDING(.id = UNS_FOUND_NO_CRCS,
+							.file = d->without_crc->path,
+							.arg = { { "n", uns_num(d->n_without_crc) } }));
 	return code;
 }
 
@@ -234,7 +214,7 @@ static uint64_t bytes_read(const struct checking *c)
 
 int check_deep(struct checking *c, struct snapshot *snap, struct uns_err *err)
 {
-	struct deep d = { .c = c, .cat = snap->cat };
+	struct deep d = { .c = c, .cat = snap->cat, .severity = UNS_NOTE };
 	const struct uns_verify_watch watch = { asked, c };
 	uint64_t before = bytes_read(c);
 	int code = uns_backing_verify(snap->backing, c->reading ? &watch : NULL, tell, &d, err);

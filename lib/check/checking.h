@@ -1,8 +1,8 @@
-/* What one run of unshard_check carries along. Private to lib/session. */
+/* What one run of unshard_check carries along. Private to check/. */
 #ifndef UNS_CHECK_CHECKING_H
 #define UNS_CHECK_CHECKING_H
 
-#include "session/info.h"
+#include "session/reasons.h"
 
 struct checking {
 	struct unshard *u;
@@ -16,10 +16,9 @@ struct checking {
 	const char *path; /* of the checkpoint or directory being looked at */
 };
 
-/* Count a finding and hand it to the visitor; returns what that returned. */
-__attribute__((format(printf, 4, 5))) int checking_found(struct checking *c, const char *check,
-							 enum unshard_severity severity,
-							 const char *fmt, ...);
+/* Count a finding about what is being looked at and hand it to the visitor; returns what that returned. */
+int checking_found(struct checking *c, const struct uns_finding *f);
+int checking_found_as(struct checking *c, const struct uns_finding *f, enum uns_severity severity);
 /* How the checkpoint is called in sentences: its own name, for what is around it is in `path`. */
 const char *checking_name(const struct checking *c);
 

@@ -54,54 +54,20 @@ bool uns_leftover_is_weightless(const char *file)
 	return !strchr(file, '.');
 }
 
-const char *uns_leftover_check(const struct uns_leftover *l)
+enum uns_finding_id uns_leftover_id(const struct uns_leftover *l)
 {
 	if (l->unread)
-		return "not_read";
-	if (l->name == UNS_NAME_TRAINER_STAGING)
-		return "staging";
-	return l->n_files ? "no_weights" : "empty";
-}
-
-static const char *what_to_do(enum uns_checkpoint_name name)
-{
-	switch (name) {
+		return UNS_FOUND_LEFTOVER_UNKNOWN;
+	switch (l->name) {
+	case UNS_NAME_TRAINER_STAGING:
+		return UNS_FOUND_LEFTOVER_STAGING;
 	case UNS_NAME_TRAINER:
-		return "FSDP SHARDED_STATE_DICT with save_only_model does this (transformers "
-		       "before "
-		       "4.50): set save_only_model to false, or fsdp_state_dict_type to "
-		       "FULL_STATE_DICT; if the shards are on other nodes' disks, copy them here";
+		return l->n_files ? UNS_FOUND_NO_WEIGHTS_LEFT_OF_TRAINER
+				  : UNS_FOUND_NOTHING_LEFT_OF_TRAINER;
 	case UNS_NAME_LIGHTNING:
-		return "FSDPStrategy(state_dict_type='sharded') with "
-		       "ModelCheckpoint(save_weights_only=True) does this before Lightning 2.2.2: "
-		       "upgrade Lightning, or set save_weights_only to false, or state_dict_type "
-		       "to "
-		       "'full'";
+		return l->n_files ? UNS_FOUND_NO_WEIGHTS_LEFT_OF_LIGHTNING
+				  : UNS_FOUND_NOTHING_LEFT_OF_LIGHTNING;
 	default:
-		return "the save did not begin, or the shards are on other nodes' disks: copy them "
-		       "here, or delete the directory";
+		return l->n_files ? UNS_FOUND_NO_WEIGHTS_LEFT : UNS_FOUND_NOTHING_LEFT;
 	}
-}
-
-void uns_leftover_sentence(const struct uns_leftover *l, struct uns_text *out)
-{
-	if (l->unread)
-		uns_text_printf(out,
-				"%s is in a form that is not known here (%s), so nothing of it was "
-				"checked",
-				l->path, l->some_file);
-	else if (l->name == UNS_NAME_TRAINER_STAGING)
-		uns_text_printf(out,
-				"%s is what a Trainer renames when a save has ended: this one did "
-				"not end; go on from the checkpoint before it and delete this "
-				"directory",
-				l->path);
-	else if (l->n_files)
-		uns_text_printf(out,
-				"%s holds no weights, only files such as %s: nothing can be "
-				"recovered from it; %s",
-				l->path, l->some_file, what_to_do(l->name));
-	else
-		uns_text_printf(out, "%s is empty: nothing can be recovered from it; %s", l->path,
-				what_to_do(l->name));
 }

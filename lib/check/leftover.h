@@ -3,8 +3,8 @@
 #ifndef UNS_CHECK_LEFTOVER_H
 #define UNS_CHECK_LEFTOVER_H
 
-#include "base/text.h"
 #include "io/source.h"
+#include "model/finding.h"
 
 enum uns_checkpoint_name {
 	UNS_NAME_OTHER,
@@ -17,7 +17,6 @@ enum uns_checkpoint_name {
 enum uns_checkpoint_name uns_checkpoint_name_of(const char *name);
 
 struct uns_leftover {
-	const char *path; /* for the sentence */
 	enum uns_checkpoint_name name;
 	size_t n_files;        /* regular files at any depth */
 	bool unread;           /* some_file may hold weights, in a form that is not known */
@@ -27,8 +26,7 @@ struct uns_leftover {
 /* Does a file's name say that it holds no weights: configs, random states, schedulers, logs? */
 bool uns_leftover_is_weightless(const char *file);
 
-/* A short stable name for programs, and the sentence. */
-const char *uns_leftover_check(const struct uns_leftover *l);
-void uns_leftover_sentence(const struct uns_leftover *l, struct uns_text *out);
+/* What that is. */
+enum uns_finding_id uns_leftover_id(const struct uns_leftover *l);
 
 #endif

@@ -79,33 +79,41 @@ static int parse_one(struct dir *d, const char *name, struct uns_dcp_metadata *o
 	if (!uns_identity_equal(&now.id, &d->cat->files[file].stat.id))
 		return uns_fail(err, -ESTALE, "%s changed while it was read", path);
 	if (uns_dcp_metadata_parse(bytes, &d->scratch, out, err) < 0)
-		return uns_fail_in(err, "%s", path);
+		return uns_fail_in_file(err, path);
 	return 0;
 }
 
-static int fail_no_metadata(const struct dir *d, struct uns_err *err)
+static int fail_no_metadata(struct dir *d, struct uns_err *err)
 {
-	bool torn = uns_listing_find(&d->list, ".metadata.tmp") != NULL;
+	const struct uns_entry *torn = uns_listing_find(&d->list, ".metadata.tmp");
+	const char *path = uns_path_join(&d->scratch, d->path, ".metadata");
 
-	return uns_fail(err, -ENODATA,
-			"%s%s.metadata is missing%s: the save did not finish, or the file was not "
-			"copied; without it the .distcp files cannot be read",
-			d->path, *d->path ? "/" : "",
-			torn ? " (.metadata.tmp is there: the save was interrupted)" : "");
+	if (!path)
+		return uns_oom(err);
+	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_METADATA_MISSING,
+					      .scope = UNS_SCOPE_ALL, .file = path,
+					      .checkpoint = d->cat->path,
+					      .arg = { { "torn", uns_str(torn ? torn->name : NULL) } }));
 }
 
 static int32_t rank_of(const char *path);
 
-static int report_rank(struct dir *d, unsigned long long rank)
+static int report_rank(struct dir *d, unsigned long long rank, struct uns_err *err)
 {
-	return uns_catalog_add_problem(d->cat, UNS_SCOPE_ALL, -ENODATA,
-				       "%s%s__%llu.metadata is missing: what rank %llu saved is not "
-				       "known; copy it back from the training machine",
-				       d->path, *d->path ? "/" : "", rank, rank);
+	const char *name = uns_arena_printf(&d->scratch, "__%llu.metadata", rank);
+	const char *path = name ? uns_path_join(&d->scratch, d->path, name) : NULL;
+
+	if (!path)
+		return uns_oom(err);
+	return uns_catalog_add_finding(d->cat,
+				       UNS_FINDING(.id = UNS_FOUND_RANK_METADATA_MISSING,
+						   .scope = UNS_SCOPE_ALL, .file = path,
+						   .rank = uns_num(rank)),
+				       err);
 }
 
 /* Ranks behind the last one that described itself, told by their shards. */
-static int report_silent_ranks(struct dir *d, unsigned long long n_ranks)
+static int report_silent_ranks(struct dir *d, unsigned long long n_ranks, struct uns_err *err)
 {
 	const struct uns_entry *e = d->list.v, *end = e + d->list.n;
 	int32_t rank, last = -1;
@@ -115,7 +123,7 @@ static int report_silent_ranks(struct dir *d, unsigned long long n_ranks)
 		if (rank < 0 || (unsigned long long)rank < n_ranks || rank == last)
 			continue;
 		last = rank;
-		UNS_TRY(report_rank(d, (unsigned long long)rank));
+		UNS_TRY(report_rank(d, (unsigned long long)rank, err));
 	}
 	return 0;
 }
@@ -135,15 +143,15 @@ static int parse_ranks(struct dir *d, struct uns_err *err)
 		if (!rank_metadata(d->list.v[i].name, &rank))
 			continue;
 		if (rank != expected)
-			UNS_TRY(report_rank(d, expected));
+			UNS_TRY(report_rank(d, expected, err));
 		expected = rank + 1;
 		UNS_TRY(parse_one(d, d->list.v[i].name, &parts[n++], err));
 	}
 	if (!n)
 		return fail_no_metadata(d, err);
-	UNS_TRY(report_silent_ranks(d, expected));
+	UNS_TRY(report_silent_ranks(d, expected, err));
 	if (uns_dcp_metadata_merge(parts, n, &d->scratch, &d->meta, err) < 0)
-		return uns_fail_in(err, "%s", d->path);
+		return uns_fail_in_file(err, d->path);
 	return 0;
 }
 
@@ -210,35 +218,43 @@ static int32_t rank_of(const char *path)
 	return rank;
 }
 
+static int report(struct dir *d, enum uns_finding_id id, enum uns_scope scope, const char *key,
+		  struct uns_err *err)
+{
+	return uns_catalog_add_finding(
+		d->cat, UNS_FINDING(.id = id, .scope = scope, .file = d->path, .tensor = key), err);
+}
+
 /* Once per subject, not once per tensor. */
-static int report_once(struct dir *d, const char *subject, enum uns_scope scope, int code,
-		       const char *text, struct uns_err *err)
+static int report_once(struct dir *d, const char *subject, const struct uns_finding *f,
+		       struct uns_err *err)
 {
 	if (uns_map_get(&d->reported, subject))
 		return 0;
 	subject = uns_arena_str(&d->scratch, subject);
 	if (!subject || !uns_map_put(&d->reported, subject, d, NULL))
 		return uns_oom(err);
-	return uns_catalog_add_problem(d->cat, scope, code, "%s", text);
+	return uns_catalog_add_finding(d->cat, f, err);
 }
 
 /* 1 = known, 0 = a transform that we do not know (reported). */
 static int codec_of(struct dir *d, const struct uns_dcp_storage *s, enum uns_scope scope,
 		    enum uns_codec *out, struct uns_err *err)
 {
-	char text[512];
+	static const char known[] = "stream.zstd/1";
 
 	*out = UNS_CODEC_NONE;
 	if (!s->n_transforms)
 		return 1;
 	*out = UNS_CODEC_ZSTD;
-	if (s->n_transforms == 1 && strcmp(s->transform[0], "stream.zstd/1") == 0)
+	if (s->n_transforms == 1 && strcmp(s->transform[0], known) == 0)
 		return 1;
-	snprintf(text, sizeof(text),
-		 "%s: items were saved through \"%.100s\"%s, which cannot be undone here; only "
-		 "stream.zstd/1 is known",
-		 d->path, s->transform[0], s->n_transforms > 1 ? " and more" : "");
-	UNS_TRY(report_once(d, s->transform[0], scope, -ENOTSUP, text, err));
+	UNS_TRY(report_once(d, s->transform[0],
+			    UNS_FINDING(.id = UNS_FOUND_TRANSFORM_UNKNOWN, .scope = scope,
+					.file = d->path, .found = uns_str(s->transform[0]),
+					.expected = uns_str(known),
+					.arg = { { "n", uns_num(s->n_transforms) } }),
+			    err));
 	return 0;
 }
 
@@ -309,8 +325,12 @@ static int add_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *
 		t.state = place->state;
 	memcpy(t.shape.dim, e->dims, e->n_dims * sizeof(*e->dims));
 	if (uns_shape_check(&t.shape, t.dtype, &why) < 0)
-		return uns_catalog_add_problem(d->cat, scope_of(place), why.code, "%s: %s: %s",
-					       d->path, key, why.text);
+		return uns_catalog_add_finding(
+			d->cat,
+			UNS_FINDING(.id = UNS_FOUND_TENSOR_UNREADABLE, .scope = scope_of(place),
+				    .code = why.code, .file = d->path, .tensor = key,
+				    .arg = { { "cause", uns_str(why.text) } }),
+			err);
 	UNS_TRY(uns_catalog_add_tensor(d->cat, &t, NULL, err));
 	for (i = 0; i < e->n_chunks; i++)
 		UNS_TRY(add_chunk(d, e, &e->chunk[i], scope_of(place), err));
@@ -329,13 +349,16 @@ static bool is_decoded(const struct uns_dcp_place *place)
 static int report_item(struct dir *d, const char *key, uint32_t file, const struct uns_err *why,
 		       struct uns_err *err)
 {
-	const char *subject = why->code == -ENODATA ? d->cat->files[file].path : key;
-	char text[UNS_ERR_TEXT];
+	struct uns_finding f = uns_finding_of_err(why, UNS_SCOPE_OPTIMIZER);
 
-	if (why->code == -ENOMEM)
-		return uns_fail(err, why->code, "%s", why->text);
-	snprintf(text, sizeof(text), "%s: %s", key, why->text);
-	return report_once(d, subject, UNS_SCOPE_OPTIMIZER, why->code, text, err);
+	if (!uns_code_is_finding(why->code))
+		return uns_fail_as(err, why);
+	if (!why->finding)
+		f.id = UNS_FOUND_ITEM_UNREADABLE;
+	f.file = d->cat->files[file].path;
+	f.rank = uns_rank(rank_of(f.file));
+	f.tensor = key;
+	return report_once(d, f.code == -ENODATA ? f.file : key, &f, err);
 }
 
 /* Items that say the same are one value: a hyper-parameter may be stored with every parameter. */
@@ -361,7 +384,7 @@ static int decode(struct dir *d, const char *key, const char *kind,
 		  const struct uns_dcp_place_in_file *at, const struct uns_value **out,
 		  struct uns_err *err)
 {
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &d->scratch };
 	struct uns_span bytes;
 
 	*out = NULL;
@@ -375,9 +398,7 @@ static int add_hyper(struct dir *d, const char *key, const struct uns_dcp_place 
 		     const struct uns_value *value, struct uns_err *err)
 {
 	if (place->deep)
-		return uns_catalog_add_problem(
-			d->cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
-			"%s: %s: a hyper-parameter that was saved in several parts", d->path, key);
+		return report(d, UNS_FOUND_HYPER_IN_PARTS, UNS_SCOPE_OPTIMIZER, key, err);
 	if (place->what == UNS_DCP_IS_GROUPS)
 		return uns_dcp_groups_add_list(&d->groups, place->root, value, err);
 	if (place->what == UNS_DCP_IS_HYPER)
@@ -413,8 +434,7 @@ static int add_object(struct dir *d, const char *key, const struct uns_dcp_place
 	int code;
 
 	if (!s)
-		return uns_catalog_add_problem(d->cat, scope_of(place), -EBADMSG,
-					       "%s: %s is listed but was not saved", d->path, key);
+		return report(d, UNS_FOUND_ITEM_NOT_SAVED, scope_of(place), key, err);
 	code = codec_of(d, s, scope_of(place), &at.codec, err);
 	if (code <= 0)
 		return code;
@@ -438,9 +458,7 @@ static int add_hyper_tensor(struct dir *d, const struct uns_dcp_entry *e, const 
 {
 	UNS_TRY(add_tensor(d, e, key, place, err));
 	if (e->n_chunks != 1)
-		return uns_catalog_add_problem(d->cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
-					       "%s: %s: a hyper-parameter that is not one number",
-					       d->path, key);
+		return report(d, UNS_FOUND_HYPER_NOT_ONE_NUMBER, UNS_SCOPE_OPTIMIZER, key, err);
 	return add_object(d, key, place, e->chunk[0].storage, err);
 }
 
@@ -448,21 +466,17 @@ static int add_hyper_tensor(struct dir *d, const struct uns_dcp_entry *e, const 
 
 /* An entry that contradicts itself may be anything, a weight too. */
 static int report_unknown(struct dir *d, const struct uns_dcp_entry *e,
-			  const struct uns_dcp_place *place)
+			  const struct uns_dcp_place *place, struct uns_err *err)
 {
 	enum uns_scope scope = scope_of(place);
 
 	if (place->what == UNS_DCP_IS_OTHER && e->code == -EBADMSG)
 		scope = UNS_SCOPE_ALL;
-	return uns_catalog_add_problem(d->cat, scope, e->code, "%s: %s", d->path, e->why);
-}
-
-static int report_stray(struct dir *d, const char *key)
-{
-	return uns_catalog_add_problem(d->cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
-				       "%s: %s is spelled like a weight, but planner_data does not say "
-				       "what it is",
-				       d->path, key);
+	return uns_catalog_add_finding(d->cat,
+				       UNS_FINDING(.id = UNS_FOUND_FILE_UNREADABLE, .scope = scope,
+						   .code = e->code, .file = d->path, .tensor = e->key,
+						   .arg = { { "cause", uns_str(e->why) } }),
+				       err);
 }
 
 static int add_entry(struct dir *d, const struct uns_dcp_entry *e, struct uns_err *err)
@@ -475,7 +489,7 @@ static int add_entry(struct dir *d, const struct uns_dcp_entry *e, struct uns_er
 	UNS_TRY(uns_dcp_place_of(&d->naming, e, key, &place, err));
 	d->numbered |= place.numbered;
 	if (place.stray)
-		UNS_TRY(report_stray(d, key));
+		UNS_TRY(report(d, UNS_FOUND_WEIGHT_NOT_PLANNED, UNS_SCOPE_WEIGHTS, key, err));
 	switch (e->kind) {
 	case UNS_DCP_TENSOR:
 		if (place.what == UNS_DCP_IS_HYPER || place.what == UNS_DCP_IS_PARAM_HYPER)
@@ -484,29 +498,22 @@ static int add_entry(struct dir *d, const struct uns_dcp_entry *e, struct uns_er
 	case UNS_DCP_BYTES:
 		return add_object(d, key, &place, e->bytes, err);
 	default:
-		return report_unknown(d, e, &place);
+		return report_unknown(d, e, &place, err);
 	}
 }
 
-static int report_numbered(struct dir *d)
+static int report_no_weights(struct dir *d, struct uns_err *err)
 {
-	if (!d->numbered)
-		return 0;
-	return uns_catalog_add_problem(d->cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
-				       "%s: the optimizer's state is keyed by parameter numbers, not "
-				       "names; which number is which parameter is not recorded",
-				       d->path);
-}
+	const char *first = d->meta.n_entries ? d->meta.entry[0].key : "nothing";
 
-static int report_no_weights(struct dir *d)
-{
 	if (d->any_weight || !d->roots->weights || !d->roots->n_weights)
 		return 0;
-	return uns_catalog_add_problem(d->cat, UNS_SCOPE_WEIGHTS, -ENODATA,
-				       "%s: no tensor is below the key \"%s\"; the first one there is "
-				       "called %s",
-				       d->path, d->roots->weights[0],
-				       d->meta.n_entries ? d->meta.entry[0].key : "nothing");
+	return uns_catalog_add_finding(d->cat,
+				       UNS_FINDING(.id = UNS_FOUND_NO_TENSOR_BELOW_KEY,
+						   .scope = UNS_SCOPE_WEIGHTS, .file = d->path,
+						   .expected = uns_str(d->roots->weights[0]),
+						   .found = uns_str(first)),
+				       err);
 }
 
 static int add_entries(struct dir *d, struct uns_err *err)
@@ -517,8 +524,9 @@ static int add_entries(struct dir *d, struct uns_err *err)
 	for (i = 0; i < d->meta.n_entries; i++)
 		UNS_TRY(add_entry(d, &d->meta.entry[i], err));
 	UNS_TRY(uns_dcp_groups_finish(&d->groups, err));
-	UNS_TRY(report_numbered(d));
-	UNS_TRY(report_no_weights(d));
+	if (d->numbered)
+		UNS_TRY(report(d, UNS_FOUND_OPTIMIZER_IS_NUMBERED, UNS_SCOPE_OPTIMIZER, NULL, err));
+	UNS_TRY(report_no_weights(d, err));
 	return uns_catalog_assign_groups(d->cat, err);
 }
 

@@ -156,35 +156,35 @@ static size_t length_of(const struct uns_value *v)
 	return v && (v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE) ? v->seq.n : 0;
 }
 
+static int report(struct uns_dcp_groups *groups, enum uns_finding_id id,
+		  const struct uns_dcp_group *g, int64_t index, struct uns_err *err)
+{
+	return uns_catalog_add_finding(groups->cat,
+				       UNS_FINDING(.id = id, .scope = UNS_SCOPE_OPTIMIZER,
+						   .file = groups->where,
+						   .arg = { { "group", uns_num((uint64_t)index) },
+							    { "optimizer", uns_str(g->root) } }),
+				       err);
+}
+
 static int finish_group(struct uns_dcp_groups *groups, const struct uns_dcp_group *g,
 			int64_t expected, struct uns_err *err)
 {
 	struct uns_group out = { .root = g->root };
 	struct uns_arena *arena = &groups->cat->arena;
-	int code = 0;
 
 	out.hyper = hyper_of(arena, g);
 	out.param = UNS_NEW_N(arena, const char *, length_of(g->params));
 	if (!out.hyper || !out.param)
 		return uns_oom(err);
 	if (g->index != expected)
-		code = uns_catalog_add_problem(groups->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
-					       "%s: param group %lld of %s is not there",
-					       groups->where, (long long)expected, g->root);
+		UNS_TRY(report(groups, UNS_FOUND_GROUP_MISSING, g, expected, err));
 	else if (!g->params)
-		code = uns_catalog_add_problem(
-			groups->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
-			"%s: param group %lld of %s does not say which parameters are in it",
-			groups->where, (long long)g->index, g->root);
+		UNS_TRY(report(groups, UNS_FOUND_GROUP_UNLISTED, g, g->index, err));
 	else if (!params_of(g->params, &out)) {
 		out.n_params = 0;
-		code = uns_catalog_add_problem(
-			groups->cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
-			"%s: param group %lld of %s lists its parameters by number, not by name; "
-			"which number is which parameter is not recorded",
-			groups->where, (long long)g->index, g->root);
+		UNS_TRY(report(groups, UNS_FOUND_GROUP_IS_NUMBERED, g, g->index, err));
 	}
-	UNS_TRY(code);
 	return uns_catalog_add_group(groups->cat, &out, err);
 }
 
@@ -309,18 +309,21 @@ static int finish_guessed(struct uns_dcp_groups *groups, struct uns_dcp_group **
 	if (!guessed || !which)
 		return uns_oom(err);
 	if (guess_groups(v, n, guessed, which) < 0)
-		return uns_catalog_add_problem(groups->cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
-					       "%s: parameters have more than %d different sets of "
-					       "hyper-parameters",
-					       groups->where, MAX_GUESSED_GROUPS);
+		return uns_catalog_add_finding(groups->cat,
+					       UNS_FINDING(.id = UNS_FOUND_HYPERS_TOO_DIVERSE,
+							   .scope = UNS_SCOPE_OPTIMIZER,
+							   .file = groups->where,
+							   .expected = uns_num(MAX_GUESSED_GROUPS)),
+					       err);
 	for (k = 0; k < guessed->n; k++)
 		UNS_TRY(add_guessed(groups, v, n, guessed, which, k, err));
 	if (!n)
 		return 0;
-	return uns_catalog_add_problem(groups->cat, UNS_SCOPE_NOTE, 0,
-				       "%s: hyper-parameters are stored with each parameter; equal "
-				       "ones were taken for one param group (%zu groups)",
-				       groups->where, guessed->n);
+	return uns_catalog_add_finding(groups->cat,
+				       UNS_FINDING(.id = UNS_FOUND_HYPERS_PER_PARAMETER,
+						   .file = groups->where,
+						   .arg = { { "n", uns_num(guessed->n) } }),
+				       err);
 }
 
 int uns_dcp_groups_finish(struct uns_dcp_groups *groups, struct uns_err *err)

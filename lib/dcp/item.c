@@ -47,18 +47,17 @@ static int check_extent(const struct uns_file *f, const struct uns_dcp_place_in_
 			struct uns_err *err)
 {
 	if (f->missing)
-		return uns_fail(err, -ENODATA,
-				"%s is missing; copy it back from the training machine", f->path);
+		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ITEM_FILE_MISSING,
+						      .file = f->path));
 	if (place->length_bytes > MAX_ITEM_BYTES)
-		return uns_fail(err, -ENOTSUP, "%s: an object of %llu bytes; at most %d are read",
-				f->path, (unsigned long long)place->length_bytes, MAX_ITEM_BYTES);
+		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ITEM_TOO_LARGE, .file = f->path,
+						      .expected = uns_num(MAX_ITEM_BYTES),
+						      .found = uns_num(place->length_bytes)));
 	if (!uns_inside(place->offset_bytes, place->length_bytes, f->stat.id.size))
-		return uns_fail(err, -EBADMSG,
-				"%s is cut short: expected at least %llu bytes, found %llu; copy the "
-				"file again from the training machine",
-				f->path,
-				(unsigned long long)(place->offset_bytes + place->length_bytes),
-				(unsigned long long)f->stat.id.size);
+		return uns_fail_with(
+			err, UNS_FINDING(.id = UNS_FOUND_ITEM_CUT, .file = f->path,
+					 .expected = uns_num(place->offset_bytes + place->length_bytes),
+					 .found = uns_num(f->stat.id.size)));
 	return 0;
 }
 

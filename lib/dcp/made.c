@@ -271,11 +271,11 @@ static int add_step(struct uns_dcp_made *m, const struct uns_adam_params *params
 		return add_tensor(m, &k, p->step, p->step->dtype, err);
 	if (!uns_value_float(uns_value_get(params->group[p->group]->hyper, "step"), &step) &&
 	    global_step == UNS_UNKNOWN)
-		return uns_fail(
-			err, -ENODATA,
-			"%s: parameter %s has moments but no step, and the training step is "
-			"not known; set it with `unshard meta set CHECKPOINT global_step=N`",
-			m->cat->path, p->name);
+		return uns_catalog_fail(m->cat,
+					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STEP_UNKNOWN,
+						    .scope = UNS_SCOPE_OPTIMIZER,
+						    .tensor = p->name),
+					err);
 	value = UNS_NEW(m->arena, float);
 	if (!value)
 		return uns_oom(err);
@@ -321,8 +321,10 @@ static int add_group(struct uns_dcp_made *m, const struct uns_group *g, size_t i
 	for (i = 0; g->hyper && i < g->hyper->dict.n; i++) {
 		k.name = uns_value_str(g->hyper->dict.key[i]);
 		if (!k.name)
-			return uns_fail(err, -ENOTSUP, "%s: a hyper-parameter has no name",
-					m->cat->path);
+			return uns_catalog_fail(m->cat,
+						UNS_FINDING(.id = UNS_FOUND_SETTING_UNNAMED,
+							    .scope = UNS_SCOPE_OPTIMIZER),
+						err);
 		UNS_TRY(add_item(m, &k, NULL, g->hyper->dict.v[i], err));
 	}
 	return add_names(m, g, index, err);

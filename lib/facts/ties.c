@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-#include "base/notes.h"
 #include "base/path.h"
 
 /* Output projections that transformers families tie to an input embedding
@@ -18,9 +17,6 @@ static const char *const kept_suffix[] = { "shared.weight",     "embed_tokens.we
 					   "wte.weight",        "word_embeddings.weight",
 					   "embed_in.weight",   "tok_embeddings.weight",
 					   "embeddings.weight", NULL };
-
-#define NOTE(out, ...)                                                                             \
-	uns_note_add(&(out)->arena, &(out)->note, &(out)->n_notes, &(out)->cap_notes, __VA_ARGS__)
 
 /* "lm_head.weight" itself, or "x.lm_head.weight". */
 static bool name_ends(const char *name, const char *suffix)
@@ -56,26 +52,27 @@ static const struct uns_tensor *embedding_for(const struct uns_catalog *cat,
 	return NULL;
 }
 
-static int prove(struct uns_backing *backing, struct ties *out, const struct uns_tensor *head,
-		 const struct uns_tensor *embedding, struct uns_err *err)
+static int prove(const struct uns_catalog *cat, struct uns_backing *backing, struct ties *out,
+		 const struct uns_tensor *head, const struct uns_tensor *embedding,
+		 struct uns_err *err)
 {
 	struct uns_err why = { 0 };
 	const char *how = "";
-	bool equal;
+	bool equal = false;
 	int code = uns_backing_equal(backing, head, embedding, &equal, &how, &why);
 
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
-	if (code < 0)
-		return NOTE(out, "%s is kept beside %s: they could not be compared: %s", head->name,
-			    embedding->name, why.text);
-	if (!equal)
-		return NOTE(out,
-			    "config.json ties %s to %s but their bytes differ (%s): both "
-			    "are kept, and from_pretrained will use the latter for both",
-			    head->name, embedding->name, how);
-	out->v[out->n++] = head;
-	return NOTE(out, "%s is left out: config.json ties it to %s, proven equal by %s",
-		    head->name, embedding->name, how);
+	if (equal)
+		out->v[out->n++] = head;
+	return uns_findings_add(&out->notes, &out->arena,
+				UNS_FINDING(.id = code < 0 ? UNS_FOUND_TIE_NOT_COMPARED
+						  : equal  ? UNS_FOUND_TIED_WEIGHT_LEFT_OUT
+							   : UNS_FOUND_TIED_WEIGHTS_DIFFER,
+					    .checkpoint = cat->path, .tensor = head->name,
+					    .arg = { { "other_tensor", uns_str(embedding->name) },
+						     { "how", uns_str(how) },
+						     { "cause", uns_str(why.text) } }),
+				err);
 }
 
 int ties_prove(const struct uns_catalog *cat, struct uns_backing *backing, struct ties *out,
@@ -94,7 +91,7 @@ int ties_prove(const struct uns_catalog *cat, struct uns_backing *backing, struc
 			continue;
 		embedding = embedding_for(cat, head);
 		if (embedding)
-			UNS_TRY(prove(backing, out, head, embedding, err));
+			UNS_TRY(prove(cat, backing, out, head, embedding, err));
 	}
 	return 0;
 }

@@ -8,8 +8,7 @@ struct ties {
 	struct uns_arena arena;
 	const struct uns_tensor **v;
 	size_t n;
-	const char **note;
-	size_t n_notes, cap_notes;
+	struct uns_findings notes;
 };
 
 /* Of a model whose config ties its embeddings. Fills `out`, which is zeroed. Reads tensors where nothing

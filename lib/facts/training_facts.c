@@ -934,7 +934,7 @@ int training_collect(const struct training_input *in, struct training_found *out
 		     struct uns_err *err)
 {
 	UNS_CLEANUP(collect_fini) struct collect c = { .in = in, .out = out, .path = in->path };
-	bool trainer = uns_resume_wants_trainer_state(in->cat);
+	bool trainer = in->cat->facts.resumed_by & UNS_BY_TRAINER;
 
 	if (!make_room(&c))
 		return uns_oom(err);

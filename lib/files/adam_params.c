@@ -26,11 +26,9 @@ static int check_group(const struct uns_catalog *cat, const struct uns_group *g,
 {
 	if (!g->guessed)
 		return 0;
-	return uns_fail(
-		err, -ENOTSUP,
-		"%s: hyper-parameters were saved with each parameter, in several param groups "
-		"whose order is not recorded, and DeepSpeed knows groups by their order",
-		cat->path);
+	return uns_catalog_fail(
+		cat, UNS_FINDING(.id = UNS_FOUND_GROUPS_UNORDERED, .scope = UNS_SCOPE_OPTIMIZER),
+		err);
 }
 
 static int count_groups(struct search *s, struct uns_arena *arena, size_t *n_params,
@@ -45,10 +43,13 @@ static int count_groups(struct search *s, struct uns_arena *arena, size_t *n_par
 		return uns_oom(err);
 	for (i = 0; i < cat->n_groups; i++) {
 		if (strcmp(cat->groups[i].root, out->root) != 0)
-			return uns_fail(
-				err, -ENOTSUP,
-				"%s has several optimizers (%s, %s): DeepSpeed's engine has one",
-				cat->path, out->root, cat->groups[i].root);
+			return uns_catalog_fail(
+				cat,
+				UNS_FINDING(.id = UNS_FOUND_OPTIMIZERS_SEVERAL,
+					    .scope = UNS_SCOPE_OPTIMIZER,
+					    .arg = { { "one", uns_str(out->root) },
+						     { "other", uns_str(cat->groups[i].root) } }),
+				err);
 		UNS_TRY(check_group(cat, &cat->groups[i], err));
 		out->group[out->n_groups++] = &cat->groups[i];
 		*n_params += cat->groups[i].n_params;
@@ -108,15 +109,16 @@ static int add_state(struct search *s, const struct uns_tensor *t, struct uns_er
 	struct uns_adam_param *p = uns_map_get(&s->by_name, t->name);
 
 	if (t->role == UNS_ROLE_OPTIM_OTHER)
-		return uns_fail(
-			err, -ENOTSUP,
-			"%s: the optimizer keeps %s of %s; a universal checkpoint has exp_avg, "
-			"exp_avg_sq and step only (Adam, AdamW)",
-			s->cat->path, state_name(t), t->name);
+		return uns_catalog_fail(s->cat,
+					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_OTHER,
+						    .scope = UNS_SCOPE_OPTIMIZER, .tensor = t->name,
+						    .arg = { { "state", uns_str(state_name(t)) } }),
+					err);
 	if (!p)
-		return uns_fail(err, -EBADMSG,
-				"%s: optimizer state %s belongs to no param group's parameter",
-				s->cat->path, t->key);
+		return uns_catalog_fail(s->cat,
+					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_STRAY,
+						    .scope = UNS_SCOPE_OPTIMIZER, .tensor = t->key),
+					err);
 	*place_of(p, t->role) = t;
 	return 0;
 }
@@ -154,14 +156,25 @@ static int check_tensor(const struct uns_catalog *cat, const struct uns_adam_par
 			const struct uns_tensor *t, const char *what, struct uns_err *err)
 {
 	if (!t)
-		return uns_fail(err, -ENODATA, "%s: parameter %s has no %s", cat->path, p->name,
-				what);
+		return uns_catalog_fail(cat,
+					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_MISSING,
+						    .scope = UNS_SCOPE_OPTIMIZER, .tensor = p->name,
+						    .arg = { { "state", uns_str(what) } }),
+					err);
 	if (!widens(t->dtype))
-		return uns_fail(err, -ENOTSUP, "%s: %s of %s is %s, which does not fit into fp32",
-				cat->path, what, p->name, uns_dtype_info(t->dtype)->torch);
+		return uns_catalog_fail(
+			cat,
+			UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_TOO_WIDE,
+				    .scope = UNS_SCOPE_OPTIMIZER, .tensor = p->name,
+				    .found = uns_str(uns_dtype_info(t->dtype)->torch),
+				    .arg = { { "state", uns_str(what) } }),
+			err);
 	if (!uns_shape_equal(&t->shape, &p->fp32->shape))
-		return uns_fail(err, -EBADMSG, "%s: %s of %s is not of the parameter's shape",
-				cat->path, what, p->name);
+		return uns_catalog_fail(cat,
+					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_SHAPE,
+						    .scope = UNS_SCOPE_OPTIMIZER, .tensor = p->name,
+						    .arg = { { "state", uns_str(what) } }),
+					err);
 	return 0;
 }
 
@@ -169,17 +182,20 @@ static int check_param(const struct uns_catalog *cat, const struct uns_adam_para
 		       struct uns_err *err)
 {
 	if (!p->fp32)
-		return uns_fail(
-			err, -ENODATA,
-			"%s: the optimizer has states of %s, but there is no weight of that "
-			"name",
-			cat->path, p->name);
+		return uns_catalog_fail(cat,
+					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_WEIGHT_MISSING,
+						    .scope = UNS_SCOPE_OPTIMIZER,
+						    .tensor = p->name),
+					err);
 	UNS_TRY(check_tensor(cat, p, p->fp32, "fp32", err));
 	UNS_TRY(check_tensor(cat, p, p->exp_avg, "exp_avg", err));
 	UNS_TRY(check_tensor(cat, p, p->exp_avg_sq, "exp_avg_sq", err));
 	if (p->step && uns_shape_elems(&p->step->shape) != 1)
-		return uns_fail(err, -ENOTSUP, "%s: step of %s is not one number", cat->path,
-				p->name);
+		return uns_catalog_fail(cat,
+					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STEP_NOT_ONE,
+						    .scope = UNS_SCOPE_OPTIMIZER,
+						    .tensor = p->name),
+					err);
 	return 0;
 }
 
@@ -202,7 +218,11 @@ static int settle(struct search *s, struct uns_err *err)
 		out->v[n++] = *p;
 	}
 	out->n = n;
-	return n ? 0 : uns_fail(err, -ENOTSUP, "%s: the optimizer has no states yet", s->cat->path);
+	return n ? 0
+		 : uns_catalog_fail(s->cat,
+				    UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATELESS,
+						.scope = UNS_SCOPE_OPTIMIZER),
+				    err);
 }
 
 int uns_adam_params_find(const struct uns_catalog *cat, struct uns_arena *arena,
@@ -214,11 +234,10 @@ int uns_adam_params_find(const struct uns_catalog *cat, struct uns_arena *arena,
 	if (!out->root)
 		UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_OPTIMIZER, err));
 	if (!out->root)
-		return uns_fail(
-			err, -ENOTSUP,
-			"%s holds no optimizer state with parameter names, which DeepSpeed's "
-			"universal checkpoint is made of",
-			cat->path);
+		return uns_catalog_fail(cat,
+					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATES_UNNAMED,
+						    .scope = UNS_SCOPE_OPTIMIZER),
+					err);
 	UNS_TRY(uns_optimizer_check(cat, out->root, err));
 	UNS_TRY(add_groups(&s, arena, err));
 	UNS_TRY(add_states(&s, err));

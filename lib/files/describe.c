@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/path.h"
 
 static void str_or_null(struct uns_text *t, const char *s)
@@ -107,15 +108,42 @@ static void objects(struct uns_text *t, const struct uns_catalog *cat)
 	uns_text_str(t, "]");
 }
 
-static const char *scope_text(enum uns_scope scope)
+/* A number or a text; what is not there is null. */
+static void key_datum(struct uns_text *t, const char *name, const struct uns_datum *d)
 {
-	static const char *const text[] = { [UNS_SCOPE_NOTE] = "note",
-					    [UNS_SCOPE_WEIGHTS] = "weights",
-					    [UNS_SCOPE_OPTIMIZER] = "optimizer",
-					    [UNS_SCOPE_ALL] = "all",
-					    [UNS_SCOPE_SHARDED] = "sharded" };
+	key(t, name);
+	if (d->kind == UNS_DATUM_NUMBER)
+		uns_datum_print(d, t);
+	else
+		str_or_null(t, d->kind == UNS_DATUM_TEXT ? d->text : NULL);
+}
 
-	return text[scope];
+static void key_printed(struct uns_text *t, const char *name, const struct uns_finding *f,
+			void (*print)(const struct uns_finding *f, struct uns_text *out))
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+
+	print(f, &text);
+	t->failed |= text.failed;
+	key_str(t, name, text.p);
+}
+
+void uns_describe_finding(struct uns_text *t, const struct uns_finding *f)
+{
+	uns_text_str(t, "{");
+	key_str(t, "id", uns_finding_name(f->id));
+	key_str(t, "severity", uns_severity_text(f->severity));
+	key_str(t, "scope", uns_scope_text(f->scope));
+	key(t, "code");
+	uns_text_printf(t, "%d", f->code);
+	key_str(t, "file", f->file);
+	key_datum(t, "rank", &f->rank);
+	key_str(t, "tensor", f->tensor);
+	key_datum(t, "expected", &f->expected);
+	key_datum(t, "found", &f->found);
+	key_printed(t, "text", f, uns_finding_print);
+	key_printed(t, "advice", f, uns_finding_print_advice);
+	uns_text_str(t, "}");
 }
 
 static void problems(struct uns_text *t, const struct uns_catalog *cat)
@@ -124,11 +152,9 @@ static void problems(struct uns_text *t, const struct uns_catalog *cat)
 
 	key(t, "problems");
 	uns_text_str(t, "[");
-	for (i = 0; i < cat->n_problems; i++) {
-		uns_text_str(t, i ? ",\n{" : "\n{");
-		key_str(t, "scope", scope_text(cat->problems[i].scope));
-		key_str(t, "text", cat->problems[i].text);
-		uns_text_str(t, "}");
+	for (i = 0; i < cat->n_findings; i++) {
+		uns_text_str(t, i ? ",\n" : "\n");
+		uns_describe_finding(t, &cat->findings[i]);
 	}
 	uns_text_str(t, "]");
 }

@@ -7,7 +7,7 @@
 
 struct uns_view_verdict {
 	const char *view;  /* "weights-bf16" */
-	const char *state; /* "ok", "saving", "damaged", "none" */
+	const char *state; /* "ok", "saving", "damaged", "none"; "unreadable" just now */
 	const char *why;   /* sentence when not ok, else NULL */
 	const char *usage; /* the exact line to write, when ok */
 	const char *const *note; /* what to know before it is loaded */
@@ -16,13 +16,17 @@ struct uns_view_verdict {
 
 /* {"path","format","framework","step","world_size","finished","tensors","weights_bytes",...,
  *  "objects":[{"name","file","length"}],
- *  "views":{NAME:{"state","why","usage","notes" where there are some}},"problems":[{"scope","text"}]} */
+ *  "views":{NAME:{"state","why","usage","notes" where there are some}},"problems":[FINDING]} */
 void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat,
 		       const struct uns_view_verdict *views, size_t n_views);
 
 /* [{"name","key","role","state","dtype","shape","pieces":[{"file","offset","length","codec",
  *   "box":{"lo","len"} | "range":{"first","count"},"rank"}]}] */
 void uns_describe_tensors(struct uns_text *out, const struct uns_catalog *cat);
+
+/* {"id","severity","scope","code","file","rank","tensor","expected","found","text","advice"}: what is not
+ * known of it is null. */
+void uns_describe_finding(struct uns_text *out, const struct uns_finding *f);
 
 /* {"files":{PATH:{"origin","from"}},"notes":[..],"inferred":[..],"flat_units":..} for one view's tree. */
 void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat,

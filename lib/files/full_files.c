@@ -57,11 +57,10 @@ int uns_full_check_names(const struct uns_catalog *cat, struct uns_err *why)
 
 	if (!own || uns_optimizer_root(cat))
 		return 0;
-	return uns_fail(
-		why, -ENOTSUP,
-		"%s of %s numbers its parameters and FSDP needs their names; resume without "
-		"FSDP from the view full",
-		own->name, cat->path);
+	return uns_catalog_fail(cat,
+				UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_NUMBERED,
+					    .scope = UNS_SCOPE_OPTIMIZER, .file = cat->files[own->file].path),
+				why);
 }
 
 /* -- weights -- */
@@ -162,12 +161,12 @@ int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
 
 /* -- optimizer -- */
 
-/* What veRL and EasyR1 save per rank is loaded by their own code, or by hand; what a DeepSpeed engine
- * saves alone, by hand. */
+/* What is saved per rank is loaded by the manager that saved it, or by hand; what a DeepSpeed engine saves
+ * alone, by hand. */
 static bool is_for_trainer(const struct uns_catalog *cat)
 {
-	return uns_resume_is_trainer(cat) && !uns_resume_is_engine(cat) &&
-	       strcmp(cat->facts.format, "ranks") != 0;
+	return !(cat->facts.resumed_by & (UNS_BY_ACCELERATE | UNS_BY_ENGINE)) &&
+	       cat->facts.family != UNS_FAMILY_RANKS;
 }
 
 static const char *root_to_write(const struct uns_full_input *in)
@@ -230,11 +229,8 @@ static bool keeps_own_optimizer(const struct uns_full_input *in)
 int uns_full_add_rest(const struct uns_full_input *in, struct uns_vtree *out, struct uns_err *err)
 {
 	struct uns_resume_input resume = in->resume;
-	size_t i;
 
 	resume.with_schedule = root_to_write(in) != NULL || keeps_own_optimizer(in);
-	for (i = 0; i < in->n_notes; i++)
-		if (uns_vtree_note(out, "%s", in->notes[i]) < 0)
-			return uns_oom(err);
+	UNS_TRY(uns_vtree_note_findings(out, in->notes, in->n_notes, err));
 	return uns_resume_files_add(&resume, out, err);
 }

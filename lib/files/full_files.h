@@ -10,7 +10,7 @@ struct uns_full_input {
 	struct uns_resume_input resume;
 	const struct uns_tensor *const *tied; /* left out of model.safetensors */
 	size_t n_tied;
-	const char *const *notes; /* go into the tree's notes */
+	const struct uns_finding *notes; /* go into the tree's notes */
 	size_t n_notes;
 	uint64_t max_shard_size_bytes;
 };

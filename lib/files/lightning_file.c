@@ -17,11 +17,6 @@
 
 enum { MAX_OPTIMIZERS = 1024, MAX_META_NODES = 1 << 20, MAX_META_DEPTH = 64 };
 
-bool uns_lightning_is(const char *format)
-{
-	return strcmp(format, "lightning_fsdp") == 0;
-}
-
 /* -- meta.pt in the catalog -- */
 
 static bool is_meta_storage(const struct uns_tensor *t)
@@ -32,14 +27,6 @@ static bool is_meta_storage(const struct uns_tensor *t)
 const struct uns_value *uns_lightning_value(const struct uns_catalog *cat, const char *key)
 {
 	return uns_catalog_value(cat, UNS_META_ROOT, key);
-}
-
-bool uns_lightning_made(const struct uns_catalog *cat)
-{
-	static const char mark[] = "pytorch-lightning_version";
-
-	return uns_catalog_value(cat, UNS_META_ROOT, mark) ||
-	       uns_catalog_value(cat, UNS_CLIENT_ROOT, mark);
 }
 
 static size_t count_storages(const struct uns_catalog *cat)
@@ -61,10 +48,11 @@ static int check_storages(const struct uns_catalog *cat, struct uns_err *why)
 		if (!is_meta_storage(&cat->tensors[i]))
 			continue;
 		if (!uns_str_number(cat->tensors[i].name, "", "", &key) || key >= n)
-			return uns_fail(why, -ENOTSUP,
-					"%s: meta.pt names a storage %s, and a file that continues "
-					"it cannot: torch numbers them from 0",
-					cat->path, cat->tensors[i].name);
+			return uns_catalog_fail(cat,
+						UNS_FINDING(.id = UNS_FOUND_LIGHTNING_META_STORAGE,
+							    .scope = UNS_SCOPE_ALL,
+							    .found = uns_str(cat->tensors[i].name)),
+						why);
 		UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
 	}
 	return 0;
@@ -78,7 +66,10 @@ int uns_lightning_front(const struct uns_catalog *cat, struct uns_arena *arena,
 	const struct uns_tensor *t;
 
 	if (!pickle)
-		return uns_fail(err, -EBADMSG, "%s: meta.pt could not be read", cat->path);
+		return uns_catalog_fail(cat,
+					UNS_FINDING(.id = UNS_FOUND_LIGHTNING_META_UNREADABLE,
+						    .scope = UNS_SCOPE_ALL),
+					err);
 	*out = (struct uns_lightning_front){
 		.pickle = uns_span_of(pickle->bytes.p, pickle->bytes.n),
 		.leaves = UNS_NEW_N(arena, struct uns_torch_leaf, n),
@@ -112,9 +103,9 @@ static bool has_optimizer(const struct uns_catalog *cat, const char *root)
 	return false;
 }
 
-bool uns_lightning_is_weights_only(const struct uns_catalog *cat)
+bool uns_lightning_has_optimizer(const struct uns_catalog *cat)
 {
-	return uns_lightning_is(cat->facts.format) && !has_optimizer(cat, "optimizer_0");
+	return has_optimizer(cat, "optimizer_0");
 }
 
 static const char *optimizer_root(char *buf, size_t size, size_t index)
@@ -144,7 +135,10 @@ int uns_lightning_check(const struct uns_catalog *cat, bool resume, struct uns_e
 	if (resume)
 		UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_OPTIMIZER, why));
 	if (!uns_catalog_value(cat, UNS_META_PICKLE, ""))
-		return uns_fail(why, -EBADMSG, "%s: meta.pt could not be read", cat->path);
+		return uns_catalog_fail(cat,
+					UNS_FINDING(.id = UNS_FOUND_LIGHTNING_META_UNREADABLE,
+						    .scope = UNS_SCOPE_ALL),
+					why);
 	UNS_TRY(check_storages(cat, why));
 	for (i = 0; i < n; i++)
 		UNS_TRY(uns_optimizer_check(cat, optimizer_root(root, sizeof(root), i), why));
@@ -258,7 +252,7 @@ static int note_who_takes_it(const struct builder *b, struct uns_err *err)
 static int add_stand_ins(struct builder *b, struct uns_err *err)
 {
 	const struct uns_catalog *cat = b->in->catalog;
-	bool optimizers = has_optimizer(cat, "optimizer_0"),
+	bool optimizers = !cat->facts.is_weights_only,
 	     schedulers = uns_catalog_value(cat, UNS_META_ROOT, "lr_schedulers") != NULL;
 
 	if (!optimizers) {

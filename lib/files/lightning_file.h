@@ -20,14 +20,8 @@ struct uns_lightning_input {
 	int64_t global_step; /* as for uns_optimizer_state_build */
 };
 
-/* By a format's name: a sharded directory of Lightning's own. */
-bool uns_lightning_is(const char *format);
-
-/* Lightning saved it: by itself, or through DeepSpeed's engine (DeepSpeedStrategy). */
-bool uns_lightning_made(const struct uns_catalog *cat);
-
-/* A directory of Lightning's own without optimizer states (save_weights_only). */
-bool uns_lightning_is_weights_only(const struct uns_catalog *cat);
+/* Did it save optimizer states? Without them it was saved with save_weights_only. */
+bool uns_lightning_has_optimizer(const struct uns_catalog *cat);
 
 /* meta.pt as the front of another file (uns_torch_input): its pickle without STOP, and its storages,
  * which must be that file's first leaves. */

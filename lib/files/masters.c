@@ -3,7 +3,6 @@
 
 #include "base/cleanup.h"
 #include "model/cover.h"
-#include "files/resume_files.h"
 
 int uns_masters_find(const struct uns_catalog *cat, struct uns_map *out, struct uns_err *err)
 {
@@ -33,21 +32,19 @@ static int refuse(const struct uns_catalog *cat, const struct uns_err *hole, str
 {
 	size_t i;
 
-	for (i = 0; i < cat->n_problems; i++)
-		if (cat->problems[i].scope == UNS_SCOPE_OPTIMIZER &&
-		    cat->problems[i].code != -ENOTSUP)
-			return uns_fail(why, cat->problems[i].code ? cat->problems[i].code : -EBADMSG,
-					"%s", cat->problems[i].text);
-	return uns_fail(why, hole->code, "%s", hole->text);
+	for (i = 0; i < cat->n_findings; i++)
+		if (cat->findings[i].scope == UNS_SCOPE_OPTIMIZER &&
+		    cat->findings[i].code != -ENOTSUP)
+			return uns_fail_with(why, &cat->findings[i]);
+	return uns_fail_as(why, hole);
 }
 
 static bool is_told(const struct uns_catalog *cat, int code)
 {
 	size_t i;
 
-	for (i = 0; i < cat->n_problems; i++)
-		if (cat->problems[i].scope == UNS_SCOPE_OPTIMIZER &&
-		    (cat->problems[i].code ? cat->problems[i].code : -EBADMSG) == code)
+	for (i = 0; i < cat->n_findings; i++)
+		if (cat->findings[i].scope == UNS_SCOPE_OPTIMIZER && cat->findings[i].code == code)
 			return true;
 	return false;
 }
@@ -57,7 +54,7 @@ static bool is_told(const struct uns_catalog *cat, int code)
  * was only left out (-ENODATA), there are no masters. */
 static bool lacks_master(const struct uns_catalog *cat, const struct uns_tensor *t)
 {
-	if (!uns_resume_is_deepspeed(cat) || t->role != UNS_ROLE_WEIGHT)
+	if (!uns_family_is_deepspeed(cat->facts.family) || t->role != UNS_ROLE_WEIGHT)
 		return false;
 	if (cat->n_groups)
 		return t->group >= 0 && (is_told(cat, -EBADMSG) || is_told(cat, -ENODATA));
@@ -68,7 +65,7 @@ int uns_masters_check(const struct uns_catalog *cat, struct uns_err *why)
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
 	const struct uns_tensor *t, *master;
-	struct uns_err hole = { 0 };
+	struct uns_err hole = { .keep = why ? why->keep : NULL };
 	size_t i;
 
 	UNS_TRY(uns_masters_find(cat, &masters, why));

@@ -65,8 +65,11 @@ static int add_group(struct table *t, const struct uns_group *g, struct uns_err 
 		*p = (struct param){ .name = g->param[i], .number = t->n, .group = g };
 		p->tail = &p->first;
 		if (uns_map_get(&t->by_name, p->name))
-			return uns_fail(err, -EBADMSG, "%s: parameter %s is in two param groups",
-					t->cat->path, p->name);
+			return uns_catalog_fail(
+				t->cat,
+				UNS_FINDING(.id = UNS_FOUND_GROUPS_SHARE_A_PARAMETER,
+					    .scope = UNS_SCOPE_OPTIMIZER, .tensor = p->name),
+				err);
 		if (!uns_map_put(&t->by_name, p->name, p, NULL))
 			return uns_oom(err);
 		t->n++;
@@ -87,10 +90,10 @@ static int add_groups(struct table *t, struct uns_err *err)
 		if (strcmp(t->cat->groups[i].root, t->root) == 0)
 			UNS_TRY(add_group(t, &t->cat->groups[i], err));
 	if (!t->n_groups)
-		return uns_fail(err, -ENODATA,
-				"%s: the optimizer's param groups were not saved, so its states "
-				"cannot be put in order",
-				t->cat->path);
+		return uns_catalog_fail(
+			t->cat,
+			UNS_FINDING(.id = UNS_FOUND_GROUPS_MISSING, .scope = UNS_SCOPE_OPTIMIZER),
+			err);
 	return 0;
 }
 
@@ -107,10 +110,11 @@ static int add_states(struct table *t, struct uns_err *err)
 			continue;
 		p = uns_map_get(&t->by_name, tensor->name);
 		if (!p)
-			return uns_fail(err, -EBADMSG,
-					"%s: optimizer state %s belongs to no param group's "
-					"parameter",
-					t->cat->path, tensor->key);
+			return uns_catalog_fail(t->cat,
+						UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_STRAY,
+							    .scope = UNS_SCOPE_OPTIMIZER,
+							    .tensor = tensor->key),
+						err);
 		s = UNS_NEW(&t->scratch, struct state);
 		if (!s)
 			return uns_oom(err);
@@ -142,10 +146,12 @@ static int check_values(const struct uns_catalog *cat, const char *root, struct 
 	for (i = 0; i < cat->n_values; i++)
 		if (strcmp(cat->values[i].root, root) == 0 &&
 		    strncmp(cat->values[i].name, "state.", 6) == 0)
-			return uns_fail(why, -ENOTSUP,
-					"%s: optimizer state %s is not a tensor; only tensor "
-					"states can be served",
-					cat->path, cat->values[i].name);
+			return uns_catalog_fail(
+				cat,
+				UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_NO_TENSOR,
+					    .scope = UNS_SCOPE_OPTIMIZER,
+					    .tensor = cat->values[i].name),
+				why);
 	return 0;
 }
 
@@ -171,11 +177,10 @@ int uns_optimizer_check_hyper(const struct uns_catalog *cat, struct uns_err *why
 
 	for (i = 0; i < cat->n_groups; i++)
 		if (cat->groups[i].bare)
-			return uns_fail(why, -ENOTSUP,
-					"%s: hyper-parameters of the param groups (learning rate, "
-					"weight decay) were not saved, as with elastic_checkpoint; "
-					"only the view universal can do without them",
-					cat->path);
+			return uns_catalog_fail(cat,
+						UNS_FINDING(.id = UNS_FOUND_GROUPS_WITHOUT_SETTINGS,
+							    .scope = UNS_SCOPE_OPTIMIZER),
+						why);
 	return 0;
 }
 
@@ -243,10 +248,11 @@ static int missing_step(struct builder *b, const struct param *p, double *step,
 		return 0;
 	}
 	if (b->global_step == UNS_UNKNOWN)
-		return uns_fail(err, -ENODATA,
-				"%s: parameter %s has moments but no step, and the training step is "
-				"not known; set it with `unshard meta set CHECKPOINT global_step=N`",
-				b->t->cat->path, p->name);
+		return uns_catalog_fail(b->t->cat,
+					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STEP_UNKNOWN,
+						    .scope = UNS_SCOPE_OPTIMIZER,
+						    .tensor = p->name),
+					err);
 	*step = (double)b->global_step;
 	b->out->n_steps_assumed++;
 	return 0;

@@ -40,29 +40,28 @@ static int64_t rng_rank(const char *name)
 	return -1;
 }
 
-bool uns_resume_is_trainer(const struct uns_catalog *cat)
+bool uns_resume_is_rng(const char *name)
+{
+	return rng_rank(name) >= 0;
+}
+
+static bool is_of_accelerate(const struct uns_catalog *cat)
 {
 	size_t i;
 
 	for (i = 0; i < cat->n_companions; i++)
 		if (uns_str_glob("random_states_*.pkl", cat->companions[i].name) ||
 		    uns_str_glob("custom_checkpoint_*.pkl", cat->companions[i].name))
-			return false;
-	return true;
+			return true;
+	return false;
 }
 
-bool uns_resume_is_rng(const char *name)
-{
-	return rng_rank(name) >= 0;
-}
-
-bool uns_resume_wants_trainer_state(const struct uns_catalog *cat)
+/* It is, or was, a Trainer's. */
+static bool is_of_trainer(const struct uns_catalog *cat)
 {
 	unsigned long long n;
 	size_t i;
 
-	if (!uns_resume_is_trainer(cat))
-		return false;
 	for (i = 0; i < cat->n_companions; i++)
 		if (strcmp(cat->companions[i].name, "trainer_state.json") == 0 ||
 		    uns_str_glob("rng_state*.pth", cat->companions[i].name))
@@ -70,16 +69,19 @@ bool uns_resume_wants_trainer_state(const struct uns_catalog *cat)
 	return uns_str_number(uns_path_name(cat->path), "checkpoint-", "", &n);
 }
 
-bool uns_resume_is_deepspeed(const struct uns_catalog *cat)
+void uns_resume_find(struct uns_catalog *cat)
 {
-	return strcmp(cat->facts.format, "zero") == 0 ||
-	       strcmp(cat->facts.format, "universal") == 0;
-}
+	struct uns_facts *facts = &cat->facts;
+	bool deepspeed = uns_family_is_deepspeed(facts->family);
 
-bool uns_resume_is_engine(const struct uns_catalog *cat)
-{
-	return uns_resume_is_deepspeed(cat) && uns_resume_is_trainer(cat) &&
-	       !uns_resume_wants_trainer_state(cat);
+	if (is_of_accelerate(cat))
+		facts->resumed_by |= UNS_BY_ACCELERATE;
+	else if (is_of_trainer(cat))
+		facts->resumed_by |= UNS_BY_TRAINER;
+	else if (deepspeed)
+		facts->resumed_by |= UNS_BY_ENGINE;
+	if (deepspeed && facts->resumed_by & UNS_BY_TRAINER)
+		facts->is_pretrained = true;
 }
 
 const struct uns_companion *uns_resume_own_optimizer(const struct uns_catalog *cat)
@@ -234,7 +236,7 @@ int uns_resume_trainer_state_add(const struct uns_resume_input *in, struct uns_v
 	struct uns_err why = { 0 };
 	const char *origin;
 
-	if (!in->training || !uns_resume_wants_trainer_state(in->catalog))
+	if (!in->training || !(in->catalog->facts.resumed_by & UNS_BY_TRAINER))
 		return 0;
 	if (note_facts(in->training, out) < 0)
 		return uns_oom(err);

@@ -18,19 +18,9 @@ struct uns_resume_input {
 	bool with_schedule; /* scheduler files: only together with an optimizer */
 };
 
-/* Saved by a Trainer rather than by a bare Accelerate loop: they name the optimizer's file
- * differently ("optimizer.pt", "optimizer.bin"). */
-bool uns_resume_is_trainer(const struct uns_catalog *cat);
-
-/* It is, or was, a Trainer's: then it needs a trainer_state.json. */
-bool uns_resume_wants_trainer_state(const struct uns_catalog *cat);
-
-/* DeepSpeed's own engine saved it, in any of its forms. */
-bool uns_resume_is_deepspeed(const struct uns_catalog *cat);
-
-/* It did, and neither a Trainer nor Accelerate stood above it: what was saved beside model and optimizer
- * is in the engine's files. */
-bool uns_resume_is_engine(const struct uns_catalog *cat);
+/* Who goes on from it, as the names of its files tell (facts.resumed_by), and what follows from that. For
+ * formats: behind the family and the companions. */
+void uns_resume_find(struct uns_catalog *cat);
 
 /* A file of random states ("rng_state_3.pth", "random_states_0.pkl"). */
 bool uns_resume_is_rng(const char *name);

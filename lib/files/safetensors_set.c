@@ -156,7 +156,7 @@ static int read_header(struct set *s, uint32_t file, struct uns_st_header *out, 
 	open_file.fd = fd;
 	r = uns_reader_of_file(&open_file, st.id.size);
 	if (uns_st_open(&r, &s->cat->arena, out, err) < 0)
-		return uns_fail_in(err, "%s", f->path);
+		return uns_fail_in_file(err, f->path);
 	return 0;
 }
 
@@ -167,25 +167,22 @@ static int read_file(struct set *s, const char *path, struct uns_err *err)
 
 	UNS_TRY(uns_catalog_add_file(s->cat, s->root, path, &file, err));
 	if (s->cat->files[file].missing)
-		return uns_fail(err, -ENODATA,
-				"%s is missing: copy it back from the training machine", path);
+		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_WEIGHTS_FILE_MISSING,
+						      .scope = UNS_SCOPE_WEIGHTS, .file = path));
 	UNS_TRY(read_header(s, file, &h, err));
 	if (add_entries(s, &h, file, err) < 0)
-		return uns_fail_in(err, "%s", path);
+		return uns_fail_in_file(err, path);
 	return 0;
 }
 
 /* A file that cannot be read keeps the weights from being served, not the rest. */
 static int read_or_report(struct set *s, const char *path, struct uns_err *err)
 {
-	struct uns_err why = { 0 };
-	int code = read_file(s, path, &why);
+	struct uns_err why = { .keep = &s->temp };
 
-	if (code >= 0)
+	if (read_file(s, path, &why) >= 0)
 		return 0;
-	if (code == -ENOMEM || code == -ESTALE)
-		return uns_fail(err, code, "%s", why.text);
-	return uns_catalog_add_problem(s->cat, UNS_SCOPE_WEIGHTS, code, "%s", why.text);
+	return uns_catalog_problem_or_fail(s->cat, UNS_SCOPE_WEIGHTS, &why, err);
 }
 
 /* -- tensors -- */
@@ -203,29 +200,38 @@ static int grow_shape(struct uns_shape *shape, const struct part *p)
 	return 0;
 }
 
+/* A part that contradicts the first of its name. */
+static int unlike(const struct set *s, enum uns_finding_id id, const struct group *g,
+		  const struct part *p, struct uns_err *err)
+{
+	const struct uns_file *files = s->cat->files;
+
+	return uns_fail_with(
+		err, UNS_FINDING(.id = id, .checkpoint = s->cat->path, .file = files[p->file].path,
+				 .tensor = g->first->entry->name,
+				 .arg = { { "other_file", uns_str(files[g->first->file].path) } }));
+}
+
 /* All parts of one name must be of one tensor; gives its full shape. */
 static int agree(const struct set *s, const struct group *g, struct uns_shape *shape,
 		 struct uns_err *err)
 {
 	const struct uns_st_entry *a = g->first->entry;
-	const struct uns_file *files = s->cat->files;
 	const struct part *p;
 
 	*shape = (struct uns_shape){ .n = (uint32_t)a->n_dims };
 	for (p = g->first; p; p = p->next) {
 		if (p != g->first && (p->whole || g->first->whole))
-			return uns_fail(err, -EBADMSG, "tensor %s is whole in both %s and %s",
-					a->name, files[g->first->file].path, files[p->file].path);
+			return unlike(s, UNS_FOUND_TENSOR_IN_TWO_FILES, g, p, err);
 		if (p->entry->dtype != a->dtype || p->entry->n_dims != a->n_dims)
-			return uns_fail(err, -EBADMSG,
-					"tensor %s has another type or rank in %s than in %s",
-					a->name, files[p->file].path, files[g->first->file].path);
+			return unlike(s, UNS_FOUND_TENSOR_UNLIKE_IN_FILES, g, p, err);
 		if (grow_shape(shape, p) < 0)
-			return uns_fail(err, -EBADMSG, "tensor %s: offset overflows in %s", a->name,
-					files[p->file].path);
+			return unlike(s, UNS_FOUND_TENSOR_OFFSET_OVERFLOWS, g, p, err);
 	}
-	if (uns_shape_check(shape, a->dtype, err) < 0)
-		return uns_fail_in(err, "%s: tensor %s", files[g->first->file].path, a->name);
+	if (uns_shape_check(shape, a->dtype, err) < 0) {
+		uns_fail_in(err, "tensor %s", a->name);
+		return uns_fail_in_file(err, s->cat->files[g->first->file].path);
+	}
 	return 0;
 }
 
@@ -258,12 +264,11 @@ static int add_tensor(struct set *s, const struct group *g, struct uns_err *err)
 				     .group = -1,
 				     .position = -1,
 				     .alias_of = UNS_NONE };
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &s->temp };
 	uint32_t index;
-	int code = agree(s, g, &tensor.shape, &why);
 
-	if (code < 0)
-		return uns_catalog_add_problem(s->cat, UNS_SCOPE_WEIGHTS, code, "%s", why.text);
+	if (agree(s, g, &tensor.shape, &why) < 0)
+		return uns_catalog_problem_or_fail(s->cat, UNS_SCOPE_WEIGHTS, &why, err);
 	UNS_TRY(uns_catalog_add_tensor(s->cat, &tensor, &index, err));
 	return add_pieces(s->cat, g, err);
 }

@@ -11,6 +11,7 @@
 
 #include "base/path.h"
 #include "files/beside.h"
+#include "files/resume_files.h"
 #include "dcp/dir.h"
 
 static bool has_shards(const struct uns_listing *list)
@@ -75,12 +76,9 @@ static int tell_megatron(const struct uns_directory *dir, struct uns_catalog *ca
 		i++;
 	if (!is_megatron(dir) || i == cat->n_tensors || cat->n_groups)
 		return 0;
-	if (uns_catalog_add_problem(cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
-				    "%s: Megatron-Core keeps its optimizer's param groups in common.pt, in a "
-				    "form of its own: the optimizer is served as it is, in the view dcp",
-				    cat->path) < 0)
-		return uns_oom(err);
-	return 0;
+	return uns_catalog_add_finding(
+		cat,
+		UNS_FINDING(.id = UNS_FOUND_MEGATRON_OPTIMIZER, .scope = UNS_SCOPE_OPTIMIZER), err);
 }
 
 static void find_facts(const struct uns_directory *dir, struct uns_catalog *cat)
@@ -88,6 +86,7 @@ static void find_facts(const struct uns_directory *dir, struct uns_catalog *cat)
 	int64_t ranks = uns_beside_distcp_ranks(dir->list);
 
 	cat->facts.format = "dcp";
+	cat->facts.family = UNS_FAMILY_DCP;
 	cat->facts.framework = "PyTorch distributed checkpoint";
 	if (is_megatron(dir))
 		cat->facts.framework = "Megatron-Core distributed checkpoint";
@@ -111,21 +110,20 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 		.weights = options && options->n_weight_roots ? options->weight_roots : NULL,
 		.n_weights = options ? options->n_weight_roots : 0,
 	};
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &cat->arena };
 
 	find_facts(dir, cat);
-	if (uns_dcp_dir_add(cat, dir->root, dir->path, "", &roots, &why) < 0) {
-		if (why.code == -ENOMEM || why.code == -ESTALE)
-			return uns_fail(err, why.code, "%s", why.text);
-		UNS_TRY(uns_catalog_add_problem(cat, UNS_SCOPE_ALL, why.code, "%s", why.text));
-	}
+	if (uns_dcp_dir_add(cat, dir->root, dir->path, "", &roots, &why) < 0)
+		UNS_TRY(uns_catalog_problem_or_fail(cat, UNS_SCOPE_ALL, &why, err));
 	UNS_TRY(tell_megatron(dir, cat, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
+	uns_resume_find(cat);
 	return uns_catalog_seal(cat, err);
 }
 
 const struct uns_format uns_format_dcp = {
 	.name = "dcp",
+	.family = UNS_FAMILY_DCP,
 	.probe = probe,
 	.begun = begun,
 	.open = open_dir,

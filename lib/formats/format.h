@@ -22,6 +22,8 @@ struct uns_format_options {
 
 struct uns_format {
 	const char *name;
+	enum uns_family family; /* as the facts of its catalogs say, known without opening one */
+	bool is_one_file;
 	/* Looks at names only (it may list sub-directories by uns_list_seen, never read a file). 0 = not mine; the
 	 * format with the highest answer opens. Give: 30 files of a kind, 60 typical layout, 90
 	 * unmistakable. */

@@ -19,6 +19,7 @@
 #include "base/path.h"
 #include "model/cover.h"
 #include "ranks/files.h"
+#include "files/resume_files.h"
 #include "files/safetensors_set.h"
 #include "wire/json.h"
 
@@ -183,9 +184,11 @@ static int index_open(const struct uns_directory *dir, const char *path, struct 
 
 	UNS_TRY(uns_root_read_file(dir->root, path, INDEX_LIMIT_BYTES, arena, &text, NULL, err));
 	if (uns_json_parse(text, out, err) < 0)
-		return uns_fail_in(err, "%s", path);
-	if (!cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(*out, "weight_map")))
-		return uns_fail(err, -EBADMSG, "%s: has no weight_map", path);
+		return uns_fail_in_file(err, path);
+	if (!cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(*out, "weight_map"))) {
+		uns_fail(err, -EBADMSG, "has no weight_map");
+		return uns_fail_in_file(err, path);
+	}
 	return 0;
 }
 
@@ -198,9 +201,10 @@ static int add_torch_file(struct uns_catalog *cat, const struct uns_root *root, 
 
 	UNS_TRY(uns_catalog_add_file(cat, root, path, &file, err));
 	if (cat->files[file].missing)
-		return uns_catalog_add_problem(
-			cat, UNS_SCOPE_WEIGHTS, -ENODATA,
-			"%s is missing: copy it back from the training machine", path);
+		return uns_catalog_add_finding(cat,
+					       UNS_FINDING(.id = UNS_FOUND_WEIGHTS_FILE_MISSING,
+							   .scope = UNS_SCOPE_WEIGHTS, .file = path),
+					       err);
 	return uns_rank_files_add_model(cat, root, &one, 1, err);
 }
 
@@ -220,9 +224,9 @@ static bool weights_problem(const struct uns_catalog *cat)
 {
 	size_t i;
 
-	for (i = 0; i < cat->n_problems; i++)
-		if (cat->problems[i].scope == UNS_SCOPE_WEIGHTS ||
-		    cat->problems[i].scope == UNS_SCOPE_ALL)
+	for (i = 0; i < cat->n_findings; i++)
+		if (cat->findings[i].scope == UNS_SCOPE_WEIGHTS ||
+		    cat->findings[i].scope == UNS_SCOPE_ALL)
 			return true;
 	return false;
 }
@@ -240,10 +244,13 @@ static int check_index(struct uns_catalog *cat, const cJSON *map, const char *pa
 			return uns_oom(err);
 	cJSON_ArrayForEach (item, map)
 		if (!uns_map_get(&names, item->string))
-			return uns_catalog_add_problem(cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
-						       "%s names tensor %s in %s, which does not "
-						       "hold it",
-						       path, item->string, item->valuestring);
+			return uns_catalog_add_finding(
+				cat,
+				UNS_FINDING(.id = UNS_FOUND_INDEX_NAMES_ABSENT_TENSOR,
+					    .scope = UNS_SCOPE_WEIGHTS, .file = path,
+					    .tensor = item->string,
+					    .arg = { { "other_file", uns_str(item->valuestring) } }),
+				err);
 	return 0;
 }
 
@@ -252,7 +259,7 @@ static int add_indexed(struct uns_catalog *cat, const struct uns_directory *dir,
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *index = NULL;
 	const char *path = uns_path_join(&cat->arena, dir->path, source->index);
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &cat->arena };
 	struct paths files = { 0 };
 	const cJSON *map;
 	int code;
@@ -262,11 +269,9 @@ static int add_indexed(struct uns_catalog *cat, const struct uns_directory *dir,
 	code = index_open(dir, path, &cat->arena, &index, &why);
 	map = cJSON_GetObjectItemCaseSensitive(index, "weight_map");
 	if (code == 0 && (code = index_files(map, dir, &cat->arena, &files, &why)) < 0)
-		uns_fail_in(&why, "%s", path);
-	if (code == -ENOMEM)
-		return uns_oom(err);
+		uns_fail_in_file(&why, path);
 	if (code < 0)
-		return uns_catalog_add_problem(cat, UNS_SCOPE_WEIGHTS, code, "%s", why.text);
+		return uns_catalog_problem_or_fail(cat, UNS_SCOPE_WEIGHTS, &why, err);
 	UNS_TRY(add_files(cat, dir->root, &files, source->torch, err));
 	return weights_problem(cat) ? 0 : check_index(cat, map, path, err);
 }
@@ -291,11 +296,10 @@ static int add_shards(struct uns_catalog *cat, const struct uns_directory *dir,
 	}
 	/* How many ranks there were is nowhere recorded, and neither are full shapes. A hole shows;
 	 * that the ranks behind the last file are gone cannot. */
-	UNS_TRY(uns_catalog_add_problem(
-		cat, UNS_SCOPE_NOTE, 0,
-		"this form does not record how many shards there were: %zu were "
-		"found; if the last ranks' files were lost, tensors end early",
-		files.n));
+	UNS_TRY(uns_catalog_add_finding(cat,
+					UNS_FINDING(.id = UNS_FOUND_SHARD_COUNT_UNKNOWN,
+						    .arg = { { "n", uns_num(files.n) } }),
+					err));
 	return add_files(cat, dir->root, &files, false, err);
 }
 
@@ -320,10 +324,11 @@ static int add_weights(struct uns_catalog *cat, const struct uns_directory *dir,
 	if (sharded)
 		return add_shards(cat, dir, &below, SHARD_DIR, err);
 	source = unindexed(dir);
-	return uns_catalog_add_problem(cat, UNS_SCOPE_WEIGHTS, -ENODATA,
-				       "%s is missing: it is written after the files it names, so "
-				       "the save did not end or the copy is not complete",
-				       source ? source->index : sources[0].index);
+	return uns_catalog_add_finding(cat,
+				       UNS_FINDING(.id = UNS_FOUND_INDEX_MISSING,
+						   .scope = UNS_SCOPE_WEIGHTS,
+						   .file = source ? source->index : sources[0].index),
+				       err);
 }
 
 /* -- what stands beside them -- */
@@ -395,7 +400,10 @@ static void fill_facts(struct uns_catalog *cat, const struct uns_directory *dir)
 	unsigned long long step;
 
 	cat->facts.format = "hf";
+	cat->facts.of_trainer = is_training(dir);
 	cat->facts.framework = is_training(dir) ? "Hugging Face Trainer" : "Hugging Face model";
+	cat->facts.family = UNS_FAMILY_WHOLE;
+	cat->facts.is_published = cat->facts.is_pretrained = cat->facts.wants_config = true;
 	if (uns_str_number(dir_name(dir), "checkpoint-", "", &step) && step <= INT64_MAX)
 		cat->facts.step = (int64_t)step;
 	cat->facts.world_size = world_size(dir);
@@ -427,6 +435,7 @@ static int open_hf(const struct uns_directory *dir, const struct uns_format_opti
 	fill_facts(cat, dir);
 	UNS_TRY(add_weights(cat, dir, err));
 	UNS_TRY(add_companions(cat, dir, err));
+	uns_resume_find(cat);
 	UNS_TRY(uns_catalog_seal(cat, err));
 	cat->facts.finished = is_finished(cat, dir);
 	return 0;
@@ -435,6 +444,7 @@ static int open_hf(const struct uns_directory *dir, const struct uns_format_opti
 extern const struct uns_format uns_format_hf;
 const struct uns_format uns_format_hf = {
 	.name = "hf",
+	.family = UNS_FAMILY_WHOLE,
 	.probe = probe,
 	.begun = begun,
 	.open = open_hf,

@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "files/beside.h"
+#include "files/resume_files.h"
 #include "dcp/dir.h"
 #include "ranks/files.h"
 
@@ -137,16 +138,6 @@ static bool begun(const struct uns_directory *dir)
 
 /* -- parts -- */
 
-/* What is wrong with a part is a problem of that part; running out of memory, or a file that changed
- * under us, is nobody's property. */
-static int part_problem(struct source *s, enum uns_scope scope, const struct uns_err *why,
-			struct uns_err *err)
-{
-	if (why->code == -ENOMEM || why->code == -ESTALE)
-		return uns_fail(err, why->code, "%s", why->text);
-	return uns_catalog_add_problem(s->cat, scope, why->code, "%s", why->text);
-}
-
 static int note_shards(struct source *s, const char *path, const char *name, struct uns_err *err)
 {
 	struct uns_listing list = { 0 };
@@ -167,12 +158,12 @@ static int add_dcp_part(struct source *s, const char *name, const struct uns_dcp
 			enum uns_scope scope, struct uns_err *err)
 {
 	char *path = uns_path_join(&s->scratch, s->dir->path, name);
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &s->scratch };
 
 	if (!path)
 		return uns_oom(err);
 	if (uns_dcp_dir_add(s->cat, s->dir->root, path, name, roots, &why) < 0)
-		UNS_TRY(part_problem(s, scope, &why, err));
+		UNS_TRY(uns_catalog_problem_or_fail(s->cat, scope, &why, err));
 	return note_shards(s, path, name, err);
 }
 
@@ -180,14 +171,14 @@ static int add_other_model(struct source *s, const char *name, unsigned long lon
 			   struct uns_err *err)
 {
 	static const char *const nothing[1] = { NULL };
-	char as_root[32];
+	char as_root[32], *path = uns_path_join(&s->scratch, s->cat->path, name);
 	const struct uns_dcp_roots roots = { .weights = nothing, .as_root = as_root };
 
+	if (!path)
+		return uns_oom(err);
 	snprintf(as_root, sizeof(as_root), "model_%llu", index);
-	UNS_TRY(uns_catalog_add_problem(s->cat, UNS_SCOPE_NOTE, 0,
-					"%s/%s is a second model of this checkpoint: only model 0 is "
-					"shown as weights",
-					s->cat->path, name));
+	UNS_TRY(uns_catalog_add_finding(
+		s->cat, UNS_FINDING(.id = UNS_FOUND_SECOND_MODEL, .file = path), err));
 	return add_dcp_part(s, name, &roots, UNS_SCOPE_NOTE, err);
 }
 
@@ -284,7 +275,7 @@ static int add_rank_files(struct source *s, const char *stem, add_files *add, en
 {
 	struct uns_rank_file *files =
 		UNS_NEW_N(&s->scratch, struct uns_rank_file, s->dir->list->n + 1);
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &s->scratch };
 	size_t n;
 
 	if (!files)
@@ -294,7 +285,7 @@ static int add_rank_files(struct source *s, const char *stem, add_files *add, en
 		return 0;
 	qsort(files, n, sizeof(*files), rank_cmp);
 	if (add(s->cat, s->dir->root, files, n, &why) < 0)
-		return part_problem(s, scope, &why, err);
+		return uns_catalog_problem_or_fail(s->cat, scope, &why, err);
 	return 0;
 }
 
@@ -376,7 +367,11 @@ static int find_facts(struct source *s, struct uns_err *err)
 		states = uns_beside_ranks(list, "random_states_", ".pkl", &n);
 
 	facts->format = "hf_fsdp";
-	if (is_trainer(list, s->dir->path)) {
+	facts->family = UNS_FAMILY_DCP;
+	facts->is_in_parts = facts->is_pretrained = facts->wants_config = true;
+	facts->has_rng_of_ranks = true;
+	facts->of_trainer = is_trainer(list, s->dir->path);
+	if (facts->of_trainer) {
 		facts->framework = "Hugging Face Trainer, FSDP";
 		facts->finished = has_file(list, "trainer_state.json");
 		UNS_TRY(find_step(s, &facts->step, err));
@@ -400,18 +395,19 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	UNS_TRY(add_optimizer(&s, err));
 	UNS_TRY(add_unread(&s, err));
 	if (!has_model_zero(dir->list))
-		UNS_TRY(uns_catalog_add_problem(
-			cat, UNS_SCOPE_WEIGHTS, -ENODATA,
-			"%s has no pytorch_model_fsdp_0: the save did not finish, or the directory was "
-			"not copied",
-			cat->path));
+		UNS_TRY(uns_catalog_add_finding(cat,
+						UNS_FINDING(.id = UNS_FOUND_MODEL_MISSING,
+							    .scope = UNS_SCOPE_WEIGHTS),
+						err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	UNS_TRY(find_facts(&s, err));
+	uns_resume_find(cat);
 	return uns_catalog_seal(cat, err);
 }
 
 const struct uns_format uns_format_hf_fsdp = {
 	.name = "hf_fsdp",
+	.family = UNS_FAMILY_DCP,
 	.probe = probe,
 	.begun = begun,
 	.open = open_dir,

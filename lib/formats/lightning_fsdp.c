@@ -17,6 +17,8 @@
 #include "base/path.h"
 #include "model/meta_file.h"
 #include "files/beside.h"
+#include "files/lightning_file.h"
+#include "files/resume_files.h"
 #include "dcp/dir.h"
 #include "wire/pickle.h"
 #include "wire/torchfile.h"
@@ -148,19 +150,16 @@ static int add_meta(struct uns_catalog *cat, const struct uns_directory *dir, st
 {
 	char *path = uns_path_join(&cat->arena, dir->path, META);
 	struct meta m = { .cat = cat };
-	struct uns_err why = { 0 };
-	int code;
+	struct uns_err why = { .keep = &cat->arena };
 
 	if (!path)
 		return uns_oom(err);
 	UNS_TRY(uns_catalog_add_file(cat, dir->root, path, &m.file, err));
 	UNS_TRY(uns_catalog_add_companion(cat, META, m.file, true, err));
-	code = read_meta(&m, dir, path, &why);
-	if (code == -ENOMEM || code == -ESTALE)
-		return uns_fail(err, code, "%s", why.text);
-	if (code < 0)
-		return uns_catalog_add_problem(cat, UNS_SCOPE_OPTIMIZER, code, "%s: %s", path,
-					       why.text);
+	if (read_meta(&m, dir, path, &why) < 0) {
+		uns_fail_in_file(&why, path);
+		return uns_catalog_problem_or_fail(cat, UNS_SCOPE_OPTIMIZER, &why, err);
+	}
 	if (!uns_value_int(uns_value_get(m.torch.root, "global_step"), &cat->facts.step) ||
 	    cat->facts.step < 0)
 		cat->facts.step = UNS_UNKNOWN;
@@ -176,13 +175,11 @@ static int add_shards(struct uns_catalog *cat, const struct uns_directory *dir,
 		.weights = options && options->n_weight_roots ? options->weight_roots : NULL,
 		.n_weights = options ? options->n_weight_roots : 0,
 	};
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &cat->arena };
 
 	if (uns_dcp_dir_add(cat, dir->root, dir->path, "", &roots, &why) >= 0)
 		return 0;
-	if (why.code == -ENOMEM || why.code == -ESTALE)
-		return uns_fail(err, why.code, "%s", why.text);
-	return uns_catalog_add_problem(cat, UNS_SCOPE_ALL, why.code, "%s", why.text);
+	return uns_catalog_problem_or_fail(cat, UNS_SCOPE_ALL, &why, err);
 }
 
 static void find_facts(struct uns_catalog *cat, const struct uns_directory *dir)
@@ -191,6 +188,9 @@ static void find_facts(struct uns_catalog *cat, const struct uns_directory *dir)
 
 	cat->facts.format = "lightning_fsdp";
 	cat->facts.framework = "Lightning, FSDP";
+	cat->facts.family = UNS_FAMILY_DCP;
+	cat->facts.resumed_by = UNS_BY_LIGHTNING;
+	cat->facts.is_one_file = true;
 	cat->facts.step = UNS_UNKNOWN;
 	cat->facts.world_size = ranks ? ranks : UNS_UNKNOWN;
 	cat->facts.finished = uns_dcp_dir_is(dir->list); /* meta.pt is there, and it comes last */
@@ -203,11 +203,15 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	UNS_TRY(add_shards(cat, dir, options, err));
 	UNS_TRY(add_meta(cat, dir, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
+	cat->facts.is_weights_only = !uns_lightning_has_optimizer(cat);
+	uns_resume_find(cat);
 	return uns_catalog_seal(cat, err);
 }
 
 const struct uns_format uns_format_lightning_fsdp = {
 	.name = "lightning_fsdp",
+	.family = UNS_FAMILY_DCP,
+	.is_one_file = true,
 	.probe = probe,
 	.open = open_dir,
 };

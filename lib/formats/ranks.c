@@ -22,6 +22,7 @@
 #include "base/text.h"
 #include "model/cover.h"
 #include "files/beside.h"
+#include "files/resume_files.h"
 #include "ranks/extra.h"
 #include "ranks/files.h"
 #include "ranks/tracker.h"
@@ -121,6 +122,7 @@ static int read_small(struct source *s, const char *path, uint64_t max_bytes, st
 static int read_config(struct source *s, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	const char *path;
 	struct uns_span text;
 	int64_t world;
 	int code;
@@ -135,12 +137,14 @@ static int read_config(struct source *s, struct uns_err *err)
 		s->config = world;
 		return 0;
 	}
-	return uns_catalog_add_problem(
-		s->cat, UNS_SCOPE_SHARDED, -EBADMSG,
-		"%s/fsdp_config.json %s: the ranks' files are read by the world size in their "
-		"names; "
-		"copy it again from the training machine, verl's model merger needs it",
-		s->cat->path, json ? "says no world_size above 0" : "is no JSON object");
+	path = uns_path_join(&s->scratch, s->cat->path, "fsdp_config.json");
+	if (!path)
+		return uns_oom(err);
+	return uns_catalog_add_finding(s->cat,
+				       UNS_FINDING(.id = UNS_FOUND_RANK_CONFIG_UNREADABLE,
+						   .scope = UNS_SCOPE_SHARDED, .file = path,
+						   .arg = { { "json", uns_more(json != NULL) } }),
+				       err);
 }
 
 static int64_t step_of_name(const char *path)
@@ -249,6 +253,16 @@ static bool has_any(const struct source *s, int64_t world)
 	       count_files(s, EXTRA, world);
 }
 
+static int tell_worlds(struct source *s, enum uns_finding_id id, enum uns_scope scope,
+		       const char *found, struct uns_err *err)
+{
+	return uns_catalog_add_finding(
+		s->cat,
+		UNS_FINDING(.id = id, .scope = scope, .found = uns_str(found),
+			    .expected = s->config ? uns_num((uint64_t)s->config) : uns_str(NULL)),
+		err);
+}
+
 static int choose_world(struct source *s, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
@@ -258,27 +272,14 @@ static int choose_world(struct source *s, struct uns_err *err)
 		return uns_oom(err);
 	UNS_TRY(read_config(s, err));
 	if (s->config && !has_any(s, s->config))
-		return uns_catalog_add_problem(
-			s->cat, UNS_SCOPE_ALL, -ENODATA,
-			"%s: fsdp_config.json says world size %lld, but the files are of world "
-			"size "
-			"%s: copy the missing files back from the training machine",
-			s->cat->path, (long long)s->config, text.p);
+		return tell_worlds(s, UNS_FOUND_RANK_WORLD_UNLIKE_CONFIG, UNS_SCOPE_ALL, text.p,
+				   err);
 	if (n == 1)
 		return 0;
 	if (!s->config)
-		return uns_catalog_add_problem(
-			s->cat, UNS_SCOPE_ALL, -EBADMSG,
-			"%s holds files of world sizes %s, and nothing says which are current: "
-			"move "
-			"the others away (of one save, all ranks have the same world size)",
-			s->cat->path, text.p);
+		return tell_worlds(s, UNS_FOUND_RANK_WORLDS_MIXED, UNS_SCOPE_ALL, text.p, err);
 	s->world = s->config;
-	return uns_catalog_add_problem(
-		s->cat, UNS_SCOPE_NOTE, 0,
-		"%s holds files of world sizes %s; those of %lld are read, as "
-		"fsdp_config.json says",
-		s->cat->path, text.p, (long long)s->config);
+	return tell_worlds(s, UNS_FOUND_RANK_OLD_WORLDS, UNS_SCOPE_NOTE, text.p, err);
 }
 
 /* -- shards -- */
@@ -304,28 +305,18 @@ static int name_files(struct source *s, int kind, struct uns_rank_file **out, st
 	return 0;
 }
 
-static int part_problem(struct source *s, enum uns_scope scope, const struct uns_err *why,
-			struct uns_err *err)
-{
-	if (why->code == -ENOMEM || why->code == -ESTALE)
-		return uns_fail(err, why->code, "%s", why->text);
-	return uns_catalog_add_problem(s->cat, scope, why->code, "%s", why->text);
-}
-
 static int add_model(struct source *s, struct uns_rank_params *params, struct uns_err *err)
 {
 	struct uns_rank_file *files = NULL;
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &s->scratch };
 
 	if (!count_files(s, MODEL, s->world))
-		return uns_catalog_add_problem(
-			s->cat, UNS_SCOPE_NOTE, 0,
-			"%s holds no model files: the trainer was told not to save them",
-			s->cat->path);
+		return uns_catalog_add_finding(
+			s->cat, UNS_FINDING(.id = UNS_FOUND_RANK_MODEL_NOT_SAVED), err);
 	UNS_TRY(name_files(s, MODEL, &files, err));
 	if (uns_rank_files_add_model_params(s->cat, s->dir->root, files, (size_t)s->world, params,
 					    &why) < 0)
-		return part_problem(s, UNS_SCOPE_WEIGHTS, &why, err);
+		return uns_catalog_problem_or_fail(s->cat, UNS_SCOPE_WEIGHTS, &why, err);
 	return 0;
 }
 
@@ -333,14 +324,14 @@ static int add_optimizer(struct source *s, const struct uns_rank_params *params,
 			 struct uns_err *err)
 {
 	struct uns_rank_file *files = NULL;
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &s->scratch };
 
 	if (!count_files(s, OPTIM, s->world))
 		return 0;
 	UNS_TRY(name_files(s, OPTIM, &files, err));
 	if (uns_rank_files_add_optimizer_of(s->cat, s->dir->root, files, (size_t)s->world, params,
 					    &why) < 0)
-		return part_problem(s, UNS_SCOPE_OPTIMIZER, &why, err);
+		return uns_catalog_problem_or_fail(s->cat, UNS_SCOPE_OPTIMIZER, &why, err);
 	return 0;
 }
 
@@ -442,16 +433,16 @@ static int add_companions(struct source *s, struct uns_err *err)
 /* -- what no rank sees alone -- */
 
 /* The mesh that FSDP shards over holds all ranks. */
-static int check_mesh(struct source *s, const struct uns_rank_params *params)
+static int check_mesh(struct source *s, const struct uns_rank_params *params, struct uns_err *err)
 {
 	if (!params->mesh_size || params->mesh_size == (uint64_t)s->world)
 		return 0;
-	return uns_catalog_add_problem(s->cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
-				       "%s: the model was saved by %llu ranks, its files are named "
-				       "for %lld: rename them as "
-				       "they were, or copy them again from the training machine",
-				       s->cat->path, (unsigned long long)params->mesh_size,
-				       (long long)s->world);
+	return uns_catalog_add_finding(s->cat,
+				       UNS_FINDING(.id = UNS_FOUND_RANK_MESH_UNLIKE_NAMES,
+						   .scope = UNS_SCOPE_WEIGHTS,
+						   .expected = uns_num((uint64_t)s->world),
+						   .found = uns_num(params->mesh_size)),
+				       err);
 }
 
 /* Adam keeps two moments of each parameter, both in one type. */
@@ -476,26 +467,21 @@ static int find_moments(struct source *s, struct uns_map *by_name, struct moment
 	return 0;
 }
 
-static int tell_moments(struct source *s, const struct moments *m, size_t n)
+static int tell_moments(struct source *s, const struct moments *m, size_t n, struct uns_err *err)
 {
-	const char *name = m->avg ? m->avg->name : m->sq->name;
-	char more[64] = "";
+	struct uns_finding f = { .id = UNS_FOUND_RANK_MOMENT_MISSING,
+				 .scope = UNS_SCOPE_OPTIMIZER,
+				 .tensor = m->avg ? m->avg->name : m->sq->name,
+				 .expected = uns_str(m->avg ? "exp_avg_sq" : "exp_avg"),
+				 .found = uns_str(m->avg ? "exp_avg" : "exp_avg_sq"),
+				 .arg = { { "more", uns_more(n - 1) } } };
 
-	if (n > 1)
-		snprintf(more, sizeof(more), " (and %zu more parameters are like it)", n - 1);
-	if (!m->avg || !m->sq)
-		return uns_catalog_add_problem(s->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
-					       "%s: the optimizer has %s of %s and no %s%s; go on "
-					       "from the checkpoint before "
-					       "it",
-					       s->cat->path, m->avg ? "exp_avg" : "exp_avg_sq",
-					       name, m->avg ? "exp_avg_sq" : "exp_avg", more);
-	return uns_catalog_add_problem(s->cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
-				       "%s: exp_avg of %s is %s, but its exp_avg_sq is %s%s: an "
-				       "optimizer keeps both in one "
-				       "type; go on from the checkpoint before it",
-				       s->cat->path, name, uns_dtype_info(m->avg->dtype)->torch,
-				       uns_dtype_info(m->sq->dtype)->torch, more);
+	if (m->avg && m->sq) {
+		f.id = UNS_FOUND_RANK_MOMENT_TYPES_DIFFER;
+		f.expected = uns_str(uns_dtype_info(m->avg->dtype)->torch);
+		f.found = uns_str(uns_dtype_info(m->sq->dtype)->torch);
+	}
+	return uns_catalog_add_finding(s->cat, &f, err);
 }
 
 static int check_moments(struct source *s, struct uns_err *err)
@@ -513,15 +499,16 @@ static int check_moments(struct source *s, struct uns_err *err)
 			continue;
 		first = n_bad++ ? first : i;
 	}
-	return n_bad ? tell_moments(s, &v[first], n_bad) : 0;
+	return n_bad ? tell_moments(s, &v[first], n_bad, err) : 0;
 }
 
 /* Overlaps and holes that no single file tells: once, not in every view. */
-static int check_cover(struct source *s, enum uns_scope scope, bool (*is_part)(enum uns_role role))
+static int check_cover(struct source *s, enum uns_scope scope, bool (*is_part)(enum uns_role role),
+		       struct uns_err *err)
 {
 	const struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors;
-	struct uns_err first = { 0 };
-	char more[64] = "";
+	struct uns_err first = { .keep = &s->scratch };
+	struct uns_finding f;
 	size_t n = 0;
 
 	if (uns_cover_refusal(s->cat, scope, NULL) < 0)
@@ -530,13 +517,12 @@ static int check_cover(struct source *s, enum uns_scope scope, bool (*is_part)(e
 		n += is_part(t->role) && uns_cover_check(s->cat, t, &first) < 0;
 	if (!n)
 		return 0;
-	if (n > 1)
-		snprintf(more, sizeof(more), " (and %zu more tensors are like it)", n - 1);
-	return uns_catalog_add_problem(
-		s->cat, scope, first.code,
-		"%s%s; copy the files again from the training machine, or go "
-		"on from the checkpoint before it",
-		first.text, more);
+	f = uns_finding_of_err(&first, scope);
+	f.id = UNS_FOUND_TENSORS_NOT_COVERED;
+	memset(f.arg, 0, sizeof(f.arg));
+	f.arg[0] = (struct uns_finding_arg){ "cause", uns_str(first.text) };
+	f.arg[1] = (struct uns_finding_arg){ "more", uns_more(n - 1) };
+	return uns_catalog_add_finding(s->cat, &f, err);
 }
 
 /* -- facts -- */
@@ -549,12 +535,14 @@ static int find_framework(struct source *s, const char *run, const char **out, s
 	int code;
 
 	*out = "veRL, FSDP";
+	s->cat->facts.tracker = UNS_TRACKER_VERL;
 	if (uns_listing_find(s->dir->list, "fsdp_config.json"))
 		return 0;
 	if (!path)
 		return uns_oom(err);
 	code = run ? uns_stat_seen(s->dir->root, s->dir->capture, path, &st, &why) : -ENOENT;
 	*out = code == 0 ? "EasyR1, FSDP" : "FSDP, one file per rank";
+	s->cat->facts.tracker = code == 0 ? UNS_TRACKER_EASYR1 : UNS_TRACKER_UNKNOWN;
 	return uns_fail_if_passing(err, code, &why);
 }
 
@@ -567,6 +555,8 @@ static int find_facts(struct source *s, struct uns_err *err)
 	if (step && *step)
 		run = uns_path_parent(&s->scratch, step);
 	facts->format = "ranks";
+	facts->family = UNS_FAMILY_RANKS;
+	facts->is_pretrained = true;
 	UNS_TRY(find_framework(s, run, &facts->framework, err));
 	facts->step = step ? step_of_name(step) : UNS_UNKNOWN;
 	facts->world_size = s->world ? s->world : UNS_UNKNOWN;
@@ -578,7 +568,7 @@ static int find_facts(struct source *s, struct uns_err *err)
 
 static bool is_refused(const struct uns_catalog *cat)
 {
-	return cat->n_problems && cat->problems[cat->n_problems - 1].scope == UNS_SCOPE_ALL;
+	return cat->n_findings && cat->findings[cat->n_findings - 1].scope == UNS_SCOPE_ALL;
 }
 
 static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
@@ -597,19 +587,21 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 				options->fsdp_units,
 				options->fsdp_units_stale,
 			};
-		UNS_TRY(check_mesh(&s, &params));
+		UNS_TRY(check_mesh(&s, &params, err));
 		UNS_TRY(add_optimizer(&s, &params, err));
 		UNS_TRY(add_extra(&s, err));
 		UNS_TRY(check_moments(&s, err));
 	}
 	UNS_TRY(add_companions(&s, err));
+	uns_resume_find(cat);
 	UNS_TRY(uns_catalog_seal(cat, err));
-	UNS_TRY(check_cover(&s, UNS_SCOPE_WEIGHTS, uns_role_is_model));
-	return check_cover(&s, UNS_SCOPE_OPTIMIZER, uns_role_is_optimizer);
+	UNS_TRY(check_cover(&s, UNS_SCOPE_WEIGHTS, uns_role_is_model, err));
+	return check_cover(&s, UNS_SCOPE_OPTIMIZER, uns_role_is_optimizer, err);
 }
 
 const struct uns_format uns_format_ranks = {
 	.name = "ranks",
+	.family = UNS_FAMILY_RANKS,
 	.probe = probe,
 	.begun = begun,
 	.open = open_dir,

@@ -10,6 +10,8 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "files/resume_files.h"
+#include "zero/engine_state.h"
 #include "zero/run.h"
 
 /* Lower than the native form's answers: 90 and 95. */
@@ -68,12 +70,16 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	UNS_TRY(uns_zero_add(cat, &in, &found, err));
 	UNS_TRY(uns_zero_run_finish(&run, cat, &found, err));
 	cat->facts.format = "universal";
+	cat->facts.family = UNS_FAMILY_UNIVERSAL;
+	uns_engine_facts(cat);
+	uns_resume_find(cat);
 	return uns_catalog_seal(cat, err);
 }
 
 extern const struct uns_format uns_format_universal;
 const struct uns_format uns_format_universal = {
 	.name = "universal",
+	.family = UNS_FAMILY_UNIVERSAL,
 	.probe = probe,
 	.begun = begun,
 	.open = open_dir,

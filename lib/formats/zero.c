@@ -8,6 +8,8 @@
 #include "formats/format.h"
 
 #include "base/cleanup.h"
+#include "files/resume_files.h"
+#include "zero/engine_state.h"
 #include "zero/run.h"
 
 /* A universal directory holds model files too, and zero/ instead of shards. */
@@ -64,12 +66,16 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	UNS_TRY(uns_zero_add(cat, &in, &found, err));
 	UNS_TRY(uns_zero_run_finish(&run, cat, &found, err));
 	cat->facts.format = "zero";
+	cat->facts.family = UNS_FAMILY_ZERO;
+	uns_engine_facts(cat);
+	uns_resume_find(cat);
 	return uns_catalog_seal(cat, err);
 }
 
 extern const struct uns_format uns_format_zero;
 const struct uns_format uns_format_zero = {
 	.name = "zero",
+	.family = UNS_FAMILY_ZERO,
 	.probe = probe,
 	.begun = begun,
 	.open = open_dir,

@@ -179,8 +179,9 @@ int uns_root_fail(const struct uns_root *root, const char *rel, int code, struct
 {
 	if (code == -ENOTDIR)
 		code = -ENOENT; /* a path below a file does not exist, like any other */
-	return uns_fail(err, code, "%s%s%s: %s", uns_root_path(root), *rel ? "/" : "", rel,
-			strerror(-code));
+	uns_fail(err, code, "%s%s%s: %s", uns_root_path(root), *rel ? "/" : "", rel, strerror(-code));
+	uns_fail_about(err, rel);
+	return code;
 }
 
 static int open_below(const struct uns_root *root, const char *rel, int flags, struct uns_err *err)
@@ -386,7 +387,9 @@ const struct uns_entry *uns_listing_find(const struct uns_listing *list, const c
 
 static int fail_not_regular(const struct uns_root *root, const char *rel, struct uns_err *err)
 {
-	return uns_fail(err, -ENOTSUP, "%s/%s: not a regular file", uns_root_path(root), rel);
+	uns_fail(err, -ENOTSUP, "%s/%s: not a regular file", uns_root_path(root), rel);
+	uns_fail_about(err, rel);
+	return -ENOTSUP;
 }
 
 int uns_root_open_file(const struct uns_root *root, const char *rel, int *fd, struct uns_stat *out,
@@ -399,8 +402,11 @@ int uns_root_open_file(const struct uns_root *root, const char *rel, int *fd, st
 	file = open_below(root, rel, FILE_FLAGS, &why);
 	if (file == -ENXIO || file == -ENODEV) /* a socket, a device without driver */
 		return fail_not_regular(root, rel, err);
-	if (file < 0)
-		return uns_fail(err, file, "%s", why.text);
+	if (file < 0) {
+		uns_fail(err, file, "%s", why.text);
+		uns_fail_about(err, rel);
+		return file;
+	}
 	UNS_TRY(stat_fd(root, rel, file, &st, err));
 	if (st.kind != UNS_KIND_FILE)
 		return fail_not_regular(root, rel, err);
@@ -421,10 +427,13 @@ int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t ma
 	int rc;
 
 	UNS_TRY(uns_root_open_file(root, rel, &fd, &st, err));
-	if (st.id.size > max_bytes)
-		return uns_fail(err, -ENOTSUP, "%s/%s: %llu bytes; expected at most %llu",
-				uns_root_path(root), rel, (unsigned long long)st.id.size,
-				(unsigned long long)max_bytes);
+	if (st.id.size > max_bytes) {
+		uns_fail(err, -ENOTSUP, "%s/%s: %llu bytes; expected at most %llu",
+			 uns_root_path(root), rel, (unsigned long long)st.id.size,
+			 (unsigned long long)max_bytes);
+		uns_fail_about(err, rel);
+		return -ENOTSUP;
+	}
 	bytes = uns_arena_alloc(arena, (size_t)st.id.size + 1, 1);
 	if (!bytes)
 		return uns_oom(err);

@@ -138,15 +138,13 @@ static int try_layout(struct unshard *u, struct place *place, const char *layout
 	code = places_capture(&u->places, place, &capture, err);
 	if (code == 0)
 		code = snapshots_open_catalog(&u->snapshots, place, capture, &options, cat, err);
-	for (i = 0; code == 0 && i < cat->n_problems; i++)
-		if (cat->problems[i].scope == UNS_SCOPE_OPTIMIZER)
-			code = uns_fail(err, cat->problems[i].code, "%s", cat->problems[i].text);
+	for (i = 0; code == 0 && i < cat->n_findings; i++)
+		if (cat->findings[i].scope == UNS_SCOPE_OPTIMIZER)
+			code = uns_fail_with(err, &cat->findings[i]);
 	if (code == 0 && !cat->facts.units)
-		code = uns_fail(
-			err, -ENOTSUP,
-			"%s has no flat units: its optimizer is named without a layout, or was "
-			"not saved",
-			place->path);
+		code = uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_NO_FLAT_UNITS,
+						      .scope = UNS_SCOPE_OPTIMIZER,
+						      .checkpoint = place->path));
 	uns_catalog_free(cat);
 	uns_capture_free(capture);
 	return code;

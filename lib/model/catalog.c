@@ -4,7 +4,6 @@
  * Must not know formats or views, and reads nothing of a file but its stat. */
 #include "model/catalog.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +69,7 @@ void uns_catalog_free(struct uns_catalog *cat)
 		free(cat->groups);
 		free(cat->values);
 		free(cat->companions);
-		free(cat->problems);
+		free(cat->findings);
 	}
 	uns_map_fini(&cat->file_by_path);
 	uns_arena_fini(&cat->arena);
@@ -170,25 +169,35 @@ int uns_catalog_add_companion(struct uns_catalog *cat, const char *name, uint32_
 	return APPEND(cat, companions, companion, err);
 }
 
-int uns_catalog_add_problem(struct uns_catalog *cat, enum uns_scope scope, int code,
-			    const char *fmt, ...)
+int uns_catalog_add_finding(struct uns_catalog *cat, const struct uns_finding *f,
+			    struct uns_err *err)
 {
-	UNS_CLEANUP(uns_free_p) char *text = NULL;
-	struct uns_problem problem = { .scope = scope, .code = code };
-	va_list ap;
-	int len;
+	const struct uns_finding *copy;
+	struct uns_finding own = *f;
 
-	va_start(ap, fmt);
-	len = vasprintf(&text, fmt, ap);
-	va_end(ap);
-	if (len < 0) {
-		text = NULL;
-		return -ENOMEM;
-	}
-	problem.text = uns_arena_str(&cat->arena, text);
-	if (!problem.text)
-		return -ENOMEM;
-	return APPEND(cat, problems, problem, NULL);
+	if (!own.checkpoint)
+		own.checkpoint = cat->path;
+	copy = uns_finding_copy(&cat->arena, &own);
+	return copy ? APPEND(cat, findings, *copy, err) : uns_oom(err);
+}
+
+int uns_catalog_fail(const struct uns_catalog *cat, const struct uns_finding *f, struct uns_err *err)
+{
+	struct uns_finding own = *f;
+
+	own.checkpoint = cat->path;
+	return uns_fail_with(err, &own);
+}
+
+int uns_catalog_problem_or_fail(struct uns_catalog *cat, enum uns_scope scope,
+				const struct uns_err *why, struct uns_err *err)
+{
+	struct uns_finding f;
+
+	if (!uns_code_is_finding(why->code))
+		return uns_fail_as(err, why);
+	f = uns_finding_of_err(why, scope);
+	return uns_catalog_add_finding(cat, &f, err);
 }
 
 /* -- param groups -- */
@@ -437,7 +446,7 @@ static int settle_all(struct uns_catalog *cat, struct uns_err *err)
 	} list[] = {
 #define LIST(name) { &cat->name, cat->n_##name, &cat->cap_##name, sizeof(*cat->name) }
 		LIST(files),  LIST(tensors),    LIST(pieces),   LIST(groups),
-		LIST(values), LIST(companions), LIST(problems),
+		LIST(values), LIST(companions), LIST(findings),
 #undef LIST
 	};
 	size_t i;

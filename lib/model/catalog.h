@@ -7,7 +7,7 @@
  *   groups   optimizer param groups: hyper-parameters and the names of their parameters, in order
  *   values   everything else that was saved, as plain data
  *   companions  whole files beside the shards (config.json, scheduler.pt, rng_state_0.pth, ...)
- *   facts, problems
+ *   facts, findings
  *
  * Everything lives in the catalog's arena. */
 #ifndef UNS_MODEL_CATALOG_H
@@ -18,6 +18,7 @@
 #include "base/map.h"
 #include "io/capture.h"
 #include "model/box.h"
+#include "model/finding.h"
 #include "wire/dtype.h"
 #include "wire/value.h"
 
@@ -114,28 +115,66 @@ struct uns_companion {
 	             * assemble */
 };
 
-/* What a problem keeps from being served. */
-enum uns_scope {
-	UNS_SCOPE_NOTE, /* nothing: worth knowing */
-	UNS_SCOPE_WEIGHTS,
-	UNS_SCOPE_OPTIMIZER, /* optimizer, scheduler: whatever resuming needs besides weights */
-	UNS_SCOPE_ALL,
-	UNS_SCOPE_SHARDED, /* the sharded form itself: the trainer that wrote it cannot go on from it,
-	                    * while what is put together from it is whole */
-};
-
-struct uns_problem {
-	enum uns_scope scope;
-	int code; /* -ENODATA incomplete, -EBADMSG damaged, -ENOTSUP unknown, -ENOENT: the checkpoint is
-		   * whole, and the file that should name it names another that is not there; 0 for a note */
-	const char *text; /* one sentence: file, rank, tensor, expected, found, what to do */
-};
-
 enum { UNS_UNKNOWN = -1 };
 
+/* In what form a checkpoint was saved. */
+enum uns_family {
+	UNS_FAMILY_WHOLE,     /* by one process, or gathered: model.safetensors, pytorch_model.bin */
+	UNS_FAMILY_DCP,       /* torch.distributed.checkpoint: .metadata and .distcp files */
+	UNS_FAMILY_ZERO,      /* shards of DeepSpeed's ranks */
+	UNS_FAMILY_UNIVERSAL, /* DeepSpeed's universal checkpoint */
+	UNS_FAMILY_RANKS,     /* a state dict of each FSDP rank */
+	UNS_N_FAMILIES
+};
+
+static inline bool uns_family_is_deepspeed(enum uns_family family)
+{
+	return family == UNS_FAMILY_ZERO || family == UNS_FAMILY_UNIVERSAL;
+}
+
+/* Who goes on from it. */
+enum uns_resumer {
+	/* transformers' Trainer: fails without a trainer_state.json */
+	UNS_BY_TRAINER = 1 << 0,
+	/* a loop of Accelerate's: optimizer.bin, random_states_<rank>.pkl */
+	UNS_BY_ACCELERATE = 1 << 1,
+	/* Lightning's Trainer, on whatever strategy */
+	UNS_BY_LIGHTNING = 1 << 2,
+	/* DeepSpeed's engine, nobody above it: what was saved beside model and optimizer is in its files */
+	UNS_BY_ENGINE = 1 << 3,
+	UNS_RESUMERS = (1 << 4) - 1
+};
+
+/* The file that names a run's last checkpoint, which its trainer looks for. */
+enum uns_tracker {
+	UNS_TRACKER_UNKNOWN,
+	UNS_TRACKER_VERL,      /* latest_checkpointed_iteration.txt */
+	UNS_TRACKER_EASYR1,    /* checkpoint_tracker.json */
+	UNS_TRACKER_DEEPSPEED, /* latest */
+	UNS_N_TRACKERS
+};
+
+/* What is known of a checkpoint beside its tensors. Who serves, checks or repairs one asks what it is and
+ * what it has, never whose it is. */
 struct uns_facts {
-	const char *format;    /* the format's name */
-	const char *framework; /* for people: "Hugging Face Trainer, FSDP" */
+	const char *format;    /* the format's name: for people, as this: */
+	const char *framework; /* "Hugging Face Trainer, FSDP" */
+
+	enum uns_family family;
+	unsigned resumed_by; /* enum uns_resumer; 0: by a script of its own */
+	enum uns_tracker tracker;
+	bool of_trainer;       /* a Trainer saved it: what a Trainer needs to go on was there once */
+	bool is_one_file;      /* what loads it takes one file, X.ckpt, for the same thing */
+	bool is_weights_only;  /* on purpose: there is no optimizer that could be missing */
+	bool is_in_parts;      /* DCP directories of model and optimizer, as a sharded resume names them */
+	bool is_published;     /* the files of weights are as save_pretrained writes them */
+	bool is_pretrained;    /* its weights are what from_pretrained takes */
+	bool is_pipeline;      /* saved by stages, with names and numbers of parameters of their own */
+	bool wants_config;     /* config.json belongs beside it */
+	bool has_rng_of_ranks; /* random states of each rank that wrote shards, one file a rank */
+	bool has_engine_state; /* what DeepSpeed's engine saves beside tensors */
+	bool is_round_robin;   /* gradients were dealt out (round_robin_gradients) */
+
 	int64_t step;          /* UNS_UNKNOWN when not known, all of these */
 	int64_t world_size;
 	bool finished; /* the file that the writer writes last is there: the save has ended */
@@ -160,8 +199,8 @@ struct uns_catalog {
 	size_t n_values, cap_values;
 	struct uns_companion *companions;
 	size_t n_companions, cap_companions;
-	struct uns_problem *problems;
-	size_t n_problems, cap_problems;
+	struct uns_finding *findings; /* what is wrong with it, and notes; in order of being found */
+	size_t n_findings, cap_findings;
 
 	/* Where the stats of files come from; NULL = from the files themselves. Set by who opens, for as
 	 * long as files are added. */
@@ -208,9 +247,19 @@ uint64_t uns_piece_elems(const struct uns_piece *piece);
 /* The flat (C order) index of the piece's first element in its tensor. */
 uint64_t uns_piece_first(const struct uns_shape *shape, const struct uns_piece *piece);
 
-__attribute__((format(printf, 4, 5))) int uns_catalog_add_problem(struct uns_catalog *cat,
-								  enum uns_scope scope, int code,
-								  const char *fmt, ...);
+/* A copy of the finding, of this checkpoint unless it names another. */
+int uns_catalog_add_finding(struct uns_catalog *cat, const struct uns_finding *f,
+			    struct uns_err *err);
+
+/* Fail because of what is found out about this catalog's checkpoint (uns_fail_with). */
+__attribute__((cold)) int uns_catalog_fail(const struct uns_catalog *cat,
+					   const struct uns_finding *f, struct uns_err *err);
+
+/* A part of the checkpoint could not be read, because of `why` (why->keep may be the catalog's arena). What
+ * is wrong with the files becomes a finding with this scope, and 0 comes back: the rest is served. What is
+ * wrong with the moment (EIO, EMFILE, EACCES, memory, a file that changed under us) fails. */
+int uns_catalog_problem_or_fail(struct uns_catalog *cat, enum uns_scope scope,
+				const struct uns_err *why, struct uns_err *err);
 
 /* Check what every reader relies on: shapes do not overflow, boxes and ranges lie inside their
  * tensors, raw extents are as long as their elements need; sort each tensor's pieces by position, and

@@ -3,6 +3,7 @@
  * nothing of where the bytes are kept. */
 #include "model/catalog_pack.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -17,6 +18,23 @@ enum {
 
 /* A text is NULL, new, or one that was written before. */
 enum { TEXT_NULL, TEXT_NEW, TEXT_FIRST };
+
+/* Facts that are yes or no. */
+static const size_t flags[] = {
+	offsetof(struct uns_facts, of_trainer),       offsetof(struct uns_facts, is_one_file),
+	offsetof(struct uns_facts, is_weights_only),  offsetof(struct uns_facts, is_in_parts),
+	offsetof(struct uns_facts, is_published),     offsetof(struct uns_facts, is_pretrained),
+	offsetof(struct uns_facts, is_pipeline),      offsetof(struct uns_facts, wants_config),
+	offsetof(struct uns_facts, has_rng_of_ranks), offsetof(struct uns_facts, has_engine_state),
+	offsetof(struct uns_facts, is_round_robin),
+};
+
+enum { N_FLAGS = sizeof(flags) / sizeof(*flags) };
+
+static bool *flag_of(struct uns_facts *facts, size_t i)
+{
+	return (bool *)((char *)facts + flags[i]);
+}
 
 /* -- writing -- */
 
@@ -236,6 +254,37 @@ static int w_named_value(struct writer *w, const struct uns_named_value *v, stru
 	return w_root_value(w, v->value, err);
 }
 
+static void w_datum(struct writer *w, const struct uns_datum *d)
+{
+	w_u64(w, d->kind);
+	if (d->kind == UNS_DATUM_TEXT)
+		w_text(w, d->text);
+	else if (d->kind == UNS_DATUM_NUMBER)
+		w_i64(w, d->number);
+}
+
+static void w_finding(struct writer *w, const struct uns_finding *f)
+{
+	size_t i, n = 0;
+
+	w_u64(w, f->id);
+	w_u64(w, f->scope);
+	w_i64(w, f->code);
+	w_text(w, f->checkpoint);
+	w_text(w, f->file);
+	w_text(w, f->tensor);
+	w_datum(w, &f->rank);
+	w_datum(w, &f->expected);
+	w_datum(w, &f->found);
+	while (n < UNS_FINDING_ARGS && f->arg[n].name)
+		n++;
+	w_u64(w, n);
+	for (i = 0; i < n; i++) {
+		w_text(w, f->arg[i].name);
+		w_datum(w, &f->arg[i].is);
+	}
+}
+
 static void w_beside(struct writer *w, const struct uns_catalog *cat)
 {
 	size_t i;
@@ -246,12 +295,27 @@ static void w_beside(struct writer *w, const struct uns_catalog *cat)
 		w_u64(w, cat->companions[i].file);
 		w_u64(w, cat->companions[i].shard);
 	}
-	w_u64(w, cat->n_problems);
-	for (i = 0; i < cat->n_problems; i++) {
-		w_u64(w, cat->problems[i].scope);
-		w_i64(w, cat->problems[i].code);
-		w_text(w, cat->problems[i].text);
-	}
+	w_u64(w, cat->n_findings);
+	for (i = 0; i < cat->n_findings; i++)
+		w_finding(w, &cat->findings[i]);
+}
+
+static void w_facts(struct writer *w, const struct uns_facts *facts)
+{
+	struct uns_facts copy = *facts;
+	size_t i;
+
+	w_text(w, facts->format);
+	w_text(w, facts->framework);
+	w_u64(w, facts->family);
+	w_u64(w, facts->resumed_by);
+	w_u64(w, facts->tracker);
+	for (i = 0; i < N_FLAGS; i++)
+		w_u64(w, *flag_of(&copy, i));
+	w_i64(w, facts->step);
+	w_i64(w, facts->world_size);
+	w_u64(w, facts->finished);
+	w_text(w, facts->units);
 }
 
 static int w_catalog(struct writer *w, const struct uns_catalog *cat, const struct uns_root *root,
@@ -260,12 +324,7 @@ static int w_catalog(struct writer *w, const struct uns_catalog *cat, const stru
 	size_t i;
 
 	w_text(w, cat->path);
-	w_text(w, cat->facts.format);
-	w_text(w, cat->facts.framework);
-	w_i64(w, cat->facts.step);
-	w_i64(w, cat->facts.world_size);
-	w_u64(w, cat->facts.finished);
-	w_text(w, cat->facts.units);
+	w_facts(w, &cat->facts);
 	UNS_TRY(w_files(w, cat, root, err));
 	w_u64(w, cat->n_tensors);
 	for (i = 0; i < cat->n_tensors; i++)
@@ -635,14 +694,38 @@ static int r_companion(struct input *r, struct uns_err *err)
 	return uns_catalog_add_companion(r->cat, name, file, shard, err);
 }
 
-static int r_problem(struct input *r, struct uns_err *err)
+static struct uns_datum r_datum(struct input *r)
 {
-	enum uns_scope scope = (enum uns_scope)r_below(r, UNS_SCOPE_SHARDED + 1);
-	int code = r_i32(r);
-	const char *text = r_text(r);
+	struct uns_datum d = { 0 };
 
+	d.kind = r_below(r, UNS_DATUM_NUMBER + 1);
+	if (d.kind == UNS_DATUM_TEXT)
+		d.text = r_text(r);
+	else if (d.kind == UNS_DATUM_NUMBER)
+		d.number = r_i64(r);
+	return d;
+}
+
+static int r_finding(struct input *r, struct uns_err *err)
+{
+	struct uns_finding f = { .id = (enum uns_finding_id)r_below(r, UNS_N_FINDINGS) };
+	size_t i, n;
+
+	f.scope = (enum uns_scope)r_below(r, UNS_SCOPE_SHARDED + 1);
+	f.code = r_i32(r);
+	f.checkpoint = r_text_or_null(r);
+	f.file = r_text_or_null(r);
+	f.tensor = r_text_or_null(r);
+	f.rank = r_datum(r);
+	f.expected = r_datum(r);
+	f.found = r_datum(r);
+	n = (size_t)r_below(r, UNS_FINDING_ARGS + 1);
+	for (i = 0; i < n; i++) {
+		f.arg[i].name = r_text(r);
+		f.arg[i].is = r_datum(r);
+	}
 	UNS_TRY(r_result(r, err));
-	return uns_catalog_add_problem(r->cat, scope, code, "%s", text);
+	return uns_catalog_add_finding(r->cat, &f, err);
 }
 
 static int r_list(struct input *r, int (*one)(struct input *r, struct uns_err *err),
@@ -659,11 +742,17 @@ static int r_list(struct input *r, int (*one)(struct input *r, struct uns_err *e
 static int r_facts(struct input *r, struct uns_err *err)
 {
 	struct uns_facts *facts = &r->cat->facts;
+	size_t i;
 
 	if (strcmp(r_text(r), r->cat->path) != 0)
 		r->bad = true;
 	facts->format = r_text(r);
 	facts->framework = r_text(r);
+	facts->family = (enum uns_family)r_below(r, UNS_N_FAMILIES);
+	facts->resumed_by = (unsigned)r_below(r, UNS_RESUMERS + 1);
+	facts->tracker = (enum uns_tracker)r_below(r, UNS_N_TRACKERS);
+	for (i = 0; i < N_FLAGS; i++)
+		*flag_of(facts, i) = r_below(r, 2);
 	facts->step = r_i64(r);
 	facts->world_size = r_i64(r);
 	facts->finished = r_below(r, 2);
@@ -684,7 +773,7 @@ static int r_catalog(struct input *r, const struct uns_root *root, struct uns_er
 	UNS_TRY(r_list(r, r_group, err));
 	UNS_TRY(r_list(r, r_named_value, err));
 	UNS_TRY(r_list(r, r_companion, err));
-	UNS_TRY(r_list(r, r_problem, err));
+	UNS_TRY(r_list(r, r_finding, err));
 	r->bad |= uns_span_left(&r->in) != 0;
 	return r_result(r, err);
 }

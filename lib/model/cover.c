@@ -6,7 +6,7 @@
  *    boxes    otherwise no two may overlap, which a sweep along one dimension checks, and their sizes must
  *             add up to the tensor's: disjoint boxes inside the shape that do so leave no hole
  *
- * If not, the sentence names the first hole or overlap and what is missing. Reads no data; knows no
+ * If not, the finding names the first hole or overlap and what is missing. Reads no data; knows no
  * formats. */
 #include "model/cover.h"
 
@@ -71,39 +71,36 @@ static void cover_fini(struct cover *c)
 
 /* -- the bytes exist -- */
 
-static const char *writer(int32_t rank, char *buf, size_t size)
+static enum uns_scope scope_of(const struct uns_tensor *t)
 {
-	if (rank < 0)
-		snprintf(buf, size, "a part");
-	else
-		snprintf(buf, size, "rank %d's part", rank);
-	return buf;
+	if (uns_role_is_model(t->role))
+		return UNS_SCOPE_WEIGHTS;
+	return uns_role_is_optimizer(t->role) ? UNS_SCOPE_OPTIMIZER : UNS_SCOPE_NOTE;
 }
+
+/* What every finding here begins with. */
+#define OF_TENSOR(c, what)                                                                         \
+	.id = (what), .scope = scope_of((c)->t), .checkpoint = (c)->cat->path, .tensor = (c)->t->key
 
 static int bytes_check(const struct cover *c, const struct uns_piece *piece, struct uns_err *err)
 {
 	const struct uns_file *file = &c->cat->files[piece->file];
 	uint64_t end = piece->offset_bytes + piece->length_bytes;
-	char who[40];
+	enum uns_finding_id what = UNS_FOUND_SHARD_CUT;
+	bool cut;
 
-	writer(piece->rank, who, sizeof(who));
 	if (file->missing)
-		return uns_fail(err, -ENODATA,
-				"%s is missing: %s of %s (%s) is there; copy it back from the "
-				"training machine",
-				file->path, who, c->t->key, c->shape);
-	if (file->stat.kind != UNS_KIND_FILE)
-		return uns_fail(err, -EBADMSG,
-				"%s is not a regular file (a link that leads out of the source is not "
-				"followed): %s of %s (%s) is there",
-				file->path, who, c->t->key, c->shape);
-	if (end > file->stat.id.size)
-		return uns_fail(err, -EBADMSG,
-				"%s is cut short: expected at least %llu bytes, found %llu; %s of %s "
-				"(%s) is not all there; copy the file again from the training machine",
-				file->path, (unsigned long long)end,
-				(unsigned long long)file->stat.id.size, who, c->t->key, c->shape);
-	return 0;
+		what = UNS_FOUND_SHARD_MISSING;
+	else if (file->stat.kind != UNS_KIND_FILE)
+		what = UNS_FOUND_SHARD_IS_NO_FILE;
+	else if (end <= file->stat.id.size)
+		return 0;
+	cut = what == UNS_FOUND_SHARD_CUT;
+	return uns_fail_with(err, UNS_FINDING(OF_TENSOR(c, what), .file = file->path,
+					      .rank = uns_rank(piece->rank),
+					      .expected = cut ? uns_num(end) : uns_str(NULL),
+					      .found = cut ? uns_num(file->stat.id.size) : uns_str(NULL),
+					      .arg = { { "shape", uns_str(c->shape) } }));
 }
 
 /* -- what there is -- */
@@ -119,11 +116,12 @@ static int replica_check(const struct cover *c, const struct uns_piece *used,
 	    piece->codec || used->stride_elems || piece->stride_elems ||
 	    used->length_bytes == piece->length_bytes)
 		return 0;
-	return uns_fail(err, -EBADMSG,
-			"%s: two copies of one part have different lengths (%llu bytes in %s, %llu in "
-			"%s)",
-			c->t->key, (unsigned long long)used->length_bytes, files[used->file].path,
-			(unsigned long long)piece->length_bytes, files[piece->file].path);
+	return uns_fail_with(
+		err, UNS_FINDING(OF_TENSOR(c, UNS_FOUND_COPIES_DIFFER_IN_LENGTH),
+				 .file = files[piece->file].path, .rank = uns_rank(piece->rank),
+				 .expected = uns_num(used->length_bytes),
+				 .found = uns_num(piece->length_bytes),
+				 .arg = { { "other_file", uns_str(files[used->file].path) } }));
 }
 
 /* Pick the pieces that will be read: of replicas, which stand side by side, the first. */
@@ -180,35 +178,31 @@ static bool beside(const struct cover *c, const struct uns_file *file)
 	return other && uns_path_name(other) == other + dir && !strncmp(file->path, other, dir);
 }
 
-/* Add " (have ranks 0, 1; file __2_0.distcp is missing)", or as much of it as is known. */
-static void add_what_is_there(const struct cover *c, struct uns_text *out)
+/* "0, 1, 4 to 7": who wrote the pieces that are there. Gives how many they are. */
+static size_t ranks_there(const struct cover *c, struct uns_text *out)
 {
 	UNS_CLEANUP(uns_free_p) int32_t *rank = calloc(c->n + 1, sizeof(*rank));
-	UNS_CLEANUP(uns_text_fini) struct uns_text ranks = UNS_TEXT_INIT;
-	size_t i, n = 0, n_missing = 0;
-	const char *missing = NULL;
+	size_t i, n = 0;
 
 	for (i = 0; rank && i < c->n; i++)
 		if (c->piece[i]->rank >= 0)
 			rank[n++] = c->piece[i]->rank;
-	if (n) {
-		qsort(rank, n, sizeof(*rank), rank_cmp);
-		ranks_text(&ranks, rank, n);
-	}
+	if (!n)
+		return 0;
+	qsort(rank, n, sizeof(*rank), rank_cmp);
+	ranks_text(out, rank, n);
+	return rank[0] == rank[n - 1] ? 1 : n;
+}
+
+/* The first file beside the others that is missing; gives how many are. */
+static size_t files_missing(const struct cover *c, const char **first)
+{
+	size_t i, n = 0;
+
 	for (i = 0; i < c->cat->n_files; i++)
-		if (c->cat->files[i].missing && beside(c, &c->cat->files[i]) && n_missing++ == 0)
-			missing = c->cat->files[i].path;
-	if (!ranks.len && !missing)
-		return;
-	uns_text_str(out, " (");
-	if (ranks.len)
-		uns_text_printf(out, "have rank%s %s", strpbrk(ranks.p, ", ") ? "s" : "", ranks.p);
-	if (missing)
-		uns_text_printf(out, "%sfile %s is missing", ranks.len ? "; " : "",
-				uns_path_name(missing));
-	if (n_missing > 1)
-		uns_text_printf(out, ", and %zu more", n_missing - 1);
-	uns_text_str(out, ")");
+		if (c->cat->files[i].missing && beside(c, &c->cat->files[i]) && n++ == 0)
+			*first = c->cat->files[i].path;
+	return n;
 }
 
 /* -- holes and overlaps -- */
@@ -222,27 +216,28 @@ static uint64_t row_elems(const struct uns_shape *shape)
 
 static int fail_hole(const struct cover *c, uint64_t first, uint64_t end, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_text_fini) struct uns_text why = UNS_TEXT_INIT;
-	uint64_t row = row_elems(&c->t->shape), total = uns_shape_elems(&c->t->shape);
+	UNS_CLEANUP(uns_text_fini) struct uns_text ranks = UNS_TEXT_INIT;
+	uint64_t row = row_elems(&c->t->shape), last = end - 1;
 	bool rows = c->t->shape.n > 0 && first % row == 0 && end % row == 0;
-	const char *unit = rows && c->t->shape.n > 1 ? "row" : "element";
+	const char *missing = NULL;
+	size_t n_ranks = ranks_there(c, &ranks), n_missing = files_missing(c, &missing);
 
-	if (rows) {
-		first /= row;
-		end /= row;
-		total /= row;
-	}
-	uns_text_printf(&why, "%s: ", c->t->key);
-	if (end - first == 1)
-		uns_text_printf(&why, "%s %llu of %llu is in no shard", unit,
-				(unsigned long long)first, (unsigned long long)total);
-	else
-		uns_text_printf(&why, "%ss %llu to %llu of %llu are in no shard", unit,
-				(unsigned long long)first, (unsigned long long)end - 1,
-				(unsigned long long)total);
-	add_what_is_there(c, &why);
-	return uns_fail(err, c->n ? -EBADMSG : -ENODATA, "%s",
-			why.failed ? "a part of a tensor is in no shard" : why.p);
+	if (ranks.failed)
+		return uns_oom(err);
+	row = rows ? row : 1;
+	first /= row;
+	last /= row;
+	return uns_fail_with(
+		err,
+		UNS_FINDING(OF_TENSOR(c, UNS_FOUND_TENSOR_HAS_A_HOLE), .file = missing,
+			    .code = c->n ? -EBADMSG : -ENODATA,
+			    .arg = { { "unit", uns_str(rows && c->t->shape.n > 1 ? "row" : "element") },
+				     { "first", uns_num(first) },
+				     { "last", last > first ? uns_num(last) : uns_str(NULL) },
+				     { "total", uns_num(uns_shape_elems(&c->t->shape) / row) },
+				     { "n_ranks", uns_more(n_ranks) },
+				     { "ranks", uns_str(ranks.p) },
+				     { "more", uns_more(n_missing ? n_missing - 1 : 0) } }));
 }
 
 static int fail_overlap(const struct cover *c, const struct uns_piece *a,
@@ -252,11 +247,13 @@ static int fail_overlap(const struct cover *c, const struct uns_piece *a,
 	const struct uns_piece *later =
 		uns_piece_first(&c->t->shape, a) > uns_piece_first(&c->t->shape, b) ? a : b;
 
-	return uns_fail(err, -EBADMSG,
-			"%s: two shards hold the same elements (from %s %llu on): one of %s, one of %s",
-			c->t->key, c->t->shape.n > 1 ? "row" : "element",
-			(unsigned long long)(uns_piece_first(&c->t->shape, later) / row),
-			c->cat->files[a->file].path, c->cat->files[b->file].path);
+	return uns_fail_with(
+		err,
+		UNS_FINDING(OF_TENSOR(c, UNS_FOUND_SHARDS_OVERLAP), .file = c->cat->files[a->file].path,
+			    .rank = uns_rank(a->rank),
+			    .arg = { { "unit", uns_str(c->t->shape.n > 1 ? "row" : "element") },
+				     { "first", uns_num(uns_piece_first(&c->t->shape, later) / row) },
+				     { "other_file", uns_str(c->cat->files[b->file].path) } }));
 }
 
 static bool all_ranges(const struct cover *c, bool *any_range)
@@ -324,7 +321,7 @@ static uint64_t hole_until(const struct cover *c, uint64_t at)
 
 static int fail_box_hole(const struct cover *c, struct uns_err *err)
 {
-	uint64_t at = 0, next, total = uns_shape_elems(&c->t->shape);
+	uint64_t at = 0, next;
 	size_t steps;
 
 	for (steps = 0; steps < MAX_HOLE_STEPS / (c->n + 1) + 1; steps++) {
@@ -333,8 +330,11 @@ static int fail_box_hole(const struct cover *c, struct uns_err *err)
 			return fail_hole(c, at, hole_until(c, at), err);
 		at = next;
 	}
-	return uns_fail(err, -EBADMSG, "%s (%s): a part behind element %llu of %llu is in no shard",
-			c->t->key, c->shape, (unsigned long long)at, (unsigned long long)total);
+	return uns_fail_with(
+		err, UNS_FINDING(OF_TENSOR(c, UNS_FOUND_TENSOR_HAS_A_HOLE_BEHIND),
+				 .arg = { { "shape", uns_str(c->shape) },
+					  { "first", uns_num(at) },
+					  { "total", uns_num(uns_shape_elems(&c->t->shape)) } }));
 }
 
 /* The dimension to sweep along: the one in which boxes are shortest, so that few of them overlap in
@@ -373,8 +373,8 @@ static int swept_cmp(const void *a, const void *b)
 
 static int fail_too_many(const struct cover *c, struct uns_err *err)
 {
-	return uns_fail(err, -ENOTSUP, "%s: %zu shards that interleave too much to be checked",
-			c->t->key, c->n);
+	return uns_fail_with(err, UNS_FINDING(OF_TENSOR(c, UNS_FOUND_SHARDS_INTERLEAVE),
+					      .arg = { { "n", uns_num(c->n) } }));
 }
 
 /* No two boxes may share an element. Boxes are visited in the order in which they begin along the
@@ -439,18 +439,18 @@ int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tens
 	if (all_ranges(&c, &any_range))
 		return check_ranges(&c, err);
 	if (any_range)
-		return uns_fail(err, -ENOTSUP, "%s: boxes and flat ranges of one tensor are mixed",
-				tensor->key);
+		return uns_fail_with(err,
+				     UNS_FINDING(OF_TENSOR(&c, UNS_FOUND_SHARDS_OF_TWO_KINDS)));
 	return check_boxes(&c, err);
 }
 
 int uns_cover_refusal(const struct uns_catalog *cat, enum uns_scope scope, struct uns_err *why)
 {
-	const struct uns_problem *p = cat->problems, *end = p + cat->n_problems;
+	const struct uns_finding *f = cat->findings, *end = f + cat->n_findings;
 
-	for (; p < end; p++)
-		if (p->scope == scope || p->scope == UNS_SCOPE_ALL)
-			return uns_fail(why, p->code ? p->code : -EBADMSG, "%s", p->text);
+	for (; f < end; f++)
+		if (f->scope == scope || f->scope == UNS_SCOPE_ALL)
+			return uns_fail_with(why, f);
 	return 0;
 }
 
@@ -466,5 +466,8 @@ int uns_cover_weights(const struct uns_catalog *cat, struct uns_err *why)
 		UNS_TRY(uns_cover_check(cat, t, why));
 		n++;
 	}
-	return n ? 0 : uns_fail(why, -ENOTSUP, "%s holds no model weights", cat->path);
+	if (n)
+		return 0;
+	return uns_fail_with(why, UNS_FINDING(.id = UNS_FOUND_NO_WEIGHTS, .scope = UNS_SCOPE_WEIGHTS,
+					      .checkpoint = cat->path));
 }

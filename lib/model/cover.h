@@ -14,15 +14,15 @@ bool uns_piece_range(const struct uns_shape *shape, const struct uns_piece *piec
 /* Both pieces hold the same elements of equally shaped tensors. */
 bool uns_same_elements(const struct uns_piece *a, const struct uns_piece *b);
 
-/* 0, or the sentence: missing file or rank (-ENODATA), file too short (-EBADMSG, expected and found
+/* 0, or fails with a finding: missing file or rank (-ENODATA), file too short (-EBADMSG, expected and found
  * sizes), overlap or hole (-EBADMSG, with the first offending elements).
  * Replicas (pieces with equal box or range) are allowed: the first is used, the rest must have equal
  * length. Pure: reads no data. O(p log p) for p pieces that do not interleave. */
 int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tensor,
 		    struct uns_err *err);
 
-/* The first known problem that keeps `scope` from being served, with its code (-EBADMSG where it has
- * none) and sentence; 0 when there is none. */
+/* Fails with the first of the catalog's own findings that keeps `scope` from being served; 0 when there is
+ * none. */
 int uns_cover_refusal(const struct uns_catalog *cat, enum uns_scope scope, struct uns_err *why);
 
 /* The whole model can be served: there are weights (-ENOTSUP), no known problem keeps them from it, and

@@ -65,6 +65,21 @@ int uns_vtree_note(struct uns_vtree *tree, const char *fmt, ...)
 	return 0;
 }
 
+int uns_vtree_note_findings(struct uns_vtree *tree, const struct uns_finding *f, size_t n,
+			    struct uns_err *err)
+{
+	struct uns_text text = UNS_TEXT_INIT;
+	int code = 0;
+
+	for (; n && code == 0; n--, f++) {
+		text.len = 0;
+		uns_finding_print(f, &text);
+		code = text.failed ? -ENOMEM : uns_vtree_note(tree, "%s", text.p);
+	}
+	uns_text_fini(&text);
+	return code < 0 ? uns_oom(err) : 0;
+}
+
 static int by_path(const void *a, const void *b)
 {
 	const struct uns_vfile *x = a, *y = b;

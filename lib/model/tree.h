@@ -34,6 +34,9 @@ int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, co
 		       uint32_t file, struct uns_err *err);
 __attribute__((format(printf, 2, 3))) int uns_vtree_note(struct uns_vtree *tree, const char *fmt,
 							 ...);
+/* Their sentences. */
+int uns_vtree_note_findings(struct uns_vtree *tree, const struct uns_finding *f, size_t n,
+			    struct uns_err *err);
 void uns_vtree_seal(struct uns_vtree *tree);
 const struct uns_vfile *uns_vtree_find(const struct uns_vtree *tree, const char *path);
 void uns_vtree_fini(struct uns_vtree *tree);

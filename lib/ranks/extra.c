@@ -30,15 +30,21 @@ static int compare(struct extra *e, const struct uns_rank_source *source,
 
 	if (none != (e->scheduler->kind == UNS_VALUE_NONE))
 		return uns_rank_findings_add(
-			findings, UNS_RANK_OTHER_SAVE, UNS_SCOPE_SHARDED, -EBADMSG, source->path,
-			"it has %s learning rate scheduler, and %s has %s", none ? "no" : "a",
-			uns_path_name(e->path), none ? "one" : "none");
+			findings, UNS_FINDING(.id = UNS_FOUND_RANK_SCHEDULER_ONLY_SOME,
+					      .scope = UNS_SCOPE_SHARDED, .file = source->path,
+					      .rank = uns_rank(source->rank),
+					      .expected = uns_str(none ? "one" : "none"),
+					      .found = uns_str(none ? "no" : "a"),
+					      .arg = { { "other_file", uns_str(e->path) } }));
 	if (!uns_rank_values_differ(e->scheduler, scheduler, &d))
 		return 0;
-	return uns_rank_findings_add(findings, UNS_RANK_OTHER_SAVE, UNS_SCOPE_SHARDED, -EBADMSG,
-				     source->path,
-				     "%s of the learning rate scheduler is %s there, but %s in %s",
-				     d.key, d.second, d.first, uns_path_name(e->path));
+	return uns_rank_findings_add(findings,
+				     UNS_FINDING(.id = UNS_FOUND_RANK_SCHEDULERS_DIFFER,
+						 .scope = UNS_SCOPE_SHARDED, .file = source->path,
+						 .rank = uns_rank(source->rank),
+						 .expected = uns_str(d.first), .found = uns_str(d.second),
+						 .arg = { { "key", uns_str(d.key) },
+							  { "other_file", uns_str(e->path) } }));
 }
 
 static int keep(struct extra *e, const struct uns_rank_source *source, struct uns_err *err)

@@ -167,9 +167,11 @@ int uns_rank_files_add_model_params(struct uns_catalog *cat, const struct uns_ro
 	UNS_TRY(uns_rank_reading_init(&r.files, cat, root, UNS_SCOPE_WEIGHTS, n, err));
 	UNS_TRY(uns_rank_reading_add(&r.files, files, n, add_model, &r, err));
 	if (r.files.n_read && !r.files.merge.first && !r.files.merge.findings.n)
-		return uns_catalog_add_problem(cat, UNS_SCOPE_WEIGHTS, -ENOTSUP,
-					       "%s: the file holds no tensors by name",
-					       files[0].path);
+		return uns_catalog_add_finding(cat,
+					       UNS_FINDING(.id = UNS_FOUND_RANK_NO_TENSORS,
+							   .scope = UNS_SCOPE_WEIGHTS,
+							   .file = files[0].path),
+					       err);
 	return params ? collect_params(&r, params, err) : 0;
 }
 
@@ -348,10 +350,14 @@ static int compare_group(struct reading *r, const struct uns_rank_source *source
 
 	if (!uns_rank_values_differ(first, group, &d))
 		return 0;
-	return uns_rank_findings_add(&r->files.merge.findings, UNS_RANK_OTHER_SAVE,
-				     UNS_SCOPE_OPTIMIZER, -EBADMSG, source->path,
-				     "%s of param group %zu is %s there, but %s in %s", d.key, at,
-				     d.second, d.first, uns_path_name(r->first_path));
+	return uns_rank_findings_add(&r->files.merge.findings,
+				     UNS_FINDING(.id = UNS_FOUND_RANK_GROUPS_DIFFER,
+						 .scope = UNS_SCOPE_OPTIMIZER, .file = source->path,
+						 .rank = uns_rank(source->rank),
+						 .expected = uns_str(d.first), .found = uns_str(d.second),
+						 .arg = { { "key", uns_str(d.key) },
+							  { "group", uns_num(at) },
+							  { "other_file", uns_str(r->first_path) } }));
 }
 
 /* Every rank holds the same groups; the first file's are taken. */
@@ -456,7 +462,7 @@ static int add_optimizer(void *ctx, struct uns_rank_source *source, struct uns_e
 
 /* Numbers that stand for parameters: as many as the model has, and every state as large as its
  * parameter, or a single number. */
-static int check_numbered(struct reading *r)
+static int check_numbered(struct reading *r, struct uns_err *err)
 {
 	const struct uns_rank_params *params = r->params;
 	const struct uns_rank_param *p;
@@ -466,11 +472,12 @@ static int check_numbered(struct reading *r)
 	if (!r->optim.n_ids || r->optim.is_refused || r->optim.units.v)
 		return 0; /* names; or what is wrong is said; or units, which were compared */
 	if (r->optim.n_ids != params->n)
-		return uns_catalog_add_problem(
-			r->files.cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
-			"%s: the optimizer numbers %zu parameters, the model has %zu: no file says "
-			"which ones they are",
-			r->files.cat->path, r->optim.n_ids, params->n);
+		return uns_catalog_add_finding(
+			r->files.cat,
+			UNS_FINDING(.id = UNS_FOUND_RANK_NUMBERS_UNLIKE_MODEL,
+				    .scope = UNS_SCOPE_OPTIMIZER, .expected = uns_num(params->n),
+				    .found = uns_num(r->optim.n_ids)),
+			err);
 	for (i = 0; i < r->files.cat->n_tensors; i++) {
 		const struct uns_tensor *t = &r->files.cat->tensors[i];
 
@@ -480,13 +487,15 @@ static int check_numbered(struct reading *r)
 			at = (at + 1) % params->n;
 		p = &params->v[at];
 		if (!uns_shape_equal(&p->shape, &t->shape))
-			return uns_catalog_add_problem(
-				r->files.cat, UNS_SCOPE_OPTIMIZER, -EBADMSG,
-				"%s: optimizer state %s has shape %s; expected %s, that of %s, "
-				"which "
-				"is the parameter of that number in the model's order",
-				r->files.cat->path, t->key, uns_shape_text(&t->shape, a, sizeof(a)),
-				uns_shape_text(&p->shape, b, sizeof(b)), p->name);
+			return uns_catalog_add_finding(
+				r->files.cat,
+				UNS_FINDING(.id = UNS_FOUND_RANK_NUMBERED_SHAPE,
+					    .scope = UNS_SCOPE_OPTIMIZER, .tensor = t->key,
+					    .found = uns_str(uns_shape_text(&t->shape, a, sizeof(a))),
+					    .expected = uns_str(
+						    uns_shape_text(&p->shape, b, sizeof(b))),
+					    .arg = { { "parameter", uns_str(p->name) } }),
+				err);
 	}
 	return 0;
 }
@@ -495,13 +504,13 @@ static int check_numbered(struct reading *r)
  * the damage that is to be told. */
 static bool lose_names(const struct uns_catalog *cat)
 {
-	struct uns_problem *p = cat->problems, *end = p + cat->n_problems;
+	struct uns_finding *f = cat->findings, *end = f + cat->n_findings;
 
-	while (p < end && p->scope != UNS_SCOPE_WEIGHTS)
-		p++;
-	if (p < end)
-		p->scope = UNS_SCOPE_ALL;
-	return p < end;
+	while (f < end && f->scope != UNS_SCOPE_WEIGHTS)
+		f++;
+	if (f < end)
+		f->scope = UNS_SCOPE_ALL;
+	return f < end;
 }
 
 int uns_rank_files_add_optimizer_of(struct uns_catalog *cat, const struct uns_root *root,
@@ -516,7 +525,7 @@ int uns_rank_files_add_optimizer_of(struct uns_catalog *cat, const struct uns_ro
 	if (r.optim.n_ids && lose_names(cat))
 		return uns_catalog_assign_groups(cat, err);
 	UNS_TRY(uns_rank_optim_emit(&r.optim, err));
-	UNS_TRY(check_numbered(&r));
+	UNS_TRY(check_numbered(&r, err));
 	return uns_catalog_assign_groups(cat, err);
 }
 

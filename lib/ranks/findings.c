@@ -1,36 +1,43 @@
-/* A file that is broken is broken in many tensors, and all ranks' files may be in the same way:
- * what repeats is counted. Owns the advice; must not know what a tensor is. */
+/* Findings that repeat are counted. Owns which are of one kind; must not know what a tensor is. */
 #include "ranks/findings.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
-enum { MAX_SENTENCES = 8 };
-
-#define AGAIN "copy the file again from the training machine"
-
-static const char *const advice[] = {
-	[UNS_RANK_DAMAGED] = "; " AGAIN,
-	[UNS_RANK_UNKNOWN] = "",
-	[UNS_RANK_UNLIKE] = "; " AGAIN ", or go on from the checkpoint before it",
-	[UNS_RANK_ABSENT] = "; " AGAIN ", or go on from the checkpoint before it",
-	[UNS_RANK_OTHER_SAVE] =
-		": the files are of two saves; copy this save's files again from the "
-		"training machine, or go on from the checkpoint before it",
-	[UNS_RANK_REPLICA] =
-		"; move the file of the rank that is wrong away, then the other copy is "
-		"taken",
-};
+enum { MAX_TOLD = 8 };
 
 struct uns_rank_finding {
-	enum uns_rank_damage kind;
-	enum uns_scope scope;
-	int code;
-	const char *path, *text;
+	const struct uns_finding *is;
 	size_t n; /* tensors */
 	struct uns_rank_finding *next;
 };
+
+/* One that stands for all findings of its kind: what makes one of these true of a file makes others true. */
+static enum uns_finding_id kind_of(enum uns_finding_id id)
+{
+	switch (id) {
+	case UNS_FOUND_RANK_TENSOR_DAMAGED: /* its bytes or its description cannot be read */
+	case UNS_FOUND_RANK_PART_SHAPE:
+		return UNS_FOUND_RANK_TENSOR_DAMAGED;
+	case UNS_FOUND_RANK_TENSOR_UNKNOWN: /* they can, in a form that is not known */
+	case UNS_FOUND_RANK_PLAIN_TENSORS_DIFFER:
+		return UNS_FOUND_RANK_TENSOR_UNKNOWN;
+	case UNS_FOUND_RANK_TENSOR_MISTYPED: /* it contradicts itself, or what another rank holds */
+	case UNS_FOUND_RANK_TYPES_DIFFER:
+	case UNS_FOUND_RANK_SHAPES_DIFFER:
+	case UNS_FOUND_RANK_MESHES_DIFFER:
+		return UNS_FOUND_RANK_TYPES_DIFFER;
+	case UNS_FOUND_RANK_TENSOR_ABSENT: /* other ranks hold it, or do not */
+	case UNS_FOUND_RANK_TENSOR_ONLY_THERE:
+		return UNS_FOUND_RANK_TENSOR_ABSENT;
+	case UNS_FOUND_RANK_STEPS_DIFFER: /* what all ranks have alike is not alike */
+	case UNS_FOUND_RANK_GROUPS_DIFFER:
+	case UNS_FOUND_RANK_SCHEDULERS_DIFFER:
+	case UNS_FOUND_RANK_SCHEDULER_ONLY_SOME:
+		return UNS_FOUND_RANK_STEPS_DIFFER;
+	default:
+		return id;
+	}
+}
 
 void uns_rank_findings_init(struct uns_rank_findings *f, struct uns_catalog *cat)
 {
@@ -43,76 +50,69 @@ void uns_rank_findings_fini(struct uns_rank_findings *f)
 	uns_arena_fini(&f->scratch);
 }
 
-static struct uns_rank_finding *find(const struct uns_rank_findings *f, enum uns_rank_damage kind,
+static struct uns_rank_finding *find(const struct uns_rank_findings *f, enum uns_finding_id id,
 				     enum uns_scope scope, const char *path)
 {
 	struct uns_rank_finding *one = f->first;
 
-	while (one && (one->kind != kind || one->scope != scope || strcmp(one->path, path) != 0))
+	while (one && (kind_of(one->is->id) != kind_of(id) || one->is->scope != scope ||
+		       strcmp(one->is->file, path) != 0))
 		one = one->next;
 	return one;
 }
 
 /* A form that is not known is what all ranks write: the first file stands for them. */
-static bool is_of_all(const struct uns_rank_findings *f, enum uns_rank_damage kind, int code,
-		      const char *path)
+static bool is_of_all(const struct uns_rank_findings *f, const struct uns_finding *finding)
 {
 	const struct uns_rank_finding *one = f->first;
 
-	if (kind != UNS_RANK_UNKNOWN || code != -ENOTSUP)
+	if (kind_of(finding->id) != UNS_FOUND_RANK_TENSOR_UNKNOWN || finding->code != -ENOTSUP)
 		return false;
-	while (one && (one->kind != kind || one->code != code))
+	while (one && (kind_of(one->is->id) != kind_of(finding->id) || one->is->code != -ENOTSUP))
 		one = one->next;
-	return one && strcmp(one->path, path) != 0;
+	return one && strcmp(one->is->file, finding->file) != 0;
 }
 
-bool uns_rank_findings_has(const struct uns_rank_findings *f, enum uns_rank_damage kind,
+bool uns_rank_findings_has(const struct uns_rank_findings *f, enum uns_finding_id kind,
 			   enum uns_scope scope, const char *path)
 {
 	return find(f, kind, scope, path) != NULL;
 }
 
-int uns_rank_findings_add(struct uns_rank_findings *f, enum uns_rank_damage kind,
-			  enum uns_scope scope, int code, const char *path, const char *fmt, ...)
+int uns_rank_findings_add(struct uns_rank_findings *f, const struct uns_finding *finding)
 {
-	struct uns_rank_finding *one = find(f, kind, scope, path);
-	char text[UNS_ERR_TEXT];
-	va_list ap;
+	const struct uns_finding *kept = uns_finding_copy(&f->scratch, finding);
+	struct uns_rank_finding *one;
 
-	if (is_of_all(f, kind, code, path))
+	if (!kept)
+		return -ENOMEM;
+	if (is_of_all(f, kept))
 		return 0;
+	one = find(f, kept->id, kept->scope, kept->file);
 	if (one) {
 		one->n++;
 		return 0;
 	}
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
 	one = UNS_NEW(&f->scratch, struct uns_rank_finding);
 	if (!one)
 		return -ENOMEM;
-	one->kind = kind;
-	one->scope = scope;
-	one->code = code;
-	one->n = 1;
-	one->path = uns_arena_str(&f->scratch, path);
-	one->text = uns_arena_str(&f->scratch, text);
-	if (!one->path || !one->text)
-		return -ENOMEM;
+	*one = (struct uns_rank_finding){ .is = kept, .n = 1 };
 	*f->tail = one;
 	f->tail = &one->next;
 	f->n++;
 	return 0;
 }
 
-static int emit_one(struct uns_rank_findings *f, const struct uns_rank_finding *one)
+static int emit_one(struct uns_rank_findings *f, const struct uns_rank_finding *one,
+		    struct uns_err *err)
 {
-	char more[64] = "";
+	struct uns_finding told = *one->is;
+	size_t i = 0;
 
-	if (one->n > 1)
-		snprintf(more, sizeof(more), " (and %zu more of its tensors)", one->n - 1);
-	return uns_catalog_add_problem(f->cat, one->scope, one->code, "%s: %s%s%s", one->path,
-				       one->text, more, advice[one->kind]);
+	while (told.arg[i].name)
+		i++;
+	told.arg[i] = (struct uns_finding_arg){ "more", uns_more(one->n - 1) };
+	return uns_catalog_add_finding(f->cat, &told, err);
 }
 
 int uns_rank_findings_emit(struct uns_rank_findings *f, struct uns_err *err)
@@ -120,18 +120,17 @@ int uns_rank_findings_emit(struct uns_rank_findings *f, struct uns_err *err)
 	const struct uns_rank_finding *one = f->first, *rest;
 	size_t n = 0;
 
-	for (; one && n < MAX_SENTENCES; one = one->next, n++)
-		if (emit_one(f, one) < 0)
-			return uns_oom(err);
-	for (rest = one; rest && rest->scope == UNS_SCOPE_SHARDED; rest = rest->next)
+	for (; one && n < MAX_TOLD; one = one->next, n++)
+		UNS_TRY(emit_one(f, one, err));
+	for (rest = one; rest && rest->is->scope == UNS_SCOPE_SHARDED; rest = rest->next)
 		;
 	if (!one)
 		return 0;
 	/* What a reason not told would refuse must stay refused. */
 	rest = rest ? rest : one;
-	if (uns_catalog_add_problem(f->cat, rest->scope, rest->code,
-				    "%zu more files have tensors with problems like these",
-				    f->n - n) < 0)
-		return uns_oom(err);
-	return 0;
+	return uns_catalog_add_finding(f->cat,
+				       UNS_FINDING(.id = UNS_FOUND_RANK_MORE_FILES,
+						   .scope = rest->is->scope, .code = rest->is->code,
+						   .arg = { { "n", uns_num(f->n - n) } }),
+				       err);
 }

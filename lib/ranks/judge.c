@@ -1,6 +1,5 @@
 /* What no rank's file tells alone: keys that only some have, copies that differ, names that lie.
- * Owns these sentences; how ranks' views of a tensor became one is rank_merge.c's. */
-#include <stdio.h>
+ * Owns these findings; how ranks' views of a tensor became one is rank_merge.c's. */
 #include <string.h>
 
 #include "base/path.h"
@@ -91,11 +90,14 @@ static const struct uns_rank_read *written_by(const struct uns_rank_merge *m,
 static int tell_copy(struct uns_rank_merge *m, const struct uns_rank_read *f,
 		     const struct uns_rank_read *other)
 {
-	return uns_catalog_add_problem(
-		m->cat, all_complete(m) ? UNS_SCOPE_SHARDED : m->scope, -EBADMSG,
-		"%s was written by rank %lld, as %s was: rank %d's own is not there; copy it back "
-		"from the training machine",
-		f->path, (long long)f->writer, uns_path_name(other->path), f->rank);
+	return uns_catalog_add_finding(
+		m->cat,
+		UNS_FINDING(.id = UNS_FOUND_RANK_FILE_COPIED,
+			    .scope = all_complete(m) ? UNS_SCOPE_SHARDED : m->scope, .file = f->path,
+			    .rank = uns_rank(f->rank), .expected = uns_rank(f->rank),
+			    .found = uns_rank(f->writer),
+			    .arg = { { "other_file", uns_str(other->path) } }),
+		NULL);
 }
 
 /* A mesh of fewer ranks than there are files is told by who knows the world. */
@@ -103,7 +105,6 @@ static int judge_names(struct uns_rank_merge *m)
 {
 	size_t n = uns_rank_merge_renamed(m);
 	const struct uns_rank_read *f = m->file, *other;
-	char more[64] = "";
 
 	if (!n || (m->mesh_size && m->mesh_size < m->n_files))
 		return 0;
@@ -112,15 +113,13 @@ static int judge_names(struct uns_rank_merge *m)
 	other = written_by(m, f);
 	if (other)
 		return tell_copy(m, f, other);
-	if (n > 1)
-		snprintf(more, sizeof(more), " (and %zu more like it)", n - 1);
-	return uns_catalog_add_problem(
-		m->cat, UNS_SCOPE_SHARDED, -EBADMSG,
-		"%s was written by rank %lld, not by rank %d as its name says%s: who resumes from "
-		"the files takes one rank's part for another's; rename them back, or copy them "
-		"again "
-		"from the training machine (what is put together here goes by what they record)",
-		f->path, (long long)f->writer, f->rank, more);
+	return uns_catalog_add_finding(
+		m->cat,
+		UNS_FINDING(.id = UNS_FOUND_RANK_FILE_RENAMED, .scope = UNS_SCOPE_SHARDED,
+			    .file = f->path, .rank = uns_rank(f->rank),
+			    .expected = uns_rank(f->rank), .found = uns_rank(f->writer),
+			    .arg = { { "more", uns_more(n - 1) } }),
+		NULL);
 }
 
 /* A file that was read and that holds the tensor, or holds it not; NULL = there is none. */
@@ -152,23 +151,26 @@ static int tell_absent(struct uns_rank_merge *m, const struct uns_merged *t, enu
 	const struct uns_rank_read *with = file_that(m, t, true, &n_with);
 	const struct uns_rank_read *without = file_that(m, t, false, &n_without);
 	bool rare = n_with < n_without;
-	const char *other;
 
 	if (!with)
 		return 0;
-	other = uns_path_name(rare ? without->path : with->path);
 	for (i = 0; i < m->n_files; i++) {
 		const char *path = m->file[i].path;
 		enum uns_scope told = scope;
 
 		if (!m->file[i].whole || t->in_file[i] != rare)
 			continue;
-		if (uns_rank_findings_has(&m->findings, UNS_RANK_ABSENT, m->scope, path))
+		if (uns_rank_findings_has(&m->findings, UNS_FOUND_RANK_TENSOR_ABSENT, m->scope,
+					  path))
 			told = m->scope;
-		UNS_TRY(uns_rank_findings_add(&m->findings, UNS_RANK_ABSENT, told, -EBADMSG, path,
-					      rare ? "%s is there, but not in %s"
-						   : "%s is not there, but in %s",
-					      t->tensor.key, other));
+		UNS_TRY(uns_rank_findings_add(
+			&m->findings,
+			UNS_FINDING(.id = rare ? UNS_FOUND_RANK_TENSOR_ONLY_THERE
+					       : UNS_FOUND_RANK_TENSOR_ABSENT,
+				    .scope = told, .file = path, .rank = uns_rank(m->file[i].rank),
+				    .tensor = t->tensor.key,
+				    .arg = { { "other_file",
+					       uns_str((rare ? without : with)->path) } })));
 	}
 	return 0;
 }
@@ -200,10 +202,12 @@ static int judge_replicas(struct uns_rank_merge *m, const struct uns_merged *t)
 		if (first && first->piece.crc32 && p->piece.crc32 &&
 		    first->piece.crc32 != p->piece.crc32)
 			return uns_rank_findings_add(
-				&m->findings, UNS_RANK_REPLICA, m->scope, -EBADMSG,
-				files[p->piece.file].path,
-				"%s differs there from the copy of the same elements in %s",
-				t->tensor.key, uns_path_name(files[first->piece.file].path));
+				&m->findings,
+				UNS_FINDING(.id = UNS_FOUND_RANK_REPLICAS_DIFFER, .scope = m->scope,
+					    .file = files[p->piece.file].path,
+					    .rank = uns_rank(p->piece.rank), .tensor = t->tensor.key,
+					    .arg = { { "other_file",
+						       uns_str(files[first->piece.file].path) } }));
 	}
 	return 0;
 }
@@ -214,16 +218,16 @@ static int judge_copies(struct uns_rank_merge *m, const struct uns_merged *t)
 {
 	if (!t->differs || (t->tensor.role == UNS_ROLE_WEIGHT && m->n_sharded))
 		return 0;
-	return uns_rank_findings_add(&m->findings, UNS_RANK_UNKNOWN, m->scope, -ENOTSUP, t->differs,
-				     "%s differs from the tensor of that name and shape in %s, and "
-				     "neither says which part of the whole it is",
-				     t->tensor.key, t->path);
+	return uns_rank_findings_add(
+		&m->findings,
+		UNS_FINDING(.id = UNS_FOUND_RANK_PLAIN_TENSORS_DIFFER, .scope = m->scope,
+			    .file = t->differs, .tensor = t->tensor.key,
+			    .arg = { { "other_file", uns_str(t->path) } }));
 }
 
 static int note_buffers(struct uns_rank_merge *m)
 {
 	const struct uns_merged *t, *first = NULL;
-	char more[64] = "";
 	size_t n = 0;
 
 	for (t = m->first; t; t = t->next) {
@@ -234,12 +238,12 @@ static int note_buffers(struct uns_rank_merge *m)
 	}
 	if (!n)
 		return 0;
-	if (n > 1)
-		snprintf(more, sizeof(more), " (as do %zu more buffers)", n - 1);
-	return uns_catalog_add_problem(m->cat, UNS_SCOPE_NOTE, 0,
-				       "%s differs between ranks%s; it is taken from %s, not %s",
-				       first->tensor.key, more, first->path,
-				       uns_path_name(first->differs));
+	return uns_catalog_add_finding(m->cat,
+				       UNS_FINDING(.id = UNS_FOUND_RANK_BUFFERS_DIFFER,
+						   .file = first->path, .tensor = first->tensor.key,
+						   .arg = { { "more", uns_more(n - 1) },
+							    { "other_file", uns_str(first->differs) } }),
+				       NULL);
 }
 
 int uns_rank_judge(struct uns_rank_merge *m, struct uns_err *err)

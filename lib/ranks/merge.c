@@ -115,6 +115,10 @@ static struct uns_shape mesh_shape(const uint64_t *mesh, size_t n)
 	return shape;
 }
 
+/* What findings about a tensor in one of the files begin with. */
+#define OF_FILE(m, what, source)                                                                   \
+	.id = (what), .scope = (m)->scope, .file = (source)->path, .rank = uns_rank((source)->rank)
+
 static int tell_mesh(struct uns_rank_merge *m, const struct uns_rank_source *source,
 		     const struct uns_rank_view *view, const struct uns_merged *t)
 {
@@ -122,11 +126,12 @@ static int tell_mesh(struct uns_rank_merge *m, const struct uns_rank_source *sou
 	struct uns_shape here = mesh_shape(t->mesh, t->n_mesh);
 	char x[128], y[128];
 
-	return uns_rank_findings_add(&m->findings, UNS_RANK_UNLIKE, m->scope, -EBADMSG,
-				     source->path,
-				     "%s is cut over ranks of shape %s there, over %s in %s",
-				     t->tensor.key, uns_shape_text(&there, x, sizeof(x)),
-				     uns_shape_text(&here, y, sizeof(y)), uns_path_name(t->path));
+	return uns_rank_findings_add(
+		&m->findings,
+		UNS_FINDING(OF_FILE(m, UNS_FOUND_RANK_MESHES_DIFFER, source), .tensor = t->tensor.key,
+			    .found = uns_str(uns_shape_text(&there, x, sizeof(x))),
+			    .expected = uns_str(uns_shape_text(&here, y, sizeof(y))),
+			    .arg = { { "other_file", uns_str(t->path) } }));
 }
 
 static int tell_shape(struct uns_rank_merge *m, const struct uns_rank_source *source,
@@ -135,12 +140,34 @@ static int tell_shape(struct uns_rank_merge *m, const struct uns_rank_source *so
 	char x[128], y[128];
 
 	return uns_rank_findings_add(
-		&m->findings, UNS_RANK_UNLIKE, m->scope, -EBADMSG, source->path,
-		"%s is a %s tensor of shape %s there, but a %s one of shape "
-		"%s in %s",
-		t->tensor.key, view->sharded ? "sharded" : "plain",
-		uns_shape_text(&view->tensor.shape, x, sizeof(x)), t->sharded ? "sharded" : "plain",
-		uns_shape_text(&t->tensor.shape, y, sizeof(y)), uns_path_name(t->path));
+		&m->findings,
+		UNS_FINDING(OF_FILE(m, UNS_FOUND_RANK_SHAPES_DIFFER, source), .tensor = t->tensor.key,
+			    .found = uns_str(uns_shape_text(&view->tensor.shape, x, sizeof(x))),
+			    .expected = uns_str(uns_shape_text(&t->tensor.shape, y, sizeof(y))),
+			    .arg = { { "found_kind", uns_str(view->sharded ? "sharded" : "plain") },
+				     { "expected_kind", uns_str(t->sharded ? "sharded" : "plain") },
+				     { "other_file", uns_str(t->path) } }));
+}
+
+static int tell_other(struct uns_rank_merge *m, const struct uns_rank_source *source,
+		      enum uns_finding_id id, const struct uns_merged *t, const char *found,
+		      const char *expected)
+{
+	return uns_rank_findings_add(&m->findings,
+				     UNS_FINDING(OF_FILE(m, id, source), .tensor = t->tensor.key,
+						 .found = uns_str(found),
+						 .expected = uns_str(expected),
+						 .arg = { { "other_file", uns_str(t->path) } }));
+}
+
+static int tell_steps(struct uns_rank_merge *m, const struct uns_rank_source *source,
+		      const struct uns_rank_view *view, const struct uns_merged *t)
+{
+	char found[32], expected[32];
+
+	snprintf(found, sizeof(found), "%.15g", view->value);
+	snprintf(expected, sizeof(expected), "%.15g", t->value);
+	return tell_other(m, source, UNS_FOUND_RANK_STEPS_DIFFER, t, found, expected);
 }
 
 /* 0 = it fits what other ranks say; 1 = it does not, and that is told. */
@@ -151,18 +178,15 @@ static int tell_unlike(struct uns_rank_merge *m, const struct uns_rank_source *s
 	int code = 0;
 
 	if (a->dtype != b->dtype)
-		code = uns_rank_findings_add(&m->findings, UNS_RANK_UNLIKE, m->scope, -EBADMSG,
-					     source->path, "%s is %s there, but %s in %s", a->key,
-					     dtype_text(b), dtype_text(a), uns_path_name(t->path));
+		code = tell_other(m, source, UNS_FOUND_RANK_TYPES_DIFFER, t, dtype_text(b),
+				  dtype_text(a));
 	else if (!uns_shape_equal(&a->shape, &b->shape) || t->sharded != view->sharded)
 		code = tell_shape(m, source, view, t);
 	else if (!same_mesh(t, view))
 		code = tell_mesh(m, source, view, t);
 	else if (a->role == UNS_ROLE_STEP && t->has_value && view->has_value &&
 		 t->value != view->value)
-		code = uns_rank_findings_add(&m->findings, UNS_RANK_OTHER_SAVE, m->scope, -EBADMSG,
-					     source->path, "%s is %.15g there, but %.15g in %s",
-					     a->key, view->value, t->value, uns_path_name(t->path));
+		code = tell_steps(m, source, view, t);
 	else
 		return 0;
 	return code < 0 ? code : 1;
@@ -209,16 +233,18 @@ static int mark_unread(struct uns_rank_merge *m, const char *key)
 }
 
 static int tell_unread(struct uns_rank_merge *m, const struct uns_rank_source *source,
-		       const struct uns_rank_view *view, int code, const char *why)
+		       const char *key, const struct uns_err *why)
 {
-	const char *key = view->tensor.key;
-	enum uns_rank_damage kind = code == -ENOTSUP ? UNS_RANK_UNKNOWN
-				    : view->mistyped ? UNS_RANK_UNLIKE
-						     : UNS_RANK_DAMAGED;
+	struct uns_finding f = uns_finding_of_err(why, m->scope);
 
+	if (!why->finding)
+		f.id = f.code == -ENOTSUP ? UNS_FOUND_RANK_TENSOR_UNKNOWN
+					  : UNS_FOUND_RANK_TENSOR_DAMAGED;
+	f.file = source->path;
+	f.rank = uns_rank(source->rank);
+	f.tensor = key;
 	UNS_TRY(mark_unread(m, key));
-	return uns_rank_findings_add(&m->findings, kind, m->scope, code, source->path, "%s: %s",
-				     key, why);
+	return uns_rank_findings_add(&m->findings, &f);
 }
 
 int uns_rank_merge_add(struct uns_rank_merge *m, struct uns_rank_source *source,
@@ -227,16 +253,16 @@ int uns_rank_merge_add(struct uns_rank_merge *m, struct uns_rank_source *source,
 {
 	struct uns_rank_view view = { .tensor = *like };
 	struct uns_merged *known = uns_map_get(&m->by_key, like->key);
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &m->scratch };
 	int code = uns_rank_view_open(m->cat, &m->scratch, source, v, &view, &why);
 
-	if (code == -ENOMEM)
-		return uns_fail(err, code, "%s", why.text);
+	if (code < 0 && !uns_code_is_finding(code))
+		return uns_fail_as(err, &why);
 	if (code < 0 && known && !same_mesh(known, &view))
 		return mark_unread(m, like->key) < 0 ? uns_oom(err)
 						     : tell_mesh(m, source, &view, known);
 	if (code < 0)
-		return tell_unread(m, source, &view, code, why.text);
+		return tell_unread(m, source, like->key, &why) < 0 ? uns_oom(err) : 0;
 	view.tensor.group = view.tensor.position = -1;
 	view.tensor.alias_of = UNS_NONE;
 	note_writer(m, source, &view);
@@ -252,12 +278,11 @@ int uns_rank_merge_add(struct uns_rank_merge *m, struct uns_rank_source *source,
 int uns_rank_merge_add_unknown(struct uns_rank_merge *m, struct uns_rank_source *source,
 			       const char *key, const char *cls, struct uns_err *err)
 {
-	const struct uns_rank_view view = { .tensor = { .key = key } };
-	int code = uns_map_get(&m->by_key, key) ? -EBADMSG : -ENOTSUP;
-	char why[160];
+	struct uns_err why = { 0 };
 
-	snprintf(why, sizeof(why), "it is no tensor of a kind that is known, but %s", cls);
-	return tell_unread(m, source, &view, code, why) < 0 ? uns_oom(err) : 0;
+	uns_fail(&why, uns_map_get(&m->by_key, key) ? -EBADMSG : -ENOTSUP,
+		 "it is no tensor of a kind that is known, but %s", cls);
+	return tell_unread(m, source, key, &why) < 0 ? uns_oom(err) : 0;
 }
 
 /* -- into the catalog -- */

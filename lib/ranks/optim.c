@@ -10,10 +10,6 @@
 #include "base/path.h"
 #include "ranks/unit_states.h"
 
-#define OR_BEFORE                                                                                  \
-	"; copy the file again from the training machine, or go on from the checkpoint "           \
-	"before it"
-
 void uns_rank_optim_init(struct uns_rank_optim *o, struct uns_catalog *cat,
 			 const struct uns_rank_params *params, size_t n_files)
 {
@@ -85,6 +81,11 @@ static const struct uns_stretch *first_of(const struct uns_rank_optim *o,
 	return NULL; /* not reached: it came from a file */
 }
 
+/* What findings about one rank's stretch begin with. */
+#define OF_STRETCH(o, what, s)                                                                     \
+	.id = (what), .scope = UNS_SCOPE_OPTIMIZER, .checkpoint = (o)->cat->path,                  \
+	.file = (s)->path, .rank = uns_rank((s)->rank)
+
 static int check_types(struct uns_rank_optim *o, const struct uns_stretched *s, struct uns_err *why)
 {
 	const struct uns_stretch *a = first_of(o, s), *b;
@@ -93,9 +94,13 @@ static int check_types(struct uns_rank_optim *o, const struct uns_stretched *s, 
 	for (i = 0; i < o->n_files; i++) {
 		b = &s->by_file[i];
 		if (b->path && b->dtype != a->dtype)
-			return uns_fail(why, -EBADMSG, "%s: %s is %s there, but %s in %s" OR_BEFORE,
-					b->path, s->key, uns_dtype_info(b->dtype)->torch,
-					uns_dtype_info(a->dtype)->torch, uns_path_name(a->path));
+			return uns_fail_with(
+				why,
+				UNS_FINDING(OF_STRETCH(o, UNS_FOUND_RANK_TYPES_DIFFER, b),
+					    .tensor = s->key,
+					    .found = uns_str(uns_dtype_info(b->dtype)->torch),
+					    .expected = uns_str(uns_dtype_info(a->dtype)->torch),
+					    .arg = { { "other_file", uns_str(a->path) } }));
 	}
 	return 0;
 }
@@ -110,16 +115,20 @@ static int check_against(struct uns_rank_optim *o, const struct uns_stretched *a
 		const struct uns_stretch *x = &a->by_file[i], *y = &b->by_file[i];
 
 		if (x->path && y->path && x->elems != y->elems)
-			return uns_fail(
-				why, -EBADMSG,
-				"%s: %s has %llu elements, but %s has %llu: an optimizer's "
-				"states of one parameter are as long as each other" OR_BEFORE,
-				x->path, a->key, (unsigned long long)x->elems, b->key,
-				(unsigned long long)y->elems);
+			return uns_fail_with(
+				why,
+				UNS_FINDING(OF_STRETCH(o, UNS_FOUND_RANK_STATES_DIFFER_IN_LENGTH, x),
+					    .tensor = a->key, .found = uns_num(x->elems),
+					    .expected = uns_num(y->elems),
+					    .arg = { { "other_tensor", uns_str(b->key) } }));
 		if (!x->path != !y->path)
-			return uns_fail(why, -EBADMSG, "%s: %s is there, but not %s" OR_BEFORE,
-					x->path ? x->path : y->path, x->path ? a->key : b->key,
-					x->path ? b->key : a->key);
+			return uns_fail_with(
+				why,
+				UNS_FINDING(OF_STRETCH(o, UNS_FOUND_RANK_STATE_ABSENT,
+						       x->path ? x : y),
+					    .tensor = x->path ? b->key : a->key,
+					    .arg = { { "other_tensor",
+						       uns_str(x->path ? a->key : b->key) } }));
 	}
 	return 0;
 }
@@ -195,17 +204,15 @@ static int tell_harmed_unit(const struct uns_rank_optim *o, struct uns_err *why)
 	for (b = s->by_file; b->path && b->elems == a->elems;)
 		b++;
 	if (!b->path)
-		return uns_fail(why, -EBADMSG,
-				"%s: rank %d's file has no part of the flat unit's %s, which %s "
-				"has" OR_BEFORE,
-				o->cat->path, (int)(b - s->by_file), s->key,
-				uns_path_name(a->path));
-	return uns_fail(
-		why, -EBADMSG,
-		"%s: %s has %llu elements there, but %llu in %s: flat units are padded to the "
-		"same length on all ranks" OR_BEFORE,
-		b->path, s->key, (unsigned long long)b->elems, (unsigned long long)a->elems,
-		uns_path_name(a->path));
+		return uns_fail_with(
+			why, UNS_FINDING(.id = UNS_FOUND_RANK_UNIT_ABSENT,
+					 .scope = UNS_SCOPE_OPTIMIZER, .checkpoint = o->cat->path,
+					 .file = a->path, .rank = uns_num((size_t)(b - s->by_file)),
+					 .tensor = s->key));
+	return uns_fail_with(why, UNS_FINDING(OF_STRETCH(o, UNS_FOUND_RANK_UNIT_LENGTH, b),
+					      .tensor = s->key, .found = uns_num(b->elems),
+					      .expected = uns_num(a->elems),
+					      .arg = { { "other_file", uns_str(a->path) } }));
 }
 
 /* What n ranks hold of all units. Those of the first state of each. */
@@ -236,6 +243,7 @@ static int check_units(const struct uns_rank_optim *o, struct uns_err *why)
 {
 	size_t n, i, n_units = count_units(o);
 	uint64_t most = 0, least = 0, elems, found;
+	char expected[64];
 
 	for (i = 0; i < o->params->n; i++) {
 		elems = uns_shape_elems(&o->params->v[i].shape);
@@ -247,14 +255,13 @@ static int check_units(const struct uns_rank_optim *o, struct uns_err *why)
 		if (o->n_files % n == 0 && found >= least && found <= most + n_units * (n - 1))
 			return 0;
 	}
-	return uns_fail(
-		why, -EBADMSG,
-		"%s: the optimizer's %zu flat units have %llu elements on all ranks together; "
-		"expected %llu to %llu, the model's parameters and their padding (torch's "
-		"_sharded_numel_padded cannot come from them); go on from the checkpoint "
-		"before it",
-		o->cat->path, n_units, (unsigned long long)elems_of_units(o, o->n_files),
-		(unsigned long long)least, (unsigned long long)(most + n_units * (o->n_files - 1)));
+	snprintf(expected, sizeof(expected), "%llu to %llu", (unsigned long long)least,
+		 (unsigned long long)(most + n_units * (o->n_files - 1)));
+	return uns_fail_with(why,
+			     UNS_FINDING(.id = UNS_FOUND_RANK_UNITS_SIZE, .scope = UNS_SCOPE_OPTIMIZER,
+					 .checkpoint = o->cat->path, .expected = uns_str(expected),
+					 .found = uns_num(elems_of_units(o, o->n_files)),
+					 .arg = { { "n", uns_num(n_units) } }));
 }
 
 /* The ranks [from, from + n) hold s->id's parameter once. */
@@ -292,13 +299,13 @@ static int misfit(const struct uns_rank_optim *o, struct uns_err *why)
 	if (!s)
 		s = o->first;
 	p = &o->params->v[s->id];
-	return uns_fail(why, -EBADMSG,
-			"%s: the ranks' parts of optimizer state %s have %llu elements together; "
-			"expected %llu, those of %s, which is parameter %zu in the model's order; "
-			"copy the ranks' files again from the training machine, or go on from the "
-			"checkpoint before it",
-			o->cat->path, s->key, (unsigned long long)elems_of(s, 0, o->n_files),
-			(unsigned long long)uns_shape_elems(&p->shape), p->name, s->id);
+	return uns_fail_with(why,
+			     UNS_FINDING(.id = UNS_FOUND_RANK_STATE_SIZE, .scope = UNS_SCOPE_OPTIMIZER,
+					 .checkpoint = o->cat->path, .tensor = s->key,
+					 .expected = uns_num(uns_shape_elems(&p->shape)),
+					 .found = uns_num(elems_of(s, 0, o->n_files)),
+					 .arg = { { "parameter", uns_str(p->name) },
+						  { "number", uns_num(s->id) } }));
 }
 
 /* -- into the catalog -- */
@@ -344,8 +351,6 @@ static int emit_one(struct uns_rank_optim *o, const struct uns_stretched *s, siz
 
 static int find_form(struct uns_rank_optim *o, size_t *n, struct uns_err *why)
 {
-	const char *where = o->cat->path;
-
 	UNS_TRY(check_all(o, why));
 	if (are_harmed_units(o) && !are_units(o))
 		return tell_harmed_unit(o, why);
@@ -354,19 +359,15 @@ static int find_form(struct uns_rank_optim *o, size_t *n, struct uns_err *why)
 	if (are_units(o))
 		return uns_rank_unit_states_find(o, why);
 	if (o->n_ids != o->params->n)
-		return uns_fail(
-			why, -ENOTSUP,
-			"%s: the optimizer numbers %zu parameters, the model has %zu: no file "
-			"says which ones they are",
-			where, o->n_ids, o->params->n);
+		return uns_fail_with(why, UNS_FINDING(.id = UNS_FOUND_RANK_NUMBERS_UNLIKE_MODEL,
+						      .scope = UNS_SCOPE_OPTIMIZER,
+						      .checkpoint = o->cat->path,
+						      .expected = uns_num(o->params->n),
+						      .found = uns_num(o->n_ids)));
 	if (o->params->n_renamed)
-		return uns_fail(
-			why, -EBADMSG,
-			"%s: the model's files and their names disagree on who is which rank, so "
-			"the order of the ranks' parts of the optimizer cannot be told; rename "
-			"them "
-			"back, or copy them again from the training machine",
-			where);
+		return uns_fail_with(why, UNS_FINDING(.id = UNS_FOUND_RANK_ORDER_UNKNOWN,
+						      .scope = UNS_SCOPE_OPTIMIZER,
+						      .checkpoint = o->cat->path));
 	*n = shard_ranks(o);
 	return *n ? 0 : misfit(o, why);
 }
@@ -374,15 +375,14 @@ static int find_form(struct uns_rank_optim *o, size_t *n, struct uns_err *why)
 int uns_rank_optim_emit(struct uns_rank_optim *o, struct uns_err *err)
 {
 	const struct uns_stretched *s;
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &o->scratch };
 	size_t n = 0;
 
 	if (!o->first)
 		return 0;
 	o->is_refused = find_form(o, &n, &why) < 0;
 	if (o->is_refused)
-		return uns_catalog_add_problem(o->cat, UNS_SCOPE_OPTIMIZER, why.code, "%s",
-					       why.text);
+		return uns_catalog_problem_or_fail(o->cat, UNS_SCOPE_OPTIMIZER, &why, err);
 	if (o->units.v)
 		return uns_rank_unit_states_emit(o, err);
 	for (s = o->first; s; s = s->next)

@@ -1,4 +1,4 @@
-/* See rank_reading.h. Owns the sentences about files; must not know what they should hold. */
+/* See rank_reading.h. Owns the findings about files; must not know what they should hold. */
 #include "ranks/reading.h"
 
 #include <string.h>
@@ -9,7 +9,8 @@ enum { MAX_UNREAD = 8 };
 
 /* A file that is there and cannot be read. */
 struct uns_rank_unread {
-	const char *path, *why;
+	const struct uns_rank_file *file;
+	const char *why;
 	int code;
 	struct uns_rank_unread *next;
 };
@@ -87,7 +88,7 @@ static void note_missing(struct uns_rank_missing *m, const struct uns_rank_file 
 {
 	if (m->n++ == 0) {
 		m->path = f->path;
-		m->from = f->rank;
+		m->first = m->from = f->rank;
 	} else if (f->rank != m->to + 1) {
 		end_run(m);
 		m->from = f->rank;
@@ -95,14 +96,14 @@ static void note_missing(struct uns_rank_missing *m, const struct uns_rank_file 
 	m->to = f->rank;
 }
 
-static int note_unread(struct uns_rank_reading *r, const char *path, const struct uns_err *why,
-		       struct uns_err *err)
+static int note_unread(struct uns_rank_reading *r, const struct uns_rank_file *file,
+		       const struct uns_err *why, struct uns_err *err)
 {
 	struct uns_rank_unread *u = UNS_NEW(&r->merge.scratch, struct uns_rank_unread);
 
 	if (!u)
 		return uns_oom(err);
-	u->path = path;
+	u->file = file;
 	u->why = uns_arena_str(&r->merge.scratch, why->text);
 	u->code = why->code;
 	if (!u->why)
@@ -112,8 +113,9 @@ static int note_unread(struct uns_rank_reading *r, const char *path, const struc
 	return 0;
 }
 
-/* One sentence: a node's files are missing together. */
-static int tell_missing(struct uns_rank_reading *r, enum uns_scope scope, const char *but)
+/* One finding: a node's files are missing together. */
+static int tell_missing(struct uns_rank_reading *r, enum uns_scope scope, bool copies,
+			struct uns_err *err)
 {
 	struct uns_rank_missing *m = &r->missing;
 
@@ -121,40 +123,46 @@ static int tell_missing(struct uns_rank_reading *r, enum uns_scope scope, const 
 		return 0;
 	end_run(m);
 	if (m->ranks.failed)
-		return -ENOMEM;
-	if (m->n == 1)
-		return uns_catalog_add_problem(
-			r->cat, scope, -ENODATA,
-			"%s is missing, rank %s's part%s; copy it back from the training machine",
-			m->path, m->ranks.p, but);
-	return uns_catalog_add_problem(
-		r->cat, scope, -ENODATA,
-		"%s and %zu more file%s are missing, the parts of ranks %s%s; copy them back from "
-		"the training machine",
-		m->path, m->n - 1, m->n > 2 ? "s" : "", m->ranks.p, but);
+		return uns_oom(err);
+	return uns_catalog_add_finding(r->cat,
+				       UNS_FINDING(.id = m->n > 1 ? UNS_FOUND_RANK_FILES_MISSING
+								  : UNS_FOUND_RANK_FILE_MISSING,
+						   .scope = scope, .file = m->path,
+						   .rank = uns_rank(m->first),
+						   .arg = { { "more", uns_more(m->n - 1) },
+							    { "ranks", uns_str(m->ranks.p) },
+							    { "copies", uns_more(copies) } }),
+				       err);
 }
 
 /* A form that is not known is damage where other ranks' files have one that is. */
-static int tell_unread(struct uns_rank_reading *r, enum uns_scope scope, const char *but)
+static int tell_unread(struct uns_rank_reading *r, enum uns_scope scope, bool copies,
+		       struct uns_err *err)
 {
 	const struct uns_rank_unread *u = r->unread;
 	size_t n = 0, more = 0, most = r->unknown ? 1 : MAX_UNREAD;
 	int code;
 
 	for (; u && n < most; u = u->next, n++) {
-		code = u->code == -ENOTSUP && r->n_read ? -EBADMSG : u->code;
-		UNS_TRY(uns_catalog_add_problem(
-			r->cat, scope, code, "%s: %s%s%s", u->path, u->why, but,
-			code == -EBADMSG ? "; copy the file again from the training machine" : ""));
+		code = u->code == -ENOTSUP && r->n_read ? -EBADMSG : uns_finding_code(u->code);
+		UNS_TRY(uns_catalog_add_finding(
+			r->cat,
+			UNS_FINDING(.id = code == -EBADMSG ? UNS_FOUND_RANK_FILE_UNREADABLE
+							   : UNS_FOUND_RANK_FILE_UNKNOWN,
+				    .scope = scope, .code = code, .file = u->file->path,
+				    .rank = uns_rank(u->file->rank),
+				    .arg = { { "cause", uns_str(u->why) },
+					     { "copies", uns_more(copies) } }),
+			err));
 	}
 	for (; u && !r->unknown; u = u->next)
 		more++;
 	if (!more)
 		return 0;
-	return uns_catalog_add_problem(r->cat, scope, -EBADMSG,
-				       "%zu more files cannot be read; copy them again from the "
-				       "training machine",
-				       more);
+	return uns_catalog_add_finding(r->cat,
+				       UNS_FINDING(.id = UNS_FOUND_RANK_FILES_UNREADABLE,
+						   .scope = scope, .arg = { { "n", uns_num(more) } }),
+				       err);
 }
 
 /* What is lost with them: nothing that can be put together, where other ranks are replicas. */
@@ -162,11 +170,9 @@ static int tell_lost(struct uns_rank_reading *r, struct uns_err *err)
 {
 	bool copies = !r->unknown && !r->no_copies && uns_rank_merge_is_whole(&r->merge);
 	enum uns_scope scope = copies ? UNS_SCOPE_SHARDED : r->merge.scope;
-	const char *but = copies ? " (other ranks hold copies of it, which are taken here)" : "";
 
-	if (tell_missing(r, scope, but) < 0 || tell_unread(r, scope, but) < 0)
-		return uns_oom(err);
-	return 0;
+	UNS_TRY(tell_missing(r, scope, copies, err));
+	return tell_unread(r, scope, copies, err);
 }
 
 /* -- all of them -- */
@@ -182,15 +188,17 @@ static int add_file(struct uns_rank_reading *r, struct one *o, struct uns_err *e
 		return 0;
 	}
 	code = read_file(r, o, &why);
-	if (code == -ENOMEM)
-		return uns_oom(err);
 	if (code == 0) {
 		r->n_read++;
 		return 0;
 	}
+	if (!uns_code_is_finding(code)) {
+		uns_fail_in_file(&why, o->file->path);
+		return uns_fail_as(err, &why);
+	}
 	r->n_unknown += code == -ENOTSUP;
 	r->unknown = r->n_unknown > 1 && !r->n_read;
-	return note_unread(r, o->file->path, &why, err);
+	return note_unread(r, o->file, &why, err);
 }
 
 int uns_rank_reading_add(struct uns_rank_reading *r, const struct uns_rank_file *files, size_t n,

@@ -13,7 +13,7 @@ struct uns_rank_missing {
 	const char *path; /* the first */
 	size_t n;
 	struct uns_text ranks; /* for people, but for the last run from..to */
-	int32_t from, to;
+	int32_t first, from, to;
 };
 
 struct uns_rank_reading {

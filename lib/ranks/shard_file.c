@@ -74,10 +74,8 @@ static int making_init(struct making *m, struct uns_err *err)
 	if (!m->leaf || !m->parts || !m->leaf_of)
 		return uns_oom(err);
 	if (!like)
-		return uns_fail(err, -ENOTSUP,
-				"%s holds no DTensors (FSDP without a device mesh saves ShardedTensors): "
-				"only DTensors can be sharded anew for other ranks",
-				cat->path);
+		return uns_catalog_fail(
+			cat, UNS_FINDING(.id = UNS_FOUND_NO_DTENSORS, .scope = UNS_SCOPE_ALL), err);
 	m->plain = m->shard->world == 1 && uns_rank_shard_is_fsdp1(cat);
 	if (uns_dtensor_form_of(like, &m->arena, &m->form, err) < 0)
 		return uns_fail_in(err, "%s", cat->path);
@@ -279,8 +277,10 @@ static int put_state(struct states *s, const char *key, const struct uns_value *
 	struct uns_value *dict;
 
 	if (!owner)
-		return uns_fail(err, -ENOTSUP, "%s: the optimizer's %s has no known place",
-				s->m->shard->cat->path, key);
+		return uns_catalog_fail(s->m->shard->cat,
+					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_PLACELESS,
+						    .scope = UNS_SCOPE_OPTIMIZER, .tensor = key),
+					err);
 	dict = uns_map_get(&s->by_owner, owner);
 	if (!dict) {
 		dict = uns_value_new_dict(&s->m->arena, MAX_STATES);
@@ -289,8 +289,11 @@ static int put_state(struct states *s, const char *key, const struct uns_value *
 			return uns_oom(err);
 	}
 	if (dict->dict.n == MAX_STATES)
-		return uns_fail(err, -ENOTSUP, "%s: the optimizer keeps more than %d states for %s",
-				s->m->shard->cat->path, MAX_STATES, owner);
+		return uns_catalog_fail(s->m->shard->cat,
+					UNS_FINDING(.id = UNS_FOUND_TOO_MANY_STATES,
+						    .scope = UNS_SCOPE_OPTIMIZER, .tensor = owner,
+						    .arg = { { "most", uns_num(MAX_STATES) } }),
+					err);
 	return put(s->m, dict, state, v) ? 0 : uns_oom(err);
 }
 

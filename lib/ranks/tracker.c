@@ -78,22 +78,9 @@ static int64_t newest_step(const struct uns_listing *list, int64_t step, bool *h
 	return newest;
 }
 
-static void add_advice(int64_t newest, struct uns_text *out)
+bool uns_rank_tracker_check(const char *name, struct uns_span text, const struct uns_listing *list,
+			    struct uns_arena *arena, struct uns_finding *out)
 {
-	if (newest >= 0)
-		uns_text_printf(out,
-				"set it to %" PRId64
-				", the newest step that is there, if that one is "
-				"whole",
-				newest);
-	else
-		uns_text_str(out, "delete it, there is no step to go on from");
-}
-
-void uns_rank_tracker_check(const char *run, const char *name, struct uns_span text,
-			    const struct uns_listing *list, struct uns_text *out)
-{
-	const char *trainer = strcmp(name, VERL) == 0 ? "veRL" : "EasyR1";
 	struct uns_err why = { 0 };
 	int64_t step = -1, newest;
 	bool has;
@@ -101,17 +88,13 @@ void uns_rank_tracker_check(const char *run, const char *name, struct uns_span t
 
 	newest = newest_step(list, step, &has);
 	if (code == 0 && has)
-		return;
-	if (code < 0)
-		uns_text_printf(out,
-				"%s of %s %s: %s fails when it looks there for the last "
-				"checkpoint; ",
-				name, run, why.text, trainer);
-	else
-		uns_text_printf(out,
-				"%s of %s names step %" PRId64
-				", and there is no global_step_%" PRId64
-				": %s would start from scratch; copy the directory back, or ",
-				name, run, step, step, trainer);
-	add_advice(newest, out);
+		return true;
+	*out = (struct uns_finding){
+		.id = code < 0 ? UNS_FOUND_TRACKER_UNUSABLE : UNS_FOUND_TRACKER_STALE,
+		.found = uns_rank(step),
+		.arg = { { "trainer", uns_str(strcmp(name, VERL) == 0 ? "veRL" : "EasyR1") },
+			 { "cause", uns_str(uns_arena_str(arena, why.text)) },
+			 { "newest", uns_rank(newest) } },
+	};
+	return false;
 }

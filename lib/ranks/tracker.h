@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/span.h"
-#include "base/text.h"
 #include "io/source.h"
+#include "model/finding.h"
 
 enum { UNS_TRACKER_MAX_BYTES = 1 << 20 };
 
@@ -23,9 +23,9 @@ extern const char *const uns_rank_trackers[];
 int uns_rank_tracker_parse(const char *name, struct uns_span text, int64_t *step,
 			   struct uns_err *err);
 
-/* What is wrong with tracker `name` of directory `run`, whose listing is `list`, as one sentence;
- * nothing is appended when all is well. */
-void uns_rank_tracker_check(const char *run, const char *name, struct uns_span text,
-			    const struct uns_listing *list, struct uns_text *out);
+/* Is all well with tracker `name` of a directory whose listing is `list`? If not, what is wrong, without file
+ * and checkpoint; its texts are in the arena. */
+bool uns_rank_tracker_check(const char *name, struct uns_span text, const struct uns_listing *list,
+			    struct uns_arena *arena, struct uns_finding *out);
 
 #endif

@@ -26,13 +26,14 @@ static int sizes_of(struct uns_rank_optim *o, struct uns_rank_unit_sizes *out, s
 	return 0;
 }
 
-static int refuse(const struct uns_rank_optim *o, const char *why_not, struct uns_err *why)
+static int refuse(const struct uns_rank_optim *o, enum uns_finding_id id, const char *cause,
+		  struct uns_err *why)
 {
-	return uns_fail(why, -ENOTSUP,
-			"%s: the optimizer's state is that of %zu flat units (FSDP1 with "
-			"use_orig_params=False), and no file says which of the model's %zu parameters "
-			"lie in which, in what order; the weights are served without it%s",
-			o->cat->path, o->n_ids, o->params->n, why_not);
+	return uns_fail_with(why, UNS_FINDING(.id = id, .scope = UNS_SCOPE_OPTIMIZER,
+					      .checkpoint = o->cat->path,
+					      .arg = { { "n", uns_num(o->n_ids) },
+						       { "parameters", uns_num(o->params->n) },
+						       { "cause", uns_str(cause) } }));
 }
 
 int uns_rank_unit_states_find(struct uns_rank_optim *o, struct uns_err *why)
@@ -48,22 +49,22 @@ int uns_rank_unit_states_find(struct uns_rank_optim *o, struct uns_err *why)
 					   &reason);
 		if (code < 0)
 			o->units.v = NULL;
-		return code < 0 ? uns_fail(why, code, "%s: %s (imported by unshard meta import)",
-					   o->cat->path, reason.text)
+		if (code < 0 && !uns_code_is_finding(code))
+			return uns_fail_as(why, &reason);
+		return code < 0 ? refuse(o, UNS_FOUND_RANK_UNITS_MAP_DOES_NOT_FIT, reason.text, why)
 				: 0;
 	}
 	if (options->stale)
-		return refuse(o, " (the layout that was imported is of other files than those that are "
-				 "there now: import it again if it is theirs too)", why);
+		return refuse(o, UNS_FOUND_RANK_UNITS_MAP_IS_OF_OTHER_FILES, NULL, why);
 	if (!options->assume)
-		return refuse(o, " (-o assume=fsdp-units, or a layout: unshard meta import)", why);
+		return refuse(o, UNS_FOUND_RANK_UNITS_UNNAMED, NULL, why);
 	code = uns_rank_units_find(o->params, &sizes, &o->scratch, &o->units, &reason);
 	if (code == 0)
 		return 0;
 	o->units.v = NULL;
 	if (code == -ENOMEM)
 		return uns_oom(why);
-	return refuse(o, uns_arena_printf(&o->scratch, " (-o assume=fsdp-units: %s)", reason.text), why);
+	return refuse(o, UNS_FOUND_RANK_UNITS_NOT_GUESSED, reason.text, why);
 }
 
 /* -- states -- */
@@ -202,10 +203,10 @@ static int tell(struct uns_rank_optim *o, struct uns_err *err)
 		"parameters of equal shape apart";
 
 	o->cat->facts.units = o->params->units.layout ? imported : assumed;
-	if (uns_catalog_add_problem(o->cat, UNS_SCOPE_NOTE, 0, "%s: the optimizer's state by name is %s",
-				    o->cat->path, o->cat->facts.units) < 0)
-		return uns_oom(err);
-	return 0;
+	return uns_catalog_add_finding(o->cat,
+				       UNS_FINDING(.id = UNS_FOUND_RANK_UNITS_NAMED,
+						   .arg = { { "cause", uns_str(o->cat->facts.units) } }),
+				       err);
 }
 
 int uns_rank_unit_states_emit(struct uns_rank_optim *o, struct uns_err *err)

@@ -116,14 +116,17 @@ static int check_local(const struct uns_local_shard *shard, const struct uns_tor
 	char a[128], b[128];
 
 	if (local->dtype != whole->dtype)
-		return uns_fail(err, -EBADMSG, "its data are %s, but it is declared as %s",
-				uns_dtype_info(local->dtype)->torch,
-				uns_dtype_info(whole->dtype)->torch);
+		return uns_fail_with(
+			err, UNS_FINDING(.id = UNS_FOUND_RANK_TENSOR_MISTYPED,
+					 .found = uns_str(uns_dtype_info(local->dtype)->torch),
+					 .expected = uns_str(uns_dtype_info(whole->dtype)->torch)));
 	if (uns_shape_equal(&want, &found) ||
 	    (!has_elements(want.dim, want.n) && !has_elements(found.dim, found.n)))
 		return 0;
-	return uns_fail(err, -EBADMSG, "this rank holds a part of shape %s; expected %s",
-			uns_shape_text(&found, a, sizeof(a)), uns_shape_text(&want, b, sizeof(b)));
+	return uns_fail_with(
+		err, UNS_FINDING(.id = UNS_FOUND_RANK_PART_SHAPE,
+				 .found = uns_str(uns_shape_text(&found, a, sizeof(a))),
+				 .expected = uns_str(uns_shape_text(&want, b, sizeof(b)))));
 }
 
 static int view_shard(const struct place *at, const struct uns_local_shard *shard,
@@ -135,7 +138,6 @@ static int view_shard(const struct place *at, const struct uns_local_shard *shar
 	size_t k;
 
 	UNS_TRY(uns_torch_tensor(at->source->torch, shard->tensor, &local, err));
-	out->mistyped = local.dtype != whole->dtype;
 	UNS_TRY(check_local(shard, &local, whole, err));
 	for (k = 0; k < shard->n_boxes; k++) {
 		if (has_elements(shard->len[k], whole->n_dims))

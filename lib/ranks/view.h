@@ -27,8 +27,6 @@ struct uns_rank_view {
 	size_t n_mesh;
 	uint64_t mesh[UNS_MAX_DIMS]; /* its device mesh's shape; n_mesh 0 = not recorded */
 	int64_t rank;                /* who wrote it, as it says itself; -1 = it does not */
-	bool mistyped; /* its data are not of the type that it declares: why it could not be opened
-			*/
 	uint32_t crc;  /* of a plain tensor's whole storage; 0 = cannot be compared */
 	bool has_value;
 	double value; /* of a plain tensor of one number */

@@ -3,6 +3,7 @@
  * torch/optim/optimizer.py, state_dict. */
 #include "ranks/world_view.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,11 +16,6 @@
 enum { MODEL, OPTIM, EXTRA };
 
 static const char *const kinds[] = { "model", "optim", "extra_state" };
-
-bool uns_world_ranks_is(const struct uns_catalog *cat)
-{
-	return strcmp(cat->facts.format, "ranks") == 0;
-}
 
 /* "optim_world_size_4_rank_2", without ".pt" */
 static char *stem_of(struct uns_arena *arena, int kind, uint64_t world, uint64_t rank)
@@ -44,19 +40,19 @@ static bool has_kind(const struct uns_catalog *cat, int kind)
 /* -- supports -- */
 
 /* A rank's lost file is none here where replicas have all that was in it. */
-static bool is_in_the_way(const struct uns_problem *p)
+static bool is_in_the_way(const struct uns_finding *f)
 {
-	return p->scope != UNS_SCOPE_NOTE &&
-	       (p->scope != UNS_SCOPE_SHARDED || p->code != -ENODATA);
+	return f->scope != UNS_SCOPE_NOTE &&
+	       (f->scope != UNS_SCOPE_SHARDED || f->code != -ENODATA);
 }
 
 static int check_problems(const struct uns_catalog *cat, struct uns_err *why)
 {
-	const struct uns_problem *p = cat->problems, *end = p + cat->n_problems;
+	const struct uns_finding *f = cat->findings, *end = f + cat->n_findings;
 
-	for (; p < end; p++)
-		if (is_in_the_way(p))
-			return uns_fail(why, p->code ? p->code : -EBADMSG, "%s", p->text);
+	for (; f < end; f++)
+		if (is_in_the_way(f))
+			return uns_fail_with(why, f);
 	return 0;
 }
 
@@ -70,14 +66,15 @@ static int check_tensor(const struct uns_catalog *cat, const struct uns_tensor *
 			struct uns_err *why)
 {
 	if (is_stretch(t))
-		return uns_fail(why, -ENOTSUP,
-				"%s: the optimizer's state is FSDP1's own (flattened parameters, cut "
-				"by how the model was wrapped): only DTensors can be sharded anew for "
-				"other ranks; the view full-fsdp holds it by name",
-				cat->path);
+		return uns_catalog_fail(
+			cat,
+			UNS_FINDING(.id = UNS_FOUND_FLAT_OPTIMIZER, .scope = UNS_SCOPE_OPTIMIZER),
+			why);
 	if (t->sharded && !t->shape.n)
-		return uns_fail(why, -ENOTSUP, "%s: %s is sharded and has no rows", cat->path,
-				t->key);
+		return uns_catalog_fail(cat,
+					UNS_FINDING(.id = UNS_FOUND_TENSOR_WITHOUT_ROWS,
+						    .scope = UNS_SCOPE_ALL, .tensor = t->key),
+					why);
 	return uns_cover_check(cat, t, why);
 }
 
@@ -88,21 +85,27 @@ static int check_size(const struct uns_catalog *cat, uint64_t world, struct uns_
 
 	if (world * cat->n_tensors <= MAX_SHARDS)
 		return 0;
-	return uns_fail(why, -ENOTSUP,
-			"%s: %zu tensors for %llu ranks are more than is laid out at once (%d "
-			"shards); the views full and full-fsdp load at any number of ranks",
-			cat->path, cat->n_tensors, (unsigned long long)world, MAX_SHARDS);
+	return uns_catalog_fail(cat,
+				UNS_FINDING(.id = UNS_FOUND_TOO_MANY_SHARDS, .scope = UNS_SCOPE_ALL,
+					    .arg = { { "n", uns_num(cat->n_tensors) },
+						     { "ranks", uns_num(world) },
+						     { "most", uns_num(MAX_SHARDS) } }),
+				why);
 }
 
 static int check_extra(const struct uns_catalog *cat, struct uns_err *why)
 {
+	char path[PATH_MAX];
+
 	if (!has_kind(cat, EXTRA) || uns_rank_shard_value(cat, "lr_scheduler"))
 		return 0;
-	return uns_fail(why, -EBADMSG,
-			"%s: the scheduler's state cannot be read from "
-			"extra_state_world_size_%lld_rank_0.pt: copy the file back from the training "
-			"machine",
-			cat->path, (long long)cat->facts.world_size);
+	snprintf(path, sizeof(path), "%s%sextra_state_world_size_%lld_rank_0.pt", cat->path,
+		 *cat->path ? "/" : "", (long long)cat->facts.world_size);
+	return uns_catalog_fail(cat,
+				UNS_FINDING(.id = UNS_FOUND_SCHEDULER_UNREADABLE,
+					    .scope = UNS_SCOPE_OPTIMIZER, .file = path,
+					    .rank = uns_rank(0)),
+				why);
 }
 
 static int try_first_rank(const struct uns_catalog *cat, uint64_t world, struct uns_err *why)

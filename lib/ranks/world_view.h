@@ -9,8 +9,6 @@
 
 #include "model/tree.h"
 
-bool uns_world_ranks_is(const struct uns_catalog *cat);
-
 /* 0; -ENODATA, -EBADMSG: damaged; -ENOTSUP: ShardedTensors, FSDP1's flat optimizer states, too many
  * ranks. Makes the first rank's files to see that they can be written. */
 int uns_world_ranks_supports(const struct uns_catalog *cat, uint64_t world, struct uns_err *why);

@@ -76,7 +76,7 @@ static int add_place(struct repair *r, const struct place *place)
 		return -ENOMEM;
 	r->place[r->n_places] =
 		(struct repair_place){ .path = uns_arena_str(&r->arena, place->path),
-				       .format = place->format->name };
+				       .family = place->format->family };
 	return r->place[r->n_places++].path ? 0 : -ENOMEM;
 }
 
@@ -185,14 +185,12 @@ static int plan_place(struct repair *r, struct repair_place *p, struct uns_err *
 	UNS_TRY(repair_worlds(r, p, err));
 	UNS_TRY(place_get(r->u, p->path, &place, err));
 	code = snapshot_get(r->u, place, &snap, &why);
-	if (code == 0 && snap->cat->facts.framework) {
-		p->framework = uns_arena_str(&r->arena, snap->cat->facts.framework);
-		code = p->framework ? 0 : uns_oom(err);
-	}
-	if (code == 0)
+	if (code == 0) {
+		p->tracker = snap->cat->facts.tracker;
 		code = repair_dtypes(r, p, snap->cat, err);
-	else if (code != -ENOMEM)
+	} else if (code != -ENOMEM) {
 		code = 0; /* what cannot be opened at all is not repaired */
+	}
 	snapshot_put(r->u, snap);
 	place_put(r->u, place);
 	return code;

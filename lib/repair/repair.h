@@ -27,7 +27,9 @@ struct repair_file {
 
 /* A checkpoint below the directory that is repaired. */
 struct repair_place {
-	const char *path, *format, *framework;
+	const char *path;
+	enum uns_family family;
+	enum uns_tracker tracker;
 	const char *problem; /* the first one's sentence; NULL = sound */
 	bool changed;        /* something is planned that should rid it of that */
 	bool dropped;

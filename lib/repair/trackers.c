@@ -56,9 +56,9 @@ static const char *save_of(struct repair *r, const struct repair_place *p)
 
 	if (!parent)
 		return NULL;
-	if (strcmp(p->format, "zero") == 0)
+	if (p->family == UNS_FAMILY_ZERO)
 		return p->path;
-	if (strcmp(p->format, "ranks") != 0)
+	if (p->family != UNS_FAMILY_RANKS)
 		return NULL;
 	return is_step(p->path) ? p->path : is_step(parent) ? parent : NULL;
 }
@@ -115,14 +115,14 @@ static int find_saves(struct repair *r, struct run *run)
 		parent = save ? uns_path_parent(&r->arena, save) : NULL;
 		if (save && !parent)
 			return -ENOMEM;
-		if (strcmp(p->path, run->path) == 0 && strcmp(p->format, "zero") == 0) {
+		if (strcmp(p->path, run->path) == 0 && p->family == UNS_FAMILY_ZERO) {
 			run->deepspeed = true;
 			UNS_TRY(add_tags(r, run, p));
 		}
 		if (!save || strcmp(parent, run->path) != 0)
 			continue;
-		run->deepspeed |= strcmp(p->format, "zero") == 0;
-		run->verl |= p->framework && uns_str_starts(p->framework, "veRL");
+		run->deepspeed |= p->family == UNS_FAMILY_ZERO;
+		run->verl |= p->tracker == UNS_TRACKER_VERL;
 		UNS_TRY(add_save(run, uns_path_name(save), !p->problem || p->changed));
 	}
 	return 0;
@@ -337,7 +337,7 @@ int repair_trackers(struct repair *r, struct uns_err *err)
 		save = save_of(r, &r->place[i]);
 		if (save)
 			code = visit_run(r, &seen, uns_path_parent(&r->arena, save), err);
-		if (code == 0 && strcmp(r->place[i].format, "zero") == 0)
+		if (code == 0 && r->place[i].family == UNS_FAMILY_ZERO)
 			code = visit_run(r, &seen, r->place[i].path, err);
 	}
 	return code == -ENOMEM ? uns_oom(err) : code;

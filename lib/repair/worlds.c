@@ -157,7 +157,7 @@ int repair_worlds(struct repair *r, struct repair_place *place, struct uns_err *
 	const char *why;
 	int code = 0;
 
-	if (strcmp(place->format, "ranks") != 0)
+	if (place->family != UNS_FAMILY_RANKS)
 		return 0;
 	UNS_TRY(uns_root_list(r->u->root, place->path, &arena, &list, err));
 	count(&list, &worlds);

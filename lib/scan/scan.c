@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "session/info.h"
+#include "session/reasons.h"
 
 struct walk {
 	struct unshard *u;
@@ -27,40 +28,70 @@ static bool copy_facts(struct unshard *u, const struct place *place, struct unsh
 	return finished;
 }
 
-static const char *state_of(const struct unshard *u, const struct place *place, size_t n_serious,
-			    bool finished)
+static const char *state_of(const struct unshard *u, const struct place *place,
+			    const struct reasons *reasons, bool finished)
 {
-	if (!n_serious)
+	if (!reasons->n_serious)
 		return "ok";
+	if (reasons->moment.code)
+		return "unreadable";
 	return !finished && place_unsettled(u, place) ? "saving" : "damaged";
 }
 
 static int visit_checkpoint(struct walk *w, struct place *place, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_text_fini) struct uns_text problems = UNS_TEXT_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text first = UNS_TEXT_INIT;
+	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
 	struct unshard_checkpoint c = { .path = place->path, .format = place->format->name };
-	size_t n_serious;
+	size_t i = 0;
 
-	UNS_TRY(problems_text(w->u, place, &problems, &n_serious, err));
+	UNS_TRY(reasons_find(w->u, place, &reasons, err));
 	c.size_bytes = place->source_bytes;
-	c.state = state_of(w->u, place, n_serious, copy_facts(w->u, place, &c));
-	if (problems.p)
-		problems.p[strcspn(problems.p, "\n")] = '\0';
-	c.problem = n_serious ? problems.p : NULL;
+	c.state = state_of(w->u, place, &reasons, copy_facts(w->u, place, &c));
+	while (i < reasons.n && !reasons.v[i].serious)
+		i++;
+	if (i < reasons.n)
+		reason_print(&reasons.v[i], &first);
+	if (first.failed)
+		return uns_oom(err);
+	c.problem = first.p;
 	w->n_checkpoints++;
 	return w->visit(w->ctx, &c);
+}
+
+/* Named, and passed over. One that has gone meanwhile is nobody's concern. */
+static int visit_unreadable(struct walk *w, const char *path, const struct uns_err *why,
+			    struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct unshard_checkpoint c = { .path = path, .step = -1, .world_size = -1,
+					.state = "unreadable" };
+	const struct uns_finding *f = reason_of_directory(path, w->u, why, &arena);
+
+	if (!*path)
+		return uns_fail_as(err, why); /* all of SOURCE */
+	if (why->code == -ENOENT || why->code == -ENOTDIR)
+		return 0;
+	if (!f)
+		return uns_fail_as(err, why);
+	uns_finding_print(f, &text);
+	c.problem = text.p;
+	return text.failed ? uns_oom(err) : w->visit(w->ctx, &c);
 }
 
 static int walk_dir(struct walk *w, const char *path, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err why = { 0 };
 	struct uns_listing list;
 	struct place *place;
 	const char *child;
 	size_t i;
 	int code;
 
-	UNS_TRY(place_get(w->u, path, &place, err));
+	if (place_get(w->u, path, &place, &why) < 0)
+		return visit_unreadable(w, path, &why, err);
 	if (w->progress)
 		w->progress(w->ctx, ++w->n_dirs, w->n_checkpoints);
 	code = place->format ? visit_checkpoint(w, place, err) : 0;
@@ -69,7 +100,8 @@ static int walk_dir(struct walk *w, const char *path, struct uns_err *err)
 		return code;
 	}
 	place_put(w->u, place);
-	UNS_TRY(uns_root_list(w->u->root, path, &arena, &list, err));
+	if (uns_root_list(w->u->root, path, &arena, &list, &why) < 0)
+		return visit_unreadable(w, path, &why, err);
 	for (i = 0; i < list.n && code == 0; i++) {
 		child = uns_path_join(&arena, path, list.v[i].name);
 		if (!child)
@@ -104,44 +136,54 @@ static int checkpoint_get(struct unshard *u, const char *path, struct place **ou
 			*path ? path : uns_root_path(u->root));
 }
 
-int unshard_describe(unshard *u, const char *checkpoint, const char *what, const char *mount_hint,
-		     char **json, struct unshard_error *error)
+int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what,
+		     const char *mount_hint, char **json, struct unshard_error *error)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	struct uns_err err = { 0 };
 	const struct uns_view *view;
 	struct place *place;
 	uint64_t parameter;
-	int code = checkpoint_get(u, checkpoint, &place, &err);
+	int code = 0;
 
+	if (what != UNSHARD_INFO && what != UNSHARD_TENSORS && what != UNSHARD_PROVENANCE)
+		code = uns_fail(&err, -EINVAL, "there is no description %d", (int)what);
+	if (code == 0)
+		code = checkpoint_get(u, checkpoint, &place, &err);
 	if (code < 0)
 		return give_error(error, &err, code);
 	view = u->opt.only ? u->opt.only : view_find("weights", strlen("weights"), &parameter);
 	if (u->opt.only)
 		parameter = u->opt.only_parameter;
-	if (strcmp(what, "provenance") == 0)
+	if (what == UNSHARD_PROVENANCE)
 		code = info_text(u, place, view, parameter, "provenance.json", &text, &err);
 	else
-		code = info_json(u, place, what, mount_hint, &text, &err);
+		code = info_json(u, place, what == UNSHARD_TENSORS, mount_hint, &text, &err);
 	place_put(u, place);
 	if (code == 0 && !(*json = uns_text_take(&text, NULL)))
 		code = -ENOMEM;
 	return give_error(error, &err, code);
 }
 
-int unshard_problems(unshard *u, const char *checkpoint, char **out, size_t *n,
-		     struct unshard_error *error)
+int unshard_problems(unshard *u, const char *checkpoint, unshard_check_visit *visit, void *ctx,
+		     size_t *n, struct unshard_error *error)
 {
-	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
 	struct uns_err err = { 0 };
 	struct place *place;
+	size_t i;
 	int code = checkpoint_get(u, checkpoint, &place, &err);
 
 	if (code < 0)
 		return give_error(error, &err, code);
-	code = problems_text(u, place, &text, n, &err);
+	code = reasons_find(u, place, &reasons, &err);
+	if (code == 0 && reasons.moment.code)
+		code = uns_fail_as(&err, &reasons.moment);
+	for (i = 0; visit && i < reasons.n && code == 0; i++)
+		code = finding_visit(&reasons.v[i], place->path, reasons.v[i].finding->severity, false,
+				     visit, ctx);
 	place_put(u, place);
-	if (code == 0 && !(*out = uns_text_take(&text, NULL)))
-		code = -ENOMEM;
+	if (n)
+		*n = reasons.n_serious;
 	return give_error(error, &err, code);
 }

@@ -7,7 +7,6 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
-#include "base/notes.h"
 #include "base/path.h"
 #include "wire/json.h"
 
@@ -28,10 +27,6 @@ struct search {
 	size_t n, cap;
 };
 
-#define NOTE(s, ...)                                                                               \
-	uns_note_add(&(s)->snap->arena, &(s)->snap->note, &(s)->snap->n_notes,                     \
-		     &(s)->snap->cap_notes, __VA_ARGS__)
-
 static const char *const tokenizer_globs[] = {
 	"tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
 	"*.model",         "spiece.model",            "*.tiktoken",        "chat_template.*",
@@ -51,8 +46,22 @@ static bool matches(const char *const *globs, const char *name)
 	return false;
 }
 
-/* A directory that is not there is none, and one that cannot be listed now may hold what is looked for; that a
- * directory which the user named cannot be used is told. */
+static int note(struct search *s, const struct uns_finding *f, struct uns_err *err)
+{
+	return uns_findings_add(&s->snap->notes, &s->snap->arena, f, err);
+}
+
+static int note_unusable(struct search *s, enum uns_finding_id id, const char *dir,
+			 const struct uns_err *why, struct uns_err *err)
+{
+	return note(s,
+		    UNS_FINDING(.id = id, .found = uns_str(dir),
+				.arg = { { "cause", uns_str(why->text) } }),
+		    err);
+}
+
+/* A directory that is not there is none, nor is one that is kept to others, unless it is the checkpoint's own.
+ * That a directory which the user named cannot be used is told. */
 static int add_candidate(struct search *s, const struct uns_root *root, const char *path,
 			 const char *what, bool own, struct uns_err *err)
 {
@@ -63,11 +72,11 @@ static int add_candidate(struct search *s, const struct uns_root *root, const ch
 	if (!path)
 		return uns_oom(err);
 	code = uns_list_seen(root, s->snap->cat->capture, path, &s->snap->arena, &c.list, &why);
-	UNS_TRY(uns_fail_if_passing(err, code, &why));
+	if (code != -EACCES || own)
+		UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
-		return root == s->in->root
-			       ? 0
-			       : NOTE(s, "the model directory cannot be used: %s", why.text);
+		return root == s->in->root ? 0 : note_unusable(s, UNS_FOUND_MODEL_DIR_UNUSABLE,
+							       uns_root_path(root), &why, err);
 	if (!UNS_ARENA_ROOM(&s->snap->arena, s->candidate, s->n, s->cap))
 		return uns_oom(err);
 	s->candidate[s->n++] = c;
@@ -109,8 +118,9 @@ static int add_model_fact(struct search *s, struct uns_err *err)
 	if (code == 0)
 		return add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false,
 				     err);
-	UNS_TRY(uns_fail_if_passing(err, code, &why));
-	return NOTE(s, "the fact \"model\" cannot be used: %s", why.text);
+	if (code != -EACCES)
+		UNS_TRY(uns_fail_if_passing(err, code, &why));
+	return note_unusable(s, UNS_FOUND_MODEL_FACT_UNUSABLE, dir, &why, err);
 }
 
 static int find_candidates(struct search *s, struct uns_err *err)
@@ -181,6 +191,16 @@ static bool has_any(const struct candidate *c, const char *const *globs)
 	return false;
 }
 
+static int note_borrowed(struct search *s, const struct candidate *c, const char *what,
+			 struct uns_err *err)
+{
+	return note(s,
+			     UNS_FINDING(.id = UNS_FOUND_FILES_BORROWED, .checkpoint = s->snap->cat->path,
+					 .arg = { { "what", uns_str(what) },
+						  { "where", uns_str(c->what) } }),
+			     err);
+}
+
 /* A set without content of its own to check: the first directory that has it. */
 static int choose_set(struct search *s, const char *const *marks, const char *const *globs,
 		      const char *what, struct uns_err *err)
@@ -192,10 +212,21 @@ static int choose_set(struct search *s, const char *const *marks, const char *co
 			continue;
 		UNS_TRY(borrow_all(s, &s->candidate[i], globs, err));
 		if (!s->candidate[i].own)
-			UNS_TRY(NOTE(s, "%s borrowed from %s", what, s->candidate[i].what));
+			UNS_TRY(note_borrowed(s, &s->candidate[i], what, err));
 		return 0;
 	}
 	return 0;
+}
+
+static int reject_config(struct search *s, const struct candidate *c, enum uns_finding_id id,
+			 const struct uns_err *why, struct uns_err *err)
+{
+	return note(s,
+			     UNS_FINDING(.id = id, .checkpoint = s->snap->cat->path,
+					 .file = uns_path_join(&s->snap->arena, c->path, "config.json"),
+					 .arg = { { "where", uns_str(c->what) },
+						  { "cause", uns_str(why->text) } }),
+			     err);
 }
 
 /* Read and check a directory's config.json. 1 = it is the one. */
@@ -214,17 +245,10 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 	if (code == 0)
 		code = uns_config_parse(json, &snap->arena, &snap->config_facts, &why);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
-	if (code < 0) {
-		UNS_TRY(NOTE(s, "config.json of %s cannot be used: %s", c->what, why.text));
-		return 0;
-	}
-	if (!c->own && uns_config_check(&snap->config_facts, snap->cat, &why) < 0) {
-		UNS_TRY(NOTE(s,
-			     "config.json of %s does not fit this checkpoint: %s; name the "
-			     "right directory with -o model=DIR",
-			     c->what, why.text));
-		return 0;
-	}
+	if (code < 0)
+		return reject_config(s, c, UNS_FOUND_CONFIG_UNUSABLE, &why, err);
+	if (!c->own && uns_config_check(&snap->config_facts, snap->cat, &why) < 0)
+		return reject_config(s, c, UNS_FOUND_CONFIG_DOES_NOT_FIT, &why, err);
 	snap->config = json;
 	return 1;
 }
@@ -240,9 +264,7 @@ static int borrow_config(struct search *s, const struct candidate *c, struct uns
 	for (i = 0; i < facts->n_auto_map_files; i++)
 		if (uns_listing_find(&c->list, facts->auto_map_files[i]))
 			UNS_TRY(borrow(s, c, facts->auto_map_files[i], err));
-	if (!c->own)
-		return NOTE(s, "config.json borrowed from %s", c->what);
-	return 0;
+	return c->own ? 0 : note_borrowed(s, c, "config.json", err);
 }
 
 static int choose_config(struct search *s, struct uns_err *err)
@@ -260,9 +282,7 @@ static int choose_config(struct search *s, struct uns_err *err)
 			return borrow_config(s, &s->candidate[i], err);
 	}
 	memset(&s->snap->config_facts, 0, sizeof(s->snap->config_facts));
-	return NOTE(s, "there is no config.json beside these weights: from_pretrained needs "
-		       "one. Put the model's config.json (and tokenizer) into the run "
-		       "directory, or mount with -o model=DIR where DIR holds them");
+	return note(s, UNS_FINDING(.id = UNS_FOUND_NO_CONFIG, .checkpoint = s->snap->cat->path), err);
 }
 
 int companions_choose(const struct companions_input *in, struct snapshot *snap, struct uns_err *err)

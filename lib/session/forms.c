@@ -12,8 +12,8 @@
 
 bool forms_has_file(const struct uns_view *view, const struct place *place)
 {
-	return place->format && view->form && *place->path &&
-	       view->form(place->format->name) != UNS_FORM_DIR;
+	return place->format && place->format->is_one_file && view->form != UNS_FORM_DIR &&
+	       *place->path;
 }
 
 static const char *without(struct uns_arena *arena, const char *name, const char *suffix)
@@ -49,7 +49,7 @@ int forms_names(struct unshard *u, const struct uns_view *view, const struct pla
 		dir ? made_name(u, arena, dir, own, uns_arena_printf(arena, "%s" FILE_SUFFIX, base))
 		    : NULL;
 	out->dir = dir ? made_name(u, arena, dir, own, base) : NULL;
-	out->dir_is_listed = view->form(place->format->name) == UNS_FORM_BOTH;
+	out->dir_is_listed = view->form == UNS_FORM_BOTH;
 	return out->file && out->dir ? 0 : uns_oom(err);
 }
 

@@ -10,6 +10,7 @@
 #include "files/describe.h"
 #include "files/figures.h"
 #include "session/forms.h"
+#include "session/reasons.h"
 #include "session/shows.h"
 
 const char *const root_info_names[] = { "errors.log", "metrics.prom", "problems.txt", "stats.json",
@@ -64,6 +65,16 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 	return n;
 }
 
+static void known_problem(const struct place *place, const char *view,
+			  const struct uns_finding *why, struct uns_text *out)
+{
+	const struct reason reason = { why, view, true };
+
+	uns_text_printf(out, "%s: ", place->path);
+	reason_print(&reason, out);
+	uns_text_str(out, "\n");
+}
+
 /* What is known so far: one line for each checkpoint and reason. */
 static void known_problems(struct unshard *u, struct uns_text *out)
 {
@@ -78,12 +89,11 @@ static void known_problems(struct unshard *u, struct uns_text *out)
 		place = value;
 		if (!place->format)
 			continue;
-		if (place->open_code < 0)
-			uns_text_printf(out, "%s: %s\n", place->path, place->open_text);
+		if (place->open_why)
+			known_problem(place, NULL, place->open_why, out);
 		for (v = place->verdict; v; v = v->next)
-			if (v->code < 0)
-				uns_text_printf(out, "%s: %s: %s\n", place->path, v->view->name,
-						v->text);
+			if (v->why)
+				known_problem(place, v->view->name, v->why, out);
 	}
 	pthread_mutex_unlock(&u->lock);
 }
@@ -136,7 +146,6 @@ struct asked {
 	struct place *place;
 	struct snapshot *snap;
 	const char *usage_path;
-	bool with_notes;
 };
 
 /* The checkpoint's path below the view: its own, or that of the one file it appears as. */
@@ -204,7 +213,7 @@ static int verdict_of(const struct asked *a, const struct uns_view *view, const 
 		      struct views *out, struct uns_err *err)
 {
 	struct uns_view_verdict *row = &out->v[out->n];
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &out->arena };
 	enum show_state state;
 	uint64_t number;
 	int code;
@@ -224,7 +233,7 @@ static int verdict_of(const struct asked *a, const struct uns_view *view, const 
 	if (!row->why && !row->usage)
 		return uns_oom(err);
 	out->n++;
-	return state == SHOW_OK && a->with_notes ? notes_of(a, view, &out->arena, row, err) : 0;
+	return state == SHOW_OK ? notes_of(a, view, &out->arena, row, err) : 0;
 }
 
 static int all_verdicts(const struct asked *a, struct views *out, struct uns_err *err)
@@ -246,35 +255,38 @@ static void views_fini(struct views *v)
 }
 
 /* A checkpoint that cannot even be opened still has a path, a format and a reason. */
-static void failed_json(const struct place *place, const struct uns_err *why, struct uns_text *out)
+static void failed_json(const struct place *place, const struct uns_finding *why, struct uns_text *out)
 {
 	uns_text_str(out, "{\"path\":");
 	uns_text_json_str(out, place->path);
 	uns_text_str(out, ",\"format\":");
 	uns_text_json_str(out, place->format->name);
-	uns_text_str(out, ",\"views\":{},\"problems\":[{\"scope\":\"all\",\"text\":");
-	uns_text_json_str(out, why->text);
-	uns_text_str(out, "}]}\n");
+	uns_text_str(out, ",\"views\":{},\"problems\":[");
+	uns_describe_finding(out, why);
+	uns_text_str(out, "]}\n");
 }
 
-int info_json(struct unshard *u, struct place *place, const char *what, const char *usage_path,
+int info_json(struct unshard *u, struct place *place, bool tensors, const char *usage_path,
 	      struct uns_text *out, struct uns_err *err)
 {
 	UNS_CLEANUP(views_fini) struct views views = { 0 };
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &views.arena };
+	const struct uns_finding *f;
 	struct snapshot *snap;
 	int code = snapshot_get(u, place, &snap, &why);
 
-	if (code == -ENOMEM)
-		return uns_oom(err);
+	if (code < 0 && !uns_code_is_finding(code))
+		return uns_fail(err, code, "%s", why.text);
 	if (code < 0) {
-		failed_json(place, &why, out);
-		return 0;
+		f = reason_of_failure(place, &why, &views.arena);
+		if (f)
+			failed_json(place, f, out);
+		return f && !out->failed ? 0 : uns_oom(err);
 	}
-	if (strcmp(what, "tensors") == 0) {
+	if (tensors) {
 		uns_describe_tensors(out, snap->cat);
 	} else {
-		code = all_verdicts(&(struct asked){ u, place, snap, usage_path, true }, &views,
+		code = all_verdicts(&(struct asked){ u, place, snap, usage_path }, &views,
 				    err);
 		if (code == 0)
 			uns_describe_info(out, snap->cat, views.v, views.n);
@@ -298,74 +310,22 @@ static int provenance(struct unshard *u, struct place *place, const struct uns_v
 	return code;
 }
 
-/* An optimizer that is sound but written in a form that says too little is no damage. */
-static bool is_serious(const struct uns_problem *p)
-{
-	return p->scope != UNS_SCOPE_NOTE &&
-	       !(p->scope == UNS_SCOPE_OPTIMIZER && p->code == -ENOTSUP);
-}
-
-static void catalog_problems(const struct uns_catalog *cat, struct uns_text *out, size_t *n_serious)
-{
-	size_t i;
-
-	for (i = 0; i < cat->n_problems; i++) {
-		*n_serious += is_serious(&cat->problems[i]);
-		uns_text_printf(out, "%s\n", cat->problems[i].text);
-	}
-}
-
-/* A view's reason that is not one of the catalog's own problems. */
-static void add_line_once(struct uns_text *out, const char *view, const char *why)
-{
-	if (!out->p || !strstr(out->p, why))
-		uns_text_printf(out, "%s: %s\n", view, why);
-}
-
-int problems_text(struct unshard *u, struct place *place, struct uns_text *out, size_t *n_serious,
-		  struct uns_err *err)
-{
-	UNS_CLEANUP(views_fini) struct views views = { 0 };
-	struct uns_err why = { 0 };
-	struct snapshot *snap;
-	size_t i;
-	int code = snapshot_get(u, place, &snap, &why);
-
-	*n_serious = 0;
-	if (code == -ENOMEM)
-		return uns_oom(err);
-	if (code < 0) {
-		uns_text_printf(out, "%s\n", why.text);
-		*n_serious = 1;
-		return 0;
-	}
-	catalog_problems(snap->cat, out, n_serious);
-	code = all_verdicts(&(struct asked){ u, place, snap, NULL, false }, &views, &why);
-	if (code < 0 && code != -ENOMEM) { /* what could not be read just now is said, not kept */
-		uns_text_printf(out, "%s\n", why.text);
-		++*n_serious;
-	}
-	for (i = 0; code == 0 && i < views.n; i++) {
-		if (strcmp(views.v[i].state, "damaged") == 0) {
-			++*n_serious;
-			add_line_once(out, views.v[i].view, views.v[i].why);
-		}
-	}
-	snapshot_put(u, snap);
-	return code == -ENOMEM || out->failed ? uns_oom(err) : 0;
-}
-
 /* CHECKPOINT/.unshard/problems.txt of one view: what is wrong, then what that view's tree notes. */
 static int view_problems(struct unshard *u, struct place *place, const struct uns_view *view,
 			 uint64_t parameter, struct uns_text *out, struct uns_err *err)
 {
+	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
 	const struct shown *shown;
 	struct uns_err why = { 0 };
 	struct snapshot *snap;
-	size_t n, i;
+	size_t i;
 	int code;
 
-	UNS_TRY(problems_text(u, place, out, &n, err));
+	UNS_TRY(reasons_find(u, place, &reasons, err));
+	for (i = 0; i < reasons.n; i++) {
+		reason_print(&reasons.v[i], out);
+		uns_text_str(out, "\n");
+	}
 	if (snapshot_get(u, place, &snap, NULL) < 0)
 		return 0;
 	code = show_tree(u, place, snap, view, parameter, &shown, &why);
@@ -383,6 +343,5 @@ int info_text(struct unshard *u, struct place *place, const struct uns_view *vie
 		return view_problems(u, place, view, parameter, out, err);
 	if (strcmp(name, "provenance.json") == 0)
 		return provenance(u, place, view, parameter, out, err);
-	return info_json(u, place, strcmp(name, "tensors.json") == 0 ? "tensors" : "info",
-			 u->opt.mounted_at, out, err);
+	return info_json(u, place, strcmp(name, "tensors.json") == 0, u->opt.mounted_at, out, err);
 }

@@ -9,11 +9,8 @@ extern const char *const info_names[];
 
 int root_info_text(struct unshard *u, const char *name, struct uns_text *out);
 /* usage_path: goes into the lines to write, NULL = the path below the mount. */
-int info_json(struct unshard *u, struct place *place, const char *what, const char *usage_path,
+int info_json(struct unshard *u, struct place *place, bool tensors, const char *usage_path,
 	      struct uns_text *out, struct uns_err *err);
-/* Sentences, one a line; *n_serious counts those that keep something from being served. */
-int problems_text(struct unshard *u, struct place *place, struct uns_text *out, size_t *n_serious,
-		  struct uns_err *err);
 int info_text(struct unshard *u, struct place *place, const struct uns_view *view,
 	      uint64_t parameter, const char *name, struct uns_text *out, struct uns_err *err);
 

@@ -289,7 +289,7 @@ static void verdicts_free(struct place *place)
 
 	for (; v; v = next) {
 		next = v->next;
-		free(v->text);
+		free(v->why);
 		free(v);
 	}
 	place->verdict = NULL;
@@ -315,7 +315,7 @@ static void place_free(struct place *place)
 	verdicts_free(place);
 	uns_capture_free(place->capture);
 	uns_arena_fini(&place->watched.arena);
-	free(place->open_text);
+	free(place->open_why);
 	free(place->path);
 	free(place);
 }

@@ -18,7 +18,7 @@ struct verdict {
 	const struct uns_view *view;
 	uint64_t parameter;
 	int code; /* 0 = can be served */
-	char *text;
+	struct uns_finding *why; /* why it cannot; NULL = it can */
 };
 
 /* Directories below a plain one whose names a format's probe asked for: shards may arrive there. */
@@ -67,10 +67,8 @@ struct place {
 	bool building;         /* its snapshot is being built */
 	struct snapshot *snap; /* NULL = none in memory */
 	struct verdict *verdict;
-	bool opened;   /* the format's open has run; then: */
-	int open_code; /* why it failed, or 0 */
-	char *open_text;
-	bool finished; /* facts.finished */
+	struct uns_finding *open_why; /* what keeps its files from being opened at all, or NULL */
+	bool finished;                /* facts.finished */
 	int64_t step, world_size;
 	bool told;         /* that it is damaged, in the log */
 	bool assumed_told; /* what is assumed about its training, in the log */

@@ -31,11 +31,11 @@ static const struct verdict *verdict_find(const struct place *place, const struc
 }
 
 static int verdict_add(struct place *place, const struct uns_view *view, uint64_t parameter,
-		       int code, const char *text)
+		       int code, const struct uns_finding *why)
 {
 	struct verdict *v = calloc(1, sizeof(*v));
 
-	if (!v || (code < 0 && !(v->text = strdup(text)))) {
+	if (!v || (code < 0 && !(v->why = uns_finding_dup(why)))) {
 		free(v);
 		return -ENOMEM;
 	}
@@ -47,40 +47,52 @@ static int verdict_add(struct place *place, const struct uns_view *view, uint64_
 	return 0;
 }
 
-/* The recorded answer into code and sentence; false when nothing is recorded. Lock taken here. */
+/* The recorded answer as a code and its reason; false when nothing is recorded. Lock taken here. */
 static bool verdict_known(struct unshard *u, struct place *place, const struct uns_view *view,
 			  uint64_t parameter, int *code, struct uns_err *why)
 {
+	const struct uns_finding *f;
 	const struct verdict *v;
-	bool known = true;
 
 	pthread_mutex_lock(&u->lock);
 	v = verdict_find(place, view, parameter);
-	if (v)
-		*code = v->code < 0 ? uns_fail(why, v->code, "%s", v->text) : 0;
-	else if (place->opened && place->open_code < 0)
-		*code = uns_fail(why, place->open_code, "%s", place->open_text);
-	else
-		known = false;
+	f = v ? v->why : place->open_why;
+	*code = v ? v->code : f ? f->code : 0;
+	if (f)
+		uns_fail_with(why, f);
 	pthread_mutex_unlock(&u->lock);
-	return known;
+	return v || f;
 }
 
 static int verdict_find_out(struct unshard *u, struct place *place, const struct uns_view *view,
 			    uint64_t parameter, struct uns_err *why)
 {
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err own = { .keep = &arena };
+	struct uns_finding f;
 	struct snapshot *snap;
 	int code, added = 0;
 
 	UNS_TRY(snapshot_get(u, place, &snap, why));
-	code = view->supports(snap->cat, parameter, why);
+	code = view->supports(snap->cat, parameter, &own);
+	f = uns_finding_of_err(&own, UNS_SCOPE_NOTE);
+	if (own.finding)
+		f.scope = own.finding->scope;
+	else
+		f.id = UNS_FOUND_VIEW_NOT_POSSIBLE;
+	if (!f.checkpoint)
+		f.checkpoint = place->path;
 	pthread_mutex_lock(&u->lock);
 	if (snap->place == place && (code == 0 || uns_code_is_finding(code)) &&
 	    !verdict_find(place, view, parameter))
-		added = verdict_add(place, view, parameter, code, why->text);
+		added = verdict_add(place, view, parameter, code, &f);
 	pthread_mutex_unlock(&u->lock);
 	snapshot_put(u, snap);
-	return added < 0 ? added : code;
+	if (added < 0)
+		return uns_oom(why);
+	if (code < 0)
+		uns_fail_with(why, &f);
+	return code;
 }
 
 /* Once for each state of the files: every view and every look finds the same. */
@@ -101,33 +113,34 @@ static bool may_be_unfinished(int code)
 	return code == -ENODATA || code == -EBADMSG || code == -ENOENT || code == -ESTALE;
 }
 
+static int still_saving(const struct unshard *u, const struct place *place, struct uns_err *why)
+{
+	return uns_fail_with(why, UNS_FINDING(.id = UNS_FOUND_SAVE_GOING_ON, .checkpoint = place->path,
+					      .expected = uns_num((uint64_t)u->opt.settle_ns / 1000000000)));
+}
+
 int show_state_of(struct unshard *u, struct place *place, const struct uns_view *view,
 		  uint64_t parameter, enum show_state *out, struct uns_err *why)
 {
+	bool unfinished;
 	int code;
 
 	if (!verdict_known(u, place, view, parameter, &code, why))
 		code = verdict_find_out(u, place, view, parameter, why);
-	/* Of the moment: no verdict. (A file that is changing may be a save that goes on.) */
-	if (code < 0 && code != -ESTALE && !uns_code_is_finding(code))
-		return code;
+	unfinished = !place_finished(u, place) && place_unsettled(u, place);
 	if (code == -ENOTSUP)
 		*out = SHOW_NONE;
-	else if (code < 0)
-		*out = may_be_unfinished(code) && !place_finished(u, place) && place_unsettled(u, place)
-			       ? SHOW_SAVING
-			       : SHOW_DAMAGED;
+	else if (may_be_unfinished(code) && unfinished)
+		*out = SHOW_SAVING;
+	else if (code < 0 && !uns_code_is_finding(code))
+		return code;
 	else
-		*out = SHOW_OK;
+		*out = code < 0 ? SHOW_DAMAGED : SHOW_OK;
 	if (*out == SHOW_DAMAGED && is_news(u, &place->told))
 		uns_log(&u->log, UNS_LOG_WARN, "%s: %s", place->path, why->text);
-	if (*out == SHOW_OK && view->needs_finished && !place_finished(u, place) &&
-	    place_unsettled(u, place)) {
+	if (*out == SHOW_OK && view->needs_finished && unfinished) {
 		*out = SHOW_SAVING;
-		uns_fail(why, -ENODATA,
-			 "the save may still be going on: the file that is written last is not "
-			 "there, and something changed less than %lld s ago (-o settle=)",
-			 (long long)(u->opt.settle_ns / 1000000000));
+		still_saving(u, place, why);
 	}
 	return 0;
 }
@@ -174,11 +187,14 @@ static int problem_tree(struct shown *shown, const struct place *place, const st
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 
-	uns_text_printf(&text,
-			"unshard cannot serve %s here.\n\n%s\n\n"
-			"Run `unshard show CHECKPOINT` on the source for all that is known about "
-			"it.\n",
-			*place->path ? place->path : "this checkpoint", why->text);
+	uns_text_printf(&text, "unshard cannot serve %s here.\n\n",
+			*place->path ? place->path : "this checkpoint");
+	if (why->finding)
+		uns_finding_print(why->finding, &text);
+	else
+		uns_text_str(&text, why->text);
+	uns_text_str(&text, "\n\nRun `unshard show CHECKPOINT` on the source for all that is known "
+			    "about it.\n");
 	if (text.failed)
 		return uns_oom(err);
 	return uns_vtree_add_text(&shown->tree, PROBLEM_FILE, text.p, text.len,
@@ -236,16 +252,17 @@ static int learn_training(struct unshard *u, struct place *place, struct snapsho
 static int gather_notes(const struct snapshot *snap, struct uns_arena *arena,
 			struct uns_view_input *in, struct uns_err *err)
 {
-	const char **note = UNS_NEW_N(arena, const char *, snap->n_notes + snap->ties.n_notes);
+	const struct uns_findings *first = &snap->notes, *then = &snap->ties.notes;
+	struct uns_finding *note = UNS_NEW_N(arena, struct uns_finding, first->n + then->n);
 
 	if (!note)
 		return uns_oom(err);
-	if (snap->n_notes)
-		memcpy(note, snap->note, snap->n_notes * sizeof(*note));
-	if (snap->ties.n_notes)
-		memcpy(note + snap->n_notes, snap->ties.note, snap->ties.n_notes * sizeof(*note));
+	if (first->n)
+		memcpy(note, first->v, first->n * sizeof(*note));
+	if (then->n)
+		memcpy(note + first->n, then->v, then->n * sizeof(*note));
 	in->notes = note;
-	in->n_notes = snap->n_notes + snap->ties.n_notes;
+	in->n_notes = first->n + then->n;
 	return 0;
 }
 
@@ -258,8 +275,8 @@ static struct uns_view_input input_of(const struct unshard *u, const struct snap
 		.borrowed = snap->borrowed,
 		.n_borrowed = snap->n_borrowed,
 		.config = snap->config,
-		.notes = snap->note,
-		.n_notes = snap->n_notes,
+		.notes = snap->notes.v,
+		.n_notes = snap->notes.n,
 		.max_shard_size_bytes = u->opt.max_shard_size_bytes,
 		.strip = u->opt.strip,
 	};
@@ -296,7 +313,8 @@ static int view_tree(struct unshard *u, struct place *place, struct snapshot *sn
 static int tree_or_problem(struct unshard *u, struct place *place, struct snapshot *snap,
 			   struct shown *shown, struct uns_err *err)
 {
-	struct uns_err why = { 0 };
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err why = { .keep = &arena };
 	int code = view_tree(u, place, snap, shown, &why);
 
 	if (code == -ENODATA || code == -ENOTSUP || code == -EBADMSG) {
@@ -309,13 +327,13 @@ static int tree_or_problem(struct unshard *u, struct place *place, struct snapsh
 static int shown_build(struct unshard *u, struct place *place, struct snapshot *snap,
 		       struct shown *shown, struct uns_err *err)
 {
-	struct uns_err why = { 0 };
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err why = { .keep = &arena };
 	enum show_state state;
 	size_t i;
-	int code = show_state_of(u, place, shown->view, shown->parameter, &state, &why);
 
-	if (code < 0)
-		return uns_fail(err, code, "%s", why.text);
+	if (show_state_of(u, place, shown->view, shown->parameter, &state, &why) < 0)
+		return uns_fail(err, why.code, "%s", why.text);
 	if (state == SHOW_OK)
 		UNS_TRY(tree_or_problem(u, place, snap, shown, err));
 	else if (state == SHOW_DAMAGED)

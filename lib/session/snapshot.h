@@ -47,8 +47,7 @@ struct snapshot {
 	size_t n_borrowed, cap_borrowed;
 	struct uns_span config;
 	struct uns_config_facts config_facts;
-	const char **note;
-	size_t n_notes, cap_notes;
+	struct uns_findings notes;
 
 	struct learned ties_learned, training_learned;
 	struct ties ties;

@@ -283,35 +283,35 @@ static struct snapshot *publish(struct snapshot_cache *c, struct place *place,
 		place->finished = snap->cat->facts.finished;
 		place->step = snap->cat->facts.step;
 		place->world_size = snap->cat->facts.world_size;
-		place->opened = true;
 		lru_push(c, snap);
 		snapshots_account(c, snap);
 	}
 	return evict(c);
 }
 
-/* Lock held. Returns the text to be freed. */
-static char *remember_failure(struct place *place, int code, const struct uns_err *err)
+/* What is wrong with the moment, and not with the files, is not remembered: who asks again may get an
+ * answer. Lock held. Returns what is to be freed. */
+static struct uns_finding *remember_failure(struct place *place, const struct uns_err *err)
 {
-	char *was = place->open_text;
+	const struct uns_finding f = uns_finding_of_err(err, UNS_SCOPE_ALL);
+	struct uns_finding *was = place->open_why;
 
-	if (!uns_code_is_finding(code))
+	if (!uns_code_is_finding(err->code))
 		return NULL;
-	place->open_text = strdup(err->text);
-	place->open_code = code;
-	place->opened = true;
+	place->open_why = uns_finding_dup(&f);
 	return was;
 }
 
 static int build_for(struct snapshot_cache *c, struct place *place, struct snapshot **out,
 		     struct uns_err *err)
 {
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct snapshot *snap = NULL, *dead = NULL;
 	struct uns_capture *capture = NULL;
-	struct uns_err own = { 0 };
+	struct uns_err own = { .keep = &arena };
 	bool seen = places_capture(c->places, place, &capture, &own) == 0;
 	int code = seen ? snapshot_build(c, place, capture, &snap, &own) : own.code;
-	char *text = NULL;
+	struct uns_finding *was = NULL;
 
 	uns_capture_free(capture);
 	if (c->trim)
@@ -320,13 +320,15 @@ static int build_for(struct snapshot_cache *c, struct place *place, struct snaps
 	if (code == 0)
 		dead = publish(c, place, snap);
 	else if (seen)
-		text = remember_failure(place, code, &own);
+		was = remember_failure(place, &own);
 	place->building = false;
 	pthread_cond_broadcast(c->changed);
 	pthread_mutex_unlock(c->lock);
-	free(text);
+	free(was);
 	free_chain(dead);
 	*out = snap;
+	if (code < 0 && own.finding)
+		return uns_fail_with(err, own.finding);
 	return code < 0 ? uns_fail(err, code, "%s", own.text) : 0;
 }
 
@@ -344,8 +346,8 @@ int snapshots_get(struct snapshot_cache *c, struct place *place, struct snapshot
 		snap->refs++;
 		lru_unlink(c, snap);
 		lru_push(c, snap);
-	} else if (place->opened && place->open_code < 0) {
-		code = uns_fail(err, place->open_code, "%s", place->open_text);
+	} else if (place->open_why) {
+		code = uns_fail_with(err, place->open_why);
 	} else {
 		place->building = true;
 	}

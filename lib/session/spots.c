@@ -111,8 +111,10 @@ static int check_shown(struct unshard *u, struct spot *spot, struct uns_err *err
 	struct uns_err why = { 0 };
 	int code = show_state_of(u, spot->place, spot->key.view, spot->key.parameter, &state, &why);
 
-	if (code < 0)
-		return uns_fail(err, code, "%s", why.text);
+	if (code < 0) /* what cannot be read now stands there, and fails for who looks into it */
+		return spot_is_dir(spot) && !*spot->key.inside
+			       ? 0
+			       : uns_fail(err, code, "%s", why.text);
 	if (state == SHOW_OK || state == SHOW_DAMAGED)
 		return 0;
 	return uns_fail(err, -ENOENT, "%s", why.text);

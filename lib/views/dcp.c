@@ -7,8 +7,6 @@
 #include "base/path.h"
 #include "model/cover.h"
 #include "dcp/made.h"
-#include "zero/engine_state.h"
-#include "files/lightning_file.h"
 #include "files/optimizer_state.h"
 #include "files/resume_files.h"
 #include "views/view.h"
@@ -43,12 +41,12 @@ static int known_problem(const struct uns_catalog *cat, bool passed_through, str
 {
 	size_t i;
 
-	for (i = 0; i < cat->n_problems; i++) {
-		const struct uns_problem *p = &cat->problems[i];
+	for (i = 0; i < cat->n_findings; i++) {
+		const struct uns_finding *f = &cat->findings[i];
 
 		/* What we cannot read (-ENOTSUP) torch may, where files are passed through. */
-		if (p->scope != UNS_SCOPE_NOTE && (p->code != -ENOTSUP || !passed_through))
-			return uns_fail(why, p->code ? p->code : -EBADMSG, "%s", p->text);
+		if (f->scope != UNS_SCOPE_NOTE && (f->code != -ENOTSUP || !passed_through))
+			return uns_fail_with(why, f);
 	}
 	return 0;
 }
@@ -62,7 +60,11 @@ static int supports_own(const struct uns_catalog *cat, struct uns_err *why)
 		const struct uns_file *f = &cat->files[cat->companions[i].file];
 
 		if (f->missing)
-			return uns_fail(why, -ENODATA, "%s is missing", f->path);
+			return uns_catalog_fail(cat,
+						UNS_FINDING(.id = UNS_FOUND_FILE_MISSING,
+							    .scope = UNS_SCOPE_ALL,
+							    .file = f->path),
+						why);
 	}
 	for (i = 0; i < cat->n_tensors; i++)
 		UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
@@ -77,18 +79,15 @@ static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
 	struct uns_adam_params params;
 	size_t i;
 
-	if (uns_engine_is_format(cat))
+	if (uns_family_is_deepspeed(cat->facts.family))
 		UNS_TRY(known_problem(cat, false, why));
-	if (!uns_engine_is_own(cat))
-		return uns_fail(why, -ENOTSUP,
-				"%s is not a torch distributed checkpoint: it has no .metadata",
-				cat->path);
-	if (uns_engine_is_pipeline(cat))
-		return uns_fail(
-			why, -ENOTSUP,
-			"%s was saved by a pipeline, whose names for parameters are not those of "
-			"a model in one piece",
-			cat->path);
+	if (!cat->facts.has_engine_state)
+		return uns_catalog_fail(
+			cat, UNS_FINDING(.id = UNS_FOUND_NO_METADATA, .scope = UNS_SCOPE_ALL), why);
+	if (cat->facts.is_pipeline)
+		return uns_catalog_fail(
+			cat, UNS_FINDING(.id = UNS_FOUND_PIPELINE_NAMES, .scope = UNS_SCOPE_ALL),
+			why);
 	UNS_TRY(uns_adam_params_find(cat, &arena, &params, why));
 	UNS_TRY(uns_adam_params_cover(cat, &params, why));
 	UNS_TRY(uns_optimizer_check_hyper(cat, why));
@@ -103,7 +102,7 @@ static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
  */
 static bool is_two(const struct uns_catalog *cat)
 {
-	return uns_resume_wants_trainer_state(cat) || !uns_resume_is_trainer(cat);
+	return cat->facts.resumed_by & (UNS_BY_TRAINER | UNS_BY_ACCELERATE);
 }
 
 static int add_made(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
@@ -153,7 +152,7 @@ static bool is_left_out(const struct uns_view_input *in, const char *name)
 {
 	return (in->hide_rng && uns_resume_is_rng(name)) ||
 	       (in->training && !in->trainer_state_valid &&
-		uns_resume_wants_trainer_state(in->catalog) &&
+		(in->catalog->facts.resumed_by & UNS_BY_TRAINER) &&
 		strcmp(name, "trainer_state.json") == 0);
 }
 
@@ -174,26 +173,22 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 			UNS_TRY(uns_vtree_add_file(out, cat, cat->companions[i].name,
 						   cat->companions[i].file, err));
 	UNS_TRY(uns_resume_trainer_state_add(&resume, out, err));
-	for (i = 0; i < in->n_notes; i++)
-		if (uns_vtree_note(out, "%s", in->notes[i]) < 0)
-			return uns_oom(err);
-	return 0;
+	return uns_vtree_note_findings(out, in->notes, in->n_notes, err);
 }
 
 static const char *usage(const struct uns_catalog *cat)
 {
-	if (uns_lightning_is_weights_only(cat))
+	if (cat->facts.is_weights_only)
 		return "trainer.validate(model, ckpt_path=\"%s\")";
-	if (uns_lightning_is(cat->facts.format))
+	if (cat->facts.is_one_file)
 		return "trainer.fit(model, ckpt_path=\"%s\")";
-	if (strcmp(cat->facts.format, "hf_fsdp") != 0 && (has_metadata(cat) || !is_two(cat)))
+	if (!cat->facts.is_in_parts && (has_metadata(cat) || !is_two(cat)))
 		return "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"%s\")";
-	return uns_resume_is_trainer(cat)
-		       ? "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, "
-			 "SHARDED_STATE_DICT, any number of ranks"
-		       : "accelerator.load_state(\"%s\")  # with FSDP, SHARDED_STATE_DICT, any "
-			 "number of "
-			 "ranks";
+	return cat->facts.resumed_by & UNS_BY_ACCELERATE
+		       ? "accelerator.load_state(\"%s\")  # with FSDP, SHARDED_STATE_DICT, any "
+			 "number of ranks"
+		       : "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, "
+			 "SHARDED_STATE_DICT, any number of ranks";
 }
 
 static const char *const listed[] = { "", NULL };

@@ -20,12 +20,12 @@ static bool parse(const char *parameter, uint64_t *out)
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
 	(void)parameter;
-	if (uns_engine_is_pipeline(cat)) /* numbers would have to be made up */
-		return uns_fail(why, -ENOTSUP,
-				"%s was saved by a pipeline: each stage's optimizer numbers its own "
-				"parameters, and how one process would number them all is not recorded",
-				cat->path);
-	if (uns_lightning_is(cat->facts.format))
+	if (cat->facts.is_pipeline) /* numbers would have to be made up */
+		return uns_catalog_fail(
+			cat,
+			UNS_FINDING(.id = UNS_FOUND_PIPELINE_NUMBERS, .scope = UNS_SCOPE_OPTIMIZER),
+			why);
+	if (cat->facts.is_one_file)
 		return uns_lightning_check(cat, true, why);
 	return uns_full_check(cat, why);
 }
@@ -39,11 +39,6 @@ static int lightning_tree(const struct uns_view_input *in, struct uns_vtree *out
 						  .global_step = in->catalog->facts.step };
 
 	return uns_lightning_add(&file, out, err);
-}
-
-static enum uns_form form(const char *format)
-{
-	return uns_lightning_is(format) ? UNS_FORM_FILE : UNS_FORM_DIR;
 }
 
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
@@ -64,11 +59,12 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 		.n_notes = in->n_notes,
 		.max_shard_size_bytes = in->max_shard_size_bytes,
 	};
-	bool engine = uns_resume_is_engine(in->catalog);
-	bool trainer = uns_resume_is_trainer(in->catalog) && !engine;
+	bool engine = in->catalog->facts.resumed_by & UNS_BY_ENGINE;
+	bool accelerate = in->catalog->facts.resumed_by & UNS_BY_ACCELERATE;
+	bool trainer = !engine && !accelerate;
 
 	(void)parameter;
-	if (uns_lightning_is(in->catalog->facts.format))
+	if (in->catalog->facts.is_one_file)
 		return lightning_tree(in, out, err);
 	/* Accelerate loads safetensors by way of safetensors.load_model, which refuses a file that
 	 * holds both names of a tied tensor; and without a config nobody can say which are. */
@@ -86,14 +82,14 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 static const char *usage(const struct uns_catalog *cat)
 {
-	if (uns_resume_is_engine(cat))
+	if (cat->facts.resumed_by & UNS_BY_ENGINE)
 		return "model.load_state_dict(torch.load(\"%s/pytorch_model.bin\"))  # optimizer.bin, "
 		       "scheduler.bin, client_state.pt likewise";
-	if (strcmp(cat->facts.format, "ranks") == 0)
+	if (cat->facts.family == UNS_FAMILY_RANKS)
 		return "torch.load(\"%s/optimizer.pt\", weights_only=True)";
-	return uns_resume_is_trainer(cat) ?
-		       "trainer.train(resume_from_checkpoint=\"%s\")" :
-		       "accelerator.load_state(\"%s\")";
+	return cat->facts.resumed_by & UNS_BY_ACCELERATE
+		       ? "accelerator.load_state(\"%s\")"
+		       : "trainer.train(resume_from_checkpoint=\"%s\")";
 }
 
 static const char *const listed[] = { "", NULL };
@@ -108,7 +104,7 @@ const struct uns_view uns_view_full = {
 	.needs_training = true,
 	.supports = supports,
 	.tree = tree,
-	.form = form,
+	.form = UNS_FORM_FILE,
 	.file_usage = "trainer.fit(model, ckpt_path=\"%s\")",
 	.usage = usage,
 };

@@ -14,7 +14,7 @@ static bool parse(const char *parameter, uint64_t *out)
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
 	(void)parameter;
-	if (uns_lightning_is(cat->facts.format))
+	if (cat->facts.is_one_file)
 		return uns_lightning_check(cat, true, why);
 	UNS_TRY(uns_full_check_names(cat, why));
 	return uns_full_check(cat, why);
@@ -32,11 +32,6 @@ static int lightning_tree(const struct uns_view_input *in, struct uns_vtree *out
 	return uns_lightning_add(&file, out, err);
 }
 
-static enum uns_form form(const char *format)
-{
-	return uns_lightning_is(format) ? UNS_FORM_FILE : UNS_FORM_DIR;
-}
-
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		struct uns_err *err)
 {
@@ -52,7 +47,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	};
 
 	(void)parameter;
-	if (uns_lightning_is(in->catalog->facts.format))
+	if (in->catalog->facts.is_one_file)
 		return lightning_tree(in, out, err);
 	UNS_TRY(uns_full_add_torch_model(&full, "pytorch_model_fsdp", out, err));
 	UNS_TRY(uns_full_add_optimizer(&full, UNS_IDS_NAMES, "optimizer.bin", out, err));
@@ -61,11 +56,11 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 static const char *usage(const struct uns_catalog *cat)
 {
-	if (uns_lightning_made(cat))
+	if (cat->facts.resumed_by & UNS_BY_LIGHTNING)
 		return "torch.load(\"%s/optimizer.bin\", weights_only=True)";
-	return uns_resume_is_trainer(cat) ?
-		       "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, FULL_STATE_DICT" :
-		       "accelerator.load_state(\"%s\")  # with FSDP, FULL_STATE_DICT";
+	return cat->facts.resumed_by & UNS_BY_ACCELERATE
+		       ? "accelerator.load_state(\"%s\")  # with FSDP, FULL_STATE_DICT"
+		       : "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, FULL_STATE_DICT";
 }
 
 static const char *const listed[] = { "", NULL };
@@ -80,7 +75,7 @@ const struct uns_view uns_view_full_fsdp = {
 	.needs_training = true,
 	.supports = supports,
 	.tree = tree,
-	.form = form,
+	.form = UNS_FORM_FILE,
 	.file_usage = "trainer.fit(model, ckpt_path=\"%s\")  # FSDPStrategy",
 	.usage = usage,
 };

@@ -9,7 +9,6 @@
 
 #include "base/cleanup.h"
 #include "base/map.h"
-#include "zero/engine_state.h"
 #include "files/lightning_file.h"
 #include "files/resume_files.h"
 #include "files/strip.h"
@@ -32,7 +31,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	struct uns_adam_params params;
 
 	(void)parameter;
-	if (uns_engine_is_pipeline(cat))
+	if (cat->facts.is_pipeline)
 		return uns_fail(
 			why, -ENOTSUP,
 			"%s was saved by a pipeline: its universal form is cut by stages, which "
@@ -40,7 +39,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 			cat->path);
 	UNS_TRY(uns_adam_params_find(cat, &arena, &params, why));
 	UNS_TRY(uns_universal_check_names(&params, why));
-	if (uns_lightning_is(cat->facts.format))
+	if (cat->facts.is_one_file)
 		UNS_TRY(uns_lightning_check(cat, true, why));
 	return uns_adam_params_cover(cat, &params, why);
 }
@@ -51,9 +50,9 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
  * Lightning on "checkpoint" (fabric/strategies/deepspeed.py, _is_deepspeed_checkpoint). */
 static const char *tag_of(const struct uns_view_input *in, int64_t step, struct uns_arena *arena)
 {
-	if (uns_lightning_made(in->catalog))
+	if (in->catalog->facts.resumed_by & UNS_BY_LIGHTNING)
 		return uns_arena_str(arena, "checkpoint");
-	if (!uns_resume_is_trainer(in->catalog))
+	if (in->catalog->facts.resumed_by & UNS_BY_ACCELERATE)
 		return uns_arena_str(arena, "pytorch_model");
 	return uns_arena_printf(arena, "global_step%lld", (long long)step);
 }
@@ -94,19 +93,16 @@ static int count_left_out(const struct uns_catalog *cat, const struct uns_adam_p
 
 static const char *way_out(const struct uns_catalog *cat)
 {
-	return uns_engine_is_own(cat) ? "world-N (N = the number of ranks) restores them"
-				      : "load them from the view weights before training goes on";
+	return cat->facts.has_engine_state
+		       ? "world-N (N = the number of ranks) restores them"
+		       : "load them from the view weights before training goes on";
 }
 
 /* Its mapping of parameters to the flat buffer does not know of the other order (0.19.8:
  * stage_1_and_2.py, _link_all_hp_params). */
 static int note_round_robin(const struct uns_catalog *cat, struct uns_vtree *out)
 {
-	const struct uns_value *config = uns_catalog_value(cat, "model_states", "ds_config");
-	const struct uns_value *v =
-		uns_value_get(uns_value_get(config, "zero_optimization"), "round_robin_gradients");
-
-	if (!v || v->kind != UNS_VALUE_BOOL || !v->b)
+	if (!cat->facts.is_round_robin)
 		return 0;
 	return uns_vtree_note(
 		out, "the run had round_robin_gradients on, and with it DeepSpeed's "
@@ -117,7 +113,7 @@ static int note_round_robin(const struct uns_catalog *cat, struct uns_vtree *out
 /* For whom the stage stays. */
 static const char *world_first(const struct uns_catalog *cat)
 {
-	return uns_engine_is_own(cat) ? " If the stage stays 3, load world-N instead (N = the "
+	return cat->facts.has_engine_state ? " If the stage stays 3, load world-N instead (N = the "
 					"number of ranks), which restores all of it."
 				      : "";
 }
@@ -239,7 +235,8 @@ static bool has_lightning_scheduler(const struct uns_catalog *cat)
 
 static int note_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
 {
-	if (uns_engine_is_own(cat) || uns_resume_has_scheduler(cat) || has_lightning_scheduler(cat))
+	if (cat->facts.has_engine_state || uns_resume_has_scheduler(cat) ||
+	    has_lightning_scheduler(cat))
 		return 0;
 	return uns_vtree_note(out,
 			      "no learning-rate scheduler was saved; a run that has one starts it "
@@ -317,14 +314,14 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 static const char *usage(const struct uns_catalog *cat)
 {
-	if (uns_lightning_made(cat))
+	if (cat->facts.resumed_by & UNS_BY_LIGHTNING)
 		return "trainer.fit(model, ckpt_path=\"%s\")  # DeepSpeedStrategy with "
 		       "\"checkpoint\": {\"load_universal\": true}";
-	if (uns_resume_wants_trainer_state(cat))
+	if (cat->facts.resumed_by & UNS_BY_TRAINER)
 		return "trainer.train(resume_from_checkpoint=\"%s\")  # DeepSpeed with "
 		       "\"checkpoint\": "
 		       "{\"load_universal\": true}";
-	return uns_resume_is_trainer(cat)
+	return !(cat->facts.resumed_by & UNS_BY_ACCELERATE)
 		       ? "engine.load_checkpoint(\"%s\")  # with \"checkpoint\": "
 			 "{\"load_universal\": "
 			 "true}"

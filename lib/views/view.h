@@ -34,15 +34,15 @@ struct uns_view_input {
 	bool hide_rng; /* -o rng=hide: no file of random states in any view */
 	bool keep_rng; /* -o rng=keep, said and not by default: those of another world size too */
 
-	const char *const *notes; /* what the session found out on the way (ties, borrowed sets) */
+	const struct uns_finding *notes; /* what the session found out on the way (ties, borrowed sets) */
 	size_t n_notes;
 
 	uint64_t max_shard_size_bytes; /* of weights; never 0 */
 	const char *strip; /* -o strip=: left out in front of weights' names; NULL = nothing */
 };
 
-/* How a checkpoint appears: as a directory of its own name, as one file NAME.ckpt, or both, the
- * directory then without ".ckpt". */
+/* How a checkpoint that is one file (facts.is_one_file) appears: as a directory of its own name, as one
+ * file NAME.ckpt, or both, the directory then without ".ckpt". */
 enum uns_form { UNS_FORM_DIR, UNS_FORM_FILE, UNS_FORM_BOTH };
 
 struct uns_view {
@@ -58,8 +58,9 @@ struct uns_view {
 	bool needs_companions;
 	/* Needs uns_view_input's training and trainer_state_valid. */
 	bool needs_training;
-	/* 0; -ENODATA or -EBADMSG with a sentence: damaged or not complete yet; -ENOTSUP with a
-	 * sentence: this kind of checkpoint has no such form. Proves cover of what it serves. */
+	/* 0; -ENODATA or -EBADMSG: damaged or not complete yet; -ENOTSUP: this kind of checkpoint has no
+	 * such form. `why` gets the finding: one of the catalog's own, or a new one. Proves cover of what it
+	 * serves. */
 	int (*supports)(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why);
 	int (*tree)(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		    struct uns_err *err);
@@ -70,10 +71,10 @@ struct uns_view {
 	 * one of that name; another is made in the run's directory where each tag in it is a checkpoint
 	 * (session/latest.c). NULL = there is none. */
 	const char *run_mark;
-	/* By the format's name; NULL = always a directory. The file is uns_vtree's `whole`; a tree
-	 * without one (and a damaged checkpoint) is a directory under every name. A checkpoint that is
-	 * SOURCE itself cannot be a file: the view puts the file into its directory. */
-	enum uns_form (*form)(const char *format);
+	/* The file is uns_vtree's `whole`; a tree without one (and a damaged checkpoint) is a directory
+	 * under every name. A checkpoint that is SOURCE itself cannot be a file: the view puts the file
+	 * into its directory. */
+	enum uns_form form;
 	/* "AutoModelForCausalLM.from_pretrained(\"%s\")": the line that `unshard show` prints for this
 	 * checkpoint, %s = its path in the view. */
 	const char *(*usage)(const struct uns_catalog *cat);

@@ -14,7 +14,6 @@
 #include "files/config.h"
 #include "files/lightning_file.h"
 #include "files/masters.h"
-#include "files/resume_files.h"
 #include "files/safetensors_file.h"
 #include "files/strip.h"
 #include "views/view.h"
@@ -100,11 +99,10 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	UNS_TRY(known_problem(cat, why));
 	UNS_TRY(proof(cat, parameter, &n_shown, why));
 	if (!n_shown)
-		return uns_fail(
-			why, -ENOTSUP,
-			"%s holds no model weights (optimizer or other state only); if they "
-			"are below another key, name it with -o root=KEY",
-			cat->path);
+		return uns_catalog_fail(cat,
+					UNS_FINDING(.id = UNS_FOUND_NO_WEIGHTS_UNDER_ROOT,
+						    .scope = UNS_SCOPE_WEIGHTS),
+					why);
 	return 0;
 }
 
@@ -182,7 +180,7 @@ static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, 
 
 	if (!used)
 		return uns_oom(err);
-	if (strcmp(cat->facts.format, "hf") != 0 || !weights_files(cat, used))
+	if (!cat->facts.is_published || !weights_files(cat, used))
 		return 0;
 	for (i = 0; i < cat->n_files; i++) {
 		if (!used[i])
@@ -400,11 +398,7 @@ static int note_config(const struct uns_view_input *in, bool passed, struct uns_
 static int notes(const struct uns_view_input *in, const struct assembly *a, bool passed,
 		 struct uns_vtree *out, struct uns_err *err)
 {
-	size_t i;
-
-	for (i = 0; i < in->n_notes; i++)
-		if (uns_vtree_note(out, "%s", in->notes[i]) < 0)
-			return uns_oom(err);
+	UNS_TRY(uns_vtree_note_findings(out, in->notes, in->n_notes, err));
 	if (passed && in->n_tied &&
 	    uns_vtree_note(out, "the directory's own weights files are "
 				"shown unchanged, tied tensors included") < 0)
@@ -429,11 +423,6 @@ static int add_lightning(const struct uns_view_input *in, uint64_t parameter, st
 										    : 0;
 }
 
-static enum uns_form form(const char *format)
-{
-	return uns_lightning_is(format) ? UNS_FORM_BOTH : UNS_FORM_DIR;
-}
-
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		struct uns_err *err)
 {
@@ -445,7 +434,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 		UNS_TRY(passed = pass_through(in, out, err));
 	if (!passed)
 		UNS_TRY(assemble(&a, out, err));
-	if (uns_lightning_is(in->catalog->facts.format))
+	if (in->catalog->facts.is_one_file)
 		UNS_TRY(add_lightning(in, parameter, out, err));
 	UNS_TRY(add_borrowed(in, parameter, out, err));
 	return notes(in, &a, passed, out, err);
@@ -458,8 +447,7 @@ static const char *usage(const struct uns_catalog *cat)
 
 	if (uns_adapter_is(cat, &adapter, NULL) == 0 && adapter)
 		return "PeftModel.from_pretrained(base_model, \"%s\")";
-	if (strncmp(cat->facts.format, "hf", 2) != 0 && strcmp(cat->facts.format, "ranks") != 0 &&
-	    !(uns_resume_is_deepspeed(cat) && uns_resume_wants_trainer_state(cat)))
+	if (!cat->facts.is_pretrained)
 		return "safetensors.torch.load_file(\"%s/model.safetensors\")";
 	return "AutoModelForCausalLM.from_pretrained(\"%s\")";
 }
@@ -474,7 +462,7 @@ const struct uns_view uns_view_weights = {
 	.needs_companions = true,
 	.supports = supports,
 	.tree = tree,
-	.form = form,
+	.form = UNS_FORM_BOTH,
 	.file_usage = "MyLightningModule.load_from_checkpoint(\"%s\")",
 	.usage = usage,
 };

@@ -1,7 +1,6 @@
 /* world-N: the checkpoint's own family of per-rank files, as N ranks would have saved it. Owns the
  * name and what stands beside the shards; each family's files are made by zero/world_view.c and ranks/world_view.c. */
 #include "base/path.h"
-#include "files/lightning_file.h"
 #include "files/resume_files.h"
 #include "ranks/world_view.h"
 #include "zero/world_view.h"
@@ -21,8 +20,8 @@ static bool parse(const char *parameter, uint64_t *out)
 
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
-	return uns_world_ranks_is(cat) ? uns_world_ranks_supports(cat, parameter, why)
-				       : uns_world_zero_supports(cat, parameter, why);
+	return cat->facts.family == UNS_FAMILY_RANKS ? uns_world_ranks_supports(cat, parameter, why)
+						     : uns_world_zero_supports(cat, parameter, why);
 }
 
 static int add_rest(const struct uns_view_input *in, uint64_t world, struct uns_vtree *out,
@@ -47,7 +46,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 {
 	const struct uns_world_rng rng = { .hide = in->hide_rng, .keep = in->keep_rng };
 
-	if (uns_world_ranks_is(in->catalog))
+	if (in->catalog->facts.family == UNS_FAMILY_RANKS)
 		return uns_world_ranks_add(in->catalog, parameter, rng, out, err);
 	UNS_TRY(uns_world_zero_add(in->catalog, parameter, out, err));
 	return add_rest(in, parameter, out, err);
@@ -55,16 +54,16 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 static const char *usage(const struct uns_catalog *cat)
 {
-	if (uns_lightning_made(cat))
+	if (cat->facts.resumed_by & UNS_BY_LIGHTNING)
 		return "trainer.fit(model, ckpt_path=\"%s\")  # DeepSpeedStrategy, at N ranks";
-	if (uns_world_ranks_is(cat))
+	if (cat->facts.family == UNS_FAMILY_RANKS)
 		return "manager.load_checkpoint(\"%s\")  # at N ranks";
-	if (uns_resume_wants_trainer_state(cat))
+	if (cat->facts.resumed_by & UNS_BY_TRAINER)
 		return "trainer.train(resume_from_checkpoint=\"%s\")  # at N ranks";
 	/* load_checkpoint(load_dir, tag): a plain engine's checkpoint is a tag's directory. */
-	return uns_resume_is_trainer(cat)
-		       ? "engine.load_checkpoint(*os.path.split(\"%s\"))  # at N ranks"
-		       : "accelerator.load_state(\"%s\")  # at N ranks";
+	return cat->facts.resumed_by & UNS_BY_ACCELERATE
+		       ? "accelerator.load_state(\"%s\")  # at N ranks"
+		       : "engine.load_checkpoint(*os.path.split(\"%s\"))  # at N ranks";
 }
 
 /* Made by looking it up: which N is wanted is not known. */

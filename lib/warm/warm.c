@@ -37,11 +37,10 @@ static int warm_tree(struct warming *w, struct place *place, struct snapshot *sn
 	int code;
 
 	code = show_state_of(w->u, place, view, parameter, &state, &why);
-	if (code < 0)
-		return uns_fail(err, code, "%s", why.text);
-	if (state != SHOW_OK)
+	if (code == 0 && state != SHOW_OK)
 		return 0;
-	code = show_tree(w->u, place, snap, view, parameter, &shown, &why);
+	if (code == 0)
+		code = show_tree(w->u, place, snap, view, parameter, &shown, &why);
 	if (code == -ENOMEM)
 		return uns_oom(err);
 	if (code < 0) { /* the other views are warmed all the same */

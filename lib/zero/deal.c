@@ -130,17 +130,16 @@ static void disown_masters(struct uns_catalog *cat)
 			cat->tensors[i].role = UNS_ROLE_OPTIM_OTHER;
 }
 
-static int refuse(struct uns_zero_world *w, const struct uns_tensor *master)
+static int refuse(struct uns_zero_world *w, const struct uns_tensor *master, struct uns_err *err)
 {
 	const char *path = w->cat->files[w->cat->pieces[master->first_piece].file].path;
 
 	disown_masters(w->cat);
-	return uns_zero_world_problem(
-		w, -EBADMSG,
-		"%s is not the fp32 copy of %s in %s: ds_to_universal mixes parameters up where "
-		"round_robin_gradients was on; take the universal view of the checkpoint that it was "
-		"made from",
-		path, master->name, w->where);
+	return uns_zero_world_problem(w,
+				      UNS_FINDING(.id = UNS_FOUND_ZERO_NOT_THE_FP32_COPY, .file = path,
+						  .tensor = master->name,
+						  .arg = { { "other_file", uns_str(w->where) } }),
+				      err);
 }
 
 int uns_zero_deal_check(struct uns_zero_world *w, const struct uns_zero_file *model,
@@ -158,7 +157,7 @@ int uns_zero_deal_check(struct uns_zero_world *w, const struct uns_zero_file *mo
 			continue;
 		UNS_TRY(is_copy(w, t, weight, model, &same, err));
 		if (!same)
-			return refuse(w, t);
+			return refuse(w, t, err);
 	}
 	return 0;
 }

@@ -21,17 +21,8 @@ const struct uns_pickle_class uns_engine_classes[] = {
 	{ .name = NULL },
 };
 
-bool uns_engine_is_format(const struct uns_catalog *cat)
-{
-	return strcmp(cat->facts.format, "zero") == 0 || strcmp(cat->facts.format, "universal") == 0;
-}
-
-bool uns_engine_is_own(const struct uns_catalog *cat)
-{
-	return uns_catalog_value(cat, "model_states", "dp_world_size") != NULL;
-}
-
-bool uns_engine_is_pipeline(const struct uns_catalog *cat)
+/* Its layers lie in files of their own. */
+static bool is_pipeline(const struct uns_catalog *cat)
 {
 	size_t i;
 
@@ -40,6 +31,26 @@ bool uns_engine_is_pipeline(const struct uns_catalog *cat)
 		    uns_str_glob("layer_*model_states.pt", uns_path_name(cat->companions[i].name)))
 			return true;
 	return false;
+}
+
+static bool is_round_robin(const struct uns_catalog *cat)
+{
+	const struct uns_value *config = uns_catalog_value(cat, "model_states", "ds_config");
+	const struct uns_value *v =
+		uns_value_get(uns_value_get(config, "zero_optimization"), "round_robin_gradients");
+
+	return v && v->kind == UNS_VALUE_BOOL && v->b;
+}
+
+void uns_engine_facts(struct uns_catalog *cat)
+{
+	struct uns_facts *facts = &cat->facts;
+
+	facts->has_engine_state = uns_catalog_value(cat, "model_states", "dp_world_size") != NULL;
+	facts->is_pipeline = is_pipeline(cat);
+	facts->is_round_robin = is_round_robin(cat);
+	if (uns_catalog_value(cat, UNS_CLIENT_ROOT, "pytorch-lightning_version"))
+		facts->resumed_by |= UNS_BY_LIGHTNING;
 }
 
 const struct uns_value *uns_engine_version(const struct uns_catalog *cat, struct uns_arena *arena)
@@ -269,8 +280,9 @@ int uns_engine_model_state(const struct uns_catalog *cat, int64_t global_steps,
 	};
 	if (!state->dict || !state->leaves)
 		return uns_oom(err);
-	return uns_engine_is_own(cat) ? put_own(cat, without, out, state, err)
-				      : put_foreign(cat, global_steps, without, out, state, err);
+	return cat->facts.has_engine_state
+		       ? put_own(cat, without, out, state, err)
+		       : put_foreign(cat, global_steps, without, out, state, err);
 }
 
 int uns_engine_optim_state(const struct uns_catalog *cat, const char *const *only,

@@ -18,14 +18,8 @@ struct uns_engine_state {
 	size_t n_leaves;
 };
 
-/* It is in a form of DeepSpeed's, damaged or not. */
-bool uns_engine_is_format(const struct uns_catalog *cat);
-
-/* It was DeepSpeed that saved the checkpoint. */
-bool uns_engine_is_own(const struct uns_catalog *cat);
-
-/* Its layers lie in files of their own: it was saved by a pipeline. */
-bool uns_engine_is_pipeline(const struct uns_catalog *cat);
+/* What a checkpoint of DeepSpeed's says of itself, into the catalog's facts; before it is sealed. */
+void uns_engine_facts(struct uns_catalog *cat);
 
 /* ds_version of the checkpoint; for others' the version whose form this is. */
 const struct uns_value *uns_engine_version(const struct uns_catalog *cat, struct uns_arena *arena);

@@ -13,11 +13,12 @@ static int open_same(const struct uns_file *f, int *fd, struct uns_err *err)
 	struct uns_stat now;
 
 	if (f->missing)
-		return uns_fail(err, -ENODATA,
-				"the file is missing; copy it back from the training machine");
-	UNS_TRY(uns_root_open_file(f->root, f->path, fd, &now, err));
+		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_FILE_MISSING,
+						      .file = f->path));
+	if (uns_root_open_file(f->root, f->path, fd, &now, err) < 0)
+		return uns_fail_in_file(err, f->path);
 	if (!uns_identity_equal(&now.id, &f->stat.id))
-		return uns_fail(err, -ESTALE, "the file changed while it was being read");
+		return uns_fail(err, -ESTALE, "%s: the file changed while it was being read", f->path);
 	return 0;
 }
 
@@ -35,29 +36,22 @@ static int check_name(const struct uns_file *f, const char *prefix, struct uns_e
 	if (!uns_zero_name_parse(uns_path_name(f->path), &is) || !uns_zero_name_parse(saved, &was) ||
 	    (is.kind == was.kind && is.dp == was.dp && is.mp == was.mp && is.layer == was.layer))
 		return 0;
-	return uns_fail(err, -EBADMSG,
-			"the file was saved as %s: it was renamed, or is another rank's; copy the right "
-			"one back from the training machine",
-			saved);
+	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_FILE_RENAMED, .file = f->path,
+					      .rank = uns_rank(is.dp), .found = uns_str(saved)));
 }
 
 int uns_zero_file_open(const struct uns_catalog *cat, uint32_t index, struct uns_arena *arena,
 		       struct uns_zero_file *out, struct uns_err *err)
 {
 	const struct uns_file *f = &cat->files[index];
-	struct uns_err why = { 0 };
-	int code;
 
 	*out = (struct uns_zero_file){ .index = index, .fd = -1 };
-	code = open_same(f, &out->fd, &why);
-	if (code == 0) {
-		out->open = (struct uns_open_file){ .fd = out->fd, .name = f->path };
-		out->reader = uns_reader_of_file(&out->open, f->stat.id.size);
-		code = uns_torchfile_open(&out->reader, arena, &out->torch, &why);
-	}
-	if (code == 0)
-		code = check_name(f, out->torch.zip.prefix, &why);
-	return code < 0 ? uns_fail(err, code, "%s: %s", f->path, why.text) : 0;
+	UNS_TRY(open_same(f, &out->fd, err));
+	out->open = (struct uns_open_file){ .fd = out->fd, .name = f->path };
+	out->reader = uns_reader_of_file(&out->open, f->stat.id.size);
+	if (uns_torchfile_open(&out->reader, arena, &out->torch, err) < 0)
+		return uns_fail_in_file(err, f->path);
+	return check_name(f, out->torch.zip.prefix, err);
 }
 
 void uns_zero_file_close(struct uns_zero_file *file)

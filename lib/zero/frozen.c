@@ -27,13 +27,6 @@ static void frozen_fini(struct frozen *f)
 	uns_arena_fini(&f->scratch);
 }
 
-static int problem(struct frozen *f, int code, const char *text, struct uns_err *err)
-{
-	if (code == -ENOMEM || code == -ESTALE)
-		return uns_fail(err, code, "%s", text);
-	return uns_catalog_add_problem(f->cat, UNS_SCOPE_WEIGHTS, code, "%s", text);
-}
-
 /* -- reading -- */
 
 static int read_slice(const struct uns_zero_file *file, const struct uns_value *fragments,
@@ -45,13 +38,15 @@ static int read_slice(const struct uns_zero_file *file, const struct uns_value *
 	struct uns_piece piece;
 
 	if (!v)
-		return uns_fail(err, -EBADMSG, "%s: frozen_param_fragments has no %s",
-				file->open.name, name);
-	if (uns_zero_file_tensor(file, v, arena, &t, &piece, err) < 0)
-		return uns_fail_in(err, "%s: %s", file->open.name, name);
+		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_FROZEN_SLICE_ABSENT,
+						      .file = file->open.name, .tensor = name));
+	if (uns_zero_file_tensor(file, v, arena, &t, &piece, err) < 0) {
+		uns_fail_in(err, "%s", name);
+		return uns_fail_in_file(err, file->open.name);
+	}
 	if (piece.stride_elems)
-		return uns_fail(err, -ENOTSUP, "%s: the slice of %s is not contiguous",
-				file->open.name, name);
+		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_FROZEN_SLICE_STRIDED,
+						      .file = file->open.name, .tensor = name));
 	*out = (struct slice){ .there = true,
 			       .dtype = t.dtype,
 			       .offset_bytes = piece.offset_bytes,
@@ -79,15 +74,13 @@ static int read_all(struct frozen *f, struct uns_err *err)
 {
 	struct uns_err why;
 	size_t rank;
-	int code;
 
 	for (rank = 0; rank < f->n; rank++) {
 		if (f->cat->files[f->files[rank]].missing)
 			continue; /* the proof of cover names it */
-		why = (struct uns_err){ 0 };
-		code = read_rank(f, rank, &why);
-		if (code < 0)
-			UNS_TRY(problem(f, code, why.text, err));
+		why = (struct uns_err){ .keep = &f->scratch };
+		if (read_rank(f, rank, &why) < 0)
+			UNS_TRY(uns_catalog_problem_or_fail(f->cat, UNS_SCOPE_WEIGHTS, &why, err));
 	}
 	return 0;
 }
@@ -123,12 +116,14 @@ static int add_piece(struct frozen *f, size_t i, const struct uns_zero_run *run,
 				   .length_bytes = run->count * uns_dtype_size(dtype) };
 
 	if (s->there && s->elems < run->count)
-		return uns_catalog_add_problem(
-			f->cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
-			"%s: rank %llu's slice of the frozen %s has %llu elements; expected %llu (its "
-			"shape cut for %zu ranks)",
-			path, (unsigned long long)run->rank, f->shapes->v[i].name,
-			(unsigned long long)s->elems, (unsigned long long)run->count, f->n);
+		return uns_catalog_add_finding(
+			f->cat,
+			UNS_FINDING(.id = UNS_FOUND_ZERO_FROZEN_SLICE_SIZE,
+				    .scope = UNS_SCOPE_WEIGHTS, .file = path,
+				    .rank = uns_num(run->rank), .tensor = f->shapes->v[i].name,
+				    .expected = uns_num(run->count), .found = uns_num(s->elems),
+				    .arg = { { "n", uns_num(f->n) } }),
+			err);
 	if (f->read[run->rank] || f->cat->files[f->files[run->rank]].missing)
 		return uns_catalog_add_piece(f->cat, &piece, err);
 	return 0;
@@ -151,10 +146,11 @@ static int add_param(struct frozen *f, size_t i, struct uns_zero_names *names, s
 	uint32_t index;
 
 	if (t.dtype == UNS_DTYPE_NONE)
-		return uns_catalog_add_problem(f->cat, UNS_SCOPE_WEIGHTS, -EBADMSG,
-					       "%s: ranks hold the frozen %s in different types, or "
-					       "not at all",
-					       f->cat->path, p->name);
+		return uns_catalog_add_finding(f->cat,
+					       UNS_FINDING(.id = UNS_FOUND_ZERO_FROZEN_TYPES_DIFFER,
+							   .scope = UNS_SCOPE_WEIGHTS,
+							   .tensor = p->name),
+					       err);
 	UNS_TRY(uns_catalog_add_tensor(f->cat, &t, &index, err));
 	for (; uns_zero_run_next(&place, 0, p->elems, &run); run.rank++)
 		UNS_TRY(add_piece(f, i, &run, t.dtype, err));

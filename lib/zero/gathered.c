@@ -132,20 +132,21 @@ int uns_zero_gathered_add(struct uns_catalog *cat, const struct uns_root *root, 
 	UNS_TRY(find_files(&g, path, list, err));
 	for (i = 0; i < g.n && code == 0; i++)
 		code = read_header(&g, g.path[i], &why);
-	if (code == -ENOMEM)
-		return uns_oom(err);
+	if (code < 0 && !uns_code_is_finding(code))
+		return uns_fail_as(err, &why);
 	if (!g.n)
 		return 0;
 	if (code < 0)
-		return uns_catalog_add_problem(cat, UNS_SCOPE_NOTE, 0,
-					       "%s is not used, the weights are taken from the "
-					       "optimizer's fp32 copies: %s",
-					       g.path[i - 1], why.text);
+		return uns_catalog_add_finding(cat,
+					       UNS_FINDING(.id = UNS_FOUND_ZERO_GATHERED_UNREADABLE,
+							   .file = g.path[i - 1],
+							   .arg = { { "cause", uns_str(why.text) } }),
+					       err);
 	lacks = missing(&g, model);
 	if (!lacks)
 		return take(&g, model, names, err);
-	return uns_catalog_add_problem(cat, UNS_SCOPE_NOTE, 0,
-				       "%s is not used, it does not hold %s in its full shape: the "
-				       "weights are taken from the optimizer's fp32 copies",
-				       g.path[0], lacks);
+	return uns_catalog_add_finding(cat,
+				       UNS_FINDING(.id = UNS_FOUND_ZERO_GATHERED_INCOMPLETE,
+						   .file = g.path[0], .tensor = lacks),
+				       err);
 }

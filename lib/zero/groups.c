@@ -191,19 +191,17 @@ int uns_zero_groups_add(struct uns_zero_world *w, const int32_t *group_of,
 	if (!w->any)
 		return 0;
 	if (!w->any->param_groups)
-		return uns_catalog_add_problem(
-			w->cat, UNS_SCOPE_NOTE, 0,
-			"%s: saved with elastic_checkpoint, which leaves out the param groups' "
-			"hyper-parameters (learning rate, weight decay): from the view universal "
-			"training goes on with those of its own config, and the other views cannot "
-			"hold the optimizer",
-			w->cat->files[w->rank[0].file].path);
+		return uns_catalog_add_finding(w->cat,
+					       UNS_FINDING(.id = UNS_FOUND_ZERO_HYPERS_NOT_SAVED,
+							   .file = w->cat->files[w->rank[0].file].path),
+					       err);
 	for (g = 0; g < w->n_shapes; g++)
 		if (group_of[g] < 0)
-			return uns_catalog_add_problem(
-				w->cat, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
-				"%s: %zu param groups in %zu sub-groups, and nothing records which "
-				"sub-group belongs to which group",
-				w->where, n, w->n_shapes);
+			return uns_catalog_add_finding(
+				w->cat,
+				UNS_FINDING(.id = UNS_FOUND_ZERO_SUB_GROUPS_UNASSIGNED,
+					    .scope = UNS_SCOPE_OPTIMIZER, .file = w->where,
+					    .expected = uns_num(n), .found = uns_num(w->n_shapes)),
+				err);
 	return 0;
 }

@@ -287,18 +287,18 @@ int uns_zero_model_add_shared(struct uns_catalog *cat, const struct uns_zero_mod
 
 /* -- check -- */
 
-static int lacks(struct uns_catalog *cat, const char *path, const char *name)
+static int lacks(struct uns_catalog *cat, const char *path, const char *name, struct uns_err *err)
 {
-	return uns_catalog_add_problem(
-		cat, UNS_SCOPE_WEIGHTS, -ENODATA,
-		"%s: %s is in neither the model's state dict, nor the optimizer, nor the frozen "
-		"parameters: a file is missing or damaged",
-		path, name);
+	return uns_catalog_add_finding(cat,
+				       UNS_FINDING(.id = UNS_FOUND_ZERO_WEIGHT_MISSING,
+						   .scope = UNS_SCOPE_WEIGHTS, .file = path,
+						   .tensor = name),
+				       err);
 }
 
 /* 1 = one is missing and told. */
 static int check_module(struct uns_catalog *cat, const struct uns_zero_model *model,
-			const char *path, const struct uns_zero_names *names)
+			const char *path, const struct uns_zero_names *names, struct uns_err *err)
 {
 	const struct uns_value *module = uns_value_get(model->root, "module");
 	const char *name;
@@ -309,7 +309,7 @@ static int check_module(struct uns_catalog *cat, const struct uns_zero_model *mo
 		if (!name || !uns_torch_is_tensor(module->dict.v[i]) ||
 		    uns_map_get(&names->weights, name))
 			continue;
-		UNS_TRY(lacks(cat, path, name));
+		UNS_TRY(lacks(cat, path, name, err));
 		return 1;
 	}
 	return 0;
@@ -319,17 +319,16 @@ int uns_zero_model_check(struct uns_catalog *cat, const struct uns_zero_model *m
 			 const char *path, const struct uns_zero_names *names, struct uns_err *err)
 {
 	size_t g, i;
-	int told = check_module(cat, model, path, names);
+	int told = check_module(cat, model, path, names, err);
 
-	(void)err;
 	if (told)
 		return told < 0 ? told : 0;
 	for (g = 0; g < model->n_shapes; g++)
 		for (i = 0; i < model->shapes[g].n; i++)
 			if (!uns_map_get(&names->weights, model->shapes[g].v[i].name))
-				return lacks(cat, path, model->shapes[g].v[i].name);
+				return lacks(cat, path, model->shapes[g].v[i].name, err);
 	for (i = 0; i < model->frozen.n; i++)
 		if (!uns_map_get(&names->weights, model->frozen.v[i].name))
-			return lacks(cat, path, model->frozen.v[i].name);
+			return lacks(cat, path, model->frozen.v[i].name, err);
 	return 0;
 }

@@ -33,16 +33,6 @@ static void opening_fini(struct opening *o)
 	uns_zero_names_fini(&o->names);
 }
 
-/* What is wrong with a file is a problem; running out of memory, or a file that changed under us, is
- * nobody's property. */
-static int problem(struct opening *o, enum uns_scope scope, const struct uns_err *why,
-		   struct uns_err *err)
-{
-	if (why->code == -ENOMEM || why->code == -ESTALE)
-		return uns_fail(err, why->code, "%s", why->text);
-	return uns_catalog_add_problem(o->cat, scope, why->code, "%s", why->text);
-}
-
 /* -- the model file of one world -- */
 
 struct world {
@@ -66,7 +56,7 @@ static int open_model(struct opening *o, struct world *w, const struct uns_zero_
 {
 	UNS_TRY(uns_zero_file_open(o->cat, e->file, &o->cat->arena, &w->file, err));
 	if (uns_zero_model_parse(w->file.torch.root, &o->cat->arena, &w->model, err) < 0)
-		return uns_fail_in(err, "%s", e->path);
+		return uns_fail_in_file(err, e->path);
 	w->zero.where = e->path;
 	return 0;
 }
@@ -75,24 +65,23 @@ static int open_model(struct opening *o, struct world *w, const struct uns_zero_
 static int find_model(struct opening *o, struct world *w, struct uns_err *err)
 {
 	struct uns_err why;
+	char name[64];
 	size_t i;
-	int code;
 
 	for (i = 0; i < w->n_models; i++) {
-		why = (struct uns_err){ 0 };
+		why = (struct uns_err){ .keep = &w->zero.scratch };
 		uns_zero_file_close(&w->file);
-		code = open_model(o, w, &w->models[i], &why);
-		if (code == 0)
+		if (open_model(o, w, &w->models[i], &why) == 0)
 			return 1;
-		UNS_TRY(problem(o, UNS_SCOPE_ALL, &why, err));
+		UNS_TRY(uns_catalog_problem_or_fail(o->cat, UNS_SCOPE_ALL, &why, err));
 	}
 	if (w->n_models)
 		return 0;
-	return uns_catalog_add_problem(
-		o->cat, UNS_SCOPE_ALL, -ENODATA,
-		"%s: there is no model file (mp_rank_%02d_model_states.pt, or one of each rank): only "
-		"it says which parameters the optimizer's shards hold",
-		o->cat->path, w->zero.mp);
+	snprintf(name, sizeof(name), "mp_rank_%02d_model_states.pt", w->zero.mp);
+	return uns_catalog_add_finding(o->cat,
+				       UNS_FINDING(.id = UNS_FOUND_ZERO_MODEL_FILE_MISSING,
+						   .scope = UNS_SCOPE_ALL, .expected = uns_str(name)),
+				       err);
 }
 
 static int64_t count_of(const struct uns_value *root, const char *key)
@@ -212,16 +201,18 @@ static int add_universal(struct opening *o, struct world *w, struct uns_err *err
 static int no_optimizer(struct opening *o, struct world *w, struct uns_err *err)
 {
 	const struct uns_value *whole = uns_value_get(w->model.root, "optimizer");
+	char names[64];
 
 	if (whole && whole->kind == UNS_VALUE_DICT)
 		return uns_zero_whole_add(o->cat, &w->file, whole, &o->names, err);
 	if (!w->model.has_shapes)
 		return 0; /* stage 0, saved without an optimizer */
-	return uns_catalog_add_problem(
-		o->cat, w->zero.scope, -ENODATA,
-		"%s: there are no optimizer shards (zero_pp_rank_*_mp_rank_%02d_optim_states.pt) of the "
-		"parameters that %s lists: the save did not finish, or they were not copied",
-		o->cat->path, w->zero.mp, w->zero.where);
+	snprintf(names, sizeof(names), "zero_pp_rank_*_mp_rank_%02d_optim_states.pt", w->zero.mp);
+	return uns_catalog_add_finding(o->cat,
+				       UNS_FINDING(.id = UNS_FOUND_ZERO_OPTIMIZER_MISSING,
+						   .scope = w->zero.scope, .file = w->zero.where,
+						   .expected = uns_str(names)),
+				       err);
 }
 
 static int read_optimizer(struct opening *o, struct world *w, struct uns_err *err)
@@ -268,8 +259,9 @@ static int list_models(struct opening *o, struct world *w, uint32_t **out, size_
 /* Rank 0 alone records the shared parameters; the others are needed for frozen slices only (a version
  * of DeepSpeed wrote no more than rank 0's). */
 static int tell_missing_models(struct opening *o, const struct world *w, const uint32_t *files,
-			       size_t n)
+			       size_t n, struct uns_err *err)
 {
+	bool needed = w->model.frozen.n;
 	const struct uns_file *f;
 	size_t r;
 
@@ -277,15 +269,13 @@ static int tell_missing_models(struct opening *o, const struct world *w, const u
 		f = &o->cat->files[files[r]];
 		if (!f->missing)
 			continue;
-		return uns_catalog_add_problem(
-			o->cat, w->model.frozen.n ? UNS_SCOPE_WEIGHTS : UNS_SCOPE_NOTE,
-			w->model.frozen.n ? -ENODATA : 0,
-			"%s (data-parallel rank %zu) is missing: expected a model file of each of %zu "
-			"ranks%s",
-			f->path, r, n,
-			w->model.frozen.n ? ", which hold slices of the frozen parameters; copy it "
-					    "back from the training machine" :
-					    "; nothing that is needed is in it");
+		return uns_catalog_add_finding(
+			o->cat,
+			UNS_FINDING(.id = needed ? UNS_FOUND_ZERO_FROZEN_SLICES_MISSING
+						 : UNS_FOUND_ZERO_MODEL_FILES_MISSING,
+				    .scope = needed ? UNS_SCOPE_WEIGHTS : UNS_SCOPE_NOTE,
+				    .file = f->path, .rank = uns_num(r), .expected = uns_num(n)),
+			err);
 	}
 	return 0;
 }
@@ -298,11 +288,11 @@ static int add_frozen(struct opening *o, struct world *w, struct uns_err *err)
 	if (!w->sliced)
 		return 0;
 	UNS_TRY(list_models(o, w, &files, &n, err));
-	UNS_TRY(tell_missing_models(o, w, files, n));
+	UNS_TRY(tell_missing_models(o, w, files, n, err));
 	return uns_zero_frozen_add(o->cat, &w->model, files, n, &o->names, err);
 }
 
-static int note_rounded(struct opening *o)
+static int note_rounded(struct opening *o, struct uns_err *err)
 {
 	size_t i, n = 0;
 
@@ -312,26 +302,26 @@ static int note_rounded(struct opening *o)
 		     o->cat->tensors[o->cat->tensors[i].alias_of].role == UNS_ROLE_MASTER;
 	if (!n)
 		return 0;
-	return uns_catalog_add_problem(o->cat, UNS_SCOPE_NOTE, 0,
-				       "ZeRO stage 3 saves no weights: %zu of them are the optimizer's "
-				       "fp32 copies, given out in the model's type",
-				       n);
+	return uns_catalog_add_finding(o->cat,
+				       UNS_FINDING(.id = UNS_FOUND_ZERO_WEIGHTS_ROUNDED,
+						   .arg = { { "n", uns_num(n) } }),
+				       err);
 }
 
 static int add_weights(struct opening *o, struct world *w, struct uns_err *err)
 {
 	const struct uns_value *module = uns_value_get(w->model.root, "module");
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &w->zero.scratch };
 
 	UNS_TRY(add_frozen(o, w, err));
 	if (uns_zero_model_add(o->cat, &w->model, &w->file, module, "", &o->names, &why) < 0) {
-		uns_fail_in(&why, "%s", w->zero.where);
-		return problem(o, UNS_SCOPE_WEIGHTS, &why, err);
+		uns_fail_in_file(&why, w->zero.where);
+		return uns_catalog_problem_or_fail(o->cat, UNS_SCOPE_WEIGHTS, &why, err);
 	}
 	UNS_TRY(uns_zero_model_add_shared(o->cat, &w->model, &o->names, err));
 	if (!w->zero.broken) /* then what is missing was told */
 		UNS_TRY(uns_zero_model_check(o->cat, &w->model, w->zero.where, &o->names, err));
-	return note_rounded(o);
+	return note_rounded(o, err);
 }
 
 /* -- worlds -- */
@@ -344,7 +334,7 @@ static bool is_pipeline(const struct world *w)
 }
 
 /* 1 = yes, and told. */
-static int is_tensor_parallel(struct opening *o, const struct world *w)
+static int is_tensor_parallel(struct opening *o, const struct world *w, struct uns_err *err)
 {
 	const struct uns_value *dims =
 		uns_value_get(w->model.root, "checkpoint_parallel_dimensions");
@@ -352,11 +342,11 @@ static int is_tensor_parallel(struct opening *o, const struct world *w)
 
 	if (tp <= 1 && (tp == 1 || o->in->dir->n_mp == 1 || is_pipeline(w)))
 		return 0;
-	UNS_TRY(uns_catalog_add_problem(
-		o->cat, UNS_SCOPE_ALL, -ENOTSUP,
-		"%s holds tensor-parallel slices of %zu model-parallel ranks, and does not record how "
-		"each parameter was cut: this is not supported",
-		o->cat->path, o->in->dir->n_mp));
+	UNS_TRY(uns_catalog_add_finding(o->cat,
+					UNS_FINDING(.id = UNS_FOUND_ZERO_TENSOR_PARALLEL,
+						    .scope = UNS_SCOPE_ALL,
+						    .arg = { { "n", uns_num(o->in->dir->n_mp) } }),
+					err));
 	return 1;
 }
 
@@ -396,7 +386,7 @@ static int add_world(struct opening *o, int32_t mp, bool *pipeline, struct uns_e
 	code = find_model(o, &w, err);
 	if (code <= 0)
 		return code;
-	code = is_tensor_parallel(o, &w);
+	code = is_tensor_parallel(o, &w, err);
 	if (code)
 		return code;
 	*pipeline = is_pipeline(&w);
@@ -414,22 +404,23 @@ static int add_layer(struct opening *o, const struct uns_zero_entry *e, struct u
 	snprintf(prefix, sizeof(prefix), "%d.", e->name.layer);
 	UNS_TRY(uns_zero_file_open(o->cat, e->file, &o->cat->arena, &file, err));
 	if (uns_zero_model_add(o->cat, &none, &file, file.torch.root, prefix, &o->names, err) < 0)
-		return uns_fail_in(err, "%s", e->path);
+		return uns_fail_in_file(err, e->path);
 	return 0;
 }
 
-static int check_layers(struct opening *o)
+static int check_layers(struct opening *o, struct uns_err *err)
 {
 	size_t i;
 
 	for (i = 0; i < o->cat->n_tensors; i++)
 		if (o->cat->tensors[i].role == UNS_ROLE_MASTER &&
 		    !uns_map_get(&o->names.weights, o->cat->tensors[i].name))
-			return uns_catalog_add_problem(
-				o->cat, UNS_SCOPE_WEIGHTS, -ENODATA,
-				"%s: the optimizer holds %s, but no layer_*-model_states.pt does: a "
-				"layer's file is missing",
-				o->cat->path, o->cat->tensors[i].name);
+			return uns_catalog_add_finding(
+				o->cat,
+				UNS_FINDING(.id = UNS_FOUND_ZERO_LAYER_MISSING,
+					    .scope = UNS_SCOPE_WEIGHTS,
+					    .tensor = o->cat->tensors[i].name),
+				err);
 	return 0;
 }
 
@@ -441,24 +432,25 @@ static int add_layers(struct opening *o, struct uns_err *err)
 
 	e = uns_zero_dir_of(o->in->dir, UNS_ZERO_LAYER, -1, &n);
 	for (; n; n--, e++) {
-		why = (struct uns_err){ 0 };
+		why = (struct uns_err){ .keep = &o->cat->arena };
 		if (add_layer(o, e, &why) < 0)
-			UNS_TRY(problem(o, UNS_SCOPE_WEIGHTS, &why, err));
+			UNS_TRY(uns_catalog_problem_or_fail(o->cat, UNS_SCOPE_WEIGHTS, &why, err));
 	}
-	return check_layers(o);
+	return check_layers(o, err);
 }
 
-static int tell_experts(struct opening *o)
+static int tell_experts(struct opening *o, struct uns_err *err)
 {
 	size_t n;
 	const struct uns_zero_entry *e = uns_zero_dir_of(o->in->dir, UNS_ZERO_EXPERT, -1, &n);
 
 	if (!n)
 		return 0;
-	return uns_catalog_add_problem(o->cat, UNS_SCOPE_ALL, -ENOTSUP,
-				       "%s: experts in files of their own (%zu of them) are not "
-				       "supported",
-				       e->path, n);
+	return uns_catalog_add_finding(o->cat,
+				       UNS_FINDING(.id = UNS_FOUND_ZERO_EXPERTS,
+						   .scope = UNS_SCOPE_ALL, .file = e->path,
+						   .arg = { { "n", uns_num(n) } }),
+				       err);
 }
 
 int uns_zero_add(struct uns_catalog *cat, const struct uns_zero_input *in,
@@ -470,7 +462,7 @@ int uns_zero_add(struct uns_catalog *cat, const struct uns_zero_input *in,
 	int code = 0;
 
 	*out = (struct uns_zero_found){ -1, UNS_UNKNOWN, UNS_UNKNOWN, UNS_UNKNOWN };
-	UNS_TRY(tell_experts(&o));
+	UNS_TRY(tell_experts(&o, err));
 	for (i = 0; i < in->dir->n_mp && code == 0; i++)
 		code = add_world(&o, in->dir->mp[i], &pipeline, err);
 	if (code < 0)

@@ -188,7 +188,7 @@ int uns_zero_optim_parse(const struct uns_zero_file *file, struct uns_arena *are
 {
 	*out = (struct uns_zero_optim){ 0 };
 	if (parse(file, arena, out, err) < 0)
-		return uns_fail_in(err, "%s", file->open.name);
+		return uns_fail_in_file(err, file->open.name);
 	return 0;
 }
 

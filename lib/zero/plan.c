@@ -29,7 +29,11 @@ static void planning_fini(struct planning *p)
 
 static int unsupported(const struct planning *p, const char *why, struct uns_err *err)
 {
-	return uns_fail(err, -ENOTSUP, "%s: %s", p->plan->cat->path, why);
+	return uns_catalog_fail(p->plan->cat,
+				UNS_FINDING(.id = UNS_FOUND_ZERO_CUT_NOT_POSSIBLE,
+					    .scope = UNS_SCOPE_OPTIMIZER,
+					    .arg = { { "cause", uns_str(why) } }),
+				err);
 }
 
 static const struct uns_value *setting(const struct uns_catalog *cat, const char *name)
@@ -137,19 +141,21 @@ static int check_member(const struct planning *p, const struct uns_zero_member *
 	size_t s;
 
 	if (!m->fp32 || m->fp32->dtype != first->fp32->dtype || !m->step != !first->step)
-		return uns_fail(
-			err, -ENODATA,
-			"%s: the optimizer's fp32 copy or step of %s is not there, or not of "
-			"the type that others are",
-			p->plan->cat->path, m->name);
+		return uns_catalog_fail(p->plan->cat,
+					UNS_FINDING(.id = UNS_FOUND_ZERO_COPY_UNLIKE,
+						    .scope = UNS_SCOPE_OPTIMIZER,
+						    .tensor = m->name),
+					err);
 	for (s = 0; s < p->plan->n_states; s++)
 		if (!m->state[s] || !first->state[s] ||
 		    m->state[s]->dtype != first->state[s]->dtype ||
 		    !uns_shape_equal(&m->state[s]->shape, &m->fp32->shape))
-			return uns_fail(err, -ENODATA,
-					"%s: %s of %s is not there, or not as that of other "
-					"parameters",
-					p->plan->cat->path, p->plan->state[s], m->name);
+			return uns_catalog_fail(
+				p->plan->cat,
+				UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_UNLIKE,
+					    .scope = UNS_SCOPE_OPTIMIZER, .tensor = m->name,
+					    .arg = { { "state", uns_str(p->plan->state[s]) } }),
+				err);
 	return 0;
 }
 
@@ -239,9 +245,10 @@ static int add_padding(const struct planning *p, size_t group, size_t i, uint64_
 		return 0;
 	if (!uns_value_u64(uns_value_at(uns_value_at(p->paddings, group), i), &padding) ||
 	    padding > UINT32_MAX)
-		return uns_fail(err, -EBADMSG,
-				"%s: param_alignment_paddings is not of these groups",
-				p->plan->cat->path);
+		return uns_catalog_fail(
+			p->plan->cat,
+			UNS_FINDING(.id = UNS_FOUND_ZERO_PADDINGS, .scope = UNS_SCOPE_OPTIMIZER),
+			err);
 	if (padding && p->plan->reordered)
 		return unsupported(p,
 				   "parameter_alignment together with round_robin_gradients is "
@@ -309,12 +316,12 @@ static int check_sliced(struct planning *p, struct uns_err *err)
 		first += p->plan->group[g].n_params;
 	}
 	if (p->shapes->seq.n != n)
-		return uns_fail(
-			err, -ENOTSUP,
-			"%s has %zu sub-groups of parameters, where sub_group_size and %llu "
-			"ranks ask for %zu: how another number of ranks would be cut is not "
-			"known",
-			p->plan->cat->path, p->shapes->seq.n, (unsigned long long)p->old_world, n);
+		return uns_catalog_fail(
+			p->plan->cat,
+			UNS_FINDING(.id = UNS_FOUND_ZERO_SUB_GROUPS, .scope = UNS_SCOPE_OPTIMIZER,
+				    .expected = uns_num(n), .found = uns_num(p->shapes->seq.n),
+				    .arg = { { "ranks", uns_num(p->old_world) } }),
+			err);
 	return 0;
 }
 
@@ -355,12 +362,14 @@ static int check_shapes(const struct planning *p, struct uns_err *err)
 		n += p->shapes->seq.v[g]->dict.n;
 	}
 	if ((!p->plan->sliced && p->shapes->seq.n != p->plan->n_groups) || n != p->plan->n_members)
-		return uns_fail(
-			err, -EBADMSG,
-			"%s: param_shapes lists %zu parameters in %zu groups, the optimizer's "
-			"param groups are %zu with %zu",
-			p->plan->cat->path, n, p->shapes->seq.n, p->plan->n_groups,
-			p->plan->n_members);
+		return uns_catalog_fail(
+			p->plan->cat,
+			UNS_FINDING(.id = UNS_FOUND_ZERO_SHAPES_UNLIKE_GROUPS,
+				    .scope = UNS_SCOPE_OPTIMIZER,
+				    .expected = uns_num(p->plan->n_members), .found = uns_num(n),
+				    .arg = { { "found_groups", uns_num(p->shapes->seq.n) },
+					     { "expected_groups", uns_num(p->plan->n_groups) } }),
+			err);
 	return 0;
 }
 
@@ -369,7 +378,7 @@ static int find_settings(struct planning *p, struct uns_err *err)
 	const struct uns_catalog *cat = p->plan->cat;
 	int64_t stage = 0;
 
-	if (!uns_engine_is_own(cat) ||
+	if (!cat->facts.has_engine_state ||
 	    !uns_value_u64(uns_catalog_value(cat, "model_states", "dp_world_size"),
 			   &p->old_world) ||
 	    !p->old_world)

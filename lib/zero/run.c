@@ -207,17 +207,17 @@ static int count_tags(const struct uns_zero_run *run, size_t *n, const char **la
 
 /* No view minds: each finds its tag by itself. */
 static int tell_stale(struct uns_zero_run *run, struct uns_catalog *cat, const char *where,
-		      const char *latest, const char *tag)
+		      const char *latest, const char *tag, struct uns_err *err)
 {
 	const char *path = uns_path_join(&run->scratch, where, run->latest);
 
 	if (!path)
-		return -ENOMEM;
-	return uns_catalog_add_problem(
-		cat, UNS_SCOPE_NOTE, -ENOENT,
-		"%s names %s, which is not there: DeepSpeed finds nothing to go on from; copy that tag "
-		"back from the training machine, or write %s into the file",
-		path, latest, tag);
+		return uns_oom(err);
+	return uns_catalog_add_finding(cat,
+				       UNS_FINDING(.id = UNS_FOUND_ZERO_LATEST_STALE, .file = path,
+						   .found = uns_str(latest),
+						   .arg = { { "tag", uns_str(tag) } }),
+				       err);
 }
 
 static int choose_tag(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
@@ -233,15 +233,16 @@ static int choose_tag(struct uns_zero_run *run, struct uns_catalog *cat, struct 
 	run->named = named;
 	run->tag = run->named ? latest : last;
 	if (!run->tag)
-		return uns_fail(err, -ENODATA, "%s: there is no tag directory with shards in it",
-				cat->path);
+		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_NO_TAG,
+						      .scope = UNS_SCOPE_ALL, .checkpoint = cat->path));
 	if (latest && !run->named)
-		return tell_stale(run, cat, cat->path, latest, last);
+		return tell_stale(run, cat, cat->path, latest, last, err);
 	if (n > 1)
-		return uns_catalog_add_problem(cat, UNS_SCOPE_NOTE, 0,
-					       "%s holds %zu tags; this is %s. Give another tag's "
-					       "directory as SOURCE to see it",
-					       cat->path, n, run->tag);
+		return uns_catalog_add_finding(cat,
+					       UNS_FINDING(.id = UNS_FOUND_ZERO_SEVERAL_TAGS,
+							   .arg = { { "n", uns_num(n) },
+								    { "tag", uns_str(run->tag) } }),
+					       err);
 	return 0;
 }
 
@@ -267,7 +268,7 @@ static int look_beside(struct uns_zero_run *run, struct uns_catalog *cat, struct
 	run->named = latest && (strcmp(latest, name) == 0 || uns_str_natural(name, latest) < 0);
 	if (!latest || is_there(run, parent, latest))
 		return 0;
-	return tell_stale(run, cat, parent, latest, name);
+	return tell_stale(run, cat, parent, latest, name, err);
 }
 
 int uns_zero_run_open(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
@@ -338,8 +339,8 @@ static bool is_whole(const struct uns_catalog *cat)
 {
 	size_t i;
 
-	for (i = 0; i < cat->n_problems; i++)
-		if (cat->problems[i].scope != UNS_SCOPE_NOTE && cat->problems[i].code != -ENOTSUP)
+	for (i = 0; i < cat->n_findings; i++)
+		if (cat->findings[i].scope != UNS_SCOPE_NOTE && cat->findings[i].code != -ENOTSUP)
 			return false;
 	return true;
 }
@@ -374,6 +375,9 @@ int uns_zero_run_finish(struct uns_zero_run *run, struct uns_catalog *cat,
 
 	UNS_TRY(add_beside(run, cat, err));
 	facts->framework = maker(run);
+	facts->tracker = UNS_TRACKER_DEEPSPEED;
+	facts->of_trainer = *run->tag && is_trainer(run);
+	facts->wants_config = *run->tag && (is_trainer(run) || is_accelerate(run));
 	if (found->stage >= 0)
 		facts->framework = uns_arena_printf(&cat->arena, "%s ZeRO stage %d",
 						    facts->framework, found->stage);

@@ -47,6 +47,14 @@ static const struct uns_zero_state *state_named(const struct uns_zero_rank_group
 
 /* -- boundaries -- */
 
+static int too_large(const struct group *s, const char *what, struct uns_err *err)
+{
+	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_GROUP_TOO_LARGE,
+					      .checkpoint = s->w->cat->path, .file = s->w->where,
+					      .arg = { { "what", uns_str(what) },
+						       { "group", uns_num(s->g) } }));
+}
+
 static int find_starts(struct group *s, struct uns_err *err)
 {
 	uint64_t padding;
@@ -61,8 +69,7 @@ static int find_starts(struct group *s, struct uns_err *err)
 		if (!uns_u64_add(s->end, uns_zero_advance(&s->place, s->shapes->v[i].elems) + padding,
 				 &s->end) ||
 		    s->end > INT64_MAX / 8)
-			return uns_fail(err, -EBADMSG, "the parameters of group %zu are too many",
-					s->g);
+			return too_large(s, "parameters", err);
 	}
 	return 0;
 }
@@ -96,16 +103,21 @@ static uint64_t real_elems(const struct group *s, uint64_t rank)
 	return first < s->end ? uns_u64_min(part, s->end - first) : 0;
 }
 
+/* What findings about one rank's file begin with. */
+#define OF_RANK(s, what, r)                                                                        \
+	.id = (what), .file = path_of((s), (r)), .checkpoint = (s)->w->cat->path, .rank = uns_num(r)
+
 static int mismatch(const struct group *s, uint64_t rank, const char *what, uint64_t found,
 		    struct uns_err *err)
 {
-	return uns_fail(err, -EBADMSG,
-			"%s: %s of group %zu, rank %llu, has %llu elements; expected %llu of the %llu "
-			"that param_shapes of %s add up to over %zu ranks: the files are damaged or of "
-			"different checkpoints",
-			path_of(s, rank), what, s->g, (unsigned long long)rank,
-			(unsigned long long)found, (unsigned long long)real_elems(s, rank),
-			(unsigned long long)s->end, s->w->where, s->w->n_ranks);
+	return uns_fail_with(err, UNS_FINDING(OF_RANK(s, UNS_FOUND_ZERO_PARTITION_SIZE, rank),
+					      .expected = uns_num(real_elems(s, rank)),
+					      .found = uns_num(found),
+					      .arg = { { "part", uns_str(what) },
+						       { "group", uns_num(s->g) },
+						       { "total", uns_num(s->end) },
+						       { "n", uns_num(s->w->n_ranks) },
+						       { "other_file", uns_str(s->w->where) } }));
 }
 
 static bool fits(const struct group *s, uint64_t rank, uint64_t elems)
@@ -134,11 +146,10 @@ static int check_padding(const struct group *s, uint64_t rank, const struct uns_
 		want = part * s->w->n_ranks - s->end;
 	if (h->padding == want || h->padding == part - real_elems(s, rank))
 		return 0;
-	return uns_fail(err, -EBADMSG,
-			"%s: group %zu is said to end in %llu elements of padding; expected %llu for "
-			"rank %llu of %zu: the file is another rank's, or of another checkpoint",
-			path_of(s, rank), s->g, (unsigned long long)h->padding,
-			(unsigned long long)want, (unsigned long long)rank, s->w->n_ranks);
+	return uns_fail_with(err, UNS_FINDING(OF_RANK(s, UNS_FOUND_ZERO_PARTITION_PADDING, rank),
+					      .expected = uns_num(want), .found = uns_num(h->padding),
+					      .arg = { { "group", uns_num(s->g) },
+						       { "n", uns_num(s->w->n_ranks) } }));
 }
 
 static const char *dtype_text(enum uns_dtype dtype)
@@ -152,11 +163,11 @@ static int check_dtype(const struct group *s, uint64_t rank, const char *what,
 {
 	if (part->dtype == first->dtype)
 		return 0;
-	return uns_fail(err, -EBADMSG,
-			"%s: %s of group %zu, rank %llu, is %s; expected %s as in the other ranks' "
-			"files: the files are of different checkpoints",
-			path_of(s, rank), what, s->g, (unsigned long long)rank,
-			dtype_text(part->dtype), dtype_text(first->dtype));
+	return uns_fail_with(err, UNS_FINDING(OF_RANK(s, UNS_FOUND_ZERO_PARTITION_TYPE, rank),
+					      .expected = uns_str(dtype_text(first->dtype)),
+					      .found = uns_str(dtype_text(part->dtype)),
+					      .arg = { { "part", uns_str(what) },
+						       { "group", uns_num(s->g) } }));
 }
 
 /* The file that has the most: what others lack is missing there. */
@@ -179,10 +190,10 @@ static int check_state(const struct group *s, uint64_t rank, const struct uns_ze
 	const struct uns_zero_state *found = state_named(held(s, rank), want->name);
 
 	if (!found)
-		return uns_fail(err, -EBADMSG,
-				"%s: the optimizer's %s of group %zu, rank %llu, is not there; other "
-				"ranks' files have it: the file is damaged or of another checkpoint",
-				path_of(s, rank), want->name, s->g, (unsigned long long)rank);
+		return uns_fail_with(
+			err, UNS_FINDING(OF_RANK(s, UNS_FOUND_ZERO_PARTITION_STATE_ABSENT, rank),
+					 .arg = { { "part", uns_str(want->name) },
+						  { "group", uns_num(s->g) } }));
 	UNS_TRY(check_dtype(s, rank, want->name, &found->part, &want->part, err));
 	if (found->scalar != want->scalar ||
 	    (!found->scalar && !fits(s, rank, found->part.elems)))
@@ -227,7 +238,7 @@ static int check_sum(const struct group *s, struct uns_err *err)
 	if (s->place.sliced)
 		return 0;
 	if (!uns_u64_mul(s->place.part_elems, s->w->n_ranks, &total) || total > INT64_MAX / 8)
-		return uns_fail(err, -EBADMSG, "the partitions of group %zu are too large", s->g);
+		return too_large(s, "partitions", err);
 	for (r = 0; r < s->w->n_ranks; r++) {
 		all = all && held(s, r);
 		sum += held(s, r) ? held(s, r)->fp32.elems : 0;
@@ -237,11 +248,11 @@ static int check_sum(const struct group *s, struct uns_err *err)
 	if (all ? uns_zero_ceil(sum, align) == uns_zero_ceil(s->end, align) :
 		  s->place.part_elems == padded_part(s))
 		return 0;
-	return uns_fail(err, -EBADMSG,
-			"group %zu: param_shapes of %s add up to %llu elements, but the partitions of "
-			"%zu ranks to %llu: the files are damaged or of different checkpoints",
-			s->g, s->w->where, (unsigned long long)s->end, s->w->n_ranks,
-			(unsigned long long)sum);
+	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_PARTITIONS_SUM,
+					      .checkpoint = s->w->cat->path, .file = s->w->where,
+					      .expected = uns_num(s->end), .found = uns_num(sum),
+					      .arg = { { "group", uns_num(s->g) },
+						       { "n", uns_num(s->w->n_ranks) } }));
 }
 
 static int check_group(struct group *s, struct uns_err *err)
@@ -384,14 +395,14 @@ static int add_states(const struct group *s, size_t i, int32_t position, struct 
 }
 
 /* A tied layer of a pipeline is in the optimizer of every stage that has it; they are kept equal. */
-static int add_again(const struct group *s, const char *name)
+static int add_again(const struct group *s, const char *name, struct uns_err *err)
 {
 	if (strncmp(name, "tied_modules.", 13) == 0)
 		return 0;
-	return uns_zero_world_problem(s->w, -EBADMSG,
-				      "%s lists %s, which another param group or another "
-				      "model-parallel rank holds already",
-				      s->w->where, name);
+	return uns_zero_world_problem(s->w,
+				      UNS_FINDING(.id = UNS_FOUND_ZERO_PARAMETER_TWICE,
+						  .file = s->w->where, .tensor = name),
+				      err);
 }
 
 static int add_param(const struct group *s, size_t i, int32_t *position, struct uns_map *seen,
@@ -401,7 +412,7 @@ static int add_param(const struct group *s, size_t i, int32_t *position, struct 
 	uint32_t index = UNS_NONE;
 
 	if (uns_map_get(seen, name))
-		return add_again(s, name);
+		return add_again(s, name, err);
 	UNS_TRY(add_cut(s, i, s->number < 0 ? -1 : *position, NULL, &index, err));
 	if (index == UNS_NONE)
 		return 0;
@@ -410,26 +421,17 @@ static int add_param(const struct group *s, size_t i, int32_t *position, struct 
 	return add_states(s, i, s->number < 0 ? -1 : (*position)++, err);
 }
 
-/* Without them the fp32 copies are sound still. */
-static int drop_states(struct group *s, int code, const char *text)
-{
-	s->stateless = true;
-	return uns_catalog_add_problem(s->w->cat, UNS_SCOPE_OPTIMIZER, code, "%s", text);
-}
-
 static int add_group(struct group *s, int32_t *position, struct uns_map *seen, struct uns_err *err)
 {
-	struct uns_err why = { 0 };
-	int code = check_group(s, &why);
+	struct uns_err why = { .keep = &s->w->scratch };
 	size_t i;
 
-	if (code == -ENOMEM)
-		return uns_oom(err);
-	if (code < 0)
-		return uns_zero_world_problem(s->w, code, "%s", why.text);
-	code = check_states(s, &why);
-	if (code < 0)
-		UNS_TRY(drop_states(s, code, why.text));
+	if (check_group(s, &why) < 0)
+		return uns_zero_world_problem_or_fail(s->w, &why, err);
+	/* Without states the fp32 copies are sound still. */
+	s->stateless = check_states(s, &why) < 0;
+	if (s->stateless)
+		UNS_TRY(uns_catalog_problem_or_fail(s->w->cat, UNS_SCOPE_OPTIMIZER, &why, err));
 	for (i = 0; i < s->shapes->n; i++)
 		UNS_TRY(add_param(s, i, position, seen, err));
 	return 0;
@@ -455,11 +457,12 @@ int uns_zero_states_add(struct uns_zero_world *w, const int32_t *group_of, struc
 	if (!w->any || !w->n_ranks)
 		return 0;
 	if (w->any->n_groups != w->n_shapes)
-		return uns_zero_world_problem(
-			w, -EBADMSG,
-			"%s lists %zu groups of parameters, but the optimizer's shards hold %zu: they "
-			"are of different checkpoints",
-			w->where, w->n_shapes, w->any->n_groups);
+		return uns_zero_world_problem(w,
+					      UNS_FINDING(.id = UNS_FOUND_ZERO_GROUPS_DIFFER,
+							  .file = w->where,
+							  .expected = uns_num(w->n_shapes),
+							  .found = uns_num(w->any->n_groups)),
+					      err);
 	for (g = 0; g < w->n_shapes; g++) {
 		struct group s = { .w = w,
 				   .g = g,

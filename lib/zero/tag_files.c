@@ -21,19 +21,20 @@ static const char *before(struct uns_arena *arena, const char *from, const char 
 
 static int check_parallel(const struct uns_catalog *cat, struct uns_err *err)
 {
-	size_t i;
+	const struct uns_companion *c = cat->companions, *end = c + cat->n_companions;
 
-	for (i = 0; i < cat->n_companions; i++) {
-		const char *name = uns_path_name(cat->companions[i].name);
+	for (; c < end; c++) {
+		const char *name = uns_path_name(c->name);
 
-		if (cat->companions[i].shard &&
+		if (c->shard &&
 		    (uns_str_glob("layer_*model_states.pt", name) ||
 		     uns_str_glob("*mp_rank_*_model_states.pt", name)) &&
 		    !uns_str_glob("*mp_rank_00_model_states.pt", name))
-			return uns_fail(err, -ENOTSUP,
-					"%s was saved by several model-parallel ranks (%s): only "
-					"data-parallel checkpoints can be cut anew",
-					cat->path, name);
+			return uns_catalog_fail(cat,
+						UNS_FINDING(.id = UNS_FOUND_MODEL_PARALLEL,
+							    .scope = UNS_SCOPE_ALL,
+							    .file = cat->files[c->file].path),
+						err);
 	}
 	return 0;
 }
@@ -54,8 +55,9 @@ int uns_zero_naming_find(const struct uns_catalog *cat, struct uns_arena *arena,
 		out->prefix = before(arena, name, strstr(name, "zero_pp_rank_"));
 		return out->dir && out->prefix ? 0 : uns_oom(err);
 	}
-	return uns_fail(err, -ENOTSUP, "%s has no ZeRO optimizer shards of data-parallel ranks",
-			cat->path);
+	return uns_catalog_fail(
+		cat, UNS_FINDING(.id = UNS_FOUND_NO_ZERO_SHARDS, .scope = UNS_SCOPE_OPTIMIZER),
+		err);
 }
 
 /* -- the model's state dict -- */
@@ -70,11 +72,9 @@ int uns_zero_files_check(const struct uns_zero_plan *plan, struct uns_err *err)
 	const struct uns_catalog *cat = plan->cat;
 	size_t i, k;
 
-	for (i = 0; i < cat->n_problems; i++)
-		if (cat->problems[i].scope == UNS_SCOPE_WEIGHTS)
-			return uns_fail(err,
-					cat->problems[i].code ? cat->problems[i].code : -EBADMSG,
-					"%s", cat->problems[i].text);
+	for (i = 0; i < cat->n_findings; i++)
+		if (cat->findings[i].scope == UNS_SCOPE_WEIGHTS)
+			return uns_fail_with(err, &cat->findings[i]);
 	for (i = 0; i < cat->n_tensors; i++)
 		if (is_module(&cat->tensors[i]))
 			UNS_TRY(uns_cover_check(cat, &cat->tensors[i], err));
@@ -200,8 +200,11 @@ static int put_fragments(struct model *m, const struct uns_value *shapes, struct
 		name = uns_value_str(shapes->dict.key[i]);
 		t = name ? weight_named(m->plan->cat, name) : NULL;
 		if (!t)
-			return uns_fail(err, -ENODATA, "%s: the frozen parameter %s is not there",
-					m->plan->cat->path, name ? name : "?");
+			return uns_catalog_fail(m->plan->cat,
+						UNS_FINDING(.id = UNS_FOUND_ZERO_FROZEN_MISSING,
+							    .scope = UNS_SCOPE_WEIGHTS,
+							    .tensor = name ? name : "?"),
+						err);
 		if (!uns_value_put_str(&m->arena, dict, name,
 				       m->plan->sliced ? slice(m, t) : shared(m, t)))
 			return uns_oom(err);

@@ -6,14 +6,6 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 
-/* What is wrong with a file is a problem of the optimizer. */
-static int problem(struct uns_zero_world *w, const struct uns_err *why, struct uns_err *err)
-{
-	if (why->code == -ENOMEM || why->code == -ESTALE)
-		return uns_fail(err, why->code, "%s", why->text);
-	return uns_zero_world_problem(w, why->code, "%s", why->text);
-}
-
 /* A file below zero/, as a companion; *path is what it is called below zero/'s root. */
 static int add_file(struct uns_zero_world *w, const struct uns_zero_universal *u, const char *name,
 		    uint32_t *file, struct uns_err *err)
@@ -53,7 +45,7 @@ int uns_zero_universal_open(struct uns_zero_world *w, struct uns_zero_universal 
 			    struct uns_err *err)
 {
 	struct uns_zero_optim *optim = UNS_NEW(&w->scratch, struct uns_zero_optim);
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &w->scratch };
 
 	if (!optim)
 		return uns_oom(err);
@@ -65,7 +57,7 @@ int uns_zero_universal_open(struct uns_zero_world *w, struct uns_zero_universal 
 	UNS_TRY(add_file(w, u, "optimizer_state.pt", &u->state_file, err));
 	w->rank[0].file = u->state_file;
 	if (read_state(w, u, optim, &why) < 0)
-		return problem(w, &why, err);
+		return uns_zero_world_problem_or_fail(w, &why, err);
 	w->any = optim;
 	return 0;
 }
@@ -125,9 +117,14 @@ static int fit(const struct param *p, struct uns_tensor *t, struct uns_piece *pi
 	if (uns_shape_equal(&t->shape, &p->is->shape))
 		return 0;
 	if (t->shape.n > 1 || elems < p->is->elems || piece->stride_elems)
-		return uns_fail(err, -EBADMSG, "the tensor has shape %s; expected %s",
-				uns_shape_text(&t->shape, found, sizeof(found)),
-				uns_shape_text(&p->is->shape, want, sizeof(want)));
+		return uns_fail_with(
+			err,
+			UNS_FINDING(.id = UNS_FOUND_ZERO_STATE_SHAPE,
+				    .file = p->w->cat->files[piece->file].path,
+				    .tensor = p->is->name,
+				    .found = uns_str(uns_shape_text(&t->shape, found, sizeof(found))),
+				    .expected = uns_str(
+					    uns_shape_text(&p->is->shape, want, sizeof(want)))));
 	t->shape = p->is->shape;
 	piece->kind = UNS_PIECE_RANGE;
 	piece->range = (struct uns_range){ 0, p->is->elems };
@@ -186,7 +183,7 @@ static int read_one(struct param *p, uint32_t index, const char *state, struct u
 		return 0;
 	}
 	if (add_tensor(p, &file, v, state, err) < 0)
-		return uns_fail_in(err, "%s", file.open.name);
+		return uns_fail_in_file(err, file.open.name);
 	return 0;
 }
 
@@ -216,9 +213,9 @@ static int add_states(struct param *p, const struct uns_listing *list, struct un
 		if (!name)
 			return uns_oom(err);
 		UNS_TRY(add_file(p->w, p->u, name, &file, err));
-		why = (struct uns_err){ 0 };
+		why = (struct uns_err){ .keep = &p->w->scratch };
 		if (read_one(p, file, state, &why) < 0)
-			UNS_TRY(problem(p->w, &why, err));
+			UNS_TRY(uns_zero_world_problem_or_fail(p->w, &why, err));
 	}
 	return 0;
 }
@@ -255,29 +252,33 @@ static int add_common_step(struct param *p, size_t g, struct uns_err *err)
 static int add_dir(struct param *p, size_t g, struct uns_err *err)
 {
 	const char *path = uns_path_join(&p->w->scratch, p->u->path, p->dir);
+	const char *fp32 = path ? uns_path_join(&p->w->scratch, path, "fp32.pt") : NULL;
+	struct uns_err why = { .keep = &p->w->scratch };
 	struct uns_listing list = { 0 };
-	struct uns_err why = { 0 };
-	int code;
+	int code = -ENOENT;
 
-	if (!path)
+	if (!fp32)
 		return uns_oom(err);
-	code = strchr(p->dir, '/') || strcmp(p->dir, "..") == 0
-		       ? -ENOENT
-		       : uns_list_seen(p->u->root, p->w->cat->capture, path, &p->w->scratch, &list,
-				       &why);
+	if (!strchr(p->dir, '/') && strcmp(p->dir, "..") != 0)
+		code = uns_list_seen(p->u->root, p->w->cat->capture, path, &p->w->scratch, &list,
+				     &why);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
 		return uns_zero_world_problem(
-			p->w, -ENODATA, "%s is missing, which %s lists%s%s", path, p->w->where,
-			why.code && why.code != -ENOENT ? ": " : "",
-			why.code && why.code != -ENOENT ? why.text : "");
+			p->w,
+			UNS_FINDING(.id = UNS_FOUND_ZERO_PARAMETER_MISSING, .file = path,
+				    .tensor = p->is->name,
+				    .arg = { { "other_file", uns_str(p->w->where) } }),
+			err);
 	UNS_TRY(add_states(p, &list, err));
 	if (!p->has_fp32)
-		return uns_zero_world_problem(p->w, -ENODATA, "%s/fp32.pt is missing", path);
+		return uns_zero_world_problem(p->w,
+					      UNS_FINDING(.id = UNS_FOUND_FILE_MISSING, .file = fp32,
+							  .tensor = p->is->name),
+					      err);
 	if (p->has_step || !p->u->state)
 		return 0;
-	why = (struct uns_err){ 0 };
-	return add_common_step(p, g, &why) < 0 ? problem(p->w, &why, err) : 0;
+	return add_common_step(p, g, &why) < 0 ? uns_zero_world_problem_or_fail(p->w, &why, err) : 0;
 }
 
 struct has {
@@ -311,20 +312,29 @@ static void all_add(struct all *all, const struct param *p)
 
 /* An optimizer has a moment of all its parameters, or of none yet. */
 static int all_check(const struct all *all, struct uns_zero_world *w,
-		     const struct uns_zero_universal *u)
+		     const struct uns_zero_universal *u, struct uns_err *err)
 {
+	const char *path;
 	bool any;
 	size_t i, k;
 
 	for (k = 0; k < N_MOMENTS; k++) {
 		for (i = 0, any = false; i < all->n; i++)
 			any |= all->v[i].moment[k];
-		for (i = 0; any && i < all->n; i++)
-			if (!all->v[i].moment[k])
-				UNS_TRY(uns_catalog_add_problem(
-					w->cat, UNS_SCOPE_OPTIMIZER, -ENODATA,
-					"%s/%s/%s.pt is missing; other parameters have theirs", u->path,
-					all->v[i].param->name, moments[k]));
+		for (i = 0; any && i < all->n; i++) {
+			if (all->v[i].moment[k])
+				continue;
+			path = uns_arena_printf(&w->scratch, "%s/%s/%s.pt", u->path,
+						all->v[i].param->name, moments[k]);
+			if (!path)
+				return uns_oom(err);
+			UNS_TRY(uns_catalog_add_finding(
+				w->cat,
+				UNS_FINDING(.id = UNS_FOUND_ZERO_STATE_MISSING,
+					    .scope = UNS_SCOPE_OPTIMIZER, .file = path,
+					    .tensor = all->v[i].param->name),
+				err));
+		}
 	}
 	return 0;
 }
@@ -358,5 +368,5 @@ int uns_zero_universal_add(struct uns_zero_world *w, const struct uns_zero_unive
 		if (w->any)
 			w->any->group[g].step = step;
 	}
-	return all_check(&all, w, u);
+	return all_check(&all, w, u, err);
 }

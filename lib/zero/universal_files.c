@@ -373,10 +373,10 @@ static int make_model_states(const struct uns_universal_input *in, struct uns_vt
 					     .n_leaves = state.n_leaves,
 					     .stem = "mp_rank_00_model_states",
 					     .classes = uns_engine_classes };
-	m->origin = uns_engine_is_own(in->catalog)
+	m->origin = in->catalog->facts.has_engine_state
 			    ? "the checkpoint's model file without its tensors"
 			    : "synthesised: what DeepSpeed's engine insists on";
-	if (uns_lightning_is(in->catalog->facts.format))
+	if (in->catalog->facts.is_one_file)
 		UNS_TRY(put_front(m, &out->arena, err));
 	return 0;
 }

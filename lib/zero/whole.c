@@ -106,10 +106,10 @@ static int find_weight(struct whole *w, uint64_t number, const struct uns_value 
 		}
 	}
 	if (n != 1 || w->used[at])
-		return uns_fail(err, -ENOTSUP,
-				"%zu weights may be parameter %llu of the optimizer, whose names were "
-				"not saved (they are with ZeRO stages 1 to 3)",
-				n, (unsigned long long)number);
+		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_NUMBER_AMBIGUOUS,
+						      .file = w->file->open.name,
+						      .checkpoint = w->cat->path, .found = uns_num(n),
+						      .arg = { { "number", uns_num(number) } }));
 	w->used[at] = true;
 	w->named[number] = &w->cat->tensors[at];
 	return 0;
@@ -303,17 +303,15 @@ int uns_zero_whole_add(struct uns_catalog *cat, const struct uns_zero_file *file
 		       struct uns_err *err)
 {
 	UNS_CLEANUP(whole_fini) struct whole w = { .cat = cat, .file = file, .names = names };
-	struct uns_err why = { 0 };
+	struct uns_err why = { .keep = &w.scratch };
 	int code = prepare(&w, dict, &why);
 
 	if (code == 0)
 		code = find_weights(&w, &why);
 	if (code == 0)
 		code = add_all(&w, &why);
-	if (code == -ENOMEM || code == -ESTALE)
-		return uns_fail(err, code, "%s", why.text);
-	if (code < 0)
-		return uns_catalog_add_problem(cat, UNS_SCOPE_OPTIMIZER, code, "%s: %s",
-					       file->open.name, why.text);
-	return 0;
+	if (code == 0)
+		return 0;
+	uns_fail_in_file(&why, file->open.name);
+	return uns_catalog_problem_or_fail(cat, UNS_SCOPE_OPTIMIZER, &why, err);
 }

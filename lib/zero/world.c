@@ -1,8 +1,6 @@
 /* The optimizer's shards of all data-parallel ranks: which there must be, which there are. */
 #include "zero/world.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -16,16 +14,21 @@ void uns_zero_world_fini(struct uns_zero_world *w)
 	uns_arena_fini(&w->scratch);
 }
 
-int uns_zero_world_problem(struct uns_zero_world *w, int code, const char *fmt, ...)
+int uns_zero_world_problem(struct uns_zero_world *w, const struct uns_finding *f,
+			   struct uns_err *err)
 {
-	struct uns_err text = { 0 };
-	va_list ap;
+	struct uns_finding scoped = *f;
 
+	scoped.scope = w->scope;
 	w->broken = true;
-	va_start(ap, fmt);
-	vsnprintf(text.text, sizeof(text.text), fmt, ap);
-	va_end(ap);
-	return uns_catalog_add_problem(w->cat, w->scope, code, "%s", text.text);
+	return uns_catalog_add_finding(w->cat, &scoped, err);
+}
+
+int uns_zero_world_problem_or_fail(struct uns_zero_world *w, const struct uns_err *why,
+				   struct uns_err *err)
+{
+	w->broken |= uns_code_is_finding(why->code);
+	return uns_catalog_problem_or_fail(w->cat, w->scope, why, err);
 }
 
 /* -- one file -- */
@@ -56,32 +59,36 @@ static bool same_version(const struct uns_zero_optim *a, const struct uns_zero_o
 static int read_rank(struct uns_zero_world *w, struct uns_zero_rank *rank, struct uns_err *err)
 {
 	struct uns_zero_optim *optim = UNS_NEW(&w->scratch, struct uns_zero_optim);
-	struct uns_err why = { 0 };
-	int code;
+	struct uns_err why = { .keep = &w->scratch };
+	const char *path = w->cat->files[rank->file].path;
+	const struct uns_zero_optim *any = w->any;
 
 	if (!optim)
 		return uns_oom(err);
 	if (w->cat->files[rank->file].missing)
 		return 0; /* counted together */
-	code = read_one(w, rank->file, optim, &why);
-	if (code == -ENOMEM || code == -ESTALE)
-		return uns_fail(err, code, "%s", why.text);
-	if (code < 0)
-		return uns_zero_world_problem(w, code, "%s", why.text);
-	if (w->any && !agrees(w->any, optim))
+	if (read_one(w, rank->file, optim, &why) < 0)
+		return uns_zero_world_problem_or_fail(w, &why, err);
+	if (any && !agrees(any, optim))
 		return uns_zero_world_problem(
-			w, -EBADMSG,
-			"%s: stage %d, %zu groups, cut for %llu ranks, but stage %d, %zu groups, %llu "
-			"ranks in another rank's file: they are of different checkpoints",
-			w->cat->files[rank->file].path, optim->stage, optim->n_groups,
-			(unsigned long long)optim->partitions, w->any->stage, w->any->n_groups,
-			(unsigned long long)w->any->partitions);
-	if (w->any && !same_version(w->any, optim))
-		return uns_zero_world_problem(
-			w, -EBADMSG,
-			"%s was saved by DeepSpeed %s, another rank's file by %s: they are of "
-			"different checkpoints",
-			w->cat->files[rank->file].path, optim->version, w->any->version);
+			w,
+			UNS_FINDING(.id = UNS_FOUND_ZERO_RANKS_DIFFER, .file = path,
+				    .rank = uns_num((size_t)(rank - w->rank)),
+				    .arg = { { "stage", uns_num((uint64_t)optim->stage) },
+					     { "groups", uns_num(optim->n_groups) },
+					     { "cut", uns_num(optim->partitions) },
+					     { "other_stage", uns_num((uint64_t)any->stage) },
+					     { "other_groups", uns_num(any->n_groups) },
+					     { "other_cut", uns_num(any->partitions) } }),
+			err);
+	if (any && !same_version(any, optim))
+		return uns_zero_world_problem(w,
+					      UNS_FINDING(.id = UNS_FOUND_ZERO_VERSIONS_DIFFER,
+							  .file = path,
+							  .rank = uns_num((size_t)(rank - w->rank)),
+							  .expected = uns_str(any->version),
+							  .found = uns_str(optim->version)),
+					      err);
 	rank->optim = optim;
 	if (!w->any)
 		w->any = optim;
@@ -115,7 +122,7 @@ static int list_ranks(struct uns_zero_world *w, const struct uns_root *root,
 	return 0;
 }
 
-static int tell_missing(struct uns_zero_world *w)
+static int tell_missing(struct uns_zero_world *w, struct uns_err *err)
 {
 	size_t r, first = 0, n = 0;
 
@@ -126,12 +133,14 @@ static int tell_missing(struct uns_zero_world *w)
 		}
 	if (!n)
 		return 0;
-	return uns_zero_world_problem(
-		w, -ENODATA,
-		"%s (data-parallel rank %zu) is missing%s: expected the optimizer's shards of %zu "
-		"ranks, found %zu; copy it back from the training machine",
-		w->cat->files[w->rank[first].file].path, first,
-		n > 1 ? ", and others after it" : "", w->n_ranks, w->n_ranks - n);
+	return uns_zero_world_problem(w,
+				      UNS_FINDING(.id = UNS_FOUND_ZERO_SHARDS_MISSING,
+						  .file = w->cat->files[w->rank[first].file].path,
+						  .rank = uns_num(first),
+						  .expected = uns_num(w->n_ranks),
+						  .found = uns_num(w->n_ranks - n),
+						  .arg = { { "more", uns_more(n - 1) } }),
+				      err);
 }
 
 static size_t count_present(const struct uns_zero_world *w)
@@ -144,34 +153,33 @@ static size_t count_present(const struct uns_zero_world *w)
 }
 
 /* How many ranks the optimizer was cut for says each file; the names say how many there are. */
-static int check_ranks(struct uns_zero_world *w, size_t n_named)
+static int check_ranks(struct uns_zero_world *w, size_t n_named, struct uns_err *err)
 {
 	uint64_t want = w->any->partitions ? w->any->partitions : n_named;
+	const char *last = w->cat->files[w->rank[n_named - 1].file].path;
 
 	if (w->any->uneven)
-		return uns_zero_world_problem(
-			w, -ENOTSUP,
-			"%s: its param groups are cut for different numbers of ranks (mixture of "
-			"experts), which is not supported",
-			w->cat->files[w->rank[0].file].path);
+		return uns_zero_world_problem(w,
+					      UNS_FINDING(.id = UNS_FOUND_ZERO_GROUPS_CUT_UNEVENLY,
+							  .file = w->cat->files[w->rank[0].file].path),
+					      err);
 	if (want < n_named && count_present(w) <= want)
-		return uns_zero_world_problem(
-			w, -EBADMSG,
-			"the optimizer is cut for %llu ranks, and %s would be the shard of rank %zu: "
-			"a file was renamed, or is of another checkpoint",
-			(unsigned long long)want, w->cat->files[w->rank[n_named - 1].file].path,
-			n_named - 1);
+		return uns_zero_world_problem(w,
+					      UNS_FINDING(.id = UNS_FOUND_ZERO_SHARD_TOO_MANY,
+							  .file = last, .rank = uns_num(n_named - 1),
+							  .expected = uns_num(want)),
+					      err);
 	if (want < n_named)
-		return uns_zero_world_problem(
-			w, -ENOTSUP,
-			"the optimizer is cut for %llu ranks, but there are shards of %zu (as %s): "
-			"partitions that are kept several times (MiCS, hpZ) are not supported",
-			(unsigned long long)want, n_named,
-			w->cat->files[w->rank[n_named - 1].file].path);
+		return uns_zero_world_problem(w,
+					      UNS_FINDING(.id = UNS_FOUND_ZERO_PARTITIONS_REPEATED,
+							  .file = last, .expected = uns_num(want),
+							  .found = uns_num(n_named)),
+					      err);
 	if (want > MAX_RANKS)
-		return uns_zero_world_problem(w, -EBADMSG,
-					      "the optimizer is said to be cut for %llu ranks",
-					      (unsigned long long)want);
+		return uns_zero_world_problem(w,
+					      UNS_FINDING(.id = UNS_FOUND_ZERO_TOO_MANY_RANKS,
+							  .found = uns_num(want)),
+					      err);
 	return 0;
 }
 
@@ -192,15 +200,18 @@ int uns_zero_world_read(struct uns_zero_world *w, const struct uns_root *root,
 	size_t before, n_named = (size_t)files[n - 1].dp + 1;
 
 	if (n_named > MAX_RANKS)
-		return uns_zero_world_problem(w, -ENOTSUP, "%s: a rank above %d",
-					      files[n - 1].path, MAX_RANKS);
+		return uns_zero_world_problem(w,
+					      UNS_FINDING(.id = UNS_FOUND_ZERO_RANK_TOO_HIGH,
+							  .file = files[n - 1].path,
+							  .expected = uns_num(MAX_RANKS)),
+					      err);
 	UNS_TRY(list_ranks(w, root, files, n, n_named, err));
 	UNS_TRY(read_all(w, err));
 	if (!w->any)
-		return tell_missing(w);
-	before = w->cat->n_problems;
-	UNS_TRY(check_ranks(w, n_named));
-	if (w->cat->n_problems > before) {
+		return tell_missing(w, err);
+	before = w->cat->n_findings;
+	UNS_TRY(check_ranks(w, n_named, err));
+	if (w->cat->n_findings > before) {
 		w->any = NULL; /* whose part is whose is not known */
 		return 0;
 	}
@@ -209,5 +220,5 @@ int uns_zero_world_read(struct uns_zero_world *w, const struct uns_root *root,
 		UNS_TRY(list_ranks(w, root, files, n, (size_t)w->any->partitions, err));
 		memcpy(w->rank, read, n_named * sizeof(*read));
 	}
-	return tell_missing(w);
+	return tell_missing(w, err);
 }

@@ -33,14 +33,17 @@ struct uns_zero_path {
 };
 
 /* Read the optimizer's shards, in order of dp. What is wrong becomes a problem with the world's scope;
- * fails only when memory is out or a file changed. cat, mp, where, shapes and scope must be set. */
+ * fails only with what is no property of the files. cat, mp, where, shapes and scope must be set. */
 int uns_zero_world_read(struct uns_zero_world *w, const struct uns_root *root,
 			const struct uns_zero_path *files, size_t n, struct uns_err *err);
 void uns_zero_world_fini(struct uns_zero_world *w);
 
-/* Record a problem of the world's scope; the world is broken then. */
-__attribute__((format(printf, 3, 4))) int uns_zero_world_problem(struct uns_zero_world *w, int code,
-								 const char *fmt, ...);
+/* Record a finding with the world's scope; the world is broken then. */
+int uns_zero_world_problem(struct uns_zero_world *w, const struct uns_finding *f,
+			   struct uns_err *err);
+/* The same for what an error says; one of the moment fails (uns_catalog_problem_or_fail). */
+int uns_zero_world_problem_or_fail(struct uns_zero_world *w, const struct uns_err *why,
+				   struct uns_err *err);
 
 /* Put the optimizer's tensors into the catalog: MASTER (root "fp32"), moments and steps (root
  * "optimizer"), for every parameter of every group, whose number in the catalog is group_of[g] of

@@ -6,7 +6,6 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "model/cover.h"
-#include "zero/engine_state.h"
 #include "zero/tag_files.h"
 
 /* -- stage 0: nothing is cut, and what was saved loads at any number of ranks -- */
@@ -30,13 +29,14 @@ static int supports_whole(const struct uns_catalog *cat, struct uns_err *why)
 
 	for (i = 0; i < cat->n_companions; i++)
 		if (cat->files[cat->companions[i].file].missing)
-			return uns_fail(why, -ENODATA, "%s is missing",
-					cat->files[cat->companions[i].file].path);
-	for (i = 0; i < cat->n_problems; i++)
-		if (cat->problems[i].scope != UNS_SCOPE_NOTE && cat->problems[i].code != -ENOTSUP)
-			return uns_fail(why,
-					cat->problems[i].code ? cat->problems[i].code : -EBADMSG,
-					"%s", cat->problems[i].text);
+			return uns_catalog_fail(
+				cat,
+				UNS_FINDING(.id = UNS_FOUND_FILE_MISSING, .scope = UNS_SCOPE_ALL,
+					    .file = cat->files[cat->companions[i].file].path),
+				why);
+	for (i = 0; i < cat->n_findings; i++)
+		if (cat->findings[i].scope != UNS_SCOPE_NOTE && cat->findings[i].code != -ENOTSUP)
+			return uns_fail_with(why, &cat->findings[i]);
 	return 0;
 }
 
@@ -60,22 +60,25 @@ static int check_size(const struct uns_zero_plan *plan, struct uns_err *why)
 
 	if (!plan->sliced || plan->world * plan->n_members <= MAX_SLICES)
 		return 0;
-	return uns_fail(
-		why, -ENOTSUP,
-		"%s: %zu parameters sliced for %llu ranks are more than is laid out at once "
-		"(%d slices); the view universal loads at any number of ranks",
-		plan->cat->path, plan->n_members, (unsigned long long)plan->world, MAX_SLICES);
+	return uns_catalog_fail(plan->cat,
+				UNS_FINDING(.id = UNS_FOUND_TOO_MANY_SLICES, .scope = UNS_SCOPE_ALL,
+					    .arg = { { "n", uns_num(plan->n_members) },
+						     { "ranks", uns_num(plan->world) },
+						     { "most", uns_num(MAX_SLICES) } }),
+				why);
 }
 
 static int plan_of(const struct uns_catalog *cat, uint64_t world, struct uns_arena *arena,
 		   struct uns_zero_plan *plan, struct uns_zero_naming *names, struct uns_err *err)
 {
-	if (strcmp(cat->facts.format, "zero") != 0)
-		return uns_fail(err, -ENOTSUP, "%s is not a DeepSpeed ZeRO checkpoint", cat->path);
+	if (cat->facts.family != UNS_FAMILY_ZERO)
+		return uns_catalog_fail(
+			cat, UNS_FINDING(.id = UNS_FOUND_NOT_ZERO, .scope = UNS_SCOPE_ALL), err);
 	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, err));
 	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_OPTIMIZER, err));
-	if (!uns_engine_is_own(cat))
-		return uns_fail(err, -ENOTSUP, "%s is not a DeepSpeed ZeRO checkpoint", cat->path);
+	if (!cat->facts.has_engine_state)
+		return uns_catalog_fail(
+			cat, UNS_FINDING(.id = UNS_FOUND_NOT_ZERO, .scope = UNS_SCOPE_ALL), err);
 	UNS_TRY(uns_zero_naming_find(cat, arena, names, err));
 	UNS_TRY(uns_zero_plan_make(cat, world, arena, plan, err));
 	return check_size(plan, err);

@@ -1,9 +1,13 @@
 """`unshard check`: checkpoints and configs, by the command."""
 
+import errno
 import json
 import os
+import pwd
 import shutil
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +37,26 @@ def test_a_sound_run(command, run):
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"checkpoints": 1, "problems": 0, "notes": 0, "not_judged": 0,
                                        "findings": []}
+
+
+FIELDS = {"id", "severity", "scope", "code", "file", "rank", "tensor", "expected", "found", "text",
+          "advice"}
+
+
+def test_json_has_the_particulars(command, run):
+    """So that no program reads sentences."""
+    shard = run / "checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp"
+    os.truncate(shard, 100)
+    found = json.loads(check(command, run, "--json").stdout)["findings"]
+    assert all(set(f) == FIELDS | {"path", "check", "view"} for f in found)
+    damage = [f for f in found if f["file"] and f["file"].endswith("__1_0.distcp")]
+    assert damage and all(f["code"] == -errno.EBADMSG and f["scope"] == "weights" for f in damage)
+    assert all(f["advice"] is None or f["advice"] in f["text"] for f in found)
+    (run / "checkpoint-2/optimizer_0/.metadata").unlink()
+    known = json.loads(command("show", run / "checkpoint-2", "--json", check=False).stdout)
+    assert [set(p) for p in known["info"]["problems"]] == [FIELDS]
+    found = json.loads(check(command, run, "--json").stdout)["findings"]
+    assert known["info"]["problems"][0]["id"] in [f["id"] for f in found]
 
 
 def test_the_current_directory(command, run):
@@ -162,3 +186,65 @@ def test_an_output_dir_on_the_mount(command, mount, run, tmp_path):
     config.write_text(json.dumps({"output_dir": str(tmp_path / "out")}))
     assert command("check", "--config", config).returncode == 0
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def outsider():
+    """A directory, and `unshard` run in it by somebody to whom what has mode 0700 there is closed."""
+    place = Path(tempfile.mkdtemp(prefix="unshard-check-", dir="/var/tmp"))
+    place.chmod(0o755)
+    binary = shutil.copy(UNSHARD, place / "unshard")
+    who = {}
+    if os.getuid() == 0:
+        user = pwd.getpwnam("nobody")
+        who = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+    def unshard(*args):
+        return subprocess.run([binary, *map(str, args)], capture_output=True, text=True,
+                              env={"PATH": os.environ["PATH"], "HOME": "/"}, **who)
+
+    yield place, unshard
+    for closed in place.rglob("*"):
+        if closed.is_dir():
+            closed.chmod(0o755)
+    shutil.rmtree(place)
+
+
+def close(directory):
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o700 if os.getuid() == 0 else 0)
+
+
+def test_directories_that_cannot_be_read_are_named_and_passed_over(outsider):
+    place, unshard = outsider
+    run = shutil.copytree(GOLDEN / "run", place / "run")
+    shutil.copytree(run / "checkpoint-2", run / "checkpoint-7")
+    close(run / "lost+found")
+    close(run / "checkpoint-7")
+    done = unshard("check", run, "--json", "-o", "settle=0,store=none")
+    shown = json.loads(done.stdout)
+    assert done.returncode == 1 and shown["checkpoints"] == 1
+    assert [(f["path"], f["id"], f["severity"], f["file"]) for f in shown["findings"]] == [
+        ("run/checkpoint-7", "unreadable_directory", "problem", "run/checkpoint-7"),
+        ("run/lost+found", "unreadable_directory", "problem", "run/lost+found")]
+    assert all("Permission denied" in f["text"] for f in shown["findings"])
+    done = unshard("check", run, "-o", "settle=0,store=none")
+    assert done.returncode == 1
+    assert done.stdout.endswith("1 checkpoint: 2 problems, 0 notes\n")
+
+    done = unshard("ls", run, "--store", "none")
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("checkpoint-2 ") and "ok" in line for line in lines)
+    assert "lost+found" in done.stderr + done.stdout and "checkpoint-7" in done.stderr + done.stdout
+    found = json.loads(unshard("ls", run, "--json", "--store", "none").stdout)
+    assert [(c["path"], c["state"]) for c in found] == [
+        ("checkpoint-2", "ok"), ("checkpoint-7", "unreadable"), ("lost+found", "unreadable")]
+
+
+def test_what_cannot_be_read_at_all(outsider):
+    place, unshard = outsider
+    close(place / "run")
+    done = unshard("check", place / "run", "-o", "store=none")
+    assert done.returncode == 2 and "Permission denied" in done.stderr
+    assert unshard("ls", place / "run", "--store", "none").returncode == 2

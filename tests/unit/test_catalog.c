@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "model/catalog.h"
+#include "said.h"
 
 struct place {
 	char dir[32];
@@ -289,7 +290,11 @@ static void finds_what_was_added(void **state)
 	assert_int_equal(uns_catalog_add_file(p->cat, p->root, "f", &file, NULL), 0);
 	assert_int_equal(uns_catalog_add_companion(p->cat, "config.json", file, true, NULL), 0);
 	assert_int_equal(uns_catalog_add_tensor(p->cat, &t, NULL, NULL), 0);
-	assert_int_equal(uns_catalog_add_problem(p->cat, UNS_SCOPE_NOTE, 0, "%d of %s", 7, "x"), 0);
+	assert_int_equal(uns_catalog_add_finding(p->cat,
+						 UNS_FINDING(.id = UNS_FOUND_SHARD_COUNT_UNKNOWN,
+							     .arg = { { "n", uns_num(7) } }),
+						 NULL),
+			 0);
 	assert_int_equal(uns_catalog_seal(p->cat, NULL), 0);
 	c = uns_catalog_companion(p->cat, "config.json");
 	assert_non_null(c);
@@ -297,7 +302,9 @@ static void finds_what_was_added(void **state)
 	assert_null(uns_catalog_companion(p->cat, "config"));
 	assert_non_null(uns_catalog_find(p->cat, UNS_ROLE_WEIGHT, "w"));
 	assert_null(uns_catalog_find(p->cat, UNS_ROLE_STEP, "w"));
-	assert_string_equal(p->cat->problems[0].text, "7 of x");
+	assert_int_equal(p->cat->findings[0].severity, UNS_NOTE);
+	assert_string_equal(p->cat->findings[0].checkpoint, "checkpoint-1");
+	assert_non_null(strstr(said(&p->cat->findings[0]), ": 7 were found;"));
 }
 
 int main(void)

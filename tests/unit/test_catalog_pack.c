@@ -14,6 +14,7 @@
 #include "model/catalog_pack.h"
 #include "files/describe.h"
 #include "wire/value_new.h"
+#include "said.h"
 
 struct fixture {
 	char dir[32];
@@ -60,7 +61,12 @@ static struct uns_catalog *example(const struct fixture *f)
 	uint32_t a, b, gone;
 
 	assert_int_equal(uns_catalog_new("", &cat, NULL), 0);
-	cat->facts = (struct uns_facts){ "hf_fsdp", "Hugging Face", 200, 4, true, "assumed: so" };
+	cat->facts = (struct uns_facts){
+		.format = "hf_fsdp", .framework = "Hugging Face", .step = 200, .world_size = 4,
+		.finished = true, .units = "assumed: so", .family = UNS_FAMILY_RANKS,
+		.resumed_by = UNS_BY_TRAINER | UNS_BY_ENGINE, .tracker = UNS_TRACKER_EASYR1,
+		.is_one_file = true, .wants_config = true, .is_round_robin = true
+	};
 	assert_int_equal(uns_catalog_add_file(cat, f->root, "a.bin", &a, NULL), 0);
 	assert_int_equal(uns_catalog_add_file(cat, f->root, "b.bin", &b, NULL), 0);
 	assert_int_equal(uns_catalog_add_file(cat, f->root, "gone.bin", &gone, NULL), 0);
@@ -100,7 +106,13 @@ static struct uns_catalog *example(const struct fixture *f)
 		.file = b, .offset_bytes = 3, .length_bytes = 4 }, NULL);
 	uns_catalog_add_companion(cat, "config.json", b, false, NULL);
 	uns_catalog_add_companion(cat, ".metadata", a, true, NULL);
-	uns_catalog_add_problem(cat, UNS_SCOPE_OPTIMIZER, -ENODATA, "rank %d is missing", 3);
+	uns_catalog_add_finding(cat,
+				UNS_FINDING(.id = UNS_FOUND_SHARD_CUT, .scope = UNS_SCOPE_OPTIMIZER,
+					    .file = "a", .rank = uns_num(3), .tensor = "w",
+					    .expected = uns_num(UINT64_C(1) << 40), .found = uns_num(7),
+					    .arg = { { "shape", uns_str("[4, 3]") },
+						     { "n", uns_num(2) } }),
+				NULL);
 	assert_int_equal(uns_catalog_seal(cat, NULL), 0);
 	return cat;
 }
@@ -185,6 +197,20 @@ static void same(const struct uns_catalog *a, const struct uns_catalog *b)
 	same_description(a, b);
 	same_pieces(a, b);
 	assert_int_equal(a->facts.finished, b->facts.finished);
+	assert_int_equal(a->facts.family, b->facts.family);
+	assert_int_equal(a->facts.resumed_by, b->facts.resumed_by);
+	assert_int_equal(a->facts.tracker, b->facts.tracker);
+	assert_int_equal(a->facts.of_trainer, b->facts.of_trainer);
+	assert_int_equal(a->facts.is_one_file, b->facts.is_one_file);
+	assert_int_equal(a->facts.is_weights_only, b->facts.is_weights_only);
+	assert_int_equal(a->facts.is_in_parts, b->facts.is_in_parts);
+	assert_int_equal(a->facts.is_published, b->facts.is_published);
+	assert_int_equal(a->facts.is_pretrained, b->facts.is_pretrained);
+	assert_int_equal(a->facts.is_pipeline, b->facts.is_pipeline);
+	assert_int_equal(a->facts.wants_config, b->facts.wants_config);
+	assert_int_equal(a->facts.has_rng_of_ranks, b->facts.has_rng_of_ranks);
+	assert_int_equal(a->facts.has_engine_state, b->facts.has_engine_state);
+	assert_int_equal(a->facts.is_round_robin, b->facts.is_round_robin);
 	assert_int_equal(uns_catalog_generation(a), uns_catalog_generation(b));
 	assert_int_equal(a->n_groups, b->n_groups);
 	for (i = 0; i < a->n_groups; i++) {
@@ -208,11 +234,13 @@ static void same(const struct uns_catalog *a, const struct uns_catalog *b)
 		assert_string_equal(a->companions[i].name, b->companions[i].name);
 		assert_int_equal(a->companions[i].shard, b->companions[i].shard);
 	}
-	assert_int_equal(a->n_problems, b->n_problems);
-	for (i = 0; i < a->n_problems; i++) {
-		assert_string_equal(a->problems[i].text, b->problems[i].text);
-		assert_int_equal(a->problems[i].code, b->problems[i].code);
-		assert_int_equal(a->problems[i].scope, b->problems[i].scope);
+	assert_int_equal(a->n_findings, b->n_findings);
+	for (i = 0; i < a->n_findings; i++) {
+		assert_string_equal(said(&a->findings[i]), said(&b->findings[i]));
+		assert_int_equal(a->findings[i].code, b->findings[i].code);
+		assert_int_equal(a->findings[i].scope, b->findings[i].scope);
+		assert_int_equal(a->findings[i].severity, b->findings[i].severity);
+		assert_true(uns_finding_equal(&a->findings[i], &b->findings[i]));
 	}
 	for (i = 0; i < a->n_tensors; i++) {
 		assert_int_equal(a->tensors[i].alias_of, b->tensors[i].alias_of);

@@ -14,6 +14,7 @@
 #include "dcp/dir.h"
 #include "dcp/groups.h"
 #include "dcp/names.h"
+#include "said.h"
 
 /* -- names -- */
 
@@ -253,9 +254,9 @@ static void collects_groups(void **state)
 			assert_int_equal(cat->groups[k].param[0][0],
 					 group_cases[i].first_params[k]);
 		}
-		assert_int_equal(cat->n_problems, group_cases[i].problem != NULL);
+		assert_int_equal(cat->n_findings, group_cases[i].problem != NULL);
 		if (group_cases[i].problem)
-			assert_non_null(strstr(cat->problems[0].text, group_cases[i].problem));
+			assert_non_null(strstr(said(&cat->findings[0]), group_cases[i].problem));
 		uns_dcp_groups_fini(&groups);
 		uns_catalog_free(cat);
 	}
@@ -325,7 +326,7 @@ static void reads_what_torch_reads(void **state)
 						    1 << 20, &arena, &expected, NULL, NULL),
 				 0);
 		assert_string_equal(text, (const char *)expected.p);
-		assert_int_equal(cat->n_problems, 0);
+		assert_int_equal(cat->n_findings, 0);
 		free(text);
 		uns_catalog_free(cat);
 	}
@@ -438,13 +439,13 @@ static void check_damage(const struct uns_root *root, size_t i)
 	if (damage_cases[i].error && !strstr(err.text, damage_cases[i].error))
 		fail_msg("said: %s", err.text);
 	assert_int_equal(uns_catalog_seal(cat, NULL), 0);
-	for (k = 0; k < cat->n_problems; k++)
+	for (k = 0; k < cat->n_findings; k++)
 		found |= damage_cases[i].problem &&
-			 strstr(cat->problems[k].text, damage_cases[i].problem) &&
-			 cat->problems[k].scope == damage_cases[i].scope;
+			 strstr(said(&cat->findings[k]), damage_cases[i].problem) &&
+			 cat->findings[k].scope == damage_cases[i].scope;
 	if (!found)
-		fail_msg("%zu problems, first: %s", cat->n_problems,
-			 cat->n_problems ? cat->problems[0].text : "");
+		fail_msg("%zu problems, first: %s", cat->n_findings,
+			 cat->n_findings ? said(&cat->findings[0]) : "");
 	for (k = 0; k < cat->n_tensors; k++)
 		uns_cover_check(cat, &cat->tensors[k], &cover);
 	if (damage_cases[i].cover && !strstr(cover.text, damage_cases[i].cover))

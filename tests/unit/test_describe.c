@@ -43,7 +43,11 @@ static struct uns_tensor tensors[] = {
 	  .alias_of = UNS_NONE,
 	  .inferred = true },
 };
-static struct uns_problem problems[] = { { UNS_SCOPE_OPTIMIZER, -ENODATA, "gone is \"missing\"" } };
+static struct uns_finding findings[] = { { .id = UNS_FOUND_RANK_FILE_MISSING,
+					   .scope = UNS_SCOPE_OPTIMIZER,
+					   .code = -ENODATA,
+					   .file = "a \"b\"",
+					   .rank = { UNS_DATUM_NUMBER, { .number = 3 } } } };
 
 static const struct uns_catalog catalog = {
 	.path = "run/checkpoint-2",
@@ -54,8 +58,8 @@ static const struct uns_catalog catalog = {
 	.n_tensors = 2,
 	.pieces = pieces,
 	.n_pieces = 2,
-	.problems = problems,
-	.n_problems = 1,
+	.findings = findings,
+	.n_findings = 1,
 };
 
 static cJSON *parsed(struct uns_text *text)
@@ -109,7 +113,15 @@ static void describes_info(void **state)
 	assert_string_equal(cJSON_GetArrayItem(v, 1)->valuestring, "a \"second\"");
 	v = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "problems"), 0);
 	assert_string_equal(uns_json_str(v, "scope"), "optimizer");
-	assert_string_equal(uns_json_str(v, "text"), "gone is \"missing\"");
+	assert_string_equal(uns_json_str(v, "text"),
+			    "a \"b\" is missing, rank 3's part; copy it back from the training machine");
+	assert_string_equal(uns_json_str(v, "id"), "rank_file_missing");
+	assert_string_equal(uns_json_str(v, "severity"), "problem");
+	assert_string_equal(uns_json_str(v, "file"), "a \"b\"");
+	assert_string_equal(uns_json_str(v, "advice"), "copy it back from the training machine");
+	assert_int_equal(number(v, "rank"), 3);
+	assert_int_equal(number(v, "code"), -ENODATA);
+	assert_true(cJSON_IsNull(cJSON_GetObjectItem(v, "tensor")));
 }
 
 static void describes_tensors(void **state)

@@ -291,20 +291,38 @@ static int hear_fact(void *ctx, const struct unshard_fact *f)
 	return 0;
 }
 
+static int hear_problem(void *ctx, const struct unshard_finding *f)
+{
+	put(ctx, "%s\n", f->text);
+	return 0;
+}
+
+static int ask_problems(unshard *u, const struct step *s, struct answer *a)
+{
+	size_t n_serious = 0;
+	int code = unshard_problems(u, s->path, hear_problem, &a->text, &n_serious, &a->err);
+
+	if (code == 0)
+		put(&a->text, "%zu\n", n_serious);
+	return code;
+}
+
 static int ask_text(unshard *u, const struct step *s, struct answer *a)
 {
+	const enum unshard_what what = s->kind == INFO	    ? UNSHARD_INFO
+				       : s->kind == TENSORS ? UNSHARD_TENSORS
+							    : UNSHARD_PROVENANCE;
 	char *text = NULL;
-	size_t n_serious = 0;
 	int code;
 
 	if (s->kind == PROBLEMS)
-		code = unshard_problems(u, s->path, &text, &n_serious, &a->err);
-	else if (s->kind == READLINK)
+		return ask_problems(u, s, a);
+	if (s->kind == READLINK)
 		code = unshard_readlink(u, s->path, &text, &a->err);
 	else
-		code = unshard_describe(u, s->path, kind_name[s->kind], "/mnt", &text, &a->err);
+		code = unshard_describe(u, s->path, what, "/mnt", &text, &a->err);
 	if (code == 0)
-		put(&a->text, "%zu\n%s", n_serious, text);
+		put(&a->text, "%s", text);
 	free(text);
 	return code;
 }

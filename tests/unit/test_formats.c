@@ -10,6 +10,7 @@
 
 #include "formats/format.h"
 #include "model/cover.h"
+#include "said.h"
 
 extern const struct uns_format uns_format_dcp, uns_format_hf_fsdp;
 
@@ -178,11 +179,11 @@ static void opens(void **state)
 		assert_int_equal(cat->facts.world_size, open_cases[i].world_size);
 		assert_int_equal(count(cat, UNS_ROLE_WEIGHT), open_cases[i].n_weights);
 		assert_int_equal(count(cat, UNS_ROLE_EXP_AVG), open_cases[i].n_moments);
-		assert_int_equal(cat->n_problems, open_cases[i].problem != NULL);
+		assert_int_equal(cat->n_findings, open_cases[i].problem != NULL);
 		if (open_cases[i].problem) {
-			assert_int_equal(cat->problems[0].scope, open_cases[i].scope);
-			if (!strstr(cat->problems[0].text, open_cases[i].problem))
-				fail_msg("said: %s", cat->problems[0].text);
+			assert_int_equal(cat->findings[0].scope, open_cases[i].scope);
+			if (!strstr(said(&cat->findings[0]), open_cases[i].problem))
+				fail_msg("said: %s", said(&cat->findings[0]));
 		}
 		uns_catalog_free(cat);
 		temp_fini(&t);
@@ -312,9 +313,9 @@ static void opens_plain_dcp(void **state)
 	run(&t, "rm step-7/.metadata");
 	cat = open_with(&uns_format_dcp, &t, "step-7");
 	assert_false(cat->facts.finished);
-	assert_int_equal(cat->n_problems, 1);
-	assert_int_equal(cat->problems[0].scope, UNS_SCOPE_ALL);
-	assert_int_equal(cat->problems[0].code, -ENODATA);
+	assert_int_equal(cat->n_findings, 1);
+	assert_int_equal(cat->findings[0].scope, UNS_SCOPE_ALL);
+	assert_int_equal(cat->findings[0].code, -ENODATA);
 	uns_catalog_free(cat);
 	temp_fini(&t);
 }

@@ -15,6 +15,7 @@
 #include "base/path.h"
 #include "formats/format.h"
 #include "model/cover.h"
+#include "said.h"
 
 extern const struct uns_format uns_format_hf;
 
@@ -110,9 +111,9 @@ static const char *weights_problem(const struct place *p)
 {
 	size_t i;
 
-	for (i = 0; i < p->cat->n_problems; i++)
-		if (p->cat->problems[i].scope == UNS_SCOPE_WEIGHTS)
-			return p->cat->problems[i].text;
+	for (i = 0; i < p->cat->n_findings; i++)
+		if (p->cat->findings[i].scope == UNS_SCOPE_WEIGHTS)
+			return said(&p->cat->findings[i]);
 	return NULL;
 }
 
@@ -332,8 +333,8 @@ static void reads_shards(void **state)
 		put_safetensors(&p, name, SHARD_JSON("2", "1", "8"), 8);
 		must_open(&p);
 		assert_null(weights_problem(&p));
-		assert_int_equal(p.cat->n_problems, 1);
-		assert_non_null(strstr(p.cat->problems[0].text, "2 were found"));
+		assert_int_equal(p.cat->n_findings, 1);
+		assert_non_null(strstr(said(&p.cat->findings[0]), "2 were found"));
 		assert_int_equal(p.cat->n_tensors, 1);
 		t = &p.cat->tensors[0];
 		assert_int_equal(t->n_pieces, 2);

@@ -99,7 +99,7 @@ static void expect_opened(struct fixture *f, unsigned opened, unsigned remembere
 	unsigned got_opened, got_remembered;
 	char *json, *stats, *at;
 
-	if (unshard_describe(u, "checkpoint-2", "tensors", NULL, &json, &f->err) < 0)
+	if (unshard_describe(u, "checkpoint-2", UNSHARD_TENSORS, NULL, &json, &f->err) < 0)
 		fail_msg("%s", f->err.text);
 	assert_non_null(strstr(json, "model.embed_tokens.weight"));
 	free(json);

@@ -15,6 +15,7 @@
 #include "ranks/files.h"
 #include "ranks/dtensor.h"
 #include "wire/safetensors.h"
+#include "said.h"
 
 #define DIR UNSHARD_GOLDEN "/rank_files"
 
@@ -184,9 +185,9 @@ static void test_aliases_values_and_notes(void **state)
 	assert_true(uns_dtensor_is(l.cat->values[0].value));
 	assert_string_equal(l.cat->values[1].name, "state_dict");
 	assert_string_equal(l.cat->values[2].name, "_extra_state");
-	assert_int_equal(l.cat->n_problems, 1);
-	assert_int_equal(l.cat->problems[0].scope, UNS_SCOPE_NOTE);
-	assert_string_equal(l.cat->problems[0].text,
+	assert_int_equal(l.cat->n_findings, 1);
+	assert_int_equal(l.cat->findings[0].scope, UNS_SCOPE_NOTE);
+	assert_string_equal(said(&l.cat->findings[0]),
 			    "differs differs between ranks; it is taken from model_rank_0.pt, not "
 			    "model_rank_1.pt");
 }
@@ -199,7 +200,7 @@ static void test_optimizer(void **state)
 
 	(void)state;
 	load(&l, DIR, "optim_rank_", 4, uns_rank_files_add_optimizer);
-	assert_int_equal(l.cat->n_problems, 0);
+	assert_int_equal(l.cat->n_findings, 0);
 	assert_int_equal(l.cat->n_tensors, 7);
 	t = uns_catalog_find(l.cat, UNS_ROLE_EXP_AVG_SQ, "tp");
 	assert_non_null(t);
@@ -239,7 +240,7 @@ static void check_older(const char *dir, const char *prefix, int n)
 	size_t i;
 
 	load(&l, dir, prefix, n, uns_rank_files_add_model);
-	assert_int_equal(l.cat->n_problems, 0);
+	assert_int_equal(l.cat->n_findings, 0);
 	assert_int_equal(uns_root_read_file(l.root, "model.safetensors", 1 << 20, &arena, &bytes,
 					    NULL, &err), 0);
 	r = uns_reader_of_span(&bytes);
@@ -301,15 +302,15 @@ static void test_problems(void **state)
 	(void)state;
 	for (i = 0; i < sizeof(problem_cases) / sizeof(problem_cases[0]); i++) {
 		UNS_CLEANUP(loaded_fini) struct loaded l;
-		const struct uns_problem *p = NULL;
+		const struct uns_finding *p = NULL;
 
 		load(&l, DIR, problem_cases[i].prefix, problem_cases[i].n, problem_cases[i].add);
-		for (k = 0; k < l.cat->n_problems; k++)
-			if (l.cat->problems[k].code == problem_cases[i].code)
-				p = &l.cat->problems[k];
+		for (k = 0; k < l.cat->n_findings; k++)
+			if (l.cat->findings[k].code == problem_cases[i].code)
+				p = &l.cat->findings[k];
 		assert_non_null(p);
 		assert_int_equal(p->scope, problem_cases[i].scope);
-		assert_string_equal(p->text, problem_cases[i].text);
+		assert_string_equal(said(p), problem_cases[i].text);
 	}
 }
 
@@ -328,11 +329,11 @@ static void expect_problem(const struct loaded *l, const char *text)
 {
 	size_t i;
 
-	for (i = 0; i < l->cat->n_problems; i++)
-		if (strcmp(l->cat->problems[i].text, text) == 0)
+	for (i = 0; i < l->cat->n_findings; i++)
+		if (strcmp(said(&l->cat->findings[i]), text) == 0)
 			return;
-	for (i = 0; i < l->cat->n_problems; i++)
-		print_message("%s\n", l->cat->problems[i].text);
+	for (i = 0; i < l->cat->n_findings; i++)
+		print_message("%s\n", said(&l->cat->findings[i]));
 	fail_msg("no problem says: %s", text);
 }
 
@@ -342,7 +343,7 @@ static void test_odd_tensors(void **state)
 
 	(void)state;
 	load_one(&l, "odd_rank_1.pt", 1, uns_rank_files_add_model);
-	assert_int_equal(l.cat->n_problems, 3);
+	assert_int_equal(l.cat->n_findings, 3);
 	expect_problem(&l, "odd_rank_1.pt: partial: a DTensor with the placement "
 			   "torch.distributed.tensor.placement_types.Partial, which does not say "
 			   "where its data lie (and 1 more of its tensors)");
@@ -358,7 +359,7 @@ static void test_numbered_optimizer(void **state)
 
 	(void)state;
 	load_one(&l, "numbers.pt", 0, uns_rank_files_add_optimizer);
-	assert_int_equal(l.cat->n_problems, 1);
+	assert_int_equal(l.cat->n_findings, 1);
 	expect_problem(&l, "numbers.pt: the optimizer state is keyed by numbers, and nothing says "
 			   "which parameter each one is");
 }
@@ -369,8 +370,8 @@ static void test_renamed_file(void **state)
 
 	(void)state;
 	load_one(&l, "model_rank_2.pt", 0, uns_rank_files_add_model);
-	assert_int_equal(l.cat->n_problems, 1);
-	assert_int_equal(l.cat->problems[0].scope, UNS_SCOPE_SHARDED);
+	assert_int_equal(l.cat->n_findings, 1);
+	assert_int_equal(l.cat->findings[0].scope, UNS_SCOPE_SHARDED);
 	expect_problem(&l, "model_rank_2.pt was written by rank 2, not by rank 0 as its name says: who "
 			   "resumes from the files takes one rank's part for another's; rename them back, "
 			   "or copy them again from the training machine (what is put together here goes by "

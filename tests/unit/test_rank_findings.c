@@ -12,6 +12,7 @@
 #include "ranks/findings.h"
 #include "ranks/values.h"
 #include "wire/value_new.h"
+#include "said.h"
 
 /* -- findings -- */
 
@@ -32,20 +33,25 @@ static void found_fini(struct found *x)
 	uns_catalog_free(x->cat);
 }
 
-static void add(struct found *x, enum uns_rank_damage kind, enum uns_scope scope, int code,
-		const char *path, const char *tensor)
+static void add(struct found *x, enum uns_finding_id id, enum uns_scope scope, const char *path,
+		const char *tensor)
 {
-	assert_int_equal(uns_rank_findings_add(&x->f, kind, scope, code, path, "%s is odd", tensor),
+	assert_int_equal(uns_rank_findings_add(
+				 &x->f, UNS_FINDING(.id = id, .scope = scope, .file = path,
+						    .tensor = tensor, .found = uns_str("bfloat16"),
+						    .expected = uns_str("float32"),
+						    .arg = { { "cause", uns_str("it is odd") },
+							     { "other_file", uns_str("d/r0.pt") } })),
 			 0);
 }
 
 static void expect(const struct found *x, size_t i, enum uns_scope scope, int code,
 		   const char *text)
 {
-	assert_true(i < x->cat->n_problems);
-	assert_int_equal(x->cat->problems[i].scope, scope);
-	assert_int_equal(x->cat->problems[i].code, code);
-	assert_string_equal(x->cat->problems[i].text, text);
+	assert_true(i < x->cat->n_findings);
+	assert_int_equal(x->cat->findings[i].scope, scope);
+	assert_int_equal(x->cat->findings[i].code, code);
+	assert_string_equal(said(&x->cat->findings[i]), text);
 }
 
 static void one_sentence_a_file_and_kind(void **state)
@@ -54,25 +60,27 @@ static void one_sentence_a_file_and_kind(void **state)
 
 	(void)state;
 	found_init(&x);
-	add(&x, UNS_RANK_DAMAGED, UNS_SCOPE_WEIGHTS, -EBADMSG, "r1.pt", "a");
-	add(&x, UNS_RANK_UNLIKE, UNS_SCOPE_WEIGHTS, -EBADMSG, "r1.pt", "b");
-	add(&x, UNS_RANK_DAMAGED, UNS_SCOPE_WEIGHTS, -EBADMSG, "r1.pt", "c");
-	add(&x, UNS_RANK_DAMAGED, UNS_SCOPE_WEIGHTS, -EBADMSG, "r2.pt", "d");
-	add(&x, UNS_RANK_DAMAGED, UNS_SCOPE_SHARDED, -EBADMSG, "r2.pt", "e");
-	assert_true(uns_rank_findings_has(&x.f, UNS_RANK_DAMAGED, UNS_SCOPE_SHARDED, "r2.pt"));
-	assert_false(uns_rank_findings_has(&x.f, UNS_RANK_DAMAGED, UNS_SCOPE_SHARDED, "r1.pt"));
+	add(&x, UNS_FOUND_RANK_TENSOR_DAMAGED, UNS_SCOPE_WEIGHTS, "r1.pt", "a");
+	add(&x, UNS_FOUND_RANK_TYPES_DIFFER, UNS_SCOPE_WEIGHTS, "r1.pt", "b");
+	add(&x, UNS_FOUND_RANK_PART_SHAPE, UNS_SCOPE_WEIGHTS, "r1.pt", "c");
+	add(&x, UNS_FOUND_RANK_TENSOR_DAMAGED, UNS_SCOPE_WEIGHTS, "r2.pt", "d");
+	add(&x, UNS_FOUND_RANK_TENSOR_DAMAGED, UNS_SCOPE_SHARDED, "r2.pt", "e");
+	assert_true(uns_rank_findings_has(&x.f, UNS_FOUND_RANK_TENSOR_DAMAGED, UNS_SCOPE_SHARDED,
+					  "r2.pt"));
+	assert_false(uns_rank_findings_has(&x.f, UNS_FOUND_RANK_TENSOR_DAMAGED, UNS_SCOPE_SHARDED,
+					   "r1.pt"));
 	assert_int_equal(uns_rank_findings_emit(&x.f, NULL), 0);
-	assert_int_equal(x.cat->n_problems, 4);
+	assert_int_equal(x.cat->n_findings, 4);
 	expect(&x, 0, UNS_SCOPE_WEIGHTS, -EBADMSG,
-	       "r1.pt: a is odd (and 1 more of its tensors); copy the file again from the training "
+	       "r1.pt: a: it is odd (and 1 more of its tensors); copy the file again from the training "
 	       "machine");
 	expect(&x, 1, UNS_SCOPE_WEIGHTS, -EBADMSG,
-	       "r1.pt: b is odd; copy the file again from the training machine, or go on from the "
-	       "checkpoint before it");
+	       "r1.pt: b is bfloat16 there, but float32 in r0.pt; copy the file again from the "
+	       "training machine, or go on from the checkpoint before it");
 	expect(&x, 2, UNS_SCOPE_WEIGHTS, -EBADMSG,
-	       "r2.pt: d is odd; copy the file again from the training machine");
+	       "r2.pt: d: it is odd; copy the file again from the training machine");
 	expect(&x, 3, UNS_SCOPE_SHARDED, -EBADMSG,
-	       "r2.pt: e is odd; copy the file again from the training machine");
+	       "r2.pt: e: it is odd; copy the file again from the training machine");
 }
 
 /* All ranks write the form that is not known: one file stands for them. */
@@ -82,12 +90,13 @@ static void an_unknown_form_is_told_once(void **state)
 
 	(void)state;
 	found_init(&x);
-	add(&x, UNS_RANK_UNKNOWN, UNS_SCOPE_OPTIMIZER, -ENOTSUP, "r0.pt", "a");
-	add(&x, UNS_RANK_UNKNOWN, UNS_SCOPE_OPTIMIZER, -ENOTSUP, "r0.pt", "b");
-	add(&x, UNS_RANK_UNKNOWN, UNS_SCOPE_OPTIMIZER, -ENOTSUP, "r1.pt", "a");
+	add(&x, UNS_FOUND_RANK_TENSOR_UNKNOWN, UNS_SCOPE_OPTIMIZER, "r0.pt", "a");
+	add(&x, UNS_FOUND_RANK_TENSOR_UNKNOWN, UNS_SCOPE_OPTIMIZER, "r0.pt", "b");
+	add(&x, UNS_FOUND_RANK_TENSOR_UNKNOWN, UNS_SCOPE_OPTIMIZER, "r1.pt", "a");
 	assert_int_equal(uns_rank_findings_emit(&x.f, NULL), 0);
-	assert_int_equal(x.cat->n_problems, 1);
-	expect(&x, 0, UNS_SCOPE_OPTIMIZER, -ENOTSUP, "r0.pt: a is odd (and 1 more of its tensors)");
+	assert_int_equal(x.cat->n_findings, 1);
+	expect(&x, 0, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
+	       "r0.pt: a: it is odd (and 1 more of its tensors)");
 }
 
 /* What is not told any more refuses as it would have. */
@@ -101,11 +110,11 @@ static void no_flood(void **state)
 	found_init(&x);
 	for (i = 0; i < 12; i++) {
 		snprintf(path, sizeof(path), "r%d.pt", i);
-		add(&x, UNS_RANK_UNLIKE, i == 11 ? UNS_SCOPE_WEIGHTS : UNS_SCOPE_SHARDED, -EBADMSG,
+		add(&x, UNS_FOUND_RANK_TYPES_DIFFER, i == 11 ? UNS_SCOPE_WEIGHTS : UNS_SCOPE_SHARDED,
 		    path, "a");
 	}
 	assert_int_equal(uns_rank_findings_emit(&x.f, NULL), 0);
-	assert_int_equal(x.cat->n_problems, 9);
+	assert_int_equal(x.cat->n_findings, 9);
 	expect(&x, 8, UNS_SCOPE_WEIGHTS, -EBADMSG,
 	       "4 more files have tensors with problems like these");
 }

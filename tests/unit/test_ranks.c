@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "formats/format.h"
 #include "model/cover.h"
+#include "said.h"
 
 #define GOLDEN UNSHARD_GOLDEN "/ranks"
 #define MODEL0 "model_world_size_2_rank_0.pt"
@@ -160,7 +161,7 @@ static void numbers_stand_for_parameters(void **state)
 
 		fixture_init(&f, forms[k]);
 		open_actor(&f);
-		assert_int_equal(f.cat->n_problems, 0);
+		assert_int_equal(f.cat->n_findings, 0);
 		assert_int_equal(f.cat->n_groups, 1);
 		for (i = 0; i < 3; i++) {
 			a = uns_catalog_find(f.cat, UNS_ROLE_EXP_AVG, names[i]);
@@ -234,10 +235,10 @@ static void says_what_is_wrong(void **state)
 		run(&f, command);
 		open_actor(&f);
 		assert_int_equal(f.cat->facts.step, 7);
-		assert_int_equal(f.cat->n_problems > 0, open_cases[i].problem != NULL);
+		assert_int_equal(f.cat->n_findings > 0, open_cases[i].problem != NULL);
 		if (open_cases[i].problem) {
-			assert_int_equal(f.cat->problems[0].scope, open_cases[i].scope);
-			assert_non_null(strstr(f.cat->problems[0].text, open_cases[i].problem));
+			assert_int_equal(f.cat->findings[0].scope, open_cases[i].scope);
+			assert_non_null(strstr(said(&f.cat->findings[0]), open_cases[i].problem));
 		}
 		fixture_fini(&f);
 	}

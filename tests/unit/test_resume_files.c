@@ -36,6 +36,7 @@ static void start(struct made *m, const char *names)
 							   strstr(kept[i], ".distcp") != NULL };
 	}
 	m->cat.n_companions = m->cat.n_files;
+	uns_resume_find(&m->cat);
 }
 
 #define TRAINER "optimizer_0/__0_0.distcp rng_state_0.pth rng_state_1.pth scheduler.pt " \
@@ -158,14 +159,21 @@ static void test_made_state_and_what_is_said(void **state)
 
 static const struct {
 	const char *names;
-	bool trainer, wants;
+	unsigned by;
 } kinds[] = {
-	{ "trainer_state.json", true, true },
-	{ "rng_state_0.pth", true, true },
-	{ "scheduler.pt", true, true }, /* by its directory's name: checkpoint-2 */
-	{ "random_states_0.pkl", false, false },
-	{ "custom_checkpoint_0.pkl trainer_state.json", false, false },
+	{ "trainer_state.json", UNS_BY_TRAINER },
+	{ "rng_state_0.pth", UNS_BY_TRAINER },
+	{ "scheduler.pt", UNS_BY_TRAINER }, /* by its directory's name: checkpoint-2 */
+	{ "random_states_0.pkl", UNS_BY_ACCELERATE },
+	{ "custom_checkpoint_0.pkl trainer_state.json", UNS_BY_ACCELERATE },
 };
+
+static unsigned resumed_by(struct uns_catalog *cat)
+{
+	cat->facts.resumed_by = 0;
+	uns_resume_find(cat);
+	return cat->facts.resumed_by;
+}
 
 static void test_whose_it_is(void **state)
 {
@@ -175,12 +183,18 @@ static void test_whose_it_is(void **state)
 	(void)state;
 	for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		start(&m, kinds[i].names);
-		assert_int_equal(uns_resume_is_trainer(&m.cat), kinds[i].trainer);
-		assert_int_equal(uns_resume_wants_trainer_state(&m.cat), kinds[i].wants);
+		assert_int_equal(resumed_by(&m.cat), kinds[i].by);
 	}
 	start(&m, "scheduler.pt");
 	m.cat.path = "run/state";
-	assert_false(uns_resume_wants_trainer_state(&m.cat));
+	assert_int_equal(resumed_by(&m.cat), 0);
+	m.cat.facts.family = UNS_FAMILY_ZERO;
+	assert_int_equal(resumed_by(&m.cat), UNS_BY_ENGINE);
+	assert_false(m.cat.facts.is_pretrained);
+	start(&m, "scheduler.pt");
+	m.cat.facts.family = UNS_FAMILY_UNIVERSAL;
+	assert_int_equal(resumed_by(&m.cat), UNS_BY_TRAINER);
+	assert_true(m.cat.facts.is_pretrained);
 	assert_true(uns_resume_is_rng("rng_state_12.pth") && !uns_resume_is_rng("rng_state_x.pth"));
 }
 

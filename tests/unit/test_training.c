@@ -349,7 +349,7 @@ static void what_is_assumed_is_said(void **state)
 	free(text_of(u, STATE, &f.err));
 	free(text_of(u, "dcp/checkpoint-2/trainer_state.json", &f.err));
 	assert_int_equal(count(lines, command), 1);
-	assert_true(unshard_describe(u, "checkpoint-2", "info", NULL, &text, &f.err) >= 0);
+	assert_true(unshard_describe(u, "checkpoint-2", UNSHARD_INFO, NULL, &text, &f.err) >= 0);
 	assert_int_equal(count(text, command), 4); /* full, full-fsdp, dcp, universal */
 	free(text);
 	unshard_close(u);

@@ -53,8 +53,8 @@ static bool serves(struct fixture *f, unsigned roles)
 {
 	size_t i;
 
-	for (i = 0; i < f->cat->n_problems; i++) {
-		enum uns_scope scope = f->cat->problems[i].scope;
+	for (i = 0; i < f->cat->n_findings; i++) {
+		enum uns_scope scope = f->cat->findings[i].scope;
 
 		if (scope == UNS_SCOPE_ALL || (scope == UNS_SCOPE_WEIGHTS && (roles & MODEL_ROLES)) ||
 		    (scope == UNS_SCOPE_OPTIMIZER && (roles & STATE_ROLES)))

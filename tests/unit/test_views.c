@@ -22,7 +22,7 @@ struct bench {
 	struct uns_tensor tensors[8];
 	struct uns_piece pieces[8];
 	struct uns_companion companions[4];
-	struct uns_problem problem;
+	struct uns_finding finding;
 	struct uns_view_input in;
 	struct uns_vtree tree;
 };
@@ -40,13 +40,13 @@ static void bench_init(struct bench *b)
 						 .stat.kind = UNS_KIND_FILE,
 						 .stat.id.size = 64 };
 	b->cat = (struct uns_catalog){ .path = "run",
-				       .facts.format = "dcp",
+				       .facts.family = UNS_FAMILY_DCP,
 				       .files = b->files,
 				       .n_files = N_FILES,
 				       .tensors = b->tensors,
 				       .pieces = b->pieces,
 				       .companions = b->companions,
-				       .problems = &b->problem };
+				       .findings = &b->finding };
 	b->in = (struct uns_view_input){ .catalog = &b->cat, .max_shard_size_bytes = 1000 };
 }
 
@@ -147,7 +147,9 @@ static void assembles(void **state)
 {
 	static const char config[] = "{\"model_type\":\"llama\",\"num_hidden_layers\":3}";
 	const struct uns_companion borrowed[] = { { "config.json", CONFIG, false } };
-	const char *const notes[] = { "config.json borrowed from x" };
+	const struct uns_finding notes[] = { { .id = UNS_FOUND_FILES_BORROWED,
+					       .arg = { { "what", uns_str("config.json") },
+							{ "where", uns_str("x") } } } };
 	const struct uns_tensor *tied[1];
 	struct bench b;
 	char buf[256];
@@ -248,7 +250,7 @@ static void passes_through(void **state)
 
 	(void)state;
 	bench_init(&b);
-	b.cat.facts.format = "hf";
+	b.cat.facts.is_published = true;
 	add(&b, "w", UNS_ROLE_WEIGHT, UNS_F32, MODEL);
 	add_companion(&b, "model.safetensors", MODEL, false);
 	add_companion(&b, "model.safetensors.index.json", CONFIG, false); /* stale: not of this */
@@ -367,23 +369,25 @@ static void refuses_weights(void **state)
 	assert_non_null(strstr(err.text, "model.w"));
 
 	err = (struct uns_err){ 0 };
-	b.cat.n_problems = 1;
-	b.problem = (struct uns_problem){ UNS_SCOPE_WEIGHTS, -EBADMSG, "rank 1 is torn" };
+	b.cat.n_findings = 1;
+	b.finding = (struct uns_finding){ .id = UNS_FOUND_FILE_UNREADABLE, .scope = UNS_SCOPE_WEIGHTS,
+					  .code = -EBADMSG, .file = "rank 1",
+					  .arg = { { "cause", uns_str("torn") } } };
 	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_DTYPE_NONE, &err), -EBADMSG);
-	assert_string_equal(err.text, "rank 1 is torn");
+	assert_string_equal(err.text, "rank 1: torn");
 
 	/* A broken optimizer does not keep weights from being served; it does for fp32 where its
 	 * masters would be, and so does a broken master. */
 	err = (struct uns_err){ 0 };
-	b.problem.scope = UNS_SCOPE_OPTIMIZER;
+	b.finding.scope = UNS_SCOPE_OPTIMIZER;
 	b.pieces[1].file = SHARD;
 	add(&b, "model.w", UNS_ROLE_MASTER, UNS_F32, GONE);
 	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_DTYPE_NONE, &err), 0);
 	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_BF16, &err), 0);
 	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_F32, &err), -EBADMSG);
-	assert_string_equal(err.text, "rank 1 is torn");
+	assert_string_equal(err.text, "rank 1: torn");
 	err = (struct uns_err){ 0 };
-	b.cat.n_problems = 0;
+	b.cat.n_findings = 0;
 	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_F32, &err), -ENODATA);
 	assert_non_null(strstr(err.text, "run/gone"));
 }
@@ -417,8 +421,9 @@ static void serves_dcp(void **state)
 	b.in.training = NULL;
 
 	err = (struct uns_err){ 0 };
-	b.cat.n_problems = 1;
-	b.problem = (struct uns_problem){ UNS_SCOPE_OPTIMIZER, -ENOTSUP, "an odd optimizer" };
+	b.cat.n_findings = 1;
+	b.finding = (struct uns_finding){ .id = UNS_FOUND_MEGATRON_OPTIMIZER,
+					  .scope = UNS_SCOPE_OPTIMIZER, .code = -ENOTSUP };
 	assert_int_equal(uns_view_dcp.supports(&b.cat, 0, &err), 0);
 
 	add(&b, "w", UNS_ROLE_EXP_AVG, UNS_F32, GONE); /* here the whole must be there */

@@ -8,6 +8,7 @@
 
 #include "views/view.h"
 #include "zero_golden.h"
+#include "said.h"
 
 extern const struct uns_view uns_view_weights;
 extern const struct uns_format uns_format_zero, uns_format_universal, uns_format_hf;
@@ -200,9 +201,9 @@ static void runs(void **state)
 		assert_string_equal(f.cat->facts.framework, run_cases[i].framework);
 		assert_int_equal(f.cat->facts.finished, run_cases[i].finished);
 		assert_int_equal(f.cat->facts.step, run_cases[i].step);
-		assert_int_equal(f.cat->n_problems, run_cases[i].note != NULL);
-		if (run_cases[i].note && !strstr(f.cat->problems[0].text, run_cases[i].note))
-			fail_msg("said: %s", f.cat->problems[0].text);
+		assert_int_equal(f.cat->n_findings, run_cases[i].note != NULL);
+		if (run_cases[i].note && !strstr(said(&f.cat->findings[0]), run_cases[i].note))
+			fail_msg("said: %s", said(&f.cat->findings[0]));
 		if (run_cases[i].shard) {
 			c = uns_catalog_companion(f.cat, run_cases[i].shard);
 			assert_non_null(c);
@@ -284,8 +285,8 @@ static bool serves(struct fixture *f, unsigned roles)
 {
 	size_t i;
 
-	for (i = 0; i < f->cat->n_problems; i++) {
-		enum uns_scope scope = f->cat->problems[i].scope;
+	for (i = 0; i < f->cat->n_findings; i++) {
+		enum uns_scope scope = f->cat->findings[i].scope;
 
 		if (scope == UNS_SCOPE_ALL || (scope == UNS_SCOPE_WEIGHTS && (roles & MODEL_ROLES)) ||
 		    (scope == UNS_SCOPE_OPTIMIZER && (roles & STATE_ROLES)))
@@ -458,8 +459,8 @@ static void uses_gathered_weights(void **state)
 		assert_int_equal(t->group, 0);
 		assert_int_equal(serves(&again, MODEL_ROLES), cases[i].served);
 		compare_expected(&again, 1U << UNS_ROLE_WEIGHT);
-		if (cases[i].problem && !strstr(again.cat->problems[0].text, cases[i].problem))
-			fail_msg("said: %s", again.cat->problems[0].text);
+		if (cases[i].problem && !strstr(said(&again.cat->findings[0]), cases[i].problem))
+			fail_msg("said: %s", said(&again.cat->findings[0]));
 		fixture_fini(&again);
 	}
 }

@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "formats/format.h"
 #include "model/cover.h"
+#include "said.h"
 
 struct fixture {
 	char dir[32]; /* a copy of golden/zero/CASE, to be changed */
@@ -175,11 +176,11 @@ static inline const char *serious(struct fixture *f)
 	const char *text = "";
 	size_t i;
 
-	for (i = 0; i < f->cat->n_problems; i++)
-		if (f->cat->problems[i].scope != UNS_SCOPE_NOTE)
+	for (i = 0; i < f->cat->n_findings; i++)
+		if (f->cat->findings[i].scope != UNS_SCOPE_NOTE)
 			text = uns_arena_printf(&f->arena, "%s%d: %s\n", text,
-						f->cat->problems[i].scope,
-						f->cat->problems[i].text);
+						f->cat->findings[i].scope,
+						said(&f->cat->findings[i]));
 	return text;
 }
 

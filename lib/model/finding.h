@@ -1,0 +1,154 @@
+/* A finding: something that is wrong with a checkpoint, or worth knowing about it, as a value. From where
+ * it is found to where it is printed it is its kind (id) and its particulars: which file, rank and tensor,
+ * what was expected there and what was found. The words are in one table, model/finding_words.c, and become
+ * a sentence only when somebody reads it: nothing decides by a sentence, nothing compares two.
+ *
+ * A finding borrows its texts. Who keeps one keeps a copy (uns_finding_copy). */
+#ifndef UNS_MODEL_FINDING_H
+#define UNS_MODEL_FINDING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "model/finding_ids.h"
+
+enum uns_severity {
+	UNS_PROBLEM, /* something is lost, fails or goes on wrongly until it is dealt with */
+	UNS_NOTE,    /* worth knowing */
+};
+
+/* What a finding keeps from being served. */
+enum uns_scope {
+	UNS_SCOPE_NOTE, /* nothing: worth knowing */
+	UNS_SCOPE_WEIGHTS,
+	UNS_SCOPE_OPTIMIZER, /* optimizer, scheduler: whatever resuming needs besides weights */
+	UNS_SCOPE_ALL,
+	UNS_SCOPE_SHARDED, /* the sharded form itself: the trainer that wrote it cannot go on from it,
+	                    * while what is put together from it is whole */
+};
+
+/* A text or a number, or nothing. */
+struct uns_datum {
+	enum { UNS_DATUM_NONE, UNS_DATUM_TEXT, UNS_DATUM_NUMBER } kind;
+	union {
+		const char *text;
+		int64_t number;
+	};
+};
+
+static inline struct uns_datum uns_str(const char *text) /* NULL = nothing */
+{
+	return (struct uns_datum){ text ? UNS_DATUM_TEXT : UNS_DATUM_NONE, { .text = text } };
+}
+
+static inline struct uns_datum uns_num(uint64_t n)
+{
+	return (struct uns_datum){ UNS_DATUM_NUMBER, { .number = (int64_t)n } };
+}
+
+/* 0 = nothing: for sentences that go on "and N more". */
+static inline struct uns_datum uns_more(uint64_t n)
+{
+	return n ? uns_num(n) : (struct uns_datum){ UNS_DATUM_NONE, { NULL } };
+}
+
+/* -1 = nothing. */
+static inline struct uns_datum uns_rank(int64_t rank)
+{
+	return rank >= 0 ? uns_num((uint64_t)rank) : uns_str(NULL);
+}
+
+enum { UNS_FINDING_ARGS = 8 };
+
+struct uns_finding {
+	enum uns_finding_id id;
+	enum uns_scope scope;
+	/* -ENODATA incomplete, -EBADMSG damaged, -ENOTSUP unknown, -ENOENT: the checkpoint is whole, and the
+	 * file that should name it names another that is not there; 0 for a note. 0 where one is made = what
+	 * the table says. */
+	int code;
+	enum uns_severity severity; /* set by uns_finding_copy */
+
+	const char *checkpoint; /* its path; NULL where one is added to a catalog = the catalog's */
+	const char *file;       /* the file (or directory) that it is about, NULL = no single one */
+	const char *tensor;     /* as the source calls it; NULL = not about one */
+	struct uns_datum rank, expected, found;
+	/* Whatever else the sentence names; ends with a NULL name, or when it is full. */
+	struct uns_finding_arg {
+		const char *name;
+		struct uns_datum is;
+	} arg[UNS_FINDING_ARGS];
+};
+
+/* UNS_FINDING(.id = UNS_FOUND_SHARD_MISSING, .file = path, .arg = { { "shape", uns_str(text) } }) */
+#define UNS_FINDING(...) (&(const struct uns_finding){ __VA_ARGS__ })
+
+/* A copy in the arena with all its texts, and with code and severity filled in. NULL = out of memory. */
+const struct uns_finding *uns_finding_copy(struct uns_arena *arena, const struct uns_finding *f);
+
+/* The same as one block of the heap; free() it. */
+struct uns_finding *uns_finding_dup(const struct uns_finding *f);
+
+/* The same kind of thing about the same thing: every field is equal. */
+bool uns_finding_equal(const struct uns_finding *a, const struct uns_finding *b);
+
+/* Findings in an arena. */
+struct uns_findings {
+	struct uns_finding *v;
+	size_t n, cap;
+};
+
+/* Append a copy; -ENOMEM. */
+int uns_findings_add(struct uns_findings *list, struct uns_arena *arena, const struct uns_finding *f,
+		     struct uns_err *err);
+
+/* Fail because of it: err gets its code and its sentence and, where the caller keeps findings (err->keep),
+ * a copy. Returns the code. */
+__attribute__((cold)) int uns_fail_with(struct uns_err *err, const struct uns_finding *f);
+
+/* What an error says, as a value: the finding that it carries, or one that only quotes it. Borrows from
+ * err. */
+struct uns_finding uns_finding_of_err(const struct uns_err *err, enum uns_scope scope);
+
+/* Under which code it is told that a read failed with this one (uns_code_is_finding): damage for a link that
+ * may not be followed, or leads in circles. */
+int uns_finding_code(int code);
+
+/* -- words -- */
+
+/* One kind of finding. A sentence names fields in braces: {file}, {rank}, {tensor}, {expected}, {found},
+ * {checkpoint}, or an argument. {file.name} is the last part of a path, {n|file|files} one of two words.
+ * What stands in brackets is left out where one of its fields is not there: [ (rank {rank})]; of [A|B] it is
+ * B then. {?copies} prints nothing, but must be there too. */
+struct uns_finding_words {
+	const char *name;  /* stable, for programs */
+	const char *check; /* what `unshard check` tells it under; NULL: by its code (uns_finding_check) */
+	int code;
+	enum uns_severity severity;
+	const char *sentence;
+	/* What to do. NULL = nothing but what helps in general, "" = nothing. Follows the sentence behind
+	 * "; ", or begins with what stands between them itself. */
+	const char *advice;
+};
+
+const struct uns_finding_words *uns_finding_words(enum uns_finding_id id);
+
+/* What helps in general, by the code; NULL = nothing. */
+const char *uns_finding_general_advice(int code);
+
+const char *uns_finding_name(enum uns_finding_id id);       /* "shard_missing" */
+const char *uns_finding_check(const struct uns_finding *f); /* "damaged", "tracker", "rng" */
+const char *uns_scope_text(enum uns_scope scope);           /* "weights" */
+const char *uns_severity_text(enum uns_severity severity);  /* "problem", "note" */
+
+/* The sentence with its advice. */
+void uns_finding_print(const struct uns_finding *f, struct uns_text *out);
+/* The advice alone; nothing where there is none. */
+void uns_finding_print_advice(const struct uns_finding *f, struct uns_text *out);
+/* One of the values that a sentence names, as text; nothing where it is not there. */
+void uns_datum_print(const struct uns_datum *d, struct uns_text *out);
+
+#endif

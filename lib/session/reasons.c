@@ -1,0 +1,183 @@
+/* All that is known to be wrong with one checkpoint, as values: what its catalog says, what keeps its views from
+ * being shown, or why it cannot be opened at all. Also how a finding is handed out (unshard.h). */
+#include "session/reasons.h"
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "session/shows.h"
+
+const struct uns_finding *reason_of_failure(const struct place *place, const struct uns_err *why,
+					    struct uns_arena *arena)
+{
+	struct uns_finding f = uns_finding_of_err(why, UNS_SCOPE_ALL);
+
+	if (!why->finding)
+		f.id = UNS_FOUND_CHECKPOINT_UNREADABLE;
+	if (!f.checkpoint)
+		f.checkpoint = place->path;
+	return uns_finding_copy(arena, &f);
+}
+
+const struct uns_finding *reason_of_directory(const char *path, const struct unshard *u,
+					      const struct uns_err *why, struct uns_arena *arena)
+{
+	if (why->code == -ENOMEM || why->code == -EINTR)
+		return NULL;
+	return uns_finding_copy(arena, UNS_FINDING(.id = UNS_FOUND_UNREADABLE_DIRECTORY,
+						   .scope = UNS_SCOPE_ALL, .code = why->code,
+						   .checkpoint = path,
+						   .file = *path ? path : uns_root_path(u->root),
+						   .arg = { { "cause", uns_str(why->text) } }));
+}
+
+/* An optimizer that is sound but written in a form that says too little is no damage. */
+static bool is_serious(const struct uns_finding *f)
+{
+	return f->scope != UNS_SCOPE_NOTE &&
+	       !(f->scope == UNS_SCOPE_OPTIMIZER && f->code == -ENOTSUP);
+}
+
+static int add(struct reasons *r, const struct uns_finding *f, const char *view, bool serious)
+{
+	const struct uns_finding *kept = f ? uns_finding_copy(&r->arena, f) : NULL;
+
+	if (!kept || !UNS_ARENA_ROOM(&r->arena, r->v, r->n, r->cap))
+		return -ENOMEM;
+	r->n_serious += serious;
+	r->v[r->n++] = (struct reason){ kept, view, serious };
+	return 0;
+}
+
+static bool is_told(const struct reasons *r, const struct uns_finding *f)
+{
+	size_t i;
+
+	for (i = 0; i < r->n; i++)
+		if (uns_finding_equal(r->v[i].finding, f))
+			return true;
+	return false;
+}
+
+/* What only this view found out; the same thing once for all views. */
+static int add_of_view(struct unshard *u, struct place *place, const struct uns_view *view,
+		       const char *parameter, struct reasons *r)
+{
+	struct uns_err why = { .keep = &r->arena };
+	const char *name = uns_arena_printf(&r->arena, "%s%s%s", view->name, *parameter ? "-" : "",
+					    parameter);
+	const struct uns_finding *f;
+	struct uns_finding own;
+	enum show_state state;
+	uint64_t number;
+	int code;
+
+	if (!name || !view->parse(parameter, &number))
+		return -ENOMEM;
+	code = show_state_of(u, place, view, number, &state, &why);
+	if (code == -ENOMEM || (code == 0 && state != SHOW_DAMAGED))
+		return code;
+	if (code < 0)
+		uns_fail(&r->moment, code, "%s", why.text);
+	f = why.finding ? why.finding : reason_of_failure(place, &why, &r->arena);
+	if (f && is_told(r, f)) {
+		r->n_serious++;
+		return 0;
+	}
+	if (!f)
+		return -ENOMEM;
+	own = *f;
+	/* Not understood, of something that should be shown: that is damage. */
+	own.code = own.code == -ENOTSUP ? -EBADMSG : own.code;
+	return add(r, &own, name, true);
+}
+
+static int add_all(struct unshard *u, struct place *place, const struct uns_catalog *cat,
+		   struct reasons *r)
+{
+	size_t i, k;
+
+	for (i = 0; i < cat->n_findings; i++)
+		UNS_TRY(add(r, &cat->findings[i], NULL, is_serious(&cat->findings[i])));
+	for (i = 0; uns_views[i]; i++)
+		for (k = 0; uns_views[i]->listed[k]; k++)
+			UNS_TRY(add_of_view(u, place, uns_views[i], uns_views[i]->listed[k], r));
+	return 0;
+}
+
+int reasons_find(struct unshard *u, struct place *place, struct reasons *out, struct uns_err *err)
+{
+	struct uns_err why = { .keep = &out->arena };
+	struct snapshot *snap;
+	int code;
+
+	*out = (struct reasons){ 0 };
+	code = snapshot_get(u, place, &snap, &why);
+	if (code == 0) {
+		code = add_all(u, place, snap->cat, out);
+		snapshot_put(u, snap);
+	} else if (code != -ENOMEM) {
+		if (!uns_code_is_finding(code))
+			uns_fail(&out->moment, code, "%s", why.text);
+		code = add(out, reason_of_failure(place, &why, &out->arena), NULL, true);
+	}
+	return code < 0 ? uns_oom(err) : 0;
+}
+
+void reasons_fini(struct reasons *reasons)
+{
+	uns_arena_fini(&reasons->arena);
+}
+
+void reason_print(const struct reason *reason, struct uns_text *out)
+{
+	if (reason->view)
+		uns_text_printf(out, "%s: ", reason->view);
+	uns_finding_print(reason->finding, out);
+}
+
+/* -- for who uses the library -- */
+
+static const char *printed(const struct uns_datum *d, struct uns_text *text)
+{
+	uns_datum_print(d, text);
+	return text->p;
+}
+
+int finding_visit(const struct reason *reason, const char *path, enum uns_severity severity,
+		  bool general_advice, unshard_check_visit *visit, void *ctx)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text advice = UNS_TEXT_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text expected = UNS_TEXT_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text found = UNS_TEXT_INIT;
+	const struct uns_finding *f = reason->finding;
+	const char *general = general_advice && !uns_finding_words(f->id)->advice
+				      ? uns_finding_general_advice(f->code)
+				      : NULL;
+	struct unshard_finding out = {
+		.path = path,
+		.check = uns_finding_check(f),
+		.severity = severity == UNS_NOTE ? UNSHARD_NOTE : UNSHARD_PROBLEM,
+		.id = uns_finding_name(f->id),
+		.scope = uns_scope_text(f->scope),
+		.code = f->code,
+		.view = reason->view,
+		.file = f->file,
+		.rank = f->rank.kind == UNS_DATUM_NUMBER ? f->rank.number : -1,
+		.tensor = f->tensor,
+		.expected = printed(&f->expected, &expected),
+		.found = printed(&f->found, &found),
+	};
+
+	reason_print(reason, &text);
+	uns_finding_print_advice(f, &advice);
+	if (general) {
+		uns_text_printf(&text, "; %s", general);
+		uns_text_str(&advice, general);
+	}
+	out.text = text.p;
+	out.advice = advice.p;
+	if (text.failed || advice.failed || expected.failed || found.failed)
+		return -ENOMEM;
+	return visit(ctx, &out);
+}
