@@ -308,6 +308,7 @@ static const char *path_text(struct parse *p, const struct uns_value *v)
 			uns_text_str(&text, "/");
 		uns_text_str(&text, part);
 	}
+	p->strings.failed |= text.failed;
 	return text.len && !text.failed ? uns_arena_str(p->arena, text.p) : NULL;
 }
 
@@ -343,15 +344,19 @@ static void parse_fini(struct parse *p)
 int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *arena,
 			   struct uns_dcp_metadata *out, struct uns_err *err)
 {
-	struct uns_err unseen = { 0 };
+	struct uns_err why = { .keep = err ? err->keep : NULL };
 	UNS_CLEANUP(parse_fini) struct parse p = { .arena = arena,
 						   .strings.arena = arena,
 						   .out = out,
 						   .budget_bytes = uns_span_left(&in),
-						   .err = err ? err : &unseen };
+						   .err = &why };
+	int code;
 
 	*out = (struct uns_dcp_metadata){ 0 };
-	return parse_root(&p, in);
+	code = parse_root(&p, in);
+	if (p.strings.failed)
+		return uns_oom(err);
+	return code < 0 ? uns_fail_as(err, &why) : code;
 }
 
 const struct uns_dcp_entry *uns_dcp_metadata_find(const struct uns_dcp_metadata *meta,

@@ -22,7 +22,11 @@ const char *uns_dcp_string(struct uns_dcp_strings *strings, const struct uns_val
 	if (kept)
 		return kept;
 	text = uns_arena_str(strings->arena, text);
-	return text && uns_map_put(&strings->map, text, (void *)(uintptr_t)text, NULL) ? text : NULL;
+	if (!text || !uns_map_put(&strings->map, text, (void *)(uintptr_t)text, NULL)) {
+		strings->failed = true;
+		return NULL;
+	}
+	return text;
 }
 
 /* Below the directory, whatever it is joined to. */

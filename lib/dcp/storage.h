@@ -15,6 +15,7 @@ enum { UNS_DCP_MAX_NAME = 4096 }; /* bytes of a name or path; bounds the time of
 struct uns_dcp_strings {
 	struct uns_map map;
 	struct uns_arena *arena;
+	bool failed; /* out of memory: what was made of a NULL is no finding */
 };
 
 /* NULL when v is not a string, holds NULs, is longer than UNS_DCP_MAX_NAME, or memory is out. */

@@ -81,50 +81,69 @@ int siblings_state_whole(const struct uns_root *root, struct uns_arena *arena, c
 
 /* -- for the generation -- */
 
-static void add_names(struct uns_capture *capture, struct uns_arena *arena, const char *run,
-		      const char *const *names, size_t n, siblings_add *add, void *ctx)
+/* 1 = it is there, 0 = it is not. */
+static int stat_one(struct uns_capture *capture, const char *path, struct uns_stat *st,
+		    struct uns_err *err)
 {
-	const char *path;
+	struct uns_err why = { 0 };
+	int code = path ? uns_capture_stat(capture, path, st, &why) : uns_oom(&why);
+
+	return code == 0 ? 1 : uns_fail_if_passing(err, code, &why);
+}
+
+static int add_names(struct uns_capture *capture, struct uns_arena *arena, const char *run,
+		     const char *const *names, size_t n, siblings_add *add, void *ctx,
+		     struct uns_err *err)
+{
 	struct uns_stat st;
 	size_t i;
+	int found;
 
 	uns_capture_look(capture, run, names, n);
 	for (i = 0; i < n; i++) {
-		path = uns_path_join(arena, run, names[i]);
-		if (path && uns_capture_stat(capture, path, &st, NULL) == 0)
+		UNS_TRY(found = stat_one(capture, uns_path_join(arena, run, names[i]), &st, err));
+		if (found)
 			add(ctx, names[i], &st);
 	}
+	return 0;
 }
 
-void siblings_borrowed(struct uns_capture *capture, struct uns_arena *arena, const char *path,
-		       siblings_add *add, void *ctx)
+int siblings_borrowed(struct uns_capture *capture, struct uns_arena *arena, const char *path,
+		      siblings_add *add, void *ctx, struct uns_err *err)
 {
 	static const char *const names[] = { "config.json", "generation_config.json",
 					     "tokenizer.json", "tokenizer_config.json",
 					     "adapter_config.json" };
 	const char *run = *path ? uns_path_parent(arena, path) : NULL;
 
-	if (run)
-		add_names(capture, arena, run, names, sizeof(names) / sizeof(*names), add, ctx);
+	if (!*path)
+		return 0;
+	return run ? add_names(capture, arena, run, names, sizeof(names) / sizeof(*names), add, ctx,
+			       err)
+		   : uns_oom(err);
 }
 
-void siblings_telling(struct uns_capture *capture, struct uns_arena *arena, const char *path,
-		      siblings_add *add, void *ctx)
+int siblings_telling(struct uns_capture *capture, struct uns_arena *arena, const char *path,
+		     siblings_add *add, void *ctx, struct uns_err *err)
 {
 	static const char *const names[] = { STATE, "training_args.json", "training_args.bin" };
 	struct siblings s;
 	struct uns_stat st;
+	struct uns_err why = { 0 };
 	char number[32];
 	size_t i;
+	int code = siblings_find(uns_capture_root(capture), capture, arena, path, &s, &why), found;
 
-	if (siblings_find(uns_capture_root(capture), capture, arena, path, &s, NULL) < 0 || !s.run)
-		return;
+	if (code < 0 || !s.run)
+		return uns_fail_if_passing(err, code, &why);
 	for (i = 0; i < s.n; i++) {
 		snprintf(number, sizeof(number), "%llu", s.number[i]);
 		add(ctx, number, NULL);
 	}
-	for (i = 0; i < s.n_near; i++)
-		if (s.near[i].state && uns_capture_stat(capture, s.near[i].state, &st, NULL) == 0)
+	for (i = 0; i < s.n_near; i++) {
+		UNS_TRY(found = stat_one(capture, s.near[i].state, &st, err));
+		if (found)
 			add(ctx, s.near[i].state, &st);
-	add_names(capture, arena, s.run, names, sizeof(names) / sizeof(*names), add, ctx);
+	}
+	return add_names(capture, arena, s.run, names, sizeof(names) / sizeof(*names), add, ctx, err);
 }

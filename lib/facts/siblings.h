@@ -21,16 +21,16 @@ struct siblings {
 int siblings_find(const struct uns_root *root, struct uns_capture *capture, struct uns_arena *arena,
 		  const char *path, struct siblings *out, struct uns_err *err);
 
-/* What a checkpoint's generation has to follow besides its own files. `add` is called for each file that is
+/* Both fail where something could not be looked at now. What a checkpoint's generation has to follow besides its own files. `add` is called for each file that is
  * there, and with st = NULL for a mere name. */
 typedef void siblings_add(void *ctx, const char *name, const struct uns_stat *st);
 
 /* Config and tokenizer of the run directory. */
-void siblings_borrowed(struct uns_capture *capture, struct uns_arena *arena, const char *path,
-		       siblings_add *add, void *ctx);
+int siblings_borrowed(struct uns_capture *capture, struct uns_arena *arena, const char *path,
+		      siblings_add *add, void *ctx, struct uns_err *err);
 /* What tells about its training, where its own state does not. */
-void siblings_telling(struct uns_capture *capture, struct uns_arena *arena, const char *path,
-		      siblings_add *add, void *ctx);
+int siblings_telling(struct uns_capture *capture, struct uns_arena *arena, const char *path,
+		     siblings_add *add, void *ctx, struct uns_err *err);
 
 /* Does the checkpoint's own trainer_state.json look whole? Then nothing beside it is asked. Reads three
  * bytes. Negative when they could not be read. */

@@ -235,6 +235,7 @@ int uns_resume_trainer_state_add(const struct uns_resume_input *in, struct uns_v
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	struct uns_err why = { 0 };
 	const char *origin;
+	int code;
 
 	if (!in->training || !(in->catalog->facts.resumed_by & UNS_BY_TRAINER))
 		return 0;
@@ -242,7 +243,9 @@ int uns_resume_trainer_state_add(const struct uns_resume_input *in, struct uns_v
 		return uns_oom(err);
 	if (in->trainer_state_valid)
 		return 0;
-	if (uns_trainer_state_emit(in->training, &text, &why) < 0)
+	code = uns_trainer_state_emit(in->training, &text, &why);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
+	if (code < 0)
 		return uns_vtree_note(out, "trainer_state.json cannot be made: %s", why.text);
 	if (note_made_up(in->training, out) < 0)
 		return uns_oom(err);

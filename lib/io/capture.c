@@ -35,7 +35,21 @@ struct uns_capture {
 	size_t n_dirs, cap_dirs;
 	struct uns_map by_path; /* of dir */
 	struct uns_map single;  /* path -> struct seen */
+	struct uns_err fault;   /* uns_capture_fault */
 };
+
+/* Returns the code. Who keeps a directory to others does so for good: that is no fault. */
+static int note_fault(struct uns_capture *c, int code, const char *path)
+{
+	if (code < 0 && code != -EACCES && !uns_code_is_finding(code))
+		uns_root_fail(c->root, path, code, &c->fault);
+	return code;
+}
+
+int uns_capture_fault(const struct uns_capture *c, struct uns_err *err)
+{
+	return c->fault.code ? uns_fail_as(err, &c->fault) : 0;
+}
 
 void uns_capture_free(struct uns_capture *c)
 {
@@ -133,8 +147,7 @@ static int add_dir(struct uns_capture *c, const char *path, int fd, const struct
 	return 0;
 }
 
-static int find_or_list(struct uns_capture *c, const char *path, struct dir **out,
-			struct uns_err *err)
+static int find_dir(struct uns_capture *c, const char *path, struct dir **out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int fd = -1;
 	struct uns_stat stat;
@@ -148,6 +161,12 @@ static int find_or_list(struct uns_capture *c, const char *path, struct dir **ou
 		return uns_fail(err, -ENOENT, "%s: not looked at", path);
 	UNS_TRY(uns_root_open_dir(c->root, path, &fd, &stat, err));
 	return add_dir(c, path, fd, &stat, out, err);
+}
+
+static int find_or_list(struct uns_capture *c, const char *path, struct dir **out,
+			struct uns_err *err)
+{
+	return note_fault(c, find_dir(c, path, out, err), path);
 }
 
 int uns_capture_list(struct uns_capture *c, const char *path, const struct uns_listing **out,
@@ -174,17 +193,17 @@ int uns_list_seen(const struct uns_root *root, struct uns_capture *c, const char
 
 /* -- stats -- */
 
-static void look_at(const struct uns_capture *c, int fd, const char *dir, const char *name,
+static void look_at(struct uns_capture *c, int fd, const char *dir, const char *name,
 		    struct seen *out)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	char *path;
 
-	out->code = uns_dir_stat(c->root, fd, name, &out->stat);
-	if (out->code < 0 || out->stat.kind != UNS_KIND_LINK)
-		return;
 	path = uns_path_join(&arena, dir, name);
-	out->code = path ? uns_root_stat(c->root, path, true, &out->stat, NULL) : -ENOMEM;
+	out->code = path ? uns_dir_stat(c->root, fd, name, &out->stat) : -ENOMEM;
+	if (out->code == 0 && out->stat.kind == UNS_KIND_LINK)
+		out->code = uns_root_stat(c->root, path, true, &out->stat, NULL);
+	note_fault(c, out->code, path ? path : dir);
 }
 
 static int fill_dir(struct uns_capture *c, struct dir *d, int fd, struct uns_err *err)
@@ -321,7 +340,8 @@ void uns_capture_look(struct uns_capture *c, const char *dir, const char *const 
 		if (!path || known(c, path))
 			continue;
 		look_at(c, fd, dir, names[i], &seen);
-		remember(c, path, &seen);
+		if (!remember(c, path, &seen))
+			note_fault(c, -ENOMEM, path);
 	}
 }
 
@@ -332,9 +352,9 @@ int uns_capture_stat(struct uns_capture *c, const char *path, struct uns_stat *o
 	struct seen live;
 
 	if (!seen) {
-		live.code = uns_root_stat(c->root, path, true, &live.stat, NULL);
+		live.code = note_fault(c, uns_root_stat(c->root, path, true, &live.stat, NULL), path);
 		if (!remember(c, path, &live))
-			return uns_oom(err);
+			return note_fault(c, uns_oom(err), path);
 		seen = &live;
 	}
 	if (seen->code < 0)

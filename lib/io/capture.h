@@ -46,6 +46,10 @@ int uns_capture_fill(struct uns_capture *capture, int depth, struct uns_err *err
 void uns_capture_look(struct uns_capture *capture, const char *dir, const char *const *names,
 		      size_t n);
 
+/* 0, or the first listing or stat of this capture that failed for a reason which says nothing about the files
+ * (uns_code_is_finding; what is kept to others, -EACCES, aside): what was made of it may be wrong. */
+int uns_capture_fault(const struct uns_capture *capture, struct uns_err *err);
+
 /* Directories that were listed so far, the capture's own first: start with *at = 0; NULL when done.
  * `out` receives what the directory was just before it was listed. */
 const char *uns_capture_listed(const struct uns_capture *capture, size_t *at, struct uns_stat *out);

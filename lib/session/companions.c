@@ -60,8 +60,8 @@ static int note_unusable(struct search *s, enum uns_finding_id id, const char *d
 		    err);
 }
 
-/* A directory that is not there is none, nor is one that is kept to others, unless it is the checkpoint's own.
- * That a directory which the user named cannot be used is told. */
+/* A directory that is not there is none, and it is told where the user named it; one that cannot be listed
+ * now may hold what is looked for. */
 static int add_candidate(struct search *s, const struct uns_root *root, const char *path,
 			 const char *what, bool own, struct uns_err *err)
 {
@@ -72,8 +72,7 @@ static int add_candidate(struct search *s, const struct uns_root *root, const ch
 	if (!path)
 		return uns_oom(err);
 	code = uns_list_seen(root, s->snap->cat->capture, path, &s->snap->arena, &c.list, &why);
-	if (code != -EACCES || own)
-		UNS_TRY(uns_fail_if_passing(err, code, &why));
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
 		return root == s->in->root ? 0 : note_unusable(s, UNS_FOUND_MODEL_DIR_UNUSABLE,
 							       uns_root_path(root), &why, err);
@@ -118,8 +117,7 @@ static int add_model_fact(struct search *s, struct uns_err *err)
 	if (code == 0)
 		return add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false,
 				     err);
-	if (code != -EACCES)
-		UNS_TRY(uns_fail_if_passing(err, code, &why));
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	return note_unusable(s, UNS_FOUND_MODEL_FACT_UNUSABLE, dir, &why, err);
 }
 

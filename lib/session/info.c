@@ -307,7 +307,7 @@ static int provenance(struct unshard *u, struct place *place, const struct uns_v
 	if (code == 0)
 		uns_describe_provenance(out, snap->cat, &shown->tree);
 	snapshot_put(u, snap);
-	return code;
+	return code == 0 && out->failed ? uns_oom(err) : code;
 }
 
 /* CHECKPOINT/.unshard/problems.txt of one view: what is wrong, then what that view's tree notes. */

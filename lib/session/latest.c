@@ -11,7 +11,6 @@
 
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "base/path.h"
 #include "session/shows.h"
 
@@ -40,48 +39,58 @@ static const char *name_in(struct uns_span text, struct uns_arena *arena)
 		       NULL;
 }
 
+/* Where a mark is made: whom it is for, what is found out. */
+struct search {
+	struct unshard *u;
+	const struct uns_view *view;
+	uint64_t parameter;
+	const char *dir;
+	struct uns_arena *arena;
+	struct latest *out;
+};
+
 /* 1 = SOURCE has this mark, 0 = it has not. */
-static int read_mark(struct unshard *u, struct spot *spot, const char *dir, const char *mark,
-		     const char **tag, struct uns_err *err)
+static int read_mark(const struct search *s, const char *mark, const char **tag, struct uns_err *err)
 {
-	const char *path = uns_path_join(&spot->arena, dir, mark);
+	const char *path = uns_path_join(s->arena, s->dir, mark);
 	struct uns_err why = { 0 };
 	struct uns_span text;
 	int code;
 
 	if (!path)
 		return uns_oom(err);
-	code = uns_root_read_file(u->root, path, MAX_MARK_BYTES, &spot->arena, &text, &spot->stat,
+	code = uns_root_read_file(s->u->root, path, MAX_MARK_BYTES, s->arena, &text, &s->out->stat,
 				  &why);
 	if (code < 0)
 		return uns_fail_if_passing(err, code, &why);
-	*tag = name_in(text, &spot->arena);
+	*tag = name_in(text, s->arena);
 	return 1;
 }
 
 /* What the view's own file of that name, in the checkpoint, says. */
-static int read_own(struct unshard *u, struct spot *spot, struct place *place,
-		    struct snapshot *snap, const char *tag, struct uns_err *err)
+static int read_own(const struct search *s, struct place *place, struct snapshot *snap,
+		    const char *tag, struct uns_err *err)
 {
 	const struct uns_vfile *file;
 	const struct shown *shown;
 	char text[MAX_MARK_BYTES];
 	int64_t n;
 
-	UNS_TRY(show_tree(u, place, snap, spot->key.view, spot->key.parameter, &shown, err));
-	file = uns_vtree_find(&shown->tree, spot->key.view->run_mark);
+	UNS_TRY(show_tree(s->u, place, snap, s->view, s->parameter, &shown, err));
+	file = uns_vtree_find(&shown->tree, s->view->run_mark);
 	if (!file || file->layout.size_bytes > sizeof(text))
 		return 0;
 	n = uns_read(snap->backing, &file->layout, text, (size_t)file->layout.size_bytes, 0, err);
 	if (n < 0)
 		return (int)n;
-	uns_text_printf(&spot->text, "%s/", tag);
-	uns_text_add(&spot->text, text, (size_t)n);
-	return spot->text.failed ? uns_oom(err) : 1;
+	uns_text_printf(&s->out->text, "%s/", tag);
+	uns_text_add(&s->out->text, text, (size_t)n);
+	s->out->generation = place->generation;
+	return s->out->text.failed ? uns_oom(err) : 1;
 }
 
 /* 1 = the tag's checkpoint can be loaded from the view. */
-static int read_tag(struct unshard *u, struct spot *spot, struct place *place, const char *tag,
+static int read_tag(const struct search *s, struct place *place, const char *tag,
 		    struct uns_err *err)
 {
 	struct uns_err why = { 0 };
@@ -91,42 +100,49 @@ static int read_tag(struct unshard *u, struct spot *spot, struct place *place, c
 
 	if (!place->format)
 		return 0;
-	code = show_state_of(u, place, spot->key.view, spot->key.parameter, &state, &why);
+	code = show_state_of(s->u, place, s->view, s->parameter, &state, &why);
 	if (code < 0)
-		return uns_fail(err, code, "%s", why.text);
+		return uns_fail_as(err, &why);
 	if (state != SHOW_OK)
 		return 0;
-	UNS_TRY(snapshot_get(u, place, &snap, err));
-	code = read_own(u, spot, place, snap, tag, err);
-	snapshot_put(u, snap);
+	UNS_TRY(snapshot_get(s->u, place, &snap, err));
+	code = read_own(s, place, snap, tag, err);
+	snapshot_put(s->u, snap);
 	return code;
 }
 
-int latest_find(struct unshard *u, struct spot *spot, const char *dir, const char *name,
-		uint64_t *generation, struct uns_err *err)
+static int find(const struct search *s, const char *name, struct uns_err *err)
 {
 	const char *tag = NULL, *path;
 	struct uns_err why = { 0 };
 	struct place *place;
 	int code;
 
-	if (!spot->key.view || !spot->key.view->run_mark || strcmp(name, spot->key.view->run_mark) != 0)
-		return 0;
-	UNS_TRY(code = read_mark(u, spot, dir, name, &tag, err));
+	UNS_TRY(code = read_mark(s, name, &tag, err));
 	if (!code)
-		UNS_TRY(code = read_mark(u, spot, dir, LATEST, &tag, err));
+		UNS_TRY(code = read_mark(s, LATEST, &tag, err));
 	if (!code || !tag)
 		return 0;
-	path = uns_path_join(&spot->arena, dir, tag);
+	path = uns_path_join(s->arena, s->dir, tag);
 	if (!path)
 		return uns_oom(err);
-	if (session_hides(u, path))
+	if (session_hides(s->u, path))
 		return 0;
-	code = place_get(u, path, &place, &why);
+	code = place_get(s->u, path, &place, &why);
 	if (code < 0)
 		return uns_fail_if_passing(err, code, &why);
-	code = read_tag(u, spot, place, tag, err);
-	*generation = place->generation;
-	place_put(u, place);
+	code = read_tag(s, place, tag, err);
+	place_put(s->u, place);
 	return code;
+}
+
+int latest_find(struct unshard *u, const struct uns_view *view, uint64_t parameter, const char *dir,
+		const char *name, struct uns_arena *arena, struct latest *out, struct uns_err *err)
+{
+	const struct search s = { u, view, parameter, dir, arena, out };
+
+	*out = (struct latest){ .text = UNS_TEXT_INIT };
+	if (!view || !view->run_mark || strcmp(name, view->run_mark) != 0)
+		return 0;
+	return find(&s, name, err);
 }

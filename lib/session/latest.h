@@ -2,14 +2,19 @@
 #ifndef UNS_SESSION_LATEST_H
 #define UNS_SESSION_LATEST_H
 
-#include "session/spots.h"
+#include "session/session.h"
+
+struct latest {
+	struct uns_text text; /* its content; uns_text_fini, whatever latest_find returned */
+	struct uns_stat stat; /* of SOURCE's own mark */
+	uint64_t generation;  /* of the checkpoint that it names */
+};
 
 /* Does the view need one in a directory with these names? */
 bool latest_is_wanted(const struct uns_view *view, const struct uns_listing *list);
 
-/* 1 = `name` of SOURCE's directory `dir` is such a file: the spot's text is its content, its stat that of
- * SOURCE's own mark; *generation: of the checkpoint that it names. 0 = it is not. */
-int latest_find(struct unshard *u, struct spot *spot, const char *dir, const char *name,
-		uint64_t *generation, struct uns_err *err);
+/* 1 = `name` of SOURCE's directory `dir` is such a file, 0 = it is not. */
+int latest_find(struct unshard *u, const struct uns_view *view, uint64_t parameter, const char *dir,
+		const char *name, struct uns_arena *arena, struct latest *out, struct uns_err *err);
 
 #endif

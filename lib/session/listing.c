@@ -69,39 +69,48 @@ static int listing_add(struct listing *l, const char *name, size_t len, const st
 	return 0;
 }
 
-/* What stands at a spot, so that listing and lookup never disagree; 0 when it is not shown. `code`: of
- * getting there. Ends the spot. */
-static int add_spot(struct listing *l, int code, struct spot *spot, const char *name)
+/* What stands at a spot, so that listing and lookup never disagree; 0 when it is not shown. `code` and `why`:
+ * of getting there. Where it cannot be told now whether it is shown, there is no listing: one without the
+ * name would be wrong. (What is kept to others and what is just being replaced is not shown.) Ends the
+ * spot. */
+static int add_spot(struct listing *l, int code, struct spot *spot, const char *name,
+		    struct uns_err *why, struct uns_err *err)
 {
 	struct unshard_stat st;
 
 	if (code == 0)
-		code = spot_check(l->u, spot, NULL);
+		code = spot_check(l->u, spot, why);
 	if (code == 0)
-		code = spot_stat(l->u, spot, &st, NULL);
+		code = spot_stat(l->u, spot, &st, why);
 	if (code == 0)
 		code = listing_add(l, name, strlen(name), &spot->key, &st);
 	spot_fini(l->u, spot);
-	return code == -ENOMEM ? code : 0;
+	if (code == -ENOMEM)
+		return code;
+	return code == -EACCES || code == -ESTALE ? 0 : uns_fail_if_passing(err, code, why);
 }
 
-static int add_child(struct listing *l, const struct spot_key *dir, const char *name)
+static int add_child(struct listing *l, const struct spot_key *dir, const char *name,
+		     struct uns_err *err)
 {
 	struct spot child = { .key = *dir };
+	struct uns_err why = { 0 };
 
-	return add_spot(l, spot_enter(l->u, &child, name, NULL), &child, name);
+	return add_spot(l, spot_enter(l->u, &child, name, &why), &child, name, &why, err);
 }
 
-static int add_key(struct listing *l, const struct spot_key *key, const char *name)
+static int add_key(struct listing *l, const struct spot_key *key, const char *name,
+		   struct uns_err *err)
 {
+	struct uns_err why = { 0 };
 	struct spot spot;
 
-	return add_spot(l, spot_of(l->u, key, &spot, NULL), &spot, name);
+	return add_spot(l, spot_of(l->u, key, &spot, &why), &spot, name, &why, err);
 }
 
 /* -- directories -- */
 
-static int list_views(struct listing *l, const struct spot_key *dir)
+static int list_views(struct listing *l, const struct spot_key *dir, struct uns_err *err)
 {
 	const char *const *parameter;
 	const char *name;
@@ -113,7 +122,7 @@ static int list_views(struct listing *l, const struct spot_key *dir)
 						**parameter ? "-" : "", *parameter);
 			if (!name)
 				return -ENOMEM;
-			UNS_TRY(add_child(l, dir, name));
+			UNS_TRY(add_child(l, dir, name, err));
 		}
 	}
 	return 0;
@@ -172,10 +181,10 @@ static int add_forms(struct listing *l, const struct spot_key *dir, const struct
 		code = forms_names(l->u, dir->view, place, &l->arena, &names, err);
 		key.as_file = true;
 		if (code == 0)
-			code = add_key(l, &key, names.file);
+			code = add_key(l, &key, names.file, err);
 		key.as_file = false;
 		if (code == 0 && names.dir_is_listed)
-			code = add_key(l, &key, names.dir);
+			code = add_key(l, &key, names.dir, err);
 		code = code < 0 ? code : 1;
 	}
 	place_put(l->u, place);
@@ -223,22 +232,23 @@ static int list_source(struct listing *l, const struct spot_key *dir, struct uns
 		UNS_TRY(added = add_forms(l, dir, &list.v[i], err));
 		sorted &= !added;
 		if (!added)
-			UNS_TRY(add_child(l, dir, list.v[i].name));
+			UNS_TRY(add_child(l, dir, list.v[i].name, err));
 	}
 	if (latest_is_wanted(dir->view, &list)) {
-		UNS_TRY(add_child(l, dir, dir->view->run_mark));
+		UNS_TRY(add_child(l, dir, dir->view->run_mark, err));
 		sorted = false;
 	}
 	return sorted ? 0 : sort(l);
 }
 
-static int list_info(struct listing *l, const struct spot_key *dir, const char *const *names)
+static int list_info(struct listing *l, const struct spot_key *dir, const char *const *names,
+		     struct uns_err *err)
 {
 	struct spot_key key = *dir;
 
 	for (; *names; names++) {
 		key.inside = *names;
-		UNS_TRY(add_key(l, &key, *names));
+		UNS_TRY(add_key(l, &key, *names, err));
 	}
 	return 0;
 }
@@ -249,11 +259,11 @@ static int list_spot(struct listing *l, struct spot *spot, struct uns_err *err)
 		return uns_fail(err, -ENOTDIR, "%s is not a directory", l->dir);
 	switch (spot->key.kind) {
 	case SPOT_ROOT:
-		return list_views(l, &spot->key);
+		return list_views(l, &spot->key, err);
 	case SPOT_ROOT_INFO:
-		return list_info(l, &spot->key, root_info_names);
+		return list_info(l, &spot->key, root_info_names, err);
 	case SPOT_INFO:
-		return list_info(l, &spot->key, info_names);
+		return list_info(l, &spot->key, info_names, err);
 	case SPOT_SHOWN:
 		return list_shown(l, spot, err);
 	case SPOT_SOURCE:

@@ -114,18 +114,19 @@ static void add_beside(void *ctx, const char *name, const struct uns_stat *st)
 }
 
 /* Files beside the checkpoint that its views may borrow or learn from. */
-static void add_surroundings(const struct place *place, struct uns_capture *capture,
-			     struct uns_arena *arena, struct finding *f)
+static int add_surroundings(const struct place *place, struct uns_capture *capture,
+			    struct uns_arena *arena, struct finding *f, struct uns_err *err)
 {
 	int64_t newest = f->newest_ns; /* what happens beside it does not unsettle it */
 	uint64_t bytes = f->source_bytes;
 
-	siblings_borrowed(capture, arena, place->path, add_beside, f);
+	UNS_TRY(siblings_borrowed(capture, arena, place->path, add_beside, f, err));
 	/* A finished one must stay as it is while its run goes on. */
 	if (!state_is_whole(place, capture, arena, f))
-		siblings_telling(capture, arena, place->path, add_beside, f);
+		UNS_TRY(siblings_telling(capture, arena, place->path, add_beside, f, err));
 	f->newest_ns = newest;
 	f->source_bytes = bytes;
+	return 0;
 }
 
 static const struct uns_format *probe(const struct uns_directory *dir)
@@ -236,7 +237,7 @@ static int add_generation(struct place_table *t, const struct place *place,
 	f->generation = uns_hash_str(f->generation, f->format->name);
 	UNS_TRY(add_directory(capture, &arena, path, f, 0, err));
 	f->own_generation = uns_hash_end(f->generation);
-	add_surroundings(place, capture, &arena, f);
+	UNS_TRY(add_surroundings(place, capture, &arena, f, err));
 	f->source_generation = f->generation = uns_hash_end(f->generation);
 	f->facts = place->facts;
 	store_digest(t->store, path, &f->facts);
@@ -259,7 +260,8 @@ static int look(struct place_table *t, const struct place *place, struct uns_cap
 		UNS_TRY(uns_capture_fill(capture, MAX_DEPTH, err));
 	UNS_TRY(uns_capture_list(capture, place->path, &dir.list, err));
 	f->format = probe(&dir);
-	return f->format ? add_generation(t, place, capture, f, err) : add_plain(&dir, f, err);
+	UNS_TRY(f->format ? add_generation(t, place, capture, f, err) : add_plain(&dir, f, err));
+	return uns_capture_fault(capture, err);
 }
 
 /* *capture is what the finding was made of, where it is a checkpoint. */

@@ -57,9 +57,7 @@ static bool verdict_known(struct unshard *u, struct place *place, const struct u
 	pthread_mutex_lock(&u->lock);
 	v = verdict_find(place, view, parameter);
 	f = v ? v->why : place->open_why;
-	*code = v ? v->code : f ? f->code : 0;
-	if (f)
-		uns_fail_with(why, f);
+	*code = f ? uns_fail_with(why, f) : 0;
 	pthread_mutex_unlock(&u->lock);
 	return v || f;
 }
@@ -90,9 +88,7 @@ static int verdict_find_out(struct unshard *u, struct place *place, const struct
 	snapshot_put(u, snap);
 	if (added < 0)
 		return uns_oom(why);
-	if (code < 0)
-		uns_fail_with(why, &f);
-	return code;
+	return code < 0 ? uns_fail_with(why, &f) : 0;
 }
 
 /* Once for each state of the files: every view and every look finds the same. */

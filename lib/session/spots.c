@@ -111,10 +111,10 @@ static int check_shown(struct unshard *u, struct spot *spot, struct uns_err *err
 	struct uns_err why = { 0 };
 	int code = show_state_of(u, spot->place, spot->key.view, spot->key.parameter, &state, &why);
 
-	if (code < 0) /* what cannot be read now stands there, and fails for who looks into it */
-		return spot_is_dir(spot) && !*spot->key.inside
-			       ? 0
-			       : uns_fail(err, code, "%s", why.text);
+	if (code == -EACCES && spot_is_dir(spot) && !*spot->key.inside)
+		return 0; /* kept to others: it stands there, and fails for who looks into it */
+	if (code < 0)
+		return uns_fail(err, code, "%s", why.text);
 	if (state == SHOW_OK || state == SHOW_DAMAGED)
 		return 0;
 	return uns_fail(err, -ENOENT, "%s", why.text);
@@ -232,15 +232,19 @@ static int go_to_entry(struct unshard *u, struct spot *spot, struct uns_err *err
 static int go_to_mark(struct unshard *u, struct spot *spot, const char *dir, const char *name,
 		      struct uns_err *err)
 {
-	uint64_t generation;
-	int found;
+	struct latest mark;
+	int found = latest_find(u, spot->key.view, spot->key.parameter, dir, name, &spot->arena,
+				&mark, err);
 
-	UNS_TRY(found = latest_find(u, spot, dir, name, &generation, err));
-	if (!found)
-		return 0;
+	if (found <= 0) {
+		uns_text_fini(&mark.text);
+		return found;
+	}
 	spot->key.kind = SPOT_MARK;
 	spot->key.inside = "";
-	spot->ino = ino_of(&spot->key, generation, "");
+	spot->stat = mark.stat;
+	spot->text = mark.text;
+	spot->ino = ino_of(&spot->key, mark.generation, "");
 	return 1;
 }
 

@@ -158,10 +158,10 @@ static int note_groups(const struct uns_catalog *cat, const struct uns_adam_para
 	UNS_CLEANUP(uns_text_fini) struct uns_text rates = UNS_TEXT_INIT;
 	bool lr;
 
-	uns_universal_differing(params, &keys, &lr);
+	UNS_TRY(uns_universal_differing(params, &keys, &lr, NULL));
 	if (lr)
 		write_rates(params, &rates);
-	if (keys.failed || rates.failed)
+	if (rates.failed)
 		return -ENOMEM;
 	if (!keys.len)
 		return 0;

@@ -193,15 +193,18 @@ static int add_aliases(const struct uns_universal_input *in, struct uns_vtree *o
 
 /* -- what the param groups agree on -- */
 
-static bool equal(const struct uns_value *a, const struct uns_value *b)
+/* 1, 0. Values that cannot be written as a pickle are told apart from all others. */
+static int equal(const struct uns_value *a, const struct uns_value *b, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text x = UNS_TEXT_INIT;
 	UNS_CLEANUP(uns_text_fini) struct uns_text y = UNS_TEXT_INIT;
+	struct uns_err why = { 0 };
+	int code = uns_pickle_emit(a, NULL, 0, NULL, &x, &why);
 
-	if (uns_pickle_emit(a, NULL, 0, NULL, &x, NULL) < 0 ||
-	    uns_pickle_emit(b, NULL, 0, NULL, &y, NULL) < 0)
-		return false;
-	return x.len == y.len && memcmp(x.p, y.p, x.len) == 0;
+	if (code == 0)
+		code = uns_pickle_emit(b, NULL, 0, NULL, &y, &why);
+	UNS_TRY(uns_fail_if_passing(err, code, &why));
+	return code == 0 && x.len == y.len && memcmp(x.p, y.p, x.len) == 0;
 }
 
 static const struct uns_value *hyper_of(const struct uns_adam_params *params, size_t group,
@@ -210,17 +213,18 @@ static const struct uns_value *hyper_of(const struct uns_adam_params *params, si
 	return uns_value_get(params->group[group]->hyper, key);
 }
 
-static bool is_agreed(const struct uns_adam_params *params, const char *key)
+/* 1, 0 */
+static int is_agreed(const struct uns_adam_params *params, const char *key, struct uns_err *err)
 {
 	const struct uns_value *first = hyper_of(params, 0, key), *v;
+	int same = 1;
 	size_t i;
 
-	for (i = 1; i < params->n_groups; i++) {
+	for (i = 1; i < params->n_groups && same > 0; i++) {
 		v = hyper_of(params, i, key);
-		if (!first || !v || !equal(first, v))
-			return false;
+		same = first && v ? equal(first, v, err) : 0;
 	}
-	return true;
+	return same;
 }
 
 static bool is_new_key(const struct uns_adam_params *params, size_t group, const char *key)
@@ -233,21 +237,28 @@ static bool is_new_key(const struct uns_adam_params *params, size_t group, const
 	return true;
 }
 
-void uns_universal_differing(const struct uns_adam_params *params, struct uns_text *out, bool *lr)
+int uns_universal_differing(const struct uns_adam_params *params, struct uns_text *out, bool *lr,
+			    struct uns_err *err)
 {
 	const struct uns_value *hyper;
 	const char *key;
 	size_t g, i;
+	int same;
 
-	*lr = !is_agreed(params, "lr");
+	UNS_TRY(same = is_agreed(params, "lr", err));
+	*lr = !same;
 	for (g = 0; g < params->n_groups; g++) {
 		hyper = params->group[g]->hyper;
 		for (i = 0; hyper && i < hyper->dict.n; i++) {
 			key = uns_value_str(hyper->dict.key[i]);
-			if (key && is_new_key(params, g, key) && !is_agreed(params, key))
+			if (!key || !is_new_key(params, g, key))
+				continue;
+			UNS_TRY(same = is_agreed(params, key, err));
+			if (!same)
 				uns_text_printf(out, "%s%s", out->len ? ", " : "", key);
 		}
 	}
+	return out->failed ? uns_oom(err) : 0;
 }
 
 /* -- the optimizer as a whole -- */
@@ -278,11 +289,12 @@ static const struct uns_value *stage3_groups(const struct uns_universal_input *i
 	struct uns_group first = *params->group[0];
 	const char *key;
 	size_t i;
+	int same;
 
 	for (i = 0; agreed && hyper && i < hyper->dict.n; i++) {
 		key = uns_value_str(hyper->dict.key[i]);
-		if ((!key || strcmp(key, "lr") == 0 || is_agreed(params, key)) &&
-		    !uns_value_put(agreed, hyper->dict.key[i], hyper->dict.v[i]))
+		same = !key || strcmp(key, "lr") == 0 ? 1 : is_agreed(params, key, NULL);
+		if (same < 0 || (same && !uns_value_put(agreed, hyper->dict.key[i], hyper->dict.v[i])))
 			return NULL;
 	}
 	first.hyper = agreed;

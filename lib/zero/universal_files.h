@@ -37,8 +37,9 @@ struct uns_universal_input {
 int uns_universal_check_names(const struct uns_adam_params *params, struct uns_err *err);
 
 /* The keys of hyper-parameters on which the param groups do not agree, with ", " between them; *lr: is "lr"
- * one of them? */
-void uns_universal_differing(const struct uns_adam_params *params, struct uns_text *out, bool *lr);
+ * one of them? Only -ENOMEM. */
+int uns_universal_differing(const struct uns_adam_params *params, struct uns_text *out, bool *lr,
+			    struct uns_err *err);
 
 /* All of the above, and notes on what had to be left out or assumed. */
 int uns_universal_add(const struct uns_universal_input *in, struct uns_vtree *out,
