@@ -249,13 +249,13 @@ static int rejected_configs(struct checking *c, const struct subject *s, size_t 
 	size_t i;
 	int code = 0;
 
-	for (i = 0; i < s->snap->notes.n && code == 0; i++) {
-		if (s->snap->notes.v[i].id != UNS_FOUND_CONFIG_UNUSABLE &&
-		    s->snap->notes.v[i].id != UNS_FOUND_CONFIG_DOES_NOT_FIT)
+	for (i = 0; i < s->snap->beside.notes.n && code == 0; i++) {
+		if (s->snap->beside.notes.v[i].id != UNS_FOUND_CONFIG_UNUSABLE &&
+		    s->snap->beside.notes.v[i].id != UNS_FOUND_CONFIG_DOES_NOT_FIT)
 			continue;
 		++*n;
-		code = checking_found_as(c, &s->snap->notes.v[i],
-					 s->snap->config.p ? UNS_NOTE : UNS_PROBLEM);
+		code = checking_found_as(c, &s->snap->beside.notes.v[i],
+					 s->snap->beside.config.p ? UNS_NOTE : UNS_PROBLEM);
 	}
 	return code;
 }
@@ -268,10 +268,10 @@ static int check_config(struct checking *c, const struct subject *s)
 
 	if (code)
 		return code;
-	if (s->snap->config.p && uns_config_check(&s->snap->config_facts, s->cat, &why) < 0)
+	if (s->snap->beside.config.p && uns_config_check(&s->snap->beside.config_facts, s->cat, &why) < 0)
 		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CONFIG_UNLIKE_WEIGHTS,
 						     .arg = { { "cause", uns_str(why.text) } }));
-	if (s->snap->config.p || n_rejected || !s->cat->facts.wants_config)
+	if (s->snap->beside.config.p || n_rejected || !s->cat->facts.wants_config)
 		return 0;
 	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CONFIG_MISSING));
 }

@@ -369,7 +369,7 @@ static int keep_config(struct source *s, uint32_t file, struct uns_err *err)
 }
 
 /* What the managers put into directories beside their shards. Views that assemble take from there
- * what they need (session/companions.c); those of the sharded form show it as it is. */
+ * what they need (facts/companions.c); those of the sharded form show it as it is. */
 static int add_below(struct source *s, const char *dir, struct uns_err *err)
 {
 	const struct uns_entry *e = uns_listing_find(s->dir->list, dir);

@@ -2,8 +2,8 @@
 #ifndef UNS_SESSION_OPTIONS_H
 #define UNS_SESSION_OPTIONS_H
 
+#include "facts/companions.h"
 #include "formats/format.h"
-#include "session/companions.h"
 #include "unshard.h"
 #include "views/view.h"
 

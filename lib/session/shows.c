@@ -203,7 +203,7 @@ static int learn_ties(struct unshard *u, struct snapshot *snap, struct uns_err *
 
 	if (!snapshots_learn(&u->snapshots, &snap->ties_learned))
 		return 0;
-	code = snap->config_facts.ties_embeddings ?
+	code = snap->beside.config_facts.ties_embeddings ?
 		       ties_prove(snap->cat, snap->backing, &snap->ties, err) : 0;
 	if (code < 0) {
 		uns_arena_fini(&snap->ties.arena);
@@ -248,7 +248,7 @@ static int learn_training(struct unshard *u, struct place *place, struct snapsho
 static int gather_notes(const struct snapshot *snap, struct uns_arena *arena,
 			struct uns_view_input *in, struct uns_err *err)
 {
-	const struct uns_findings *first = &snap->notes, *then = &snap->ties.notes;
+	const struct uns_findings *first = &snap->beside.notes, *then = &snap->ties.notes;
 	struct uns_finding *note = UNS_NEW_N(arena, struct uns_finding, first->n + then->n);
 
 	if (!note)
@@ -268,11 +268,11 @@ static struct uns_view_input input_of(const struct unshard *u, const struct snap
 		.catalog = snap->cat,
 		.hide_rng = u->opt.hide_rng,
 		.keep_rng = u->opt.keep_rng,
-		.borrowed = snap->borrowed,
-		.n_borrowed = snap->n_borrowed,
-		.config = snap->config,
-		.notes = snap->notes.v,
-		.n_notes = snap->notes.n,
+		.borrowed = snap->beside.v,
+		.n_borrowed = snap->beside.n,
+		.config = snap->beside.config,
+		.notes = snap->beside.notes.v,
+		.n_notes = snap->beside.notes.n,
 		.max_shard_size_bytes = u->opt.max_shard_size_bytes,
 		.strip = u->opt.strip,
 	};

@@ -4,9 +4,9 @@
 #define UNS_SESSION_SNAPSHOT_H
 
 #include "engine/engine.h"
+#include "facts/companions.h"
 #include "facts/ties.h"
 #include "facts/training_facts.h"
-#include "files/config.h"
 #include "session/places.h"
 
 /* A view's tree of one snapshot, with the attributes of each of its files. */
@@ -36,19 +36,11 @@ struct snapshot {
 
 	struct uns_catalog *cat;
 	struct uns_backing *backing;
-	struct uns_root *model; /* the directory that the store's fact "model" names; or NULL */
 	uint64_t crc_key;       /* of the CRCs' memo */
 	bool lasting;           /* they may be put into the store */
 	uint64_t crcs_kept;     /* atomic: uns_backing_crc_changes when they last were */
 
-	/* Chosen while the snapshot is built (companions.c): their files are part of the catalog. */
-	struct uns_arena arena;
-	struct uns_companion *borrowed;
-	size_t n_borrowed, cap_borrowed;
-	struct uns_span config;
-	struct uns_config_facts config_facts;
-	struct uns_findings notes;
-
+	struct companions beside; /* chosen while the snapshot is built */
 	struct learned ties_learned, training_learned;
 	struct ties ties;
 	struct training_found training;

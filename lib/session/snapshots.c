@@ -22,10 +22,9 @@ static void snapshot_free(struct snapshot *snap)
 	}
 	uns_backing_free(snap->backing);
 	uns_catalog_free(snap->cat);
-	uns_root_close(snap->model);
 	training_found_fini(&snap->training);
 	uns_arena_fini(&snap->ties.arena);
-	uns_arena_fini(&snap->arena);
+	companions_fini(&snap->beside);
 	free(snap);
 }
 
@@ -34,7 +33,7 @@ static void snapshot_free(struct snapshot *snap)
 static size_t snapshot_bytes(const struct snapshot *snap)
 {
 	const struct shown *shown;
-	size_t bytes = sizeof(*snap) + snap->arena.used_bytes;
+	size_t bytes = sizeof(*snap) + snap->beside.arena.used_bytes;
 
 	if (snap->cat)
 		bytes += snap->cat->arena.used_bytes + snap->cat->n_pieces * 64;
@@ -248,7 +247,7 @@ static int fill(const struct snapshot_cache *c, const struct place *place,
 					 place->source_generation };
 
 	UNS_TRY(find_catalog(c, place, &of, capture, snap, err));
-	UNS_TRY(companions_choose(&beside, snap, err));
+	UNS_TRY(companions_choose(&beside, snap->cat, &snap->beside, err));
 	snap->cat->capture = NULL;
 	UNS_TRY(uns_backing_new(c->engine, snap->cat, &snap->backing, err));
 	load_crcs(c, &of, snap);

@@ -3,7 +3,6 @@
 #ifndef UNS_SESSION_SNAPSHOTS_H
 #define UNS_SESSION_SNAPSHOTS_H
 
-#include "session/companions.h"
 #include "session/places.h"
 #include "session/snapshot.h"
 #include "store/catalog_memo.h"

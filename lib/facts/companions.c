@@ -1,7 +1,7 @@
 /* Which config, tokenizer, processor and adapter files a view shows beside the weights. Each set comes
  * from one directory and is never mixed: the checkpoint, then the run directory, then -o model=, then
  * the store's fact "model". */
-#include "session/companions.h"
+#include "facts/companions.h"
 
 #include <string.h>
 
@@ -22,19 +22,27 @@ struct candidate {
 
 struct search {
 	const struct companions_input *in;
-	struct snapshot *snap;
+	struct uns_catalog *cat;
+	struct companions *out;
 	struct candidate *candidate;
 	size_t n, cap;
 };
 
-static const char *const tokenizer_globs[] = {
-	"tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
-	"*.model",         "spiece.model",            "*.tiktoken",        "chat_template.*",
-	"tokenization_*.py", NULL
-};
+static const char *const tokenizer_globs[] = { "tokenizer*.json",
+					       "special_tokens_map.json",
+					       "added_tokens.json",
+					       "vocab.*",
+					       "merges.txt",
+					       "*.model",
+					       "spiece.model",
+					       "*.tiktoken",
+					       "chat_template.*",
+					       "tokenization_*.py",
+					       NULL };
 /* A set is there when one of these is. */
 static const char *const tokenizer_marks[] = { "tokenizer.json", "tokenizer_config.json",
-					       "vocab.*", "*.model", "*.tiktoken", NULL };
+					       "vocab.*",        "*.model",
+					       "*.tiktoken",     NULL };
 static const char *const processor_globs[] = { "*processor*.json", NULL };
 static const char *const adapter_globs[] = { "adapter_config.json", NULL };
 
@@ -48,7 +56,7 @@ static bool matches(const char *const *globs, const char *name)
 
 static int note(struct search *s, const struct uns_finding *f, struct uns_err *err)
 {
-	return uns_findings_add(&s->snap->notes, &s->snap->arena, f, err);
+	return uns_findings_add(&s->out->notes, &s->out->arena, f, err);
 }
 
 static int note_unusable(struct search *s, enum uns_finding_id id, const char *dir,
@@ -71,12 +79,13 @@ static int add_candidate(struct search *s, const struct uns_root *root, const ch
 
 	if (!path)
 		return uns_oom(err);
-	code = uns_list_seen(root, s->snap->cat->capture, path, &s->snap->arena, &c.list, &why);
+	code = uns_list_seen(root, s->cat->capture, path, &s->out->arena, &c.list, &why);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
-		return root == s->in->root ? 0 : note_unusable(s, UNS_FOUND_MODEL_DIR_UNUSABLE,
-							       uns_root_path(root), &why, err);
-	if (!UNS_ARENA_ROOM(&s->snap->arena, s->candidate, s->n, s->cap))
+		return root == s->in->root ? 0
+					   : note_unusable(s, UNS_FOUND_MODEL_DIR_UNUSABLE,
+							   uns_root_path(root), &why, err);
+	if (!UNS_ARENA_ROOM(&s->out->arena, s->candidate, s->n, s->cap))
 		return uns_oom(err);
 	s->candidate[s->n++] = c;
 	return 0;
@@ -86,7 +95,7 @@ static int add_candidate(struct search *s, const struct uns_root *root, const ch
 static int model_fact(struct search *s, const char **dir, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
-	struct uns_arena *arena = &s->snap->arena;
+	struct uns_arena *arena = &s->out->arena;
 	struct uns_store_fact *v;
 	size_t n, i = 0;
 
@@ -113,9 +122,9 @@ static int add_model_fact(struct search *s, struct uns_err *err)
 	UNS_TRY(model_fact(s, &dir, err));
 	if (!dir)
 		return 0;
-	code = uns_root_open(dir, &trusted, &s->snap->model, &why);
+	code = uns_root_open(dir, &trusted, &s->out->model, &why);
 	if (code == 0)
-		return add_candidate(s, s->snap->model, "", uns_root_path(s->snap->model), false,
+		return add_candidate(s, s->out->model, "", uns_root_path(s->out->model), false,
 				     err);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	return note_unusable(s, UNS_FOUND_MODEL_FACT_UNUSABLE, dir, &why, err);
@@ -123,7 +132,7 @@ static int add_model_fact(struct search *s, struct uns_err *err)
 
 static int find_candidates(struct search *s, struct uns_err *err)
 {
-	struct uns_arena *arena = &s->snap->arena;
+	struct uns_arena *arena = &s->out->arena;
 	const struct uns_root *root = s->in->root;
 	const struct model_dirs *models = s->in->models;
 	const char *path = s->in->path;
@@ -148,23 +157,23 @@ static int find_candidates(struct search *s, struct uns_err *err)
 static int borrow(struct search *s, const struct candidate *c, const char *name,
 		  struct uns_err *err)
 {
-	struct snapshot *snap = s->snap;
-	const char *path = uns_path_join(&snap->arena, c->path, name);
+	struct companions *out = s->out;
+	const char *path = uns_path_join(&out->arena, c->path, name);
 	uint32_t file;
 	size_t i;
 
 	if (!path)
 		return uns_oom(err);
-	for (i = 0; i < snap->n_borrowed; i++)
-		if (strcmp(snap->borrowed[i].name, name) == 0)
+	for (i = 0; i < out->n; i++)
+		if (strcmp(out->v[i].name, name) == 0)
 			return 0;
-	UNS_TRY(uns_catalog_add_file(snap->cat, c->root, path, &file, err));
-	if (snap->cat->files[file].missing || snap->cat->files[file].stat.kind != UNS_KIND_FILE)
+	UNS_TRY(uns_catalog_add_file(s->cat, c->root, path, &file, err));
+	if (s->cat->files[file].missing || s->cat->files[file].stat.kind != UNS_KIND_FILE)
 		return 0;
-	if (!UNS_ARENA_ROOM(&snap->arena, snap->borrowed, snap->n_borrowed, snap->cap_borrowed))
+	if (!UNS_ARENA_ROOM(&out->arena, out->v, out->n, out->cap))
 		return uns_oom(err);
-	name = uns_arena_str(&snap->arena, name);
-	snap->borrowed[snap->n_borrowed++] = (struct uns_companion){ .name = name, .file = file };
+	name = uns_arena_str(&out->arena, name);
+	out->v[out->n++] = (struct uns_companion){ .name = name, .file = file };
 	return name ? 0 : uns_oom(err);
 }
 
@@ -192,11 +201,11 @@ static bool has_any(const struct candidate *c, const char *const *globs)
 static int note_borrowed(struct search *s, const struct candidate *c, const char *what,
 			 struct uns_err *err)
 {
-	return note(s,
-			     UNS_FINDING(.id = UNS_FOUND_FILES_BORROWED, .checkpoint = s->snap->cat->path,
-					 .arg = { { "what", uns_str(what) },
-						  { "where", uns_str(c->what) } }),
-			     err);
+	return note(
+		s,
+		UNS_FINDING(.id = UNS_FOUND_FILES_BORROWED, .checkpoint = s->cat->path,
+			    .arg = { { "what", uns_str(what) }, { "where", uns_str(c->what) } }),
+		err);
 }
 
 /* A set without content of its own to check: the first directory that has it. */
@@ -220,40 +229,40 @@ static int reject_config(struct search *s, const struct candidate *c, enum uns_f
 			 const struct uns_err *why, struct uns_err *err)
 {
 	return note(s,
-			     UNS_FINDING(.id = id, .checkpoint = s->snap->cat->path,
-					 .file = uns_path_join(&s->snap->arena, c->path, "config.json"),
-					 .arg = { { "where", uns_str(c->what) },
-						  { "cause", uns_str(why->text) } }),
-			     err);
+		    UNS_FINDING(.id = id, .checkpoint = s->cat->path,
+				.file = uns_path_join(&s->out->arena, c->path, "config.json"),
+				.arg = { { "where", uns_str(c->what) },
+					 { "cause", uns_str(why->text) } }),
+		    err);
 }
 
 /* Read and check a directory's config.json. 1 = it is the one. */
 static int try_config(struct search *s, const struct candidate *c, struct uns_err *err)
 {
-	struct snapshot *snap = s->snap;
+	struct companions *out = s->out;
 	struct uns_err why = { 0 };
 	struct uns_span json;
-	const char *path = uns_path_join(&snap->arena, c->path, "config.json");
+	const char *path = uns_path_join(&out->arena, c->path, "config.json");
 	int code;
 
 	if (!path)
 		return uns_oom(err);
-	code = uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &snap->arena, &json, NULL,
+	code = uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &out->arena, &json, NULL,
 				  &why);
 	if (code == 0)
-		code = uns_config_parse(json, &snap->arena, &snap->config_facts, &why);
+		code = uns_config_parse(json, &out->arena, &out->config_facts, &why);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
 		return reject_config(s, c, UNS_FOUND_CONFIG_UNUSABLE, &why, err);
-	if (!c->own && uns_config_check(&snap->config_facts, snap->cat, &why) < 0)
+	if (!c->own && uns_config_check(&out->config_facts, s->cat, &why) < 0)
 		return reject_config(s, c, UNS_FOUND_CONFIG_DOES_NOT_FIT, &why, err);
-	snap->config = json;
+	out->config = json;
 	return 1;
 }
 
 static int borrow_config(struct search *s, const struct candidate *c, struct uns_err *err)
 {
-	const struct uns_config_facts *facts = &s->snap->config_facts;
+	const struct uns_config_facts *facts = &s->out->config_facts;
 	size_t i;
 
 	UNS_TRY(borrow(s, c, "config.json", err));
@@ -279,17 +288,24 @@ static int choose_config(struct search *s, struct uns_err *err)
 		if (found)
 			return borrow_config(s, &s->candidate[i], err);
 	}
-	memset(&s->snap->config_facts, 0, sizeof(s->snap->config_facts));
-	return note(s, UNS_FINDING(.id = UNS_FOUND_NO_CONFIG, .checkpoint = s->snap->cat->path), err);
+	memset(&s->out->config_facts, 0, sizeof(s->out->config_facts));
+	return note(s, UNS_FINDING(.id = UNS_FOUND_NO_CONFIG, .checkpoint = s->cat->path), err);
 }
 
-int companions_choose(const struct companions_input *in, struct snapshot *snap, struct uns_err *err)
+int companions_choose(const struct companions_input *in, struct uns_catalog *cat,
+		      struct companions *out, struct uns_err *err)
 {
-	struct search s = { .in = in, .snap = snap };
+	struct search s = { .in = in, .cat = cat, .out = out };
 
 	UNS_TRY(find_candidates(&s, err));
 	UNS_TRY(choose_config(&s, err));
 	UNS_TRY(choose_set(&s, tokenizer_marks, tokenizer_globs, "tokenizer", err));
 	UNS_TRY(choose_set(&s, processor_globs, processor_globs, "processor", err));
 	return choose_set(&s, adapter_globs, adapter_globs, "adapter_config.json", err);
+}
+
+void companions_fini(struct companions *companions)
+{
+	uns_root_close(companions->model);
+	uns_arena_fini(&companions->arena);
 }
