@@ -57,7 +57,9 @@ static bool verdict_known(struct unshard *u, struct place *place, const struct u
 	pthread_mutex_lock(&u->lock);
 	v = verdict_find(place, view, parameter);
 	f = v ? v->why : place->open_why;
-	*code = f ? uns_fail_with(why, f) : 0;
+	*code = v ? v->code : f ? f->code : 0;
+	if (f && uns_fail_with(why, f) == -ENOMEM)
+		*code = -ENOMEM;
 	pthread_mutex_unlock(&u->lock);
 	return v || f;
 }
@@ -88,7 +90,9 @@ static int verdict_find_out(struct unshard *u, struct place *place, const struct
 	snapshot_put(u, snap);
 	if (added < 0)
 		return uns_oom(why);
-	return code < 0 ? uns_fail_with(why, &f) : 0;
+	if (code < 0 && uns_fail_with(why, &f) == -ENOMEM)
+		return -ENOMEM;
+	return code;
 }
 
 /* Once for each state of the files: every view and every look finds the same. */
