@@ -484,6 +484,12 @@ EXPORT struct dirent64 *readdir64(DIR *dir)
 	return REAL(readdir64)(dir);
 }
 
+EXPORT ssize_t getdents64(int dir, void *out, size_t size)
+{
+	FAIL_IF(FAULTS_READDIR, dir, NULL);
+	return REAL(getdents64)(dir, out, size);
+}
+
 EXPORT ssize_t readlink(const char *path, char *out, size_t size)
 {
 	FAIL_IF(FAULTS_READLINK, AT_FDCWD, path);

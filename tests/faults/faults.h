@@ -24,7 +24,7 @@ enum faults_call {
 	FAULTS_OPEN, /* open, openat, openat2, fopen, opendir, mkostemp */
 	FAULTS_STAT, /* stat, fstat, statx, access, statfs; an open that only looks (O_PATH) */
 	FAULTS_READ, /* read, pread, preadv2 */
-	FAULTS_READDIR,
+	FAULTS_READDIR, /* readdir, getdents64 */
 	FAULTS_READLINK, /* readlink, realpath */
 	FAULTS_MMAP,
 	FAULTS_WRITE, /* write, pwrite, copy_file_range, ftruncate, fallocate, a reflink */
