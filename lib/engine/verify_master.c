@@ -20,13 +20,20 @@ enum { BLOCK_ELEMS = 32 << 10, CHUNK_ELEMS = 4 << 20 };
 
 /* Both are complete, and the master's type can be rounded to the weight's. A tensor that is not
  * complete is reported elsewhere. */
-static bool fits(const struct uns_catalog *cat, const struct uns_tensor *weight,
-		 const struct uns_tensor *master)
+static int fits(const struct uns_catalog *cat, const struct uns_tensor *weight,
+		const struct uns_tensor *master, struct uns_err *err)
 {
-	return weight->n_pieces && master->n_pieces && uns_dtype_info(weight->dtype)->is_float &&
-	       uns_cast_exists(master->dtype, weight->dtype) &&
-	       uns_shape_elems(&weight->shape) == uns_shape_elems(&master->shape) &&
-	       uns_cover_check(cat, weight, NULL) == 0 && uns_cover_check(cat, master, NULL) == 0;
+	struct uns_err why = { 0 };
+	int code;
+
+	if (!weight->n_pieces || !master->n_pieces || !uns_dtype_info(weight->dtype)->is_float ||
+	    !uns_cast_exists(master->dtype, weight->dtype) ||
+	    uns_shape_elems(&weight->shape) != uns_shape_elems(&master->shape))
+		return 0;
+	code = uns_cover_check(cat, weight, &why);
+	if (code == 0)
+		code = uns_cover_check(cat, master, &why);
+	return code < 0 ? uns_fail_if_passing(err, code, &why) : 1;
 }
 
 int uns_verify_pairs_find(const struct uns_catalog *cat, struct uns_verify_pairs *out,
@@ -34,6 +41,7 @@ int uns_verify_pairs_find(const struct uns_catalog *cat, struct uns_verify_pairs
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
 	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors, *master;
+	int fit;
 
 	for (; t < end; t++)
 		if (t->role == UNS_ROLE_MASTER && !uns_map_put(&masters, t->name, (void *)t, NULL))
@@ -45,7 +53,10 @@ int uns_verify_pairs_find(const struct uns_catalog *cat, struct uns_verify_pairs
 		return uns_oom(err);
 	for (t = cat->tensors; t < end; t++) {
 		master = t->role == UNS_ROLE_WEIGHT ? uns_map_get(&masters, t->name) : NULL;
-		if (master && fits(cat, t, master))
+		if (!master)
+			continue;
+		UNS_TRY(fit = fits(cat, t, master, err));
+		if (fit)
 			out->v[out->n++] =
 				(struct uns_verify_pair){ .weight = t, .master = master };
 	}

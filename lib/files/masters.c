@@ -67,6 +67,7 @@ int uns_masters_check(const struct uns_catalog *cat, struct uns_err *why)
 	const struct uns_tensor *t, *master;
 	struct uns_err hole = { .keep = why ? why->keep : NULL };
 	size_t i;
+	int code;
 
 	UNS_TRY(uns_masters_find(cat, &masters, why));
 	for (i = 0; i < cat->n_tensors; i++) {
@@ -74,7 +75,9 @@ int uns_masters_check(const struct uns_catalog *cat, struct uns_err *why)
 		if (!uns_role_is_model(t->role) || !is_rounded(t))
 			continue;
 		master = uns_masters_or(&masters, t);
-		if (master != t ? uns_cover_check(cat, master, &hole) < 0 : lacks_master(cat, t))
+		code = master != t ? uns_cover_check(cat, master, &hole) : 0;
+		UNS_TRY(uns_fail_if_passing(why, code, &hole));
+		if (code < 0 || (master == t && lacks_master(cat, t)))
 			return refuse(cat, &hole, why);
 	}
 	return 0;

@@ -409,35 +409,44 @@ static void fill_facts(struct uns_catalog *cat, const struct uns_directory *dir)
 	cat->facts.world_size = world_size(dir);
 }
 
-static bool weights_whole(const struct uns_catalog *cat)
+/* 1, 0 */
+static int weights_whole(const struct uns_catalog *cat, struct uns_err *err)
 {
+	struct uns_err why = { 0 };
 	size_t i;
+	int code;
 
-	for (i = 0; i < cat->n_tensors; i++)
-		if (uns_cover_check(cat, &cat->tensors[i], NULL) < 0)
-			return false;
+	for (i = 0; i < cat->n_tensors; i++) {
+		code = uns_cover_check(cat, &cat->tensors[i], &why);
+		if (code < 0)
+			return uns_fail_if_passing(err, code, &why);
+	}
 	return !weights_problem(cat);
 }
 
 /* A Trainer writes trainer_state.json last (source: Trainer._save_checkpoint). A plain
  * save_pretrained has no last file: it has ended when nothing of the weights is missing. */
-static bool is_finished(const struct uns_catalog *cat, const struct uns_directory *dir)
+static int is_finished(const struct uns_catalog *cat, const struct uns_directory *dir,
+		       struct uns_err *err)
 {
 	if (is_training(dir) || cat->facts.step != UNS_UNKNOWN)
 		return has(dir, "trainer_state.json");
-	return weights_whole(cat);
+	return weights_whole(cat, err);
 }
 
 static int open_hf(const struct uns_directory *dir, const struct uns_format_options *options,
 		   struct uns_catalog *cat, struct uns_err *err)
 {
+	int finished;
+
 	(void)options;
 	fill_facts(cat, dir);
 	UNS_TRY(add_weights(cat, dir, err));
 	UNS_TRY(add_companions(cat, dir, err));
 	uns_resume_find(cat);
 	UNS_TRY(uns_catalog_seal(cat, err));
-	cat->facts.finished = is_finished(cat, dir);
+	UNS_TRY(finished = is_finished(cat, dir, err));
+	cat->facts.finished = finished;
 	return 0;
 }
 

@@ -509,12 +509,19 @@ static int check_cover(struct source *s, enum uns_scope scope, bool (*is_part)(e
 	const struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors;
 	struct uns_err first = { .keep = &s->scratch };
 	struct uns_finding f;
+	struct uns_err why;
 	size_t n = 0;
+	int code;
 
 	if (uns_cover_refusal(s->cat, scope, NULL) < 0)
 		return 0;
-	for (; t < end; t++)
-		n += is_part(t->role) && uns_cover_check(s->cat, t, &first) < 0;
+	for (; t < end; t++) {
+		why = (struct uns_err){ .keep = &s->scratch };
+		code = is_part(t->role) ? uns_cover_check(s->cat, t, &why) : 0;
+		UNS_TRY(uns_fail_if_passing(err, code, &why));
+		if (code < 0 && n++ == 0)
+			first = why;
+	}
 	if (!n)
 		return 0;
 	f = uns_finding_of_err(&first, scope);

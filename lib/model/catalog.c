@@ -175,6 +175,10 @@ int uns_catalog_add_finding(struct uns_catalog *cat, const struct uns_finding *f
 	const struct uns_finding *copy;
 	struct uns_finding own = *f;
 
+	/* What is wrong with the moment is no finding. */
+	if (own.code && !uns_code_is_finding(own.code))
+		return uns_fail(err, own.code, "%s: cannot be read now: %s", cat->path,
+				strerror(-own.code));
 	if (!own.checkpoint)
 		own.checkpoint = cat->path;
 	copy = uns_finding_copy(&cat->arena, &own);
