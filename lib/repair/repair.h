@@ -63,10 +63,13 @@ int repair_dtypes(struct repair *r, struct repair_place *place, const struct uns
 /* -- repair_trackers.c: the file that names the last checkpoint, out of those that are sound -- */
 int repair_trackers(struct repair *r, struct uns_err *err);
 /* -- repair_torch.c -- */
-int repair_torch_write(struct repair *r, const struct repair_torch *torch, int fd,
+int repair_torch_write(struct repair *r, const struct repair_torch *torch, int fd, const char *out,
 		       struct uns_err *err);
 
 /* -- repair_copy.c -- */
+
+/* All of it, however little the system takes at a time; `path` is the file's, for the sentence. */
+int repair_write(int fd, const void *bytes, size_t len, const char *path, struct uns_err *err);
 
 struct repair_watch {
 	bool (*asked)(void *ctx, uint64_t done_bytes, uint64_t total_bytes); /* NULL = nobody */
