@@ -228,34 +228,41 @@ static int copy_dir(struct copying *c, const char *path, const char *to, int dep
 	return sync_dir(to, err);
 }
 
-static int add_size(struct copying *c, const char *path, int depth, struct uns_err *err)
+static int add_sizes(struct repair *r, const char *path, int depth, uint64_t *bytes,
+		     struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err why = { 0 };
 	struct uns_listing list;
 	struct uns_stat st;
 	const char *child;
 	size_t i;
 
-	UNS_TRY(uns_root_list(c->r->u->root, path, &arena, &list, err));
+	if (uns_root_list(r->u->root, path, &arena, &list, &why) < 0)
+		return repair_pass_over(r, path, &why, err);
 	for (i = 0; i < list.n && depth < MAX_DEPTH; i++) {
 		child = uns_path_join(&arena, path, list.v[i].name);
 		if (!child)
 			return uns_oom(err);
-		if (repair_file_of(c->r, child))
+		if (repair_file_of(r, child))
 			continue;
 		if (list.v[i].kind == UNS_KIND_DIR)
-			UNS_TRY(add_size(c, child, depth + 1, err));
-		else if (uns_root_stat(c->r->u->root, child, false, &st, NULL) == 0)
-			c->watch->total_bytes += st.id.size;
+			UNS_TRY(add_sizes(r, child, depth + 1, bytes, err));
+		else if (uns_root_stat(r->u->root, child, false, &st, NULL) == 0)
+			*bytes += st.id.size;
 	}
 	return 0;
+}
+
+int repair_measure(struct repair *r, const char *path, uint64_t *bytes, struct uns_err *err)
+{
+	return add_sizes(r, path, 0, bytes, err);
 }
 
 int repair_copy(struct repair *r, const char *to, struct repair_watch *watch, struct uns_err *err)
 {
 	struct copying c = { r, watch };
 
-	UNS_TRY(add_size(&c, r->path, 0, err));
 	return copy_dir(&c, r->path, to, 0, err);
 }
 
