@@ -86,13 +86,13 @@ static void raise_open_files(void)
 	}
 }
 
-/* What was to be printed and is not there (a full disk, a closed stdout) is not done. */
+/* A command whose output could not be written (a full disk, a closed stdout) has not done what it should. */
 static int printed(int status)
 {
 	bool failed = ferror(stdout);
 
 	errno = 0; /* of an earlier write nothing is known any more */
-	if (fflush(stdout) == 0 && !failed)
+	if ((fflush(stdout) == 0 && !failed) || status == EXIT_COULD_NOT)
 		return status;
 	return command_fail("stdout: %s", errno ? strerror(errno) : "it could not be written");
 }
