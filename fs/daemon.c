@@ -60,7 +60,7 @@ static int wait_for(int fd, pid_t child, const struct fs_options *options,
 int fs_daemon_start(struct fs_daemon *daemon, const struct fs_options *options,
 		    struct unshard_error *err)
 {
-	int pipe_fd[2];
+	int pipe_fd[2], code;
 	pid_t child;
 
 	*daemon = (struct fs_daemon){ .report_fd = -1, .foreground = options->foreground };
@@ -70,6 +70,7 @@ int fs_daemon_start(struct fs_daemon *daemon, const struct fs_options *options,
 		return fs_fail(err, -errno, "cannot make a pipe: %s", strerror(errno));
 	fflush(NULL); /* or the child would print what is buffered once more */
 	child = fork();
+	code = -errno; /* of a fork that failed */
 	if (child == 0) {
 		close(pipe_fd[0]);
 		daemon->report_fd = pipe_fd[1];
@@ -79,8 +80,7 @@ int fs_daemon_start(struct fs_daemon *daemon, const struct fs_options *options,
 	daemon->is_parent = true;
 	if (child < 0) {
 		close(pipe_fd[0]);
-		return fs_fail(err, -errno, "cannot start the serving process: %s",
-			       strerror(errno));
+		return fs_fail(err, code, "cannot start the serving process: %s", strerror(-code));
 	}
 	return wait_for(pipe_fd[0], child, options, err);
 }

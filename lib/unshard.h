@@ -314,7 +314,7 @@ UNSHARD_API int unshard_check_deep(unshard *u, const char *path, unshard_check_v
 /* Something that a repaired copy has otherwise than its source. */
 struct unshard_change {
 	const char *path; /* below SOURCE */
-	const char *kind; /* stable: "dtype", "stale", "tracker", "left_out" */
+	const char *kind; /* stable: "dtype", "stale", "tracker", "left_out", "unreadable" */
 	const char *text; /* what became of it, and why */
 };
 
@@ -323,12 +323,16 @@ struct unshard_change {
  * size that is not the current one are left out; a tracker that is missing, broken or names no sound
  * checkpoint is made again out of the sound ones, and the others are then left out. All else is copied
  * byte for byte, by reflink where the file system can.
+ * A directory that cannot be read (another user's, or EIO) is left out, and so is a checkpoint that has one:
+ * visit receives it as "unreadable". Where nothing else would change, nothing is written.
  * `out` must not exist or be an empty directory, and does not lie in `path`. It appears whole or not at
  * all: written beside, synced, checked as any other checkpoint (`deep`: as by unshard_check_deep),
  * renamed. visit (may be NULL) receives what differs, once that is done. writing (may be NULL) is
  * called often; true = give up with -EINTR.
- * -ENODATA: no sound copy can be derived, or none is needed. -EBADMSG: the copy was not sound either.
- * -EEXIST, -EINVAL: not a place for it. */
+ * Returns how many directories were "unreadable". `out` was made if visit received a change
+ * of another kind; if not, all is sound that could be read, and there is no `out`.
+ * -ENODATA: no sound copy can be derived. -EBADMSG: the copy was not sound either. -EEXIST, -EINVAL: not a
+ * place for it. */
 UNSHARD_API int unshard_repair(unshard *u, const char *path, const char *out, bool deep,
 			       int (*visit)(void *ctx, const struct unshard_change *change),
 			       bool (*writing)(void *ctx, uint64_t done_bytes,

@@ -24,7 +24,7 @@ struct check {
 
 	const char *top; /* what SOURCE's "" is called */
 	cJSON *findings; /* NULL = lines are wanted; of a repair: changes */
-	size_t n_changes;
+	size_t n_changes, n_unreadable;
 	char *last_path;
 	struct progress progress;
 	struct unshard_check_counts counts;
@@ -234,7 +234,10 @@ static int visit_change(void *ctx, const struct unshard_change *change)
 	struct check *c = ctx;
 	cJSON *o;
 
-	c->n_changes++;
+	if (strcmp(change->kind, "unreadable") == 0)
+		c->n_unreadable++;
+	else
+		c->n_changes++;
 	progress_end(&c->progress);
 	if (c->findings) {
 		o = cJSON_CreateObject();
@@ -259,6 +262,7 @@ static bool writing(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
 	return interrupted;
 }
 
+/* why: there is no copy. */
 static int print_repair_json(struct check *c, const char *out, const char *why)
 {
 	cJSON *o = cJSON_CreateObject();
@@ -287,11 +291,34 @@ static int not_repaired(struct check *c, const char *why)
 	return EXIT_PROBLEM;
 }
 
+static int repaired(struct check *c)
+{
+	const char *sound = c->n_unreadable
+				    ? "needs no repair: nothing is wrong with what could be read"
+				    : "needs no repair: nothing is wrong with it that a copy would not have";
+	int status = EXIT_DONE;
+	char why[128];
+
+	snprintf(why, sizeof(why), "it %s", sound);
+	if (c->findings) {
+		status = print_repair_json(c, c->n_changes ? c->repair : NULL,
+					   c->n_changes ? NULL : why);
+	} else {
+		if (c->last_path)
+			putchar('\n');
+		text_print(c->n_changes ? c->repair : c->top);
+		printf(" %s", c->n_changes ? "is a sound copy, with " : sound);
+		if (c->n_changes)
+			print_count(c->n_changes, "change", "changes");
+		puts(c->n_changes && c->n_unreadable ? "; what could not be read is not in it" : "");
+	}
+	return status == EXIT_DONE && c->n_unreadable ? EXIT_PROBLEM : status;
+}
+
 static int repair_below(struct check *c, unshard *u, const char *path)
 {
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
-	bool json = c->findings != NULL;
 	int code;
 
 	progress_start(&c->progress);
@@ -303,13 +330,7 @@ static int repair_below(struct check *c, unshard *u, const char *path)
 		return not_repaired(c, err.text);
 	if (code < 0)
 		return command_fail("%s", err.text[0] ? err.text : "out of memory");
-	if (json)
-		return print_repair_json(c, c->repair, NULL);
-	putchar('\n');
-	text_print(c->repair);
-	printf(" is a sound copy, with ");
-	print_count(c->n_changes, "change\n", "changes\n");
-	return EXIT_DONE;
+	return repaired(c);
 }
 
 /* The directory above is opened as SOURCE, so that the run's files beside a checkpoint are seen;
@@ -409,8 +430,8 @@ const struct command cmd_check = {
 		"to go\n"
 		"on wrongly. Nothing is written but OUT. Exit status: 0 sound, or repaired; 1 "
 		"problems\n"
-		"found (notes are not problems), or no sound copy can be derived; 2 could not "
-		"run.\n\n"
+		"found (notes are not problems), no sound copy can be derived, or a directory cannot be\n"
+		"read; 2 could not run.\n\n"
 		"  --deep                     read everything: CRCs of torch files and DCP items, "
 		"NaN "
 		"and\n"

@@ -285,10 +285,12 @@ static int import_at(struct meta *m, const char *path)
 	return EXIT_DONE;
 }
 
+/* NULL: errno says why. */
 static char *read_all(FILE *from)
 {
 	char *text = NULL, *grown;
 	size_t n = 0, cap = 0;
+	int saved;
 
 	do {
 		if (cap - n < 2) {
@@ -303,7 +305,12 @@ static char *read_all(FILE *from)
 		n += fread(text + n, 1, cap - n - 1, from);
 		text[n] = '\0';
 	} while (!feof(from) && !ferror(from));
-	return text;
+	if (!ferror(from))
+		return text;
+	saved = errno;
+	free(text);
+	errno = saved;
+	return NULL;
 }
 
 static int import_all(struct meta *m, const char *name)
@@ -314,8 +321,12 @@ static int import_all(struct meta *m, const char *name)
 	size_t n;
 	int code;
 
-	if (!text)
-		return command_fail("%s: %s", name, strerror(errno));
+	if (!text) {
+		code = errno;
+		if (from && from != stdin)
+			fclose(from);
+		return command_fail("%s: %s", name, strerror(code));
+	}
 	code = unshard_meta_import(m->u, text, &n, &err);
 	free(text);
 	if (from != stdin)
@@ -329,22 +340,21 @@ static int import_all(struct meta *m, const char *name)
 static int export_all(struct meta *m)
 {
 	struct unshard_error err = { 0 };
-	bool to_file = m->n && strcmp(m->argument[0], "-");
-	FILE *to = stdout;
+	const char *name = m->n && strcmp(m->argument[0], "-") ? m->argument[0] : NULL;
+	FILE *to;
 	char *json;
-	int failed;
+	int why = 0;
 
 	if (unshard_meta_export(m->u, &json, &err) < 0)
 		return command_fail("%s", err.text);
-	if (to_file)
-		to = fopen(m->argument[0], "we");
-	failed = !to || fputs(json, to) < 0 || fflush(to) != 0;
+	to = name ? fopen(name, "we") : stdout;
+	if (!to || fputs(json, to) < 0 || fflush(to) != 0)
+		why = errno;
 	free(json);
-	if (failed)
-		command_fail("%s: %s", to_file ? m->argument[0] : "stdout", strerror(errno));
-	if (to && to_file)
-		fclose(to);
-	return failed ? EXIT_COULD_NOT : EXIT_DONE;
+	/* Network file systems may tell only here that there is no room. */
+	if (to && name && fclose(to) != 0 && !why)
+		why = errno;
+	return why ? command_fail("%s: %s", name ? name : "stdout", strerror(why)) : EXIT_DONE;
 }
 
 static int clear_memos(struct meta *m)

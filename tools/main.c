@@ -1,5 +1,6 @@
 /* The `unshard` command: finds the verb, and says what there is. */
 #include <cJSON.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,23 +86,33 @@ static void raise_open_files(void)
 	}
 }
 
+/* A command whose output could not be written (a full disk, a closed stdout) has not done what it should. */
+static int printed(int status)
+{
+	bool failed = ferror(stdout);
+
+	errno = 0; /* of an earlier write nothing is known any more */
+	if ((fflush(stdout) == 0 && !failed) || status == EXIT_COULD_NOT)
+		return status;
+	return command_fail("stdout: %s", errno ? strerror(errno) : "it could not be written");
+}
+
 int main(int argc, char **argv)
 {
 	size_t i;
 
 	raise_open_files();
-
 	if (argc > 0 && called_as_mount_helper(argv[0]))
 		return cmd_mount.run(&cmd_mount, argc, argv);
 	if (argc < 2)
 		return help(stderr);
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
-		return help(stdout);
+		return printed(help(stdout));
 	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
-		return version();
+		return printed(version());
 	for (i = 0; i < N_COMMANDS; i++)
 		if (!strcmp(argv[1], commands[i]->name))
-			return commands[i]->run(commands[i], argc - 1, argv + 1);
+			return printed(commands[i]->run(commands[i], argc - 1, argv + 1));
 	command_fail("there is no command '%s'", argv[1]);
 	return help(stderr);
 }

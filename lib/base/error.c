@@ -9,6 +9,8 @@ int uns_fail(struct uns_err *err, int code, const char *fmt, ...)
 {
 	va_list ap;
 
+	if (code >= 0)
+		code = -EIO; /* an errno that nobody has set: it must not pass for success */
 	if (!err || err->code)
 		return code;
 	err->code = code;

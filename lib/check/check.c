@@ -26,8 +26,8 @@ static int hand_over(struct checking *c, const struct reason *reason, enum uns_s
 	return finding_visit(reason, c->path, severity, general_advice, c->visit, c->ctx);
 }
 
-/* A directory below the one that was asked for: named, and passed over. One that has gone meanwhile is
- * nobody's concern. */
+/* A directory that cannot be read, below the one that was asked for: a finding, and the walk goes on. One that
+ * was deleted meanwhile is no finding. */
 static int visit_unreadable(struct checking *c, const char *path, int depth,
 			    const struct uns_err *why, struct uns_err *err)
 {
@@ -63,7 +63,7 @@ const char *checking_name(const struct checking *c)
 	return uns_path_name(*c->path ? c->path : uns_root_path(c->u->root));
 }
 
-/* What the session already knows. */
+/* What opening the checkpoint found out. */
 static int check_reasons(struct checking *c, const struct reasons *reasons)
 {
 	size_t i;
@@ -116,7 +116,7 @@ static bool is_trainer(const struct checking *c, const struct uns_catalog *cat)
 	       uns_checkpoint_name_of(checking_name(c)) == UNS_NAME_TRAINER;
 }
 
-/* Nothing can be said about a file that cannot be read just now. */
+/* A file that cannot be read at this moment may be sound: the checkpoint could not be checked, no more. */
 static int unreadable(struct checking *c, const struct uns_err *why)
 {
 	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CHECKPOINT_UNREADABLE,
@@ -158,7 +158,6 @@ static int check_both(struct checking *c, const struct subject *s)
 
 /* -- Lightning -- */
 
-/* Each strategy says it in its own way (lightning 2.2 to 2.6). */
 static int check_weights_only(struct checking *c, const struct subject *s)
 {
 	if (!s->cat->facts.is_weights_only)
@@ -243,7 +242,7 @@ static int check_rng(struct checking *c, const struct subject *s)
 
 /* -- config.json -- */
 
-/* companions.c's notes say which config.json was looked at and not taken. */
+/* Which config.json was looked at and not taken, by companions.c's notes. */
 static int rejected_configs(struct checking *c, const struct subject *s, size_t *n)
 {
 	size_t i;
@@ -287,22 +286,19 @@ static int saving(struct checking *c)
 
 static int check_opened(struct checking *c, struct subject *s, size_t problems_before)
 {
-	int code;
+	static int (*const rules[])(struct checking *, const struct subject *) = {
+		check_trainer_state, check_both, check_weights_only, check_rng, check_config
+	};
+	size_t i;
+	int code = 0;
 
 	s->cat = s->snap->cat;
 	s->trainer = is_trainer(c, s->cat);
 	s->optimizer = named_optimizer(s->cat);
 	s->scheduler = uns_resume_has_scheduler(s->cat);
-	code = check_trainer_state(c, s);
-	if (code == 0)
-		code = check_both(c, s);
-	if (code == 0)
-		code = check_weights_only(c, s);
-	if (code == 0)
-		code = check_rng(c, s);
-	if (code == 0)
-		code = check_config(c, s);
-	/* What a Trainer leaves out was said above; others do not mark the end of a save. */
+	for (i = 0; i < sizeof(rules) / sizeof(*rules) && code == 0; i++)
+		code = rules[i](c, s);
+	/* What a Trainer leaves out was found above; others do not mark the end of a save. */
 	if (code == 0 && !place_finished(c->u, s->place) && c->counts.problems == problems_before)
 		code = checking_found(c, UNS_FINDING(.id = UNS_FOUND_SAVE_END_UNKNOWN));
 	return code;
@@ -346,7 +342,7 @@ static int check_checkpoint(struct checking *c, struct place *place, struct uns_
 
 /* -- directories that only have the name -- */
 
-/* What cannot be listed was named by the walk; what is in there may be weights. */
+/* The walk has reported a directory that cannot be listed; here it counts as a file that may be weights. */
 static int count_files(struct checking *c, struct uns_leftover *l, struct uns_arena *arena,
 		       const char *path, int depth, struct uns_err *err)
 {
@@ -456,8 +452,8 @@ static int walk_children(struct checking *c, const char *path, int depth, struct
 	return code;
 }
 
-/* A plain directory: what is below it, and, where that is nothing, whether its name promised more.
- */
+/* A directory that is no checkpoint: check what is below it. If nothing is, and it is named like a checkpoint,
+ * that is a finding. */
 static int walk_plain(struct checking *c, const struct place *place, int depth, struct uns_err *err)
 {
 	const struct unshard_check_counts before = c->counts;
@@ -470,7 +466,7 @@ static int walk_plain(struct checking *c, const struct place *place, int depth, 
 	name = uns_checkpoint_name_of(checking_name(c));
 	if (name == UNS_NAME_OTHER || c->counts.checkpoints > before.checkpoints)
 		return 0;
-	/* Told of a directory below it already: checkpoint-2/global_step2. */
+	/* A directory below it has a finding already: checkpoint-2/global_step2. */
 	if (c->counts.problems + c->counts.notes > before.problems + before.notes)
 		return 0;
 	return check_leftover(c, place, name, err);

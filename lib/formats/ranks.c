@@ -534,23 +534,35 @@ static int check_cover(struct source *s, enum uns_scope scope, bool (*is_part)(e
 
 /* -- facts -- */
 
-static int find_framework(struct source *s, const char *run, const char **out, struct uns_err *err)
+/* 1 = the run's directory holds such a file; 0 = none, or it is no run. */
+static int is_in_run(struct source *s, const char *run, const char *name, struct uns_err *err)
 {
+	const char *path = run ? uns_path_join(&s->scratch, run, name) : NULL;
 	struct uns_err why = { 0 };
 	struct uns_stat st;
-	const char *path = run ? uns_path_join(&s->scratch, run, "checkpoint_tracker.json") : "";
 	int code;
 
-	*out = "veRL, FSDP";
-	s->cat->facts.tracker = UNS_TRACKER_VERL;
-	if (uns_listing_find(s->dir->list, "fsdp_config.json"))
-		return 0;
 	if (!path)
-		return uns_oom(err);
-	code = run ? uns_stat_seen(s->dir->root, s->dir->capture, path, &st, &why) : -ENOENT;
-	*out = code == 0 ? "EasyR1, FSDP" : "FSDP, one file per rank";
-	s->cat->facts.tracker = code == 0 ? UNS_TRACKER_EASYR1 : UNS_TRACKER_UNKNOWN;
-	return uns_fail_if_passing(err, code, &why);
+		return run ? uns_oom(err) : 0;
+	code = uns_stat_seen(s->dir->root, s->dir->capture, path, &st, &why);
+	return code == 0 ? 1 : uns_fail_if_passing(err, code, &why);
+}
+
+/* fsdp_config.json is veRL's; without it, a tracker tells whose trainer keeps one here. */
+static int find_framework(struct source *s, const char *run, struct uns_err *err)
+{
+	bool verl = uns_listing_find(s->dir->list, "fsdp_config.json");
+	struct uns_facts *facts = &s->cat->facts;
+	int easy, tracked;
+
+	UNS_TRY(easy = is_in_run(s, run, "checkpoint_tracker.json", err));
+	UNS_TRY(tracked = is_in_run(s, run, "latest_checkpointed_iteration.txt", err));
+	facts->framework = verl ? "veRL, FSDP" : easy ? "EasyR1, FSDP" : "FSDP, one file per rank";
+	if (easy && !(verl && tracked))
+		facts->tracker = UNS_TRACKER_EASYR1;
+	else if (run && (verl || tracked))
+		facts->tracker = UNS_TRACKER_VERL;
+	return 0;
 }
 
 static int find_facts(struct source *s, struct uns_err *err)
@@ -564,7 +576,9 @@ static int find_facts(struct source *s, struct uns_err *err)
 	facts->format = "ranks";
 	facts->family = UNS_FAMILY_RANKS;
 	facts->is_pretrained = true;
-	UNS_TRY(find_framework(s, run, &facts->framework, err));
+	UNS_TRY(find_framework(s, run, err));
+	if (facts->tracker)
+		facts->tracker_up = step == s->dir->path ? 1 : 2;
 	facts->step = step ? step_of_name(step) : UNS_UNKNOWN;
 	facts->world_size = s->world ? s->world : UNS_UNKNOWN;
 	if (run)

@@ -147,12 +147,13 @@ enum uns_resumer {
 
 /* The file that names a run's last checkpoint, which its trainer looks for. */
 enum uns_tracker {
-	UNS_TRACKER_UNKNOWN,
+	UNS_TRACKER_NONE, /* or nothing says where it would lie */
 	UNS_TRACKER_VERL,      /* latest_checkpointed_iteration.txt */
 	UNS_TRACKER_EASYR1,    /* checkpoint_tracker.json */
 	UNS_TRACKER_DEEPSPEED, /* latest */
 	UNS_N_TRACKERS
 };
+enum { UNS_TRACKER_UP_MAX = 2 };
 
 /* What is known of a checkpoint beside its tensors. Who serves, checks or repairs one asks what it is and
  * what it has, never whose it is. */
@@ -163,6 +164,8 @@ struct uns_facts {
 	enum uns_family family;
 	unsigned resumed_by; /* enum uns_resumer; 0: by a script of its own */
 	enum uns_tracker tracker;
+	unsigned tracker_up;   /* in which directory it lies: 0 = the checkpoint's own, which holds what it
+	                        * names; 1 = the one above; 2 = the one above that */
 	bool of_trainer;       /* a Trainer saved it: what a Trainer needs to go on was there once */
 	bool is_one_file;      /* what loads it takes one file, X.ckpt, for the same thing */
 	bool is_weights_only;  /* on purpose: there is no optimizer that could be missing */

@@ -310,6 +310,7 @@ static void w_facts(struct writer *w, const struct uns_facts *facts)
 	w_u64(w, facts->family);
 	w_u64(w, facts->resumed_by);
 	w_u64(w, facts->tracker);
+	w_u64(w, facts->tracker_up);
 	for (i = 0; i < N_FLAGS; i++)
 		w_u64(w, *flag_of(&copy, i));
 	w_i64(w, facts->step);
@@ -698,7 +699,7 @@ static struct uns_datum r_datum(struct input *r)
 {
 	struct uns_datum d = { 0 };
 
-	d.kind = r_below(r, UNS_DATUM_NUMBER + 1);
+	d.kind = (__typeof__(d.kind))r_below(r, UNS_DATUM_NUMBER + 1);
 	if (d.kind == UNS_DATUM_TEXT)
 		d.text = r_text(r);
 	else if (d.kind == UNS_DATUM_NUMBER)
@@ -751,6 +752,7 @@ static int r_facts(struct input *r, struct uns_err *err)
 	facts->family = (enum uns_family)r_below(r, UNS_N_FAMILIES);
 	facts->resumed_by = (unsigned)r_below(r, UNS_RESUMERS + 1);
 	facts->tracker = (enum uns_tracker)r_below(r, UNS_N_TRACKERS);
+	facts->tracker_up = (unsigned)r_below(r, UNS_TRACKER_UP_MAX + 1);
 	for (i = 0; i < N_FLAGS; i++)
 		*flag_of(facts, i) = r_below(r, 2);
 	facts->step = r_i64(r);

@@ -23,11 +23,29 @@ struct copying {
 	struct repair_watch *watch;
 };
 
+/* Right behind a call that has set errno. */
 static int fail_at(const char *path, struct uns_err *err)
 {
 	int code = -errno;
 
 	return uns_fail(err, code, "%s: %s", path, strerror(-code));
+}
+
+int repair_write(int fd, const void *bytes, size_t len, const char *path, struct uns_err *err)
+{
+	const uint8_t *p = bytes;
+	ssize_t n;
+
+	for (; len; p += n, len -= (size_t)n) {
+		n = write(fd, p, len);
+		if (n < 0 && errno == EINTR)
+			n = 0;
+		else if (n < 0)
+			return fail_at(path, err);
+		else if (n == 0)
+			return uns_fail(err, -ENOSPC, "%s: %s", path, strerror(ENOSPC));
+	}
+	return 0;
 }
 
 static int step(struct copying *c, uint64_t n_bytes, struct uns_err *err)
@@ -42,89 +60,75 @@ static int step(struct copying *c, uint64_t n_bytes, struct uns_err *err)
 
 /* -- one file -- */
 
-static int copy_by_buffer(struct copying *c, int from, int to, const char *path, uint64_t size,
-			  struct uns_err *err)
+/* What is still to be copied: from byte `at` on. */
+static int copy_by_buffer(struct copying *c, const char *path, int from, const char *out, int to,
+			  uint64_t at, uint64_t size, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) uint8_t *buf = malloc(BUFFER_BYTES);
-	uint64_t at;
 	size_t n;
 
 	if (!buf)
 		return uns_oom(err);
-	for (at = 0; at < size; at += n) {
+	for (; at < size; at += n) {
 		n = (size_t)uns_u64_min(BUFFER_BYTES, size - at);
 		UNS_TRY(uns_fd_pread(from, buf, n, at, path, err));
-		if (pwrite(to, buf, n, (off_t)at) != (ssize_t)n)
-			return fail_at(path, err);
+		UNS_TRY(repair_write(to, buf, n, out, err));
 		UNS_TRY(step(c, n, err));
 	}
 	return 0;
 }
 
-/* Shares the blocks, or copies inside the kernel; by hand where it can do neither. */
-static int copy_bytes(struct copying *c, int from, int to, const char *path, uint64_t size,
-		      struct uns_err *err)
+/* Shares the blocks, or copies inside the kernel; by hand where it can do neither, or fails: then a read or
+ * a write of its own says which file is at fault. */
+static int copy_bytes(struct copying *c, const char *path, int from, const char *out, int to,
+		      uint64_t size, struct uns_err *err)
 {
-	off_t in = 0, out = 0;
+	off_t in = 0;
 	ssize_t n;
 
 	if (ioctl(to, FICLONE, from) == 0)
 		return step(c, size, err);
 	while ((uint64_t)in < size) {
-		n = copy_file_range(from, &in, to, &out,
+		n = copy_file_range(from, &in, to, NULL,
 				    uns_u64_min(COPY_BYTES, size - (uint64_t)in), 0);
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n <= 0 && in == 0)
-			return copy_by_buffer(c, from, to, path, size, err);
-		if (n < 0)
-			return fail_at(path, err);
-		if (n == 0)
-			return uns_fail(err, -ESTALE, "%s was cut while it was copied", path);
+		if (n <= 0)
+			return copy_by_buffer(c, path, from, out, to, (uint64_t)in, size, err);
 		UNS_TRY(step(c, (uint64_t)n, err));
 	}
 	return 0;
 }
 
-static int copy_whole(struct copying *c, const char *path, int to, struct uns_stat *st,
-		      struct uns_err *err)
+static int copy_whole(struct copying *c, const char *path, const char *out, int to,
+		      struct uns_stat *st, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int from = -1;
 	struct uns_identity after;
 
 	UNS_TRY(uns_root_open_file(c->r->u->root, path, &from, st, err));
-	UNS_TRY(copy_bytes(c, from, to, path, st->id.size, err));
+	UNS_TRY(copy_bytes(c, path, from, out, to, st->id.size, err));
 	UNS_TRY(uns_fd_identity(from, &after, err));
 	if (!uns_identity_equal(&after, &st->id))
 		return uns_fail(err, -ESTALE, "%s changed while it was copied", path);
 	return 0;
 }
 
-static int write_text(int fd, const char *text, const char *path, struct uns_err *err)
-{
-	size_t n = strlen(text);
-
-	return write(fd, text, n) == (ssize_t)n ? 0 : fail_at(path, err);
-}
-
-static int fill(struct copying *c, const char *path, const struct repair_file *plan, int to,
-		struct uns_err *err)
+static int fill(struct copying *c, const char *path, const struct repair_file *plan,
+		const char *out, int to, struct uns_err *err)
 {
 	struct uns_stat st = { .mode = 0644 };
 	struct timespec times[2];
 
 	if (plan && plan->text)
-		return write_text(to, plan->text, path, err);
-	if (plan) {
-		if (repair_torch_write(c->r, plan->torch, to, err) < 0)
-			return uns_fail_in(err, "%s", path);
-		return 0;
-	}
-	UNS_TRY(copy_whole(c, path, to, &st, err));
+		return repair_write(to, plan->text, strlen(plan->text), out, err);
+	if (plan)
+		return repair_torch_write(c->r, plan->torch, to, out, err);
+	UNS_TRY(copy_whole(c, path, out, to, &st, err));
 	times[0] = times[1] = (struct timespec){ .tv_sec = st.id.mtime_ns / 1000000000,
 						 .tv_nsec = st.id.mtime_ns % 1000000000 };
 	if (fchmod(to, st.mode | S_IWUSR) < 0 || futimens(to, times) < 0)
-		return fail_at(path, err);
+		return fail_at(out, err);
 	return 0;
 }
 
@@ -135,7 +139,7 @@ static int write_file(struct copying *c, const char *path, const char *to,
 
 	if (fd < 0)
 		return fail_at(to, err);
-	UNS_TRY(fill(c, path, plan, fd, err));
+	UNS_TRY(fill(c, path, plan, to, fd, err));
 	return fsync(fd) < 0 ? fail_at(to, err) : 0;
 }
 
@@ -224,34 +228,41 @@ static int copy_dir(struct copying *c, const char *path, const char *to, int dep
 	return sync_dir(to, err);
 }
 
-static int add_size(struct copying *c, const char *path, int depth, struct uns_err *err)
+static int add_sizes(struct repair *r, const char *path, int depth, uint64_t *bytes,
+		     struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err why = { 0 };
 	struct uns_listing list;
 	struct uns_stat st;
 	const char *child;
 	size_t i;
 
-	UNS_TRY(uns_root_list(c->r->u->root, path, &arena, &list, err));
+	if (uns_root_list(r->u->root, path, &arena, &list, &why) < 0)
+		return repair_pass_over(r, path, &why, err);
 	for (i = 0; i < list.n && depth < MAX_DEPTH; i++) {
 		child = uns_path_join(&arena, path, list.v[i].name);
 		if (!child)
 			return uns_oom(err);
-		if (repair_file_of(c->r, child))
+		if (repair_file_of(r, child))
 			continue;
 		if (list.v[i].kind == UNS_KIND_DIR)
-			UNS_TRY(add_size(c, child, depth + 1, err));
-		else if (uns_root_stat(c->r->u->root, child, false, &st, NULL) == 0)
-			c->watch->total_bytes += st.id.size;
+			UNS_TRY(add_sizes(r, child, depth + 1, bytes, err));
+		else if (uns_root_stat(r->u->root, child, false, &st, NULL) == 0)
+			*bytes += st.id.size;
 	}
 	return 0;
+}
+
+int repair_measure(struct repair *r, const char *path, uint64_t *bytes, struct uns_err *err)
+{
+	return add_sizes(r, path, 0, bytes, err);
 }
 
 int repair_copy(struct repair *r, const char *to, struct repair_watch *watch, struct uns_err *err)
 {
 	struct copying c = { r, watch };
 
-	UNS_TRY(add_size(&c, r->path, 0, err));
 	return copy_dir(&c, r->path, to, 0, err);
 }
 

@@ -335,7 +335,7 @@ static int plan_torch(struct rewrite *w, const char *const *to, struct repair_to
 	return 0;
 }
 
-static int tell_change(const struct rewrite *w)
+static int add_change(const struct rewrite *w)
 {
 	char rounded[96] = "no value changed", more[64] = "";
 	const struct repair_leaf *leaf = w->first_changed;
@@ -372,7 +372,7 @@ static int rewrite_plan(struct rewrite *w, bool *changed, struct uns_err *err)
 		return repair_set_refuse(w->set, "%s: %s", w->f->path, why.text);
 	plan.torch = torch;
 	*changed = true;
-	if (code < 0 || repair_plan_file(w->set->r, &plan) < 0 || tell_change(w) < 0)
+	if (code < 0 || repair_plan_file(w->set->r, &plan) < 0 || add_change(w) < 0)
 		return uns_oom(err);
 	return 0;
 }
@@ -386,12 +386,12 @@ static int plan_set(struct repair_set *set, bool *changed, struct uns_err *err)
 
 	if (!w)
 		return uns_oom(err);
-	for (i = 0; i < set->n && !set->why; i++) {
+	for (i = 0; i < set->n && !set->refused; i++) {
 		w[i] = (struct rewrite){ .set = set, .f = &set->rank[i] };
 		if (rewrite_find(&w[i]) < 0)
 			return uns_oom(err);
 	}
-	for (i = 0; i < set->n && !set->why; i++)
+	for (i = 0; i < set->n && !set->refused; i++)
 		UNS_TRY(rewrite_plan(&w[i], changed, err));
 	return 0;
 }
@@ -445,9 +445,8 @@ static int repair_one_set(struct repair *r, struct repair_place *place, const ch
 	if (code == -ENOMEM)
 		return uns_oom(err);
 	if (code < 0)
-		return 0; /* a rank's file that cannot be read: told as such already */
-	UNS_TRY(plan_set(&set, &place->changed, err));
-	return set.why && repair_refuse(r, "%s", set.why) < 0 ? uns_oom(err) : 0;
+		return 0; /* a rank's file that cannot be read: check has found that already */
+	return plan_set(&set, &place->changed, err);
 }
 
 int repair_dtypes(struct repair *r, struct repair_place *place, const struct uns_catalog *cat,

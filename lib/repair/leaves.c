@@ -3,7 +3,6 @@
 #include "repair/leaves.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,19 +22,6 @@ void repair_set_fini(struct repair_set *set)
 			close(set->rank[i].fd);
 	uns_map_fini(&set->votes);
 	uns_arena_fini(&set->arena);
-}
-
-int repair_set_refuse(struct repair_set *set, const char *fmt, ...)
-{
-	char text[1024];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	if (!set->why)
-		set->why = uns_arena_str(&set->arena, text);
-	return set->why ? 0 : -ENOMEM;
 }
 
 static int open_file(struct repair_set *set, struct repair_rank *f, struct uns_err *err)
@@ -227,8 +213,8 @@ static int decide(struct repair_set *set)
 		if (v->target == UNS_DTYPE_NONE)
 			UNS_TRY(repair_set_refuse(
 				set,
-				"%s: no type of %s holds more than half of its elements: "
-				"nothing says which one is right",
+				"%s: no type of %s holds more than half of its elements: nothing says which "
+				"one is right",
 				set->place, v->name));
 	}
 	return 0;

@@ -1,5 +1,5 @@
 /* Tensors of per-rank files as they were pickled, and the type that each is to have: that of most
- * of its elements over all ranks. Private to lib/session. */
+ * of its elements over all ranks. Private to lib/repair. */
 #ifndef UNS_REPAIR_LEAVES_H
 #define UNS_REPAIR_LEAVES_H
 
@@ -47,14 +47,14 @@ struct repair_set {
 	struct uns_map votes; /* name -> struct repair_votes */
 	struct repair_rank *rank;
 	size_t n;
-	const char *why; /* it cannot be decided, or done */
+	bool refused; /* it cannot be decided, or done */
 };
 
 /* Opens all files and decides. Negative when one cannot be read: nothing is known then. */
 int repair_set_read(struct repair_set *set, struct uns_err *err);
 void repair_set_fini(struct repair_set *set);
-/* The first reason counts. */
-__attribute__((format(printf, 2, 3))) int repair_set_refuse(struct repair_set *set, const char *fmt,
-							    ...);
+/* As repair_refuse; nothing of this set is rewritten. */
+#define repair_set_refuse(set, ...) \
+	((set)->refused = true, repair_refuse((set)->r, __VA_ARGS__))
 
 #endif

@@ -17,6 +17,9 @@
 
 enum { MAX_WALK_DEPTH = 64 };
 
+/* The kind of change that is no reason for a copy. */
+#define UNREADABLE "unreadable"
+
 static void repair_fini(struct repair *r)
 {
 	uns_map_fini(&r->by_path);
@@ -68,6 +71,44 @@ const struct repair_file *repair_file_of(const struct repair *r, const char *pat
 	return uns_map_get(&r->by_path, path);
 }
 
+static int leave_unread(struct repair *r, const char *path, const char *why)
+{
+	struct repair_file file = { .path = uns_arena_str(&r->arena, path), .drop = true };
+
+	if (repair_file_of(r, path))
+		return 0;
+	if (!file.path || !UNS_ARENA_ROOM(&r->arena, r->unread, r->n_unread, r->cap_unread))
+		return -ENOMEM;
+	r->unread[r->n_unread++] = file.path;
+	UNS_TRY(repair_plan_file(r, &file));
+	return repair_change(r, file.path, UNREADABLE, "left out: %s", why);
+}
+
+int repair_pass_over(struct repair *r, const char *path, const struct uns_err *why,
+		     struct uns_err *err)
+{
+	char text[UNS_ERR_TEXT + 64];
+
+	switch (why->code) {
+	case -ENOENT:
+	case -ENOTDIR:
+		if (strcmp(path, r->path) != 0)
+			return 0; /* it has gone meanwhile */
+		break;
+	case -ENOMEM:
+	case -EINTR:
+	case -EMFILE:
+	case -ENFILE:
+		break;
+	default:
+		if (strcmp(path, r->path) == 0)
+			break;
+		snprintf(text, sizeof(text), "it cannot be read: %s", why->text);
+		return leave_unread(r, path, text) < 0 ? uns_oom(err) : 0;
+	}
+	return uns_fail_as(err, why);
+}
+
 /* -- what is there, and what is wrong with it -- */
 
 static int add_place(struct repair *r, const struct place *place)
@@ -80,73 +121,78 @@ static int add_place(struct repair *r, const struct place *place)
 	return r->place[r->n_places++].path ? 0 : -ENOMEM;
 }
 
-static int find_places(struct repair *r, const char *path, int depth, struct uns_err *err);
-
-static int find_below(struct repair *r, const char *path, int depth, struct uns_err *err)
+static int find_places(struct repair *r, const char *path, int depth, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err why = { 0 };
 	struct uns_listing list;
+	struct place *place;
 	const char *child;
+	bool found;
 	size_t i;
+	int code;
 
-	UNS_TRY(uns_root_list(r->u->root, path, &arena, &list, err));
+	if (place_get(r->u, path, &place, &why) < 0)
+		return repair_pass_over(r, path, &why, err);
+	found = place->format;
+	code = found ? add_place(r, place) : 0;
+	place_put(r->u, place);
+	if (found)
+		return code < 0 ? uns_oom(err) : 0;
+	if (uns_root_list(r->u->root, path, &arena, &list, &why) < 0)
+		return repair_pass_over(r, path, &why, err);
 	for (i = 0; i < list.n && depth < MAX_WALK_DEPTH; i++) {
-		if (list.v[i].kind != UNS_KIND_DIR)
-			continue;
 		child = uns_path_join(&arena, path, list.v[i].name);
 		if (!child)
 			return uns_oom(err);
-		UNS_TRY(find_places(r, child, depth + 1, err));
+		if (list.v[i].kind == UNS_KIND_DIR)
+			UNS_TRY(find_places(r, child, depth + 1, err));
 	}
 	return 0;
 }
 
-static int find_places(struct repair *r, const char *path, int depth, struct uns_err *err)
-{
-	struct place *place;
-	int code;
-
-	UNS_TRY(place_get(r->u, path, &place, err));
-	if (place->format && add_place(r, place) < 0)
-		code = uns_oom(err);
-	else
-		code = place->format ? 0 : find_below(r, path, depth, err);
-	place_put(r->u, place);
-	return code;
-}
-
-/* Problems by the checkpoint that has them; one of a directory without a checkpoint is nobody's. */
 struct problems {
-	struct repair *r; /* NULL = only the first is asked for */
-	const char *nobodys;
-	struct uns_arena *arena;
+	struct repair *r;
+	bool of_copy;      /* which has no plan: the first problem says that it is not sound */
+	const char *first; /* of those that are of no checkpoint in the plan: nothing is done about them */
 	const struct repair_watch *watch;
 };
 
+static int note_stale(struct repair *r, const char *path, const char *problem)
+{
+	struct repair_stale stale = { uns_arena_str(&r->arena, path), problem };
+
+	if (!stale.path || !UNS_ARENA_ROOM(&r->arena, r->stale, r->n_stale, r->cap_stale))
+		return -ENOMEM;
+	r->stale[r->n_stale++] = stale;
+	return 0;
+}
+
 static int note_problem(void *ctx, const struct unshard_finding *f)
 {
-	struct problems *p = ctx;
+	struct problems *problems = ctx;
+	struct repair *r = problems->r;
+	struct repair_place *p = r->place, *end = p + r->n_places;
 	bool saving = strcmp(f->check, "saving") == 0; /* there is no sound copy of it yet */
 	const char *text;
-	size_t i;
 
 	if (f->severity != UNSHARD_PROBLEM && !saving)
 		return 0;
-	/* Of the source: repair_trackers.c looks at them itself. */
-	if (p->r && strcmp(f->check, "tracker") == 0)
-		return 0;
-	text = uns_arena_str(p->arena, f->text);
+	text = uns_arena_str(&r->arena, f->text);
 	if (!text)
 		return -ENOMEM;
-	for (i = 0; p->r && !saving && i < p->r->n_places; i++) {
-		if (strcmp(p->r->place[i].path, f->path) != 0)
+	if (!problems->of_copy && f->file && strcmp(f->check, "tracker") == 0)
+		return note_stale(r, f->file, text);
+	for (; !problems->of_copy && !saving && p < end; p++) {
+		if (strcmp(p->path, f->path) != 0)
 			continue;
-		if (!p->r->place[i].problem)
-			p->r->place[i].problem = text;
+		p->problem = p->problem ? p->problem : text;
 		return 0;
 	}
-	if (!p->nobodys)
-		p->nobodys = text;
+	if (!problems->of_copy && strcmp(f->id, "unreadable_directory") == 0)
+		return leave_unread(r, f->path, text);
+	if (!problems->first)
+		problems->first = text;
 	return 0;
 }
 
@@ -175,6 +221,21 @@ static int check(struct unshard *u, const char *path, bool deep, struct problems
 
 /* -- planning -- */
 
+static int find_tracker(struct repair *r, struct repair_place *p, const struct uns_facts *facts)
+{
+	unsigned up;
+
+	p->tracker = facts->tracker;
+	p->run = facts->tracker ? p->path : NULL;
+	for (up = facts->tracker_up; p->run && up; up--) {
+		if (!*p->run)
+			p->run = NULL; /* above SOURCE */
+		else if (!(p->run = uns_path_parent(&r->arena, p->run)))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 static int plan_place(struct repair *r, struct repair_place *p, struct uns_err *err)
 {
 	struct snapshot *snap = NULL;
@@ -186,8 +247,9 @@ static int plan_place(struct repair *r, struct repair_place *p, struct uns_err *
 	UNS_TRY(place_get(r->u, p->path, &place, err));
 	code = snapshot_get(r->u, place, &snap, &why);
 	if (code == 0) {
-		p->tracker = snap->cat->facts.tracker;
-		code = repair_dtypes(r, p, snap->cat, err);
+		code = find_tracker(r, p, &snap->cat->facts) < 0
+			       ? uns_oom(err)
+			       : repair_dtypes(r, p, snap->cat, err);
 	} else if (code != -ENOMEM) {
 		code = 0; /* what cannot be opened at all is not repaired */
 	}
@@ -198,30 +260,27 @@ static int plan_place(struct repair *r, struct repair_place *p, struct uns_err *
 
 /* Every problem must be one that something is done about; whether that helps is found out by
  * checking the copy. */
-static int gate(const struct repair *r, const char *nobodys, struct uns_err *err)
+static int gate(const struct repair *r, const char *left, struct uns_err *err)
 {
-	const char *left = nobodys;
 	size_t i;
 
+	for (i = 0; i < r->n_stale && !left; i++)
+		if (uns_path_within(r->stale[i].path, r->path) && !repair_file_of(r, r->stale[i].path))
+			left = r->stale[i].problem;
 	for (i = 0; i < r->n_places && !left; i++)
 		if (r->place[i].problem && !r->place[i].changed && !r->place[i].dropped)
 			left = r->place[i].problem;
 	if (left)
 		return uns_fail(err, -ENODATA, "no sound copy can be derived: %s%s%s", left,
 				r->refusal ? "; " : "", r->refusal ? r->refusal : "");
-	if (!r->n_changes && r->refusal)
+	if (!repair_is_needed(r) && r->refusal)
 		return uns_fail(err, -ENODATA, "no sound copy can be derived: %s", r->refusal);
-	if (!r->n_changes)
-		return uns_fail(
-			err, -ENODATA,
-			"%s needs no repair: nothing is wrong with it that a copy would not have",
-			*r->path ? r->path : uns_root_path(r->u->root));
 	return 0;
 }
 
 static int plan(struct repair *r, bool deep, const struct repair_watch *watch, struct uns_err *err)
 {
-	struct problems problems = { .r = r, .arena = &r->arena, .watch = watch };
+	struct problems problems = { .r = r, .watch = watch };
 	size_t i;
 
 	UNS_TRY(find_places(r, r->path, 0, err));
@@ -232,7 +291,7 @@ static int plan(struct repair *r, bool deep, const struct repair_watch *watch, s
 	for (i = 0; i < r->n_places; i++)
 		UNS_TRY(plan_place(r, &r->place[i], err));
 	UNS_TRY(repair_trackers(r, err));
-	return gate(r, problems.nobodys, err);
+	return gate(r, problems.first, err);
 }
 
 /* -- writing -- */
@@ -305,7 +364,7 @@ static int check_copy(struct repair *r, const struct target *t, bool deep,
 						 .log = r->u->log.sink,
 						 .log_ctx = r->u->log.ctx,
 						 .log_level = r->u->log.max_level };
-	struct problems problems = { .arena = &r->arena, .watch = watch };
+	struct problems problems = { .r = r, .of_copy = true, .watch = watch };
 	struct unshard_error why = { 0 };
 	unshard *u = NULL;
 	int code = unshard_open(t->parent, &options, &u, &why);
@@ -314,9 +373,9 @@ static int check_copy(struct repair *r, const struct target *t, bool deep,
 		return uns_fail(err, code, "%s", why.text);
 	code = check(u, uns_path_name(t->partial), deep, &problems, err);
 	unshard_close(u);
-	if (code == 0 && problems.nobodys)
+	if (code == 0 && problems.first)
 		return uns_fail(err, -EBADMSG, "the copy was not sound either and was removed: %s",
-				problems.nobodys);
+				problems.first);
 	return code;
 }
 
@@ -347,6 +406,9 @@ static int make(struct repair *r, const char *out, bool deep, struct repair_watc
 
 	UNS_TRY(find_target(r, out, &t, err));
 	UNS_TRY(plan(r, deep, watch, err));
+	if (!repair_is_needed(r))
+		return 0;
+	UNS_TRY(repair_measure(r, r->path, &watch->total_bytes, err));
 	if (!mkdtemp(t.partial))
 		return uns_fail(err, -errno, "%s: %s", t.partial, strerror(errno));
 	code = write_copy(r, &t, deep, watch, err);
@@ -363,10 +425,15 @@ int unshard_repair(unshard *u, const char *path, const char *out, bool deep,
 	UNS_CLEANUP(repair_fini) struct repair r = { .u = u, .path = path };
 	struct repair_watch watch = { .asked = writing, .ctx = ctx };
 	struct uns_err err = { 0 };
-	int code = make(&r, out, deep, &watch, &err);
+	int code = make(&r, out, deep, &watch, &err), told = 0;
+	bool answered;
 	size_t i;
 
-	for (i = 0; code == 0 && visit && i < r.n_changes; i++)
-		code = visit(ctx, &r.change[i]);
-	return give_error(error, &err, code);
+	if (code == 0)
+		code = (int)r.n_unread;
+	answered = code >= 0 || code == -ENODATA || code == -EBADMSG;
+	for (i = 0; answered && told >= 0 && visit && i < r.n_changes; i++)
+		if (code >= 0 || strcmp(r.change[i].kind, UNREADABLE) == 0)
+			told = visit(ctx, &r.change[i]);
+	return give_error(error, &err, told < 0 ? told : code);
 }

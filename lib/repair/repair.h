@@ -1,5 +1,5 @@
 /* A sound copy of a checkpoint or a run where one can be derived: what is planned, file by file.
- * Nothing is written before the plan is whole. Private to lib/session. */
+ * Nothing is written before the plan is whole. Private to lib/repair. */
 #ifndef UNS_REPAIR_REPAIR_H
 #define UNS_REPAIR_REPAIR_H
 
@@ -30,9 +30,15 @@ struct repair_place {
 	const char *path;
 	enum uns_family family;
 	enum uns_tracker tracker;
+	const char *run;     /* below SOURCE: where the tracker lies; NULL = there is none, or it is not known */
 	const char *problem; /* the first one's sentence; NULL = sound */
 	bool changed;        /* something is planned that should rid it of that */
-	bool dropped;
+	bool dropped;        /* it is not in the copy */
+};
+
+/* A tracker that is not in order. */
+struct repair_stale {
+	const char *path, *problem;
 };
 
 struct repair {
@@ -44,6 +50,10 @@ struct repair {
 	size_t n_changes, cap_changes;
 	struct repair_place *place;
 	size_t n_places, cap_places;
+	struct repair_stale *stale;
+	size_t n_stale, cap_stale;
+	const char **unread; /* directories that cannot be read, below SOURCE; each is a change, too */
+	size_t n_unread, cap_unread;
 	const char *refusal; /* why something was not derived: the first reason */
 };
 
@@ -52,27 +62,41 @@ __attribute__((format(printf, 4, 5))) int repair_change(struct repair *r, const 
 /* Remember why nothing was derived, where that says more than the problem itself. */
 __attribute__((format(printf, 2, 3))) int repair_refuse(struct repair *r, const char *fmt, ...);
 int repair_plan_file(struct repair *r, const struct repair_file *file);
+/* Directory `path` cannot be listed because of `why`: it is left out of the copy, and that is one of the
+ * changes. Fails where that is no fault of this directory, or where it is the one to be repaired. */
+int repair_pass_over(struct repair *r, const char *path, const struct uns_err *why,
+		     struct uns_err *err);
+/* Something is planned that is worth a copy. */
+static inline bool repair_is_needed(const struct repair *r)
+{
+	return r->n_changes > r->n_unread;
+}
 const struct repair_file *repair_file_of(const struct repair *r, const char *path);
 
-/* -- repair_worlds.c: rank sets of other world sizes are left out where one is the current one --
- */
+/* -- worlds.c: rank sets of other world sizes are left out where one is the current one -- */
 int repair_worlds(struct repair *r, struct repair_place *place, struct uns_err *err);
-/* -- repair_dtypes.c: one type for what the ranks hold of a tensor -- */
+/* -- dtypes.c: one type for what the ranks hold of a tensor -- */
 int repair_dtypes(struct repair *r, struct repair_place *place, const struct uns_catalog *cat,
 		  struct uns_err *err);
-/* -- repair_trackers.c: the file that names the last checkpoint, out of those that are sound -- */
+/* -- trackers.c: the file that names the last checkpoint, out of those that are sound -- */
 int repair_trackers(struct repair *r, struct uns_err *err);
-/* -- repair_torch.c -- */
-int repair_torch_write(struct repair *r, const struct repair_torch *torch, int fd,
+/* -- torch.c -- */
+int repair_torch_write(struct repair *r, const struct repair_torch *torch, int fd, const char *out,
 		       struct uns_err *err);
 
-/* -- repair_copy.c -- */
+/* -- copy.c -- */
+
+/* All of it, however little the system takes at a time; `path` is the file's, for the sentence. */
+int repair_write(int fd, const void *bytes, size_t len, const char *path, struct uns_err *err);
 
 struct repair_watch {
 	bool (*asked)(void *ctx, uint64_t done_bytes, uint64_t total_bytes); /* NULL = nobody */
 	void *ctx;
 	uint64_t done_bytes, total_bytes;
 };
+/* Sizes of the files at and below `path` that are copied, added to *bytes; directories that cannot be read are
+ * passed over. */
+int repair_measure(struct repair *r, const char *path, uint64_t *bytes, struct uns_err *err);
 /* All of it into `to`, an empty directory that exists; synced. */
 int repair_copy(struct repair *r, const char *to, struct repair_watch *watch, struct uns_err *err);
 void repair_remove(const char *path); /* a directory with all in it */

@@ -1,7 +1,6 @@
 /* A torch file written again: the records of torch.save around storages that are read from the old
  * file and converted on the way. */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "files/torch_file.h"
@@ -90,21 +89,7 @@ static int lay_out(const struct repair_torch *torch, struct rewriting *w, struct
 	return uns_backing_crcs_find(w->backing, &w->layout, NULL, err);
 }
 
-static int write_all(int fd, const uint8_t *p, size_t n, struct uns_err *err)
-{
-	ssize_t got;
-
-	for (; n; p += got, n -= (size_t)got) {
-		got = write(fd, p, n);
-		if (got < 0 && errno == EINTR)
-			got = 0;
-		if (got < 0)
-			return uns_fail(err, -errno, "it cannot be written");
-	}
-	return 0;
-}
-
-int repair_torch_write(struct repair *r, const struct repair_torch *torch, int fd,
+int repair_torch_write(struct repair *r, const struct repair_torch *torch, int fd, const char *out,
 		       struct uns_err *err)
 {
 	UNS_CLEANUP(rewriting_fini) struct rewriting w = { 0 };
@@ -119,8 +104,8 @@ int repair_torch_write(struct repair *r, const struct repair_torch *torch, int f
 	for (at = 0; at < w.layout.size_bytes; at += (uint64_t)n) {
 		n = uns_read(w.backing, &w.layout, buf, WRITE_BYTES, at, err);
 		if (n < 0)
-			return (int)n;
-		UNS_TRY(write_all(fd, buf, (size_t)n, err));
+			return uns_fail_in(err, "%s", torch->path);
+		UNS_TRY(repair_write(fd, buf, (size_t)n, out, err));
 	}
 	return 0;
 }

@@ -4,6 +4,7 @@
  *   RUN/checkpoint_tracker.json            {"last_global_step": 10}  EasyR1    the same
  *   RUN/latest                             "global_step10"           DeepSpeed RUN/global_step10
  *
+ * Which of them a checkpoint's run keeps, and where, is a fact of the checkpoint: where it has none, none is made.
  * One that names a sound checkpoint stays, even where there is a later one: that may be on purpose.
  * Source: verl 0.9.1, EasyR1 b44b311, deepspeed 0.19.8 (which want what is written here and no
  * more). */
@@ -11,120 +12,121 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
-#include "repair/repair.h"
 #include "ranks/tracker.h"
+#include "repair/repair.h"
 #include "wire/json.h"
 
-enum { MAX_TRACKER_BYTES = 1 << 16 };
+static const char *const tracker_names[UNS_N_TRACKERS] = {
+	[UNS_TRACKER_VERL] = "latest_checkpointed_iteration.txt",
+	[UNS_TRACKER_EASYR1] = "checkpoint_tracker.json",
+	[UNS_TRACKER_DEEPSPEED] = "latest",
+};
 
-enum family { VERL, EASYR1, DEEPSPEED };
-
-static const char *const tracker_names[] = { "latest_checkpointed_iteration.txt",
-					     "checkpoint_tracker.json", "latest" };
-
-/* One save of a run: all checkpoints in its directory. */
+/* What a tracker may name: a directory of the run, with all checkpoints in it. */
 struct save {
-	const char *name; /* the directory, below the run: "global_step_10" */
+	const char *name; /* "global_step_10" */
 	bool sound;
+	bool unread; /* some directory of it: whether it is sound is not known */
 };
 
 struct run {
 	const char *path;
+	enum uns_tracker tracker;
 	struct save *v;
-	size_t n;
-	bool verl, deepspeed;
+	size_t n, cap;
 	struct uns_arena *arena;
-	struct uns_err *err; /* what could not be read just now */
 };
 
 /* -- which saves there are -- */
 
-static bool is_step(const char *path)
+static bool is_sound(const struct repair_place *p)
 {
-	unsigned long long n;
-
-	return uns_str_number(uns_path_name(path), "global_step_", "", &n);
+	return !p->problem || p->changed;
 }
 
-/* The directory of the save that a checkpoint is, or is in; NULL = of no run that keeps a tracker.
- */
-static const char *save_of(struct repair *r, const struct repair_place *p)
+static struct save *save_find(const struct run *run, const char *name)
 {
-	const char *parent = *p->path ? uns_path_parent(&r->arena, p->path) : NULL;
-
-	if (!parent)
-		return NULL;
-	if (p->family == UNS_FAMILY_ZERO)
-		return p->path;
-	if (p->family != UNS_FAMILY_RANKS)
-		return NULL;
-	return is_step(p->path) ? p->path : is_step(parent) ? parent : NULL;
-}
-
-static int add_save(struct run *run, const char *name, bool sound)
-{
-	struct save *grown;
 	size_t i;
 
-	for (i = 0; i < run->n; i++)
-		if (strcmp(run->v[i].name, name) == 0) {
-			run->v[i].sound &= sound;
-			return 0;
-		}
-	grown = uns_arena_grow(run->arena, run->v, run->n, run->n + 1, sizeof(*grown));
-	if (!grown)
+	for (i = 0; name && i < run->n; i++)
+		if (strcmp(run->v[i].name, name) == 0)
+			return &run->v[i];
+	return NULL;
+}
+
+static int add_save(struct run *run, const char *name, bool sound, bool unread)
+{
+	struct save *save = save_find(run, name);
+
+	if (save) {
+		save->sound &= sound;
+		save->unread |= unread;
+		return 0;
+	}
+	name = uns_arena_str(run->arena, name);
+	if (!name || !UNS_ARENA_ROOM(run->arena, run->v, run->n, run->cap))
 		return -ENOMEM;
-	run->v = grown;
-	run->v[run->n++] = (struct save){ name, sound };
+	run->v[run->n++] = (struct save){ name, sound, unread };
 	return 0;
 }
 
-/* A trainer's directory with its tag in it is one checkpoint, and its own run. */
-static int add_tags(struct repair *r, struct run *run, const struct repair_place *p)
+/* The save that `path` is, or is in, if it is one of this run's: DeepSpeed's are the checkpoints themselves,
+ * whatever they are called; veRL and EasyR1 put several checkpoints into a global_step_N. */
+static int add_save_of(struct run *run, const char *path, bool sound, bool unread)
+{
+	unsigned long long n;
+	const char *rest;
+	char *name;
+
+	if (!uns_path_within(path, run->path) || strcmp(path, run->path) == 0)
+		return 0;
+	rest = path + strlen(run->path) + (*run->path ? 1 : 0);
+	name = uns_arena_strn(run->arena, rest, strcspn(rest, "/"));
+	if (!name)
+		return -ENOMEM;
+	if (run->tracker == UNS_TRACKER_DEEPSPEED ? strcmp(name, rest) != 0
+						  : !uns_str_number(name, "global_step_", "", &n))
+		return 0;
+	return add_save(run, name, sound, unread);
+}
+
+/* A trainer's directory with its tags in it is one checkpoint, and its own run. */
+static int add_tags(struct repair *r, struct run *run, const struct repair_place *p,
+		    struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { 0 };
 	struct uns_listing list;
-	const char *name;
 	unsigned long long n;
 	size_t i;
 	int code = uns_root_list(r->u->root, p->path, &arena, &list, &why);
 
 	if (code < 0)
-		return uns_fail_if_passing(run->err, code, &why);
-	for (i = 0; i < list.n; i++) {
-		if (list.v[i].kind != UNS_KIND_DIR ||
-		    !uns_str_number(list.v[i].name, "global_step", "", &n))
-			continue;
-		name = uns_arena_str(run->arena, list.v[i].name);
-		if (!name || add_save(run, name, !p->problem || p->changed) < 0)
-			return -ENOMEM;
-	}
+		return uns_fail_if_passing(err, code, &why);
+	for (i = 0; i < list.n; i++)
+		if (list.v[i].kind == UNS_KIND_DIR &&
+		    uns_str_number(list.v[i].name, "global_step", "", &n))
+			UNS_TRY(add_save(run, list.v[i].name, is_sound(p), false));
 	return 0;
 }
 
-static int find_saves(struct repair *r, struct run *run)
+static int find_saves(struct repair *r, struct run *run, struct uns_err *err)
 {
+	const enum uns_family family = run->tracker == UNS_TRACKER_DEEPSPEED ? UNS_FAMILY_ZERO
+									     : UNS_FAMILY_RANKS;
 	const struct repair_place *p = r->place, *end = p + r->n_places;
-	const char *save, *parent;
+	size_t i;
 
-	for (; p < end; p++) {
-		save = save_of(r, p);
-		parent = save ? uns_path_parent(&r->arena, save) : NULL;
-		if (save && !parent)
-			return -ENOMEM;
-		if (strcmp(p->path, run->path) == 0 && p->family == UNS_FAMILY_ZERO) {
-			run->deepspeed = true;
-			UNS_TRY(add_tags(r, run, p));
-		}
-		if (!save || strcmp(parent, run->path) != 0)
-			continue;
-		run->deepspeed |= p->family == UNS_FAMILY_ZERO;
-		run->verl |= p->tracker == UNS_TRACKER_VERL;
-		UNS_TRY(add_save(run, uns_path_name(save), !p->problem || p->changed));
-	}
+	for (; p < end; p++)
+		if (p->family == family && strcmp(p->path, run->path) == 0)
+			UNS_TRY(add_tags(r, run, p, err));
+		else if (p->family == family)
+			UNS_TRY(add_save_of(run, p->path, is_sound(p), false));
+	for (i = 0; i < r->n_unread; i++)
+		UNS_TRY(add_save_of(run, r->unread[i], false, true));
 	return 0;
 }
 
@@ -136,28 +138,18 @@ static const char *step_name(struct run *run, int64_t step)
 }
 
 /* The save that it names; NULL = none that can be read. */
-static const char *named(struct run *run, enum family family, struct uns_span text)
+static const char *named(struct run *run, struct uns_span text)
 {
 	size_t n = uns_span_left(&text);
 	int64_t step;
 
-	if (family != DEEPSPEED)
-		return uns_rank_tracker_parse(tracker_names[family], text, &step, NULL) == 0
+	if (run->tracker != UNS_TRACKER_DEEPSPEED)
+		return uns_rank_tracker_parse(tracker_names[run->tracker], text, &step, NULL) == 0
 			       ? step_name(run, step)
 			       : NULL;
 	while (n && strchr(" \t\r\n", text.p[n - 1]))
 		n--;
 	return n ? uns_arena_strn(run->arena, (const char *)text.p, n) : NULL;
-}
-
-static const struct save *save_find(const struct run *run, const char *name)
-{
-	size_t i;
-
-	for (i = 0; name && i < run->n; i++)
-		if (strcmp(run->v[i].name, name) == 0)
-			return &run->v[i];
-	return NULL;
 }
 
 /* -- the new one -- */
@@ -176,14 +168,17 @@ static const struct save *last_sound(const struct run *run)
 /* DeepSpeed's tags may be called anything; only numbers say which one is the last. */
 static bool is_ordered(const struct run *run)
 {
+	size_t i, n_sound = 0, n_numbers = 0;
 	unsigned long long n;
-	size_t i;
 
-	for (i = 0; i < run->n && run->n > 1; i++)
-		if (!uns_str_number(run->v[i].name, "global_step", "", &n) &&
-		    !uns_str_number(run->v[i].name, "global_step_", "", &n))
-			return false;
-	return true;
+	for (i = 0; i < run->n; i++) {
+		if (!run->v[i].sound)
+			continue;
+		n_sound++;
+		n_numbers += uns_str_number(run->v[i].name, "global_step", "", &n) ||
+			     uns_str_number(run->v[i].name, "global_step_", "", &n);
+	}
+	return n_sound < 2 || n_numbers == n_sound;
 }
 
 /* What EasyR1 notes beside the last step is kept as long as it speaks of saves that are there. */
@@ -211,17 +206,16 @@ static const char *easyr1_text(struct run *run, struct uns_span old, const char 
 	return number;
 }
 
-static const char *text_of(struct run *run, enum family family, struct uns_span old,
-			   const struct save *save)
+static const char *text_of(struct run *run, struct uns_span old, const struct save *save)
 {
 	const char *number = save->name + strcspn(save->name, "0123456789");
 
-	if (family == DEEPSPEED)
+	if (run->tracker == UNS_TRACKER_DEEPSPEED)
 		return save->name;
-	return family == VERL ? number : easyr1_text(run, old, number);
+	return run->tracker == UNS_TRACKER_VERL ? number : easyr1_text(run, old, number);
 }
 
-/* Saves that are not sound go: the copy is to be. */
+/* The copy is to be sound: the run's other saves are not in it. */
 static int drop_unsound(struct repair *r, const struct run *run)
 {
 	struct repair_file file = { .drop = true };
@@ -237,24 +231,22 @@ static int drop_unsound(struct repair *r, const struct run *run)
 		UNS_TRY(repair_plan_file(r, &file));
 		for (k = 0; k < r->n_places; k++) {
 			p = &r->place[k];
-			if (!uns_path_within(p->path, file.path))
+			if (p->dropped || !uns_path_within(p->path, file.path))
 				continue;
+			p->dropped = true;
 			if (p->problem && !p->changed)
 				UNS_TRY(repair_change(r, file.path, "left_out", "left out: %s",
 						      p->problem));
-			p->dropped = true;
 		}
 	}
 	return 0;
 }
 
-static int rebuild(struct repair *r, struct run *run, enum family family, const char *path,
-		   struct uns_span old, const char *said)
+static int rebuild(struct repair *r, struct run *run, const char *path, struct uns_span old,
+		   const char *said)
 {
-	const struct save *last = last_sound(run);
+	const struct save *last = last_sound(run), *before = save_find(run, said);
 	struct repair_file file = { .path = path };
-	const char *how =
-		said ? save_find(run, said) ? "which is not sound" : "which is not there" : NULL;
 
 	if (!last)
 		return repair_refuse(r, "no checkpoint of %s is sound",
@@ -263,82 +255,74 @@ static int rebuild(struct repair *r, struct run *run, enum family family, const 
 		return repair_refuse(r,
 				     "the names of the tags in %s do not say which one is the last",
 				     *run->path ? run->path : ".");
-	file.text = text_of(run, family, old, last);
+	file.text = text_of(run, old, last);
 	if (!file.text)
 		return -ENOMEM;
 	UNS_TRY(repair_plan_file(r, &file));
 	if (said)
 		UNS_TRY(repair_change(r, path, "tracker", "names %s now; before, %s, %s",
-				      last->name, said, how));
+				      last->name, said,
+				      !before		? "which is not there"
+				      : before->unread ? "which cannot be read"
+						       : "which is not sound"));
 	else
 		UNS_TRY(repair_change(r, path, "tracker",
-				      "made: it names %s, the last checkpoint that "
-				      "is sound",
+				      "made: it names %s, the last checkpoint that is sound",
 				      last->name));
 	return drop_unsound(r, run);
 }
 
-static int look_at_tracker(struct repair *r, struct run *run, enum family family)
+/* of_unread: only if the tracker names what cannot be read. That alone is no reason for a copy; a copy that
+ * is made anyway has another tracker. */
+static int look_at_tracker(struct repair *r, struct run *run, const char *path, bool of_unread,
+			   struct uns_err *err)
 {
-	const char *path = uns_path_join(&r->arena, run->path, tracker_names[family]), *said = NULL;
+	const char *said = NULL;
 	struct uns_span text = uns_span_of("", 0);
 	struct uns_err why = { 0 };
 	const struct save *save;
-	bool there;
 	int code;
 
-	if (!path)
-		return -ENOMEM;
-	code = uns_root_read_file(r->u->root, path, MAX_TRACKER_BYTES, &r->arena, &text, NULL,
+	UNS_TRY(find_saves(r, run, err));
+	code = uns_root_read_file(r->u->root, path, UNS_TRACKER_MAX_BYTES, &r->arena, &text, NULL,
 				  &why);
-	UNS_TRY(uns_fail_if_passing(run->err, code, &why)); /* then it is there: no reason for another */
-	there = code == 0;
-	if (there)
-		said = named(run, family, text);
+	UNS_TRY(uns_fail_if_passing(err, code, &why)); /* then it is there: no reason for another */
+	if (code == 0)
+		said = named(run, text);
 	save = save_find(run, said);
-	/* Which family without a word for it wrote these is not known. */
-	if ((save && save->sound) || (!there && family == EASYR1) ||
-	    (!there && family == VERL && !run->verl))
+	if (!run->n || (save && save->sound) || (save && save->unread) != of_unread)
 		return 0;
-	return rebuild(r, run, family, path, text, said);
+	return rebuild(r, run, path, text, said);
 }
 
-static int look_at_run(struct repair *r, const char *path, struct uns_err *err)
+static int look_at_trackers(struct repair *r, bool of_unread, struct uns_err *err)
 {
-	struct run run = { .path = path, .arena = &r->arena, .err = err };
+	UNS_CLEANUP(uns_map_fini) struct uns_map seen = UNS_MAP_INIT;
+	const struct repair_place *p = r->place, *end = p + r->n_places;
+	struct run run;
+	char *path;
 
-	UNS_TRY(find_saves(r, &run));
-	if (!run.n)
-		return 0;
-	if (run.deepspeed)
-		return look_at_tracker(r, &run, DEEPSPEED);
-	UNS_TRY(look_at_tracker(r, &run, EASYR1));
-	return look_at_tracker(r, &run, VERL);
-}
-
-/* A run that lies within what is copied, once. */
-static int visit_run(struct repair *r, struct uns_map *seen, const char *path, struct uns_err *err)
-{
-	if (!path || !uns_path_within(path, r->path) || uns_map_get(seen, path))
-		return 0;
-	if (!uns_map_put(seen, path, seen, NULL))
-		return -ENOMEM;
-	return look_at_run(r, path, err);
+	for (; p < end; p++) {
+		if (!p->run || !uns_path_within(p->run, r->path))
+			continue;
+		path = uns_path_join(&r->arena, p->run, tracker_names[p->tracker]);
+		if (!path)
+			return -ENOMEM;
+		if (uns_map_get(&seen, path))
+			continue;
+		if (!uns_map_put(&seen, path, path, NULL))
+			return -ENOMEM;
+		run = (struct run){ .path = p->run, .tracker = p->tracker, .arena = &r->arena };
+		UNS_TRY(look_at_tracker(r, &run, path, of_unread, err));
+	}
+	return 0;
 }
 
 int repair_trackers(struct repair *r, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_map_fini) struct uns_map seen = UNS_MAP_INIT;
-	const char *save;
-	int code = 0;
-	size_t i;
+	int code = look_at_trackers(r, false, err);
 
-	for (i = 0; i < r->n_places && code == 0; i++) {
-		save = save_of(r, &r->place[i]);
-		if (save)
-			code = visit_run(r, &seen, uns_path_parent(&r->arena, save), err);
-		if (code == 0 && r->place[i].family == UNS_FAMILY_ZERO)
-			code = visit_run(r, &seen, r->place[i].path, err);
-	}
+	if (code == 0 && repair_is_needed(r))
+		code = look_at_trackers(r, true, err);
 	return code == -ENOMEM ? uns_oom(err) : code;
 }

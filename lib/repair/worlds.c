@@ -12,9 +12,14 @@
 
 enum { MAX_WORLDS = 16, MAX_JSON = 1 << 20, MAX_WORLD = 1 << 16 };
 
+enum kind { MODEL, OPTIM, EXTRA, N_KINDS };
+
+static const char *const prefixes[N_KINDS] = { "model_world_size_", "optim_world_size_",
+					       "extra_state_world_size_" };
+
 struct world {
 	int64_t size;
-	size_t n_model, n_optim; /* ranks' files */
+	size_t n[N_KINDS]; /* ranks' files */
 };
 
 struct worlds {
@@ -23,22 +28,21 @@ struct worlds {
 	bool too_many;
 };
 
-/* "model_world_size_4_rank_2.pt" */
-static int64_t world_of(const char *name, bool *model, bool *optim)
+/* "model_world_size_4_rank_2.pt" is 4; 0 = no rank's file. */
+static int64_t world_of(const struct uns_entry *e, enum kind *kind)
 {
-	long long world, rank;
-	int end = 0;
+	const char *tail = strstr(e->name, "_rank_");
+	unsigned long long world, rank;
+	char head[64];
 
-	*model = sscanf(name, "model_world_size_%lld_rank_%lld.pt%n", &world, &rank, &end) == 2 &&
-		 end && !name[end];
-	*optim = !*model &&
-		 sscanf(name, "optim_world_size_%lld_rank_%lld.pt%n", &world, &rank, &end) == 2 &&
-		 end && !name[end];
-	if (!*model && !*optim &&
-	    (sscanf(name, "extra_state_world_size_%lld_rank_%lld.pt%n", &world, &rank, &end) != 2 ||
-	     !end || name[end]))
+	if (e->kind == UNS_KIND_DIR || !tail || tail - e->name >= (ptrdiff_t)sizeof(head) ||
+	    !uns_str_number(tail, "_rank_", ".pt", &rank))
 		return 0;
-	return world > 0 && world <= MAX_WORLD && rank >= 0 && rank < world ? world : 0;
+	snprintf(head, sizeof(head), "%.*s", (int)(tail - e->name), e->name);
+	for (*kind = MODEL; *kind < N_KINDS; ++*kind)
+		if (uns_str_number(head, prefixes[*kind], "", &world))
+			return world <= MAX_WORLD && rank < world ? (int64_t)world : 0;
+	return 0;
 }
 
 static struct world *world_get(struct worlds *w, int64_t size)
@@ -59,24 +63,21 @@ static struct world *world_get(struct worlds *w, int64_t size)
 static void count(const struct uns_listing *list, struct worlds *out)
 {
 	struct world *world;
-	bool model, optim;
+	enum kind kind;
 	int64_t size;
 	size_t i;
 
 	for (i = 0; i < list->n; i++) {
-		size = list->v[i].kind == UNS_KIND_DIR ? 0
-						       : world_of(list->v[i].name, &model, &optim);
+		size = world_of(&list->v[i], &kind);
 		world = size ? world_get(out, size) : NULL;
-		if (!world)
-			continue;
-		world->n_model += model;
-		world->n_optim += optim;
+		if (world)
+			world->n[kind]++;
 	}
 }
 
 static bool is_whole(const struct world *w)
 {
-	return w->n_model == (size_t)w->size && (!w->n_optim || w->n_optim == (size_t)w->size);
+	return w->n[MODEL] == (size_t)w->size && (!w->n[OPTIM] || w->n[OPTIM] == (size_t)w->size);
 }
 
 /* The world size that fsdp_config.json says; 0 = there is none that does. */
@@ -125,13 +126,12 @@ static int drop_others(struct repair *r, struct repair_place *place, const struc
 		       const struct world *kept, const char *why)
 {
 	struct repair_file file = { .drop = true };
-	bool model, optim;
+	enum kind kind;
 	int64_t size;
 	size_t i;
 
 	for (i = 0; i < list->n; i++) {
-		size = list->v[i].kind == UNS_KIND_DIR ? 0
-						       : world_of(list->v[i].name, &model, &optim);
+		size = world_of(&list->v[i], &kind);
 		if (!size || size == kept->size)
 			continue;
 		file.path = uns_path_join(&r->arena, place->path, list->v[i].name);
@@ -139,8 +139,8 @@ static int drop_others(struct repair *r, struct repair_place *place, const struc
 			return -ENOMEM;
 		UNS_TRY(repair_plan_file(r, &file));
 		UNS_TRY(repair_change(r, file.path, "stale",
-				      "left out: it is of world size %" PRId64
-				      ", and world size %" PRId64 " is current (%s)",
+				      "left out: it is of world size %" PRId64 ", and world size %" PRId64
+				      " is current (%s)",
 				      size, kept->size, why));
 	}
 	place->changed = true;
@@ -168,10 +168,9 @@ int repair_worlds(struct repair *r, struct repair_place *place, struct uns_err *
 	if (kept)
 		code = drop_others(r, place, &list, kept, why);
 	else
-		code = repair_refuse(
-			r,
-			"%s holds files of %zu world sizes, and neither "
-			"fsdp_config.json nor their completeness says which are current",
-			place->path, worlds.n);
-	return code < 0 ? uns_fail(err, code, "out of memory") : 0;
+		code = repair_refuse(r,
+				     "%s holds files of %zu world sizes, and neither fsdp_config.json nor "
+				     "their completeness says which are current",
+				     place->path, worlds.n);
+	return code < 0 ? uns_oom(err) : 0;
 }

@@ -59,7 +59,7 @@ static int visit_checkpoint(struct walk *w, struct place *place, struct uns_err 
 	return w->visit(w->ctx, &c);
 }
 
-/* Named, and passed over. One that has gone meanwhile is nobody's concern. */
+/* Shown as "unreadable", and the walk goes on. One that was deleted meanwhile is not shown. */
 static int visit_unreadable(struct walk *w, const char *path, const struct uns_err *why,
 			    struct uns_err *err)
 {

@@ -375,7 +375,10 @@ int uns_zero_run_finish(struct uns_zero_run *run, struct uns_catalog *cat,
 
 	UNS_TRY(add_beside(run, cat, err));
 	facts->framework = maker(run);
-	facts->tracker = UNS_TRACKER_DEEPSPEED;
+	if (strcmp(run->latest, "latest") == 0) {
+		facts->tracker = UNS_TRACKER_DEEPSPEED;
+		facts->tracker_up = *run->tag ? 0 : 1;
+	}
 	facts->of_trainer = *run->tag && is_trainer(run);
 	facts->wants_config = *run->tag && (is_trainer(run) || is_accelerate(run));
 	if (found->stage >= 0)

@@ -37,6 +37,24 @@ def test_what_cannot_run_says_why_and_exits_2(command, args):
         "/nonexistent" in done.stderr
 
 
+@pytest.mark.parametrize("args", [["--help"], ["--version"], ["ls"], ["ls", "--json"], ["show"], ["check"],
+                                  ["check", "--json"], ["meta", "export"], ["meta", "export", "/dev/full"]])
+def test_output_that_cannot_be_written(run, args):
+    """A full disk: what is not there was not done."""
+    paths = {"ls": [run], "show": [run / "checkpoint-2"], "check": [run]}.get(args[0], [])
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([UNSHARD, *args, *paths], stdout=full, stderr=subprocess.PIPE, text=True,
+                              timeout=LONGEST_S)
+    where = "/dev/full" if "/dev/full" in args else "stdout"
+    assert done.returncode == 2
+    assert f"unshard: {where}: No space left on device\n" in done.stderr
+
+
+def test_input_that_cannot_be_read(run):
+    done = subprocess.run([UNSHARD, "meta", "import", run], capture_output=True, text=True, timeout=LONGEST_S)
+    assert (done.returncode, done.stderr) == (2, f"unshard: {run}: Is a directory\n")
+
+
 def test_ls(command, run):
     lines = command("ls", run).stdout.splitlines()
     for step in ("1", "2"):

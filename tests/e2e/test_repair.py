@@ -3,11 +3,14 @@
 import copy
 import json
 import os
+import pwd
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -27,8 +30,10 @@ def repair(command, source, out, *args):
     assert trees.fingerprint(source) == before
     assert done.returncode in (0, 1), done.stderr
     shown = json.loads(done.stdout)
-    assert (shown["repaired"] is None) == (done.returncode == 1)
-    assert os.path.exists(out) == (done.returncode == 0)
+    sound = "needs no repair" in shown.get("why", "")
+    unreadable = any(c["kind"] == "unreadable" for c in shown["changes"])
+    assert (shown["repaired"] is None) == ("why" in shown) == (not os.path.exists(out))
+    assert done.returncode == (1 if unreadable or ("why" in shown and not sound) else 0)
     assert not [n for n in os.listdir(os.path.dirname(out)) if ".partial" in n]
     return shown
 
@@ -44,6 +49,13 @@ def repaired(command, source, out):
 
 def refused(command, source, out):
     return repair(command, source, out)["why"]
+
+
+def assert_sound(command, source, out):
+    """Nothing is written, and that is said."""
+    shown = repair(command, source, out)
+    assert shown == {"repaired": None, "changes": [],
+                     "why": "it needs no repair: nothing is wrong with it that a copy would not have"}
 
 
 def load(path):
@@ -298,7 +310,7 @@ def test_a_tracker_that_names_a_sound_step_stays(command, steps, tmp_path):
     (steps / "latest_checkpointed_iteration.txt").write_text("2")
     assert "model_world_size_2_rank_1.pt" in refused(command, steps, tmp_path / "out")
     shutil.rmtree(steps / "global_step_10")
-    assert "needs no repair" in refused(command, steps, tmp_path / "out")
+    assert_sound(command, steps, tmp_path / "out")
 
 
 def test_easyr1s_tracker(command, steps, tmp_path):
@@ -362,6 +374,192 @@ def test_a_trainers_checkpoint_without_latest(command, made, tmp_path):
                       get_fp32_state_dict_from_zero_checkpoint(made("h2", "z2-bf16") / "run/checkpoint-2"))
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_an_output_dir_of_deepspeed_checkpoints_has_no_tracker(command, tmp_path, n):
+    for step in range(1, n + 1):
+        trainer_checkpoint(tmp_path / "run", step)
+    assert_sound(command, tmp_path / "run", tmp_path / "out")
+
+
+def test_only_the_checkpoint_without_latest_gets_one(command, tmp_path):
+    for step in (1, 2):
+        trainer_checkpoint(tmp_path / "run", step)
+    (tmp_path / "run/checkpoint-1/latest").unlink()
+    changed = repaired(command, tmp_path / "run", tmp_path / "out")
+    assert changed == {"checkpoint-1/latest": ("tracker", "made: it names global_step2, the last checkpoint "
+                                                          "that is sound")}
+    assert_same_but(tmp_path / "out", tmp_path / "run", "checkpoint-1/latest")
+
+
+def trainer_checkpoint(run, step):
+    """A tag of DeepSpeed's as a Trainer has it: checkpoint-N/global_step2, and latest beside it."""
+    where = run / f"checkpoint-{step}"
+    shutil.copytree(GOLDEN / "zero/z2_w3", where)
+    shutil.rmtree(where / "global_step2_universal")
+    (where / "latest").write_text("global_step2")
+    state = json.loads((GOLDEN / "run/checkpoint-2/trainer_state.json").read_text())
+    (where / "trainer_state.json").write_text(json.dumps({**state, "global_step": step}))
+    for rank in range(3):
+        shutil.copy(GOLDEN / "run/checkpoint-2/rng_state_0.pth", where / f"rng_state_{rank}.pth")
+
+
+def test_no_tracker_is_made_for_ranks_that_nobody_tracks(command, steps, tmp_path):
+    """Without fsdp_config.json and without a tracker, nothing says whose steps these are."""
+    shutil.rmtree(steps / "global_step_10")
+    assert_sound(command, steps, tmp_path / "out")
+    (steps / "latest_checkpointed_iteration.txt").write_text("7")
+    assert repaired(command, steps, tmp_path / "out")["latest_checkpointed_iteration.txt"][0] == "tracker"
+    assert sorted(os.listdir(tmp_path / "out")) == ["global_step_2", "latest_checkpointed_iteration.txt"]
+
+
+def test_verls_missing_tracker_lies_beside_its_steps(command, ranks, tmp_path):
+    """Also where the files lie in global_step_N itself, and where the run is not the top directory."""
+    run = tmp_path / "top/run"
+    run.mkdir(parents=True)
+    shutil.copytree(ranks, run / "global_step_2")
+    (run / "global_step_2/fsdp_config.json").write_text('{"FSDP_version": 2, "world_size": 2}')
+    assert list(repaired(command, tmp_path / "top", tmp_path / "out")) == \
+        ["run/latest_checkpointed_iteration.txt"]
+
+
+def test_a_tracker_that_cannot_be_repaired_is_said(command, tmp_path):
+    """Accelerate's only tag is no global_stepN; `check` finds fault with `latest`, so a copy would as well."""
+    where = tmp_path / "run"
+    shutil.copytree(GOLDEN / "zero/z2_w3/global_step2", where / "pytorch_model")
+    (where / "random_states_0.pkl").write_bytes(b"")
+    (where / "latest").write_text("gone")
+    assert "latest names gone, which is not there" in refused(command, where, tmp_path / "out")
+
+
+# -- what cannot be read --
+
+def closed(command, source, out, directory):
+    """A repair by somebody to whom the directory is closed."""
+    mode = directory.stat().st_mode & 0o777
+    directory.chmod(0o700 if os.getuid() == 0 else 0)
+    try:
+        return as_nobody(source, out)
+    finally:
+        directory.chmod(mode)
+
+
+def as_nobody(source, out):
+    who = {}
+    if os.getuid() == 0:
+        user = pwd.getpwnam("nobody")
+        who = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    done = subprocess.run([UNSHARD, "check", source, "--repair", out, "--json", "-o", "settle=0,log=/dev/null"],
+                          capture_output=True, text=True, timeout=LONGEST_S, cwd="/",
+                          env={**os.environ, "XDG_STATE_HOME": "/nonexistent"}, **who)
+    assert done.returncode in (0, 1), done.stderr
+    shown = json.loads(done.stdout)
+    return done.returncode, shown, {c["path"]: c["kind"] for c in shown["changes"]}
+
+
+@pytest.fixture
+def open_dir():
+    """A directory that everybody may look and write into."""
+    with tempfile.TemporaryDirectory() as path:
+        os.chmod(path, 0o777)
+        yield Path(path)
+
+
+@pytest.fixture
+def shared(ranks, open_dir):
+    """A run of two steps; the first has a stale file, and veRL's tracker names the second."""
+    run = open_dir / "run"
+    for step in (2, 10):
+        shutil.copytree(ranks, run / f"global_step_{step}/actor")
+        (run / f"global_step_{step}/actor/fsdp_config.json").write_text('{"FSDP_version": 2, "world_size": 2}')
+    add_stale(run / "global_step_2/actor", STALE[0])
+    (run / "latest_checkpointed_iteration.txt").write_text("10")
+    return run
+
+
+@pytest.mark.parametrize("name", ["lost+found", "notes/of/somebody", "global_step_2/actor/a/b/c/d/e"])
+def test_a_directory_that_cannot_be_read_is_passed_over(command, shared, open_dir, name):
+    (shared / name).mkdir(parents=True)
+    (shared / name / "inside").write_text("secret")
+    out = open_dir / "out"
+    code, shown, changes = closed(command, shared, out, shared / name)
+    stale = f"run/global_step_2/actor/{STALE[0]}"
+    assert code == 1 and shown["repaired"] == str(out)
+    assert changes == {f"run/{name}": "unreadable", stale: "stale"}
+    [text] = [c["text"] for c in shown["changes"] if c["kind"] == "unreadable"]
+    assert text.startswith("left out: ") and "Permission denied" in text
+    assert not (out / name).exists()
+    assert_same_but(out, shared, name, f"{name}/inside", stale.split("/", 1)[1])
+
+
+def test_nothing_is_wrong_but_what_cannot_be_read(command, shared, open_dir):
+    (shared / "global_step_2/actor" / STALE[0]).unlink()
+    out = open_dir / "out"
+    for name in ("global_step_10", "global_step_10/actor"):
+        code, shown, changes = closed(command, shared, out, shared / name)
+        assert code == 1 and changes == {f"run/{name}": "unreadable"}
+        assert shown["repaired"] is None and not out.exists()
+        assert shown["why"] == "it needs no repair: nothing is wrong with what could be read"
+
+
+@pytest.mark.parametrize("name", ["global_step_10", "global_step_10/actor"])
+def test_the_copys_tracker_names_what_is_in_it(command, shared, open_dir, name):
+    out = open_dir / "out"
+    code, shown, changes = closed(command, shared, out, shared / name)
+    assert code == 1 and shown["repaired"] == str(out)
+    assert changes == {f"run/{name}": "unreadable", f"run/global_step_2/actor/{STALE[0]}": "stale",
+                       "run/latest_checkpointed_iteration.txt": "tracker"}
+    assert (out / "latest_checkpointed_iteration.txt").read_text() == "2"
+    assert "before, global_step_10, which cannot be read" in str(shown)
+    assert sorted(os.listdir(out)) == ["global_step_2", "latest_checkpointed_iteration.txt"]
+
+
+def test_a_checkpoint_with_a_directory_that_cannot_be_read_is_passed_over(command, shared, open_dir):
+    """Checkpoints with a closed directory of shards, or of one parameter, beside one that can be repaired."""
+    shutil.copytree(GOLDEN / "run/checkpoint-2", shared / "checkpoint-2")
+    shutil.copytree(GOLDEN / "zero/z2_w3", shared / "zero")
+    universal = shared / "zero/global_step2_universal"
+    parameter = next(p for p in sorted((universal / "zero").iterdir()) if p.is_dir())
+    stale = f"run/global_step_2/actor/{STALE[0]}"
+    for n, (directory, gone) in enumerate([(shared / "checkpoint-2/optimizer_0", "checkpoint-2"),
+                                           (parameter, "zero/global_step2_universal")]):
+        out = open_dir / f"out{n}"
+        code, shown, changes = closed(command, shared, out, directory)
+        assert code == 1 and shown["repaired"] == str(out)
+        assert changes == {f"run/{gone}": "unreadable", stale: "stale"}
+        assert str(directory) in str(shown["changes"])
+        assert not (out / gone).exists() and (out / "global_step_10").exists()
+
+
+def test_what_cannot_be_read_is_named_where_nothing_can_be_derived(command, shared, open_dir):
+    (shared / "global_step_2/actor/model_world_size_2_rank_1.pt").unlink()
+    (shared / "lost+found").mkdir()
+    code, shown, changes = closed(command, shared, open_dir / "out", shared / "lost+found")
+    assert code == 1 and shown["repaired"] is None and "model_world_size_2_rank_1.pt" in shown["why"]
+    assert changes == {"run/lost+found": "unreadable"}
+
+
+def test_lines_about_what_cannot_be_read(ranks, tmp_path, faults):
+    add_stale(ranks, STALE[0])
+    run = ranks.parents[1]
+    (run / "lost+found").mkdir()
+
+    def lines(out):
+        with faults.armed("open", path="run/lost+found", nth=0):
+            done = subprocess.run([UNSHARD, "check", run, "--repair", out, "-o", "settle=0"],
+                                  capture_output=True, text=True, env=faults.env, timeout=LONGEST_S)
+        assert done.returncode == 1 and done.stderr == ""
+        return done.stdout
+
+    unreadable = f"run/lost+found\n  unreadable  left out: it cannot be read: {run}/lost+found: Input/output error\n"
+    text = lines(tmp_path / "out")
+    assert unreadable in text
+    assert text.endswith(f"\n\n{tmp_path}/out is a sound copy, with 1 change; what could not be read is not in it\n")
+    (ranks / STALE[0]).unlink()
+    assert lines(tmp_path / "none") == \
+        f"{unreadable}\nrun needs no repair: nothing is wrong with what could be read\n"
+    assert not (tmp_path / "none").exists()
+
+
 # -- where, and how --
 
 def test_where_a_copy_may_go(command, ranks, tmp_path):
@@ -392,7 +590,10 @@ def test_lines_for_people(command, ranks, tmp_path):
 
 
 def test_a_sound_checkpoint_needs_none(command, ranks, tmp_path):
-    assert "needs no repair" in refused(command, ranks, tmp_path / "out")
+    assert_sound(command, ranks, tmp_path / "out")
+    done = command("check", ranks, "--repair", tmp_path / "out", "-o", "settle=0")
+    assert done.stdout == "actor needs no repair: nothing is wrong with it that a copy would not have\n"
+    assert done.stderr == "" and not (tmp_path / "out").exists()
 
 
 def test_a_save_that_goes_on_is_not_copied(command, ranks, tmp_path):

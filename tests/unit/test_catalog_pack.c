@@ -65,6 +65,7 @@ static struct uns_catalog *example(const struct fixture *f)
 		.format = "hf_fsdp", .framework = "Hugging Face", .step = 200, .world_size = 4,
 		.finished = true, .units = "assumed: so", .family = UNS_FAMILY_RANKS,
 		.resumed_by = UNS_BY_TRAINER | UNS_BY_ENGINE, .tracker = UNS_TRACKER_EASYR1,
+		.tracker_up = 2,
 		.is_one_file = true, .wants_config = true, .is_round_robin = true
 	};
 	assert_int_equal(uns_catalog_add_file(cat, f->root, "a.bin", &a, NULL), 0);
@@ -200,6 +201,7 @@ static void same(const struct uns_catalog *a, const struct uns_catalog *b)
 	assert_int_equal(a->facts.family, b->facts.family);
 	assert_int_equal(a->facts.resumed_by, b->facts.resumed_by);
 	assert_int_equal(a->facts.tracker, b->facts.tracker);
+	assert_int_equal(a->facts.tracker_up, b->facts.tracker_up);
 	assert_int_equal(a->facts.of_trainer, b->facts.of_trainer);
 	assert_int_equal(a->facts.is_one_file, b->facts.is_one_file);
 	assert_int_equal(a->facts.is_weights_only, b->facts.is_weights_only);
