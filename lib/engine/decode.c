@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "engine/edges.h"
+#include "engine/source_read.h"
 #include "engine/strided.h"
 
 /* What a torch.save file of one tensor has around the tensor; 3 KiB in practice, more where data is

@@ -86,6 +86,12 @@ struct uns_stop {
 	void *ctx;
 };
 
+/* The same for uns_backing_verify, which counts what it has read; by one thread at a time. */
+struct uns_verify_watch {
+	bool (*asked)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
+	void *ctx;
+};
+
 /* Find out all CRCs that a layout shows, in parallel, reading the data of those that are not known.
  * To be called before the layout's file is read: what was served as 0 stays 0. -EINTR when `stop`
  * (may be NULL) says so: what was found until then is remembered. */

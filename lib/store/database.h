@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "store/store.h"
+#include "base/error.h"
+#include "base/log.h"
 
 struct uns_store {
 	pthread_mutex_t lock;

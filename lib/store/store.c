@@ -1,5 +1,5 @@
 /* Life of a store: opening, and what becomes of a damaged file. */
-#include "store/database.h"
+#include "store/store.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "store/database.h"
 
 enum { N_ASIDE_NAMES = 100 };
 
