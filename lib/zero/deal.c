@@ -7,16 +7,6 @@
 #include "base/map.h"
 #include "zero/compare.h"
 
-/* What was dealt out to `world` ranks as it was before. */
-static void undeal(const char *const *dealt, size_t n, size_t world, const char **out)
-{
-	size_t j, i, k = 0;
-
-	for (j = 0; j < n && j < world; j++)
-		for (i = j; i < n; i += world)
-			out[i] = dealt[k++];
-}
-
 /* The first rank's names in the mapping are in the optimizer's order, whatever else is wrong in it. */
 static bool agrees(const struct uns_zero_world *w, size_t g, const char *const *names, size_t n)
 {
@@ -39,11 +29,8 @@ static bool agrees(const struct uns_zero_world *w, size_t g, const char *const *
 
 static bool is_dealt(const struct uns_zero_world *w, const struct uns_value *config)
 {
-	const struct uns_value *v = uns_value_get(uns_value_get(config, "zero_optimization"),
-						  "round_robin_gradients");
-
 	/* BF16_Optimizer, which names no stage, does not know the setting. */
-	return v && v->kind == UNS_VALUE_BOOL && v->b && w->any && w->any->stage != 3 &&
+	return uns_zero_is_round_robin(config) && w->any && w->any->stage != 3 &&
 	       uns_value_get(w->any->dict, "zero_stage") && w->cat->n_groups == w->n_shapes;
 }
 
@@ -52,11 +39,13 @@ static int undeal_group(struct uns_zero_world *w, size_t g, struct uns_map *posi
 {
 	struct uns_group *group = &w->cat->groups[g];
 	const char **names = UNS_NEW_N(&w->cat->arena, const char *, group->n_params);
-	size_t i;
+	size_t *order = UNS_NEW_N(&w->scratch, size_t, group->n_params), i;
 
-	if (!names)
+	if (!names || !order)
 		return uns_oom(err);
-	undeal(group->param, group->n_params, w->n_ranks, names);
+	uns_zero_deal(group->n_params, w->n_ranks, order);
+	for (i = 0; i < group->n_params; i++)
+		names[order[i]] = group->param[i];
 	if (!agrees(w, g, names, group->n_params))
 		return 0;
 	group->param = names;

@@ -10,6 +10,7 @@
 #include "wire/torchfile.h"
 #include "wire/value_map.h"
 #include "wire/value_new.h"
+#include "zero/layout.h"
 
 /* The form that is written; 0.3.17 is the oldest that stage 1 takes. */
 #define WRITTEN_VERSION "0.19.8"
@@ -33,22 +34,14 @@ static bool is_pipeline(const struct uns_catalog *cat)
 	return false;
 }
 
-static bool is_round_robin(const struct uns_catalog *cat)
-{
-	const struct uns_value *config = uns_catalog_value(cat, "model_states", "ds_config");
-	const struct uns_value *v =
-		uns_value_get(uns_value_get(config, "zero_optimization"), "round_robin_gradients");
-
-	return v && v->kind == UNS_VALUE_BOOL && v->b;
-}
-
 void uns_engine_facts(struct uns_catalog *cat)
 {
 	struct uns_facts *facts = &cat->facts;
 
 	facts->has_engine_state = uns_catalog_value(cat, "model_states", "dp_world_size") != NULL;
 	facts->is_pipeline = is_pipeline(cat);
-	facts->is_round_robin = is_round_robin(cat);
+	facts->is_round_robin =
+		uns_zero_is_round_robin(uns_catalog_value(cat, "model_states", "ds_config"));
 	if (uns_catalog_value(cat, UNS_CLIENT_ROOT, "pytorch-lightning_version"))
 		facts->resumed_by |= UNS_BY_LIGHTNING;
 }

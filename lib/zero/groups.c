@@ -23,11 +23,11 @@ static uint64_t slices_of(const struct uns_zero_world *w, size_t g)
 	size_t i;
 
 	for (i = 0; i < w->shapes[g].n; i++)
-		sum += uns_zero_ceil(w->shapes[g].v[i].elems, w->n_ranks);
+		sum += uns_zero_slice(w->shapes[g].v[i].elems, w->n_ranks);
 	return sum;
 }
 
-/* A sub-group that is not full is the last one of its group (stage3.py, _create_fp16_sub_groups). A full
+/* A sub-group that is not full is the last one of its group (zero/layout.h). A full
  * one may be the last by chance: then the counts do not match, and nothing is assigned. */
 static bool assign_by_size(const struct uns_zero_world *w, uint64_t full, int32_t *out)
 {
@@ -36,7 +36,7 @@ static bool assign_by_size(const struct uns_zero_world *w, uint64_t full, int32_
 
 	for (g = 0; g < w->n_shapes; g++) {
 		out[g] = group;
-		group += slices_of(w, g) < full || g + 1 == w->n_shapes;
+		group += !uns_zero_sub_group_is_full(slices_of(w, g), full) || g + 1 == w->n_shapes;
 	}
 	return (size_t)group == n_groups(w);
 }

@@ -16,9 +16,6 @@
 #include "zero/whole.h"
 #include "zero/world.h"
 
-/* DeepSpeed's default of zero_optimization.sub_group_size. */
-enum { SUB_GROUP_SIZE = 1000000000 };
-
 struct opening {
 	struct uns_catalog *cat;
 	const struct uns_zero_input *in;
@@ -93,14 +90,13 @@ static int64_t count_of(const struct uns_value *root, const char *key)
 
 static void take_facts(struct opening *o, const struct uns_value *root)
 {
-	const struct uns_value *config =
-		uns_value_get(uns_value_get(root, "ds_config"), "zero_optimization");
-	int64_t stage = count_of(config, "stage");
+	int64_t stage;
 
 	o->out->global_steps = count_of(root, "global_steps");
 	o->out->dp_world_size = count_of(root, "dp_world_size");
 	o->out->mp_world_size = count_of(root, "mp_world_size");
-	if (stage >= 0 && stage <= 3)
+	if (uns_value_int(uns_zero_setting(uns_value_get(root, "ds_config"), "stage"), &stage) &&
+	    stage >= 0 && stage <= 3)
 		o->out->stage = (int)stage;
 }
 
@@ -115,19 +111,6 @@ static int take_values(struct opening *o, const struct world *w, struct uns_err 
 
 /* -- its optimizer -- */
 
-static uint64_t sub_group_size(const struct world *w)
-{
-	const struct uns_value *config = uns_value_get(
-		uns_value_get(w->model.root, "ds_config"), "zero_optimization");
-	double size;
-
-	/* Written as 1e9 as often as not. */
-	if (!uns_value_float(uns_value_get(config, "sub_group_size"), &size) || size < 1 ||
-	    size > 1e18)
-		return SUB_GROUP_SIZE;
-	return (uint64_t)size;
-}
-
 /* Which param group the shapes belong to; without param groups they are in none. */
 static int assign_groups(struct world *w, struct uns_err *err)
 {
@@ -139,7 +122,8 @@ static int assign_groups(struct world *w, struct uns_err *err)
 		return uns_oom(err);
 	for (g = 0; g < z->n_shapes; g++)
 		w->group_of[g] = -1;
-	uns_zero_groups_assign(z, sub_group_size(w), w->group_of);
+	uns_zero_groups_assign(z, uns_zero_sub_group_size(uns_value_get(w->model.root, "ds_config")),
+			       w->group_of);
 	return 0;
 }
 

@@ -191,19 +191,3 @@ int uns_zero_optim_parse(const struct uns_zero_file *file, struct uns_arena *are
 		return uns_fail_in_file(err, file->open.name);
 	return 0;
 }
-
-int uns_zero_interior_padding(const struct uns_zero_optim *optim, size_t g, size_t i, uint64_t *out,
-			      struct uns_err *err)
-{
-	const struct uns_value *all = uns_value_get(optim->dict, "param_alignment_paddings"),
-			       *of_group = uns_value_at(all, g);
-
-	*out = 0;
-	if (!all || all->kind == UNS_VALUE_NONE)
-		return 0;
-	if (!uns_value_u64(uns_value_at(of_group, i), out) || *out > UINT32_MAX)
-		return uns_fail(err, -EBADMSG,
-				"param_alignment_paddings has no count for parameter %zu of group %zu",
-				i, g);
-	return 0;
-}

@@ -174,14 +174,17 @@ static const struct uns_tensor *weight_named(const struct uns_catalog *cat, cons
 static const struct uns_value *slice(struct model *m, const struct uns_tensor *t)
 {
 	uint64_t elems = uns_shape_elems(&t->shape), n = uns_zero_slice(elems, m->plan->world);
-	uint64_t first = uns_u64_min(m->rank * n, elems), real = uns_u64_min(n, elems - first);
+	const struct uns_zero_layout layout = { .sliced = true, .world = m->plan->world };
+	struct uns_zero_run run = { 0 };
 	struct uns_torch_part *part = UNS_NEW_N(&m->arena, struct uns_torch_part, 2);
 	const struct uns_torch_leaf leaf = { .out = t->dtype, .shape = { .n = 1, .dim = { n } } };
 
 	if (!part)
 		return NULL;
-	part[0] = (struct uns_torch_part){ t, first, real };
-	part[1] = (struct uns_torch_part){ NULL, 0, n - real };
+	if (!uns_zero_run_of(&layout, 0, elems, m->rank, &run))
+		run.first = run.count = 0;
+	part[0] = (struct uns_torch_part){ t, run.first, run.count };
+	part[1] = (struct uns_torch_part){ NULL, 0, n - run.count };
 	m->parts[m->state.n_leaves] = (struct uns_torch_parts){ part, 2 };
 	return add_leaf(m, &leaf);
 }

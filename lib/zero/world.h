@@ -3,8 +3,8 @@
 #ifndef UNS_ZERO_WORLD_H
 #define UNS_ZERO_WORLD_H
 
+#include "zero/layout.h"
 #include "zero/optim.h"
-#include "zero/place.h"
 #include "zero/shapes.h"
 
 struct uns_zero_rank {
