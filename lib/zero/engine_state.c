@@ -11,6 +11,7 @@
 #include "wire/value_map.h"
 #include "wire/value_new.h"
 #include "zero/layout.h"
+#include "zero/names.h"
 
 /* The form that is written; 0.3.17 is the oldest that stage 1 takes. */
 #define WRITTEN_VERSION "0.19.8"
@@ -25,11 +26,13 @@ const struct uns_pickle_class uns_engine_classes[] = {
 /* Its layers lie in files of their own. */
 static bool is_pipeline(const struct uns_catalog *cat)
 {
+	struct uns_zero_name name;
 	size_t i;
 
 	for (i = 0; i < cat->n_companions; i++)
 		if (cat->companions[i].shard &&
-		    uns_str_glob("layer_*model_states.pt", uns_path_name(cat->companions[i].name)))
+		    uns_zero_name_parse(uns_path_name(cat->companions[i].name), &name) &&
+		    name.layer >= 0)
 			return true;
 	return false;
 }

@@ -9,55 +9,60 @@
 #include "base/path.h"
 #include "model/cover.h"
 #include "zero/engine_state.h"
+#include "zero/names.h"
 #include "zero/shard_file.h"
 #include "wire/value_new.h"
 
 /* -- names -- */
 
-static const char *before(struct uns_arena *arena, const char *from, const char *to)
-{
-	return uns_arena_strn(arena, from, (size_t)(to - from));
-}
-
+/* Files of layers, or of another model-parallel rank than the first. */
 static int check_parallel(const struct uns_catalog *cat, struct uns_err *err)
 {
 	const struct uns_companion *c = cat->companions, *end = c + cat->n_companions;
+	struct uns_zero_name name;
 
-	for (; c < end; c++) {
-		const char *name = uns_path_name(c->name);
-
-		if (c->shard &&
-		    (uns_str_glob("layer_*model_states.pt", name) ||
-		     uns_str_glob("*mp_rank_*_model_states.pt", name)) &&
-		    !uns_str_glob("*mp_rank_00_model_states.pt", name))
+	for (; c < end; c++)
+		if (c->shard && uns_zero_name_parse(uns_path_name(c->name), &name) &&
+		    name.kind != UNS_ZERO_OPTIM && (name.layer >= 0 || name.mp))
 			return uns_catalog_fail(cat,
 						UNS_FINDING(.id = UNS_FOUND_MODEL_PARALLEL,
 							    .scope = UNS_SCOPE_ALL,
 							    .file = cat->files[c->file].path),
 						err);
-	}
 	return 0;
 }
 
 int uns_zero_naming_find(const struct uns_catalog *cat, struct uns_arena *arena,
 			 struct uns_zero_naming *out, struct uns_err *err)
 {
+	struct uns_zero_name parsed;
 	size_t i;
 
 	UNS_TRY(check_parallel(cat, err));
 	for (i = 0; i < cat->n_companions; i++) {
 		const char *path = cat->companions[i].name, *name = uns_path_name(path);
 
-		if (!cat->companions[i].shard ||
-		    !uns_str_glob("*zero_pp_rank_*_mp_rank_00_optim_states.pt", name))
+		/* The names before 0.4 are not written. */
+		if (!cat->companions[i].shard || !uns_zero_name_parse(name, &parsed) ||
+		    parsed.kind != UNS_ZERO_OPTIM || parsed.mp ||
+		    !uns_str_ends(name, "_optim_states.pt"))
 			continue;
-		out->dir = before(arena, path, name);
-		out->prefix = before(arena, name, strstr(name, "zero_pp_rank_"));
-		return out->dir && out->prefix ? 0 : uns_oom(err);
+		out->dir = uns_arena_strn(arena, path, (size_t)(name - path));
+		out->prefix = uns_str_starts(name, "bf16_") ? "bf16_" : "";
+		return out->dir ? 0 : uns_oom(err);
 	}
 	return uns_catalog_fail(
 		cat, UNS_FINDING(.id = UNS_FOUND_NO_ZERO_SHARDS, .scope = UNS_SCOPE_OPTIMIZER),
 		err);
+}
+
+/* A file's path: prefix is the naming's for the optimizer's shards, "" for model files. */
+static char *path_of(const struct uns_zero_naming *names, const char *prefix,
+		     enum uns_zero_kind kind, int64_t rank, struct uns_arena *arena)
+{
+	char *name = uns_zero_name_make(arena, kind, rank);
+
+	return name ? uns_arena_printf(arena, "%s%s%s", names->dir, prefix, name) : NULL;
 }
 
 /* -- the model's state dict -- */
@@ -327,13 +332,8 @@ static int add_model(const struct uns_zero_plan *plan, const struct uns_zero_nam
 	uint64_t r;
 
 	for (r = 0; r < (plan->sliced ? plan->world : 1); r++) {
-		file.path =
-			plan->sliced
-				? uns_arena_printf(&out->arena,
-						   "%szero_pp_rank_%llu_mp_rank_00_model_states.pt",
-						   names->dir, (unsigned long long)r)
-				: uns_arena_printf(&out->arena, "%smp_rank_00_model_states.pt",
-						   names->dir);
+		file.path = path_of(names, "", UNS_ZERO_MODEL, plan->sliced ? (int64_t)r : -1,
+				    &out->arena);
 		if (!file.path)
 			return uns_oom(err);
 		/* Where nothing is sliced, all ranks but the first have the same. */
@@ -354,9 +354,7 @@ int uns_zero_files_add(const struct uns_zero_plan *plan, const struct uns_zero_n
 	UNS_TRY(add_model(plan, names, out, err));
 	UNS_TRY(uns_zero_shard_common(plan, out, &common, err));
 	for (r = 0; r < plan->world; r++) {
-		path = uns_arena_printf(&out->arena,
-					"%s%szero_pp_rank_%llu_mp_rank_00_optim_states.pt",
-					names->dir, names->prefix, (unsigned long long)r);
+		path = path_of(names, names->prefix, UNS_ZERO_OPTIM, (int64_t)r, &out->arena);
 		if (!path)
 			return uns_oom(err);
 		UNS_TRY(uns_zero_shard_add(plan, common, r, path, out, err));

@@ -64,11 +64,25 @@ static void names_other_ranks(void **state)
 	assert_null(uns_zero_name_of_rank(&arena, "mp_rank_00_model_states.pt", 1));
 }
 
+static void makes_names(void **state)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+
+	(void)state;
+	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_MODEL, -1),
+			    "mp_rank_00_model_states.pt");
+	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_MODEL, 3),
+			    "zero_pp_rank_3_mp_rank_00_model_states.pt");
+	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_OPTIM, 12),
+			    "zero_pp_rank_12_mp_rank_00_optim_states.pt");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parses_names),
 		cmocka_unit_test(names_other_ranks),
+		cmocka_unit_test(makes_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
