@@ -61,11 +61,6 @@ void uns_engine_free(struct uns_engine *e)
 	free(e);
 }
 
-struct uns_pool *uns_engine_pool(struct uns_engine *engine)
-{
-	return engine->pool;
-}
-
 #define GET(name) atomic_load_explicit(&engine->count.name, memory_order_relaxed)
 
 void uns_engine_stats(const struct uns_engine *engine, struct uns_engine_stats *out)

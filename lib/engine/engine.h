@@ -44,7 +44,6 @@ int uns_engine_new(const struct uns_engine_options *options, struct uns_engine *
 		   struct uns_err *err);
 void uns_engine_free(struct uns_engine *engine);
 void uns_engine_stats(const struct uns_engine *engine, struct uns_engine_stats *out);
-struct uns_pool *uns_engine_pool(struct uns_engine *engine);
 
 /* The catalog must outlive the backing. */
 int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,

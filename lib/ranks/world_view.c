@@ -1,5 +1,9 @@
-/* Contents of the files. What a DTensor consists of is ranks/dtensor_new.c's; where the bytes
- * are, the catalog's. Source of the dicts: verl 0.9.1 and EasyR1 b44b311, fsdp_checkpoint_manager.py;
+/* The writer of view world-N for veRL and EasyR1: model, optimizer and extra_state file of each of N ranks.
+ *
+ * A sharded tensor is cut by rows: rank r of N holds the r-th ceil(rows / N) of them, as FSDP2 does. ranks/shard_file.c
+ * makes a file's dict and says which rows of the catalog's tensors its bytes come from; ranks/dtensor_new.c makes
+ * the DTensor around them, as the torch that saved the checkpoint spells it. This file owns which files there are, and
+ * what stands beside them. Source of the dicts: verl 0.9.1 and EasyR1 b44b311, fsdp_checkpoint_manager.py;
  * torch/optim/optimizer.py, state_dict. */
 #include "ranks/world_view.h"
 

@@ -178,11 +178,6 @@ void uns_store_close(struct uns_store *store)
 	free(store);
 }
 
-const char *uns_store_path(const struct uns_store *store)
-{
-	return store->path;
-}
-
 bool uns_store_read_only(const struct uns_store *store)
 {
 	return store->read_only;

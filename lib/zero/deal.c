@@ -50,7 +50,7 @@ static int undeal_group(struct uns_zero_world *w, size_t g, struct uns_map *posi
 		return 0;
 	group->param = names;
 	for (i = 0; i < group->n_params; i++)
-		if (!uns_map_put(position, names[i], (void *)((uintptr_t)i + 1), NULL))
+		if (!uns_map_put_index(position, names[i], (uint32_t)i))
 			return uns_oom(err);
 	return 0;
 }
@@ -59,7 +59,7 @@ int uns_zero_undeal(struct uns_zero_world *w, const struct uns_value *config, st
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map position = UNS_MAP_INIT;
 	struct uns_tensor *t;
-	uintptr_t at;
+	uint32_t at;
 	size_t i;
 
 	if (!is_dealt(w, config))
@@ -68,9 +68,9 @@ int uns_zero_undeal(struct uns_zero_world *w, const struct uns_value *config, st
 		UNS_TRY(undeal_group(w, i, &position, err));
 	for (i = 0; i < w->cat->n_tensors; i++) {
 		t = &w->cat->tensors[i];
-		at = (uintptr_t)uns_map_get(&position, t->name);
-		if (at && uns_role_is_optimizer(t->role))
-			t->position = (int32_t)(at - 1);
+		at = uns_map_index(&position, t->name);
+		if (at != UNS_MAP_NO_INDEX && uns_role_is_optimizer(t->role))
+			t->position = (int32_t)at;
 	}
 	return 0;
 }
@@ -81,9 +81,9 @@ static const struct uns_tensor *weight_of(const struct uns_zero_world *w,
 					  const struct uns_zero_names *names,
 					  const struct uns_tensor *master)
 {
-	uintptr_t at = (uintptr_t)uns_map_get(&names->weights, master->name);
+	uint32_t at = uns_map_index(&names->weights, master->name);
 
-	return at ? &w->cat->tensors[at - 1] : NULL;
+	return at != UNS_NONE ? &w->cat->tensors[at] : NULL;
 }
 
 static bool is_whole(const struct uns_tensor *t)

@@ -154,9 +154,7 @@ static int add_param(struct frozen *f, size_t i, struct uns_zero_names *names, s
 	UNS_TRY(uns_catalog_add_tensor(f->cat, &t, &index, err));
 	for (; uns_zero_run_next(&layout, 0, p->elems, &run); run.rank++)
 		UNS_TRY(add_piece(f, i, &run, t.dtype, err));
-	return uns_map_put(&names->weights, p->name, (void *)((uintptr_t)index + 1), NULL) ?
-		       0 :
-		       uns_oom(err);
+	return uns_map_put_index(&names->weights, p->name, index) ? 0 : uns_oom(err);
 }
 
 int uns_zero_frozen_add(struct uns_catalog *cat, const struct uns_zero_model *model,

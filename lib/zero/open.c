@@ -1,5 +1,13 @@
-/* One world after the other: its model file says which parameters there are, its optimizer's shards
- * where their fp32 copies and moments lie. Owns the order of it, and what is lost when a file is. */
+/* The reader of DeepSpeed's files: a tag directory into tensors of the catalog.
+ *
+ * ZeRO cuts an optimizer over the data-parallel ranks: each rank's optimizer file holds its part of the fp32 copies and
+ * moments, as flat tensors without names. The model file says which parameters there are, in which order and of
+ * which shapes; with zero/layout.h's rules that tells which elements of which parameter each flat tensor holds,
+ * and every such stretch becomes a piece of that parameter's tensor. Weights come from the model file itself, or, at
+ * stage 3, which saves none, are the fp32 copies rounded.
+ *
+ * The ranks that share one optimizer are a world (zero/world.h); a pipeline has one for each stage, and they
+ * are read one after the other. This file owns that order, and what is lost when a file is. */
 #include "zero/open.h"
 
 #include <stdio.h>
@@ -199,20 +207,6 @@ static int no_optimizer(struct opening *o, struct world *w, struct uns_err *err)
 				       err);
 }
 
-static int read_optimizer(struct opening *o, struct world *w, struct uns_err *err)
-{
-	struct uns_zero_path *paths;
-	size_t i;
-
-	paths = UNS_NEW_N(&w->zero.scratch, struct uns_zero_path, w->n_optims);
-	if (!paths)
-		return uns_oom(err);
-	for (i = 0; i < w->n_optims; i++)
-		paths[i] = (struct uns_zero_path){ w->optims[i].path, w->optims[i].name.dp };
-	UNS_TRY(uns_zero_world_read(&w->zero, o->in->root, paths, w->n_optims, err));
-	return w->zero.any ? add_optimizer(o, w, err) : 0;
-}
-
 /* -- its weights -- */
 
 /* Model files of all ranks of stage 3, by rank; those that are missing too. */
@@ -220,24 +214,12 @@ static int list_models(struct opening *o, struct world *w, uint32_t **out, size_
 		       struct uns_err *err)
 {
 	int64_t dp = count_of(w->model.root, "dp_world_size");
-	const char *path;
-	size_t r, i = 0;
 
 	*n = w->zero.n_ranks ? w->zero.n_ranks : dp > 0 && dp < 1 << 16 ? (size_t)dp : 0;
 	*out = UNS_NEW_N(&w->zero.scratch, uint32_t, *n);
 	if (!*out)
 		return uns_oom(err);
-	for (r = 0; r < *n; r++) {
-		while (i < w->n_models && (size_t)w->models[i].name.dp < r)
-			i++;
-		path = i < w->n_models && (size_t)w->models[i].name.dp == r ?
-			       w->models[i].path :
-			       uns_zero_name_of_rank(&o->cat->arena, w->models[0].path, (int32_t)r);
-		if (!path)
-			return uns_oom(err);
-		UNS_TRY(uns_catalog_add_file(o->cat, o->in->root, path, &(*out)[r], err));
-	}
-	return 0;
+	return uns_zero_dir_ranks(o->cat, o->in->root, w->models, w->n_models, *out, *n, err);
 }
 
 /* Rank 0 alone records the shared parameters; the others are needed for frozen slices only (a version
@@ -347,7 +329,9 @@ static int add_world_parts(struct opening *o, struct world *w, struct uns_err *e
 	if (o->in->universal_path)
 		UNS_TRY(add_universal(o, w, err));
 	else if (w->n_optims)
-		UNS_TRY(read_optimizer(o, w, err));
+		UNS_TRY(uns_zero_world_read(&w->zero, o->in->root, w->optims, w->n_optims, err));
+	if (!o->in->universal_path && w->zero.any)
+		UNS_TRY(add_optimizer(o, w, err));
 	if (!is_pipeline(w))
 		UNS_TRY(add_weights(o, w, err));
 	if (o->in->universal_path)

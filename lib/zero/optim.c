@@ -33,17 +33,6 @@ static int parse_part(const struct uns_zero_file *file, const struct uns_value *
 
 /* -- states -- */
 
-static const struct uns_value *get_number(const struct uns_value *dict, uint64_t number)
-{
-	uint64_t key;
-	size_t i;
-
-	for (i = 0; dict && dict->kind == UNS_VALUE_DICT && i < dict->dict.n; i++)
-		if (uns_value_u64(dict->dict.key[i], &key) && key == number)
-			return dict->dict.v[i];
-	return NULL;
-}
-
 static int parse_state(const struct uns_zero_file *file, const char *name, const struct uns_value *v,
 		       size_t g, struct uns_zero_rank_group *out, struct uns_err *err)
 {
@@ -144,7 +133,7 @@ static const struct uns_value *state_of(const struct uns_zero_optim *o, size_t g
 
 	if (is_list(base))
 		return uns_value_at(base, g);
-	return get_number(uns_value_get(base, "state"), g);
+	return uns_value_get_number(uns_value_get(base, "state"), g);
 }
 
 static int parse_group(const struct uns_zero_file *file, const struct uns_zero_optim *o,

@@ -314,15 +314,6 @@ static struct uns_tensor tensor_of(const struct group *s, size_t i, const char *
 				    .alias_of = UNS_NONE };
 }
 
-static enum uns_role role_of(const char *state)
-{
-	if (strcmp(state, "exp_avg") == 0)
-		return UNS_ROLE_EXP_AVG;
-	if (strcmp(state, "exp_avg_sq") == 0)
-		return UNS_ROLE_EXP_AVG_SQ;
-	return strcmp(state, "step") == 0 ? UNS_ROLE_STEP : UNS_ROLE_OPTIM_OTHER;
-}
-
 /* state NULL = the fp32 copy. */
 static int add_cut(const struct group *s, size_t i, int32_t position, const char *state,
 		   uint32_t *index, struct uns_err *err)
@@ -334,7 +325,7 @@ static int add_cut(const struct group *s, size_t i, int32_t position, const char
 		return uns_oom(err);
 	t.position = position;
 	if (state)
-		t.role = role_of(state);
+		t.role = uns_role_of_state(state);
 	t.dtype = dtype_of(s, state);
 	UNS_TRY(uns_catalog_add_tensor(s->w->cat, &t, index, err));
 	for (; uns_zero_run_next(&s->layout, s->at[i], s->shapes->v[i].elems, &run); run.rank++)
@@ -357,7 +348,7 @@ static int add_scalar(const struct group *s, size_t i, int32_t position,
 	if (!t.key)
 		return uns_oom(err);
 	t.position = position;
-	t.role = role_of(state->name);
+	t.role = uns_role_of_state(state->name);
 	t.dtype = state->part.dtype;
 	t.shape = (struct uns_shape){ .n = 0 };
 	UNS_TRY(uns_catalog_add_tensor(s->w->cat, &t, NULL, err));
@@ -405,7 +396,7 @@ static int add_param(const struct group *s, size_t i, int32_t *position, struct 
 	UNS_TRY(add_cut(s, i, s->number < 0 ? -1 : *position, NULL, &index, err));
 	if (index == UNS_NONE)
 		return 0;
-	if (!uns_map_put(seen, name, (void *)((uintptr_t)index + 1), NULL))
+	if (!uns_map_put_index(seen, name, index))
 		return uns_oom(err);
 	return add_states(s, i, s->number < 0 ? -1 : (*position)++, err);
 }

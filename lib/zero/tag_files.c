@@ -1,4 +1,9 @@
-/* Names of the files, and the model files. What is in the optimizer's shards: zero_shard.c. */
+/* The writer of view world-N for DeepSpeed: a tag directory as N data-parallel ranks would have saved it.
+ *
+ * The plan (zero/plan.h) has laid all parameters out for N ranks. Of that, this file makes the model file or files
+ * (weights, shapes in the plan's order, the engine's own values, frozen parameters' slices) and names all files;
+ * zero/shard_file.c makes each rank's optimizer file. No tensor is read for it: a file's layout says from which pieces
+ * of the checkpoint its bytes will come. */
 #include "zero/tag_files.h"
 
 #include <string.h>
@@ -135,11 +140,12 @@ static const struct uns_value *shared(struct model *m, const struct uns_tensor *
 {
 	const struct uns_tensor *of =
 		t->alias_of == UNS_NONE ? t : &m->plan->cat->tensors[t->alias_of];
-	void *index = uns_map_get(&m->leaf_of, of->name);
+	uint32_t index = uns_map_index(&m->leaf_of, of->name);
 
-	if (index && uns_shape_equal(&of->shape, &t->shape) && of->dtype == t->dtype)
-		return uns_value_new_tensor(&m->arena, (size_t)(uintptr_t)index - 1);
-	if (!uns_map_put(&m->leaf_of, t->name, (void *)((uintptr_t)m->state.n_leaves + 1), NULL))
+	if (index != UNS_MAP_NO_INDEX && uns_shape_equal(&of->shape, &t->shape) &&
+	    of->dtype == t->dtype)
+		return uns_value_new_tensor(&m->arena, index);
+	if (!uns_map_put_index(&m->leaf_of, t->name, (uint32_t)m->state.n_leaves))
 		return NULL;
 	return whole(m, t);
 }

@@ -1,4 +1,6 @@
-/* Parameters and the engine's state as files. Knows what DeepSpeed's universal loaders open. */
+/* The writer of view universal: each parameter becomes a directory with a file for its fp32 copy and for each
+ * moment, whole and without padding, so that a run with any number of ranks can cut them anew. Beside them lie the
+ * param groups and the engine's own values. This file knows what DeepSpeed's universal loaders open and check. */
 #include "zero/universal_files.h"
 
 #include <string.h>
