@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <zlib.h>
 
-#include "base/checked.h"
-#include "base/cleanup.h"
 #include "engine/engine.h"
 #include "model/cover.h"
 

@@ -4,7 +4,6 @@
  * piece turns out to have strides, too, it is made again with room for a dense copy behind it. */
 #include "engine/decode.h"
 
-#include "base/checked.h"
 #include "base/cleanup.h"
 #include "engine/edges.h"
 #include "engine/source_read.h"

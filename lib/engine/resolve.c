@@ -4,7 +4,6 @@
 #include "engine/resolve.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "engine/backing.h"

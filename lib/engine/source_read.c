@@ -4,7 +4,6 @@
 #include <time.h>
 
 #include "base/checked.h"
-#include "base/cleanup.h"
 
 /* For tests and benchmarks: storage that answers slowly. */
 static void delay(unsigned us)

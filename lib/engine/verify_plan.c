@@ -8,7 +8,6 @@
 
 #include "base/array.h"
 #include "base/checked.h"
-#include "base/cleanup.h"
 #include "base/path.h"
 #include "engine/edges.h"
 #include "engine/resolve.h"

@@ -13,7 +13,6 @@
 #include "formats/format.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "base/path.h"
 #include "ranks/merge.h"
 
 static bool same_box(const struct uns_box *a, const struct uns_box *b)

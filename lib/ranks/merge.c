@@ -8,7 +8,6 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "base/path.h"
 #include "ranks/merged.h"
 
 int uns_rank_merge_init(struct uns_rank_merge *m, struct uns_catalog *cat, enum uns_scope scope,

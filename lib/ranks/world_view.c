@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/path.h"
 #include "base/text.h"
 #include "model/cover.h"
 #include "ranks/names.h"

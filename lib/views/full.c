@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "zero/engine_files.h"
-#include "zero/engine_state.h"
 #include "files/full_files.h"
 #include "files/lightning_file.h"
 #include "views/view.h"

@@ -3,7 +3,6 @@
  * bytes) is in pickle_reduce.c. Knows no torch. */
 #include "wire/pickle.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

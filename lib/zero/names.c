@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "base/path.h"
 
 enum { MAX_DIGITS = 7, MAX_NUMBERS = 3 };
 

@@ -11,7 +11,6 @@
 #include "zero/open.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"

@@ -3,10 +3,8 @@
 
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/map.h"
-#include "zero/engine_state.h"
 #include "files/optimizer_state.h"
 
 struct planning {

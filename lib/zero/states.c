@@ -2,7 +2,6 @@
  * parameters: a wrong boundary would mix parameters silently. */
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "base/checked.h"
 #include "base/map.h"
 #include "zero/world.h"

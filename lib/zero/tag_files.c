@@ -8,7 +8,6 @@
 
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/path.h"
 
 enum { MAX_RANKS = 1 << 16 };
 
