@@ -373,8 +373,7 @@ static int check_numbers(struct reading *r, const struct uns_value *groups, stru
 	if (r->files.n_read && r->optim.n_ids != params->seq.n)
 		return uns_fail(
 			err, -EBADMSG,
-			"the optimizer has %zu parameters there, but %zu in the first rank's "
-			"file",
+			"the optimizer has %zu parameters there, but %zu in the first rank's file",
 			params->seq.n, r->optim.n_ids);
 	r->optim.n_ids = params->seq.n;
 	return 0;

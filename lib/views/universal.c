@@ -196,8 +196,7 @@ static int note_loader(const struct uns_catalog *cat, const struct uns_adam_para
 			out,
 			"DeepSpeed's load_universal restores trained parameters only: %zu "
 			"tensors that no optimizer state belongs to (frozen parameters, "
-			"tied names, buffers) keep what the new process initialises them "
-			"with; %s",
+			"tied names, buffers) keep what the new process initialises them with; %s",
 			n.frozen + n.buffers, way_out(cat));
 	if (code == 0)
 		code = note_groups(cat, params, out);
@@ -309,12 +308,10 @@ static const char *usage(const struct uns_catalog *cat)
 		       "\"checkpoint\": {\"load_universal\": true}";
 	if (cat->facts.resumed_by & UNS_BY_TRAINER)
 		return "trainer.train(resume_from_checkpoint=\"%s\")  # DeepSpeed with "
-		       "\"checkpoint\": "
-		       "{\"load_universal\": true}";
+		       "\"checkpoint\": {\"load_universal\": true}";
 	return !(cat->facts.resumed_by & UNS_BY_ACCELERATE)
 		       ? "engine.load_checkpoint(\"%s\")  # with \"checkpoint\": "
-			 "{\"load_universal\": "
-			 "true}"
+			 "{\"load_universal\": true}"
 		       : "accelerator.load_state(\"%s\")  # DeepSpeed with \"checkpoint\": "
 			 "{\"load_universal\": true}";
 }

@@ -277,8 +277,7 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 		return uns_arena_printf(
 			arena,
 			"assembled from the checkpoint's tensors; %zu of them it holds "
-			"as the optimizer's fp32 copies only, given out in the model's "
-			"type",
+			"as the optimizer's fp32 copies only, given out in the model's type",
 			a->n_rounded);
 	if (a->parameter == UNS_DTYPE_NONE)
 		return "assembled from the checkpoint's tensors";
@@ -390,8 +389,7 @@ static int note_config(const struct uns_view_input *in, bool passed, struct uns_
 		out,
 		"transformers 5 publishes models of type %s under other tensor names than "
 		"it holds in memory: the weights here have the names that were saved, "
-		"which from_pretrained reads; a program that expects the published names "
-		"may not",
+		"which from_pretrained reads; a program that expects the published names may not",
 		facts.model_type);
 }
 
