@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct uns_map {
 	struct uns_map_slot *slot;
@@ -22,6 +23,18 @@ void *uns_map_get(const struct uns_map *map, const char *key);
 /* Insert or replace; `old` (may be NULL) receives the value replaced, or NULL. false = out of memory.
  * value must not be NULL. */
 bool uns_map_put(struct uns_map *map, const char *key, void *value, void **old);
+
+/* For a map of numbers: values are stored as they are asked for here, plus one. */
+#define UNS_MAP_NO_INDEX UINT32_MAX
+static inline bool uns_map_put_index(struct uns_map *map, const char *key, uint32_t index)
+{
+	return uns_map_put(map, key, (void *)((uintptr_t)index + 1), NULL);
+}
+/* UNS_MAP_NO_INDEX when the key is absent. */
+static inline uint32_t uns_map_index(const struct uns_map *map, const char *key)
+{
+	return (uint32_t)((uintptr_t)uns_map_get(map, key) - 1);
+}
 
 /* Remove and return the value, or NULL. */
 void *uns_map_del(struct uns_map *map, const char *key);

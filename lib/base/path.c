@@ -130,6 +130,14 @@ int uns_str_natural(const char *a, const char *b)
 	return strcmp(a, b);
 }
 
+bool uns_str_in(const char *s, const char *const *names)
+{
+	for (; names && *names; names++)
+		if (strcmp(*names, s) == 0)
+			return true;
+	return false;
+}
+
 bool uns_str_glob(const char *pattern, const char *s)
 {
 	const char *star = NULL, *retry = NULL;

@@ -31,6 +31,9 @@ int uns_str_natural(const char *a, const char *b);
 /* Shell-style match with '*' and '?' only. */
 bool uns_str_glob(const char *pattern, const char *s);
 
+/* One of the names, whose list ends with NULL; `names` may be NULL. */
+bool uns_str_in(const char *s, const char *const *names);
+
 /* A canonical decimal ("0", "17", never "007" or "+1") as a whole string, or after a prefix and
  * before a suffix: uns_str_number("checkpoint-12", "checkpoint-", "", &n). */
 bool uns_str_number(const char *s, const char *prefix, const char *suffix,

@@ -1,7 +1,10 @@
-/* One DCP directory into a catalog. The lay-out comes from storage_data only and the names from
- * planner_data only: file names, ranks and flat keys are never taken for either.
- * Owns reading the metadata and what is said when it, or a part of it, is not there. Must not know
- * which framework wrote the directory. */
+/* The reader of a torch.distributed.checkpoint directory: .metadata lists all tensors, the boxes (chunks) in which ranks
+ * saved them, and where in which .distcp file each chunk's item lies. A tensor becomes one of the catalog with a piece
+ * for each chunk; objects that tell param groups and scalars are read now, all other bytes when they are asked for.
+ *
+ * Where bytes lie is taken from storage_data only, and names from planner_data only: file names, ranks and
+ * flat keys are never taken for either. This file owns reading the metadata and what is said when it, or a part of
+ * it, is not there. It must not know which framework wrote the directory: names.c says what an entry is. */
 #include "dcp/dir.h"
 
 #include <stdio.h>
@@ -193,19 +196,16 @@ static int add_companions(struct dir *d, struct uns_err *err)
 
 static int file_of(struct dir *d, const char *name, uint32_t *out, struct uns_err *err)
 {
-	void *known = uns_map_get(&d->file_of, name);
 	char *path;
 
-	if (known) {
-		*out = (uint32_t)((uintptr_t)known - 1);
+	*out = uns_map_index(&d->file_of, name);
+	if (*out != UNS_MAP_NO_INDEX)
 		return 0;
-	}
 	path = uns_path_join(&d->scratch, d->path, name);
 	if (!path)
 		return uns_oom(err);
 	UNS_TRY(uns_catalog_add_file(d->cat, d->root, path, out, err));
-	return uns_map_put(&d->file_of, name, (void *)((uintptr_t)*out + 1), NULL) ? 0 :
-										     uns_oom(err);
+	return uns_map_put_index(&d->file_of, name, *out) ? 0 : uns_oom(err);
 }
 
 /* "__3_0.distcp" was written by rank 3: for messages only. */

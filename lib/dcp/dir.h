@@ -3,20 +3,8 @@
 #ifndef UNS_DCP_DIR_H
 #define UNS_DCP_DIR_H
 
+#include "dcp/roots.h"
 #include "model/catalog.h"
-
-/* How a format reads the root keys (path[0] of planner_data) of the directory. */
-struct uns_dcp_roots {
-	/* Tensors below this key are weights; NULL = find out: "model", then "state_dict" (at the
-	 * top, or below one wrapping key as in ("app", "model", ..)), then every tensor outside
-	 * optimizer-like keys ("optimizer*", "optim*", "lr_scheduler*", ...). A key of several path
-	 * elements is written with dots: "app.model". */
-	const char *const *weights; /* non-NULL with n_weights = 0: nothing here is a weight */
-	size_t n_weights;
-	/* Recorded as every tensor's and group's root instead of the source's own key; NULL = keep.
-	 * For a second model or optimizer, which the source calls "model" or "optimizer" again. */
-	const char *as_root;
-};
 
 /* Is there metadata at all? Names only: ".metadata" or "__0.metadata". */
 bool uns_dcp_dir_is(const struct uns_listing *list);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "base/checked.h"
 #include "base/cleanup.h"
@@ -103,47 +104,39 @@ static int stored_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_plac
 	return 0;
 }
 
-static void zstd_free_p(ZSTD_DStream **stream)
-{
-	ZSTD_freeDStream(*stream);
-}
-
-/* The frame does not say how large its content is, so the room doubles until it fits. */
+/* All of the frames are in memory, and so will be what they hold: decoded in one go they need no window
+ * beside it, whatever window their headers ask for. They need not say how large their content is, so the
+ * room doubles until it fits. */
 static int unzstd(struct uns_span in, struct uns_arena *arena, struct uns_span *out,
 		  struct uns_err *err)
 {
-	UNS_CLEANUP(zstd_free_p) ZSTD_DStream *stream = ZSTD_createDStream();
+	enum { FIRST_BYTES = 8 << 10 };
 	UNS_CLEANUP(uns_free_p) uint8_t *room = NULL;
-	ZSTD_inBuffer src = { in.p, uns_span_left(&in), 0 };
-	ZSTD_outBuffer dst = { NULL, 4096, 0 };
+	size_t size = FIRST_BYTES, n;
 	uint8_t *bytes;
-	size_t left = 1;
 
-	if (!stream)
-		return uns_oom(err);
-	while (left) {
-		if (dst.pos == dst.size || !room) {
-			if (dst.size > MAX_ITEM_BYTES)
-				return uns_fail(err, -ENOTSUP, "an object of more than %d bytes",
-						MAX_ITEM_BYTES);
-			bytes = realloc(room, dst.size * 2);
-			if (!bytes)
-				return uns_oom(err);
-			dst.dst = room = bytes;
-			dst.size *= 2;
-		}
-		left = ZSTD_decompressStream(stream, &dst, &src);
-		if (ZSTD_isError(left))
+	for (;; size *= 2) {
+		free(room);
+		room = malloc(size);
+		if (!room)
+			return uns_oom(err);
+		n = ZSTD_decompress(room, size, in.p, uns_span_left(&in));
+		if (!ZSTD_isError(n))
+			break;
+		if (ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
+			return uns_oom(err);
+		if (ZSTD_getErrorCode(n) != ZSTD_error_dstSize_tooSmall)
 			return uns_fail(err, -EBADMSG, "damaged zstd frame (%s)",
-					ZSTD_getErrorName(left));
-		if (left && src.pos == src.size && dst.pos < dst.size)
-			return uns_fail(err, -EBADMSG, "a zstd frame that ends too early");
+					ZSTD_getErrorName(n));
+		if (size >= MAX_ITEM_BYTES)
+			return uns_fail(err, -ENOTSUP, "an object of more than %d bytes",
+					MAX_ITEM_BYTES);
 	}
-	bytes = uns_arena_alloc(arena, dst.pos, 1);
+	bytes = uns_arena_alloc(arena, n, 1);
 	if (!bytes)
 		return uns_oom(err);
-	memcpy(bytes, room, dst.pos);
-	*out = uns_span_of(bytes, dst.pos);
+	memcpy(bytes, room, n);
+	*out = uns_span_of(bytes, n);
 	return 0;
 }
 

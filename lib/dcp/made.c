@@ -1,5 +1,7 @@
-/* Items one behind the other, and the pickle that lists them. Knows DCP's classes, not who will
- * load them. */
+/* The writer of view dcp: one .distcp file in which every tensor is an item of its own (a torch.save file), one behind
+ * the other, and the .metadata that lists them, each as one chunk. Loaders read what they need of it at any
+ * world size. The tensors' bytes are not read for it: the file's layout says from which pieces they will come. This file
+ * knows DCP's classes, not who will load them. */
 #include "dcp/made.h"
 
 #include <string.h>
@@ -7,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
+#include "files/masters.h"
 #include "files/torch_file.h"
 #include "wire/value_new.h"
 
@@ -223,24 +226,13 @@ static int add_tensor(struct uns_dcp_made *m, const struct key *k, const struct 
 
 /* -- the model -- */
 
-static int list_masters(const struct uns_catalog *cat, struct uns_map *out, struct uns_err *err)
-{
-	size_t i;
-
-	for (i = 0; i < cat->n_tensors; i++)
-		if (cat->tensors[i].role == UNS_ROLE_MASTER &&
-		    !uns_map_put(out, cat->tensors[i].name, &cat->tensors[i], NULL))
-			return uns_oom(err);
-	return 0;
-}
-
 int uns_dcp_made_add_model(struct uns_dcp_made *m, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
 	const struct uns_tensor *t, *master;
 	size_t i;
 
-	UNS_TRY(list_masters(m->cat, &masters, err));
+	UNS_TRY(uns_masters_find(m->cat, &masters, err));
 	for (i = 0; i < m->cat->n_tensors; i++) {
 		const struct key k = { .root = "model", .name = m->cat->tensors[i].name };
 

@@ -16,15 +16,8 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/span.h"
+#include "dcp/storage.h"
 #include "wire/dtype.h"
-
-/* One item: a complete torch.save zip, or, with transforms, what they made of one. */
-struct uns_dcp_storage {
-	const char *path; /* of the file, relative to the directory; checked: stays below it */
-	uint64_t offset_bytes, length_bytes; /* in that file, as stored; the sum does not overflow */
-	const char **transform;              /* "stream.zstd/1", in the order to undo them in */
-	size_t n_transforms;                 /* almost always 0 */
-};
 
 /* A box of the tensor; it lies inside the tensor (checked) and may be empty. */
 struct uns_dcp_chunk {

@@ -207,20 +207,9 @@ int uns_dcp_naming_init(struct uns_dcp_naming *naming, const struct uns_dcp_meta
 
 static enum uns_role role_of_state(const char *state)
 {
-	static const struct {
-		const char *state;
-		enum uns_role role;
-	} table[] = {
-		{ "exp_avg", UNS_ROLE_EXP_AVG },	{ "exp_avg_sq", UNS_ROLE_EXP_AVG_SQ },
-		{ "step", UNS_ROLE_STEP },		{ "master_param", UNS_ROLE_MASTER },
-		{ "fp32_param", UNS_ROLE_MASTER },
-	};
-	size_t i;
-
-	for (i = 0; i < sizeof(table) / sizeof(*table); i++)
-		if (strcmp(state, table[i].state) == 0)
-			return table[i].role;
-	return UNS_ROLE_OPTIM_OTHER;
+	return strcmp(state, "master_param") == 0 || strcmp(state, "fp32_param") == 0
+		       ? UNS_ROLE_MASTER
+		       : uns_role_of_state(state);
 }
 
 /* "FQN.last" -> both, in the arena. false: there is no dot. */

@@ -14,8 +14,8 @@
 #define UNS_DCP_NAMES_H
 
 #include "model/catalog.h"
-#include "dcp/dir.h"
 #include "dcp/metadata.h"
+#include "dcp/roots.h"
 
 enum uns_dcp_what {
 	UNS_DCP_IS_WEIGHT,

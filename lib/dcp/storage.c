@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/hash.h"
+#include "base/keyed_hash.h"
 
 enum { MAX_TRANSFORMS = 16 };
 
@@ -112,12 +112,11 @@ static int parse_index(const struct uns_value *index, struct uns_dcp_strings *st
 
 static uint64_t item_hash(const char *name, const uint64_t *lo, size_t n_dims)
 {
-	uint64_t h = uns_hash_u64(UNS_HASH_INIT, (uintptr_t)name);
-	size_t i;
+	uint64_t words[1 + UNS_MAX_DIMS] = { (uintptr_t)name };
 
-	for (i = 0; i < n_dims; i++)
-		h = uns_hash_u64(h, lo[i]);
-	return uns_hash_end(h);
+	if (n_dims)
+		memcpy(words + 1, lo, n_dims * sizeof(*lo));
+	return uns_keyed_hash(words, (1 + n_dims) * sizeof(*words));
 }
 
 static bool item_is(const struct uns_dcp_item *item, const char *name, const uint64_t *lo,

@@ -6,10 +6,18 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/map.h"
-#include "dcp/metadata.h"
+#include "wire/dtype.h"
 #include "wire/value.h"
 
 enum { UNS_DCP_MAX_NAME = 4096 }; /* bytes of a name or path; bounds the time of hashing shared ones */
+
+/* One item: a complete torch.save zip, or, with transforms, what they made of one. */
+struct uns_dcp_storage {
+	const char *path; /* of the file, relative to the directory; checked: stays below it */
+	uint64_t offset_bytes, length_bytes; /* in that file, as stored; the sum does not overflow */
+	const char **transform;              /* "stream.zstd/1", in the order to undo them in */
+	size_t n_transforms;                 /* almost always 0 */
+};
 
 /* Copies of strings in the result's arena, each kept once. */
 struct uns_dcp_strings {

@@ -1,15 +1,16 @@
-/* What the engine keeps for one catalog, and reading its source files with identity checks. Private
- * to lib/engine. */
+/* What the engine is made of, and what it keeps for one catalog. engine.c makes and frees both; resolve.c, gather.c and
+ * crc.c fill in what they find out. Private to lib/engine. */
 #ifndef UNS_ENGINE_BACKING_H
 #define UNS_ENGINE_BACKING_H
+
+#include <stdatomic.h>
 
 #include "base/pool.h"
 #include "engine/cache.h"
 #include "engine/counters.h"
-#include "engine/engine.h"
 #include "engine/fds.h"
-#include "engine/resolve.h"
 #include "engine/windows.h"
+#include "model/catalog.h"
 
 struct uns_engine {
 	struct uns_counters count;
@@ -20,6 +21,28 @@ struct uns_engine {
 	unsigned delay_read_us;
 };
 
+/* Where the elements of a piece lie. */
+struct uns_location {
+	bool dense;          /* C order without gaps from data_bytes on */
+	uint32_t crc32;      /* of exactly the piece's bytes, as its container recorded it; 0 = not */
+	uint64_t data_bytes; /* offset of the first element: in the file, or in the decompressed item */
+};
+
+/* A piece's location, once it is known. One per piece of the catalog, zero-initialised. */
+struct uns_resolved {
+	_Atomic unsigned state; /* UNS_RESOLVED_* */
+	struct uns_location location; /* written by the thread that claimed it; constant once READY */
+};
+enum { UNS_RESOLVED_NEW, UNS_RESOLVED_CLAIMED, UNS_RESOLVED_READY };
+
+/* One tensor served as one element type. */
+struct uns_crc {
+	struct uns_crc *next; /* the same tensor as other types */
+	enum uns_dtype out;
+	_Atomic uint64_t found, served; /* 0 = not yet; else UNS_CRC_IS_SET | the CRC */
+};
+#define UNS_CRC_IS_SET (UINT64_C(1) << 63)
+
 struct uns_backing {
 	struct uns_engine *engine;
 	const struct uns_catalog *cat;
@@ -29,22 +52,5 @@ struct uns_backing {
 	_Atomic(struct uns_crc *) *crc;     /* one list per tensor: see crc.c */
 	_Atomic uint64_t crc_changes;
 };
-
-/* Exactly len bytes of a source file that is checked, before and after, to be the one that the
- * catalog saw: -ESTALE when it is not. */
-int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
-		     struct uns_err *err);
-/* The same where it needs no waiting for storage: -EAGAIN, without a sentence, where it does. */
-int uns_source_pread_now(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
-			 struct uns_err *err);
-/* The check alone, for bytes that were read earlier. */
-int uns_source_check(struct uns_backing *b, uint32_t file, struct uns_err *err);
-
-/* A source file of the catalog as a reader; `source` must outlive it. */
-struct uns_source_file {
-	struct uns_backing *backing;
-	uint32_t file;
-};
-struct uns_reader uns_reader_of_source(struct uns_source_file *source);
 
 #endif

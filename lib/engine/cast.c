@@ -33,6 +33,21 @@ static inline uint32_t bits_of(float f)
 	return bits;
 }
 
+/* dst[i] = convert(src[i]), of which neither need be aligned. */
+#define FOR_EACH_ELEMENT(name, from, to, convert)                                                  \
+	static void name(const uint8_t *src, uint8_t *dst, size_t n)                               \
+	{                                                                                          \
+		from x;                                                                            \
+		to y;                                                                              \
+		size_t i;                                                                          \
+                                                                                                   \
+		for (i = 0; i < n; i++) {                                                          \
+			memcpy(&x, src + sizeof(x) * i, sizeof(x));                                \
+			y = (convert);                                                             \
+			memcpy(dst + sizeof(y) * i, &y, sizeof(y));                                \
+		}                                                                                  \
+	}
+
 /* -- to f32 bits -- */
 
 static inline uint32_t f32_of_f16(uint16_t h)
@@ -47,44 +62,9 @@ static inline uint32_t f32_of_f16(uint16_t h)
 	return r | (uint32_t)(h & 0x8000u) << 16;
 }
 
-static void load_f16(const uint8_t *src, uint8_t *dst, size_t n)
-{
-	uint16_t h;
-	uint32_t f;
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		memcpy(&h, src + 2 * i, 2);
-		f = f32_of_f16(h);
-		memcpy(dst + 4 * i, &f, 4);
-	}
-}
-
-static void load_bf16(const uint8_t *src, uint8_t *dst, size_t n)
-{
-	uint16_t h;
-	uint32_t f;
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		memcpy(&h, src + 2 * i, 2);
-		f = (uint32_t)h << 16;
-		memcpy(dst + 4 * i, &f, 4);
-	}
-}
-
-static void load_f64(const uint8_t *src, uint8_t *dst, size_t n)
-{
-	double d;
-	float f;
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		memcpy(&d, src + 8 * i, 8);
-		f = (float)d;
-		memcpy(dst + 4 * i, &f, 4);
-	}
-}
+FOR_EACH_ELEMENT(load_f16, uint16_t, uint32_t, f32_of_f16(x))
+FOR_EACH_ELEMENT(load_bf16, uint16_t, uint32_t, (uint32_t)x << 16)
+FOR_EACH_ELEMENT(load_f64, double, float, (float)x)
 
 /* The 8-bit types. */
 struct minifloat {
@@ -164,44 +144,9 @@ static inline uint16_t bf16_of_f32(uint32_t f)
 	return (uint16_t)((f & 0x7fffffffu) > F32_BITS_INF ? nan : rounded);
 }
 
-static void store_f16(const uint8_t *src, uint8_t *dst, size_t n)
-{
-	uint32_t f;
-	uint16_t h;
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		memcpy(&f, src + 4 * i, 4);
-		h = f16_of_f32(f);
-		memcpy(dst + 2 * i, &h, 2);
-	}
-}
-
-static void store_bf16(const uint8_t *src, uint8_t *dst, size_t n)
-{
-	uint32_t f;
-	uint16_t h;
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		memcpy(&f, src + 4 * i, 4);
-		h = bf16_of_f32(f);
-		memcpy(dst + 2 * i, &h, 2);
-	}
-}
-
-static void store_f64(const uint8_t *src, uint8_t *dst, size_t n)
-{
-	double d;
-	float f;
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		memcpy(&f, src + 4 * i, 4);
-		d = (double)f;
-		memcpy(dst + 8 * i, &d, 8);
-	}
-}
+FOR_EACH_ELEMENT(store_f16, uint32_t, uint16_t, f16_of_f32(x))
+FOR_EACH_ELEMENT(store_bf16, uint32_t, uint16_t, bf16_of_f32(x))
+FOR_EACH_ELEMENT(store_f64, float, double, (double)x)
 
 /* -- any to any -- */
 

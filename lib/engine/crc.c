@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <zlib.h>
 
-#include "base/checked.h"
-#include "base/cleanup.h"
+#include "engine/engine.h"
 #include "model/cover.h"
 
 /* -- the memo: for each tensor a list of the types that it was asked for as. Lists only grow -- */
@@ -63,19 +62,6 @@ int uns_crc_keep(struct uns_backing *b, const struct uns_tensor *t, enum uns_dty
 uint64_t uns_backing_crc_changes(const struct uns_backing *b)
 {
 	return atomic_load(&b->crc_changes);
-}
-
-void uns_crcs_free(struct uns_backing *b)
-{
-	struct uns_crc *memo, *next;
-	size_t i;
-
-	for (i = 0; b->crc && i < b->cat->n_tensors; i++)
-		for (memo = atomic_load(&b->crc[i]); memo; memo = next) {
-			next = memo->next;
-			free(memo);
-		}
-	free((void *)b->crc);
 }
 
 /* -- the memo as bytes: 64-bit numbers, little-endian. The format and how many tensors the catalog has;

@@ -2,19 +2,7 @@
 #ifndef UNS_ENGINE_CRC_H
 #define UNS_ENGINE_CRC_H
 
-#include <stdatomic.h>
-
 #include "engine/gather.h"
-
-/* One tensor served as one element type. */
-struct uns_crc {
-	struct uns_crc *next; /* the same tensor as other types */
-	enum uns_dtype out;
-	_Atomic uint64_t found, served; /* 0 = not yet; else UNS_CRC_IS_SET | the CRC */
-};
-#define UNS_CRC_IS_SET (UINT64_C(1) << 63)
-
-void uns_crcs_free(struct uns_backing *b);
 
 /* The CRC of exactly the piece's bytes as its container recorded it; 0 = not recorded. */
 int uns_crc_recorded(const struct uns_gather *g, const struct uns_piece *piece, uint32_t *out,

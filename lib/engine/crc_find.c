@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "engine/crc.h"
+#include "engine/engine.h"
 
 enum { READ_BYTES = 1 << 20 };
 #define CHUNK_BYTES (UINT64_C(64) << 20)

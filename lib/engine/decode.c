@@ -4,9 +4,9 @@
  * piece turns out to have strides, too, it is made again with room for a dense copy behind it. */
 #include "engine/decode.h"
 
-#include "base/checked.h"
 #include "base/cleanup.h"
 #include "engine/edges.h"
+#include "engine/source_read.h"
 #include "engine/strided.h"
 
 /* What a torch.save file of one tensor has around the tensor; 3 KiB in practice, more where data is

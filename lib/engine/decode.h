@@ -3,7 +3,7 @@
 #ifndef UNS_ENGINE_DECODE_H
 #define UNS_ENGINE_DECODE_H
 
-#include "engine/backing.h"
+#include "engine/resolve.h"
 
 /* The piece's bytes can be read where they lie, at at->data_bytes. */
 static inline bool uns_reads_in_place(const struct uns_piece *piece, const struct uns_location *at)

@@ -1,10 +1,11 @@
-/* Life of an engine and its counters. */
-#include "engine/backing.h"
+/* Life of an engine and of what it keeps for each catalog; the counters. */
+#include "engine/engine.h"
 
 #include <stdlib.h>
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "engine/backing.h"
 
 enum {
 	DEFAULT_THREADS = 32, /* they wait for storage, they do not compute */
@@ -60,11 +61,6 @@ void uns_engine_free(struct uns_engine *e)
 	free(e);
 }
 
-struct uns_pool *uns_engine_pool(struct uns_engine *engine)
-{
-	return engine->pool;
-}
-
 #define GET(name) atomic_load_explicit(&engine->count.name, memory_order_relaxed)
 
 void uns_engine_stats(const struct uns_engine *engine, struct uns_engine_stats *out)
@@ -85,4 +81,59 @@ void uns_engine_stats(const struct uns_engine *engine, struct uns_engine_stats *
 		.crc_done_bytes = GET(crc_done_bytes),
 		.crc_total_bytes = GET(crc_total_bytes),
 	};
+}
+
+/* -- what it keeps for one catalog -- */
+
+static void backing_free_p(struct uns_backing **b)
+{
+	uns_backing_free(*b);
+}
+
+int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
+		    struct uns_backing **out, struct uns_err *err)
+{
+	UNS_CLEANUP(backing_free_p) struct uns_backing *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return uns_oom(err);
+	b->engine = engine;
+	b->cat = cat;
+	b->slot = calloc(cat->n_files + 1, sizeof(*b->slot));
+	b->resolved = calloc(cat->n_pieces + 1, sizeof(*b->resolved));
+	b->piece_order = calloc(cat->n_tensors + 1, sizeof(*b->piece_order));
+	b->crc = calloc(cat->n_tensors + 1, sizeof(*b->crc));
+	if (!b->slot || !b->resolved || !b->piece_order || !b->crc)
+		return uns_oom(err);
+	*out = UNS_TAKE(b);
+	return 0;
+}
+
+static void crcs_free(struct uns_backing *b)
+{
+	struct uns_crc *memo, *next;
+	size_t i;
+
+	for (i = 0; b->crc && i < b->cat->n_tensors; i++)
+		for (memo = atomic_load(&b->crc[i]); memo; memo = next) {
+			next = memo->next;
+			free(memo);
+		}
+	free((void *)b->crc);
+}
+
+void uns_backing_free(struct uns_backing *b)
+{
+	size_t i;
+
+	if (!b)
+		return;
+	uns_cache_drop(b->engine->cache, b);
+	for (i = 0; b->slot && i < b->cat->n_files; i++)
+		uns_fds_close(&b->engine->fds, &b->slot[i]);
+	free(b->slot);
+	free(b->resolved);
+	free((void *)b->piece_order);
+	crcs_free(b);
+	free(b);
 }

@@ -44,7 +44,6 @@ int uns_engine_new(const struct uns_engine_options *options, struct uns_engine *
 		   struct uns_err *err);
 void uns_engine_free(struct uns_engine *engine);
 void uns_engine_stats(const struct uns_engine *engine, struct uns_engine_stats *out);
-struct uns_pool *uns_engine_pool(struct uns_engine *engine);
 
 /* The catalog must outlive the backing. */
 int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
@@ -83,6 +82,12 @@ int uns_backing_crc(struct uns_backing *backing, const struct uns_tensor *tensor
 /* Asked often, and from several threads: true = give up. */
 struct uns_stop {
 	bool (*asked)(void *ctx);
+	void *ctx;
+};
+
+/* The same for uns_backing_verify, which counts what it has read; by one thread at a time. */
+struct uns_verify_watch {
+	bool (*asked)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
 	void *ctx;
 };
 

@@ -21,6 +21,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "engine/decode.h"
+#include "engine/source_read.h"
 #include "model/cover.h"
 
 /* Runs of at least this are read directly: one more pread costs less than the copy. */

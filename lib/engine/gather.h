@@ -2,7 +2,7 @@
 #ifndef UNS_ENGINE_GATHER_H
 #define UNS_ENGINE_GATHER_H
 
-#include "engine/backing.h"
+#include "engine/resolve.h"
 
 /* Scratch memory that one read may use for runs or for elements to convert. */
 enum { UNS_SCRATCH_BYTES = 1 << 20 };

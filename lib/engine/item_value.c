@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "engine/decode.h"
 #include "engine/edges.h"
+#include "engine/source_read.h"
 #include "wire/torchfile.h"
 
 enum { MAX_VALUE_BYTES = 256 << 20 };

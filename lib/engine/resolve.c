@@ -4,11 +4,12 @@
 #include "engine/resolve.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "engine/backing.h"
 #include "engine/edges.h"
+#include "engine/engine.h"
+#include "engine/source_read.h"
 
 /* Items whose headers are read together: two waits for storage each, a thread each. */
 enum { AHEAD_PIECES = 32, AHEAD_SEGMENTS = 256 };

@@ -4,26 +4,9 @@
 #ifndef UNS_ENGINE_RESOLVE_H
 #define UNS_ENGINE_RESOLVE_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-
+#include "engine/backing.h"
 #include "model/layout.h"
 #include "wire/torchfile.h"
-
-struct uns_backing;
-
-struct uns_location {
-	bool dense;          /* C order without gaps from data_bytes on */
-	uint32_t crc32;      /* of exactly the piece's bytes, as its container recorded it; 0 = not */
-	uint64_t data_bytes; /* offset of the first element: in the file, or in the decompressed item */
-};
-
-/* A piece's location, once it is known. One per piece of the catalog, zero-initialised. */
-struct uns_resolved {
-	_Atomic unsigned state; /* UNS_RESOLVED_* */
-	struct uns_location location; /* written by the thread that claimed it; constant once READY */
-};
-enum { UNS_RESOLVED_NEW, UNS_RESOLVED_CLAIMED, UNS_RESOLVED_READY };
 
 /* A segment that is being read: items of the segments behind it will be read next. layout NULL = do not
  * look ahead. */

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
-#include "engine/gather.h"
 #include "engine/verify_read.h"
 #include "model/cover.h"
 

@@ -43,12 +43,6 @@ struct uns_flaw {
 	double master, expected, found;
 };
 
-/* true = give up. Asked often, by one thread at a time. */
-struct uns_verify_watch {
-	bool (*asked)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
-	void *ctx;
-};
-
 typedef int uns_flaw_visit(void *ctx, const struct uns_flaw *flaw);
 
 /* Calls visit for each flaw, in the order of files and tensors, once everything was read. A visitor

@@ -8,9 +8,10 @@
 
 #include "base/array.h"
 #include "base/checked.h"
-#include "base/cleanup.h"
 #include "base/path.h"
 #include "engine/edges.h"
+#include "engine/resolve.h"
+#include "engine/source_read.h"
 #include "wire/safetensors.h"
 #include "wire/torchfile.h"
 #include "wire/zip.h"

@@ -10,7 +10,6 @@
 
 #include "engine/backing.h"
 #include "engine/nonfinite.h"
-#include "engine/verify.h"
 
 /* Stretches of one file are read by different threads; blocks are what one has in memory. */
 enum { UNS_VERIFY_BLOCK_BYTES = 512 << 10 };

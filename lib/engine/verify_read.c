@@ -12,6 +12,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "engine/decode.h"
+#include "engine/source_read.h"
 
 /* A block is read with a few bytes more: an element is looked at in the block that holds its first byte. */
 enum { MAX_ELEM_BYTES = 16 };

@@ -2,6 +2,7 @@
 #ifndef UNS_ENGINE_VERIFY_READ_H
 #define UNS_ENGINE_VERIFY_READ_H
 
+#include "engine/engine.h"
 #include "engine/verify_plan.h"
 
 struct uns_verify {

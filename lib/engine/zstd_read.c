@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "engine/source_read.h"
 #include "wire/zstd_frame.h"
 
 enum { IN_BYTES = 1 << 20, OUT_BYTES = 256 << 10, MIN_WINDOW_LOG = 10 };

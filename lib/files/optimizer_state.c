@@ -283,13 +283,10 @@ static int put_state(struct builder *b, struct uns_value *states, const struct p
 
 static const struct uns_value *group_value(struct builder *b, const struct uns_group *g)
 {
-	size_t n = g->hyper ? g->hyper->dict.n : 0, i;
-	struct uns_value *dict = uns_value_new_dict(b->arena, n + 1);
+	struct uns_value *dict = uns_value_new_dict_of(b->arena, g->hyper, NULL, 1);
 	struct uns_value *ids = uns_value_new_list(b->arena, g->n_params);
+	size_t i;
 
-	for (i = 0; i < n; i++)
-		if (!uns_value_put(dict, g->hyper->dict.key[i], g->hyper->dict.v[i]))
-			return NULL;
 	for (i = 0; i < g->n_params; i++)
 		if (!uns_value_append(ids,
 				      id_of(b, uns_map_get(&b->t->by_name, g->param[i]))))

@@ -46,23 +46,6 @@ static const struct source {
 static const char *const training_globs[] = { "optimizer.pt", "optimizer.bin", "scheduler.pt",
 					      "rng_state*.pth", NULL };
 
-static bool list_has(const struct uns_listing *list, const char *glob)
-{
-	size_t i;
-
-	for (i = 0; i < list->n; i++)
-		if (list->v[i].kind != UNS_KIND_DIR && uns_str_glob(glob, list->v[i].name))
-			return true;
-	return false;
-}
-
-static bool has(const struct uns_directory *dir, const char *name)
-{
-	const struct uns_entry *e = uns_listing_find(dir->list, name);
-
-	return e && e->kind != UNS_KIND_DIR;
-}
-
 /* -- probe -- */
 
 static const struct source *source_of(const struct uns_directory *dir)
@@ -70,7 +53,8 @@ static const struct source *source_of(const struct uns_directory *dir)
 	size_t i;
 
 	for (i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
-		if (has(dir, sources[i].file) || (sources[i].index && has(dir, sources[i].index)))
+		if (uns_listing_has_file(dir->list, sources[i].file) ||
+		    (sources[i].index && uns_listing_has_file(dir->list, sources[i].index)))
 			return &sources[i];
 	return NULL;
 }
@@ -81,7 +65,7 @@ static const struct source *unindexed(const struct uns_directory *dir)
 	size_t i;
 
 	for (i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
-		if (sources[i].parts && list_has(dir->list, sources[i].parts))
+		if (sources[i].parts && uns_listing_has_glob(dir->list, sources[i].parts))
 			return &sources[i];
 	return NULL;
 }
@@ -103,7 +87,7 @@ static int sharded_below(const struct uns_directory *dir, struct uns_arena *aren
 	code = uns_list_seen(dir->root, dir->capture, path, arena, out, &why);
 	if (code < 0)
 		return uns_fail_if_passing(err, code, &why);
-	return list_has(out, SHARD_GLOB);
+	return uns_listing_has_glob(out, SHARD_GLOB);
 }
 
 static int probe(const struct uns_directory *dir)
@@ -114,7 +98,8 @@ static int probe(const struct uns_directory *dir)
 
 	if (source)
 		return source->probe;
-	if (list_has(dir->list, SHARD_GLOB) || sharded_below(dir, &arena, &below, NULL) > 0)
+	if (uns_listing_has_glob(dir->list, SHARD_GLOB) ||
+	    sharded_below(dir, &arena, &below, NULL) > 0)
 		return 60;
 	return unindexed(dir) ? 40 : 0;
 }
@@ -311,14 +296,14 @@ static int add_weights(struct uns_catalog *cat, const struct uns_directory *dir,
 	struct paths one = { 0 };
 	int sharded;
 
-	if (source && !has(dir, source->file))
+	if (source && !uns_listing_has_file(dir->list, source->file))
 		return add_indexed(cat, dir, source, err);
 	if (source) {
 		UNS_TRY(paths_add(&one, &cat->arena,
 				  uns_path_join(&cat->arena, dir->path, source->file), err));
 		return add_files(cat, dir->root, &one, source->torch, err);
 	}
-	if (list_has(dir->list, SHARD_GLOB))
+	if (uns_listing_has_glob(dir->list, SHARD_GLOB))
 		return add_shards(cat, dir, dir->list, "", err);
 	UNS_TRY(sharded = sharded_below(dir, &cat->arena, &below, err));
 	if (sharded)
@@ -369,9 +354,9 @@ static bool is_training(const struct uns_directory *dir)
 	size_t i;
 
 	for (i = 0; training_globs[i]; i++)
-		if (list_has(dir->list, training_globs[i]))
+		if (uns_listing_has_glob(dir->list, training_globs[i]))
 			return true;
-	return has(dir, "trainer_state.json");
+	return uns_listing_has_file(dir->list, "trainer_state.json");
 }
 
 static int64_t world_size(const struct uns_directory *dir)
@@ -380,7 +365,7 @@ static int64_t world_size(const struct uns_directory *dir)
 	bool any = false;
 	size_t i;
 
-	if (has(dir, "rng_state.pth"))
+	if (uns_listing_has_file(dir->list, "rng_state.pth"))
 		return 1;
 	for (i = 0; i < dir->list->n; i++)
 		if (uns_str_number(dir->list->v[i].name, "rng_state_", ".pth", &rank)) {
@@ -430,7 +415,7 @@ static int is_finished(const struct uns_catalog *cat, const struct uns_directory
 		       struct uns_err *err)
 {
 	if (is_training(dir) || cat->facts.step != UNS_UNKNOWN)
-		return has(dir, "trainer_state.json");
+		return uns_listing_has_file(dir->list, "trainer_state.json");
 	return weights_whole(cat, err);
 }
 

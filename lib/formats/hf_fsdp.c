@@ -42,13 +42,6 @@ static void source_fini(struct source *s)
 
 /* -- names -- */
 
-static bool has_file(const struct uns_listing *list, const char *name)
-{
-	const struct uns_entry *e = uns_listing_find(list, name);
-
-	return e && e->kind != UNS_KIND_DIR;
-}
-
 /* STEM_<index> as a directory. */
 static bool is_part_dir(const struct uns_entry *e, const char *stem, unsigned long long *index)
 {
@@ -127,7 +120,7 @@ static int probe(const struct uns_directory *dir)
 	if (has_optimizer_shards(dir))
 		return 70;
 	/* FULL_STATE_DICT; Trainer writes the weights a second time as model.safetensors. */
-	return has_file(dir->list, "pytorch_model_fsdp.bin") ? 65 : 0;
+	return uns_listing_has_file(dir->list, "pytorch_model_fsdp.bin") ? 65 : 0;
 }
 
 /* An optimizer's directory comes first, its shards later. */
@@ -263,7 +256,7 @@ static int find_files(struct source *s, const char *stem, struct uns_rank_file *
 			s->ranks = (int64_t)rank + 1;
 	}
 	snprintf(full, sizeof(full), "%s.bin", stem);
-	if (*n || !has_file(s->dir->list, full))
+	if (*n || !uns_listing_has_file(s->dir->list, full))
 		return 0;
 	out[0].rank = 0;
 	*n = 1;
@@ -325,7 +318,7 @@ static bool has_model_zero(const struct uns_listing *list)
 	const struct uns_entry *e = uns_listing_find(list, "pytorch_model_fsdp_0");
 
 	return (e && e->kind != UNS_KIND_FILE) || has_rank_files(list, MODEL) ||
-	       has_file(list, "pytorch_model_fsdp.bin");
+	       uns_listing_has_file(list, "pytorch_model_fsdp.bin");
 }
 
 /* -- facts -- */
@@ -347,7 +340,8 @@ static bool is_trainer(const struct uns_listing *list, const char *path)
 {
 	unsigned long long n;
 
-	return has_file(list, "trainer_state.json") || has_file(list, "rng_state.pth") ||
+	return uns_listing_has_file(list, "trainer_state.json") ||
+	       uns_listing_has_file(list, "rng_state.pth") ||
 	       uns_beside_ranks(list, "rng_state_", ".pth", NULL) ||
 	       uns_str_number(uns_path_name(path), "checkpoint-", "", &n);
 }
@@ -373,13 +367,13 @@ static int find_facts(struct source *s, struct uns_err *err)
 	facts->of_trainer = is_trainer(list, s->dir->path);
 	if (facts->of_trainer) {
 		facts->framework = "Hugging Face Trainer, FSDP";
-		facts->finished = has_file(list, "trainer_state.json");
+		facts->finished = uns_listing_has_file(list, "trainer_state.json");
 		UNS_TRY(find_step(s, &facts->step, err));
 	} else {
 		facts->framework = "Hugging Face Accelerate, FSDP";
 		facts->finished = accelerate_finished(s, states, n);
 	}
-	if (has_file(list, "rng_state.pth"))
+	if (uns_listing_has_file(list, "rng_state.pth"))
 		facts->world_size = 1;
 	if (rng || states || s->ranks)
 		facts->world_size = rng ? rng : states ? states : s->ranks;

@@ -10,7 +10,6 @@
  * strategies/fsdp.py, model_parallel.py. */
 #include "formats/format.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -22,7 +21,6 @@
 #include "dcp/dir.h"
 #include "wire/pickle.h"
 #include "wire/torchfile.h"
-#include "wire/value_new.h"
 
 enum { MAX_PICKLE_BYTES = 64 << 20 };
 

@@ -8,12 +8,11 @@
  *       huggingface/                             config and tokenizer
  *   RUN/latest_checkpointed_iteration.txt (veRL)  RUN/checkpoint_tracker.json (EasyR1): come last
  *
- * Owns these names, the world size and the facts; what is in the files is in ranks/. Source: verl
+ * Owns the world size and the facts; the names and what is in the files are in ranks/. Source: verl
  * 0.9.1 fsdp_checkpoint_manager.py, EasyR1 b44b311. */
 #include "formats/format.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -25,13 +24,11 @@
 #include "files/resume_files.h"
 #include "ranks/extra.h"
 #include "ranks/files.h"
+#include "ranks/names.h"
 #include "ranks/tracker.h"
 #include "wire/json.h"
 
-enum { MAX_WORLD = 1 << 16, MAX_JSON = 1 << 20 };
-
-static const char *const kinds[] = { "model", "optim", "extra_state" };
-enum { MODEL, OPTIM, EXTRA, N_KINDS };
+enum { MAX_JSON = 1 << 20 };
 
 struct source {
 	const struct uns_directory *dir;
@@ -48,44 +45,18 @@ static void source_fini(struct source *s)
 
 /* -- names -- */
 
-struct rank_name {
-	int64_t world, rank;
-};
-
-/* "model_world_size_4_rank_2.pt" */
-static bool parse_name(const char *name, const char *kind, struct rank_name *out)
+static bool is_rank_file(const struct uns_entry *e, struct uns_rank_name *out)
 {
-	unsigned long long world, rank;
-	char text[64], prefix[32];
-	const char *mark;
-
-	snprintf(prefix, sizeof(prefix), "%s_world_size_", kind);
-	mark = strstr(name, "_rank_");
-	if (!mark || (size_t)(mark - name) >= sizeof(text))
-		return false;
-	memcpy(text, name, (size_t)(mark - name));
-	text[mark - name] = '\0';
-	if (!uns_str_number(text, prefix, "", &world) ||
-	    !uns_str_number(mark, "_rank_", ".pt", &rank) || !world || world > MAX_WORLD ||
-	    rank >= MAX_WORLD)
-		return false;
-	*out = (struct rank_name){ (int64_t)world, (int64_t)rank };
-	return true;
-}
-
-static bool is_rank_file(const struct uns_entry *e, const char *kind, struct rank_name *out)
-{
-	return e->kind != UNS_KIND_DIR && parse_name(e->name, kind, out);
+	return e->kind != UNS_KIND_DIR && uns_rank_name_parse(e->name, out);
 }
 
 static int probe(const struct uns_directory *dir)
 {
-	struct rank_name unused;
+	struct uns_rank_name name;
 	size_t i;
 
 	for (i = 0; i < dir->list->n; i++)
-		if (is_rank_file(&dir->list->v[i], kinds[MODEL], &unused) ||
-		    is_rank_file(&dir->list->v[i], kinds[OPTIM], &unused))
+		if (is_rank_file(&dir->list->v[i], &name) && name.kind != UNS_RANK_EXTRA)
 			return 90;
 	return 0;
 }
@@ -93,11 +64,11 @@ static int probe(const struct uns_directory *dir)
 /* The manager's other files, without a rank of the model. */
 static bool begun(const struct uns_directory *dir)
 {
-	struct rank_name unused;
+	struct uns_rank_name name;
 	size_t i;
 
 	for (i = 0; i < dir->list->n; i++)
-		if (is_rank_file(&dir->list->v[i], kinds[EXTRA], &unused) ||
+		if ((is_rank_file(&dir->list->v[i], &name) && name.kind == UNS_RANK_EXTRA) ||
 		    strcmp(dir->list->v[i].name, "fsdp_config.json") == 0)
 			return true;
 	return false;
@@ -133,7 +104,8 @@ static int read_config(struct source *s, struct uns_err *err)
 				  MAX_JSON, &text, err));
 	if (code && uns_json_parse(text, &json, NULL) == -ENOMEM)
 		return uns_oom(err);
-	if (json && uns_json_int(json, "world_size", &world) && world > 0 && world <= MAX_WORLD) {
+	if (json && uns_json_int(json, "world_size", &world) && world > 0 &&
+	    world <= UNS_RANK_MAX_WORLD) {
 		s->config = world;
 		return 0;
 	}
@@ -187,15 +159,15 @@ static int tracked_step(struct source *s, const char *run, int64_t *step, struct
 
 /* -- world size -- */
 
-static int64_t count_files(const struct source *s, int kind, int64_t world)
+static int64_t count_files(const struct source *s, enum uns_rank_kind kind, int64_t world)
 {
 	const struct uns_listing *list = s->dir->list;
-	struct rank_name name;
+	struct uns_rank_name name;
 	int64_t n = 0;
 	size_t i;
 
 	for (i = 0; i < list->n; i++)
-		n += is_rank_file(&list->v[i], kinds[kind], &name) && name.world == world;
+		n += is_rank_file(&list->v[i], &name) && name.kind == kind && name.world == world;
 	return n;
 }
 
@@ -203,30 +175,27 @@ static int64_t next_world(const struct source *s, int64_t last)
 {
 	const struct uns_listing *list = s->dir->list;
 	int64_t next = INT64_MAX;
-	struct rank_name name;
+	struct uns_rank_name name;
 	size_t i;
-	int kind;
 
 	for (i = 0; i < list->n; i++)
-		for (kind = 0; kind < N_KINDS; kind++)
-			if (is_rank_file(&list->v[i], kinds[kind], &name) && name.world > last &&
-			    name.world < next)
-				next = name.world;
+		if (is_rank_file(&list->v[i], &name) && name.world > last && name.world < next)
+			next = name.world;
 	return next;
 }
 
 /* "2 (complete)", "3 (1 of 3 model files)" */
 static void add_world(const struct source *s, int64_t world, struct uns_text *out)
 {
+	enum uns_rank_kind kind;
 	int64_t n;
-	int kind;
 
 	uns_text_printf(out, "%s%lld", out->len ? " and " : "", (long long)world);
-	for (kind = 0; kind < N_KINDS; kind++) {
+	for (kind = 0; kind < UNS_RANK_KINDS; kind++) {
 		n = count_files(s, kind, world);
 		if (n && n < world) {
 			uns_text_printf(out, " (%lld of %lld %s files)", (long long)n,
-					(long long)world, kinds[kind]);
+					(long long)world, uns_rank_kind_text[kind]);
 			return;
 		}
 	}
@@ -249,8 +218,8 @@ static size_t list_worlds(struct source *s, struct uns_text *out)
 
 static bool has_any(const struct source *s, int64_t world)
 {
-	return count_files(s, MODEL, world) || count_files(s, OPTIM, world) ||
-	       count_files(s, EXTRA, world);
+	return count_files(s, UNS_RANK_MODEL, world) || count_files(s, UNS_RANK_OPTIM, world) ||
+	       count_files(s, UNS_RANK_EXTRA, world);
 }
 
 static int tell_worlds(struct source *s, enum uns_finding_id id, enum uns_scope scope,
@@ -285,17 +254,18 @@ static int choose_world(struct source *s, struct uns_err *err)
 /* -- shards -- */
 
 /* One file for every rank, whether it is there or not: what is missing is told by the reader. */
-static int name_files(struct source *s, int kind, struct uns_rank_file **out, struct uns_err *err)
+static int name_files(struct source *s, enum uns_rank_kind kind, struct uns_rank_file **out,
+		      struct uns_err *err)
 {
 	struct uns_rank_file *v = UNS_NEW_N(&s->scratch, struct uns_rank_file, (size_t)s->world);
-	const char *name;
+	const char *stem, *name;
 	int64_t rank;
 
 	if (!v)
 		return uns_oom(err);
 	for (rank = 0; rank < s->world; rank++) {
-		name = uns_arena_printf(&s->scratch, "%s_world_size_%lld_rank_%lld.pt", kinds[kind],
-					(long long)s->world, (long long)rank);
+		stem = uns_rank_name_stem(&s->scratch, kind, (uint64_t)s->world, (uint64_t)rank);
+		name = stem ? uns_arena_printf(&s->scratch, "%s.pt", stem) : NULL;
 		v[rank].path = name ? uns_path_join(&s->cat->arena, s->dir->path, name) : NULL;
 		v[rank].rank = (int32_t)rank;
 		if (!v[rank].path)
@@ -310,10 +280,10 @@ static int add_model(struct source *s, struct uns_rank_params *params, struct un
 	struct uns_rank_file *files = NULL;
 	struct uns_err why = { .keep = &s->scratch };
 
-	if (!count_files(s, MODEL, s->world))
+	if (!count_files(s, UNS_RANK_MODEL, s->world))
 		return uns_catalog_add_finding(
 			s->cat, UNS_FINDING(.id = UNS_FOUND_RANK_MODEL_NOT_SAVED), err);
-	UNS_TRY(name_files(s, MODEL, &files, err));
+	UNS_TRY(name_files(s, UNS_RANK_MODEL, &files, err));
 	if (uns_rank_files_add_model_params(s->cat, s->dir->root, files, (size_t)s->world, params,
 					    &why) < 0)
 		return uns_catalog_problem_or_fail(s->cat, UNS_SCOPE_WEIGHTS, &why, err);
@@ -326,9 +296,9 @@ static int add_optimizer(struct source *s, const struct uns_rank_params *params,
 	struct uns_rank_file *files = NULL;
 	struct uns_err why = { .keep = &s->scratch };
 
-	if (!count_files(s, OPTIM, s->world))
+	if (!count_files(s, UNS_RANK_OPTIM, s->world))
 		return 0;
-	UNS_TRY(name_files(s, OPTIM, &files, err));
+	UNS_TRY(name_files(s, UNS_RANK_OPTIM, &files, err));
 	if (uns_rank_files_add_optimizer_of(s->cat, s->dir->root, files, (size_t)s->world, params,
 					    &why) < 0)
 		return uns_catalog_problem_or_fail(s->cat, UNS_SCOPE_OPTIMIZER, &why, err);
@@ -339,9 +309,9 @@ static int add_extra(struct source *s, struct uns_err *err)
 {
 	struct uns_rank_file *files = NULL;
 
-	if (!count_files(s, EXTRA, s->world))
+	if (!count_files(s, UNS_RANK_EXTRA, s->world))
 		return 0;
-	UNS_TRY(name_files(s, EXTRA, &files, err));
+	UNS_TRY(name_files(s, UNS_RANK_EXTRA, &files, err));
 	return uns_rank_extra_add(s->cat, s->dir->root, files, (size_t)s->world, err);
 }
 
@@ -405,24 +375,22 @@ static int add_below(struct source *s, const char *dir, struct uns_err *err)
 static int add_companions(struct source *s, struct uns_err *err)
 {
 	const struct uns_listing *list = s->dir->list;
-	struct rank_name name;
+	struct uns_rank_name name;
 	const char *path;
 	uint32_t file;
+	bool is_rank;
 	size_t i;
-	int kind;
 
 	for (i = 0; i < list->n; i++) {
-		for (kind = 0; kind < N_KINDS; kind++)
-			if (is_rank_file(&list->v[i], kinds[kind], &name))
-				break;
-		if (kind == N_KINDS && strcmp(list->v[i].name, "fsdp_config.json") != 0)
+		is_rank = is_rank_file(&list->v[i], &name);
+		if (!is_rank && strcmp(list->v[i].name, "fsdp_config.json") != 0)
 			continue;
 		path = uns_path_join(&s->cat->arena, s->dir->path, list->v[i].name);
 		if (!path)
 			return uns_oom(err);
 		UNS_TRY(uns_catalog_add_file(s->cat, s->dir->root, path, &file, err));
 		UNS_TRY(uns_catalog_add_companion(s->cat, uns_path_name(path), file, true, err));
-		if (kind == N_KINDS && s->config)
+		if (!is_rank && s->config)
 			UNS_TRY(keep_config(s, file, err));
 	}
 	UNS_TRY(add_below(s, "huggingface", err));

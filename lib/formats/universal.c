@@ -9,9 +9,7 @@
 #include "formats/format.h"
 
 #include "base/cleanup.h"
-#include "base/path.h"
 #include "files/resume_files.h"
-#include "zero/engine_state.h"
 #include "zero/run.h"
 
 /* Lower than the native form's answers: 90 and 95. */
@@ -32,6 +30,7 @@ static struct uns_zero_run run_of(const struct uns_directory *dir)
 				      .path = dir->path,
 				      .list = dir->list,
 				      .is_tag = is_tag,
+				      .universal = true,
 				      .latest = "latest_universal" };
 }
 
@@ -54,24 +53,11 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 		    struct uns_catalog *cat, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_zero_run_fini) struct uns_zero_run run = run_of(dir);
-	struct uns_zero_input in = { .root = dir->root };
-	struct uns_zero_found found;
-	struct uns_zero_dir files;
 
 	(void)options;
-	UNS_TRY(uns_zero_run_open(&run, cat, err));
-	UNS_TRY(uns_zero_dir_list(cat, dir->root, run.tag_path, run.tag, &run.tag_list, &files,
-				  err));
-	in.dir = &files;
-	in.universal_path = uns_path_join(&cat->arena, run.tag_path, "zero");
-	in.universal_name = uns_path_join(&cat->arena, run.tag, "zero");
-	if (!in.universal_path || !in.universal_name)
-		return uns_oom(err);
-	UNS_TRY(uns_zero_add(cat, &in, &found, err));
-	UNS_TRY(uns_zero_run_finish(&run, cat, &found, err));
+	UNS_TRY(uns_zero_run_add(&run, cat, err));
 	cat->facts.format = "universal";
 	cat->facts.family = UNS_FAMILY_UNIVERSAL;
-	uns_engine_facts(cat);
 	uns_resume_find(cat);
 	return uns_catalog_seal(cat, err);
 }

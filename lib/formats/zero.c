@@ -9,7 +9,6 @@
 
 #include "base/cleanup.h"
 #include "files/resume_files.h"
-#include "zero/engine_state.h"
 #include "zero/run.h"
 
 /* A universal directory holds model files too, and zero/ instead of shards. */
@@ -50,24 +49,11 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 		    struct uns_catalog *cat, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_zero_run_fini) struct uns_zero_run run = run_of(dir);
-	struct uns_zero_input in = { .root = dir->root };
-	struct uns_zero_found found;
-	struct uns_zero_dir files;
 
 	(void)options;
-	UNS_TRY(uns_zero_run_open(&run, cat, err));
-	UNS_TRY(uns_zero_dir_list(cat, dir->root, run.tag_path, run.tag, &run.tag_list, &files,
-				  err));
-	in.dir = &files;
-	if (*run.tag) {
-		in.beside_path = dir->path;
-		in.beside = dir->list;
-	}
-	UNS_TRY(uns_zero_add(cat, &in, &found, err));
-	UNS_TRY(uns_zero_run_finish(&run, cat, &found, err));
+	UNS_TRY(uns_zero_run_add(&run, cat, err));
 	cat->facts.format = "zero";
 	cat->facts.family = UNS_FAMILY_ZERO;
-	uns_engine_facts(cat);
 	uns_resume_find(cat);
 	return uns_catalog_seal(cat, err);
 }

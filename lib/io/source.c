@@ -383,6 +383,23 @@ const struct uns_entry *uns_listing_find(const struct uns_listing *list, const c
 	return NULL;
 }
 
+bool uns_listing_has_file(const struct uns_listing *list, const char *name)
+{
+	const struct uns_entry *e = uns_listing_find(list, name);
+
+	return e && e->kind != UNS_KIND_DIR;
+}
+
+bool uns_listing_has_glob(const struct uns_listing *list, const char *glob)
+{
+	size_t i;
+
+	for (i = 0; i < list->n; i++)
+		if (list->v[i].kind != UNS_KIND_DIR && uns_str_glob(glob, list->v[i].name))
+			return true;
+	return false;
+}
+
 /* -- files -- */
 
 static int fail_not_regular(const struct uns_root *root, const char *rel, struct uns_err *err)

@@ -94,6 +94,10 @@ int uns_root_fail(const struct uns_root *root, const char *rel, int code, struct
 /* Borrowed entry by name, or NULL. O(n). */
 const struct uns_entry *uns_listing_find(const struct uns_listing *list, const char *name);
 
+/* An entry that is no directory, of that name, or of one that fits the pattern (uns_str_glob). O(n). */
+bool uns_listing_has_file(const struct uns_listing *list, const char *name);
+bool uns_listing_has_glob(const struct uns_listing *list, const char *glob);
+
 /* A read-only descriptor of a regular file and what it was at that moment.
  * -ENOENT absent, -ELOOP/-EXDEV a link that may not be followed, -ENOTSUP not a regular file. */
 int uns_root_open_file(const struct uns_root *root, const char *rel, int *fd,

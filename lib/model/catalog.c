@@ -99,17 +99,14 @@ int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, c
 	UNS_CLEANUP(uns_free_p) char *key = NULL;
 	struct uns_file file = { .root = root };
 	char *kept;
-	void *known;
 
 	if (asprintf(&key, "%p %s", (const void *)root, path) < 0) {
 		key = NULL;
 		return uns_oom(err);
 	}
-	known = uns_map_get(&cat->file_by_path, key);
-	if (known) {
-		*out = (uint32_t)((uintptr_t)known - 1);
+	*out = uns_map_index(&cat->file_by_path, key);
+	if (*out != UNS_MAP_NO_INDEX)
 		return 0;
-	}
 	kept = uns_arena_str(&cat->arena, key);
 	if (!kept)
 		return uns_oom(err);
@@ -117,7 +114,7 @@ int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, c
 	UNS_TRY(file_stat(cat, root, file.path, &file, err));
 	UNS_TRY(APPEND(cat, files, file, err));
 	*out = (uint32_t)(cat->n_files - 1);
-	if (!uns_map_put(&cat->file_by_path, kept, (void *)((uintptr_t)*out + 1), NULL))
+	if (!uns_map_put_index(&cat->file_by_path, kept, *out))
 		return uns_oom(err);
 	return 0;
 }
@@ -541,6 +538,18 @@ const char *uns_role_text(enum uns_role role)
 	};
 
 	return text[role];
+}
+
+enum uns_role uns_role_of_state(const char *state)
+{
+	static const enum uns_role named[] = { UNS_ROLE_EXP_AVG, UNS_ROLE_EXP_AVG_SQ,
+					       UNS_ROLE_STEP };
+	size_t i;
+
+	for (i = 0; i < sizeof(named) / sizeof(*named); i++)
+		if (strcmp(state, uns_role_text(named[i])) == 0)
+			return named[i];
+	return UNS_ROLE_OPTIM_OTHER;
 }
 
 static uint64_t hash_identity(uint64_t h, const struct uns_identity *id)

@@ -3,7 +3,6 @@
 #include "ranks/extra.h"
 
 #include "base/cleanup.h"
-#include "base/path.h"
 #include "ranks/reading.h"
 #include "ranks/values.h"
 #include "wire/value_new.h"

@@ -1,5 +1,10 @@
-/* Files of torch.save, one per rank, read one after the other: which values are tensors, and what
- * they are called. Merging is done by ranks/merge.c, wrappers are read by wire/dtensor.c. */
+/* The reader of per-rank torch.save files: each rank pickled its own state dict, in which a tensor is the rank's shard
+ * (a DTensor or ShardedTensor says which rows of the whole it holds) or a plain tensor that every rank has.
+ *
+ * Files are opened one after the other (ranks/reading.c). This file finds the tensors in their dicts and says what
+ * they are called; ranks/merge.c puts what all ranks say about a tensor together into one with many pieces, and names
+ * both files where they contradict each other. Wrappers are read by ranks/dtensor.c. Optimizers of FSDP1 hold
+ * flattened stretches without shapes: ranks/optim.c. */
 #include "ranks/files.h"
 
 #include <string.h>
@@ -10,6 +15,7 @@
 #include "ranks/reading.h"
 #include "ranks/values.h"
 #include "ranks/dtensor.h"
+#include "wire/value_new.h"
 
 #define MODEL_ROOT     "model"
 #define OPTIMIZER_ROOT "optimizer"
@@ -183,24 +189,6 @@ int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *roo
 
 /* -- optimizer -- */
 
-static enum uns_role role_of_state(const char *state)
-{
-	static const struct {
-		const char *state;
-		enum uns_role role;
-	} known[] = {
-		{ "exp_avg", UNS_ROLE_EXP_AVG },
-		{ "exp_avg_sq", UNS_ROLE_EXP_AVG_SQ },
-		{ "step", UNS_ROLE_STEP },
-	};
-	size_t i;
-
-	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-		if (strcmp(known[i].state, state) == 0)
-			return known[i].role;
-	return UNS_ROLE_OPTIM_OTHER;
-}
-
 /* Whose state it is. */
 struct owner {
 	const char *name; /* of the parameter */
@@ -235,7 +223,7 @@ static int add_state_entry(struct reading *r, struct uns_rank_source *source,
 	struct uns_tensor like = { .name = owner->name,
 				   .root = OPTIMIZER_ROOT,
 				   .state = state,
-				   .role = role_of_state(state),
+				   .role = uns_role_of_state(state),
 				   .inferred = owner->number >= 0 };
 
 	like.key = uns_arena_printf(arena, "state.%s.%s", owner->key, state);
@@ -299,30 +287,6 @@ static int owner_of(struct reading *r, const struct uns_value *key, struct owner
 	return 0;
 }
 
-static const struct uns_value *without_params(struct uns_arena *arena,
-					      const struct uns_value *group)
-{
-	struct uns_value *hyper = UNS_NEW(arena, struct uns_value);
-	size_t i, n = group->dict.n;
-
-	if (!hyper)
-		return NULL;
-	hyper->kind = UNS_VALUE_DICT;
-	hyper->dict.key = UNS_NEW_N(arena, const struct uns_value *, n);
-	hyper->dict.v = UNS_NEW_N(arena, const struct uns_value *, n);
-	if (!hyper->dict.key || !hyper->dict.v)
-		return NULL;
-	for (i = 0; i < n; i++) {
-		const char *key = uns_value_str(group->dict.key[i]);
-
-		if (key && strcmp(key, "params") == 0)
-			continue;
-		hyper->dict.key[hyper->dict.n] = group->dict.key[i];
-		hyper->dict.v[hyper->dict.n++] = group->dict.v[i];
-	}
-	return hyper;
-}
-
 static int add_group(struct reading *r, const struct uns_value *group, struct uns_err *err)
 {
 	const struct uns_value *params = uns_value_get(group, "params");
@@ -331,7 +295,7 @@ static int add_group(struct reading *r, const struct uns_value *group, struct un
 
 	if (!params || params->kind != UNS_VALUE_LIST)
 		return uns_fail(err, -ENOTSUP, "a param group without its list of parameters");
-	out.hyper = without_params(&r->files.cat->arena, group);
+	out.hyper = uns_value_new_dict_of(&r->files.cat->arena, group, "params", 0);
 	out.param = UNS_NEW_N(&r->files.cat->arena, const char *, params->seq.n);
 	if (!out.hyper || !out.param)
 		return uns_oom(err);
@@ -409,8 +373,7 @@ static int check_numbers(struct reading *r, const struct uns_value *groups, stru
 	if (r->files.n_read && r->optim.n_ids != params->seq.n)
 		return uns_fail(
 			err, -EBADMSG,
-			"the optimizer has %zu parameters there, but %zu in the first rank's "
-			"file",
+			"the optimizer has %zu parameters there, but %zu in the first rank's file",
 			params->seq.n, r->optim.n_ids);
 	r->optim.n_ids = params->seq.n;
 	return 0;

@@ -1,9 +1,10 @@
 /* What no rank's file tells alone: keys that only some have, copies that differ, names that lie.
  * Owns these findings; how ranks' views of a tensor became one is rank_merge.c's. */
+#include "ranks/merged.h"
+
 #include <string.h>
 
-#include "base/path.h"
-#include "ranks/merged.h"
+#include "ranks/merge.h"
 
 static bool same_box(const struct uns_box *a, const struct uns_box *b)
 {

@@ -1,14 +1,14 @@
 /* Merging what ranks say about a tensor: equal type and global shape, or a finding that names both
  * files. A plain tensor that several ranks hold is taken for copies only while nothing speaks
  * against it: equal shapes, and equal CRCs where they are recorded. */
-#include "ranks/merged.h"
+#include "ranks/merge.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "base/path.h"
+#include "ranks/merged.h"
 
 int uns_rank_merge_init(struct uns_rank_merge *m, struct uns_catalog *cat, enum uns_scope scope,
 			size_t n_files, struct uns_err *err)

@@ -3,7 +3,9 @@
 #ifndef UNS_RANKS_MERGED_H
 #define UNS_RANKS_MERGED_H
 
-#include "ranks/merge.h"
+#include "ranks/view.h"
+
+struct uns_rank_merge;
 
 struct uns_merged {
 	struct uns_tensor tensor;

@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/cleanup.h"
-#include "base/path.h"
 #include "ranks/unit_states.h"
 
 void uns_rank_optim_init(struct uns_rank_optim *o, struct uns_catalog *cat,

@@ -5,41 +5,8 @@
 #ifndef UNS_RANKS_OPTIM_H
 #define UNS_RANKS_OPTIM_H
 
-#include "base/map.h"
-#include "model/catalog.h"
-#include "ranks/files.h"
-#include "ranks/merge.h"
-#include "ranks/units.h"
-
-/* One rank's stretch. */
-struct uns_stretch {
-	const char *path; /* of its file; NULL = this rank has none */
-	enum uns_dtype dtype;
-	uint64_t elems, offset_bytes;
-	uint32_t file;
-	int32_t rank;
-};
-
-/* A state of what the optimizer numbers `id`, on all ranks. */
-struct uns_stretched {
-	size_t id;
-	const char *state, *key;
-	enum uns_role role;
-	struct uns_stretch *by_file;
-	struct uns_stretched *next;
-};
-
-struct uns_rank_optim {
-	struct uns_catalog *cat;
-	const struct uns_rank_params *params; /* the model's, in torch's order */
-	size_t n_files, n_ids;                /* of the optimizer's one param group */
-	struct uns_arena scratch;
-	struct uns_map by_key;
-	struct uns_stretched *first, **tail;
-	bool has_shapes; /* set by the reader: other numbered states have their parameter's shape */
-	bool is_refused; /* by emit */
-	struct uns_rank_units units; /* of a flat optimizer, once it is known; v NULL = not one */
-};
+#include "ranks/stretches.h"
+#include "ranks/view.h"
 
 void uns_rank_optim_init(struct uns_rank_optim *o, struct uns_catalog *cat,
 			 const struct uns_rank_params *params, size_t n_files);

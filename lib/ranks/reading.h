@@ -5,7 +5,7 @@
 #define UNS_RANKS_READING_H
 
 #include "base/text.h"
-#include "ranks/files.h"
+#include "ranks/params.h"
 #include "ranks/merge.h"
 
 /* Files that are not there. */

@@ -1,4 +1,4 @@
-/* Dicts of tensors into files: a sharded tensor becomes the rank's rows of it inside a DTensor, any
+/* Dicts of tensors into the files of one rank: a sharded tensor becomes the rank's rows of it inside a DTensor, any
  * other is written whole. */
 #include "ranks/shard_file.h"
 
@@ -33,7 +33,9 @@ static bool is_numbered(const struct uns_catalog *cat)
 	return false;
 }
 
-bool uns_rank_shard_is_fsdp1(const struct uns_catalog *cat)
+/* The checkpoint is FSDP1's. EasyR1's manager knows no other and says nothing; veRL's says which, and
+ * FSDP1's numbered states are no DTensors. */
+static bool is_fsdp1(const struct uns_catalog *cat)
 {
 	const char *config = uns_value_str(uns_rank_shard_value(cat, "fsdp_config"));
 	const char *version = config ? strstr(config, "\"FSDP_version\"") : NULL;
@@ -76,7 +78,7 @@ static int making_init(struct making *m, struct uns_err *err)
 	if (!like)
 		return uns_catalog_fail(
 			cat, UNS_FINDING(.id = UNS_FOUND_NO_DTENSORS, .scope = UNS_SCOPE_ALL), err);
-	m->plain = m->shard->world == 1 && uns_rank_shard_is_fsdp1(cat);
+	m->plain = m->shard->world == 1 && is_fsdp1(cat);
 	if (uns_dtensor_form_of(like, &m->arena, &m->form, err) < 0)
 		return uns_fail_in(err, "%s", cat->path);
 	return 0;
@@ -318,13 +320,10 @@ static int put_states(struct states *s, struct uns_err *err)
 static const struct uns_value *group_value(struct states *s, const struct uns_group *g)
 {
 	struct uns_arena *arena = &s->m->arena;
-	size_t n = g->hyper ? g->hyper->dict.n : 0, i;
-	struct uns_value *dict = uns_value_new_dict(arena, n + 1);
+	struct uns_value *dict = uns_value_new_dict_of(arena, g->hyper, NULL, 1);
 	struct uns_value *params = uns_value_new_list(arena, g->n_params);
+	size_t i;
 
-	for (i = 0; i < n; i++)
-		if (!uns_value_put(dict, g->hyper->dict.key[i], g->hyper->dict.v[i]))
-			return NULL;
 	for (i = 0; i < g->n_params; i++)
 		if (!uns_value_append(params, s->numbered
 						      ? uns_value_new_int(arena, (int64_t)i)

@@ -13,10 +13,6 @@ struct uns_rank_shard {
 /* What the reader kept of the files' form (root "rank_files"; see ranks/files.h); NULL = nothing. */
 const struct uns_value *uns_rank_shard_value(const struct uns_catalog *cat, const char *name);
 
-/* The checkpoint is FSDP1's. EasyR1's manager knows no other and says nothing; veRL's says which, and
- * FSDP1's numbered states are no DTensors. */
-bool uns_rank_shard_is_fsdp1(const struct uns_catalog *cat);
-
 /* The layout and all it is made of live in the arena; what is only needed on the way does not.
  * -ENOTSUP: something in it cannot be written, with its name. */
 int uns_rank_shard_model(const struct uns_rank_shard *shard, struct uns_arena *arena,

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/cleanup.h"
 #include "base/path.h"
 
 /* -- which parameters -- */

@@ -3,7 +3,7 @@
 #ifndef UNS_RANKS_UNIT_STATES_H
 #define UNS_RANKS_UNIT_STATES_H
 
-#include "ranks/optim.h"
+#include "ranks/stretches.h"
 
 /* Fills o->units from what o->params->units says; else the sentence why there is no optimizer. */
 int uns_rank_unit_states_find(struct uns_rank_optim *o, struct uns_err *why);

@@ -8,7 +8,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
-#include "base/hash.h"
+#include "base/keyed_hash.h"
 #include "base/map.h"
 
 enum { MAX_STATES = 1 << 21, MAX_LIST = 1 << 12, MANY = 2 };
@@ -92,7 +92,9 @@ static bool is_number(const char *name)
 
 static uint64_t random_of(uint64_t a, uint64_t b)
 {
-	return uns_hash_end(uns_hash_u64(uns_hash_u64(UNS_HASH_INIT, a), b));
+	const uint64_t words[] = { a, b };
+
+	return uns_keyed_hash(words, sizeof(words));
 }
 
 static struct module *module_new(struct tree *t, const char *name, struct module *parent)

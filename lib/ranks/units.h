@@ -12,7 +12,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
-#include "ranks/files.h"
+#include "ranks/params.h"
 
 /* What the optimizer's files say. */
 struct uns_rank_unit_sizes {

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "base/checked.h"
 #include "ranks/dtensor.h"
 
 /* Where views are put. */

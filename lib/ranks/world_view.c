@@ -1,5 +1,9 @@
-/* Names and contents of the files. What a DTensor consists of is ranks/dtensor_new.c's; where the bytes
- * are, the catalog's. Source of the dicts: verl 0.9.1 and EasyR1 b44b311, fsdp_checkpoint_manager.py;
+/* The writer of view world-N for veRL and EasyR1: model, optimizer and extra_state file of each of N ranks.
+ *
+ * A sharded tensor is cut by rows: rank r of N holds the r-th ceil(rows / N) of them, as FSDP2 does. ranks/shard_file.c
+ * makes a file's dict and says which rows of the catalog's tensors its bytes come from; ranks/dtensor_new.c makes
+ * the DTensor around them, as the torch that saved the checkpoint spells it. This file owns which files there are, and
+ * what stands beside them. Source of the dicts: verl 0.9.1 and EasyR1 b44b311, fsdp_checkpoint_manager.py;
  * torch/optim/optimizer.py, state_dict. */
 #include "ranks/world_view.h"
 
@@ -8,31 +12,19 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/path.h"
 #include "base/text.h"
 #include "model/cover.h"
+#include "ranks/names.h"
 #include "ranks/shard_file.h"
 
-enum { MODEL, OPTIM, EXTRA };
-
-static const char *const kinds[] = { "model", "optim", "extra_state" };
-
-/* "optim_world_size_4_rank_2", without ".pt" */
-static char *stem_of(struct uns_arena *arena, int kind, uint64_t world, uint64_t rank)
+static bool has_kind(const struct uns_catalog *cat, enum uns_rank_kind kind)
 {
-	return uns_arena_printf(arena, "%s_world_size_%llu_rank_%llu", kinds[kind],
-				(unsigned long long)world, (unsigned long long)rank);
-}
-
-static bool has_kind(const struct uns_catalog *cat, int kind)
-{
-	char glob[64];
+	struct uns_rank_name name;
 	size_t i;
 
-	snprintf(glob, sizeof(glob), "%s_world_size_%lld_rank_*.pt", kinds[kind],
-		 (long long)cat->facts.world_size);
 	for (i = 0; i < cat->n_companions; i++)
-		if (uns_str_glob(glob, cat->companions[i].name))
+		if (uns_rank_name_parse(cat->companions[i].name, &name) && name.kind == kind &&
+		    name.world == cat->facts.world_size)
 			return true;
 	return false;
 }
@@ -97,7 +89,7 @@ static int check_extra(const struct uns_catalog *cat, struct uns_err *why)
 {
 	char path[PATH_MAX];
 
-	if (!has_kind(cat, EXTRA) || uns_rank_shard_value(cat, "lr_scheduler"))
+	if (!has_kind(cat, UNS_RANK_EXTRA) || uns_rank_shard_value(cat, "lr_scheduler"))
 		return 0;
 	snprintf(path, sizeof(path), "%s%sextra_state_world_size_%lld_rank_0.pt", cat->path,
 		 *cat->path ? "/" : "", (long long)cat->facts.world_size);
@@ -116,7 +108,8 @@ static int try_first_rank(const struct uns_catalog *cat, uint64_t world, struct 
 
 	UNS_TRY(uns_rank_shard_model(&shard, &arena, &layout, why));
 	UNS_TRY(uns_rank_shard_optim(&shard, &arena, &layout, why));
-	return has_kind(cat, EXTRA) ? uns_rank_shard_extra(&shard, &arena, &layout, why) : 0;
+	return has_kind(cat, UNS_RANK_EXTRA) ? uns_rank_shard_extra(&shard, &arena, &layout, why)
+					     : 0;
 }
 
 int uns_world_ranks_supports(const struct uns_catalog *cat, uint64_t world, struct uns_err *why)
@@ -136,14 +129,14 @@ int uns_world_ranks_supports(const struct uns_catalog *cat, uint64_t world, stru
 typedef int make_layout(const struct uns_rank_shard *shard, struct uns_arena *arena,
 			struct uns_layout *out, struct uns_err *err);
 
-static int add_made(const struct uns_catalog *cat, int kind, uint64_t world, uint64_t rank,
-		    make_layout *make, const char *origin, struct uns_vtree *out,
+static int add_made(const struct uns_catalog *cat, enum uns_rank_kind kind, uint64_t world,
+		    uint64_t rank, make_layout *make, const char *origin, struct uns_vtree *out,
 		    struct uns_err *err)
 {
 	struct uns_rank_shard shard = { .cat = cat, .world = world, .rank = rank };
 	struct uns_vfile file = { .source = UNS_NONE, .origin = origin };
 
-	shard.stem = stem_of(&out->arena, kind, world, rank);
+	shard.stem = uns_rank_name_stem(&out->arena, kind, world, rank);
 	file.path = shard.stem ? uns_arena_printf(&out->arena, "%s.pt", shard.stem) : NULL;
 	if (!file.path)
 		return uns_oom(err);
@@ -157,7 +150,7 @@ static const struct uns_companion *own_extra(const struct uns_catalog *cat, uint
 					     struct uns_arena *arena)
 {
 	uint64_t saved = (uint64_t)cat->facts.world_size;
-	const char *stem = stem_of(arena, EXTRA, saved, rank);
+	const char *stem = uns_rank_name_stem(arena, UNS_RANK_EXTRA, saved, rank);
 	const char *name = stem ? uns_arena_printf(arena, "%s.pt", stem) : NULL;
 
 	if (!name || rng.hide || (world != saved && !rng.keep))
@@ -169,14 +162,14 @@ static int add_extra(const struct uns_catalog *cat, uint64_t world, uint64_t ran
 		     struct uns_world_rng rng, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_companion *own = own_extra(cat, world, rank, rng, &out->arena);
-	const char *stem = stem_of(&out->arena, EXTRA, world, rank);
+	const char *stem = uns_rank_name_stem(&out->arena, UNS_RANK_EXTRA, world, rank);
 	const char *path = stem ? uns_arena_printf(&out->arena, "%s.pt", stem) : NULL;
 
 	if (!path)
 		return uns_oom(err);
 	if (own)
 		return uns_vtree_add_file(out, cat, path, own->file, err);
-	return add_made(cat, EXTRA, world, rank, uns_rank_shard_extra,
+	return add_made(cat, UNS_RANK_EXTRA, world, rank, uns_rank_shard_extra,
 			"the scheduler's state; random states are left out", out, err);
 }
 
@@ -222,14 +215,16 @@ int uns_world_ranks_add(const struct uns_catalog *cat, uint64_t world, struct un
 {
 	static const char cut[] = "the checkpoint's tensors, sharded by rows for another number of "
 				  "ranks";
-	bool has_optim = has_kind(cat, OPTIM), has_extra = has_kind(cat, EXTRA);
+	bool has_optim = has_kind(cat, UNS_RANK_OPTIM), has_extra = has_kind(cat, UNS_RANK_EXTRA);
 	uint64_t r;
 	size_t i;
 
 	for (r = 0; r < world; r++) {
-		UNS_TRY(add_made(cat, MODEL, world, r, uns_rank_shard_model, cut, out, err));
+		UNS_TRY(add_made(cat, UNS_RANK_MODEL, world, r, uns_rank_shard_model, cut, out,
+				 err));
 		if (has_optim)
-			UNS_TRY(add_made(cat, OPTIM, world, r, uns_rank_shard_optim, cut, out, err));
+			UNS_TRY(add_made(cat, UNS_RANK_OPTIM, world, r, uns_rank_shard_optim, cut,
+					 out, err));
 		if (has_extra)
 			UNS_TRY(add_extra(cat, world, r, rng, out, err));
 	}

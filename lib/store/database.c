@@ -59,7 +59,8 @@ static const char *advice(int code)
 	}
 }
 
-int database_fail(struct uns_store *store, int code, const char *doing, struct uns_err *err)
+/* SQLite's last error (or `code`, when there is no handle) as errno and sentence. */
+static int database_fail(struct uns_store *store, int code, const char *doing, struct uns_err *err)
 {
 	int number = errno_of(store, code);
 	const char *why = advice(number);

@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "store/store.h"
+#include "base/error.h"
+#include "base/log.h"
 
 struct uns_store {
 	pthread_mutex_t lock;
@@ -26,8 +27,6 @@ enum {
 	BUSY_MEMO_MS = 200,  /* a mount waits for it: it does better without the memo */
 };
 
-/* database.c: SQLite's last error (or `code`, when there is no handle) as errno and sentence. */
-int database_fail(struct uns_store *store, int code, const char *doing, struct uns_err *err);
 int database_exec(struct uns_store *store, const char *sql, struct uns_err *err);
 /* SQLite keeps the statement's text; finalize with statement_end. */
 int database_prepare(struct uns_store *store, const char *sql, sqlite3_stmt **out,

@@ -1,6 +1,6 @@
 /* Memos: compressed bytes by kind and key. If anything goes wrong here, the caller finds the content
  * out again. */
-#include "store/database.h"
+#include "store/store.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "store/database.h"
 
 enum {
 	LEVEL = 3,

@@ -1,5 +1,5 @@
 /* Life of a store: opening, and what becomes of a damaged file. */
-#include "store/database.h"
+#include "store/store.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "store/database.h"
 
 enum { N_ASIDE_NAMES = 100 };
 
@@ -175,11 +176,6 @@ void uns_store_close(struct uns_store *store)
 	pthread_mutex_destroy(&store->lock);
 	free(store->path);
 	free(store);
-}
-
-const char *uns_store_path(const struct uns_store *store)
-{
-	return store->path;
 }
 
 bool uns_store_read_only(const struct uns_store *store)

@@ -25,7 +25,6 @@ struct uns_store;
 int uns_store_open(const char *path, const struct uns_log *log, struct uns_store **out, char **note,
 		   struct uns_err *err);
 void uns_store_close(struct uns_store *store); /* NULL is allowed */
-const char *uns_store_path(const struct uns_store *store);
 bool uns_store_read_only(const struct uns_store *store);
 
 /* -- facts. subject: the absolute path of a checkpoint or of a run above it -- */

@@ -1,6 +1,6 @@
 /* Facts: what the user says. Every change is one transaction that is on disk before it is
  * acknowledged. */
-#include "store/database.h"
+#include "store/store.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "store/database.h"
 
 static void begin(struct uns_store *store)
 {

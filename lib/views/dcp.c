@@ -11,12 +11,6 @@
 #include "files/resume_files.h"
 #include "views/view.h"
 
-static bool parse(const char *parameter, uint64_t *out)
-{
-	*out = 0;
-	return !*parameter;
-}
-
 /* ".metadata", or "__0.metadata" of a save without collectives; in a sub-directory too. */
 static bool is_metadata(const struct uns_companion *c)
 {
@@ -126,14 +120,9 @@ static int add_made(const struct uns_view_input *in, struct uns_vtree *out, stru
 
 static int tree_made(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
-	const struct uns_resume_input resume = { .catalog = in->catalog,
-						 .borrowed = in->borrowed,
-						 .n_borrowed = in->n_borrowed,
-						 .training = in->training,
-						 .trainer_state_valid = in->trainer_state_valid,
-						 .hide_rng = in->hide_rng,
-						 .with_schedule = true };
+	struct uns_resume_input resume = uns_view_resume(in);
 
+	resume.with_schedule = true;
 	UNS_TRY(add_made(in, out, err));
 	return uns_resume_files_add(&resume, out, err);
 }
@@ -191,13 +180,10 @@ static const char *usage(const struct uns_catalog *cat)
 			 "SHARDED_STATE_DICT, any number of ranks";
 }
 
-static const char *const listed[] = { "", NULL };
-
 extern const struct uns_view uns_view_dcp;
 const struct uns_view uns_view_dcp = {
 	.name = "dcp",
-	.listed = listed,
-	.parse = parse,
+	UNS_VIEW_IS_BARE,
 	.needs_finished = true,
 	.needs_training = true,
 	.supports = supports,

@@ -1,21 +1,14 @@
 /* full: one process's complete checkpoint, as a Trainer or Accelerate script without FSDP or DeepSpeed
  * resumes from it: model.safetensors (pytorch_model.bin for Accelerate without a config), optimizer.pt
  * with integer ids (optimizer.bin for Accelerate), scheduler, random states, trainer_state.json. Of a
- * plain DeepSpeed engine Accelerate's names, and the script's own state. Never pytorch_model_fsdp.bin or a sharded directory: a plain
- * Trainer refuses a directory that holds one. */
+ * plain DeepSpeed engine Accelerate's names, and the script's own state. Never pytorch_model_fsdp.bin or a
+ * sharded directory: a plain Trainer refuses a directory that holds one. */
 #include <string.h>
 
 #include "zero/engine_files.h"
-#include "zero/engine_state.h"
 #include "files/full_files.h"
 #include "files/lightning_file.h"
 #include "views/view.h"
-
-static bool parse(const char *parameter, uint64_t *out)
-{
-	*out = 0;
-	return !*parameter;
-}
 
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
@@ -30,42 +23,29 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	return uns_full_check(cat, why);
 }
 
-static int lightning_tree(const struct uns_view_input *in, struct uns_vtree *out,
-			  struct uns_err *err)
-{
-	const struct uns_lightning_input file = { .catalog = in->catalog,
-						  .out = UNS_DTYPE_NONE,
-						  .resume = true,
-						  .global_step = in->catalog->facts.step };
-
-	return uns_lightning_add(&file, out, err);
-}
-
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		struct uns_err *err)
 {
-	const struct uns_full_input full = {
-		.resume = { .catalog = in->catalog,
-			    .borrowed = in->borrowed,
-			    .n_borrowed = in->n_borrowed,
-			    .training = in->training,
-			    .trainer_state_valid = in->trainer_state_valid,
-			    .one_process = true,
-			    .plain = uns_full_is_plain(in->catalog),
-			    .hide_rng = in->hide_rng },
-		.tied = in->tied,
-		.n_tied = in->n_tied,
-		.notes = in->notes,
-		.n_notes = in->n_notes,
-		.max_shard_size_bytes = in->max_shard_size_bytes,
-	};
+	struct uns_full_input full = { .resume = uns_view_resume(in),
+				       .tied = in->tied,
+				       .n_tied = in->n_tied,
+				       .notes = in->notes,
+				       .n_notes = in->n_notes,
+				       .max_shard_size_bytes = in->max_shard_size_bytes };
+	const struct uns_lightning_input whole = { .catalog = in->catalog,
+						   .out = UNS_DTYPE_NONE,
+						   .resume = true,
+						   .global_step = in->catalog->facts.step };
+
 	bool engine = in->catalog->facts.resumed_by & UNS_BY_ENGINE;
 	bool accelerate = in->catalog->facts.resumed_by & UNS_BY_ACCELERATE;
 	bool trainer = !engine && !accelerate;
 
 	(void)parameter;
 	if (in->catalog->facts.is_one_file)
-		return lightning_tree(in, out, err);
+		return uns_lightning_add(&whole, out, err);
+	full.resume.one_process = true;
+	full.resume.plain = uns_full_is_plain(in->catalog);
 	/* Accelerate loads safetensors by way of safetensors.load_model, which refuses a file that
 	 * holds both names of a tied tensor; and without a config nobody can say which are. */
 	if (!trainer && !full.resume.plain && uns_span_left(&in->config) == 0)
@@ -92,13 +72,10 @@ static const char *usage(const struct uns_catalog *cat)
 		       : "trainer.train(resume_from_checkpoint=\"%s\")";
 }
 
-static const char *const listed[] = { "", NULL };
-
 extern const struct uns_view uns_view_full;
 const struct uns_view uns_view_full = {
 	.name = "full",
-	.listed = listed,
-	.parse = parse,
+	UNS_VIEW_IS_BARE,
 	.needs_finished = true,
 	.needs_companions = true,
 	.needs_training = true,

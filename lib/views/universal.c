@@ -17,12 +17,6 @@
 
 static const char run_mark[] = "latest_universal";
 
-static bool parse(const char *parameter, uint64_t *out)
-{
-	*out = 0;
-	return !*parameter;
-}
-
 /* -- supports -- */
 
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
@@ -202,8 +196,7 @@ static int note_loader(const struct uns_catalog *cat, const struct uns_adam_para
 			out,
 			"DeepSpeed's load_universal restores trained parameters only: %zu "
 			"tensors that no optimizer state belongs to (frozen parameters, "
-			"tied names, buffers) keep what the new process initialises them "
-			"with; %s",
+			"tied names, buffers) keep what the new process initialises them with; %s",
 			n.frozen + n.buffers, way_out(cat));
 	if (code == 0)
 		code = note_groups(cat, params, out);
@@ -259,14 +252,10 @@ static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct 
 
 static int add_rest(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
-	const struct uns_resume_input resume = { .catalog = in->catalog,
-						 .borrowed = in->borrowed,
-						 .n_borrowed = in->n_borrowed,
-						 .training = in->training,
-						 .trainer_state_valid = in->trainer_state_valid,
-						 .hide_rng = !in->keep_rng,
-						 .with_schedule = true };
+	struct uns_resume_input resume = uns_view_resume(in);
 
+	resume.hide_rng = !in->keep_rng;
+	resume.with_schedule = true;
 	return uns_resume_files_add(&resume, out, err);
 }
 
@@ -319,23 +308,18 @@ static const char *usage(const struct uns_catalog *cat)
 		       "\"checkpoint\": {\"load_universal\": true}";
 	if (cat->facts.resumed_by & UNS_BY_TRAINER)
 		return "trainer.train(resume_from_checkpoint=\"%s\")  # DeepSpeed with "
-		       "\"checkpoint\": "
-		       "{\"load_universal\": true}";
+		       "\"checkpoint\": {\"load_universal\": true}";
 	return !(cat->facts.resumed_by & UNS_BY_ACCELERATE)
 		       ? "engine.load_checkpoint(\"%s\")  # with \"checkpoint\": "
-			 "{\"load_universal\": "
-			 "true}"
+			 "{\"load_universal\": true}"
 		       : "accelerator.load_state(\"%s\")  # DeepSpeed with \"checkpoint\": "
 			 "{\"load_universal\": true}";
 }
 
-static const char *const listed[] = { "", NULL };
-
 extern const struct uns_view uns_view_universal;
 const struct uns_view uns_view_universal = {
 	.name = "universal",
-	.listed = listed,
-	.parse = parse,
+	UNS_VIEW_IS_BARE,
 	.needs_finished = true,
 	.needs_training = true,
 	.supports = supports,

@@ -4,6 +4,7 @@
 #ifndef UNS_VIEWS_VIEW_H
 #define UNS_VIEWS_VIEW_H
 
+#include "files/resume_files.h"
 #include "model/training.h"
 #include "model/tree.h"
 
@@ -82,5 +83,26 @@ struct uns_view {
 };
 
 extern const struct uns_view *const uns_views[]; /* ends with NULL */
+
+/* -- what several views begin with -- */
+
+/* A view without a parameter: its own name is all there is to list, and to parse. */
+static inline bool uns_view_parse_bare(const char *parameter, uint64_t *out)
+{
+	*out = 0;
+	return !*parameter;
+}
+#define UNS_VIEW_IS_BARE .listed = (const char *const[]){ "", NULL }, .parse = uns_view_parse_bare
+
+/* What a view shows beside weights and optimizer. */
+static inline struct uns_resume_input uns_view_resume(const struct uns_view_input *in)
+{
+	return (struct uns_resume_input){ .catalog = in->catalog,
+					  .borrowed = in->borrowed,
+					  .n_borrowed = in->n_borrowed,
+					  .training = in->training,
+					  .trainer_state_valid = in->trainer_state_valid,
+					  .hide_rng = in->hide_rng };
+}
 
 #endif

@@ -65,16 +65,19 @@ static enum uns_dtype out_type(const struct uns_tensor *t, uint64_t parameter)
 
 /* Weights that are there and not understood are a checkpoint to be told of: -ENOTSUP would say that
  * it has no weights, and hide it. */
-static int never_hidden(int code)
+static int never_hidden(int code, struct uns_err *why)
 {
-	return code && code != -ENOTSUP ? code : -EBADMSG;
+	code = code && code != -ENOTSUP ? code : -EBADMSG;
+	if (why)
+		why->code = code; /* the session goes by the error, not by what is returned */
+	return code;
 }
 
 static int known_problem(const struct uns_catalog *cat, struct uns_err *why)
 {
 	int code = uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, why);
 
-	return code < 0 ? never_hidden(code) : 0;
+	return code < 0 ? never_hidden(code, why) : 0;
 }
 
 static int proof(const struct uns_catalog *cat, uint64_t parameter, size_t *n_shown,
@@ -89,7 +92,7 @@ static int proof(const struct uns_catalog *cat, uint64_t parameter, size_t *n_sh
 		code = uns_cover_check(cat, &cat->tensors[i], why);
 		++*n_shown;
 	}
-	return code < 0 ? never_hidden(code) : 0;
+	return code < 0 ? never_hidden(code, why) : 0;
 }
 
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
@@ -277,8 +280,7 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 		return uns_arena_printf(
 			arena,
 			"assembled from the checkpoint's tensors; %zu of them it holds "
-			"as the optimizer's fp32 copies only, given out in the model's "
-			"type",
+			"as the optimizer's fp32 copies only, given out in the model's type",
 			a->n_rounded);
 	if (a->parameter == UNS_DTYPE_NONE)
 		return "assembled from the checkpoint's tensors";
@@ -390,8 +392,7 @@ static int note_config(const struct uns_view_input *in, bool passed, struct uns_
 		out,
 		"transformers 5 publishes models of type %s under other tensor names than "
 		"it holds in memory: the weights here have the names that were saved, "
-		"which from_pretrained reads; a program that expects the published names "
-		"may not",
+		"which from_pretrained reads; a program that expects the published names may not",
 		facts.model_type);
 }
 

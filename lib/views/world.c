@@ -27,17 +27,10 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 static int add_rest(const struct uns_view_input *in, uint64_t world, struct uns_vtree *out,
 		    struct uns_err *err)
 {
-	const struct uns_resume_input resume = {
-		.catalog = in->catalog,
-		.borrowed = in->borrowed,
-		.n_borrowed = in->n_borrowed,
-		.training = in->training,
-		.trainer_state_valid = in->trainer_state_valid,
-		.hide_rng = in->hide_rng ||
-			    (!in->keep_rng && !uns_world_zero_is_saved(in->catalog, world)),
-		.with_schedule = true,
-	};
+	struct uns_resume_input resume = uns_view_resume(in);
 
+	resume.hide_rng |= !in->keep_rng && !uns_world_zero_is_saved(in->catalog, world);
+	resume.with_schedule = true;
 	return uns_resume_files_add(&resume, out, err);
 }
 

@@ -1,16 +1,15 @@
 /* The restricted pickle machine. A table holds one handler for each opcode; handlers build plain
  * data and can do nothing else. What a few well-known callables mean as data (OrderedDict, set,
  * bytes) is in pickle_reduce.c. Knows no torch. */
-#include "wire/pickle_machine.h"
+#include "wire/pickle.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/utf8.h"
-#include "wire/pickle.h"
+#include "wire/pickle_machine.h"
 
 /* -- failing -- */
 

@@ -6,7 +6,9 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/span.h"
-#include "wire/pickle.h"
+#include "wire/value.h"
+
+struct uns_pickle_trace;
 
 enum {
 	UNS_PICKLE_SMALL = 256, /* ints that are built once */

@@ -26,6 +26,17 @@ const struct uns_value *uns_value_get(const struct uns_value *dict, const char *
 	return NULL;
 }
 
+const struct uns_value *uns_value_get_number(const struct uns_value *dict, uint64_t key)
+{
+	uint64_t number;
+	size_t i;
+
+	for (i = 0; dict && dict->kind == UNS_VALUE_DICT && i < dict->dict.n; i++)
+		if (uns_value_u64(dict->dict.key[i], &number) && number == key)
+			return dict->dict.v[i];
+	return NULL;
+}
+
 const struct uns_value *uns_value_at(const struct uns_value *seq, size_t i)
 {
 	return is_seq(seq) && i < seq->seq.n ? seq->seq.v[i] : NULL;

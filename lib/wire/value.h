@@ -60,6 +60,7 @@ struct uns_value {
 /* Lookups return NULL / false when the shape is not as asked; v may be NULL. Borrowed results. */
 /* O(n); of equal keys the last counts, as in Python. */
 const struct uns_value *uns_value_get(const struct uns_value *dict, const char *key);
+const struct uns_value *uns_value_get_number(const struct uns_value *dict, uint64_t key);
 const struct uns_value *uns_value_at(const struct uns_value *seq, size_t i);
 /* A field of an object's state, which is a dict, or (dict or None, dict of slots). */
 const struct uns_value *uns_value_field(const struct uns_value *object, const char *name);

@@ -150,6 +150,21 @@ bool uns_value_put_str(struct uns_arena *arena, struct uns_value *dict, const ch
 	return uns_value_put(dict, uns_value_new_str(arena, name), v);
 }
 
+struct uns_value *uns_value_new_dict_of(struct uns_arena *arena, const struct uns_value *dict,
+					const char *without, size_t more)
+{
+	size_t i, n = dict && dict->kind == UNS_VALUE_DICT ? dict->dict.n : 0;
+	struct uns_value *out = uns_value_new_dict(arena, n + more);
+	const char *key;
+
+	for (i = 0; out && i < n; i++) {
+		key = without ? uns_value_str(dict->dict.key[i]) : NULL;
+		if (!key || strcmp(key, without) != 0)
+			uns_value_put(out, dict->dict.key[i], dict->dict.v[i]); /* there is room */
+	}
+	return out;
+}
+
 /* -- copies -- */
 
 static const struct uns_value *copy(struct uns_arena *arena, const struct uns_value *v, bool *failed);

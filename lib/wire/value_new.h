@@ -25,6 +25,10 @@ struct uns_value *uns_value_new_size(struct uns_arena *arena, const uint64_t *di
 struct uns_value *uns_value_new_tuple(struct uns_arena *arena, size_t cap);
 struct uns_value *uns_value_new_list(struct uns_arena *arena, size_t cap);
 struct uns_value *uns_value_new_dict(struct uns_arena *arena, size_t cap);
+/* With the entries of `dict` but the one called `without` (NULL = all of them), and room for `more`. Of NULL and
+ * of what is no dict there are no entries. */
+struct uns_value *uns_value_new_dict_of(struct uns_arena *arena, const struct uns_value *dict,
+					const char *without, size_t more);
 /* Append to a list or tuple; add to a dict. false when an argument is NULL. */
 bool uns_value_append(struct uns_value *list, const struct uns_value *v);
 bool uns_value_put(struct uns_value *dict, const struct uns_value *key, const struct uns_value *v);

@@ -11,7 +11,6 @@
 #include <yaml.h>
 
 #include "base/cleanup.h"
-#include "wire/json.h"
 
 struct builder {
 	cJSON *root;

@@ -7,16 +7,6 @@
 #include "base/map.h"
 #include "zero/compare.h"
 
-/* What was dealt out to `world` ranks as it was before. */
-static void undeal(const char *const *dealt, size_t n, size_t world, const char **out)
-{
-	size_t j, i, k = 0;
-
-	for (j = 0; j < n && j < world; j++)
-		for (i = j; i < n; i += world)
-			out[i] = dealt[k++];
-}
-
 /* The first rank's names in the mapping are in the optimizer's order, whatever else is wrong in it. */
 static bool agrees(const struct uns_zero_world *w, size_t g, const char *const *names, size_t n)
 {
@@ -39,11 +29,8 @@ static bool agrees(const struct uns_zero_world *w, size_t g, const char *const *
 
 static bool is_dealt(const struct uns_zero_world *w, const struct uns_value *config)
 {
-	const struct uns_value *v = uns_value_get(uns_value_get(config, "zero_optimization"),
-						  "round_robin_gradients");
-
 	/* BF16_Optimizer, which names no stage, does not know the setting. */
-	return v && v->kind == UNS_VALUE_BOOL && v->b && w->any && w->any->stage != 3 &&
+	return uns_zero_is_round_robin(config) && w->any && w->any->stage != 3 &&
 	       uns_value_get(w->any->dict, "zero_stage") && w->cat->n_groups == w->n_shapes;
 }
 
@@ -52,16 +39,18 @@ static int undeal_group(struct uns_zero_world *w, size_t g, struct uns_map *posi
 {
 	struct uns_group *group = &w->cat->groups[g];
 	const char **names = UNS_NEW_N(&w->cat->arena, const char *, group->n_params);
-	size_t i;
+	size_t *order = UNS_NEW_N(&w->scratch, size_t, group->n_params), i;
 
-	if (!names)
+	if (!names || !order)
 		return uns_oom(err);
-	undeal(group->param, group->n_params, w->n_ranks, names);
+	uns_zero_deal(group->n_params, w->n_ranks, order);
+	for (i = 0; i < group->n_params; i++)
+		names[order[i]] = group->param[i];
 	if (!agrees(w, g, names, group->n_params))
 		return 0;
 	group->param = names;
 	for (i = 0; i < group->n_params; i++)
-		if (!uns_map_put(position, names[i], (void *)((uintptr_t)i + 1), NULL))
+		if (!uns_map_put_index(position, names[i], (uint32_t)i))
 			return uns_oom(err);
 	return 0;
 }
@@ -70,7 +59,7 @@ int uns_zero_undeal(struct uns_zero_world *w, const struct uns_value *config, st
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map position = UNS_MAP_INIT;
 	struct uns_tensor *t;
-	uintptr_t at;
+	uint32_t at;
 	size_t i;
 
 	if (!is_dealt(w, config))
@@ -79,9 +68,9 @@ int uns_zero_undeal(struct uns_zero_world *w, const struct uns_value *config, st
 		UNS_TRY(undeal_group(w, i, &position, err));
 	for (i = 0; i < w->cat->n_tensors; i++) {
 		t = &w->cat->tensors[i];
-		at = (uintptr_t)uns_map_get(&position, t->name);
-		if (at && uns_role_is_optimizer(t->role))
-			t->position = (int32_t)(at - 1);
+		at = uns_map_index(&position, t->name);
+		if (at != UNS_MAP_NO_INDEX && uns_role_is_optimizer(t->role))
+			t->position = (int32_t)at;
 	}
 	return 0;
 }
@@ -92,9 +81,9 @@ static const struct uns_tensor *weight_of(const struct uns_zero_world *w,
 					  const struct uns_zero_names *names,
 					  const struct uns_tensor *master)
 {
-	uintptr_t at = (uintptr_t)uns_map_get(&names->weights, master->name);
+	uint32_t at = uns_map_index(&names->weights, master->name);
 
-	return at ? &w->cat->tensors[at - 1] : NULL;
+	return at != UNS_NONE ? &w->cat->tensors[at] : NULL;
 }
 
 static bool is_whole(const struct uns_tensor *t)

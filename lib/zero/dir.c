@@ -94,3 +94,23 @@ const struct uns_zero_entry *uns_zero_dir_of(const struct uns_zero_dir *dir,
 	}
 	return first;
 }
+
+int uns_zero_dir_ranks(struct uns_catalog *cat, const struct uns_root *root,
+		       const struct uns_zero_entry *e, size_t n, uint32_t *out, size_t n_ranks,
+		       struct uns_err *err)
+{
+	const char *path;
+	size_t r, i = 0;
+
+	for (r = 0; r < n_ranks; r++) {
+		while (i < n && (size_t)e[i].name.dp < r)
+			i++;
+		path = i < n && (size_t)e[i].name.dp == r
+			       ? e[i].path
+			       : uns_zero_name_of_rank(&cat->arena, e[0].path, (int32_t)r);
+		if (!path)
+			return uns_oom(err);
+		UNS_TRY(uns_catalog_add_file(cat, root, path, &out[r], err));
+	}
+	return 0;
+}

@@ -28,4 +28,10 @@ int uns_zero_dir_list(struct uns_catalog *cat, const struct uns_root *root, cons
 const struct uns_zero_entry *uns_zero_dir_of(const struct uns_zero_dir *dir,
 					     enum uns_zero_kind kind, int32_t mp, size_t *n);
 
+/* The files of ranks 0 .. n_ranks - 1, `out`, as the catalog numbers them. `e` are the n >= 1 that are listed, in order of
+ * dp; the others get the name that they would have, and are missing in the catalog. */
+int uns_zero_dir_ranks(struct uns_catalog *cat, const struct uns_root *root,
+		       const struct uns_zero_entry *e, size_t n, uint32_t *out, size_t n_ranks,
+		       struct uns_err *err);
+
 #endif

@@ -6,6 +6,7 @@
 
 #include "zero/engine_state.h"
 #include "wire/value_new.h"
+#include "zero/values.h"
 
 /* A file of that name beside the shards goes first. */
 static int add_file(const struct uns_catalog *cat, const char *name, const char *stem,
@@ -40,19 +41,14 @@ static int add_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, s
 			"lr_scheduler of the engine's model file", state, NULL, 0, out, err);
 }
 
-/* Everything else that the engine writes there is about its own form. */
+/* The counters and what the script added; everything else there is about the engine's own form. */
 static int add_client_state(const struct uns_catalog *cat, struct uns_vtree *out,
 			    struct uns_err *err)
 {
-	static const char *const engines[] = {
-		"buffer_names",  "param_shapes", "frozen_param_shapes", "shared_params",
-		"lr_scheduler",  "data_sampler", "random_ltd",          "sparse_tensor_module_names",
-		"dp_world_size", "mp_world_size", "checkpoint_parallel_dimensions", "num_experts",
-		"ds_autoep_layers", "ds_config", "ds_version", "autotuning_metric_path", NULL
-	};
 	struct uns_engine_state state;
 
-	UNS_TRY(uns_engine_model_state(cat, cat->facts.step, engines, 0, 0, out, &state, err));
+	UNS_TRY(uns_engine_model_state(cat, cat->facts.step, uns_engine_keys, 0, 0, out, &state,
+				       err));
 	return add_file(cat, "client_state.pt", "client_state",
 			"the engine's counters and the script's own state, of its model file",
 			state.dict, state.leaves, state.n_leaves, out, err);

@@ -10,6 +10,8 @@
 #include "wire/torchfile.h"
 #include "wire/value_map.h"
 #include "wire/value_new.h"
+#include "zero/layout.h"
+#include "zero/names.h"
 
 /* The form that is written; 0.3.17 is the oldest that stage 1 takes. */
 #define WRITTEN_VERSION "0.19.8"
@@ -24,22 +26,15 @@ const struct uns_pickle_class uns_engine_classes[] = {
 /* Its layers lie in files of their own. */
 static bool is_pipeline(const struct uns_catalog *cat)
 {
+	struct uns_zero_name name;
 	size_t i;
 
 	for (i = 0; i < cat->n_companions; i++)
 		if (cat->companions[i].shard &&
-		    uns_str_glob("layer_*model_states.pt", uns_path_name(cat->companions[i].name)))
+		    uns_zero_name_parse(uns_path_name(cat->companions[i].name), &name) &&
+		    name.layer >= 0)
 			return true;
 	return false;
-}
-
-static bool is_round_robin(const struct uns_catalog *cat)
-{
-	const struct uns_value *config = uns_catalog_value(cat, "model_states", "ds_config");
-	const struct uns_value *v =
-		uns_value_get(uns_value_get(config, "zero_optimization"), "round_robin_gradients");
-
-	return v && v->kind == UNS_VALUE_BOOL && v->b;
 }
 
 void uns_engine_facts(struct uns_catalog *cat)
@@ -48,7 +43,8 @@ void uns_engine_facts(struct uns_catalog *cat)
 
 	facts->has_engine_state = uns_catalog_value(cat, "model_states", "dp_world_size") != NULL;
 	facts->is_pipeline = is_pipeline(cat);
-	facts->is_round_robin = is_round_robin(cat);
+	facts->is_round_robin =
+		uns_zero_is_round_robin(uns_catalog_value(cat, "model_states", "ds_config"));
 	if (uns_catalog_value(cat, UNS_CLIENT_ROOT, "pytorch-lightning_version"))
 		facts->resumed_by |= UNS_BY_LIGHTNING;
 }
@@ -65,13 +61,10 @@ const struct uns_value *uns_engine_version(const struct uns_catalog *cat, struct
 struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_group *group,
 				   size_t first_param, size_t n_params)
 {
-	size_t n = group->hyper ? group->hyper->dict.n : 0, i;
-	struct uns_value *dict = uns_value_new_dict(arena, n + 1);
+	struct uns_value *dict = uns_value_new_dict_of(arena, group->hyper, NULL, 1);
 	struct uns_value *ids = uns_value_new_list(arena, n_params);
+	size_t i;
 
-	for (i = 0; i < n; i++)
-		if (!uns_value_put(dict, group->hyper->dict.key[i], group->hyper->dict.v[i]))
-			return NULL;
 	for (i = 0; i < n_params; i++)
 		if (!uns_value_append(ids, uns_value_new_int(arena, (int64_t)(first_param + i))))
 			return NULL;
@@ -79,14 +72,6 @@ struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_gro
 }
 
 /* -- what was saved -- */
-
-static bool is_in(const char *const *names, const char *name)
-{
-	for (; names && *names; names++)
-		if (strcmp(*names, name) == 0)
-			return true;
-	return false;
-}
 
 /* 1 = it can be written, 0 = not, and told. */
 static int can_write(const struct uns_named_value *v, struct uns_vtree *out, struct uns_err *err)
@@ -220,7 +205,7 @@ static int put_own(const struct uns_catalog *cat, const char *const *without, st
 	const struct uns_tensor *t = cat->tensors, *last = t + cat->n_tensors;
 
 	for (; v < end; v++) {
-		if (is_in(without, v->name))
+		if (uns_str_in(v->name, without))
 			continue;
 		if (strcmp(v->root, "model_states") == 0)
 			UNS_TRY(put_saved(v, out, state->dict, err));
@@ -258,7 +243,7 @@ static int put_foreign(const struct uns_catalog *cat, int64_t global_steps,
 	size_t i;
 
 	for (i = 0; i < sizeof(made) / sizeof(*made); i++)
-		if (!is_in(without, made[i].name) &&
+		if (!uns_str_in(made[i].name, without) &&
 		    !uns_value_put_str(arena, state->dict, made[i].name, made[i].v))
 			return uns_oom(err);
 	return 0;
@@ -295,8 +280,8 @@ int uns_engine_optim_state(const struct uns_catalog *cat, const char *const *onl
 	if (!*dict)
 		return uns_oom(err);
 	for (; v < end; v++)
-		if (strcmp(v->root, "optim_states") == 0 && (!only || is_in(only, v->name)) &&
-		    !is_in(without, v->name))
+		if (strcmp(v->root, "optim_states") == 0 && (!only || uns_str_in(v->name, only)) &&
+		    !uns_str_in(v->name, without))
 			UNS_TRY(put_saved(v, out, *dict, err));
 	return 0;
 }

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "zero/layout.h"
 #include "zero/model.h"
-#include "zero/place.h"
 
 /* One rank's slice of one parameter. */
 struct slice {
@@ -131,7 +131,7 @@ static int add_piece(struct frozen *f, size_t i, const struct uns_zero_run *run,
 
 static int add_param(struct frozen *f, size_t i, struct uns_zero_names *names, struct uns_err *err)
 {
-	const struct uns_zero_place place = { .sliced = true, .world = f->n };
+	const struct uns_zero_layout layout = { .sliced = true, .world = f->n };
 	const struct uns_zero_param *p = &f->shapes->v[i];
 	struct uns_tensor t = { .name = p->name,
 				.key = p->name,
@@ -152,11 +152,9 @@ static int add_param(struct frozen *f, size_t i, struct uns_zero_names *names, s
 							   .tensor = p->name),
 					       err);
 	UNS_TRY(uns_catalog_add_tensor(f->cat, &t, &index, err));
-	for (; uns_zero_run_next(&place, 0, p->elems, &run); run.rank++)
+	for (; uns_zero_run_next(&layout, 0, p->elems, &run); run.rank++)
 		UNS_TRY(add_piece(f, i, &run, t.dtype, err));
-	return uns_map_put(&names->weights, p->name, (void *)((uintptr_t)index + 1), NULL) ?
-		       0 :
-		       uns_oom(err);
+	return uns_map_put_index(&names->weights, p->name, index) ? 0 : uns_oom(err);
 }
 
 int uns_zero_frozen_add(struct uns_catalog *cat, const struct uns_zero_model *model,

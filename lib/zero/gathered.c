@@ -112,8 +112,7 @@ static int take(struct gathered *g, const struct uns_zero_model *model,
 	for (; i < g->cat->n_tensors; i++) {
 		if (is_buffer(buffers, g->cat->tensors[i].name))
 			g->cat->tensors[i].role = UNS_ROLE_BUFFER;
-		if (!uns_map_put(&names->weights, g->cat->tensors[i].name,
-				 (void *)((uintptr_t)i + 1), NULL))
+		if (!uns_map_put_index(&names->weights, g->cat->tensors[i].name, (uint32_t)i))
 			return uns_oom(err);
 	}
 	return 0;

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "wire/value_new.h"
+
 #define OPTIMIZER_ROOT "optimizer"
 
 static size_t n_groups(const struct uns_zero_world *w)
@@ -23,11 +25,11 @@ static uint64_t slices_of(const struct uns_zero_world *w, size_t g)
 	size_t i;
 
 	for (i = 0; i < w->shapes[g].n; i++)
-		sum += uns_zero_ceil(w->shapes[g].v[i].elems, w->n_ranks);
+		sum += uns_zero_slice(w->shapes[g].v[i].elems, w->n_ranks);
 	return sum;
 }
 
-/* A sub-group that is not full is the last one of its group (stage3.py, _create_fp16_sub_groups). A full
+/* A sub-group that is not full is the last one of its group (zero/layout.h). A full
  * one may be the last by chance: then the counts do not match, and nothing is assigned. */
 static bool assign_by_size(const struct uns_zero_world *w, uint64_t full, int32_t *out)
 {
@@ -36,7 +38,7 @@ static bool assign_by_size(const struct uns_zero_world *w, uint64_t full, int32_
 
 	for (g = 0; g < w->n_shapes; g++) {
 		out[g] = group;
-		group += slices_of(w, g) < full || g + 1 == w->n_shapes;
+		group += !uns_zero_sub_group_is_full(slices_of(w, g), full) || g + 1 == w->n_shapes;
 	}
 	return (size_t)group == n_groups(w);
 }
@@ -75,50 +77,16 @@ void uns_zero_groups_assign(const struct uns_zero_world *w, uint64_t sub_group_s
 
 /* -- hyper-parameters -- */
 
-static bool dict_put(struct uns_value *dict, const struct uns_value *key, const struct uns_value *v)
-{
-	dict->dict.key[dict->dict.n] = key;
-	dict->dict.v[dict->dict.n++] = v;
-	return true;
-}
-
-static const struct uns_value *step_key(struct uns_arena *arena)
-{
-	struct uns_value *key = UNS_NEW(arena, struct uns_value);
-
-	if (key) {
-		key->kind = UNS_VALUE_STR;
-		key->bytes.p = "step";
-		key->bytes.n = strlen("step");
-	}
-	return key;
-}
-
 /* Without "params" (numbers of flat tensors). A fused optimizer's step that is a plain number belongs to
  * the group as a whole and is kept there, where the optimizers that have it keep it too. */
 static const struct uns_value *hyper_of(struct uns_arena *arena, const struct uns_value *group,
 					const struct uns_value *step)
 {
-	struct uns_value *hyper = UNS_NEW(arena, struct uns_value);
-	size_t i, n = group && group->kind == UNS_VALUE_DICT ? group->dict.n : 0;
-	const struct uns_value *step_name = step_key(arena);
+	struct uns_value *hyper = uns_value_new_dict_of(arena, group, "params", 1);
 
-	if (!hyper || !step_name)
-		return NULL;
-	hyper->kind = UNS_VALUE_DICT;
-	hyper->dict.key = UNS_NEW_N(arena, const struct uns_value *, n + 1);
-	hyper->dict.v = UNS_NEW_N(arena, const struct uns_value *, n + 1);
-	if (!hyper->dict.key || !hyper->dict.v)
-		return NULL;
-	for (i = 0; i < n; i++) {
-		const char *key = uns_value_str(group->dict.key[i]);
-
-		if (!key || strcmp(key, "params") != 0)
-			dict_put(hyper, group->dict.key[i], group->dict.v[i]);
-	}
-	if (step && !uns_value_get(hyper, "step"))
-		dict_put(hyper, step_name, step);
-	return hyper;
+	if (!step || uns_value_get(hyper, "step"))
+		return hyper;
+	return uns_value_put_str(arena, hyper, "step", step) ? hyper : NULL;
 }
 
 /* -- groups -- */

@@ -48,21 +48,9 @@ static void adding_fini(struct adding *a)
 	uns_arena_fini(&a->scratch);
 }
 
-static void *index_value(uint32_t index)
-{
-	return (void *)((uintptr_t)index + 1);
-}
-
-static uint32_t index_of(const struct uns_map *map, const char *name)
-{
-	void *v = uns_map_get(map, name);
-
-	return v ? (uint32_t)((uintptr_t)v - 1) : UNS_NONE;
-}
-
 static int remember(struct uns_map *map, const char *name, uint32_t index, struct uns_err *err)
 {
-	return uns_map_put(map, name, index_value(index), NULL) ? 0 : uns_oom(err);
+	return uns_map_put_index(map, name, index) ? 0 : uns_oom(err);
 }
 
 static bool same_view(const struct uns_catalog *cat, uint32_t index, const struct uns_tensor *t,
@@ -85,7 +73,7 @@ static int find_alias(struct adding *a, struct uns_tensor *t, const struct uns_p
 				  (unsigned long long)piece->offset_bytes);
 	if (!*place)
 		return uns_oom(err);
-	known = index_of(&a->places, *place);
+	known = uns_map_index(&a->places, *place);
 	if (known != UNS_NONE && piece->length_bytes && same_view(a->cat, known, t, piece))
 		t->alias_of = known;
 	return 0;
@@ -108,7 +96,7 @@ static int add_whole(struct adding *a, struct uns_tensor *t, const struct uns_pi
 /* The model holds only an empty tensor in the parameter's place: its type is the model's. */
 static int add_rounded(struct adding *a, struct uns_tensor *t, struct uns_err *err)
 {
-	uint32_t master = index_of(&a->names->masters, t->name), index;
+	uint32_t master = uns_map_index(&a->names->masters, t->name), index;
 
 	if (master == UNS_NONE)
 		return 0;
@@ -143,7 +131,7 @@ static int add_one(struct adding *a, const char *name, const char *key, const st
 
 	if (!uns_torch_is_tensor(v))
 		return add_value(a, name, v, err);
-	if (index_of(&a->names->weights, name) != UNS_NONE)
+	if (uns_map_index(&a->names->weights, name) != UNS_NONE)
 		return 0; /* gathered weights beside the shards, or a frozen parameter */
 	if (uns_zero_file_tensor(a->file, v, &a->cat->arena, &t, &piece, err) < 0)
 		return uns_fail_in(err, "%s", name);
@@ -189,7 +177,7 @@ static int name_of(struct adding *a, const char *prefix, const char *key, const 
 	*out = *prefix ? uns_arena_printf(&a->cat->arena, "%s%s", prefix, key) : key;
 	if (!*out)
 		return uns_oom(err);
-	if (!*prefix || index_of(&a->names->masters, *out) != UNS_NONE)
+	if (!*prefix || uns_map_index(&a->names->masters, *out) != UNS_NONE)
 		return 0;
 	tied = tied_name(a, key, v);
 	if (tied)
@@ -253,10 +241,10 @@ int uns_zero_model_add(struct uns_catalog *cat, const struct uns_zero_model *mod
 static int add_alias(struct uns_catalog *cat, struct uns_map *map, const char *name,
 		     const char *owner, struct uns_err *err)
 {
-	uint32_t of = index_of(map, owner), index;
+	uint32_t of = uns_map_index(map, owner), index;
 	struct uns_tensor t;
 
-	if (of == UNS_NONE || index_of(map, name) != UNS_NONE)
+	if (of == UNS_NONE || uns_map_index(map, name) != UNS_NONE)
 		return 0;
 	t = cat->tensors[of];
 	t.name = t.key = name;

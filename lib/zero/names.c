@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "base/path.h"
 
 enum { MAX_DIGITS = 7, MAX_NUMBERS = 3 };
 
@@ -84,6 +83,15 @@ size_t uns_zero_count(const struct uns_listing *list, enum uns_zero_kind kind)
 		n += list->v[i].kind != UNS_KIND_DIR &&
 		     uns_zero_name_parse(list->v[i].name, &name) && name.kind == kind;
 	return n;
+}
+
+char *uns_zero_name_make(struct uns_arena *arena, enum uns_zero_kind kind, int64_t dp)
+{
+	const char *what = kind == UNS_ZERO_MODEL ? "model" : "optim";
+
+	return dp < 0 ? uns_arena_printf(arena, "mp_rank_00_%s_states.pt", what)
+		      : uns_arena_printf(arena, "zero_pp_rank_%lld_mp_rank_00_%s_states.pt",
+					 (long long)dp, what);
 }
 
 char *uns_zero_name_of_rank(struct uns_arena *arena, const char *name, int32_t dp)

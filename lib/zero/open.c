@@ -1,9 +1,16 @@
-/* One world after the other: its model file says which parameters there are, its optimizer's shards
- * where their fp32 copies and moments lie. Owns the order of it, and what is lost when a file is. */
+/* The reader of DeepSpeed's files: a tag directory into tensors of the catalog.
+ *
+ * ZeRO cuts an optimizer over the data-parallel ranks: each rank's optimizer file holds its part of the fp32 copies and
+ * moments, as flat tensors without names. The model file says which parameters there are, in which order and of
+ * which shapes; with zero/layout.h's rules that tells which elements of which parameter each flat tensor holds,
+ * and every such stretch becomes a piece of that parameter's tensor. Weights come from the model file itself, or, at
+ * stage 3, which saves none, are the fp32 copies rounded.
+ *
+ * The ranks that share one optimizer are a world (zero/world.h); a pipeline has one for each stage, and they
+ * are read one after the other. This file owns that order, and what is lost when a file is. */
 #include "zero/open.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -15,9 +22,6 @@
 #include "zero/values.h"
 #include "zero/whole.h"
 #include "zero/world.h"
-
-/* DeepSpeed's default of zero_optimization.sub_group_size. */
-enum { SUB_GROUP_SIZE = 1000000000 };
 
 struct opening {
 	struct uns_catalog *cat;
@@ -93,14 +97,13 @@ static int64_t count_of(const struct uns_value *root, const char *key)
 
 static void take_facts(struct opening *o, const struct uns_value *root)
 {
-	const struct uns_value *config =
-		uns_value_get(uns_value_get(root, "ds_config"), "zero_optimization");
-	int64_t stage = count_of(config, "stage");
+	int64_t stage;
 
 	o->out->global_steps = count_of(root, "global_steps");
 	o->out->dp_world_size = count_of(root, "dp_world_size");
 	o->out->mp_world_size = count_of(root, "mp_world_size");
-	if (stage >= 0 && stage <= 3)
+	if (uns_value_int(uns_zero_setting(uns_value_get(root, "ds_config"), "stage"), &stage) &&
+	    stage >= 0 && stage <= 3)
 		o->out->stage = (int)stage;
 }
 
@@ -115,19 +118,6 @@ static int take_values(struct opening *o, const struct world *w, struct uns_err 
 
 /* -- its optimizer -- */
 
-static uint64_t sub_group_size(const struct world *w)
-{
-	const struct uns_value *config = uns_value_get(
-		uns_value_get(w->model.root, "ds_config"), "zero_optimization");
-	double size;
-
-	/* Written as 1e9 as often as not. */
-	if (!uns_value_float(uns_value_get(config, "sub_group_size"), &size) || size < 1 ||
-	    size > 1e18)
-		return SUB_GROUP_SIZE;
-	return (uint64_t)size;
-}
-
 /* Which param group the shapes belong to; without param groups they are in none. */
 static int assign_groups(struct world *w, struct uns_err *err)
 {
@@ -139,7 +129,8 @@ static int assign_groups(struct world *w, struct uns_err *err)
 		return uns_oom(err);
 	for (g = 0; g < z->n_shapes; g++)
 		w->group_of[g] = -1;
-	uns_zero_groups_assign(z, sub_group_size(w), w->group_of);
+	uns_zero_groups_assign(z, uns_zero_sub_group_size(uns_value_get(w->model.root, "ds_config")),
+			       w->group_of);
 	return 0;
 }
 
@@ -215,20 +206,6 @@ static int no_optimizer(struct opening *o, struct world *w, struct uns_err *err)
 				       err);
 }
 
-static int read_optimizer(struct opening *o, struct world *w, struct uns_err *err)
-{
-	struct uns_zero_path *paths;
-	size_t i;
-
-	paths = UNS_NEW_N(&w->zero.scratch, struct uns_zero_path, w->n_optims);
-	if (!paths)
-		return uns_oom(err);
-	for (i = 0; i < w->n_optims; i++)
-		paths[i] = (struct uns_zero_path){ w->optims[i].path, w->optims[i].name.dp };
-	UNS_TRY(uns_zero_world_read(&w->zero, o->in->root, paths, w->n_optims, err));
-	return w->zero.any ? add_optimizer(o, w, err) : 0;
-}
-
 /* -- its weights -- */
 
 /* Model files of all ranks of stage 3, by rank; those that are missing too. */
@@ -236,24 +213,12 @@ static int list_models(struct opening *o, struct world *w, uint32_t **out, size_
 		       struct uns_err *err)
 {
 	int64_t dp = count_of(w->model.root, "dp_world_size");
-	const char *path;
-	size_t r, i = 0;
 
 	*n = w->zero.n_ranks ? w->zero.n_ranks : dp > 0 && dp < 1 << 16 ? (size_t)dp : 0;
 	*out = UNS_NEW_N(&w->zero.scratch, uint32_t, *n);
 	if (!*out)
 		return uns_oom(err);
-	for (r = 0; r < *n; r++) {
-		while (i < w->n_models && (size_t)w->models[i].name.dp < r)
-			i++;
-		path = i < w->n_models && (size_t)w->models[i].name.dp == r ?
-			       w->models[i].path :
-			       uns_zero_name_of_rank(&o->cat->arena, w->models[0].path, (int32_t)r);
-		if (!path)
-			return uns_oom(err);
-		UNS_TRY(uns_catalog_add_file(o->cat, o->in->root, path, &(*out)[r], err));
-	}
-	return 0;
+	return uns_zero_dir_ranks(o->cat, o->in->root, w->models, w->n_models, *out, *n, err);
 }
 
 /* Rank 0 alone records the shared parameters; the others are needed for frozen slices only (a version
@@ -363,7 +328,9 @@ static int add_world_parts(struct opening *o, struct world *w, struct uns_err *e
 	if (o->in->universal_path)
 		UNS_TRY(add_universal(o, w, err));
 	else if (w->n_optims)
-		UNS_TRY(read_optimizer(o, w, err));
+		UNS_TRY(uns_zero_world_read(&w->zero, o->in->root, w->optims, w->n_optims, err));
+	if (!o->in->universal_path && w->zero.any)
+		UNS_TRY(add_optimizer(o, w, err));
 	if (!is_pipeline(w))
 		UNS_TRY(add_weights(o, w, err));
 	if (o->in->universal_path)

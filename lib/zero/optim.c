@@ -33,17 +33,6 @@ static int parse_part(const struct uns_zero_file *file, const struct uns_value *
 
 /* -- states -- */
 
-static const struct uns_value *get_number(const struct uns_value *dict, uint64_t number)
-{
-	uint64_t key;
-	size_t i;
-
-	for (i = 0; dict && dict->kind == UNS_VALUE_DICT && i < dict->dict.n; i++)
-		if (uns_value_u64(dict->dict.key[i], &key) && key == number)
-			return dict->dict.v[i];
-	return NULL;
-}
-
 static int parse_state(const struct uns_zero_file *file, const char *name, const struct uns_value *v,
 		       size_t g, struct uns_zero_rank_group *out, struct uns_err *err)
 {
@@ -144,7 +133,7 @@ static const struct uns_value *state_of(const struct uns_zero_optim *o, size_t g
 
 	if (is_list(base))
 		return uns_value_at(base, g);
-	return get_number(uns_value_get(base, "state"), g);
+	return uns_value_get_number(uns_value_get(base, "state"), g);
 }
 
 static int parse_group(const struct uns_zero_file *file, const struct uns_zero_optim *o,
@@ -189,21 +178,5 @@ int uns_zero_optim_parse(const struct uns_zero_file *file, struct uns_arena *are
 	*out = (struct uns_zero_optim){ 0 };
 	if (parse(file, arena, out, err) < 0)
 		return uns_fail_in_file(err, file->open.name);
-	return 0;
-}
-
-int uns_zero_interior_padding(const struct uns_zero_optim *optim, size_t g, size_t i, uint64_t *out,
-			      struct uns_err *err)
-{
-	const struct uns_value *all = uns_value_get(optim->dict, "param_alignment_paddings"),
-			       *of_group = uns_value_at(all, g);
-
-	*out = 0;
-	if (!all || all->kind == UNS_VALUE_NONE)
-		return 0;
-	if (!uns_value_u64(uns_value_at(of_group, i), out) || *out > UINT32_MAX)
-		return uns_fail(err, -EBADMSG,
-				"param_alignment_paddings has no count for parameter %zu of group %zu",
-				i, g);
 	return 0;
 }

@@ -52,8 +52,4 @@ struct uns_zero_optim {
 int uns_zero_optim_parse(const struct uns_zero_file *file, struct uns_arena *arena,
 			 struct uns_zero_optim *out, struct uns_err *err);
 
-/* Elements of padding behind parameter `i` of group `g` (parameter_alignment); 0 where not recorded. */
-int uns_zero_interior_padding(const struct uns_zero_optim *optim, size_t g, size_t i, uint64_t *out,
-			      struct uns_err *err);
-
 #endif

@@ -3,22 +3,18 @@
 
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/map.h"
-#include "zero/engine_state.h"
 #include "files/optimizer_state.h"
-
-/* zero_optimization.sub_group_size when a config does not say it. */
-#define SUB_GROUP_SIZE 1e9
 
 struct planning {
 	struct uns_zero_plan *plan;
 	struct uns_arena *arena;
 	struct uns_zero_member *member; /* all, in the order of the groups */
 	struct uns_map by_name;
+	const struct uns_value *config;   /* ds_config */
 	const struct uns_value *shapes;   /* param_shapes */
-	const struct uns_value *paddings; /* param_alignment_paddings; NULL = none */
+	const struct uns_value *paddings; /* param_alignment_paddings */
 	uint64_t old_world;
 };
 
@@ -34,13 +30,6 @@ static int unsupported(const struct planning *p, const char *why, struct uns_err
 					    .scope = UNS_SCOPE_OPTIMIZER,
 					    .arg = { { "cause", uns_str(why) } }),
 				err);
-}
-
-static const struct uns_value *setting(const struct uns_catalog *cat, const char *name)
-{
-	const struct uns_value *config = uns_catalog_value(cat, "model_states", "ds_config");
-
-	return uns_value_get(uns_value_get(config, "zero_optimization"), name);
 }
 
 /* -- members -- */
@@ -177,25 +166,7 @@ static int find_members(struct planning *p, struct uns_err *err)
 	return 0;
 }
 
-/* -- order: round_robin_gradients deals the parameters out to the ranks, then puts them in a row --
- */
-
-static bool is_round_robin(const struct uns_catalog *cat)
-{
-	const struct uns_value *v = setting(cat, "round_robin_gradients");
-
-	return v && v->kind == UNS_VALUE_BOOL && v->b;
-}
-
-/* out[k] = the original number of the parameter that stands k-th among n dealt out to `world`. */
-static void deal(size_t n, uint64_t world, size_t *out)
-{
-	size_t j, i, k = 0;
-
-	for (j = 0; j < n && j < world; j++)
-		for (i = j; i < n; i += world)
-			out[k++] = i;
-}
+/* -- order -- */
 
 static int reorder(struct planning *p, struct uns_zero_member *v, size_t n, struct uns_err *err)
 {
@@ -206,7 +177,7 @@ static int reorder(struct planning *p, struct uns_zero_member *v, size_t n, stru
 	if (!original || !order)
 		return uns_oom(err);
 	memcpy(original, v, n * sizeof(*v));
-	deal(n, p->plan->world, order);
+	uns_zero_deal(n, p->plan->world, order);
 	for (k = 0; k < n; k++)
 		v[k] = original[order[k]];
 	return 0;
@@ -219,8 +190,8 @@ static bool is_dealt(const struct planning *p)
 	const struct uns_value *shapes;
 	size_t g, i;
 
-	if (!is_round_robin(p->plan->cat) || p->old_world == 1)
-		return is_round_robin(p->plan->cat);
+	if (!uns_zero_is_round_robin(p->config) || p->old_world == 1)
+		return uns_zero_is_round_robin(p->config);
 	for (g = 0; g < p->plan->n_groups; g++) {
 		shapes = uns_value_at(p->shapes, g);
 		for (i = 0; shapes && shapes->kind == UNS_VALUE_DICT && i < shapes->dict.n &&
@@ -241,10 +212,7 @@ static int add_padding(const struct planning *p, size_t group, size_t i, uint64_
 {
 	uint64_t padding;
 
-	if (!p->paddings)
-		return 0;
-	if (!uns_value_u64(uns_value_at(uns_value_at(p->paddings, group), i), &padding) ||
-	    padding > UINT32_MAX)
+	if (!uns_zero_alignment(p->paddings, group, i, &padding))
 		return uns_catalog_fail(
 			p->plan->cat,
 			UNS_FINDING(.id = UNS_FOUND_ZERO_PADDINGS, .scope = UNS_SCOPE_OPTIMIZER),
@@ -263,7 +231,6 @@ static int make_flat(struct planning *p, size_t group, struct uns_zero_member *v
 {
 	struct uns_zero_plan *plan = p->plan;
 	struct uns_zero_cut *cut = &plan->cut[plan->n_cuts++];
-	uint64_t align = 2 * plan->world;
 	size_t i;
 
 	*cut = (struct uns_zero_cut){ .group = group, .v = v, .n = plan->group[group].n_params };
@@ -274,7 +241,7 @@ static int make_flat(struct planning *p, size_t group, struct uns_zero_member *v
 		cut->end += v[i].elems;
 		UNS_TRY(add_padding(p, group, i, &cut->end, err));
 	}
-	cut->part = 2 * uns_zero_slice(cut->end, align);
+	cut->part = uns_zero_part(cut->end, plan->world);
 	return 0;
 }
 
@@ -283,15 +250,13 @@ static size_t make_sliced(const struct planning *p, size_t group, struct uns_zer
 			  uint64_t world, struct uns_zero_cut *out)
 {
 	size_t n = p->plan->group[group].n_params, i, first = 0, n_cuts = 0;
-	double full = SUB_GROUP_SIZE;
-	uint64_t sum = 0;
+	uint64_t full = uns_zero_sub_group_size(p->config), sum = 0;
 
-	uns_value_float(setting(p->plan->cat, "sub_group_size"), &full);
 	for (i = 0; i < n; i++) {
 		if (out)
 			v[i].at = sum;
 		sum += uns_zero_slice(v[i].elems, world);
-		if ((double)sum < full && i + 1 < n)
+		if (!uns_zero_sub_group_is_full(sum, full) && i + 1 < n)
 			continue;
 		if (out)
 			out[n_cuts] = (struct uns_zero_cut){ .group = group,
@@ -387,9 +352,8 @@ static int find_settings(struct planning *p, struct uns_err *err)
 		return unsupported(p, "partition groups of experts are not supported", err);
 	p->shapes = uns_catalog_value(cat, "model_states", "param_shapes");
 	p->paddings = uns_catalog_value(cat, "optim_states", "param_alignment_paddings");
-	if (p->paddings && p->paddings->kind == UNS_VALUE_NONE)
-		p->paddings = NULL;
-	uns_value_int(setting(cat, "stage"), &stage);
+	p->config = uns_catalog_value(cat, "model_states", "ds_config");
+	uns_value_int(uns_zero_setting(p->config, "stage"), &stage);
 	p->plan->sliced = stage == 3;
 	p->plan->pads_fp32 = stage != 3 && !uns_catalog_value(cat, "optim_states", "zero_stage");
 	p->plan->dealt = stage != 3 && is_dealt(p);
@@ -434,21 +398,6 @@ static const struct uns_tensor *source_of(const struct uns_zero_member *m, size_
 	return s == SIZE_MAX ? m->fp32 : m->state[s];
 }
 
-static void slices(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut, size_t s,
-		   uint64_t rank, struct row *row)
-{
-	uint64_t slice, first, n;
-	size_t i;
-
-	for (i = 0; i < cut->n; i++) {
-		slice = uns_zero_slice(cut->v[i].elems, plan->world);
-		first = uns_u64_min(rank * slice, cut->v[i].elems);
-		n = uns_u64_min(slice, cut->v[i].elems - first);
-		add_part(row, source_of(&cut->v[i], s), first, n);
-		add_part(row, NULL, 0, slice - n);
-	}
-}
-
 /* The first member that ends behind `at`. */
 static size_t member_at(const struct uns_zero_cut *cut, uint64_t at)
 {
@@ -464,54 +413,51 @@ static size_t member_at(const struct uns_zero_cut *cut, uint64_t at)
 	return lo;
 }
 
-static void stretch(const struct uns_zero_cut *cut, size_t s, uint64_t lo, uint64_t hi,
-		    struct row *row)
+static struct uns_zero_layout layout_of(const struct uns_zero_plan *plan,
+					const struct uns_zero_cut *cut)
 {
-	const struct uns_zero_member *m;
-	uint64_t from, to;
-	size_t i;
+	return (struct uns_zero_layout){ plan->sliced, plan->world, cut->part };
+}
 
-	for (i = member_at(cut, lo); i < cut->n && cut->v[i].at < hi; i++) {
-		m = &cut->v[i];
-		from = uns_u64_max(lo, m->at);
-		to = uns_u64_min(hi, m->at + m->elems);
-		if (from >= to)
+/* What the rank holds of each member, and zeros where padding lies in between. */
+static void add_members(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut, size_t s,
+			uint64_t rank, struct row *row)
+{
+	const struct uns_zero_layout layout = layout_of(plan, cut);
+	size_t i = plan->sliced ? 0 : member_at(cut, rank * cut->part);
+	struct uns_zero_run run;
+
+	for (; i < cut->n; i++) {
+		if (!plan->sliced && cut->v[i].at >= (rank + 1) * cut->part)
+			return;
+		if (!uns_zero_run_of(&layout, cut->v[i].at, cut->v[i].elems, rank, &run))
 			continue;
-		add_part(row, NULL, 0, from - lo - row->elems); /* parameter_alignment */
-		add_part(row, source_of(m, s), from - m->at, to - from);
+		add_part(row, NULL, 0, run.local - row->elems);
+		add_part(row, source_of(&cut->v[i], s), run.first, run.count);
 	}
 }
 
 uint64_t uns_zero_plan_padding(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut,
 			       uint64_t rank)
 {
-	uint64_t lo = rank * cut->part, real = lo < cut->end ? cut->end - lo : 0;
+	const struct uns_zero_layout layout = layout_of(plan, cut);
 
-	if (plan->pads_fp32)
-		return rank + 1 == plan->world ? plan->world * cut->part - cut->end : 0;
-	return cut->part - uns_u64_min(cut->part, real);
+	return uns_zero_padding(&layout, cut->end, rank, plan->pads_fp32);
 }
 
 int uns_zero_plan_parts(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut, size_t s,
 			uint64_t rank, struct uns_arena *arena, struct uns_torch_parts *out,
 			uint64_t *elems, struct uns_err *err)
 {
-	uint64_t lo = rank * cut->part, hi, end = cut->part;
+	const struct uns_zero_layout layout = layout_of(plan, cut);
 	struct row row = { .v = UNS_NEW_N(arena, struct uns_torch_part, 2 * cut->n + 2) };
+	bool padded = s != SIZE_MAX || plan->pads_fp32;
 
 	if (!row.v)
 		return uns_oom(err);
-	if (plan->sliced) {
-		slices(plan, cut, s, rank, &row);
-	} else {
-		hi = uns_u64_min(lo + cut->part, cut->end);
-		if (lo < hi)
-			stretch(cut, s, lo, hi, &row);
-		if (s == SIZE_MAX && !plan->pads_fp32)
-			end = lo < hi ? hi - lo : 0;
-		add_part(&row, NULL, 0, end - row.elems);
-	}
+	add_members(plan, cut, s, rank, &row);
+	*elems = padded ? cut->part : uns_zero_held(&layout, cut->end, rank);
+	add_part(&row, NULL, 0, *elems - row.elems);
 	*out = (struct uns_torch_parts){ row.v, row.n };
-	*elems = row.elems;
 	return 0;
 }

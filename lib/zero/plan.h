@@ -1,16 +1,10 @@
-/* How a ZeRO checkpoint would look had another number of data-parallel ranks saved it: which
- * parameters are cut together, in which order, and which elements each rank holds.
- *
- *   flat (stages 1, 2)   a group's parameters one behind the other, padded to a multiple of 2 N and
- * cut into N parts sliced (stage 3)     each parameter of a sub-group cut into N slices of
- * ceil(elems / N); a rank's slices one behind the other
- *
- * Source: deepspeed 0.14 to 0.19, runtime/zero/stage_1_and_2.py (__init__, _round_robin_reorder),
- * stage3.py (_create_fp16_sub_groups), bf16_optimizer.py. */
+/* How a ZeRO checkpoint would look had another number of data-parallel ranks saved it: which parameters
+ * are cut together, in which order, and which elements each rank holds. The rules are zero/layout.h's. */
 #ifndef UNS_ZERO_PLAN_H
 #define UNS_ZERO_PLAN_H
 
 #include "files/torch_file.h"
+#include "zero/layout.h"
 
 struct uns_zero_member {
 	const char *name;
@@ -58,11 +52,5 @@ int uns_zero_plan_parts(const struct uns_zero_plan *plan, const struct uns_zero_
 /* Padding at the end of rank r's part, as group_paddings has it. */
 uint64_t uns_zero_plan_padding(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut,
 			       uint64_t rank);
-
-/* Elements of a slice of a tensor cut for `world` ranks. */
-static inline uint64_t uns_zero_slice(uint64_t elems, uint64_t world)
-{
-	return elems / world + (elems % world != 0);
-}
 
 #endif

@@ -1,4 +1,5 @@
-/* Which directory is a run's, which of its tags is meant, what is known from names and small files. */
+/* Which directory is a run's, which of its tags is meant, and what the names and small files there tell. What is in
+ * the tag's own files is read by zero/open.c. */
 #include "zero/run.h"
 
 #include <string.h>
@@ -6,27 +7,11 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "files/beside.h"
+#include "zero/engine_state.h"
 
 enum { MAX_TAG_BYTES = 4096, MAX_LISTED = 256 };
 
 /* -- names -- */
-
-static bool has_file(const struct uns_listing *list, const char *name)
-{
-	const struct uns_entry *e = uns_listing_find(list, name);
-
-	return e && e->kind != UNS_KIND_DIR;
-}
-
-static bool has_glob(const struct uns_listing *list, const char *glob)
-{
-	size_t i;
-
-	for (i = 0; i < list->n; i++)
-		if (list->v[i].kind != UNS_KIND_DIR && uns_str_glob(glob, list->v[i].name))
-			return true;
-	return false;
-}
 
 /* 1 = it is a tag's directory, 0 = it is none. */
 static int look_below(const struct uns_zero_run *run, const char *name, struct uns_err *err)
@@ -55,14 +40,15 @@ static bool is_trainer(const struct uns_zero_run *run)
 	unsigned long long n;
 
 	return uns_str_number(uns_path_name(run->path), "checkpoint-", "", &n) ||
-	       has_file(run->list, "trainer_state.json") ||
-	       has_file(run->list, "training_args.bin") || has_glob(run->list, "rng_state*.pth");
+	       uns_listing_has_file(run->list, "trainer_state.json") ||
+	       uns_listing_has_file(run->list, "training_args.bin") ||
+	       uns_listing_has_glob(run->list, "rng_state*.pth");
 }
 
 static bool is_accelerate(const struct uns_zero_run *run)
 {
-	return has_glob(run->list, "random_states_*.pkl") ||
-	       has_glob(run->list, "custom_checkpoint_*.pkl") ||
+	return uns_listing_has_glob(run->list, "random_states_*.pkl") ||
+	       uns_listing_has_glob(run->list, "custom_checkpoint_*.pkl") ||
 	       uns_listing_find(run->list, "pytorch_model");
 }
 
@@ -76,14 +62,15 @@ static bool is_lightning(const struct uns_zero_run *run)
 		    uns_str_starts(run->list->v[i].name, "global_step"))
 			return false;
 	return uns_listing_find(run->list, "checkpoint") &&
-	       (uns_str_ends(run->path, ".ckpt") || has_file(run->list, run->latest));
+	       (uns_str_ends(run->path, ".ckpt") || uns_listing_has_file(run->list, run->latest));
 }
 
 /* Beside weights in a form of their own, the whole directory is one checkpoint as well. */
 static bool has_weights(const struct uns_listing *list)
 {
-	return has_glob(list, "model*.safetensors") || has_glob(list, "pytorch_model*.bin") ||
-	       has_glob(list, "adapter_model.*");
+	return uns_listing_has_glob(list, "model*.safetensors") ||
+	       uns_listing_has_glob(list, "pytorch_model*.bin") ||
+	       uns_listing_has_glob(list, "adapter_model.*");
 }
 
 static bool is_run_of_one(const struct uns_zero_run *run)
@@ -99,8 +86,9 @@ static bool may_be_tag(const struct uns_zero_run *run, const struct uns_entry *e
 {
 	if (e->kind == UNS_KIND_FILE || e->kind == UNS_KIND_OTHER)
 		return false;
-	return has_file(run->list, run->latest) || uns_str_starts(e->name, "global_step") ||
-	       strcmp(e->name, "pytorch_model") == 0 || strcmp(e->name, "checkpoint") == 0;
+	return uns_listing_has_file(run->list, run->latest) ||
+	       uns_str_starts(e->name, "global_step") || strcmp(e->name, "pytorch_model") == 0 ||
+	       strcmp(e->name, "checkpoint") == 0;
 }
 
 static bool has_tag(const struct uns_zero_run *run)
@@ -141,8 +129,8 @@ bool uns_zero_run_begun(const struct uns_zero_run *run)
 	if (uns_str_number(name, "global_step", "", &n))
 		return true;
 	if (!is_trainer(run) && !uns_str_ends(name, ".ckpt") &&
-	    !has_glob(run->list, "random_states_*.pkl") &&
-	    !has_glob(run->list, "custom_checkpoint_*.pkl") && !has_weights(run->list))
+	    !uns_listing_has_glob(run->list, "random_states_*.pkl") &&
+	    !uns_listing_has_glob(run->list, "custom_checkpoint_*.pkl") && !has_weights(run->list))
 		return false;
 	for (i = 0; i < run->list->n; i++)
 		if (has_tag_name(&run->list->v[i]))
@@ -271,7 +259,7 @@ static int look_beside(struct uns_zero_run *run, struct uns_catalog *cat, struct
 	return tell_stale(run, cat, parent, latest, name, err);
 }
 
-int uns_zero_run_open(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
+static int open_tag(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
 {
 	if (run->is_tag(run->list)) {
 		UNS_TRY(look_beside(run, cat, err));
@@ -299,7 +287,7 @@ static int add_marks(struct uns_zero_run *run, struct uns_catalog *cat, struct u
 	size_t i;
 
 	for (i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
-		if (!has_file(run->list, marks[i]))
+		if (!uns_listing_has_file(run->list, marks[i]))
 			continue;
 		path = uns_path_join(&run->scratch, run->path, marks[i]);
 		if (!path)
@@ -350,9 +338,9 @@ static bool find_finished(const struct uns_zero_run *run, const struct uns_catal
 	if (!*run->tag && !*run->path)
 		return is_whole(cat); /* what is beside the source is not looked at */
 	if (*run->tag && is_trainer(run))
-		return has_file(run->list, "trainer_state.json");
+		return uns_listing_has_file(run->list, "trainer_state.json");
 	if (*run->tag && is_accelerate(run))
-		return run->named && has_glob(run->list, "random_states_*.pkl");
+		return run->named && uns_listing_has_glob(run->list, "random_states_*.pkl");
 	return run->named;
 }
 
@@ -367,8 +355,9 @@ static const char *maker(const struct uns_zero_run *run)
 	return is_lightning(run) ? "Lightning, DeepSpeed" : "DeepSpeed";
 }
 
-int uns_zero_run_finish(struct uns_zero_run *run, struct uns_catalog *cat,
-			const struct uns_zero_found *found, struct uns_err *err)
+/* The listing's files that are no companions yet, and the facts. */
+static int finish(struct uns_zero_run *run, struct uns_catalog *cat,
+		  const struct uns_zero_found *found, struct uns_err *err)
 {
 	struct uns_facts *facts = &cat->facts;
 	int64_t mp = found->mp_world_size > 0 ? found->mp_world_size : 1;
@@ -390,5 +379,30 @@ int uns_zero_run_finish(struct uns_zero_run *run, struct uns_catalog *cat,
 	if (found->dp_world_size > 0 && found->dp_world_size <= INT32_MAX && mp <= INT32_MAX)
 		facts->world_size = found->dp_world_size * mp;
 	facts->finished = find_finished(run, cat);
+	return 0;
+}
+
+int uns_zero_run_add(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
+{
+	struct uns_zero_input in = { .root = run->root };
+	struct uns_zero_found found;
+	struct uns_zero_dir files;
+
+	UNS_TRY(open_tag(run, cat, err));
+	UNS_TRY(uns_zero_dir_list(cat, run->root, run->tag_path, run->tag, &run->tag_list, &files,
+				  err));
+	in.dir = &files;
+	if (run->universal) {
+		in.universal_path = uns_path_join(&cat->arena, run->tag_path, "zero");
+		in.universal_name = uns_path_join(&cat->arena, run->tag, "zero");
+		if (!in.universal_path || !in.universal_name)
+			return uns_oom(err);
+	} else if (*run->tag) {
+		in.beside_path = run->path;
+		in.beside = run->list;
+	}
+	UNS_TRY(uns_zero_add(cat, &in, &found, err));
+	UNS_TRY(finish(run, cat, &found, err));
+	uns_engine_facts(cat);
 	return 0;
 }

@@ -23,6 +23,7 @@ struct uns_zero_run {
 	const struct uns_listing *list;
 	bool (*is_tag)(const struct uns_listing *list); /* by names only */
 	const char *latest; /* the file that names the tag */
+	bool universal;     /* the optimizer is in the tag's zero/, not in shards */
 	/* Found. */
 	struct uns_arena scratch;
 	const char *tag;      /* "" = the directory itself is the tag's */
@@ -37,13 +38,10 @@ int uns_zero_run_probe(const struct uns_zero_run *run);
 /* A run of one, or a tag, by its name and what is beside, without shards so far. */
 bool uns_zero_run_begun(const struct uns_zero_run *run);
 
-/* Find the tag. -ENODATA when there is none. */
-int uns_zero_run_open(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err);
 void uns_zero_run_fini(struct uns_zero_run *run);
 
-/* The listing's files that are no companions yet (DeepSpeed's own marks as parts of the sharded form),
- * and the catalog's facts but for the format's name. */
-int uns_zero_run_finish(struct uns_zero_run *run, struct uns_catalog *cat,
-			const struct uns_zero_found *found, struct uns_err *err);
+/* Find the tag (-ENODATA when there is none), and put into the catalog all that is in it and beside it, and the facts
+ * but for format and family. */
+int uns_zero_run_add(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err);
 
 #endif

@@ -1,4 +1,6 @@
-/* A rank's parts as DeepSpeed's dict. Knows its keys; which elements they are is the plan's. */
+/* One rank's optimizer file of view world-N: the dict that DeepSpeed's optimizers save, whose flat tensors are
+ * stretches of the catalog's tensors, with zeros where the layout has padding. Which stretches is the plan's; this
+ * file knows the dict's keys. */
 #include "zero/shard_file.h"
 
 #include <string.h>
@@ -163,24 +165,13 @@ static const struct uns_value *paddings(struct shard *s)
 
 /* -- the file -- */
 
-static struct uns_value *copy_of(struct uns_arena *arena, const struct uns_value *dict, size_t more)
-{
-	struct uns_value *copy = uns_value_new_dict(arena, dict->dict.n + more);
-	size_t i;
-
-	for (i = 0; i < dict->dict.n; i++)
-		if (!uns_value_put(copy, dict->dict.key[i], dict->dict.v[i]))
-			return NULL;
-	return copy;
-}
-
 static int optimizer_dict(struct shard *s, const struct uns_value *common, struct uns_value **out,
 			  struct uns_err *err)
 {
 	bool sliced = s->plan->sliced;
 	struct uns_value *base, *fp32;
 
-	*out = copy_of(&s->arena, common, 3);
+	*out = uns_value_new_dict_of(&s->arena, common, NULL, 3);
 	UNS_TRY(base_state(s, &base, err));
 	UNS_TRY(masters(s, &fp32, err));
 	if (!uns_value_put_str(&s->arena, *out,

@@ -2,7 +2,6 @@
  * parameters: a wrong boundary would mix parameters silently. */
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "base/checked.h"
 #include "base/map.h"
 #include "zero/world.h"
@@ -15,7 +14,7 @@ struct group {
 	struct uns_zero_world *w;
 	size_t g;
 	const struct uns_zero_shapes *shapes;
-	struct uns_zero_place place;
+	struct uns_zero_layout layout;
 	uint64_t *at; /* where each parameter starts */
 	uint64_t end; /* of the last one, interior padding included */
 	bool stateless; /* its states cannot be used, and it is told */
@@ -57,6 +56,8 @@ static int too_large(const struct group *s, const char *what, struct uns_err *er
 
 static int find_starts(struct group *s, struct uns_err *err)
 {
+	const struct uns_value *paddings =
+		uns_value_get(s->w->any->dict, "param_alignment_paddings");
 	uint64_t padding;
 	size_t i;
 
@@ -65,8 +66,12 @@ static int find_starts(struct group *s, struct uns_err *err)
 		return uns_oom(err);
 	for (i = 0; i < s->shapes->n; i++) {
 		s->at[i] = s->end;
-		UNS_TRY(uns_zero_interior_padding(s->w->any, s->g, i, &padding, err));
-		if (!uns_u64_add(s->end, uns_zero_advance(&s->place, s->shapes->v[i].elems) + padding,
+		if (!uns_zero_alignment(paddings, s->g, i, &padding))
+			return uns_fail(err, -EBADMSG,
+					"param_alignment_paddings has no count for parameter %zu of "
+					"group %zu",
+					i, s->g);
+		if (!uns_u64_add(s->end, uns_zero_advance(&s->layout, s->shapes->v[i].elems) + padding,
 				 &s->end) ||
 		    s->end > INT64_MAX / 8)
 			return too_large(s, "parameters", err);
@@ -93,16 +98,6 @@ static uint64_t largest_part(const struct group *s)
 	return most;
 }
 
-/* Elements of the group that rank r must hold, padding not counted. */
-static uint64_t real_elems(const struct group *s, uint64_t rank)
-{
-	uint64_t part = s->place.part_elems, first = rank * part;
-
-	if (s->place.sliced)
-		return s->end;
-	return first < s->end ? uns_u64_min(part, s->end - first) : 0;
-}
-
 /* What findings about one rank's file begin with. */
 #define OF_RANK(s, what, r)                                                                        \
 	.id = (what), .file = path_of((s), (r)), .checkpoint = (s)->w->cat->path, .rank = uns_num(r)
@@ -111,7 +106,7 @@ static int mismatch(const struct group *s, uint64_t rank, const char *what, uint
 		    struct uns_err *err)
 {
 	return uns_fail_with(err, UNS_FINDING(OF_RANK(s, UNS_FOUND_ZERO_PARTITION_SIZE, rank),
-					      .expected = uns_num(real_elems(s, rank)),
+					      .expected = uns_num(uns_zero_held(&s->layout, s->end, rank)),
 					      .found = uns_num(found),
 					      .arg = { { "part", uns_str(what) },
 						       { "group", uns_num(s->g) },
@@ -122,15 +117,9 @@ static int mismatch(const struct group *s, uint64_t rank, const char *what, uint
 
 static bool fits(const struct group *s, uint64_t rank, uint64_t elems)
 {
-	uint64_t real = real_elems(s, rank);
+	uint64_t real = uns_zero_held(&s->layout, s->end, rank);
 
-	return s->place.sliced ? elems == real : elems >= real && elems <= s->place.part_elems;
-}
-
-/* The size of a flat group's parts as DeepSpeed pads it. */
-static uint64_t padded_part(const struct group *s)
-{
-	return 2 * uns_zero_ceil(s->end, 2 * s->w->n_ranks);
+	return s->layout.sliced ? elems == real : elems >= real && elems <= s->layout.part_elems;
 }
 
 /* All of the padding is recorded with the last rank; with what each really has it would be right too. A
@@ -138,13 +127,13 @@ static uint64_t padded_part(const struct group *s)
 static int check_padding(const struct group *s, uint64_t rank, const struct uns_zero_rank_group *h,
 			 struct uns_err *err)
 {
-	uint64_t part = s->place.part_elems, want = 0;
+	uint64_t want;
 
-	if (s->place.sliced || !h->has_padding || part != padded_part(s))
+	if (s->layout.sliced || !h->has_padding ||
+	    s->layout.part_elems != uns_zero_part(s->end, s->w->n_ranks))
 		return 0;
-	if (rank + 1 == s->w->n_ranks)
-		want = part * s->w->n_ranks - s->end;
-	if (h->padding == want || h->padding == part - real_elems(s, rank))
+	want = uns_zero_padding(&s->layout, s->end, rank, true);
+	if (h->padding == want || h->padding == uns_zero_padding(&s->layout, s->end, rank, false))
 		return 0;
 	return uns_fail_with(err, UNS_FINDING(OF_RANK(s, UNS_FOUND_ZERO_PARTITION_PADDING, rank),
 					      .expected = uns_num(want), .found = uns_num(h->padding),
@@ -232,12 +221,12 @@ static int check_rank(const struct group *s, uint64_t rank, struct uns_err *err)
  * because it is what tells where the next rank's part begins. */
 static int check_sum(const struct group *s, struct uns_err *err)
 {
-	uint64_t align = 2 * s->w->n_ranks, sum = 0, r, total;
+	uint64_t sum = 0, world = s->w->n_ranks, r, total;
 	bool all = true;
 
-	if (s->place.sliced)
+	if (s->layout.sliced)
 		return 0;
-	if (!uns_u64_mul(s->place.part_elems, s->w->n_ranks, &total) || total > INT64_MAX / 8)
+	if (!uns_u64_mul(s->layout.part_elems, s->w->n_ranks, &total) || total > INT64_MAX / 8)
 		return too_large(s, "partitions", err);
 	for (r = 0; r < s->w->n_ranks; r++) {
 		all = all && held(s, r);
@@ -245,8 +234,7 @@ static int check_sum(const struct group *s, struct uns_err *err)
 	}
 	if (!all)
 		sum = total;
-	if (all ? uns_zero_ceil(sum, align) == uns_zero_ceil(s->end, align) :
-		  s->place.part_elems == padded_part(s))
+	if ((all ? uns_zero_part(sum, world) : s->layout.part_elems) == uns_zero_part(s->end, world))
 		return 0;
 	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_PARTITIONS_SUM,
 					      .checkpoint = s->w->cat->path, .file = s->w->where,
@@ -260,7 +248,7 @@ static int check_group(struct group *s, struct uns_err *err)
 	uint64_t r;
 
 	UNS_TRY(find_starts(s, err));
-	s->place.part_elems = largest_part(s);
+	s->layout.part_elems = largest_part(s);
 	UNS_TRY(check_sum(s, err));
 	for (r = 0; r < s->w->n_ranks; r++)
 		UNS_TRY(check_rank(s, r, err));
@@ -325,15 +313,6 @@ static struct uns_tensor tensor_of(const struct group *s, size_t i, const char *
 				    .alias_of = UNS_NONE };
 }
 
-static enum uns_role role_of(const char *state)
-{
-	if (strcmp(state, "exp_avg") == 0)
-		return UNS_ROLE_EXP_AVG;
-	if (strcmp(state, "exp_avg_sq") == 0)
-		return UNS_ROLE_EXP_AVG_SQ;
-	return strcmp(state, "step") == 0 ? UNS_ROLE_STEP : UNS_ROLE_OPTIM_OTHER;
-}
-
 /* state NULL = the fp32 copy. */
 static int add_cut(const struct group *s, size_t i, int32_t position, const char *state,
 		   uint32_t *index, struct uns_err *err)
@@ -345,10 +324,10 @@ static int add_cut(const struct group *s, size_t i, int32_t position, const char
 		return uns_oom(err);
 	t.position = position;
 	if (state)
-		t.role = role_of(state);
+		t.role = uns_role_of_state(state);
 	t.dtype = dtype_of(s, state);
 	UNS_TRY(uns_catalog_add_tensor(s->w->cat, &t, index, err));
-	for (; uns_zero_run_next(&s->place, s->at[i], s->shapes->v[i].elems, &run); run.rank++)
+	for (; uns_zero_run_next(&s->layout, s->at[i], s->shapes->v[i].elems, &run); run.rank++)
 		UNS_TRY(add_run(s, &run, state, t.dtype, err));
 	return 0;
 }
@@ -368,7 +347,7 @@ static int add_scalar(const struct group *s, size_t i, int32_t position,
 	if (!t.key)
 		return uns_oom(err);
 	t.position = position;
-	t.role = role_of(state->name);
+	t.role = uns_role_of_state(state->name);
 	t.dtype = state->part.dtype;
 	t.shape = (struct uns_shape){ .n = 0 };
 	UNS_TRY(uns_catalog_add_tensor(s->w->cat, &t, NULL, err));
@@ -416,7 +395,7 @@ static int add_param(const struct group *s, size_t i, int32_t *position, struct 
 	UNS_TRY(add_cut(s, i, s->number < 0 ? -1 : *position, NULL, &index, err));
 	if (index == UNS_NONE)
 		return 0;
-	if (!uns_map_put(seen, name, (void *)((uintptr_t)index + 1), NULL))
+	if (!uns_map_put_index(seen, name, index))
 		return uns_oom(err);
 	return add_states(s, i, s->number < 0 ? -1 : (*position)++, err);
 }
@@ -467,7 +446,7 @@ int uns_zero_states_add(struct uns_zero_world *w, const int32_t *group_of, struc
 		struct group s = { .w = w,
 				   .g = g,
 				   .shapes = &w->shapes[g],
-				   .place = { .sliced = w->any->stage == 3,
+				   .layout = { .sliced = w->any->stage == 3,
 					      .world = w->n_ranks },
 				   .number = group_of[g] };
 

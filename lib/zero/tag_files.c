@@ -1,63 +1,72 @@
-/* Names of the files, and the model files. What is in the optimizer's shards: zero_shard.c. */
+/* The writer of view world-N for DeepSpeed: a tag directory as N data-parallel ranks would have saved it.
+ *
+ * The plan (zero/plan.h) has laid all parameters out for N ranks. Of that, this file makes the model file or files
+ * (weights, shapes in the plan's order, the engine's own values, frozen parameters' slices) and names all files;
+ * zero/shard_file.c makes each rank's optimizer file. No tensor is read for it: a file's layout says from which pieces
+ * of the checkpoint its bytes will come. */
 #include "zero/tag_files.h"
 
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
 #include "model/cover.h"
 #include "zero/engine_state.h"
+#include "zero/names.h"
 #include "zero/shard_file.h"
 #include "wire/value_new.h"
 
 /* -- names -- */
 
-static const char *before(struct uns_arena *arena, const char *from, const char *to)
-{
-	return uns_arena_strn(arena, from, (size_t)(to - from));
-}
-
+/* Files of layers, or of another model-parallel rank than the first. */
 static int check_parallel(const struct uns_catalog *cat, struct uns_err *err)
 {
 	const struct uns_companion *c = cat->companions, *end = c + cat->n_companions;
+	struct uns_zero_name name;
 
-	for (; c < end; c++) {
-		const char *name = uns_path_name(c->name);
-
-		if (c->shard &&
-		    (uns_str_glob("layer_*model_states.pt", name) ||
-		     uns_str_glob("*mp_rank_*_model_states.pt", name)) &&
-		    !uns_str_glob("*mp_rank_00_model_states.pt", name))
+	for (; c < end; c++)
+		if (c->shard && uns_zero_name_parse(uns_path_name(c->name), &name) &&
+		    name.kind != UNS_ZERO_OPTIM && (name.layer >= 0 || name.mp))
 			return uns_catalog_fail(cat,
 						UNS_FINDING(.id = UNS_FOUND_MODEL_PARALLEL,
 							    .scope = UNS_SCOPE_ALL,
 							    .file = cat->files[c->file].path),
 						err);
-	}
 	return 0;
 }
 
 int uns_zero_naming_find(const struct uns_catalog *cat, struct uns_arena *arena,
 			 struct uns_zero_naming *out, struct uns_err *err)
 {
+	struct uns_zero_name parsed;
 	size_t i;
 
 	UNS_TRY(check_parallel(cat, err));
 	for (i = 0; i < cat->n_companions; i++) {
 		const char *path = cat->companions[i].name, *name = uns_path_name(path);
 
-		if (!cat->companions[i].shard ||
-		    !uns_str_glob("*zero_pp_rank_*_mp_rank_00_optim_states.pt", name))
+		/* The names before 0.4 are not written. */
+		if (!cat->companions[i].shard || !uns_zero_name_parse(name, &parsed) ||
+		    parsed.kind != UNS_ZERO_OPTIM || parsed.mp ||
+		    !uns_str_ends(name, "_optim_states.pt"))
 			continue;
-		out->dir = before(arena, path, name);
-		out->prefix = before(arena, name, strstr(name, "zero_pp_rank_"));
-		return out->dir && out->prefix ? 0 : uns_oom(err);
+		out->dir = uns_arena_strn(arena, path, (size_t)(name - path));
+		out->prefix = uns_str_starts(name, "bf16_") ? "bf16_" : "";
+		return out->dir ? 0 : uns_oom(err);
 	}
 	return uns_catalog_fail(
 		cat, UNS_FINDING(.id = UNS_FOUND_NO_ZERO_SHARDS, .scope = UNS_SCOPE_OPTIMIZER),
 		err);
+}
+
+/* A file's path: prefix is the naming's for the optimizer's shards, "" for model files. */
+static char *path_of(const struct uns_zero_naming *names, const char *prefix,
+		     enum uns_zero_kind kind, int64_t rank, struct uns_arena *arena)
+{
+	char *name = uns_zero_name_make(arena, kind, rank);
+
+	return name ? uns_arena_printf(arena, "%s%s%s", names->dir, prefix, name) : NULL;
 }
 
 /* -- the model's state dict -- */
@@ -130,11 +139,12 @@ static const struct uns_value *shared(struct model *m, const struct uns_tensor *
 {
 	const struct uns_tensor *of =
 		t->alias_of == UNS_NONE ? t : &m->plan->cat->tensors[t->alias_of];
-	void *index = uns_map_get(&m->leaf_of, of->name);
+	uint32_t index = uns_map_index(&m->leaf_of, of->name);
 
-	if (index && uns_shape_equal(&of->shape, &t->shape) && of->dtype == t->dtype)
-		return uns_value_new_tensor(&m->arena, (size_t)(uintptr_t)index - 1);
-	if (!uns_map_put(&m->leaf_of, t->name, (void *)((uintptr_t)m->state.n_leaves + 1), NULL))
+	if (index != UNS_MAP_NO_INDEX && uns_shape_equal(&of->shape, &t->shape) &&
+	    of->dtype == t->dtype)
+		return uns_value_new_tensor(&m->arena, index);
+	if (!uns_map_put_index(&m->leaf_of, t->name, (uint32_t)m->state.n_leaves))
 		return NULL;
 	return whole(m, t);
 }
@@ -174,14 +184,17 @@ static const struct uns_tensor *weight_named(const struct uns_catalog *cat, cons
 static const struct uns_value *slice(struct model *m, const struct uns_tensor *t)
 {
 	uint64_t elems = uns_shape_elems(&t->shape), n = uns_zero_slice(elems, m->plan->world);
-	uint64_t first = uns_u64_min(m->rank * n, elems), real = uns_u64_min(n, elems - first);
+	const struct uns_zero_layout layout = { .sliced = true, .world = m->plan->world };
+	struct uns_zero_run run = { 0 };
 	struct uns_torch_part *part = UNS_NEW_N(&m->arena, struct uns_torch_part, 2);
 	const struct uns_torch_leaf leaf = { .out = t->dtype, .shape = { .n = 1, .dim = { n } } };
 
 	if (!part)
 		return NULL;
-	part[0] = (struct uns_torch_part){ t, first, real };
-	part[1] = (struct uns_torch_part){ NULL, 0, n - real };
+	if (!uns_zero_run_of(&layout, 0, elems, m->rank, &run))
+		run.first = run.count = 0;
+	part[0] = (struct uns_torch_part){ t, run.first, run.count };
+	part[1] = (struct uns_torch_part){ NULL, 0, n - run.count };
 	m->parts[m->state.n_leaves] = (struct uns_torch_parts){ part, 2 };
 	return add_leaf(m, &leaf);
 }
@@ -324,13 +337,8 @@ static int add_model(const struct uns_zero_plan *plan, const struct uns_zero_nam
 	uint64_t r;
 
 	for (r = 0; r < (plan->sliced ? plan->world : 1); r++) {
-		file.path =
-			plan->sliced
-				? uns_arena_printf(&out->arena,
-						   "%szero_pp_rank_%llu_mp_rank_00_model_states.pt",
-						   names->dir, (unsigned long long)r)
-				: uns_arena_printf(&out->arena, "%smp_rank_00_model_states.pt",
-						   names->dir);
+		file.path = path_of(names, "", UNS_ZERO_MODEL, plan->sliced ? (int64_t)r : -1,
+				    &out->arena);
 		if (!file.path)
 			return uns_oom(err);
 		/* Where nothing is sliced, all ranks but the first have the same. */
@@ -351,9 +359,7 @@ int uns_zero_files_add(const struct uns_zero_plan *plan, const struct uns_zero_n
 	UNS_TRY(add_model(plan, names, out, err));
 	UNS_TRY(uns_zero_shard_common(plan, out, &common, err));
 	for (r = 0; r < plan->world; r++) {
-		path = uns_arena_printf(&out->arena,
-					"%s%szero_pp_rank_%llu_mp_rank_00_optim_states.pt",
-					names->dir, names->prefix, (unsigned long long)r);
+		path = path_of(names, names->prefix, UNS_ZERO_OPTIM, (int64_t)r, &out->arena);
 		if (!path)
 			return uns_oom(err);
 		UNS_TRY(uns_zero_shard_add(plan, common, r, path, out, err));

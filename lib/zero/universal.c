@@ -89,23 +89,6 @@ static const char *state_of(const struct param *p, const char *file)
 	return uns_arena_strn(&p->w->cat->arena, file, strlen(file) - strlen(".pt"));
 }
 
-static enum uns_role role_of(const char *state)
-{
-	static const struct {
-		const char *state;
-		enum uns_role role;
-	} known[] = { { "fp32", UNS_ROLE_MASTER },
-		      { "exp_avg", UNS_ROLE_EXP_AVG },
-		      { "exp_avg_sq", UNS_ROLE_EXP_AVG_SQ },
-		      { "step", UNS_ROLE_STEP } };
-	size_t i;
-
-	for (i = 0; i < sizeof(known) / sizeof(*known); i++)
-		if (strcmp(known[i].state, state) == 0)
-			return known[i].role;
-	return UNS_ROLE_OPTIM_OTHER;
-}
-
 /* The file's tensor as the whole parameter. A flat one may be longer: ds_to_universal keeps some padding
  * of parameters that are smaller than the number of ranks. */
 static int fit(const struct param *p, struct uns_tensor *t, struct uns_piece *piece,
@@ -135,7 +118,8 @@ static int add_tensor(struct param *p, const struct uns_zero_file *file, const s
 		      const char *state, struct uns_err *err)
 {
 	struct uns_arena *arena = &p->w->cat->arena;
-	enum uns_role role = role_of(state);
+	enum uns_role role =
+		strcmp(state, "fp32") == 0 ? UNS_ROLE_MASTER : uns_role_of_state(state);
 	struct uns_tensor t = { .name = p->is->name,
 				.key = uns_arena_printf(arena, "%s.%s", p->is->name, state),
 				.root = role == UNS_ROLE_MASTER ? "fp32" : "optimizer",
@@ -220,27 +204,16 @@ static int add_states(struct param *p, const struct uns_listing *list, struct un
 	return 0;
 }
 
-static const struct uns_value *numbered(const struct uns_value *dict, int64_t number)
-{
-	int64_t key;
-	size_t i;
-
-	for (i = 0; dict && dict->kind == UNS_VALUE_DICT && i < dict->dict.n; i++)
-		if (uns_value_int(dict->dict.key[i], &key) && key == number)
-			return dict->dict.v[i];
-	return NULL;
-}
-
 /* Stage 3 has the step in optimizer_state.pt only: of each sub-group, or of the first for all. */
 static int add_common_step(struct param *p, size_t g, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_zero_file_close) struct uns_zero_file file = UNS_ZERO_FILE_INIT;
 	const struct uns_value *states =
 		uns_value_get(uns_value_get(p->u->state, "optimizer_state_dict"), "state");
-	const struct uns_value *state = numbered(states, (int64_t)g), *v;
+	const struct uns_value *state = uns_value_get_number(states, g), *v;
 	double step;
 
-	v = uns_value_get(state ? state : numbered(states, 0), "step");
+	v = uns_value_get(state ? state : uns_value_get_number(states, 0), "step");
 	if (uns_value_float(v, &step))
 		*p->step = v;
 	if (!uns_torch_is_tensor(v))
@@ -360,8 +333,7 @@ int uns_zero_universal_add(struct uns_zero_world *w, const struct uns_zero_unive
 				continue;
 			UNS_TRY(add_dir(&p, g, err));
 			all_add(&all, &p);
-			if (p.has_fp32 && !uns_map_put(seen, p.is->name,
-						       (void *)((uintptr_t)p.master + 1), NULL))
+			if (p.has_fp32 && !uns_map_put_index(seen, p.is->name, p.master))
 				return uns_oom(err);
 			position += position >= 0;
 		}

@@ -1,4 +1,6 @@
-/* Parameters and the engine's state as files. Knows what DeepSpeed's universal loaders open. */
+/* The writer of view universal: each parameter becomes a directory with a file for its fp32 copy and for each
+ * moment, whole and without padding, so that a run with any number of ranks can cut them anew. Beside them lie the
+ * param groups and the engine's own values. This file knows what DeepSpeed's universal loaders open and check. */
 #include "zero/universal_files.h"
 
 #include <string.h>
@@ -10,6 +12,7 @@
 #include "files/strip.h"
 #include "files/torch_file.h"
 #include "wire/value_new.h"
+#include "zero/names.h"
 
 static bool may_be_directory(const char *name)
 {
@@ -393,6 +396,15 @@ static int make_model_states(const struct uns_universal_input *in, struct uns_vt
 	return 0;
 }
 
+static int name_model(const struct uns_universal_input *in, int64_t rank, struct uns_vtree *out,
+		      const char **path, struct uns_err *err)
+{
+	const char *name = uns_zero_name_make(&out->arena, UNS_ZERO_MODEL, rank);
+
+	*path = name ? uns_arena_printf(&out->arena, "%s/%s", in->dir, name) : NULL;
+	return *path ? 0 : uns_oom(err);
+}
+
 static int add_model_states(const struct uns_universal_input *in, struct uns_vtree *out,
 			    struct uns_err *err)
 {
@@ -401,14 +413,12 @@ static int add_model_states(const struct uns_universal_input *in, struct uns_vtr
 
 	UNS_TRY(make_model_states(in, out, &m, err));
 	file.origin = m.origin;
-	file.path = uns_arena_printf(&out->arena, "%s/mp_rank_00_model_states.pt", in->dir);
-	if (!file.path)
-		return uns_oom(err);
+	/* Stages 1 and 2 look for the one, stage 3 for the other. */
+	UNS_TRY(name_model(in, -1, out, &file.path, err));
 	UNS_TRY(uns_part_torch_file_of(&m.torch, &out->arena, &file.layout, err));
 	UNS_TRY(uns_vtree_add(out, &file, err));
-	file.path = uns_arena_printf(&out->arena, "%s/zero_pp_rank_0_mp_rank_00_model_states.pt",
-				     in->dir);
-	return file.path ? uns_vtree_add(out, &file, err) : uns_oom(err);
+	UNS_TRY(name_model(in, 0, out, &file.path, err));
+	return uns_vtree_add(out, &file, err);
 }
 
 int uns_universal_add(const struct uns_universal_input *in, struct uns_vtree *out,

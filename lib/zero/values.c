@@ -4,29 +4,31 @@
 
 #include <string.h>
 
+#include "base/path.h"
 #include "model/client_state.h"
 #include "wire/value_map.h"
 
-static const char *const engine_keys[] = { "buffer_names",
-					   "param_shapes",
-					   "frozen_param_shapes",
-					   "shared_params",
-					   "lr_scheduler",
-					   "data_sampler",
-					   "random_ltd",
-					   "sparse_tensor_module_names",
-					   "skipped_steps",
-					   "global_steps",
-					   "global_samples",
-					   "dp_world_size",
-					   "mp_world_size",
-					   "checkpoint_parallel_dimensions",
-					   "num_experts",
-					   "ds_autoep_layers",
-					   "ds_config",
-					   "ds_version",
-					   "autotuning_metric_path",
-					   NULL };
+const char *const uns_engine_counters[] = { "skipped_steps", "global_steps", "global_samples",
+					    NULL };
+const char *const uns_engine_keys[] = {
+	"buffer_names",
+	"param_shapes",
+	"frozen_param_shapes",
+	"shared_params",
+	"lr_scheduler",
+	"data_sampler",
+	"random_ltd",
+	"sparse_tensor_module_names",
+	"dp_world_size",
+	"mp_world_size",
+	"checkpoint_parallel_dimensions",
+	"num_experts",
+	"ds_autoep_layers",
+	"ds_config",
+	"ds_version",
+	"autotuning_metric_path",
+	NULL,
+};
 /* Tensors, which are in the catalog as such, and maps of them that are not to be trusted. */
 static const char *const model_tensors[] = { "module", "optimizer", "frozen_param_fragments", NULL };
 static const char *const optim_tensors[] = { "base_optimizer_state",
@@ -36,14 +38,6 @@ static const char *const optim_tensors[] = { "base_optimizer_state",
 					     "param_slice_mappings",
 					     "param_groups",
 					     NULL };
-
-static bool is_in(const char *const *names, const char *name)
-{
-	for (; *names; names++)
-		if (strcmp(*names, name) == 0)
-			return true;
-	return false;
-}
 
 static int add_value(struct uns_catalog *cat, uint32_t file, const char *root, const char *name,
 		     const struct uns_value *v, struct uns_err *err)
@@ -125,9 +119,9 @@ int uns_zero_values_add_model(struct uns_catalog *cat, const struct uns_zero_fil
 
 	for (i = 0; root->kind == UNS_VALUE_DICT && i < root->dict.n; i++) {
 		name = uns_value_str(root->dict.key[i]);
-		if (!name || is_in(model_tensors, name))
+		if (!name || uns_str_in(name, model_tensors))
 			continue;
-		if (is_in(engine_keys, name))
+		if (uns_str_in(name, uns_engine_keys) || uns_str_in(name, uns_engine_counters))
 			UNS_TRY(add_value(cat, file->index, "model_states", name, root->dict.v[i],
 					  err));
 		else
@@ -144,7 +138,7 @@ int uns_zero_values_add_optim(struct uns_catalog *cat, uint32_t file, const stru
 
 	for (i = 0; dict && dict->kind == UNS_VALUE_DICT && i < dict->dict.n; i++) {
 		name = uns_value_str(dict->dict.key[i]);
-		if (name && !is_in(optim_tensors, name))
+		if (name && !uns_str_in(name, optim_tensors))
 			UNS_TRY(add_value(cat, file, "optim_states", name, dict->dict.v[i], err));
 	}
 	return 0;

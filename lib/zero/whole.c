@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "wire/value_new.h"
 #include "zero/compare.h"
 
 enum { MAX_PARAMS = 1 << 20 };
@@ -29,17 +30,6 @@ static void whole_fini(struct whole *w)
 
 /* -- one number -- */
 
-static const struct uns_value *state_of(const struct whole *w, uint64_t number)
-{
-	uint64_t key;
-	size_t i;
-
-	for (i = 0; w->state && w->state->kind == UNS_VALUE_DICT && i < w->state->dict.n; i++)
-		if (uns_value_u64(w->state->dict.key[i], &key) && key == number)
-			return w->state->dict.v[i];
-	return NULL;
-}
-
 /* What has the parameter's shape: its fp32 copy, or its first moment that has any. */
 static const struct uns_value *shaped(const struct whole *w, uint64_t number,
 				      const struct uns_value *master)
@@ -49,7 +39,7 @@ static const struct uns_value *shaped(const struct whole *w, uint64_t number,
 	size_t i;
 
 	for (i = 0; !master && states[i]; i++) {
-		v = uns_value_get(state_of(w, number), states[i]);
+		v = uns_value_get(uns_value_get_number(w->state, number), states[i]);
 		if (uns_torch_is_tensor(v))
 			return v;
 	}
@@ -168,17 +158,6 @@ static int prepare(struct whole *w, const struct uns_value *dict, struct uns_err
 
 /* -- into the catalog -- */
 
-static enum uns_role role_of(const char *state)
-{
-	if (!state)
-		return UNS_ROLE_MASTER;
-	if (strcmp(state, "exp_avg") == 0)
-		return UNS_ROLE_EXP_AVG;
-	if (strcmp(state, "exp_avg_sq") == 0)
-		return UNS_ROLE_EXP_AVG_SQ;
-	return strcmp(state, "step") == 0 ? UNS_ROLE_STEP : UNS_ROLE_OPTIM_OTHER;
-}
-
 struct place {
 	const char *name;
 	uint32_t weight;
@@ -195,7 +174,7 @@ static int add_tensor(struct whole *w, const struct place *p, const char *state,
 							state ? state : "fp32"),
 				.root = state ? OPTIMIZER_ROOT : "fp32",
 				.state = state,
-				.role = role_of(state),
+				.role = state ? uns_role_of_state(state) : UNS_ROLE_MASTER,
 				.group = p->group,
 				.position = p->position,
 				.alias_of = UNS_NONE,
@@ -218,13 +197,13 @@ static int add_tensor(struct whole *w, const struct place *p, const char *state,
 static int add_param(struct whole *w, const struct place *p, uint64_t number,
 		     const struct uns_value *master, struct uns_err *err)
 {
-	const struct uns_value *state = state_of(w, number);
+	const struct uns_value *state = uns_value_get_number(w->state, number);
 	const char *name;
 	uint32_t index;
 	size_t i;
 
 	UNS_TRY(add_tensor(w, p, NULL, master, &index, err));
-	if (!uns_map_put(&w->names->masters, p->name, (void *)((uintptr_t)index + 1), NULL))
+	if (!uns_map_put_index(&w->names->masters, p->name, index))
 		return uns_oom(err);
 	for (i = 0; state && state->kind == UNS_VALUE_DICT && i < state->dict.n; i++) {
 		name = uns_value_str(state->dict.key[i]);
@@ -232,30 +211,6 @@ static int add_param(struct whole *w, const struct place *p, uint64_t number,
 			UNS_TRY(add_tensor(w, p, name, state->dict.v[i], &index, err));
 	}
 	return 0;
-}
-
-static const struct uns_value *without_params(struct uns_arena *arena,
-					      const struct uns_value *group)
-{
-	struct uns_value *hyper = UNS_NEW(arena, struct uns_value);
-	size_t i, n = group->dict.n;
-
-	if (!hyper)
-		return NULL;
-	hyper->kind = UNS_VALUE_DICT;
-	hyper->dict.key = UNS_NEW_N(arena, const struct uns_value *, n);
-	hyper->dict.v = UNS_NEW_N(arena, const struct uns_value *, n);
-	if (!hyper->dict.key || !hyper->dict.v)
-		return NULL;
-	for (i = 0; i < n; i++) {
-		const char *key = uns_value_str(group->dict.key[i]);
-
-		if (key && strcmp(key, "params") == 0)
-			continue;
-		hyper->dict.key[hyper->dict.n] = group->dict.key[i];
-		hyper->dict.v[hyper->dict.n++] = group->dict.v[i];
-	}
-	return hyper;
 }
 
 static int add_group(struct whole *w, size_t g, const uint32_t *index, struct uns_err *err)
@@ -266,7 +221,7 @@ static int add_group(struct whole *w, size_t g, const uint32_t *index, struct un
 	uint64_t number;
 	size_t k;
 
-	out.hyper = without_params(&w->cat->arena, w->groups->seq.v[g]);
+	out.hyper = uns_value_new_dict_of(&w->cat->arena, w->groups->seq.v[g], "params", 0);
 	out.param = UNS_NEW_N(&w->cat->arena, const char *, list ? list->seq.n : 0);
 	if (!out.hyper || !out.param)
 		return uns_oom(err);

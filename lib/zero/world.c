@@ -4,8 +4,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/path.h"
-#include "zero/names.h"
 
 enum { MAX_RANKS = 1 << 16 };
 
@@ -99,25 +97,18 @@ static int read_rank(struct uns_zero_world *w, struct uns_zero_rank *rank, struc
 
 /* What ranks there are by name; what lies between them is missing. */
 static int list_ranks(struct uns_zero_world *w, const struct uns_root *root,
-		      const struct uns_zero_path *files, size_t n, size_t n_ranks,
+		      const struct uns_zero_entry *files, size_t n, size_t n_ranks,
 		      struct uns_err *err)
 {
-	const char *path;
-	size_t r, i = 0;
+	uint32_t *file = UNS_NEW_N(&w->scratch, uint32_t, n_ranks);
+	size_t r;
 
 	w->rank = UNS_NEW_N(&w->scratch, struct uns_zero_rank, n_ranks);
-	if (!w->rank)
+	if (!w->rank || !file)
 		return uns_oom(err);
-	for (r = 0; r < n_ranks; r++) {
-		while (i < n && (size_t)files[i].dp < r)
-			i++;
-		path = i < n && (size_t)files[i].dp == r ?
-			       files[i].path :
-			       uns_zero_name_of_rank(&w->scratch, files[0].path, (int32_t)r);
-		if (!path)
-			return uns_oom(err);
-		UNS_TRY(uns_catalog_add_file(w->cat, root, path, &w->rank[r].file, err));
-	}
+	UNS_TRY(uns_zero_dir_ranks(w->cat, root, files, n, file, n_ranks, err));
+	for (r = 0; r < n_ranks; r++)
+		w->rank[r].file = file[r];
 	w->n_ranks = n_ranks;
 	return 0;
 }
@@ -194,10 +185,10 @@ static int read_all(struct uns_zero_world *w, struct uns_err *err)
 }
 
 int uns_zero_world_read(struct uns_zero_world *w, const struct uns_root *root,
-			const struct uns_zero_path *files, size_t n, struct uns_err *err)
+			const struct uns_zero_entry *files, size_t n, struct uns_err *err)
 {
 	struct uns_zero_rank *read;
-	size_t before, n_named = (size_t)files[n - 1].dp + 1;
+	size_t before, n_named = (size_t)files[n - 1].name.dp + 1;
 
 	if (n_named > MAX_RANKS)
 		return uns_zero_world_problem(w,

@@ -3,8 +3,9 @@
 #ifndef UNS_ZERO_WORLD_H
 #define UNS_ZERO_WORLD_H
 
+#include "zero/dir.h"
+#include "zero/layout.h"
 #include "zero/optim.h"
-#include "zero/place.h"
 #include "zero/shapes.h"
 
 struct uns_zero_rank {
@@ -26,16 +27,10 @@ struct uns_zero_world {
 	bool broken;          /* a problem says so */
 };
 
-/* A path and the data-parallel rank in its name. */
-struct uns_zero_path {
-	const char *path; /* below root; lives as long as the world */
-	int32_t dp;
-};
-
 /* Read the optimizer's shards, in order of dp. What is wrong becomes a problem with the world's scope;
  * fails only with what is no property of the files. cat, mp, where, shapes and scope must be set. */
 int uns_zero_world_read(struct uns_zero_world *w, const struct uns_root *root,
-			const struct uns_zero_path *files, size_t n, struct uns_err *err);
+			const struct uns_zero_entry *files, size_t n, struct uns_err *err);
 void uns_zero_world_fini(struct uns_zero_world *w);
 
 /* Record a finding with the world's scope; the world is broken then. */

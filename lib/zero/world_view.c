@@ -13,14 +13,13 @@
 static bool is_stage0(const struct uns_catalog *cat)
 {
 	const struct uns_value *config = uns_catalog_value(cat, "model_states", "ds_config");
-	const struct uns_value *zero = uns_value_get(config, "zero_optimization");
 	int64_t stage;
 	size_t i;
 
 	for (i = 0; i < cat->n_companions; i++)
 		if (uns_str_glob("*_optim_states.pt", cat->companions[i].name))
 			return false;
-	return uns_value_int(uns_value_get(zero, "stage"), &stage) && stage == 0;
+	return uns_value_int(uns_zero_setting(config, "stage"), &stage) && stage == 0;
 }
 
 static int supports_whole(const struct uns_catalog *cat, struct uns_err *why)

@@ -376,6 +376,13 @@ static void refuses_weights(void **state)
 	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_DTYPE_NONE, &err), -EBADMSG);
 	assert_string_equal(err.text, "rank 1: torn");
 
+	/* Weights that are there and not understood: told of, and not hidden as if there were none. */
+	err = (struct uns_err){ 0 };
+	b.finding.code = -ENOTSUP;
+	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_DTYPE_NONE, &err), -EBADMSG);
+	assert_int_equal(err.code, -EBADMSG);
+	b.finding.code = -EBADMSG;
+
 	/* A broken optimizer does not keep weights from being served; it does for fp32 where its
 	 * masters would be, and so does a broken master. */
 	err = (struct uns_err){ 0 };

@@ -1,15 +1,12 @@
-/* Names of DeepSpeed's files, and where ranks' stretches of parameters lie. */
+/* Names of DeepSpeed's files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 
 #include <cmocka.h>
 
 #include "base/cleanup.h"
 #include "zero/names.h"
-#include "zero/place.h"
 
 static const struct {
 	const char *name;
@@ -67,46 +64,17 @@ static void names_other_ranks(void **state)
 	assert_null(uns_zero_name_of_rank(&arena, "mp_rank_00_model_states.pt", 1));
 }
 
-/* Parameters of these sizes over W ranks: the runs that each must have, "rank:first+count@local". */
-static const struct {
-	const char *name;
-	struct uns_zero_place place;
-	uint64_t at, elems;
-	const char *runs;
-} place_cases[] = {
-	{ "flat, inside one part", { false, 3, 10 }, 2, 5, "0:0+5@2" },
-	{ "flat, over a boundary", { false, 3, 10 }, 7, 5, "0:0+3@7 1:3+2@0" },
-	{ "flat, over all", { false, 3, 10 }, 0, 30, "0:0+10@0 1:10+10@0 2:20+10@0" },
-	{ "flat, from a boundary", { false, 3, 10 }, 20, 1, "2:0+1@0" },
-	{ "flat, empty", { false, 3, 10 }, 5, 0, "" },
-	{ "flat, behind the last", { false, 3, 10 }, 28, 5, "2:0+2@8" },
-	{ "flat, no parts", { false, 3, 0 }, 0, 5, "" },
-	{ "sliced, even", { true, 2, 0 }, 4, 6, "0:0+3@4 1:3+3@4" },
-	{ "sliced, the last is shorter", { true, 3, 0 }, 1, 7, "0:0+3@1 1:3+3@1 2:6+1@1" },
-	{ "sliced, the last has none", { true, 4, 0 }, 0, 3, "0:0+1@0 1:1+1@0 2:2+1@0" },
-	{ "sliced, one element", { true, 4, 0 }, 9, 1, "0:0+1@9" },
-	{ "sliced, empty", { true, 4, 0 }, 9, 0, "" },
-};
-
-static void places_runs(void **state)
+static void makes_names(void **state)
 {
-	size_t i;
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 
 	(void)state;
-	for (i = 0; i < sizeof(place_cases) / sizeof(*place_cases); i++) {
-		struct uns_zero_run run = { 0 };
-		char text[256] = "";
-
-		for (; uns_zero_run_next(&place_cases[i].place, place_cases[i].at,
-					 place_cases[i].elems, &run);
-		     run.rank++)
-			snprintf(text + strlen(text), sizeof(text) - strlen(text),
-				 "%s%llu:%llu+%llu@%llu", *text ? " " : "",
-				 (unsigned long long)run.rank, (unsigned long long)run.first,
-				 (unsigned long long)run.count, (unsigned long long)run.local);
-		print_message("%s\n", place_cases[i].name);
-		assert_string_equal(text, place_cases[i].runs);
-	}
+	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_MODEL, -1),
+			    "mp_rank_00_model_states.pt");
+	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_MODEL, 3),
+			    "zero_pp_rank_3_mp_rank_00_model_states.pt");
+	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_OPTIM, 12),
+			    "zero_pp_rank_12_mp_rank_00_optim_states.pt");
 }
 
 int main(void)
@@ -114,7 +82,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parses_names),
 		cmocka_unit_test(names_other_ranks),
-		cmocka_unit_test(places_runs),
+		cmocka_unit_test(makes_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,53 +1,9 @@
-/* Life of a backing. All bytes of source files that the engine uses are read here, between two
- * checks that the file is the one that the catalog saw. */
-#include "engine/backing.h"
+/* Checked reads of source files. */
+#include "engine/source_read.h"
 
-#include <stdlib.h>
 #include <time.h>
 
 #include "base/checked.h"
-#include "base/cleanup.h"
-#include "engine/crc.h"
-
-static void backing_free_p(struct uns_backing **b)
-{
-	uns_backing_free(*b);
-}
-
-int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
-		    struct uns_backing **out, struct uns_err *err)
-{
-	UNS_CLEANUP(backing_free_p) struct uns_backing *b = calloc(1, sizeof(*b));
-
-	if (!b)
-		return uns_oom(err);
-	b->engine = engine;
-	b->cat = cat;
-	b->slot = calloc(cat->n_files + 1, sizeof(*b->slot));
-	b->resolved = calloc(cat->n_pieces + 1, sizeof(*b->resolved));
-	b->piece_order = calloc(cat->n_tensors + 1, sizeof(*b->piece_order));
-	b->crc = calloc(cat->n_tensors + 1, sizeof(*b->crc));
-	if (!b->slot || !b->resolved || !b->piece_order || !b->crc)
-		return uns_oom(err);
-	*out = UNS_TAKE(b);
-	return 0;
-}
-
-void uns_backing_free(struct uns_backing *b)
-{
-	size_t i;
-
-	if (!b)
-		return;
-	uns_cache_drop(b->engine->cache, b);
-	for (i = 0; b->slot && i < b->cat->n_files; i++)
-		uns_fds_close(&b->engine->fds, &b->slot[i]);
-	free(b->slot);
-	free(b->resolved);
-	free((void *)b->piece_order);
-	uns_crcs_free(b);
-	free(b);
-}
 
 /* For tests and benchmarks: storage that answers slowly. */
 static void delay(unsigned us)

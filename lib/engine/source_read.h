@@ -1,0 +1,26 @@
+/* All bytes of source files that the engine uses are read here, between two checks that the file is the one
+ * that the catalog saw. Private to lib/engine. */
+#ifndef UNS_ENGINE_SOURCE_READ_H
+#define UNS_ENGINE_SOURCE_READ_H
+
+#include "base/reader.h"
+#include "engine/backing.h"
+
+/* Exactly len bytes of a source file that is checked, before and after, to be the one that the
+ * catalog saw: -ESTALE when it is not. */
+int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
+		     struct uns_err *err);
+/* The same where it needs no waiting for storage: -EAGAIN, without a sentence, where it does. */
+int uns_source_pread_now(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
+			 struct uns_err *err);
+/* The check alone, for bytes that were read earlier. */
+int uns_source_check(struct uns_backing *b, uint32_t file, struct uns_err *err);
+
+/* A source file of the catalog as a reader; `source` must outlive it. */
+struct uns_source_file {
+	struct uns_backing *backing;
+	uint32_t file;
+};
+struct uns_reader uns_reader_of_source(struct uns_source_file *source);
+
+#endif
