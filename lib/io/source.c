@@ -448,7 +448,7 @@ int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t ma
 	return 0;
 }
 
-int uns_fd_identity(int fd, struct uns_identity *out, struct uns_err *err)
+int uns_fd_identity(int fd, struct uns_identity *out, uint64_t *nlink, struct uns_err *err)
 {
 	struct uns_stat converted;
 	struct stat st;
@@ -457,6 +457,8 @@ int uns_fd_identity(int fd, struct uns_identity *out, struct uns_err *err)
 		return uns_fail(err, errno == ESTALE ? -ESTALE : -EIO, "fstat: %m");
 	stat_of(&st, &converted);
 	*out = converted.id;
+	if (nlink)
+		*nlink = st.st_nlink;
 	return 0;
 }
 

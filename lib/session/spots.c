@@ -471,14 +471,15 @@ bool spot_is_dir(const struct spot *spot)
 	return spot->key.directory;
 }
 
-static void stat_shown(const struct spot *spot, struct unshard_stat *out)
+static void stat_shown(struct unshard *u, const struct spot *spot, struct unshard_stat *out)
 {
 	const struct shown *shown = spot->shown;
 	const struct vattr *attr;
 
 	/* A checkpoint's own directory is looked at again like any run-level one: its inode is what
-	 * tells that the checkpoint changed. */
-	out->stable = *spot->key.inside;
+	 * tells that the checkpoint changed. So is all of one that is unsettled: its times may say less
+	 * than its bytes. */
+	out->stable = *spot->key.inside && !place_unsettled(u, spot->place);
 	if (!spot->file)
 		return;
 	attr = &shown->attr[spot->file == shown->tree.whole ? (ptrdiff_t)shown->tree.n
@@ -541,7 +542,7 @@ int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *o
 		stat_source(&root, out);
 	}
 	if (spot->key.kind == SPOT_SHOWN)
-		stat_shown(spot, out);
+		stat_shown(u, spot, out);
 	else if (spot->key.kind == SPOT_MARK)
 		stat_mark(spot, out);
 	else if (spot->key.kind == SPOT_INFO || spot->key.kind == SPOT_ROOT_INFO)
