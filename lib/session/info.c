@@ -4,11 +4,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "files/describe.h"
 #include "files/figures.h"
+#include "session/attributes.h"
 #include "session/forms.h"
 #include "session/reasons.h"
 #include "session/shows.h"
@@ -113,7 +115,28 @@ int root_info_text(struct unshard *u, const char *name, struct uns_text *out)
 	return out->failed ? -ENOMEM : 0;
 }
 
+struct uns_access root_info_access(const char *name)
+{
+	const bool figures = strcmp(name, "stats.json") == 0 || strcmp(name, "metrics.prom") == 0;
+
+	return (struct uns_access){ geteuid(), getegid(), figures ? 0444 : 0400 };
+}
+
 /* -- one checkpoint -- */
+
+struct uns_access info_access(struct unshard *u, struct place *place)
+{
+	struct uns_access access = uns_access_of(&place->stat);
+	struct snapshot *snap;
+
+	uns_access_demand(&access, &place->stat);
+	if (snapshot_get(u, place, &snap, NULL) < 0)
+		return access;
+	access = attributes_base(snap->cat, place);
+	snapshot_put(u, snap);
+	return access;
+}
+
 
 struct views {
 	struct uns_arena arena;

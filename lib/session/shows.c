@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "files/resume_files.h"
+#include "session/attributes.h"
 
 #define PROBLEM_FILE "UNSHARD_PROBLEM.txt"
 
@@ -146,32 +147,6 @@ int show_state_of(struct unshard *u, struct place *place, const struct uns_view 
 }
 
 /* -- trees -- */
-
-static void vattr_of(const struct uns_catalog *cat, const struct uns_vfile *file,
-		     const struct place *place, struct vattr *out)
-{
-	const struct uns_layout *l = &file->layout;
-	const struct uns_piece *piece;
-	const struct uns_stat *st;
-	size_t i, k, n;
-
-	out->mode = place->stat.mode & 0444;
-	out->mtime_ns = place->stat.id.mtime_ns;
-	if (file->source != UNS_NONE)
-		*out = (struct vattr){ cat->files[file->source].stat.mode & 0555,
-				       cat->files[file->source].stat.id.mtime_ns };
-	for (i = 0; i < l->n && file->source == UNS_NONE; i++) {
-		if (l->segment[i].from != UNS_FROM_PIECES)
-			continue;
-		piece = uns_segment_pieces(l, &l->segment[i], &n);
-		for (k = 0; k < n; k++) {
-			st = &cat->files[piece[k].file].stat;
-			out->mode &= st->mode;
-			if (st->id.mtime_ns > out->mtime_ns)
-				out->mtime_ns = st->id.mtime_ns;
-		}
-	}
-}
 
 static void shown_free(struct shown *shown)
 {
@@ -329,6 +304,7 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { .keep = &arena };
+	struct uns_access base;
 	enum show_state state;
 	size_t i;
 
@@ -344,10 +320,11 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 	shown->attr = calloc(shown->tree.n + 1, sizeof(*shown->attr));
 	if (!shown->attr)
 		return uns_oom(err);
+	base = attributes_base(snap->cat, place);
 	for (i = 0; i < shown->tree.n; i++)
-		vattr_of(snap->cat, &shown->tree.v[i], place, &shown->attr[i]);
+		shown->attr[i] = attributes_of(snap->cat, &shown->tree.v[i], place, &base);
 	if (shown->tree.whole)
-		vattr_of(snap->cat, shown->tree.whole, place, &shown->attr[i]);
+		shown->attr[i] = attributes_of(snap->cat, shown->tree.whole, place, &base);
 	return 0;
 }
 

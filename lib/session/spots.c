@@ -155,8 +155,10 @@ static int go_to_info(struct unshard *u, struct spot *spot, struct uns_err *err)
 		return 0;
 	if (!known_name(info_names, name))
 		return absent(err);
-	return info_text(u, spot->place, spot->key.view, spot->key.parameter, name, &spot->text,
-			 err);
+	UNS_TRY(info_text(u, spot->place, spot->key.view, spot->key.parameter, name, &spot->text,
+			  err));
+	spot->access = info_access(u, spot->place);
+	return 0;
 }
 
 /* -- SOURCE's own directories -- */
@@ -290,6 +292,7 @@ static int go_to_root_info(struct unshard *u, struct spot *spot, struct uns_err 
 		return 0;
 	if (!known_name(root_info_names, spot->key.inside))
 		return absent(err);
+	spot->access = root_info_access(spot->key.inside);
 	return root_info_text(u, spot->key.inside, &spot->text) < 0 ? uns_oom(err) : 0;
 }
 
@@ -485,7 +488,9 @@ static void stat_shown(struct unshard *u, const struct spot *spot, struct unshar
 	attr = &shown->attr[spot->file == shown->tree.whole ? (ptrdiff_t)shown->tree.n
 							    : spot->file - shown->tree.v];
 	out->kind = UNSHARD_FILE;
-	out->mode = attr->mode;
+	out->mode = attr->access.mode;
+	out->uid = attr->access.uid;
+	out->gid = attr->access.gid;
 	out->size_bytes = spot->file->layout.size_bytes;
 	out->mtime_ns = attr->mtime_ns;
 	out->nlink = 1;
@@ -499,7 +504,9 @@ static void stat_info(const struct spot *spot, struct unshard_stat *out)
 		return;
 	}
 	out->kind = UNSHARD_FILE;
-	out->mode = FILE_MODE;
+	out->mode = spot->access.mode;
+	out->uid = spot->access.uid;
+	out->gid = spot->access.gid;
 	out->size_bytes = spot->text.len;
 	out->nlink = 1;
 }
