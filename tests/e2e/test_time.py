@@ -107,23 +107,23 @@ def test_a_run_that_grows(made, copied, mount, eventually):
 @pytest.mark.parametrize("launch,case,inner", [
     ("h2", "z2-bf16", "global_step*"), ("h2", "z3-fp32", "global_step*"),
     ("t2", "tied-f1-fp32", "optimizer_0")])
-def test_shards_that_arrive_in_a_directory_made_earlier(made, copied, mount, eventually, launch, case,
-                                                        inner):
+def test_shards_that_arrive_in_a_directory_made_earlier(made, copied, mount, eventually, faults, launch,
+                                                        case, inner):
     """As rsync -r and s3 sync bring them: directories first, shards long after."""
     folder = made(launch, case)
     run = copied(folder / "run")
-    m = mount(run, "settle=60", changing=True)
+    m = mount(run, "settle=60", changing=True, faults=faults)
     last = get_last_checkpoint(str(m / "weights"))
     source = run / os.path.basename(last)
     ckpt = run / "checkpoint-9"
     (ckpt / next(source.glob(inner)).name).mkdir(parents=True)
     for _ in range(4):  # longer than a directory's times are in doubt
-        time.sleep(FRESH)
+        faults.pass_time(3)
         assert "checkpoint-9" not in shown(m, "weights")
         assert get_last_checkpoint(str(m / "weights")) == last
         assert not (m / "weights/checkpoint-9").exists()
     shutil.copytree(source, ckpt, dirs_exist_ok=True)
-    eventually(lambda: "checkpoint-9" in shown(m, "weights"), within=5)
+    eventually(lambda: "checkpoint-9" in shown(m, "weights"))
     assert (m / "weights/checkpoint-9/model.safetensors").read_bytes() == \
         (m / "weights" / source.name / "model.safetensors").read_bytes()
 
