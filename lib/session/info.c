@@ -71,10 +71,11 @@ static void known_problem(const struct place *place, const char *view,
 			  const struct uns_finding *why, struct uns_text *out)
 {
 	const struct reason reason = { why, view, true };
+	const size_t from = out->len;
 
 	uns_text_printf(out, "%s: ", place->path);
 	reason_print(&reason, out);
-	uns_text_str(out, "\n");
+	uns_text_end_line(out, from);
 }
 
 /* What is known so far: one line for each checkpoint and reason. */
@@ -341,19 +342,23 @@ static int view_problems(struct unshard *u, struct place *place, const struct un
 	const struct shown *shown;
 	struct uns_err why = { 0 };
 	struct snapshot *snap;
-	size_t i;
+	size_t i, from;
 	int code;
 
 	UNS_TRY(reasons_find(u, place, &reasons, err));
 	for (i = 0; i < reasons.n; i++) {
+		from = out->len;
 		reason_print(&reasons.v[i], out);
-		uns_text_str(out, "\n");
+		uns_text_end_line(out, from);
 	}
 	if (snapshot_get(u, place, &snap, NULL) < 0)
 		return 0;
 	code = show_tree(u, place, snap, view, parameter, &shown, &why);
-	for (i = 0; code == 0 && i < shown->tree.n_notes; i++)
-		uns_text_printf(out, "%s\n", shown->tree.note[i]);
+	for (i = 0; code == 0 && i < shown->tree.n_notes; i++) {
+		from = out->len;
+		uns_text_str(out, shown->tree.note[i]);
+		uns_text_end_line(out, from);
+	}
 	snapshot_put(u, snap);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	return out->failed ? uns_oom(err) : 0;

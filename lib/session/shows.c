@@ -161,15 +161,19 @@ static int problem_tree(struct shown *shown, const struct place *place, const st
 			struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	size_t from;
 
-	uns_text_printf(&text, "unshard cannot serve %s here.\n\n",
+	uns_text_printf(&text, "unshard cannot serve %s here.",
 			*place->path ? place->path : "this checkpoint");
+	uns_text_end_line(&text, 0);
+	uns_text_str(&text, "\n");
+	from = text.len;
 	if (why->finding)
 		uns_finding_print(why->finding, &text);
 	else
 		uns_text_str(&text, why->text);
-	uns_text_str(&text, "\n\nRun `unshard show CHECKPOINT` on the source for all that is known "
-			    "about it.\n");
+	uns_text_end_line(&text, from);
+	uns_text_str(&text, "\nRun `unshard show CHECKPOINT` on the source for all that is known about it.\n");
 	if (text.failed)
 		return uns_oom(err);
 	return uns_vtree_add_text(&shown->tree, PROBLEM_FILE, text.p, text.len,
