@@ -39,16 +39,19 @@ static struct uns_access owner_of(const struct uns_catalog *cat, const struct pl
 	return access;
 }
 
-struct uns_access attributes_base(const struct uns_catalog *cat, const struct place *place)
+int attributes_base(const struct uns_catalog *cat, const struct place *place,
+		    struct uns_access *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) bool *without = without_pieces(cat);
-	struct uns_access access = owner_of(cat, place);
 	const struct uns_companion *c = cat->companions, *end = c + cat->n_companions;
 
+	if (!without)
+		return uns_oom(err);
+	*out = owner_of(cat, place);
 	for (; c < end; c++)
-		if (c->shard && (!without || without[c->file]) && !cat->files[c->file].missing)
-			uns_access_demand(&access, &cat->files[c->file].stat);
-	return access;
+		if (c->shard && without[c->file] && !cat->files[c->file].missing)
+			uns_access_demand(out, &cat->files[c->file].stat);
+	return 0;
 }
 
 struct vattr attributes_of(const struct uns_catalog *cat, const struct uns_vfile *file,

@@ -125,17 +125,20 @@ struct uns_access root_info_access(const char *name)
 
 /* -- one checkpoint -- */
 
-struct uns_access info_access(struct unshard *u, struct place *place)
+int info_access(struct unshard *u, struct place *place, struct uns_access *out, struct uns_err *err)
 {
-	struct uns_access access = uns_access_of(&place->stat);
+	struct uns_err why = { 0 };
 	struct snapshot *snap;
+	int code = snapshot_get(u, place, &snap, &why);
 
-	uns_access_demand(&access, &place->stat);
-	if (snapshot_get(u, place, &snap, NULL) < 0)
-		return access;
-	access = attributes_base(snap->cat, place);
+	if (code < 0) {
+		*out = uns_access_of(&place->stat);
+		uns_access_demand(out, &place->stat);
+		return uns_fail_if_passing(err, code, &why);
+	}
+	code = attributes_base(snap->cat, place, out, err);
 	snapshot_put(u, snap);
-	return access;
+	return code;
 }
 
 

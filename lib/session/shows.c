@@ -324,7 +324,7 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 	shown->attr = calloc(shown->tree.n + 1, sizeof(*shown->attr));
 	if (!shown->attr)
 		return uns_oom(err);
-	base = attributes_base(snap->cat, place);
+	UNS_TRY(attributes_base(snap->cat, place, &base, err));
 	for (i = 0; i < shown->tree.n; i++)
 		shown->attr[i] = attributes_of(snap->cat, &shown->tree.v[i], place, &base);
 	if (shown->tree.whole)

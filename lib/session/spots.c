@@ -157,8 +157,7 @@ static int go_to_info(struct unshard *u, struct spot *spot, struct uns_err *err)
 		return absent(err);
 	UNS_TRY(info_text(u, spot->place, spot->key.view, spot->key.parameter, name, &spot->text,
 			  err));
-	spot->access = info_access(u, spot->place);
-	return 0;
+	return info_access(u, spot->place, &spot->access, err);
 }
 
 /* -- SOURCE's own directories -- */
