@@ -5,21 +5,40 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <syslog.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { N_LEVELS = 4 };
 
+/* A link could lead into another user's file, and a pipe would hold up whoever writes a line. */
+static int open_file(const char *path)
+{
+	const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+	int fd = open(path, flags, 0640);
+	struct stat st;
+
+	if (fd < 0)
+		return errno == ENXIO ? -EINVAL : -errno; /* a pipe that nobody reads */
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+		return fd;
+	close(fd);
+	return -EINVAL;
+}
+
 int log_open(struct log *log, const char *path, bool foreground, struct unshard_error *err)
 {
 	*log = (struct log){ .fd = foreground ? STDERR_FILENO : -1, .with_time = path != NULL };
 	if (path) {
-		log->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+		log->fd = open_file(path);
 		if (log->fd < 0) {
-			err->code = -errno;
+			err->code = log->fd;
 			snprintf(err->text, sizeof(err->text), "log=%.300s: %s", path,
-				 strerror(errno));
+				 log->fd == -ELOOP || log->fd == -EINVAL
+					 ? "not a regular file: links, pipes and devices are not "
+					   "written to"
+					 : strerror(-log->fd));
 			return err->code;
 		}
 	}

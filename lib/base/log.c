@@ -3,6 +3,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
 
 void uns_log(const struct uns_log *log, enum uns_log_level level, const char *fmt, ...)
 {
@@ -14,5 +17,6 @@ void uns_log(const struct uns_log *log, enum uns_log_level level, const char *fm
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
+	uns_one_line(line, strlen(line));
 	log->sink(log->ctx, (int)level, line);
 }

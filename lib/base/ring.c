@@ -25,6 +25,7 @@ void uns_ring_add(struct uns_ring *ring, char *line)
 
 	if (!line)
 		return;
+	uns_one_line(line, strlen(line));
 	pthread_mutex_lock(&ring->lock);
 	slot = &ring->line[ring->n++ % UNS_RING_LINES];
 	was = *slot;

@@ -64,6 +64,22 @@ void uns_text_printf(struct uns_text *t, const char *fmt, ...)
 	t->len += (size_t)len;
 }
 
+void uns_one_line(char *text, size_t len)
+{
+	size_t i;
+
+	for (i = 0; i < len; i++)
+		if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+			text[i] = '?';
+}
+
+void uns_text_end_line(struct uns_text *t, size_t from)
+{
+	if (t->len > from)
+		uns_one_line(t->p + from, t->len - from);
+	uns_text_str(t, "\n");
+}
+
 void uns_text_json_str(struct uns_text *t, const char *s)
 {
 	const uint8_t *p = (const uint8_t *)s, *end = p + strlen(s);

@@ -23,6 +23,11 @@ void uns_text_json_str(struct uns_text *t, const char *s);
 
 /* Move the buffer out (malloc'd, NUL-terminated, never NULL unless failed). */
 char *uns_text_take(struct uns_text *t, size_t *len);
+/* Control characters, which names of files and tensors may hold, become '?': a line stays one line. */
+void uns_one_line(char *text, size_t len);
+/* The same for a line that ends here; ends it. from: where it began. */
+void uns_text_end_line(struct uns_text *t, size_t from);
+
 void uns_text_fini(struct uns_text *t);
 
 #endif

@@ -176,6 +176,7 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 	slot->is_open = true;
 	slot->fd = fd;
 	slot->nlink = nlink;
+	slot->ctime_ns = file->stat.id.ctime_ns;
 	return 0;
 }
 
@@ -217,24 +218,33 @@ void uns_fds_close(struct uns_fds *fds, struct uns_fd_slot *slot)
 }
 
 /* A rename over the file or an unlink of one of its names changes ctime, not the bytes that an open
- * descriptor holds. */
-static bool only_lost_a_name(const struct uns_fd_slot *slot, const struct uns_identity *was,
-			     const struct uns_identity *now)
+ * descriptor holds: ctime may be another with each name less, once. What it is then is remembered; a later
+ * one with as many names is a write, whatever mtime says. Lock held. */
+static bool has_lost_a_name(struct uns_fd_slot *slot, const struct uns_identity *was,
+			    const struct uns_identity *now, uint64_t nlink)
 {
-	struct stat st;
-
-	return now->dev == was->dev && now->ino == was->ino && now->size == was->size &&
-	       now->mtime_ns == was->mtime_ns && fstat(slot->fd, &st) == 0 &&
-	       st.st_nlink < slot->nlink;
+	if (now->dev != was->dev || now->ino != was->ino || now->size != was->size ||
+	    now->mtime_ns != was->mtime_ns)
+		return false;
+	if (nlink < slot->nlink) {
+		slot->nlink = nlink;
+		slot->ctime_ns = now->ctime_ns;
+	}
+	return now->ctime_ns == slot->ctime_ns;
 }
 
-int uns_fds_check(const struct uns_fd_slot *slot, const struct uns_file *file, struct uns_err *err)
+int uns_fds_check(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file,
+		  struct uns_err *err)
 {
 	struct uns_identity now;
+	uint64_t nlink;
+	bool same;
 
-	UNS_TRY(uns_fd_identity(slot->fd, &now, err));
-	if (uns_identity_equal(&now, &file->stat.id) ||
-	    only_lost_a_name(slot, &file->stat.id, &now))
+	UNS_TRY(uns_fd_identity(slot->fd, &now, &nlink, err));
+	if (uns_identity_equal(&now, &file->stat.id))
 		return 0;
-	return fail_changed(file, &now, err);
+	pthread_mutex_lock(&fds->lock);
+	same = has_lost_a_name(slot, &file->stat.id, &now, nlink);
+	pthread_mutex_unlock(&fds->lock);
+	return same ? 0 : fail_changed(file, &now, err);
 }

@@ -17,7 +17,8 @@ struct uns_fd_slot {
 	bool is_open, is_idle;
 	int fd;         /* stable while pinned */
 	unsigned n_pins;
-	uint64_t nlink; /* links the file had when it was opened */
+	uint64_t nlink;   /* names the file had when it was last checked */
+	int64_t ctime_ns; /* its ctime with so many */
 };
 
 struct uns_fds {
@@ -43,7 +44,7 @@ int uns_fds_pin(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_
 void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot);
 
 /* Does the pinned slot's descriptor still hold the bytes that the catalog saw? -ESTALE if not. */
-int uns_fds_check(const struct uns_fd_slot *slot, const struct uns_file *file,
+int uns_fds_check(struct uns_fds *fds, struct uns_fd_slot *slot, const struct uns_file *file,
 		  struct uns_err *err);
 
 void uns_fds_close(struct uns_fds *fds, struct uns_fd_slot *slot); /* not pinned */

@@ -24,13 +24,13 @@ static int count_failure(struct uns_backing *b, int code)
 }
 
 /* The slot is pinned. may_wait false: -EAGAIN where storage would be waited for. */
-static int read_pinned(struct uns_backing *b, const struct uns_fd_slot *slot,
+static int read_pinned(struct uns_backing *b, struct uns_fd_slot *slot,
 		       const struct uns_file *file, void *buf, size_t len, uint64_t off,
 		       bool may_wait, struct uns_err *err)
 {
 	int code;
 
-	UNS_TRY(uns_fds_check(slot, file, err));
+	UNS_TRY(uns_fds_check(&b->engine->fds, slot, file, err));
 	if (may_wait) {
 		delay(b->engine->delay_read_us);
 		code = uns_fd_pread(slot->fd, buf, len, off, file->path, err);
@@ -41,7 +41,7 @@ static int read_pinned(struct uns_backing *b, const struct uns_fd_slot *slot,
 	}
 	if (code < 0)
 		return code;
-	UNS_TRY(uns_fds_check(slot, file, err));
+	UNS_TRY(uns_fds_check(&b->engine->fds, slot, file, err));
 	uns_count(&b->engine->count.source_reads, 1);
 	uns_count(&b->engine->count.source_read_bytes, len);
 	return 0;
@@ -85,7 +85,7 @@ int uns_source_check(struct uns_backing *b, uint32_t file, struct uns_err *err)
 	int code = uns_fds_pin(&b->engine->fds, &b->slot[file], f, err);
 
 	if (code == 0) {
-		code = uns_fds_check(&b->slot[file], f, err);
+		code = uns_fds_check(&b->engine->fds, &b->slot[file], f, err);
 		uns_fds_unpin(&b->engine->fds, &b->slot[file]);
 	}
 	return count_failure(b, code);

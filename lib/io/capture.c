@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
+#include "io/access.h"
 
 /* What a stat answered. */
 struct seen {
@@ -206,6 +207,15 @@ static void look_at(struct uns_capture *c, int fd, const char *dir, const char *
 	note_fault(c, out->code, path ? path : dir);
 }
 
+static const struct dir *dir_of(const struct uns_capture *c, const char *path);
+
+/* What is reached through directories below the capture's own. */
+static void add_way(const struct uns_capture *c, const struct dir *d, struct uns_stat *stat)
+{
+	for (; d && strcmp(d->path, c->path) != 0; d = dir_of(c, d->path))
+		uns_access_through(stat, &d->stat);
+}
+
 static int fill_dir(struct uns_capture *c, struct dir *d, int fd, struct uns_err *err)
 {
 	struct seen *seen = UNS_NEW_N(&c->arena, struct seen, d->list.n);
@@ -213,8 +223,11 @@ static int fill_dir(struct uns_capture *c, struct dir *d, int fd, struct uns_err
 
 	if (!seen)
 		return uns_oom(err);
-	for (i = 0; i < d->list.n; i++)
+	for (i = 0; i < d->list.n; i++) {
 		look_at(c, fd, d->path, d->list.v[i].name, &seen[i]);
+		if (seen[i].code == 0)
+			add_way(c, d, &seen[i].stat);
+	}
 	d->seen = seen;
 	return 0;
 }

@@ -17,6 +17,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "io/access.h"
 #include "io/follow.h"
 
 enum {
@@ -42,12 +43,6 @@ static void count_look(const struct uns_root *root)
 uint64_t uns_root_looks(const struct uns_root *root)
 {
 	return __atomic_load_n(root->looks, __ATOMIC_RELAXED);
-}
-
-bool uns_identity_equal(const struct uns_identity *a, const struct uns_identity *b)
-{
-	return a->dev == b->dev && a->ino == b->ino && a->size == b->size &&
-	       a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns;
 }
 
 /* -- roots -- */
@@ -252,11 +247,67 @@ int uns_dir_stat(const struct uns_root *root, int dir, const char *name, struct 
 	return 0;
 }
 
+/* `path` below `dir`; NULL when it is not. */
+static const char *path_below(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return strncmp(path, dir, n) == 0 && path[n] == '/' ? path + n + 1 : NULL;
+}
+
+/* Every directory of `path`, below the base, that leads to its last name. */
+static int go_through(const struct uns_base *base, const char *path, struct uns_stat *out)
+{
+	const char *slash = path;
+	char dir[PATH_MAX];
+	struct uns_stat st;
+	struct stat is;
+
+	while ((slash = strchr(slash, '/'))) {
+		snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
+		if (fstatat(base->fd, dir, &is, AT_SYMLINK_NOFOLLOW) < 0)
+			return -errno;
+		stat_of(&is, &st);
+		uns_access_through(out, &st);
+		slash++;
+	}
+	return 0;
+}
+
+/* Links are followed with the rights of this process. Who comes by one must be allowed to go through the
+ * directories that it leads through, too. Where it cannot be told which they are, only its owner is. */
+static int add_links_way(const struct uns_root *root, const char *rel, int fd, struct uns_stat *out)
+{
+	char link[40], real[PATH_MAX];
+	const char *below;
+	ssize_t n;
+	size_t i;
+
+	if (root->trusted)
+		return 0;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, real, sizeof(real) - 1);
+	real[n < 0 ? 0 : n] = '\0';
+	below = path_below(real, root->base[0].real);
+	if (!*rel || (below && strcmp(below, rel) == 0))
+		return 0;
+	for (i = 0; i < root->n_bases; i++) {
+		below = path_below(real, root->base[i].real);
+		if (below)
+			return go_through(&root->base[i], below, out);
+		if (strcmp(real, root->base[i].real) == 0)
+			return 0;
+	}
+	out->mode &= ~(uint32_t)0077;
+	return 0;
+}
+
 int uns_root_stat(const struct uns_root *root, const char *rel, bool follow, struct uns_stat *out,
 		  struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int fd = -EXDEV;
 	struct uns_err unused = { 0 };
+	int code;
 
 	if (follow)
 		fd = open_below(root, rel, O_PATH | O_CLOEXEC, &unused);
@@ -264,7 +315,11 @@ int uns_root_stat(const struct uns_root *root, const char *rel, bool follow, str
 		fd = open_below(root, rel, O_PATH | O_CLOEXEC | O_NOFOLLOW, err);
 	else if (fd < 0)
 		uns_fail(err, fd, "%s", unused.text);
-	return fd < 0 ? fd : stat_fd(root, rel, fd, out, err);
+	if (fd < 0)
+		return fd;
+	UNS_TRY(stat_fd(root, rel, fd, out, err));
+	code = follow && out->kind != UNS_KIND_LINK ? add_links_way(root, rel, fd, out) : 0;
+	return code < 0 ? uns_root_fail(root, rel, code, err) : 0;
 }
 
 int uns_root_readlink(const struct uns_root *root, const char *rel, struct uns_arena *arena,
@@ -359,10 +414,14 @@ int uns_root_open_dir(const struct uns_root *root, const char *rel, int *fd, str
 		      struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int dir = open_below(root, rel, DIR_FLAGS, err);
+	int code;
 
 	if (dir < 0)
 		return dir;
 	UNS_TRY(stat_fd(root, rel, dir, out, err));
+	code = add_links_way(root, rel, dir, out);
+	if (code < 0)
+		return uns_root_fail(root, rel, code, err);
 	*fd = dir;
 	dir = -1;
 	return 0;
@@ -465,7 +524,7 @@ int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t ma
 	return 0;
 }
 
-int uns_fd_identity(int fd, struct uns_identity *out, struct uns_err *err)
+int uns_fd_identity(int fd, struct uns_identity *out, uint64_t *nlink, struct uns_err *err)
 {
 	struct uns_stat converted;
 	struct stat st;
@@ -474,6 +533,8 @@ int uns_fd_identity(int fd, struct uns_identity *out, struct uns_err *err)
 		return uns_fail(err, errno == ESTALE ? -ESTALE : -EIO, "fstat: %m");
 	stat_of(&st, &converted);
 	*out = converted.id;
+	if (nlink)
+		*nlink = st.st_nlink;
 	return 0;
 }
 

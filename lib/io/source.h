@@ -14,23 +14,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/reader.h"
-
-/* What must stay equal for bytes read earlier to still be the file's bytes. */
-struct uns_identity {
-	uint64_t dev, ino, size;
-	int64_t mtime_ns, ctime_ns;
-};
-
-bool uns_identity_equal(const struct uns_identity *a, const struct uns_identity *b);
-
-enum uns_kind { UNS_KIND_FILE, UNS_KIND_DIR, UNS_KIND_LINK, UNS_KIND_OTHER };
-
-struct uns_stat {
-	enum uns_kind kind;
-	uint32_t mode; /* permission bits only */
-	uint32_t uid, gid;
-	struct uns_identity id;
-};
+#include "io/stat.h"
 
 struct uns_root_options {
 	/* Links may lead anywhere: only for a directory that the user named for its content
@@ -109,8 +93,8 @@ int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t ma
 		       struct uns_arena *arena, struct uns_span *out, struct uns_stat *out_stat,
 		       struct uns_err *err);
 
-/* fstat as an identity. */
-int uns_fd_identity(int fd, struct uns_identity *out, struct uns_err *err);
+/* fstat as an identity; *nlink (may be NULL): how many names the file has. */
+int uns_fd_identity(int fd, struct uns_identity *out, uint64_t *nlink, struct uns_err *err);
 
 /* pread until len bytes are there, EINTR retried; -EIO on error, -ESTALE at end of file (the caller
  * knew the size, so the file was cut). `name` is for the sentence. */

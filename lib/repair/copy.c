@@ -108,7 +108,7 @@ static int copy_whole(struct copying *c, const char *path, const char *out, int 
 
 	UNS_TRY(uns_root_open_file(c->r->u->root, path, &from, st, err));
 	UNS_TRY(copy_bytes(c, path, from, out, to, st->id.size, err));
-	UNS_TRY(uns_fd_identity(from, &after, err));
+	UNS_TRY(uns_fd_identity(from, &after, NULL, err));
 	if (!uns_identity_equal(&after, &st->id))
 		return uns_fail(err, -ESTALE, "%s changed while it was copied", path);
 	return 0;

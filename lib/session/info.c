@@ -4,11 +4,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "files/describe.h"
 #include "files/figures.h"
+#include "session/attributes.h"
 #include "session/forms.h"
 #include "session/reasons.h"
 #include "session/shows.h"
@@ -69,10 +71,11 @@ static void known_problem(const struct place *place, const char *view,
 			  const struct uns_finding *why, struct uns_text *out)
 {
 	const struct reason reason = { why, view, true };
+	const size_t from = out->len;
 
 	uns_text_printf(out, "%s: ", place->path);
 	reason_print(&reason, out);
-	uns_text_str(out, "\n");
+	uns_text_end_line(out, from);
 }
 
 /* What is known so far: one line for each checkpoint and reason. */
@@ -113,7 +116,31 @@ int root_info_text(struct unshard *u, const char *name, struct uns_text *out)
 	return out->failed ? -ENOMEM : 0;
 }
 
+struct uns_access root_info_access(const char *name)
+{
+	const bool figures = strcmp(name, "stats.json") == 0 || strcmp(name, "metrics.prom") == 0;
+
+	return (struct uns_access){ geteuid(), getegid(), figures ? 0444 : 0400 };
+}
+
 /* -- one checkpoint -- */
+
+int info_access(struct unshard *u, struct place *place, struct uns_access *out, struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	struct snapshot *snap;
+	int code = snapshot_get(u, place, &snap, &why);
+
+	if (code < 0) {
+		*out = uns_access_of(&place->stat);
+		uns_access_demand(out, &place->stat);
+		return uns_fail_if_passing(err, code, &why);
+	}
+	code = attributes_base(snap->cat, place, out, err);
+	snapshot_put(u, snap);
+	return code;
+}
+
 
 struct views {
 	struct uns_arena arena;
@@ -318,19 +345,23 @@ static int view_problems(struct unshard *u, struct place *place, const struct un
 	const struct shown *shown;
 	struct uns_err why = { 0 };
 	struct snapshot *snap;
-	size_t i;
+	size_t i, from;
 	int code;
 
 	UNS_TRY(reasons_find(u, place, &reasons, err));
 	for (i = 0; i < reasons.n; i++) {
+		from = out->len;
 		reason_print(&reasons.v[i], out);
-		uns_text_str(out, "\n");
+		uns_text_end_line(out, from);
 	}
 	if (snapshot_get(u, place, &snap, NULL) < 0)
 		return 0;
 	code = show_tree(u, place, snap, view, parameter, &shown, &why);
-	for (i = 0; code == 0 && i < shown->tree.n_notes; i++)
-		uns_text_printf(out, "%s\n", shown->tree.note[i]);
+	for (i = 0; code == 0 && i < shown->tree.n_notes; i++) {
+		from = out->len;
+		uns_text_str(out, shown->tree.note[i]);
+		uns_text_end_line(out, from);
+	}
 	snapshot_put(u, snap);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	return out->failed ? uns_oom(err) : 0;

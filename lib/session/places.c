@@ -367,15 +367,32 @@ static struct place *place_acquire(struct place_table *t, const char *path, bool
 	return place;
 }
 
-static bool same_finding(const struct place *place, const struct finding *f)
+static bool changed_lately(const struct place_table *t, int64_t newest_ns)
 {
-	return place->known && place->format == f->format &&
+	int64_t age_ns = uns_wall_ns() - newest_ns;
+
+	return age_ns < t->settle_ns && age_ns > -t->settle_ns;
+}
+
+/* What was made of a checkpoint while it was young is not kept: a write may have been going on that had
+ * changed its times before, and does not change them again. */
+static bool has_settled(const struct place_table *t, const struct place *place,
+			const struct finding *f)
+{
+	return place->young && !changed_lately(t, f->newest_ns);
+}
+
+static bool same_finding(const struct place_table *t, const struct place *place,
+			 const struct finding *f)
+{
+	return place->known && place->format == f->format && !has_settled(t, place, f) &&
 	       (f->still_plain || place->begun == f->begun) && place->generation == f->generation &&
 	       uns_identity_equal(&place->stat.id, &f->stat.id) && place->stat.mode == f->stat.mode;
 }
 
-static void place_fill(struct place *place, const struct finding *f)
+static void place_fill(const struct place_table *t, struct place *place, const struct finding *f)
 {
+	place->young = f->format && changed_lately(t, f->newest_ns);
 	place->format = f->format;
 	place->begun = f->begun;
 	place->generation = f->generation;
@@ -422,7 +439,7 @@ static struct place *place_renew(struct place_table *t, struct place *place, str
 		now->refs++;
 	}
 	if (!now->known)
-		place_fill(now, f);
+		place_fill(t, now, f);
 	return now;
 }
 
@@ -448,7 +465,7 @@ static int conclude(struct place_table *t, struct place *place, int code, struct
 {
 	struct place *fresh = NULL, *now = NULL, *old = NULL;
 
-	if (code == 0 && place->known && !same_finding(place, f) &&
+	if (code == 0 && place->known && !same_finding(t, place, f) &&
 	    !(fresh = place_new(place->path)))
 		code = uns_oom(err);
 	pthread_mutex_lock(t->lock);
@@ -580,9 +597,7 @@ int places_capture(struct place_table *t, struct place *place, struct uns_captur
 
 bool places_unsettled(const struct place_table *t, const struct place *place)
 {
-	int64_t age = uns_wall_ns() - __atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED);
-
-	return age < t->settle_ns && age > -t->settle_ns;
+	return changed_lately(t, __atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED));
 }
 
 bool places_in_the_making(const struct place_table *t, const struct place *place)

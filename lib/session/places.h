@@ -38,6 +38,7 @@ struct place {
 	bool known;
 	const struct uns_format *format; /* NULL = a plain directory */
 	bool begun; /* a plain one that looks like a checkpoint whose save or copy has begun */
+	bool young; /* a checkpoint that was unsettled when it became known */
 	uint64_t generation;        /* of a checkpoint: all files it may use, and the facts */
 	uint64_t source_generation; /* the files alone: identities */
 	uint64_t own_generation;    /* those in its own directory alone */

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "files/resume_files.h"
+#include "session/attributes.h"
 
 #define PROBLEM_FILE "UNSHARD_PROBLEM.txt"
 
@@ -147,32 +148,6 @@ int show_state_of(struct unshard *u, struct place *place, const struct uns_view 
 
 /* -- trees -- */
 
-static void vattr_of(const struct uns_catalog *cat, const struct uns_vfile *file,
-		     const struct place *place, struct vattr *out)
-{
-	const struct uns_layout *l = &file->layout;
-	const struct uns_piece *piece;
-	const struct uns_stat *st;
-	size_t i, k, n;
-
-	out->mode = place->stat.mode & 0444;
-	out->mtime_ns = place->stat.id.mtime_ns;
-	if (file->source != UNS_NONE)
-		*out = (struct vattr){ cat->files[file->source].stat.mode & 0555,
-				       cat->files[file->source].stat.id.mtime_ns };
-	for (i = 0; i < l->n && file->source == UNS_NONE; i++) {
-		if (l->segment[i].from != UNS_FROM_PIECES)
-			continue;
-		piece = uns_segment_pieces(l, &l->segment[i], &n);
-		for (k = 0; k < n; k++) {
-			st = &cat->files[piece[k].file].stat;
-			out->mode &= st->mode;
-			if (st->id.mtime_ns > out->mtime_ns)
-				out->mtime_ns = st->id.mtime_ns;
-		}
-	}
-}
-
 static void shown_free(struct shown *shown)
 {
 	if (!shown)
@@ -186,15 +161,19 @@ static int problem_tree(struct shown *shown, const struct place *place, const st
 			struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	size_t from;
 
-	uns_text_printf(&text, "unshard cannot serve %s here.\n\n",
+	uns_text_printf(&text, "unshard cannot serve %s here.",
 			*place->path ? place->path : "this checkpoint");
+	uns_text_end_line(&text, 0);
+	uns_text_str(&text, "\n");
+	from = text.len;
 	if (why->finding)
 		uns_finding_print(why->finding, &text);
 	else
 		uns_text_str(&text, why->text);
-	uns_text_str(&text, "\n\nRun `unshard show CHECKPOINT` on the source for all that is known "
-			    "about it.\n");
+	uns_text_end_line(&text, from);
+	uns_text_str(&text, "\nRun `unshard show CHECKPOINT` on the source for all that is known about it.\n");
 	if (text.failed)
 		return uns_oom(err);
 	return uns_vtree_add_text(&shown->tree, PROBLEM_FILE, text.p, text.len,
@@ -329,6 +308,7 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { .keep = &arena };
+	struct uns_access base;
 	enum show_state state;
 	size_t i;
 
@@ -344,10 +324,11 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 	shown->attr = calloc(shown->tree.n + 1, sizeof(*shown->attr));
 	if (!shown->attr)
 		return uns_oom(err);
+	UNS_TRY(attributes_base(snap->cat, place, &base, err));
 	for (i = 0; i < shown->tree.n; i++)
-		vattr_of(snap->cat, &shown->tree.v[i], place, &shown->attr[i]);
+		shown->attr[i] = attributes_of(snap->cat, &shown->tree.v[i], place, &base);
 	if (shown->tree.whole)
-		vattr_of(snap->cat, shown->tree.whole, place, &shown->attr[i]);
+		shown->attr[i] = attributes_of(snap->cat, shown->tree.whole, place, &base);
 	return 0;
 }
 

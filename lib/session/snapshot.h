@@ -7,6 +7,7 @@
 #include "facts/companions.h"
 #include "facts/ties.h"
 #include "facts/training_facts.h"
+#include "io/access.h"
 #include "session/places.h"
 
 /* A view's tree of one snapshot, with the attributes of each of its files. */
@@ -17,7 +18,7 @@ struct shown {
 	bool making; /* somebody makes it; the rest is theirs until then */
 	struct uns_vtree tree;
 	struct vattr {
-		uint32_t mode;
+		struct uns_access access;
 		int64_t mtime_ns;
 	} * attr; /* parallel to tree.v; one more: tree.whole's */
 };

@@ -155,8 +155,9 @@ static int go_to_info(struct unshard *u, struct spot *spot, struct uns_err *err)
 		return 0;
 	if (!known_name(info_names, name))
 		return absent(err);
-	return info_text(u, spot->place, spot->key.view, spot->key.parameter, name, &spot->text,
-			 err);
+	UNS_TRY(info_text(u, spot->place, spot->key.view, spot->key.parameter, name, &spot->text,
+			  err));
+	return info_access(u, spot->place, &spot->access, err);
 }
 
 /* -- SOURCE's own directories -- */
@@ -290,6 +291,7 @@ static int go_to_root_info(struct unshard *u, struct spot *spot, struct uns_err 
 		return 0;
 	if (!known_name(root_info_names, spot->key.inside))
 		return absent(err);
+	spot->access = root_info_access(spot->key.inside);
 	return root_info_text(u, spot->key.inside, &spot->text) < 0 ? uns_oom(err) : 0;
 }
 
@@ -471,20 +473,23 @@ bool spot_is_dir(const struct spot *spot)
 	return spot->key.directory;
 }
 
-static void stat_shown(const struct spot *spot, struct unshard_stat *out)
+static void stat_shown(struct unshard *u, const struct spot *spot, struct unshard_stat *out)
 {
 	const struct shown *shown = spot->shown;
 	const struct vattr *attr;
 
 	/* A checkpoint's own directory is looked at again like any run-level one: its inode is what
-	 * tells that the checkpoint changed. */
-	out->stable = *spot->key.inside;
+	 * tells that the checkpoint changed. So is all of one that is unsettled: its times may say less
+	 * than its bytes. */
+	out->stable = *spot->key.inside && !place_unsettled(u, spot->place);
 	if (!spot->file)
 		return;
 	attr = &shown->attr[spot->file == shown->tree.whole ? (ptrdiff_t)shown->tree.n
 							    : spot->file - shown->tree.v];
 	out->kind = UNSHARD_FILE;
-	out->mode = attr->mode;
+	out->mode = attr->access.mode;
+	out->uid = attr->access.uid;
+	out->gid = attr->access.gid;
 	out->size_bytes = spot->file->layout.size_bytes;
 	out->mtime_ns = attr->mtime_ns;
 	out->nlink = 1;
@@ -498,7 +503,9 @@ static void stat_info(const struct spot *spot, struct unshard_stat *out)
 		return;
 	}
 	out->kind = UNSHARD_FILE;
-	out->mode = FILE_MODE;
+	out->mode = spot->access.mode;
+	out->uid = spot->access.uid;
+	out->gid = spot->access.gid;
 	out->size_bytes = spot->text.len;
 	out->nlink = 1;
 }
@@ -541,7 +548,7 @@ int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *o
 		stat_source(&root, out);
 	}
 	if (spot->key.kind == SPOT_SHOWN)
-		stat_shown(spot, out);
+		stat_shown(u, spot, out);
 	else if (spot->key.kind == SPOT_MARK)
 		stat_mark(spot, out);
 	else if (spot->key.kind == SPOT_INFO || spot->key.kind == SPOT_ROOT_INFO)

@@ -36,6 +36,7 @@ struct spot {
 	const struct shown *shown;
 	const struct uns_vfile *file; /* SPOT_SHOWN: NULL = a directory */
 	struct uns_text text;         /* info files and marks: their content */
+	struct uns_access access;     /* info files */
 	uint64_t ino;
 };
 

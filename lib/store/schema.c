@@ -56,6 +56,17 @@ static int version_of(struct uns_store *store, int *version, struct uns_err *err
 	return 0;
 }
 
+/* The same while other processes may be making the tables: all of it at one moment. */
+static int version_now(struct uns_store *store, int *version, struct uns_err *err)
+{
+	int code;
+
+	UNS_TRY(database_exec(store, "BEGIN", err));
+	code = version_of(store, version, err);
+	sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+	return code;
+}
+
 static int run_steps(struct uns_store *store, struct uns_err *err)
 {
 	char sql[96];
@@ -75,14 +86,14 @@ int schema_check(struct uns_store *store, struct uns_err *err)
 {
 	int version;
 
-	return version_of(store, &version, err);
+	return version_now(store, &version, err);
 }
 
 int schema_upgrade(struct uns_store *store, struct uns_err *err)
 {
 	int version;
 
-	UNS_TRY(version_of(store, &version, err));
+	UNS_TRY(version_now(store, &version, err));
 	if (version == CURRENT)
 		return 0;
 	if (store->read_only)

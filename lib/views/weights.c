@@ -69,7 +69,7 @@ static int never_hidden(int code, struct uns_err *why)
 {
 	code = code && code != -ENOTSUP ? code : -EBADMSG;
 	if (why)
-		why->code = code; /* the session goes by the error, not by what is returned */
+		why->code = code; /* what is returned and what the error says are the same */
 	return code;
 }
 

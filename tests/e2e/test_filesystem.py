@@ -5,6 +5,7 @@ import hashlib
 import json
 import mmap
 import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -156,7 +157,7 @@ def test_modes_owners_times(run, copied, mount):
     shard = run / "checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp"
     os.chmod(shard, 0o664)
     if os.getuid() == 0:
-        os.chown(run / "checkpoint-2", 4321, 1234)
+        subprocess.run(["chown", "-R", "4321:1234", run / "checkpoint-2"], check=True)
     os.utime(shard, ns=(1, 2_000_000_000_123_456_789))
     st = os.stat(mount(run) / SHOWN)
     assert stat.S_IMODE(st.st_mode) == 0o440
@@ -333,6 +334,63 @@ def test_an_unreadable_checkpoint_hides_no_other(run, unprivileged, expected):
         assert got.stdout.split()[0] == hashlib.sha256(expected).hexdigest(), got.stderr
         first = unprivileged.run("ls", mnt / "weights/checkpoint-1")
         assert first.returncode != 0 and "model" not in first.stdout
+
+
+def closed_shard(source):
+    os.chmod(source / "run/checkpoint-2/pytorch_model_fsdp_0/__0_0.distcp", 0o600)
+
+
+def closed_directory(source):
+    os.chmod(source / "run/checkpoint-2/pytorch_model_fsdp_0", 0o700)
+
+
+def closed_metadata(source):
+    os.chmod(source / "run/checkpoint-2/pytorch_model_fsdp_0/.metadata", 0o600)
+
+
+def closed_to_the_directorys_owner(source):
+    somebody = pwd.getpwnam("nobody").pw_uid
+    os.chown(source / "run/checkpoint-2", somebody, -1)
+    closed_shard(source)
+
+
+def a_link_behind_a_closed_directory(source):
+    (source / "closed").mkdir(mode=0o700)
+    os.rename(source / "run/checkpoint-2", source / "closed/checkpoint-2")
+    os.symlink(source / "closed/checkpoint-2", source / "run/checkpoint-2")
+
+
+def a_linked_part_behind_a_closed_directory(source):
+    (source / "closed").mkdir(mode=0o700)
+    part = source / "run/checkpoint-2/pytorch_model_fsdp_0"
+    os.rename(part / "__0_0.distcp", source / "closed/shard")
+    os.symlink(source / "closed/shard", part / "__0_0.distcp")
+
+
+CLOSED = [closed_shard, closed_directory, closed_metadata, closed_to_the_directorys_owner,
+          a_link_behind_a_closed_directory, a_linked_part_behind_a_closed_directory]
+
+
+@pytest.mark.parametrize("close", CLOSED)
+def test_others_may_do_no_more_than_in_source(run, unprivileged, mount, expected, close):
+    if os.getuid() != 0:
+        pytest.fail("needs root: run the tests as root or by sudo")
+    somebody, source = unprivileged.run, unprivileged.place / "source"
+    source.mkdir(mode=0o755)
+    shutil.copytree(run, source / "run")
+    close(source)
+    m = mount(source, "allow_other,store=none", at=unprivileged.place / "mnt", changing=True)
+    shown = SHOWN.replace("weights/", "weights/run/")
+    first = shown.replace("-2", "-1")
+    assert (m / shown).read_bytes() == expected
+    assert somebody("cat", m / shown).returncode != 0
+    assert somebody("wc", "-c", m / first).returncode == 0
+    told = m / "weights/run/checkpoint-2/.unshard/info.json"
+    if close not in (closed_shard, closed_to_the_directorys_owner, a_linked_part_behind_a_closed_directory):
+        assert somebody("cat", told).returncode != 0
+    assert somebody("cat", m / "weights/run/checkpoint-1/.unshard/info.json").returncode == 0
+    assert somebody("cat", m / ".unshard/stats.json").returncode == 0
+    assert somebody("cat", m / ".unshard/problems.txt").returncode != 0
 
 
 def test_allow_other_checks_permissions(run, unprivileged, mount):

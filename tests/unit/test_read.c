@@ -808,6 +808,43 @@ static void rewrite(const struct made *m)
 	close(fd);
 }
 
+/* In place, with its modification time put back: only ctime tells. */
+static void rewrite_quietly(const struct made *m)
+{
+	const char *path = full_path(m, "shard-0.bin");
+	struct stat st;
+
+	assert_int_equal(stat(path, &st), 0);
+	rewrite(m);
+	assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){ st.st_atim, st.st_mtim }, 0), 0);
+}
+
+static void a_write_after_a_lost_link_matters(void **state)
+{
+	char from[256], to[256];
+	struct made m;
+	struct file f;
+
+	(void)state;
+	start(&m);
+	add_grid(&m, add_tensor(&m, UNS_F32, shape2(50, 100)), 50, 100);
+	strcpy(from, full_path(&m, "shard-0.bin"));
+	strcpy(to, full_path(&m, "link"));
+	assert_int_equal(link(from, to), 0);
+	assert_int_equal(uns_root_stat(m.root, "shard-0.bin", true, &m.cat->files[0].stat, NULL), 0);
+	open_engine(&m, (struct uns_engine_options){ 0 });
+	f = make_file(&m, NULL);
+	check_window(&m, &f, 0, 100);
+	usleep(20000);
+	assert_int_equal(unlink(to), 0);
+	check_window(&m, &f, 0, 100);
+	usleep(20000);
+	rewrite_quietly(&m);
+	check_fails(&m, &f.layout, -ESTALE, "was written to", "shard-0.bin");
+	free(f.want);
+	finish(&m);
+}
+
 static void cut(const struct made *m)
 {
 	assert_int_equal(truncate(full_path(m, "shard-0.bin"), 1000), 0);
@@ -1206,6 +1243,7 @@ int main(void)
 		cmocka_unit_test(resolves_in_parallel),
 		cmocka_unit_test(a_replaced_file_still_reads_while_open),
 		cmocka_unit_test(a_lost_link_does_not_matter),
+		cmocka_unit_test(a_write_after_a_lost_link_matters),
 		cmocka_unit_test(changed_files_are_stale),
 		cmocka_unit_test(a_changed_file_is_not_served_from_the_cache),
 		cmocka_unit_test(a_missing_file_is_named),

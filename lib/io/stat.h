@@ -1,0 +1,30 @@
+/* What is known of a file, or of anything else in a directory, without reading it. */
+#ifndef UNS_IO_STAT_H
+#define UNS_IO_STAT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What must stay equal for bytes read earlier to still be the file's bytes. */
+struct uns_identity {
+	uint64_t dev, ino, size;
+	int64_t mtime_ns, ctime_ns;
+};
+
+static inline bool uns_identity_equal(const struct uns_identity *a, const struct uns_identity *b)
+{
+	return a->dev == b->dev && a->ino == b->ino && a->size == b->size &&
+	       a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns;
+}
+
+enum uns_kind { UNS_KIND_FILE, UNS_KIND_DIR, UNS_KIND_LINK, UNS_KIND_OTHER };
+
+struct uns_stat {
+	enum uns_kind kind;
+	uint32_t mode; /* permission bits only; of what was reached by a link, or below a capture's
+			* directory, those that the directories on its way allow, too (io/access.h) */
+	uint32_t uid, gid;
+	struct uns_identity id;
+};
+
+#endif

@@ -1,0 +1,82 @@
+/* A file that a view makes demands what all of its sources demand (io/access.h): the files that its tensors'
+ * pieces lie in, and those that only describe the others (.metadata). A file that is passed through has its
+ * own owner, mode and time. */
+#include "session/attributes.h"
+
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+
+/* Files that hold no tensor's bytes. NULL = out of memory. */
+static bool *without_pieces(const struct uns_catalog *cat)
+{
+	bool *without = malloc(cat->n_files + 1);
+	size_t i;
+
+	for (i = 0; without && i < cat->n_files; i++)
+		without[i] = true;
+	for (i = 0; without && i < cat->n_pieces; i++)
+		without[cat->pieces[i].file] = false;
+	return without;
+}
+
+/* Of the checkpoint's directory, unless all files of the sharded form have another owner and group. */
+static struct uns_access owner_of(const struct uns_catalog *cat, const struct place *place)
+{
+	struct uns_access own = uns_access_of(&place->stat), access = own, other;
+	bool any = false;
+	size_t i;
+
+	for (i = 0; i < cat->n_companions; i++) {
+		if (!cat->companions[i].shard)
+			continue;
+		other = uns_access_of(&cat->files[cat->companions[i].file].stat);
+		if (any && (other.uid != access.uid || other.gid != access.gid))
+			return own;
+		access = other;
+		any = true;
+	}
+	return access;
+}
+
+int attributes_base(const struct uns_catalog *cat, const struct place *place,
+		    struct uns_access *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) bool *without = without_pieces(cat);
+	const struct uns_companion *c = cat->companions, *end = c + cat->n_companions;
+
+	if (!without)
+		return uns_oom(err);
+	*out = owner_of(cat, place);
+	for (; c < end; c++)
+		if (c->shard && without[c->file] && !cat->files[c->file].missing)
+			uns_access_demand(out, &cat->files[c->file].stat);
+	return 0;
+}
+
+struct vattr attributes_of(const struct uns_catalog *cat, const struct uns_vfile *file,
+			   const struct place *place, const struct uns_access *base)
+{
+	struct vattr attr = { *base, place->stat.id.mtime_ns };
+	const struct uns_layout *l = &file->layout;
+	const struct uns_piece *piece;
+	const struct uns_stat *st;
+	size_t i, k, n;
+
+	if (file->source != UNS_NONE) {
+		st = &cat->files[file->source].stat;
+		return (struct vattr){ { st->uid, st->gid, st->mode & 0555 }, st->id.mtime_ns };
+	}
+	for (i = 0; i < l->n; i++) {
+		if (l->segment[i].from != UNS_FROM_PIECES)
+			continue;
+		piece = uns_segment_pieces(l, &l->segment[i], &n);
+		for (k = 0; k < n; k++) {
+			st = &cat->files[piece[k].file].stat;
+			uns_access_demand(&attr.access, st);
+			if (st->id.mtime_ns > attr.mtime_ns)
+				attr.mtime_ns = st->id.mtime_ns;
+		}
+	}
+	return attr;
+}
