@@ -240,7 +240,7 @@ static int drop_unsound(struct repair *r, const struct run *run)
 			if (!uns_path_within(p->path, file.path))
 				continue;
 			if (p->problem && !p->changed)
-				UNS_TRY(repair_change(r, file.path, "left_out", "left out: %s",
+				UNS_TRY(repair_change(r, file.path, UNSHARD_CHANGE_LEFT_OUT, "left out: %s",
 						      p->problem));
 			p->dropped = true;
 		}
@@ -268,10 +268,10 @@ static int rebuild(struct repair *r, struct run *run, enum family family, const 
 		return -ENOMEM;
 	UNS_TRY(repair_plan_file(r, &file));
 	if (said)
-		UNS_TRY(repair_change(r, path, "tracker", "names %s now; before, %s, %s",
+		UNS_TRY(repair_change(r, path, UNSHARD_CHANGE_TRACKER, "names %s now; before, %s, %s",
 				      last->name, said, how));
 	else
-		UNS_TRY(repair_change(r, path, "tracker",
+		UNS_TRY(repair_change(r, path, UNSHARD_CHANGE_TRACKER,
 				      "made: it names %s, the last checkpoint that "
 				      "is sound",
 				      last->name));
