@@ -400,7 +400,8 @@ struct unshard_tensor {
 	const char *name;  /* of the weight; of an optimizer's state: of the parameter that it belongs to */
 	const char *key;   /* what the source calls it */
 	const char *root;  /* the key of the source's dict that it is in: "model", "optimizer"; "" = none */
-	const char *state; /* of the optimizer's states: "exp_avg", "momentum_buffer"; NULL = it is none */
+	/* Which of the optimizer's states: "exp_avg", "momentum_buffer", "master", "step"; NULL = it is none. */
+	const char *state;
 	enum unshard_role role;
 	enum unshard_dtype dtype;
 	uint32_t n_dims;                  /* 0 = a scalar: one element */
@@ -413,9 +414,10 @@ typedef struct unshard_tensors unshard_tensors;
 
 /* view NULL: all tensors that the checkpoint itself holds, in its own order and types, optimizer's states
  * included; those that are damaged or incomplete are in the list, and fail when they are read.
- * view "weights", "weights-bf16", "full", ..: those in the files of weights that the view shows, in the
- * order of the files, with the names and types that they have there. -ENOTSUP when the view has none, or
- * does not go with this checkpoint; -ENODATA or -EBADMSG when it cannot be shown.
+ * view "weights", "weights-bf16", "full", ..: those in the files of weights that the view shows, with the
+ * names and types that they have there, in the checkpoint's own order. -ENOTSUP when the view has none, or
+ * does not go with this checkpoint; -ENODATA or -EBADMSG when it cannot be shown; -ENOENT when there is no
+ * such view, or no checkpoint.
  * Reads metadata, no data (but what decides about tied weights, as for the mount); memory: a few hundred
  * bytes a tensor. Pins the checkpoint as an open file does. */
 UNSHARD_API int unshard_tensors_open(unshard *u, const char *checkpoint, const char *view,
@@ -431,7 +433,8 @@ UNSHARD_API int unshard_tensors_find(const unshard_tensors *tensors, const char 
 /* Read tensor i, or a box of it, into the caller's buf, in C order without gaps.
  * lo, len: n_dims numbers each, in elements: the box [lo, lo + len) of each dimension; both NULL = all of
  * it. A box may be empty. dtype: UNSHARD_AS_STORED = the tensor's `dtype`; or another type, into which a
- * floating type is rounded as torch's Tensor.to() does (from any to F64, F32, F16, BF16).
+ * floating type is rounded as torch's Tensor.to() does (from any to F64, F32, F16, BF16), out of the values
+ * that the source holds: none is rounded twice, as by way of a view of another type.
  * buf_bytes: exactly what the box takes in that type.
  * -EINVAL a box that is not inside, another length of buf, no such i; -ENOTSUP a cast that does not exist;
  * -ENODATA, -EBADMSG the tensor is incomplete or damaged; -ESTALE. On error nothing of buf may be used.

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "session/caller.h"
 #include "session/nodes.h"
+#include "session/reads.h"
 
 struct unshard_file {
 	struct unshard *u;
@@ -157,21 +158,14 @@ static ssize_t read_text(const struct unshard_file *f, void *buf, size_t len, ui
 ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off,
 		      struct unshard_error *error)
 {
+	const struct read_from from = { f->u, f->path, f->place, f->backing, f->layout };
 	struct uns_err err = { 0 };
 	ssize_t got;
 
 	if (!f->layout)
 		return read_text(f, buf, len, off);
-	got = uns_read(f->backing, f->layout, buf, len, off, &err);
-	__atomic_add_fetch(&f->u->n_reads, 1, __ATOMIC_RELAXED);
-	if (got >= 0) {
-		__atomic_add_fetch(&f->u->n_read_bytes, (uint64_t)got, __ATOMIC_RELAXED);
-		return got;
-	}
-	__atomic_add_fetch(&f->u->n_errors, 1, __ATOMIC_RELAXED);
-	errors_add(&f->u->errors, &f->u->log, &err, f->path);
-	if (f->place)
-		places_suspect(&f->u->places, f->place);
-	give_error(error, &err, (int)got);
+	got = session_read(&from, buf, len, off, &err);
+	if (got < 0)
+		give_error(error, &err, (int)got);
 	return got;
 }
