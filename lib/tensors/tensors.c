@@ -61,9 +61,8 @@ static int add(struct unshard_tensors *l, const struct uns_named_tensor *named, 
 					.role = role_of[t->role],
 					.dtype = (enum unshard_dtype)named->out,
 					.n_dims = t->shape.n };
-	if (l->of_view &&
-	    t->role == UNS_ROLE_MASTER) /* given out as the weight that it is a copy of */
-		out->role = UNSHARD_WEIGHT;
+	if (l->of_view && t->role == UNS_ROLE_MASTER)
+		out->role = UNSHARD_WEIGHT; /* it is given out as the weight that it is a copy of */
 	out->state = state_of(t, out->role);
 	memcpy(out->shape, t->shape.dim, t->shape.n * sizeof(*out->shape));
 	if (!uns_u64_mul(size, uns_dtype_size(named->out), &out->size_bytes) ||
@@ -118,7 +117,7 @@ static int add_of_view(struct unshard_tensors *l, const char *name, struct uns_e
 		return uns_fail(err, -ENOENT, "there is no view %s", name);
 	code = show_state_of(l->u, l->place, view, parameter, &state, &why);
 	if (code < 0 || state != SHOW_OK)
-		return uns_fail_as(err, &why);
+		return uns_fail(err, why.code, "%s", why.text);
 	UNS_TRY(show_tree(l->u, l->place, l->snap, view, parameter, &shown, err));
 	if (uns_vtree_find(&shown->tree, SHOW_PROBLEM_FILE))
 		return uns_fail(err, -EBADMSG, "%s: the view %s cannot show it: its %s says why",
@@ -310,9 +309,10 @@ static int prove(const struct unshard_tensors *l, const struct uns_tensor *t, st
 		return 0;
 	code = uns_cover_refusal(l->snap->cat, scope, &why);
 	if (code < 0 && code != -ENOTSUP)
-		return uns_fail_as(err, &why);
+		return uns_fail(err, code, "%s", why.text);
 	why = (struct uns_err){ .keep = &arena };
-	return uns_cover_check(l->snap->cat, t, &why) < 0 ? uns_fail_as(err, &why) : 0;
+	code = uns_cover_check(l->snap->cat, t, &why);
+	return code < 0 ? uns_fail(err, code, "%s", why.text) : 0;
 }
 
 static int read_tensor(const struct unshard_tensors *l, size_t i, const struct uns_box *box,
