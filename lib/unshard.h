@@ -9,15 +9,18 @@
  * NULL, one sentence for people. What each code means:
  *
  *   about checkpoints and what is in them
- *     -ENODATA       incomplete: a file, a rank or a fact is missing. Nothing to repair.
- *     -EBADMSG       damaged: a file is not what it should be. The copy was not sound either.
+ *     -ENODATA       incomplete: a file, a rank or a fact is missing; unshard_repair: there is nothing to
+ *                    repair, or no way to
+ *     -EBADMSG       damaged: a file is not what it should be; unshard_repair: nor was the copy sound
  *     -ENOTSUP       valid, and of a kind that unshard cannot read or that this view cannot show
  *     -ESTALE        the source changed since it was looked at or opened: look it up again
  *   about names
  *     -ENOENT        there is no such file, view, tensor or fact; or no metadata store
- *     -ENOTDIR, -EISDIR, -ELOOP  a file where a directory is needed; the reverse; a link in place of a file
+ *     -ENOTDIR       a file where a directory is needed
+ *     -EISDIR        a directory where a file is needed
+ *     -ELOOP         a link where a file is needed, or links that lead in circles
  *     -EXDEV         a link that leads out of SOURCE and of the directories that may be followed
- *     -ENAMETOOLONG
+ *     -ENAMETOOLONG  a path is longer than the system takes
  *   about the call
  *     -EINVAL        an argument is wrong: an option, a struct's size, a box outside its tensor, the
  *                    length of a buffer
@@ -25,10 +28,15 @@
  *     -EEXIST        unshard_repair: the new directory is there already
  *     -EFBIG         a text is longer than is taken
  *   about this moment: the same call may succeed later, and nothing of it is remembered
- *     -EACCES, -EPERM, -EIO, -EMFILE, -ENFILE, -ENOMEM, -ENOSPC, -EDQUOT, -EROFS, -EBUSY, -EAGAIN
- *     -EINTR         what a caller's `progress` returned, if it likes this one
+ *     -EACCES, -EPERM             it may not be read, or written
+ *     -EIO                        the storage, or the metadata store, failed
+ *     -EMFILE, -ENFILE            too many files are open
+ *     -ENOMEM                     no memory
+ *     -ENOSPC, -EDQUOT, -EROFS    where a copy, a spilled piece or a fact would be written
+ *     -EBUSY, -EAGAIN             another process is at it: the metadata store
  *
- * Any other code is the system's own. A callback's code is handed on as it is, whatever it is.
+ * Any other code is the system's own. What a callback returns to end a call is returned as it is, and need
+ * not be an errno; -EINTR says "given up".
  *
  * Threads: any function may be called by any number of threads at once on one session, except
  * unshard_open and unshard_close. No function writes to SOURCE.
@@ -42,13 +50,16 @@
  *
  * Structs grow at their end, and no function changes its parameters, as long as the library's name
  * (libunshard.so.0) stays. Every struct but unshard_error begins with its `size`.
- *   - Those that the caller has (options, calls, stat, counts): the caller sets `size` to sizeof by the
- *     macro ..._INIT. { UNSHARD_OPTIONS_INIT } says nothing else, { UNSHARD_OPTIONS_INIT, .view = "full" }
- *     something. A shorter one, of a program built with an older header: what is missing is the default, or
- *     not filled in. A longer one: fields that this library does not know must be zero (else -E2BIG), and
- *     are filled with zero.
- *   - Those that the library has, and shows by a pointer: `size` says how much of it there is. Programs
- *     neither make nor copy them.
+ *   - Structs of the caller (options, calls, stat, check_counts): the caller sets `size` to their sizeof,
+ *     which the macro UNSHARD_..._INIT does: { UNSHARD_OPTIONS_INIT, .view = "full" }. All else is zero
+ *     at first.
+ *     From a program that was built with an older header comes a shorter struct. The fields that it lacks
+ *     have their defaults, or are not filled in.
+ *     From a program that was built with a newer header comes a longer one. Where the library reads the
+ *     struct, fields that it does not know must be zero (else -E2BIG); where it fills the struct, it sets
+ *     them to zero.
+ *   - Structs of the library, which a program sees by a pointer: `size` says how much of them there is.
+ *     Programs neither make nor copy them.
  */
 #ifndef UNSHARD_H
 #define UNSHARD_H
