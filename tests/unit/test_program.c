@@ -131,7 +131,7 @@ static void filled_as_far_as_it_goes(void **state)
 	} longer;
 	union {
 		struct unshard_stat stat;
-		unsigned char bytes[sizeof(struct unshard_stat) + 1];
+		unsigned char bytes[sizeof(struct unshard_stat) + 8];
 	} shorter;
 	struct unshard_error err = { 0 };
 	unshard *u = open_golden("run");
