@@ -196,7 +196,7 @@ static void counts_of_any_size(void **state)
 	assert_int_equal(unshard_check_config(&config, 1, NULL, NULL, NULL, &counts, &err),
 			 -EINVAL);
 	assert_int_equal(unshard_check(u, "", UNSHARD_DEEP << 1, NULL, NULL, &err), -EINVAL);
-	assert_int_equal(unshard_repair(u, "", "/tmp/never", 1 << 31, NULL, &err), -EINVAL);
+	assert_int_equal(unshard_repair(u, "", "/tmp/never", 1u << 31, NULL, &err), -EINVAL);
 	unshard_close(u);
 }
 
