@@ -20,7 +20,7 @@ struct fs_options {
 	void (*live)(void *ctx, const char *hint);
 	/* A request that is no read failed (the session logs reads), and its caller sees an errno
 	 * only. May be NULL. Any thread. */
-	void (*log)(void *ctx, int level, const char *line); /* level as in unshard_options.log */
+	void (*log)(void *ctx, int level, const char *line); /* enum unshard_log_level */
 	void *ctx;
 };
 

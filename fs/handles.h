@@ -13,7 +13,7 @@ struct fs_handle {
 	struct fs_handle *prev, *next; /* under the list's lock */
 	struct fs_node *node;
 	unshard_file *file;              /* files */
-	struct unshard_listing *listing; /* directories, from the first readdir on */
+	unshard_listing *listing;        /* directories, from the first readdir on */
 };
 
 struct fs_handles {

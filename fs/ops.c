@@ -166,7 +166,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent_id, const char *name)
 	struct fs *fs = fs_of(req);
 	struct fs_node *parent = node_of(req, parent_id);
 	struct unshard_error err = { 0 };
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	unshard_node *handle;
 	int code = unshard_lookup(parent->node, name, &handle, &st, &err);
 
@@ -198,7 +198,7 @@ static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
 
 static void op_getattr(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 {
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	struct stat attr;
 	int code = stat_node(fs_of(req), node_of(req, id), &st);
 
@@ -225,7 +225,7 @@ static void op_readlink(fuse_req_t req, fuse_ino_t id)
 	} else {
 		fuse_reply_readlink(req, target);
 	}
-	free(target);
+	unshard_free(target);
 }
 
 static void op_statfs(fuse_req_t req, fuse_ino_t id)
@@ -253,7 +253,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 	struct fs *fs = fs_of(req);
 	struct fs_node *node = node_of(req, id);
 	struct fs_handle *handle;
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	int code = stat_node(fs, node, &st);
 
 	handle = code < 0 ? NULL : fs_handles_open(&fs->handles, node, NULL);
@@ -270,7 +270,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 static int list(struct fs *fs, struct fs_handle *handle, off_t off)
 {
 	struct unshard_error err = { 0 };
-	struct unshard_listing *fresh = NULL;
+	unshard_listing *fresh = NULL;
 	int code;
 
 	if (off && handle->listing)
@@ -289,7 +289,7 @@ struct dir_reply {
 	fuse_req_t req;
 	struct fs *fs;
 	struct fs_node *dir;
-	const struct unshard_listing *listing;
+	const unshard_listing *listing;
 	bool plus;
 	char *buf;
 	size_t size, used;
@@ -325,7 +325,7 @@ static int add_dot(struct dir_reply *r, const char *name, uint64_t ino, off_t ne
 /* Append entry i of the listing; or a negative errno. */
 static int add_plain(struct dir_reply *r, size_t i, off_t next)
 {
-	const struct unshard_dirent *e = &r->listing->v[i];
+	const struct unshard_dirent *e = unshard_listing_at(r->listing, i);
 	struct stat attr;
 	size_t need;
 
@@ -339,7 +339,7 @@ static int add_plain(struct dir_reply *r, size_t i, off_t next)
 
 static int add_plus(struct dir_reply *r, size_t i, off_t next)
 {
-	const struct unshard_dirent *e = &r->listing->v[i];
+	const struct unshard_dirent *e = unshard_listing_at(r->listing, i);
 	struct fuse_entry_param entry;
 	unshard_node *handle;
 	size_t need;
@@ -368,7 +368,7 @@ static int add_entries(struct dir_reply *r, off_t off)
 		off = 1;
 	if (off == 1 && added && (added = add_dot(r, "..", r->dir->up_ino, 2)))
 		off = 2;
-	for (i = (size_t)off - 2; added > 0 && off >= 2 && i < r->listing->n; i++)
+	for (i = (size_t)off - 2; added > 0 && off >= 2 && i < unshard_listing_count(r->listing); i++)
 		added = r->plus ? add_plus(r, i, (off_t)i + 3) : add_plain(r, i, (off_t)i + 3);
 	return r->used ? 0 : added < 0 ? added : 0;
 }
@@ -430,21 +430,23 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t id, size_t size, off_t off
 /* -- files -- */
 
 /* Opening may take long (-o crc=exact): nobody has to wait who does not want to any more. */
-static bool open_gave_up(void *ctx)
+static int open_gave_up(void *ctx, const struct unshard_progress *progress)
 {
 	fuse_req_t req = ctx;
 
-	return fuse_req_interrupted(req) || fuse_session_exited(fs_of(req)->se);
+	(void)progress;
+	return fuse_req_interrupted(req) || fuse_session_exited(fs_of(req)->se) ? -EINTR : 0;
 }
 
 /* The file is the one that the node was looked up as, or the kernel's size would be another's. */
 static int open_node(fuse_req_t req, struct fs_node *node, struct unshard_stat *st,
 		     struct fs_handle **out)
 {
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = req, .progress = open_gave_up };
 	struct fs *fs = fs_of(req);
 	struct unshard_error err = { 0 };
 	unshard_file *file = NULL;
-	int code = unshard_node_open(node->node, open_gave_up, req, &file, st, &err);
+	int code = unshard_node_open(node->node, &calls, &file, st, &err);
 
 	if (code == -EINTR)
 		return code;
@@ -462,7 +464,7 @@ static int open_node(fuse_req_t req, struct fs_node *node, struct unshard_stat *
 static void op_open(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 {
 	struct fs_handle *handle;
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	int code = -EROFS;
 
 	if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC))

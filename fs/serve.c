@@ -203,7 +203,7 @@ static int serve(unshard *u, const struct fs_options *o, const char *path, struc
 		 struct unshard_error *err)
 {
 	struct fs fs = { .u = u, .log = o->log, .log_ctx = o->ctx };
-	struct unshard_stat stat;
+	struct unshard_stat stat = { UNSHARD_STAT_INIT };
 	unshard_node *root;
 	int code = unshard_root(u, &root, err);
 

@@ -5,12 +5,61 @@
  * checkpoint directory is replaced by what the view makes of it. All paths given to these functions
  * are relative to that tree's root, components joined by '/', "" = the root.
  *
- * Errors: every function that can fail returns a negative errno and, where `err` is not NULL, one
- * sentence for people. Codes: -ENOENT, -ENOTDIR, -EISDIR, -EINVAL as usual; -EBADMSG damaged,
- * -ENOTSUP valid but unknown, -ENODATA incomplete checkpoint, -ESTALE source changed, -ENOMEM, -EIO.
+ * Errors: every function that can fail returns 0 (or a count) or a negative errno and, where `err` is not
+ * NULL, one sentence for people. What each code means:
+ *
+ *   about checkpoints and what is in them
+ *     -ENODATA       incomplete: a file, a rank or a fact is missing; unshard_repair: there is nothing to
+ *                    repair, or no way to
+ *     -EBADMSG       damaged: a file is not what it should be; unshard_repair: nor was the copy sound
+ *     -ENOTSUP       valid, and of a kind that unshard cannot read or that this view cannot show
+ *     -ESTALE        the source changed since it was looked at or opened: look it up again
+ *   about names
+ *     -ENOENT        there is no such file, view, tensor or fact; or no metadata store
+ *     -ENOTDIR       a file where a directory is needed
+ *     -EISDIR        a directory where a file is needed
+ *     -ELOOP         a link where a file is needed, or links that lead in circles
+ *     -EXDEV         a link that leads out of SOURCE and of the directories that may be followed
+ *     -ENAMETOOLONG  a path is longer than the system takes
+ *   about the call
+ *     -EINVAL        an argument is wrong: an option, a struct's size, a box outside its tensor, the
+ *                    length of a buffer
+ *     -E2BIG         a struct has a field set that this library does not know: it is older than the program
+ *     -EEXIST        unshard_repair: the new directory is there already
+ *     -EFBIG         a text is longer than is taken
+ *   about this moment: the same call may succeed later, and nothing of it is remembered
+ *     -EACCES, -EPERM             it may not be read, or written
+ *     -EIO                        the storage, or the metadata store, failed
+ *     -EMFILE, -ENFILE            too many files are open
+ *     -ENOMEM                     no memory
+ *     -ENOSPC, -EDQUOT, -EROFS    where a copy, a spilled piece or a fact would be written
+ *     -EBUSY, -EAGAIN             another process is at it: the metadata store
+ *
+ * Any other code is the system's own. What a callback returns to end a call is returned as it is, and need
+ * not be an errno; -EINTR says "given up".
  *
  * Threads: any function may be called by any number of threads at once on one session, except
  * unshard_open and unshard_close. No function writes to SOURCE.
+ *
+ * The process: nothing that belongs to all of it is changed (limits, signals, locale, directory, umask),
+ * with one exception that is off unless asked for (trim_memory). The environment is read for $TMPDIR,
+ * $XDG_STATE_HOME and $HOME where an option leaves the choice. Two sessions share nothing, not even a log.
+ *
+ * Memory: what a function gives to the caller goes back by the function named beside it, or by
+ * unshard_free: never by free(), which may be another runtime's.
+ *
+ * Structs grow at their end, and no function changes its parameters, as long as the library's name
+ * (libunshard.so.0) stays. Every struct but unshard_error begins with its `size`.
+ *   - Structs of the caller (options, calls, stat, check_counts): the caller sets `size` to their sizeof,
+ *     which the macro UNSHARD_..._INIT does: { UNSHARD_OPTIONS_INIT, .view = "full" }. All else is zero
+ *     at first.
+ *     From a program that was built with an older header comes a shorter struct. The fields that it lacks
+ *     have their defaults, or are not filled in.
+ *     From a program that was built with a newer header comes a longer one. Where the library reads the
+ *     struct, fields that it does not know must be zero (else -E2BIG); where it fills the struct, it sets
+ *     them to zero.
+ *   - Structs of the library, which a program sees by a pointer: `size` says how much of them there is.
+ *     Programs neither make nor copy them.
  */
 #ifndef UNSHARD_H
 #define UNSHARD_H
@@ -29,14 +78,31 @@ extern "C" {
 typedef struct unshard unshard;
 typedef struct unshard_file unshard_file;
 
+/* Never grows. */
 struct unshard_error {
-	int code; /* 0 = nothing failed */
+	int code; /* negative errno; 0 = nothing failed */
 	char text[512];
 };
 
-/* Zero it, set what you need; every zero means the documented default. Strings are borrowed for the
- * duration of unshard_open only. */
+/* "0.1.0" */
+UNSHARD_API const char *unshard_version(void);
+/* Give back what a function of the library made for the caller (texts, link targets). NULL is allowed. */
+UNSHARD_API void unshard_free(void *memory);
+
+/* -- a session -- */
+
+enum unshard_log_level {
+	UNSHARD_LOG_ERROR,
+	UNSHARD_LOG_WARNING,
+	UNSHARD_LOG_INFO,
+	UNSHARD_LOG_DEBUG,
+};
+
+#define UNSHARD_OPTIONS_INIT .size = sizeof(struct unshard_options)
+
+/* Every zero means the documented default. Strings are borrowed for the duration of unshard_open only. */
 struct unshard_options {
+	size_t size;                   /* UNSHARD_OPTIONS_INIT */
 	const char *view;              /* show this one view at the root instead of all */
 	/* Where the tree will be mounted: named in the lines to write, left out should it lie in SOURCE. */
 	const char *mountpoint;
@@ -51,44 +117,90 @@ struct unshard_options {
 	uint64_t mem_bytes;            /* snapshots and decoded pieces in memory; default 64 MiB */
 	const char *cache_dir;         /* decoded pieces spill here, unlinked; default $TMPDIR, /tmp */
 	uint64_t cache_size_bytes;     /* at most this much spilled; default 16 GiB */
-	unsigned settle_seconds;       /* 0 = default 60; UINT_MAX = 0 s: never wait */
 	/* The metadata store's file; NULL = $XDG_STATE_HOME/unshard/store.db, else
-	 * ~/.local/state/unshard/store.db; "none" = no store. Opened when first needed. */
+	 * ~/.local/state/unshard/store.db. Opened when first needed. */
 	const char *store;
 	/* "KEY=JSON": facts of the training for every checkpoint whose trainer_state.json is missing or
 	 * broken ("train_batch_size=4"). */
 	const char *const *fact;
 	size_t n_fact;
-	bool hide_rng;  /* no file of random states in any view */
-	bool keep_rng;  /* show them even where they are those of another number of ranks */
-	bool crc_exact; /* find out every CRC of a torch file when it is opened */
 	const char *strip;             /* left out in front of weights' names ("model.") */
-	/* "fsdp-units": name the states of FSDP1's flat units (veRL) by torch's order of traversal, where
-	 * one set of wrapped modules alone fits every rank's sizes. A guess: sizes cannot tell parameters of
-	 * equal shape apart. NULL = assume nothing. */
-	const char *assume;
+	/* Log lines of this session; any thread, several at once. NULL = dropped. */
+	void (*log)(void *ctx, int level, const char *line);
+	void *log_ctx;
+	enum unshard_log_level log_level; /* up to this one */
+	/* Hide a checkpoint that may still be written until nothing of it has changed for so long; default 60. */
+	unsigned settle_seconds;
+	unsigned delay_read_us; /* for tests and benchmarks: added to every read of SOURCE */
+	bool no_settling;       /* show at once what may still be written; settle_seconds does not count */
+	bool no_store;          /* no metadata store; `store` does not count */
+	bool hide_rng;          /* no file of random states in any view */
+	bool keep_rng;          /* show them even where they are those of another number of ranks */
+	bool crc_exact;         /* find out every CRC of a torch file when it is opened */
+	/* Name the states of FSDP1's flat units (veRL) by torch's order of traversal, where one set of wrapped
+	 * modules alone fits every rank's sizes. A guess: sizes cannot tell parameters of equal shape apart. */
+	bool assume_fsdp_units;
 	/* Give memory back to the system (malloc_trim(3), for the whole process) each time a checkpoint was
 	 * opened: for a program that lives long and does little else. */
 	bool trim_memory;
-	unsigned delay_read_us;        /* for tests and benchmarks: added to every read of SOURCE */
-	/* Log lines (NULL = dropped). level: 0 error, 1 warning, 2 information, 3 debug. */
-	void (*log)(void *ctx, int level, const char *line);
-	void *log_ctx;
-	int log_level;
-	unsigned char reserved[64];
+	bool reserved[5]; /* zero */
 };
 
 /* Opens SOURCE's descriptor and reads nothing else: O(1). A mount placed over or inside SOURCE
  * afterwards is never seen by the session. Starts no thread (a caller may fork after it, before the
  * first other call). Changes nothing that belongs to the process: of source files, as many are kept open as
- * the soft RLIMIT_NOFILE leaves room for by now, so that who wants more raises it before. */
+ * the soft RLIMIT_NOFILE leaves room for by now, so that who wants more raises it before. options:
+ * NULL = all defaults. */
 UNSHARD_API int unshard_open(const char *source, const struct unshard_options *options,
 			     unshard **out, struct unshard_error *err);
-UNSHARD_API void unshard_close(unshard *u); /* no file may be open; NULL is allowed */
+/* No file, node, listing or list of tensors may be left; NULL is allowed. */
+UNSHARD_API void unshard_close(unshard *u);
+
+/* -- what a caller is told while a call goes on -- */
+
+struct unshard_checkpoint;
+struct unshard_finding;
+struct unshard_change;
+struct unshard_fact;
+
+enum unshard_phase {
+	UNSHARD_SCANNING, /* directories and checkpoints count */
+	UNSHARD_READING,  /* bytes count; for the checkpoint being read */
+	UNSHARD_WRITING,  /* bytes count */
+};
+
+struct unshard_progress {
+	size_t size;
+	enum unshard_phase phase;
+	size_t directories, checkpoints; /* looked at, found */
+	uint64_t done_bytes, total_bytes;
+};
+
+#define UNSHARD_CALLS_INIT .size = sizeof(struct unshard_calls)
+
+/* Functions of the caller. Each may be NULL, gets `ctx`, and ends the call by returning anything but 0,
+ * which the call then returns. Each function of the library says which of them it calls; where it takes
+ * a struct unshard_calls, NULL is none. */
+struct unshard_calls {
+	size_t size; /* UNSHARD_CALLS_INIT */
+	void *ctx;
+	/* Called often; from any thread, and by one at a time. */
+	int (*progress)(void *ctx, const struct unshard_progress *progress);
+	/* In the thread of the call. What they are given lives until they return. */
+	int (*checkpoint)(void *ctx, const struct unshard_checkpoint *checkpoint);
+	int (*finding)(void *ctx, const struct unshard_finding *finding);
+	int (*change)(void *ctx, const struct unshard_change *change);
+	int (*fact)(void *ctx, const struct unshard_fact *fact);
+};
+
+/* -- the tree -- */
 
 enum unshard_kind { UNSHARD_FILE, UNSHARD_DIR, UNSHARD_LINK };
 
+#define UNSHARD_STAT_INIT .size = sizeof(struct unshard_stat)
+
 struct unshard_stat {
+	size_t size; /* UNSHARD_STAT_INIT */
 	enum unshard_kind kind;
 	uint32_t mode; /* permission bits: what all sources allow, without write bits */
 	uint32_t uid, gid;
@@ -101,11 +213,12 @@ struct unshard_stat {
 	 * may be cached for long. Otherwise it may change within seconds. */
 	bool stable;
 	bool live; /* made anew at each open (.unshard/stats.json): neither cached nor of fixed size */
+	bool reserved[6];
 };
 
 UNSHARD_API int unshard_stat(unshard *u, const char *path, struct unshard_stat *out,
 			     struct unshard_error *err);
-/* The link's target, malloc'd. */
+/* The link's target; for unshard_free. */
 UNSHARD_API int unshard_readlink(unshard *u, const char *path, char **target,
 				 struct unshard_error *err);
 
@@ -128,41 +241,41 @@ UNSHARD_API void unshard_node_unref(unshard_node *node); /* NULL is allowed */
 UNSHARD_API const char *unshard_node_path(const unshard_node *node);
 UNSHARD_API int unshard_node_stat(const unshard_node *node, struct unshard_stat *out,
 				  struct unshard_error *err);
+/* target: for unshard_free. */
 UNSHARD_API int unshard_node_readlink(const unshard_node *node, char **target,
 				      struct unshard_error *err);
 
+/* `stat` stays last, and the struct grows with it. */
 struct unshard_dirent {
 	const char *name;
-	struct unshard_stat stat;
+	struct unshard_stat stat; /* its size is how much of it there is */
 };
-struct unshard_listing {
-	struct unshard_dirent *v; /* natural order of names */
-	size_t n;
-};
+/* What is in a directory, in natural order of names: does not change. */
+typedef struct unshard_listing unshard_listing;
+UNSHARD_API size_t unshard_listing_count(const unshard_listing *listing);
+/* Entry i; belongs to the listing. NULL behind the last. */
+UNSHARD_API const struct unshard_dirent *unshard_listing_at(const unshard_listing *listing, size_t i);
 /* Unlisted names (".unshard", parametrised views) do not appear. Free with unshard_listing_free. */
-UNSHARD_API int unshard_list(unshard *u, const char *path, struct unshard_listing **out,
+UNSHARD_API int unshard_list(unshard *u, const char *path, unshard_listing **out,
 			     struct unshard_error *err);
-UNSHARD_API void unshard_listing_free(struct unshard_listing *listing);
+UNSHARD_API void unshard_listing_free(unshard_listing *listing);
 /* The same of a directory's node; one that changed since it was looked up is listed as it is now. */
-UNSHARD_API int unshard_node_list(const unshard_node *node, struct unshard_listing **out,
+UNSHARD_API int unshard_node_list(const unshard_node *node, unshard_listing **out,
 				  struct unshard_error *err);
-/* The node of v[i], as it was when it was listed: looks at nothing. */
-UNSHARD_API int unshard_listing_node(const struct unshard_listing *listing, size_t i,
+/* The node of entry i, as it was when it was listed: looks at nothing. -EINVAL behind the last. */
+UNSHARD_API int unshard_listing_node(const unshard_listing *listing, size_t i,
 				     unshard_node **out, struct unshard_error *err);
 
 /* Pins the snapshot the file belongs to: reads go on giving the bytes that unshard_stat described, or
- * fail with -ESTALE. `st` (may be NULL) receives what was opened. Reads no tensor data. */
-UNSHARD_API int unshard_file_open(unshard *u, const char *path, unshard_file **out,
-				  struct unshard_stat *st, struct unshard_error *err);
-/* The same for one who may change their mind: with crc_exact the first open of a file may read all of
- * it. stop(ctx) is asked often, from several threads at once; true = give up with -EINTR. */
-UNSHARD_API int unshard_file_open_unless(unshard *u, const char *path, bool (*stop)(void *ctx),
-					 void *ctx, unshard_file **out, struct unshard_stat *st,
-					 struct unshard_error *err);
-UNSHARD_API int unshard_node_open(const unshard_node *node, bool (*stop)(void *ctx), void *ctx,
+ * fail with -ESTALE. Reads no tensor data, but with crc_exact the first open of a file may read all of it:
+ * calls->progress is then told (UNSHARD_READING). `st` (may be NULL) receives what was opened. */
+UNSHARD_API int unshard_file_open(unshard *u, const char *path, const struct unshard_calls *calls,
 				  unshard_file **out, struct unshard_stat *st,
 				  struct unshard_error *err);
-UNSHARD_API void unshard_file_close(unshard_file *file);
+UNSHARD_API int unshard_node_open(const unshard_node *node, const struct unshard_calls *calls,
+				  unshard_file **out, struct unshard_stat *st,
+				  struct unshard_error *err);
+UNSHARD_API void unshard_file_close(unshard_file *file); /* NULL is allowed */
 
 /* Read up to len bytes at byte offset off. Returns bytes copied (short only at end of file, 0 behind
  * it) or a negative errno, in which case nothing of buf may be used. Any number of threads may read
@@ -172,21 +285,27 @@ UNSHARD_API ssize_t unshard_pread(unshard_file *file, void *buf, size_t len, uin
 
 /* -- what is there -- */
 
+enum unshard_state {
+	UNSHARD_OK,
+	UNSHARD_SAVING,     /* may still be written: hidden */
+	UNSHARD_DAMAGED,    /* or incomplete */
+	UNSHARD_UNREADABLE, /* just now, as `problem` says */
+};
+
 struct unshard_checkpoint {
+	size_t size;
 	const char *path;   /* below SOURCE */
 	const char *format; /* "hf_fsdp"; NULL = a directory that cannot be read: it is passed over */
 	int64_t step, world_size; /* -1 = not known */
 	uint64_t size_bytes;      /* of the source files */
-	const char *state;        /* "ok", "saving", "damaged"; "unreadable": just now, as `problem` says */
-	const char *problem;      /* the first problem's sentence, or NULL */
+	enum unshard_state state;
+	const char *problem; /* the first problem's sentence, or NULL */
 };
 
-/* Visit every checkpoint below SOURCE in natural order. `progress` (may be NULL) is called as
- * directories are scanned. A visitor that returns non-zero ends the walk with that value. */
-UNSHARD_API int unshard_scan(unshard *u,
-			     int (*visit)(void *ctx, const struct unshard_checkpoint *ckpt),
-			     void (*progress)(void *ctx, size_t directories, size_t checkpoints),
-			     void *ctx, struct unshard_error *err);
+/* Visit every checkpoint below SOURCE in natural order: calls->checkpoint, and calls->progress as
+ * directories are scanned. */
+UNSHARD_API int unshard_scan(unshard *u, const struct unshard_calls *calls,
+			     struct unshard_error *err);
 
 enum unshard_what {
 	UNSHARD_INFO, /* without tensors */
@@ -194,7 +313,7 @@ enum unshard_what {
 	UNSHARD_PROVENANCE,
 };
 
-/* One checkpoint as a JSON text (malloc'd): facts, views (which it has, the line to write, and why
+/* One checkpoint as a JSON text (for unshard_free): facts, views (which it has, the line to write, and why
  * not the others), tensors with pieces, problems. `checkpoint` is a path below SOURCE. The same texts as
  * the mount's CHECKPOINT/.unshard/{info,tensors,provenance}.json. mount_hint: the path to put into the lines
  * to write. */
@@ -207,17 +326,26 @@ enum unshard_severity {
 	UNSHARD_UNJUDGED, /* a rule that needs the version of a package */
 };
 
-/* Something that is wrong, or worth knowing. Strings live until the visitor returns; what is not known of it,
- * or does not apply, is NULL. Programs go by `id` and `check`, which are stable; sentences are for people. */
+/* What a finding keeps from being served. */
+enum unshard_scope {
+	UNSHARD_SCOPE_NOTHING, /* a note */
+	UNSHARD_SCOPE_WEIGHTS,
+	UNSHARD_SCOPE_OPTIMIZER,
+	UNSHARD_SCOPE_ALL,
+	UNSHARD_SCOPE_SHARDED, /* the form that it was saved in */
+};
+
+/* Something that is wrong, or worth knowing. What is not known of it, or does not apply, is NULL. Programs
+ * go by `id` and `check`, which are stable, and of which there will be more; sentences are for people. */
 struct unshard_finding {
+	size_t size;
 	const char *path;  /* of a checkpoint: below SOURCE; of a config: as it was given */
 	const char *check; /* which check found it: "damaged", "trainer_state" */
 	enum unshard_severity severity;
+	enum unshard_scope scope;
 	const char *text; /* one sentence: what is wrong, and what to do */
 
 	const char *id;    /* what exactly: "shard_missing" */
-	const char *scope; /* what it keeps from being served: "weights", "optimizer", "all", "sharded" (the
-	                    * form that it was saved in), "note" = nothing */
 	int code;          /* -ENODATA incomplete, -EBADMSG damaged, -ENOTSUP unknown; 0 for a note */
 	const char *view;  /* of which one view it is known */
 	const char *file;  /* that it is about, below SOURCE; may be a directory */
@@ -227,20 +355,108 @@ struct unshard_finding {
 	const char *advice; /* what to do: in `text` too */
 };
 
-typedef int unshard_check_visit(void *ctx, const struct unshard_finding *finding);
-
-/* Everything known to be wrong with one checkpoint, and notes. *n (may be NULL): how many of them keep
- * something from being served. A visitor (may be NULL) that returns non-zero ends it with that value. */
-UNSHARD_API int unshard_problems(unshard *u, const char *checkpoint, unshard_check_visit *visit,
-				 void *ctx, size_t *n, struct unshard_error *err);
+/* Everything known to be wrong with one checkpoint, and notes: calls->finding. *n (may be NULL): how many of
+ * them keep something from being served. */
+UNSHARD_API int unshard_problems(unshard *u, const char *checkpoint,
+				 const struct unshard_calls *calls, size_t *n,
+				 struct unshard_error *err);
 
 /* Find out, ahead of time, every CRC in the torch files of all views of a checkpoint, and keep them in
- * the store: mounts with crc_exact then open them at once. Reads what is not known yet. progress (may
- * be NULL) is called often, from one thread at a time; true = give up with -EINTR: what was found is
- * kept. -ENOENT when there is no store. */
-UNSHARD_API int unshard_warm(unshard *u, const char *checkpoint,
-			     bool (*progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes),
-			     void *ctx, struct unshard_error *err);
+ * the store: mounts with crc_exact then open them at once. Reads what is not known yet. Ended by
+ * calls->progress (UNSHARD_READING), it keeps what was found. -ENOENT when there is no store. */
+UNSHARD_API int unshard_warm(unshard *u, const char *checkpoint, const struct unshard_calls *calls,
+			     struct unshard_error *err);
+
+/* -- tensors -- */
+
+enum { UNSHARD_MAX_DIMS = 8 };
+
+enum unshard_dtype {
+	UNSHARD_AS_STORED = -1, /* of unshard_tensor_read: no cast */
+	UNSHARD_BOOL,
+	UNSHARD_U8,
+	UNSHARD_I8,
+	UNSHARD_F8_E5M2,
+	UNSHARD_F8_E4M3,
+	UNSHARD_F8_E8M0,
+	UNSHARD_F8_E4M3FNUZ,
+	UNSHARD_F8_E5M2FNUZ,
+	UNSHARD_I16,
+	UNSHARD_U16,
+	UNSHARD_F16,
+	UNSHARD_BF16,
+	UNSHARD_I32,
+	UNSHARD_U32,
+	UNSHARD_F32,
+	UNSHARD_C64,
+	UNSHARD_F64,
+	UNSHARD_I64,
+	UNSHARD_U64,
+	UNSHARD_C128,
+};
+
+enum unshard_role {
+	UNSHARD_WEIGHT, /* buffers that cannot be told apart included */
+	UNSHARD_BUFFER,
+	UNSHARD_MASTER, /* the optimizer's fp32 copy of a weight */
+	UNSHARD_EXP_AVG,
+	UNSHARD_EXP_AVG_SQ,
+	UNSHARD_STEP,
+	UNSHARD_OPTIM_OTHER, /* another state of the optimizer: `state` names it */
+	UNSHARD_OTHER,       /* neither model nor optimizer */
+};
+
+struct unshard_tensor {
+	size_t size;
+	const char *name;  /* of the weight; of an optimizer's state: of the parameter that it belongs to */
+	const char *key;   /* what the source calls it */
+	const char *root;  /* the key of the source's dict that it is in: "model", "optimizer"; "" = none */
+	/* Which of the optimizer's states: "exp_avg", "momentum_buffer", "master", "step"; NULL = it is none. */
+	const char *state;
+	enum unshard_role role;
+	enum unshard_dtype dtype;
+	uint32_t n_dims;                  /* 0 = a scalar: one element */
+	uint64_t shape[UNSHARD_MAX_DIMS]; /* elements */
+	uint64_t size_bytes;              /* of all of it in `dtype`, in C order without gaps */
+};
+
+/* The tensors of one checkpoint, as they were when this was opened. */
+typedef struct unshard_tensors unshard_tensors;
+
+/* view NULL: all tensors that the checkpoint itself holds, in its own order and types, optimizer's states
+ * included; those that are damaged or incomplete are in the list, and fail when they are read.
+ * view "weights", "weights-bf16", "full", ..: those in the files of weights that the view shows, with the
+ * names and types that they have there, in the checkpoint's own order. -ENOTSUP when the view has none, or
+ * does not go with this checkpoint; -ENODATA or -EBADMSG when it cannot be shown; -ENOENT when there is no
+ * such view, or no checkpoint.
+ * Reads metadata, no data (but what decides about tied weights, as for the mount); memory: a few hundred
+ * bytes a tensor. Pins the checkpoint as an open file does. */
+UNSHARD_API int unshard_tensors_open(unshard *u, const char *checkpoint, const char *view,
+				     unshard_tensors **out, struct unshard_error *err);
+UNSHARD_API void unshard_tensors_close(unshard_tensors *tensors); /* NULL is allowed */
+UNSHARD_API size_t unshard_tensors_count(const unshard_tensors *tensors);
+/* Tensor i; belongs to the list. NULL behind the last. */
+UNSHARD_API const struct unshard_tensor *unshard_tensors_at(const unshard_tensors *tensors, size_t i);
+/* The index of the tensor of this name; state NULL: of the model's, or neither's; "exp_avg": of that state
+ * of the optimizer; "master": of the optimizer's fp32 copy; "step". Of several the first. -ENOENT. O(1). */
+UNSHARD_API int unshard_tensors_find(const unshard_tensors *tensors, const char *name,
+				     const char *state, size_t *i, struct unshard_error *err);
+/* Read tensor i, or a box of it, into the caller's buf, in C order without gaps.
+ * lo, len: n_dims numbers each, in elements: the box [lo, lo + len) of each dimension; both NULL = all of
+ * it. A box may be empty. dtype: UNSHARD_AS_STORED = the tensor's `dtype`; or another type, into which a
+ * floating type is rounded as torch's Tensor.to() does (from any to F64, F32, F16, BF16), out of the values
+ * that the source holds: none is rounded twice, as by way of a view of another type.
+ * buf_bytes: exactly what the box takes in that type.
+ * -EINVAL a box that is not inside, another length of buf, no such i; -ENOTSUP a cast that does not exist;
+ * -ENODATA, -EBADMSG the tensor is incomplete or damaged; -ESTALE. On error nothing of buf may be used.
+ * Any number of threads may read one list at once. Cost: the I/O; for a box also the gaps between its rows
+ * where these are short (at most 256 KiB are read and held for rows that lie together). */
+UNSHARD_API int unshard_tensor_read(const unshard_tensors *tensors, size_t i, const uint64_t *lo,
+				    const uint64_t *len, enum unshard_dtype dtype, void *buf,
+				    size_t buf_bytes, struct unshard_error *err);
+
+/* Bytes an element; 0 for a number that is none of the enum's. */
+UNSHARD_API size_t unshard_dtype_size(enum unshard_dtype dtype);
 
 /* -- what is known about a training, and kept (the metadata store) --
  *
@@ -251,6 +467,7 @@ UNSHARD_API int unshard_warm(unshard *u, const char *checkpoint,
  * returned) survives a crash. `path` is below SOURCE and need not exist. -ENOENT when there is no
  * store; else errors name the store's file and what to do. */
 struct unshard_fact {
+	size_t size;
 	const char *subject; /* the absolute path it was set for */
 	const char *key;
 	const char *json;    /* the value */
@@ -258,10 +475,8 @@ struct unshard_fact {
 	int64_t time_s;      /* when, Unix */
 };
 
-/* Facts that hold for `path`, sorted by subject and key. A visitor that returns non-zero ends it with
- * that value. */
-UNSHARD_API int unshard_meta_list(unshard *u, const char *path,
-				  int (*visit)(void *ctx, const struct unshard_fact *fact), void *ctx,
+/* Facts that hold for `path`, sorted by subject and key: calls->fact. */
+UNSHARD_API int unshard_meta_list(unshard *u, const char *path, const struct unshard_calls *calls,
 				  struct unshard_error *err);
 /* value: JSON, or a bare word, which is taken as a string. origin NULL = "set by the user". */
 UNSHARD_API int unshard_meta_set(unshard *u, const char *path, const char *key, const char *value,
@@ -273,7 +488,7 @@ UNSHARD_API int unshard_meta_unset(unshard *u, const char *path, const char *key
  * scheduler.pt (a path of the machine, not below SOURCE). All or none; *n_facts may be NULL. */
 UNSHARD_API int unshard_meta_import_file(unshard *u, const char *path, const char *file,
 					 size_t *n_facts, struct unshard_error *err);
-/* All facts of the store as JSON (malloc'd), and back: what is there is kept, equal keys are
+/* All facts of the store as JSON (for unshard_free), and back: what is there is kept, equal keys are
  * replaced. */
 UNSHARD_API int unshard_meta_export(unshard *u, char **json, struct unshard_error *err);
 UNSHARD_API int unshard_meta_import(unshard *u, const char *json, size_t *n_facts,
@@ -283,38 +498,45 @@ UNSHARD_API int unshard_meta_clear_memos(unshard *u, struct unshard_error *err);
 
 /* -- checks -- */
 
+#define UNSHARD_CHECK_COUNTS_INIT .size = sizeof(struct unshard_check_counts)
+
 struct unshard_check_counts {
+	size_t size; /* UNSHARD_CHECK_COUNTS_INIT */
 	size_t checkpoints, problems, notes, unjudged;
-	uint64_t read_bytes; /* by unshard_check_deep */
+	uint64_t read_bytes; /* for UNSHARD_DEEP */
+};
+
+/* Flags of unshard_check and unshard_repair. Others are refused (-EINVAL). */
+enum {
+	/* Also everything that is told by the bytes of checkpoints whose save has ended: records of torch
+	 * files and of DCP's items whose CRC is not the recorded one, NaN and infinity in weights and optimizer
+	 * states, weights that are not the rounded fp32 copies of their optimizer. Reads all of every
+	 * checkpoint, in parallel, with at most half a MiB a thread beside what the options allow for decoded
+	 * pieces. */
+	UNSHARD_DEEP = 1,
 };
 
 /* Everything known to be wrong with the checkpoint at `path` below SOURCE, or with every checkpoint
  * below it: what unshard_problems says, what a trainer that resumes would miss, and directories that
- * are named as checkpoints and hold none. Reads no tensor data. `progress` (may be NULL) as for
- * unshard_scan. A visitor that returns non-zero ends the walk with that value. */
-UNSHARD_API int unshard_check(unshard *u, const char *path, unshard_check_visit *visit,
-			      void (*progress)(void *ctx, size_t directories, size_t checkpoints),
-			      void *ctx, struct unshard_check_counts *counts,
+ * are named as checkpoints and hold none. Reads no tensor data without UNSHARD_DEEP. calls->finding, and
+ * calls->progress (UNSHARD_SCANNING; with UNSHARD_DEEP UNSHARD_READING too). counts may be NULL. */
+UNSHARD_API int unshard_check(unshard *u, const char *path, unsigned flags,
+			      const struct unshard_calls *calls, struct unshard_check_counts *counts,
 			      struct unshard_error *err);
 
-/* The same, and everything that is told by the bytes of checkpoints whose save has ended: records of
- * torch files and of DCP's items whose CRC is not the recorded one, NaN and infinity in weights and
- * optimizer states, weights that are not the rounded fp32 copies of their optimizer. Reads all of every
- * checkpoint, in parallel, with at most half a MiB a thread beside what the options allow for decoded
- * pieces. `reading` (may be NULL) is called often, from one thread at a time, with numbers of the
- * checkpoint being read; true = give up with -EINTR. */
-UNSHARD_API int unshard_check_deep(unshard *u, const char *path, unshard_check_visit *visit,
-				   void (*progress)(void *ctx, size_t directories,
-						    size_t checkpoints),
-				   bool (*reading)(void *ctx, uint64_t done_bytes,
-						   uint64_t total_bytes),
-				   void *ctx, struct unshard_check_counts *counts,
-				   struct unshard_error *err);
+enum unshard_change_kind {
+	UNSHARD_CHANGE_DTYPE,    /* "dtype": tensors got another type */
+	UNSHARD_CHANGE_STALE,    /* "stale": a file of another world size, left out */
+	UNSHARD_CHANGE_TRACKER,  /* "tracker": the file that names the last checkpoint was made again */
+	UNSHARD_CHANGE_LEFT_OUT, /* "left_out": a checkpoint that is not sound */
+	UNSHARD_CHANGE_UNREADABLE, /* "unreadable": a directory that could not be read, left out */
+};
 
 /* Something that a repaired copy has otherwise than its source. */
 struct unshard_change {
+	size_t size;
 	const char *path; /* below SOURCE */
-	const char *kind; /* stable: "dtype", "stale", "tracker", "left_out", "unreadable" */
+	enum unshard_change_kind kind;
 	const char *text; /* what became of it, and why */
 };
 
@@ -324,31 +546,39 @@ struct unshard_change {
  * checkpoint is made again out of the sound ones, and the others are then left out. All else is copied
  * byte for byte, by reflink where the file system can.
  * A directory that cannot be read (another user's, or EIO) is left out, and so is a checkpoint that has one:
- * visit receives it as "unreadable". Where nothing else would change, nothing is written.
+ * calls->change receives it as UNSHARD_CHANGE_UNREADABLE. Where nothing else would change, nothing is written.
  * `out` must not exist or be an empty directory, and does not lie in `path`. It appears whole or not at
- * all: written beside, synced, checked as any other checkpoint (`deep`: as by unshard_check_deep),
- * renamed. visit (may be NULL) receives what differs, once that is done. writing (may be NULL) is
- * called often; true = give up with -EINTR.
- * Returns how many directories were "unreadable". `out` was made if visit received a change
- * of another kind; if not, all is sound that could be read, and there is no `out`.
+ * all: written beside, synced, checked as any other checkpoint (UNSHARD_DEEP: as by unshard_check with
+ * that flag), renamed. calls->change receives what differs, once that is done; calls->progress
+ * (UNSHARD_WRITING) is called until then.
+ * Returns how many directories could not be read, unless calls->change ended it. `out` was made if
+ * calls->change received a change of another kind; if not, all is sound that could be read, and there is no
+ * `out`.
  * -ENODATA: no sound copy can be derived. -EBADMSG: the copy was not sound either. -EEXIST, -EINVAL: not a
  * place for it. */
-UNSHARD_API int unshard_repair(unshard *u, const char *path, const char *out, bool deep,
-			       int (*visit)(void *ctx, const struct unshard_change *change),
-			       bool (*writing)(void *ctx, uint64_t done_bytes,
-					       uint64_t total_bytes),
-			       void *ctx, struct unshard_error *err);
+UNSHARD_API int unshard_repair(unshard *u, const char *path, const char *out, unsigned flags,
+			       const struct unshard_calls *calls, struct unshard_error *err);
 
 /* What is known to go wrong with a training that these config files together describe
- * (TrainingArguments, Accelerate, DeepSpeed, LightningCLI; JSON or YAML), before it starts. Nothing is
- * executed or written. versions: "transformers=4.40.2,torch=2.2.2", NULL = none known: rules that need
- * one are then told as UNSHARD_UNJUDGED. kinds[i] (may be NULL) receives what file i was taken for. */
+ * (TrainingArguments, Accelerate, DeepSpeed, LightningCLI; JSON or YAML), before it starts:
+ * calls->finding. Nothing is executed or written, and no session is needed. versions:
+ * "transformers=4.40.2,torch=2.2.2", NULL = none known: rules that need one are then told as
+ * UNSHARD_UNJUDGED. kinds[i] (kinds may be NULL) receives what file i was taken for: a text that lives as
+ * long as the library. counts may be NULL. */
 UNSHARD_API int unshard_check_config(const char *const *files, size_t n, const char *versions,
-				     unshard_check_visit *visit, void *ctx, const char **kinds,
+				     const struct unshard_calls *calls, const char **kinds,
 				     struct unshard_check_counts *counts,
 				     struct unshard_error *err);
 
-UNSHARD_API const char *unshard_version(void);
+/* -- names of enumerators --
+ *
+ * Stable: "bfloat16" (torch's), "exp_avg", "damaged", "weights" (a note's scope: "note"), "left_out". They
+ * live as long as the library. NULL for a number that is none of the enum's. */
+UNSHARD_API const char *unshard_dtype_name(enum unshard_dtype dtype);
+UNSHARD_API const char *unshard_role_name(enum unshard_role role);
+UNSHARD_API const char *unshard_state_name(enum unshard_state state);
+UNSHARD_API const char *unshard_scope_name(enum unshard_scope scope);
+UNSHARD_API const char *unshard_change_name(enum unshard_change_kind kind);
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,6 @@
 
 #include <getopt.h>
 
-enum { LOG_WARNINGS = 1, LOG_EVERYTHING = 3 };
 
 int arguments_parse(struct arguments *a, const struct command *self, int argc, char **argv)
 {
@@ -46,9 +45,10 @@ int arguments_open(struct arguments *a, const char *source, unshard **out)
 
 	if (log_open(&a->log, a->options.log, true, &err) < 0)
 		return command_fail("%s", err.text);
+	library->size = sizeof(*library);
 	library->log = log_line;
 	library->log_ctx = &a->log;
-	library->log_level = a->options.debug ? LOG_EVERYTHING : LOG_WARNINGS;
+	library->log_level = a->options.debug ? UNSHARD_LOG_DEBUG : UNSHARD_LOG_WARNING;
 	library->trim_memory = true;
 	if (unshard_open(source, library, out, &err) < 0)
 		return command_fail("%s", err.text);

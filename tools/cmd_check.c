@@ -52,7 +52,7 @@ static int add_object(struct check *c, const struct unshard_finding *f)
 	cJSON_AddStringToObject(o, "check", f->check);
 	cJSON_AddStringToObject(o, "id", f->id);
 	cJSON_AddStringToObject(o, "severity", severity_text(f->severity));
-	cJSON_AddStringToObject(o, "scope", f->scope);
+	cJSON_AddStringToObject(o, "scope", unshard_scope_name(f->scope));
 	cJSON_AddNumberToObject(o, "code", f->code);
 	add_or_null(o, "view", f->view);
 	add_or_null(o, "file", f->file);
@@ -92,13 +92,6 @@ static int visit(void *ctx, const struct unshard_finding *f)
 	return 0;
 }
 
-static void step(void *ctx, size_t directories, size_t checkpoints)
-{
-	struct check *c = ctx;
-
-	progress_step(&c->progress, directories, checkpoints);
-}
-
 static volatile sig_atomic_t interrupted;
 
 static void on_signal(int number)
@@ -107,12 +100,12 @@ static void on_signal(int number)
 	interrupted = 1;
 }
 
-static bool reading(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
+static int step(void *ctx, const struct unshard_progress *p)
 {
 	struct check *c = ctx;
 
-	progress_bytes(&c->progress, done_bytes, total_bytes);
-	return interrupted;
+	progress_step(&c->progress, p);
+	return interrupted ? -EINTR : 0;
 }
 
 /* -- the end -- */
@@ -201,29 +194,30 @@ static int finish(struct check *c, int code, const struct unshard_error *err)
 
 static int check_configs(struct check *c)
 {
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .finding = visit };
 	struct unshard_error err = { 0 };
 	int code;
 
 	c->top = "these together";
-	code = unshard_check_config(c->config, c->n_configs, c->versions, visit, c, c->kind,
+	code = unshard_check_config(c->config, c->n_configs, c->versions, &calls, c->kind,
 				    &c->counts, &err);
 	return finish(c, code, &err);
 }
 
 static int check_below(struct check *c, unshard *u, const char *path)
 {
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = step,
+					     .finding = visit };
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
 	int code;
 
 	progress_start(&c->progress);
-	if (!c->deep) {
-		code = unshard_check(u, path, visit, step, c, &c->counts, &err);
-		return finish(c, code, &err);
+	if (c->deep) {
+		sigaction(SIGINT, &action, NULL);
+		sigaction(SIGTERM, &action, NULL);
 	}
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	code = unshard_check_deep(u, path, visit, step, reading, c, &c->counts, &err);
+	code = unshard_check(u, path, c->deep ? UNSHARD_DEEP : 0, &calls, &c->counts, &err);
 	return finish(c, code, &err);
 }
 
@@ -234,7 +228,7 @@ static int visit_change(void *ctx, const struct unshard_change *change)
 	struct check *c = ctx;
 	cJSON *o;
 
-	if (strcmp(change->kind, "unreadable") == 0)
+	if (change->kind == UNSHARD_CHANGE_UNREADABLE)
 		c->n_unreadable++;
 	else
 		c->n_changes++;
@@ -242,24 +236,16 @@ static int visit_change(void *ctx, const struct unshard_change *change)
 	if (c->findings) {
 		o = cJSON_CreateObject();
 		cJSON_AddStringToObject(o, "path", change->path);
-		cJSON_AddStringToObject(o, "kind", change->kind);
+		cJSON_AddStringToObject(o, "kind", unshard_change_name(change->kind));
 		cJSON_AddStringToObject(o, "text", change->text);
 		return cJSON_AddItemToArray(c->findings, o) ? 0 : -ENOMEM;
 	}
 	if (print_path(c, change->path) < 0)
 		return -ENOMEM;
-	printf("  %-10s  ", change->kind);
+	printf("  %-10s  ", unshard_change_name(change->kind));
 	text_print(change->text);
 	putchar('\n');
 	return 0;
-}
-
-static bool writing(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
-{
-	struct check *c = ctx;
-
-	progress_copied(&c->progress, done_bytes, total_bytes);
-	return interrupted;
 }
 
 /* why: there is no copy. */
@@ -317,6 +303,8 @@ static int repaired(struct check *c)
 
 static int repair_below(struct check *c, unshard *u, const char *path)
 {
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = c, .progress = step,
+					     .change = visit_change };
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
 	int code;
@@ -324,7 +312,7 @@ static int repair_below(struct check *c, unshard *u, const char *path)
 	progress_start(&c->progress);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	code = unshard_repair(u, path, c->repair, c->deep, visit_change, writing, c, &err);
+	code = unshard_repair(u, path, c->repair, c->deep ? UNSHARD_DEEP : 0, &calls, &err);
 	progress_end(&c->progress);
 	if (code == -ENODATA || code == -EBADMSG)
 		return not_repaired(c, err.text);
@@ -398,7 +386,7 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 
 static int check_run(const struct command *self, int argc, char **argv)
 {
-	struct check c = { .a = { .log = { .fd = -1 } } };
+	struct check c = { .a = { .log = { .fd = -1 } }, .counts = { UNSHARD_CHECK_COUNTS_INIT } };
 	char *path = NULL;
 	int status = parse(&c, self, argc, argv);
 

@@ -38,7 +38,7 @@ static void add_row(struct listing *l, const struct unshard_checkpoint *c, const
 	add_number(&l->table, c->step);
 	add_number(&l->table, c->world_size);
 	table_add(&l->table, size);
-	table_add(&l->table, c->state);
+	table_add(&l->table, unshard_state_name(c->state));
 	if (c->problem) {
 		table_add(&l->problems, path);
 		table_add(&l->problems, c->problem);
@@ -65,7 +65,7 @@ static void add_object(struct listing *l, const struct unshard_checkpoint *c)
 	add_fact(o, "step", c->step);
 	add_fact(o, "world_size", c->world_size);
 	cJSON_AddNumberToObject(o, "size_bytes", (double)c->size_bytes);
-	cJSON_AddStringToObject(o, "state", c->state);
+	cJSON_AddStringToObject(o, "state", unshard_state_name(c->state));
 	if (c->problem)
 		cJSON_AddStringToObject(o, "problem", c->problem);
 	else
@@ -79,7 +79,7 @@ static int visit(void *ctx, const struct unshard_checkpoint *c)
 	struct listing *l = ctx;
 
 	l->n++;
-	l->n_damaged += !strcmp(c->state, "damaged") || !strcmp(c->state, "unreadable");
+	l->n_damaged += c->state == UNSHARD_DAMAGED || c->state == UNSHARD_UNREADABLE;
 	if (l->json)
 		add_object(l, c);
 	else
@@ -87,11 +87,12 @@ static int visit(void *ctx, const struct unshard_checkpoint *c)
 	return 0;
 }
 
-static void step(void *ctx, size_t directories, size_t checkpoints)
+static int step(void *ctx, const struct unshard_progress *p)
 {
 	struct listing *l = ctx;
 
-	progress_step(&l->progress, directories, checkpoints);
+	progress_step(&l->progress, p);
+	return 0;
 }
 
 static void print_json(struct listing *l)
@@ -126,6 +127,8 @@ static int list(unshard *u, bool json)
 	static const char *const head[N_COLUMNS] = { "PATH",  "FORMAT", "STEP",
 						     "RANKS", "SIZE",   "STATE" };
 	struct listing l = { .table = { .n_columns = N_COLUMNS }, .problems = { .n_columns = 2 } };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &l, .progress = step,
+					     .checkpoint = visit };
 	struct unshard_error err = { 0 };
 	int i, code;
 
@@ -133,7 +136,7 @@ static int list(unshard *u, bool json)
 	for (i = 0; i < N_COLUMNS; i++)
 		table_add(&l.table, head[i]);
 	progress_start(&l.progress);
-	code = unshard_scan(u, visit, step, &l, &err);
+	code = unshard_scan(u, &calls, &err);
 	progress_end(&l.progress);
 	if (code >= 0 && !l.table.failed && !l.problems.failed)
 		print(&l);

@@ -16,7 +16,7 @@
 #include "options.h"
 #include "text.h"
 
-enum { LOG_WARNINGS = 1, N_COLUMNS = 5, VALUE_BYTES = 60 };
+enum { N_COLUMNS = 5, VALUE_BYTES = 60 };
 
 struct meta {
 	const struct command *self;
@@ -167,6 +167,7 @@ static int list_at(struct meta *m, const char *path)
 {
 	static const char *const head[N_COLUMNS] = { "KEY", "VALUE", "SET FOR", "FROM", "WHEN" };
 	struct listing l = { .json = m->json, .first = true, .table = { .n_columns = N_COLUMNS } };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &l, .fact = list_one };
 	struct unshard_error err = { 0 };
 	int i, code;
 
@@ -174,7 +175,7 @@ static int list_at(struct meta *m, const char *path)
 		table_add(&l.table, head[i]);
 	if (l.json)
 		putchar('[');
-	code = unshard_meta_list(m->u, path + 1, list_one, &l, &err);
+	code = unshard_meta_list(m->u, path + 1, &calls, &err);
 	if (l.json)
 		puts(l.n ? "\n]" : "]");
 	else if (code == 0 && l.n)
@@ -197,13 +198,14 @@ static int get_one(void *ctx, const struct unshard_fact *fact)
 static int get_at(struct meta *m, const char *path)
 {
 	struct listing l = { .json = false };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &l, .fact = get_one };
 	struct unshard_error err = { 0 };
 	int i, status = EXIT_DONE;
 
 	for (i = 1; i < m->n; i++) {
 		l.n = 0;
 		l.key = m->argument[i];
-		if (unshard_meta_list(m->u, path + 1, get_one, &l, &err) < 0)
+		if (unshard_meta_list(m->u, path + 1, &calls, &err) < 0)
 			return command_fail("%s", err.text);
 		if (l.n)
 			continue;
@@ -350,7 +352,7 @@ static int export_all(struct meta *m)
 	to = name ? fopen(name, "we") : stdout;
 	if (!to || fputs(json, to) < 0 || fflush(to) != 0)
 		why = errno;
-	free(json);
+	unshard_free(json);
 	/* Network file systems may tell only here that there is no room. */
 	if (to && name && fclose(to) != 0 && !why)
 		why = errno;
@@ -427,9 +429,10 @@ static int open_store(struct meta *m)
 
 	if (log_open(&m->log, NULL, true, &err) < 0)
 		return command_fail("%s", err.text);
+	library->size = sizeof(*library);
 	library->log = log_line;
 	library->log_ctx = &m->log;
-	library->log_level = LOG_WARNINGS;
+	library->log_level = UNSHARD_LOG_WARNING;
 	return unshard_open("/", library, &m->u, &err) < 0 ? command_fail("%s", err.text) : -1;
 }
 

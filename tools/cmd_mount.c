@@ -9,8 +9,6 @@
 #include "log.h"
 #include "options.h"
 
-enum { LOG_INFORMATION = 2, LOG_EVERYTHING = 3 };
-
 struct mount {
 	const struct command *self;
 	const char *source, *mountpoint;
@@ -26,7 +24,7 @@ static void serving(void *ctx)
 
 	snprintf(line, sizeof(line), "unshard %s shows %.200s at %.200s", unshard_version(),
 		 m->source, m->mountpoint);
-	log_line(&m->log, LOG_INFORMATION, line);
+	log_line(&m->log, UNSHARD_LOG_INFO, line);
 }
 
 static void live(void *ctx, const char *hint)
@@ -83,9 +81,10 @@ static int run(struct mount *m)
 		return command_fail("%s", err.text);
 	library->mountpoint = m->mountpoint;
 	library->trim_memory = true;
+	library->size = sizeof(*library);
 	library->log = log_line;
 	library->log_ctx = &m->log;
-	library->log_level = m->options.debug ? LOG_EVERYTHING : LOG_INFORMATION;
+	library->log_level = m->options.debug ? UNSHARD_LOG_DEBUG : UNSHARD_LOG_INFO;
 	if (unshard_open(m->source, library, &u, &err) < 0) {
 		log_close(&m->log);
 		return command_fail("%s", err.text);

@@ -287,8 +287,8 @@ struct shown {
 
 static void shown_fini(struct shown *s)
 {
-	free(s->info);
-	free(s->tensors);
+	unshard_free(s->info);
+	unshard_free(s->tensors);
 }
 
 static int collect(struct shown *s, struct unshard_error *err)
@@ -296,7 +296,7 @@ static int collect(struct shown *s, struct unshard_error *err)
 	int code = unshard_describe(s->u, s->name, UNSHARD_INFO, "MOUNTPOINT", &s->info, err);
 
 	if (code >= 0)
-		code = unshard_problems(s->u, s->name, NULL, NULL, &s->n_serious, err);
+		code = unshard_problems(s->u, s->name, NULL, &s->n_serious, err);
 	/* What cannot be opened has no tensors; its problem says why. */
 	if (code >= 0 &&
 	    unshard_describe(s->u, s->name, UNSHARD_TENSORS, NULL, &s->tensors, NULL) < 0)
@@ -314,6 +314,7 @@ static int print_text(const struct shown *s, const char *path)
 {
 	cJSON *info = cJSON_Parse(s->info), *tensors = cJSON_Parse(tensors_or_none(s));
 	bool any = false;
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &any, .finding = print_problem };
 	int code = info && tensors ? 0 : -ENOMEM;
 
 	if (!code) {
@@ -323,7 +324,7 @@ static int print_text(const struct shown *s, const char *path)
 		code = print_tensors(tensors);
 	}
 	if (!code)
-		code = unshard_problems(s->u, s->name, print_problem, &any, NULL, NULL);
+		code = unshard_problems(s->u, s->name, &calls, NULL, NULL);
 	cJSON_Delete(info);
 	cJSON_Delete(tensors);
 	return code;

@@ -35,26 +35,27 @@ static int64_t now_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static bool progress(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
+static int progress(void *ctx, const struct unshard_progress *p)
 {
 	struct warming *w = ctx;
 	char done[32], total[32];
 	int64_t now = now_ms();
 
-	w->done_bytes = done_bytes;
+	w->done_bytes = p->done_bytes;
 	if (w->terminal && now >= w->next_ms) {
-		text_bytes(done_bytes, done);
-		text_bytes(total_bytes, total);
+		text_bytes(p->done_bytes, done);
+		text_bytes(p->total_bytes, total);
 		fprintf(stderr, "\r\033[Kreading for CRCs: %s of %s", done, total);
 		w->next_ms = now + EVERY_MS;
 		w->shown = true;
 	}
-	return interrupted;
+	return interrupted ? -EINTR : 0;
 }
 
 static int warm(unshard *u, const char *checkpoint)
 {
 	struct warming w = { .terminal = isatty(STDERR_FILENO), .next_ms = now_ms() + EVERY_MS };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &w, .progress = progress };
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
 	char read[32];
@@ -62,7 +63,7 @@ static int warm(unshard *u, const char *checkpoint)
 
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	code = unshard_warm(u, checkpoint, progress, &w, &err);
+	code = unshard_warm(u, checkpoint, &calls, &err);
 	if (w.shown)
 		fputs("\r\033[K", stderr);
 	if (code == -EINTR)

@@ -20,9 +20,10 @@ enum kind {
 	STORE,  /* a path, or "none" */
 	SIZE,
 	COUNT,
-	SECONDS, /* 0 becomes UINT_MAX, which the library takes as 0 */
+	SECONDS, /* 0 sets `to_first` too: the library has a flag for it */
 	FLAG,
 	CHOICE, /* one of two words */
+	WORD,   /* one word, which switches something on */
 };
 
 /* Where a row's value goes: a member of struct options, of the kind's type (see set). */
@@ -36,7 +37,9 @@ struct row {
 	const char *value; /* as --help shows it */
 	const char *help;
 	long to;
-	long to_first; /* of a CHOICE: set by the first word, as `to` is by the second; or NOWHERE */
+	/* Of a CHOICE: set by the first word, as `to` is by the second. Of SECONDS: whether they are 0. Or
+	 * NOWHERE. */
+	long to_first;
 };
 
 static const struct row rows[] = {
@@ -47,9 +50,9 @@ static const struct row rows[] = {
 	{ "strip", STRING, "PREFIX",
 	  "leave PREFIX out in front of the weights' names (\"model.\" of a LightningModule)",
 	  IN_LIBRARY(strip) },
-	{ "assume", STRING, "fsdp-units",
+	{ "assume", WORD, "fsdp-units",
 	  "name FSDP1's flat units (veRL) by torch's order of traversal, where one fits the sizes",
-	  IN_LIBRARY(assume) },
+	  IN_LIBRARY(assume_fsdp_units) },
 	{ "model", MODELS, "[RUN=]DIR",
 	  "borrow config and tokenizer from DIR (only for RUN below SOURCE); may be repeated",
 	  HERE(model) },
@@ -63,7 +66,8 @@ static const struct row rows[] = {
 	  IN_LIBRARY(cache_size_bytes) },
 	{ "settle", SECONDS, "SECONDS",
 	  "hide a checkpoint that may still be written until it has not changed for so long (60)",
-	  IN_LIBRARY(settle_seconds) },
+	  offsetof(struct options, library.settle_seconds),
+	  offsetof(struct options, library.no_settling) },
 	{ "store", STORE, "FILE|none",
 	  "metadata store ($XDG_STATE_HOME or ~/.local/state, unshard/store.db)", IN_LIBRARY(store) },
 	{ "fact", STRINGS, "KEY=VALUE",
@@ -235,8 +239,9 @@ static char *absolute_model(struct options *o, const char *value)
 
 int options_store(struct options *o, const char *value, struct unshard_error *err)
 {
-	o->library.store = strcmp(value, "none") ? absolute(o, value) : "none";
-	return o->library.store ? 0 : out_of_memory(err);
+	o->library.no_store = !strcmp(value, "none");
+	o->library.store = o->library.no_store ? NULL : absolute(o, value);
+	return o->library.no_store || o->library.store ? 0 : out_of_memory(err);
 }
 
 /* -- what a row sets -- */
@@ -269,6 +274,15 @@ static int set_choice(struct options *o, const struct row *row, const char *valu
 	return 0;
 }
 
+static int set_word(struct options *o, const struct row *row, const char *value,
+		    struct unshard_error *err)
+{
+	if (strcmp(value, row->value))
+		return refuse(err, -EINVAL, "%s=%.40s: %s is expected", row->name, value, row->value);
+	*(bool *)member(o, row->to) = true;
+	return 0;
+}
+
 static int set_number(struct options *o, const struct row *row, const char *value,
 		      struct unshard_error *err)
 {
@@ -283,7 +297,9 @@ static int set_number(struct options *o, const struct row *row, const char *valu
 	}
 	if (!parse_count(value, &n))
 		return refuse(err, -EINVAL, "%s=%s: not a number", row->name, value);
-	*(unsigned *)member(o, row->to) = row->kind == SECONDS && !n ? UINT_MAX : (unsigned)n;
+	*(unsigned *)member(o, row->to) = (unsigned)n;
+	if (row->to_first != NOWHERE)
+		*(bool *)member(o, row->to_first) = !n;
 	return 0;
 }
 
@@ -301,6 +317,8 @@ static int set(struct options *o, const struct row *row, const char *value,
 		return 0;
 	case CHOICE:
 		return set_choice(o, row, value, err);
+	case WORD:
+		return set_word(o, row, value, err);
 	case STRING:
 		return set_string(o, row, own(o, strdup(value)), err);
 	case PATH:

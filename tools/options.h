@@ -25,7 +25,7 @@ struct options {
 /* Parse one argument of -o into `o`, which is zeroed before the first. Paths become absolute: a
  * daemon works elsewhere. 0, or a negative errno and a sentence that names the option. */
 int options_parse(struct options *o, const char *text, struct unshard_error *err);
-/* The metadata store's file, or "none": --store, and -o store=. */
+/* The metadata store's file, or "none" for none: --store, and -o store=. */
 int options_store(struct options *o, const char *value, struct unshard_error *err);
 void options_fini(struct options *o);
 

@@ -33,33 +33,21 @@ static bool is_time(struct progress *p)
 	return true;
 }
 
-static void show_bytes(struct progress *p, const char *what, uint64_t done, uint64_t total)
+void progress_step(struct progress *p, const struct unshard_progress *now)
 {
-	char a[32], b[32];
+	char done[32], total[32];
 
 	if (!is_time(p))
 		return;
-	text_bytes(done, a);
-	text_bytes(total, b);
-	fprintf(stderr, "\r\033[K%s: %s of %s", what, a, b);
-}
-
-void progress_bytes(struct progress *p, uint64_t done, uint64_t total)
-{
-	show_bytes(p, "reading", done, total);
-}
-
-void progress_copied(struct progress *p, uint64_t done, uint64_t total)
-{
-	show_bytes(p, "writing", done, total);
-}
-
-void progress_step(struct progress *p, size_t directories, size_t checkpoints)
-{
-	if (!is_time(p))
+	if (now->phase == UNSHARD_SCANNING) {
+		fprintf(stderr, "\r\033[Kscanning: %zu directories, %zu checkpoints",
+			now->directories, now->checkpoints);
 		return;
-	fprintf(stderr, "\r\033[Kscanning: %zu directories, %zu checkpoints", directories,
-		checkpoints);
+	}
+	text_bytes(now->done_bytes, done);
+	text_bytes(now->total_bytes, total);
+	fprintf(stderr, "\r\033[K%s: %s of %s", now->phase == UNSHARD_READING ? "reading" : "writing",
+		done, total);
 }
 
 void progress_end(struct progress *p)

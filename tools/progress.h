@@ -3,8 +3,9 @@
 #define TOOLS_PROGRESS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
+
+#include "unshard.h"
 
 struct progress {
 	bool wanted, shown;
@@ -12,9 +13,7 @@ struct progress {
 };
 
 void progress_start(struct progress *p);
-void progress_step(struct progress *p, size_t directories, size_t checkpoints);
-void progress_bytes(struct progress *p, uint64_t done, uint64_t total);  /* read */
-void progress_copied(struct progress *p, uint64_t done, uint64_t total); /* written */
+void progress_step(struct progress *p, const struct unshard_progress *now);
 void progress_end(struct progress *p);
 
 #endif

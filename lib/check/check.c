@@ -23,7 +23,7 @@ static int hand_over(struct checking *c, const struct reason *reason, enum uns_s
 		c->counts.problems++;
 	else
 		c->counts.notes++;
-	return finding_visit(reason, c->path, severity, general_advice, c->visit, c->ctx);
+	return finding_visit(reason, c->path, severity, general_advice, &c->caller);
 }
 
 /* A directory that cannot be read, below the one that was asked for: a finding, and the walk goes on. One that
@@ -481,48 +481,41 @@ static int walk(struct checking *c, const char *path, int depth, struct uns_err 
 	if (place_get(c->u, path, &place, &why) < 0)
 		return visit_unreadable(c, path, depth, &why, err);
 	c->path = place->path;
-	if (c->progress)
-		c->progress(c->ctx, ++c->n_dirs, c->counts.checkpoints);
-	code = place->format ? check_checkpoint(c, place, err) : walk_plain(c, place, depth, err);
+	if (caller_scanned(&c->caller, ++c->n_dirs, c->counts.checkpoints))
+		code = c->caller.answer;
+	else
+		code = place->format ? check_checkpoint(c, place, err) : walk_plain(c, place, depth, err);
 	place_put(c->u, place);
 	return code;
 }
 
-static int check(struct checking *c, const char *path, struct unshard_check_counts *counts,
-		 struct unshard_error *error)
+static int check(struct checking *c, const char *path, struct uns_err *err)
 {
-	struct uns_err err = { 0 };
-	int code = walk(c, path, 0, &err);
+	int code = walk(c, path, 0, err);
 
 	c->path = path;
 	if (code == 0 && c->counts.checkpoints + c->counts.problems + c->counts.notes == 0)
 		code = checking_found(c, UNS_FINDING(.id = UNS_FOUND_NOTHING_FOUND,
 						     .file = *path ? path : uns_root_path(c->u->root)));
-	if (counts)
-		*counts = c->counts;
-	return give_error(error, &err, code);
+	return code;
 }
 
-int unshard_check(unshard *u, const char *path, unshard_check_visit *visit,
-		  void (*progress)(void *ctx, size_t directories, size_t checkpoints), void *ctx,
+int unshard_check(unshard *u, const char *path, unsigned flags, const struct unshard_calls *calls,
 		  struct unshard_check_counts *counts, struct unshard_error *error)
 {
-	struct checking c = { .u = u, .visit = visit, .progress = progress, .ctx = ctx };
+	struct checking c = { .u = u, .deep = flags & UNSHARD_DEEP,
+			      .counts = CALLER_OWN(struct unshard_check_counts) };
+	struct uns_err err = { 0 };
+	int code = caller_flags(flags, UNSHARD_DEEP, &err);
 
-	return check(&c, path, counts, error);
-}
-
-int unshard_check_deep(unshard *u, const char *path, unshard_check_visit *visit,
-		       void (*progress)(void *ctx, size_t directories, size_t checkpoints),
-		       bool (*reading)(void *ctx, uint64_t done_bytes, uint64_t total_bytes),
-		       void *ctx, struct unshard_check_counts *counts, struct unshard_error *error)
-{
-	struct checking c = { .u = u,
-			      .visit = visit,
-			      .progress = progress,
-			      .deep = true,
-			      .reading = reading,
-			      .ctx = ctx };
-
-	return check(&c, path, counts, error);
+	if (code == 0 && counts) /* a wrong size is said before the work */
+		code = caller_give(counts, &c.counts, "check_counts", &err);
+	if (code == 0)
+		code = caller_init(&c.caller, calls, &err);
+	if (code < 0)
+		return give_error(error, &err, code);
+	code = caller_fini(&c.caller, check(&c, path, &err));
+	if (counts)
+		caller_give(counts, &c.counts, "check_counts", &err);
+	return give_error(error, &err, code);
 }

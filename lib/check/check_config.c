@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "check/setting_rules.h"
+#include "session/caller.h"
 #include "check/output_dir.h"
 #include "wire/json.h"
 #include "wire/yaml.h"
@@ -17,8 +18,7 @@ struct config_check {
 	struct uns_arena arena;
 	struct uns_settings settings;
 	const char *dir; /* of the file being read: what it names may lie beside it */
-	unshard_check_visit *visit;
-	void *ctx;
+	struct caller caller;
 	struct unshard_check_counts counts;
 };
 
@@ -102,8 +102,8 @@ static int add_file(struct config_check *c, const char *file, const char **kind,
 static struct unshard_finding finding_of(const char *file, const char *rule,
 					 enum unshard_severity severity)
 {
-	return (struct unshard_finding){ .path = file, .check = rule, .id = rule,
-					 .severity = severity, .scope = "note", .rank = -1 };
+	return (struct unshard_finding){ .size = sizeof(struct unshard_finding), .path = file, .check = rule, .id = rule,
+					 .severity = severity, .scope = UNSHARD_SCOPE_NOTHING, .rank = -1 };
 }
 
 static int report(struct config_check *c, const struct unshard_finding *f)
@@ -114,7 +114,7 @@ static int report(struct config_check *c, const struct unshard_finding *f)
 		c->counts.notes++;
 	else
 		c->counts.unjudged++;
-	return c->visit(c->ctx, f);
+	return c->caller.calls.finding ? c->caller.calls.finding(c->caller.calls.ctx, f) : 0;
 }
 
 /* As trainers look for it, from where they are started; else beside the file that names it. */
@@ -231,18 +231,29 @@ static int check_files(struct config_check *c, const char *const *files, size_t 
 	return judge(c, n == 1 ? last : "");
 }
 
+static int check_config(struct config_check *c, const char *const *files, size_t n,
+			const char *versions, const char **kinds, struct uns_err *err)
+{
+	if (versions)
+		UNS_TRY(uns_versions_parse(versions, c->settings.version, err));
+	return check_files(c, files, n, kinds, err);
+}
+
 int unshard_check_config(const char *const *files, size_t n, const char *versions,
-			 unshard_check_visit *visit, void *ctx, const char **kinds,
+			 const struct unshard_calls *calls, const char **kinds,
 			 struct unshard_check_counts *counts, struct unshard_error *error)
 {
-	struct config_check c = { .visit = visit, .ctx = ctx };
+	struct config_check c = { .counts = CALLER_OWN(struct unshard_check_counts) };
 	struct uns_err err = { 0 };
-	int code = versions ? uns_versions_parse(versions, c.settings.version, &err) : 0;
+	int code = counts ? caller_give(counts, &c.counts, "check_counts", &err) : 0;
 
 	if (code == 0)
-		code = check_files(&c, files, n, kinds, &err);
+		code = caller_init(&c.caller, calls, &err);
+	if (code < 0)
+		return give_error(error, &err, code);
+	code = caller_fini(&c.caller, check_config(&c, files, n, versions, kinds, &err));
 	if (counts)
-		*counts = c.counts;
+		caller_give(counts, &c.counts, "check_counts", &err);
 	uns_arena_fini(&c.arena);
 	return give_error(error, &err, code);
 }

@@ -199,9 +199,9 @@ static int tell_rest(struct deep *d)
 
 static bool asked(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
 {
-	const struct checking *c = ctx;
+	struct checking *c = ctx;
 
-	return c->reading(c->ctx, done_bytes, total_bytes);
+	return caller_progress(&c->caller, UNSHARD_READING, done_bytes, total_bytes);
 }
 
 static uint64_t bytes_read(const struct checking *c)
@@ -217,7 +217,7 @@ int check_deep(struct checking *c, struct snapshot *snap, struct uns_err *err)
 	struct deep d = { .c = c, .cat = snap->cat, .severity = UNS_NOTE };
 	const struct uns_verify_watch watch = { asked, c };
 	uint64_t before = bytes_read(c);
-	int code = uns_backing_verify(snap->backing, c->reading ? &watch : NULL, tell, &d, err);
+	int code = uns_backing_verify(snap->backing, c->caller.calls.progress ? &watch : NULL, tell, &d, err);
 
 	c->counts.read_bytes += bytes_read(c) - before;
 	return code ? code : tell_rest(&d);

@@ -6,11 +6,8 @@
 
 struct checking {
 	struct unshard *u;
-	unshard_check_visit *visit;
-	void (*progress)(void *ctx, size_t directories, size_t checkpoints);
+	struct caller caller;
 	bool deep;
-	bool (*reading)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
-	void *ctx;
 	struct unshard_check_counts counts;
 	size_t n_dirs;
 	const char *path; /* of the checkpoint or directory being looked at */

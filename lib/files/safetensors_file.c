@@ -245,6 +245,7 @@ int uns_part_safetensors_set(const struct uns_catalog *cat, const struct uns_nam
 
 	if (!file_of)
 		return uns_oom(err);
+	UNS_TRY(uns_vtree_set_tensors(tree, tensors, n, err));
 	split_tensors(&s, tensors, n, max_shard_bytes);
 	if (s.n_files <= 1)
 		return add_file(cat, tensors, n, file_name(&tree->arena, stem, 0, 1), origin, tree,

@@ -4,12 +4,6 @@
 
 #include "model/tree.h"
 
-struct uns_named_tensor {
-	const char *name; /* in the file */
-	const struct uns_tensor *tensor;
-	enum uns_dtype out; /* written as this type */
-};
-
 /* One file, byte-identical to safetensors' save_file of the same tensors with {"format":"pt"}. */
 int uns_part_safetensors(const struct uns_catalog *cat, const struct uns_named_tensor *tensors,
 			 size_t n, struct uns_arena *arena, struct uns_layout *out,
@@ -17,7 +11,8 @@ int uns_part_safetensors(const struct uns_catalog *cat, const struct uns_named_t
 
 /* As save_pretrained does: "STEM.safetensors" when the tensors fit into max_shard_bytes, else
  * "STEM-00001-of-0000N.safetensors" and "STEM.safetensors.index.json", split in the given order the
- * way huggingface_hub splits (a tensor larger than the limit gets a file of its own). Adds to tree. */
+ * way huggingface_hub splits (a tensor larger than the limit gets a file of its own). Adds to tree, which
+ * is told of the tensors. */
 int uns_part_safetensors_set(const struct uns_catalog *cat, const struct uns_named_tensor *tensors,
 			     size_t n, const char *stem, uint64_t max_shard_bytes,
 			     const char *origin, struct uns_vtree *tree, struct uns_err *err);

@@ -10,6 +10,7 @@
 #include "facts/fact_files.h"
 #include "facts/fact_keys.h"
 #include "facts/stored_units.h"
+#include "session/caller.h"
 #include "wire/json.h"
 
 enum { STORE_VERSION = 1 };
@@ -25,25 +26,28 @@ static struct uns_store *hold_or_fail(struct unshard *u, struct uns_err *err, in
 	return store;
 }
 
-int unshard_meta_list(unshard *u, const char *path,
-		      int (*visit)(void *ctx, const struct unshard_fact *fact), void *ctx,
+int unshard_meta_list(unshard *u, const char *path, const struct unshard_calls *calls,
 		      struct unshard_error *error)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_store_fact *v = NULL;
 	struct unshard_fact fact;
 	struct uns_err err = { 0 };
+	struct caller caller;
 	size_t n = 0, i;
-	int code = store_facts(&u->store, path, &arena, &v, &n, &err);
+	int code = caller_init(&caller, calls, &err);
 
 	if (code < 0)
-		return give_error(error, &err, err.code ? err.code : code);
-	for (i = 0; code == 0 && i < n; i++) {
-		fact = (struct unshard_fact){ v[i].subject, v[i].key, v[i].json, v[i].origin,
-					      v[i].time_s };
-		code = visit(ctx, &fact);
+		return give_error(error, &err, code);
+	code = store_facts(&u->store, path, &arena, &v, &n, &err);
+	if (code < 0 && err.code)
+		code = err.code;
+	for (i = 0; code == 0 && caller.calls.fact && i < n; i++) {
+		fact = (struct unshard_fact){ sizeof(fact), v[i].subject, v[i].key, v[i].json,
+					      v[i].origin, v[i].time_s };
+		code = caller.calls.fact(caller.calls.ctx, &fact);
 	}
-	return code;
+	return give_error(error, &err, caller_fini(&caller, code));
 }
 
 /* JSON as it was written, without its blanks; what does not begin like JSON is a text. */

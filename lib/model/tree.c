@@ -158,6 +158,20 @@ const struct uns_vfile *uns_vtree_find(const struct uns_vtree *tree, const char 
 	return NULL;
 }
 
+int uns_vtree_set_tensors(struct uns_vtree *tree, const struct uns_named_tensor *v, size_t n,
+			  struct uns_err *err)
+{
+	struct uns_named_tensor *copy = UNS_NEW_N(&tree->arena, struct uns_named_tensor, n);
+
+	if (!copy)
+		return uns_oom(err);
+	if (n)
+		memcpy(copy, v, n * sizeof(*v));
+	tree->tensor = copy;
+	tree->n_tensors = n;
+	return 0;
+}
+
 void uns_vtree_fini(struct uns_vtree *tree)
 {
 	uns_arena_fini(&tree->arena);

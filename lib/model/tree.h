@@ -13,6 +13,13 @@ struct uns_vfile {
 	uint32_t added; /* set by uns_vtree_add: which of two equal paths came first */
 };
 
+/* A tensor as a view's files of weights hold it. */
+struct uns_named_tensor {
+	const char *name; /* in the file */
+	const struct uns_tensor *tensor;
+	enum uns_dtype out; /* written as this type */
+};
+
 struct uns_vtree {
 	struct uns_arena arena;
 	struct uns_vfile *v; /* sorted by path (natural order), paths unique */
@@ -20,6 +27,9 @@ struct uns_vtree {
 	/* The checkpoint as one file, for views that show it so (views/view.h, form); its path is its
 	 * name. NULL = only a directory. */
 	const struct uns_vfile *whole;
+	/* What the files of weights hold, in the catalog's order; n_tensors 0: the view has no such files. */
+	const struct uns_named_tensor *tensor;
+	size_t n_tensors;
 	const char **note; /* sentences for problems.txt */
 	size_t n_notes, cap_notes;
 };
@@ -34,6 +44,9 @@ int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, co
 		       uint32_t file, struct uns_err *err);
 __attribute__((format(printf, 2, 3))) int uns_vtree_note(struct uns_vtree *tree, const char *fmt,
 							 ...);
+/* Say what the tree's files of weights hold; copied, but for the names. */
+int uns_vtree_set_tensors(struct uns_vtree *tree, const struct uns_named_tensor *v, size_t n,
+			  struct uns_err *err);
 /* Their sentences. */
 int uns_vtree_note_findings(struct uns_vtree *tree, const struct uns_finding *f, size_t n,
 			    struct uns_err *err);

@@ -53,7 +53,7 @@ static int step(struct copying *c, uint64_t n_bytes, struct uns_err *err)
 	struct repair_watch *w = c->watch;
 
 	w->done_bytes += n_bytes;
-	if (w->asked && w->asked(w->ctx, w->done_bytes, w->total_bytes))
+	if (caller_progress(w->caller, UNSHARD_WRITING, w->done_bytes, w->total_bytes))
 		return uns_fail(err, -EINTR, "interrupted; nothing was kept");
 	return 0;
 }

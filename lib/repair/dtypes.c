@@ -342,14 +342,14 @@ static int add_change(const struct rewrite *w)
 
 	if (!leaf)
 		return repair_change(
-			w->set->r, w->f->path, "dtype",
+			w->set->r, w->f->path, UNSHARD_CHANGE_DTYPE,
 			"what describes its tensors says the type that their data have");
 	if (w->n_rounded)
 		snprintf(rounded, sizeof(rounded), "%" PRIu64 " of %" PRIu64 " values were rounded",
 			 w->n_rounded, w->n_converted);
 	if (w->n_changed > 1)
 		snprintf(more, sizeof(more), " and %zu more", w->n_changed - 1);
-	return repair_change(w->set->r, w->f->path, "dtype",
+	return repair_change(w->set->r, w->f->path, UNSHARD_CHANGE_DTYPE,
 			     "%s%s from %s to %s, the type of most elements: %s", leaf->votes->name,
 			     more, uns_dtype_info(leaf->dtype)->torch,
 			     uns_dtype_info(leaf->votes->target)->torch, rounded);

@@ -18,7 +18,6 @@
 enum { MAX_WALK_DEPTH = 64 };
 
 /* The kind of change that is no reason for a copy. */
-#define UNREADABLE "unreadable"
 
 static void repair_fini(struct repair *r)
 {
@@ -28,7 +27,8 @@ static void repair_fini(struct repair *r)
 
 /* -- the plan -- */
 
-int repair_change(struct repair *r, const char *path, const char *kind, const char *fmt, ...)
+int repair_change(struct repair *r, const char *path, enum unshard_change_kind kind,
+		  const char *fmt, ...)
 {
 	char text[2048];
 	va_list ap;
@@ -38,8 +38,8 @@ int repair_change(struct repair *r, const char *path, const char *kind, const ch
 	va_end(ap);
 	if (!UNS_ARENA_ROOM(&r->arena, r->change, r->n_changes, r->cap_changes))
 		return -ENOMEM;
-	r->change[r->n_changes] =
-		(struct unshard_change){ path, kind, uns_arena_str(&r->arena, text) };
+	r->change[r->n_changes] = (struct unshard_change){ sizeof(struct unshard_change), path, kind,
+							   uns_arena_str(&r->arena, text) };
 	return r->change[r->n_changes++].text ? 0 : -ENOMEM;
 }
 
@@ -81,7 +81,7 @@ static int leave_unread(struct repair *r, const char *path, const char *why)
 		return -ENOMEM;
 	r->unread[r->n_unread++] = file.path;
 	UNS_TRY(repair_plan_file(r, &file));
-	return repair_change(r, file.path, UNREADABLE, "left out: %s", why);
+	return repair_change(r, file.path, UNSHARD_CHANGE_UNREADABLE, "left out: %s", why);
 }
 
 int repair_pass_over(struct repair *r, const char *path, const struct uns_err *why,
@@ -197,25 +197,27 @@ static int note_problem(void *ctx, const struct unshard_finding *f)
 }
 
 /* Reading is no progress of the writing: only whether to give up is asked. */
-static bool asked(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
+static int asked(void *ctx, const struct unshard_progress *progress)
 {
 	const struct repair_watch *w = ((struct problems *)ctx)->watch;
 
-	(void)done_bytes;
-	(void)total_bytes;
-	return w->asked && w->asked(w->ctx, w->done_bytes, w->total_bytes);
+	if (progress->phase == UNSHARD_READING &&
+	    caller_progress(w->caller, UNSHARD_WRITING, w->done_bytes, w->total_bytes))
+		return w->caller->answer;
+	return 0;
 }
 
 static int check(struct unshard *u, const char *path, bool deep, struct problems *problems,
 		 struct uns_err *err)
 {
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = problems,
+					     .progress = asked, .finding = note_problem };
 	struct unshard_error why = { 0 };
-	int code;
+	int code = unshard_check(u, path, deep ? UNSHARD_DEEP : 0, &calls, NULL, &why);
 
-	if (deep)
-		code = unshard_check_deep(u, path, note_problem, NULL, asked, problems, NULL, &why);
-	else
-		code = unshard_check(u, path, note_problem, NULL, problems, NULL, &why);
+	/* Ended by the caller: caller_fini hands on with what. */
+	if (code > 0)
+		return uns_fail(err, -EINTR, "interrupted; nothing was kept");
 	return code < 0 ? uns_fail(err, code, "%s", why.text[0] ? why.text : "out of memory") : 0;
 }
 
@@ -356,14 +358,15 @@ static int find_target(struct repair *r, const char *out, struct target *t, stru
 static int check_copy(struct repair *r, const struct target *t, bool deep,
 		      const struct repair_watch *watch, struct uns_err *err)
 {
-	const struct unshard_options options = { .settle_seconds = UINT_MAX,
-						 .store = "none",
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT,
+						 .no_settling = true,
+						 .no_store = true,
 						 .weight_root = r->u->opt.format.weight_roots,
 						 .n_weight_root =
 							 r->u->opt.format.n_weight_roots,
 						 .log = r->u->log.sink,
 						 .log_ctx = r->u->log.ctx,
-						 .log_level = r->u->log.max_level };
+						 .log_level = (enum unshard_log_level)r->u->log.max_level };
 	struct problems problems = { .r = r, .of_copy = true, .watch = watch };
 	struct unshard_error why = { 0 };
 	unshard *u = NULL;
@@ -417,23 +420,32 @@ static int make(struct repair *r, const char *out, bool deep, struct repair_watc
 	return code;
 }
 
-int unshard_repair(unshard *u, const char *path, const char *out, bool deep,
-		   int (*visit)(void *ctx, const struct unshard_change *change),
-		   bool (*writing)(void *ctx, uint64_t done_bytes, uint64_t total_bytes), void *ctx,
-		   struct unshard_error *error)
+/* `code`: how the repair ended. What could not be read is told even where there is no copy. */
+static int hand_over(const struct repair *r, const struct caller *caller, int code)
 {
-	UNS_CLEANUP(repair_fini) struct repair r = { .u = u, .path = path };
-	struct repair_watch watch = { .asked = writing, .ctx = ctx };
-	struct uns_err err = { 0 };
-	int code = make(&r, out, deep, &watch, &err), told = 0;
-	bool answered;
+	bool answered = code == 0 || code == -ENODATA || code == -EBADMSG;
+	int told = 0;
 	size_t i;
 
+	for (i = 0; answered && told == 0 && caller->calls.change && i < r->n_changes; i++)
+		if (code == 0 || r->change[i].kind == UNSHARD_CHANGE_UNREADABLE)
+			told = caller->calls.change(caller->calls.ctx, &r->change[i]);
+	return told ? told : code < 0 ? code : (int)r->n_unread;
+}
+
+int unshard_repair(unshard *u, const char *path, const char *out, unsigned flags,
+		   const struct unshard_calls *calls, struct unshard_error *error)
+{
+	UNS_CLEANUP(repair_fini) struct repair r = { .u = u, .path = path };
+	struct caller caller;
+	struct repair_watch watch = { .caller = &caller };
+	struct uns_err err = { 0 };
+	int code = caller_flags(flags, UNSHARD_DEEP, &err);
+
 	if (code == 0)
-		code = (int)r.n_unread;
-	answered = code >= 0 || code == -ENODATA || code == -EBADMSG;
-	for (i = 0; answered && told >= 0 && visit && i < r.n_changes; i++)
-		if (code >= 0 || strcmp(r.change[i].kind, UNREADABLE) == 0)
-			told = visit(ctx, &r.change[i]);
-	return give_error(error, &err, told < 0 ? told : code);
+		code = caller_init(&caller, calls, &err);
+	if (code < 0)
+		return give_error(error, &err, code);
+	code = hand_over(&r, &caller, make(&r, out, flags & UNSHARD_DEEP, &watch, &err));
+	return give_error(error, &err, caller_fini(&caller, code));
 }

@@ -3,6 +3,7 @@
 #ifndef UNS_REPAIR_REPAIR_H
 #define UNS_REPAIR_REPAIR_H
 
+#include "session/caller.h"
 #include "session/session.h"
 
 /* A torch file again, with storages of another type. */
@@ -58,7 +59,8 @@ struct repair {
 };
 
 __attribute__((format(printf, 4, 5))) int repair_change(struct repair *r, const char *path,
-							const char *kind, const char *fmt, ...);
+							enum unshard_change_kind kind,
+							const char *fmt, ...);
 /* Remember why nothing was derived, where that says more than the problem itself. */
 __attribute__((format(printf, 2, 3))) int repair_refuse(struct repair *r, const char *fmt, ...);
 int repair_plan_file(struct repair *r, const struct repair_file *file);
@@ -90,8 +92,7 @@ int repair_torch_write(struct repair *r, const struct repair_torch *torch, int f
 int repair_write(int fd, const void *bytes, size_t len, const char *path, struct uns_err *err);
 
 struct repair_watch {
-	bool (*asked)(void *ctx, uint64_t done_bytes, uint64_t total_bytes); /* NULL = nobody */
-	void *ctx;
+	struct caller *caller;
 	uint64_t done_bytes, total_bytes;
 };
 /* Sizes of the files at and below `path` that are copied, added to *bytes; directories that cannot be read are

@@ -235,7 +235,7 @@ static int drop_unsound(struct repair *r, const struct run *run)
 				continue;
 			p->dropped = true;
 			if (p->problem && !p->changed)
-				UNS_TRY(repair_change(r, file.path, "left_out", "left out: %s",
+				UNS_TRY(repair_change(r, file.path, UNSHARD_CHANGE_LEFT_OUT, "left out: %s",
 						      p->problem));
 		}
 	}
@@ -260,13 +260,13 @@ static int rebuild(struct repair *r, struct run *run, const char *path, struct u
 		return -ENOMEM;
 	UNS_TRY(repair_plan_file(r, &file));
 	if (said)
-		UNS_TRY(repair_change(r, path, "tracker", "names %s now; before, %s, %s",
+		UNS_TRY(repair_change(r, path, UNSHARD_CHANGE_TRACKER, "names %s now; before, %s, %s",
 				      last->name, said,
 				      !before		? "which is not there"
 				      : before->unread ? "which cannot be read"
 						       : "which is not sound"));
 	else
-		UNS_TRY(repair_change(r, path, "tracker",
+		UNS_TRY(repair_change(r, path, UNSHARD_CHANGE_TRACKER,
 				      "made: it names %s, the last checkpoint that is sound",
 				      last->name));
 	return drop_unsound(r, run);

@@ -138,7 +138,7 @@ static int drop_others(struct repair *r, struct repair_place *place, const struc
 		if (!file.path)
 			return -ENOMEM;
 		UNS_TRY(repair_plan_file(r, &file));
-		UNS_TRY(repair_change(r, file.path, "stale",
+		UNS_TRY(repair_change(r, file.path, UNSHARD_CHANGE_STALE,
 				      "left out: it is of world size %" PRId64 ", and world size %" PRId64
 				      " is current (%s)",
 				      size, kept->size, why));

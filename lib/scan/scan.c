@@ -9,9 +9,7 @@
 
 struct walk {
 	struct unshard *u;
-	int (*visit)(void *ctx, const struct unshard_checkpoint *ckpt);
-	void (*progress)(void *ctx, size_t directories, size_t checkpoints);
-	void *ctx;
+	struct caller caller;
 	size_t n_dirs, n_checkpoints;
 };
 
@@ -28,21 +26,28 @@ static bool copy_facts(struct unshard *u, const struct place *place, struct unsh
 	return finished;
 }
 
-static const char *state_of(const struct unshard *u, const struct place *place,
+static enum unshard_state state_of(const struct unshard *u, const struct place *place,
 			    const struct reasons *reasons, bool finished)
 {
 	if (!reasons->n_serious)
-		return "ok";
+		return UNSHARD_OK;
 	if (reasons->moment.code)
-		return "unreadable";
-	return !finished && place_unsettled(u, place) ? "saving" : "damaged";
+		return UNSHARD_UNREADABLE;
+	return !finished && place_unsettled(u, place) ? UNSHARD_SAVING : UNSHARD_DAMAGED;
+}
+
+static int hand_over(const struct walk *w, const struct unshard_checkpoint *c)
+{
+	return w->caller.calls.checkpoint ? w->caller.calls.checkpoint(w->caller.calls.ctx, c) : 0;
 }
 
 static int visit_checkpoint(struct walk *w, struct place *place, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text first = UNS_TEXT_INIT;
 	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
-	struct unshard_checkpoint c = { .path = place->path, .format = place->format->name };
+	struct unshard_checkpoint c = { .size = sizeof(c),
+					.path = place->path,
+					.format = place->format->name };
 	size_t i = 0;
 
 	UNS_TRY(reasons_find(w->u, place, &reasons, err));
@@ -56,7 +61,7 @@ static int visit_checkpoint(struct walk *w, struct place *place, struct uns_err 
 		return uns_oom(err);
 	c.problem = first.p;
 	w->n_checkpoints++;
-	return w->visit(w->ctx, &c);
+	return hand_over(w, &c);
 }
 
 /* Shown as "unreadable", and the walk goes on. One that was deleted meanwhile is not shown. */
@@ -65,8 +70,8 @@ static int visit_unreadable(struct walk *w, const char *path, const struct uns_e
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct unshard_checkpoint c = { .path = path, .step = -1, .world_size = -1,
-					.state = "unreadable" };
+	struct unshard_checkpoint c = { .size = sizeof(c), .path = path, .step = -1, .world_size = -1,
+					.state = UNSHARD_UNREADABLE };
 	const struct uns_finding *f = reason_of_directory(path, w->u, why, &arena);
 
 	if (!*path)
@@ -77,7 +82,7 @@ static int visit_unreadable(struct walk *w, const char *path, const struct uns_e
 		return uns_fail_as(err, why);
 	uns_finding_print(f, &text);
 	c.problem = text.p;
-	return text.failed ? uns_oom(err) : w->visit(w->ctx, &c);
+	return text.failed ? uns_oom(err) : hand_over(w, &c);
 }
 
 static int walk_dir(struct walk *w, const char *path, struct uns_err *err)
@@ -92,9 +97,9 @@ static int walk_dir(struct walk *w, const char *path, struct uns_err *err)
 
 	if (place_get(w->u, path, &place, &why) < 0)
 		return visit_unreadable(w, path, &why, err);
-	if (w->progress)
-		w->progress(w->ctx, ++w->n_dirs, w->n_checkpoints);
-	code = place->format ? visit_checkpoint(w, place, err) : 0;
+	code = caller_scanned(&w->caller, ++w->n_dirs, w->n_checkpoints) ? w->caller.answer : 0;
+	if (code == 0 && place->format)
+		code = visit_checkpoint(w, place, err);
 	if (place->format || code) {
 		place_put(w->u, place);
 		return code;
@@ -112,14 +117,15 @@ static int walk_dir(struct walk *w, const char *path, struct uns_err *err)
 	return code;
 }
 
-int unshard_scan(unshard *u, int (*visit)(void *ctx, const struct unshard_checkpoint *ckpt),
-		 void (*progress)(void *ctx, size_t directories, size_t checkpoints), void *ctx,
-		 struct unshard_error *error)
+int unshard_scan(unshard *u, const struct unshard_calls *calls, struct unshard_error *error)
 {
-	struct walk w = { .u = u, .visit = visit, .progress = progress, .ctx = ctx };
+	struct walk w = { .u = u };
 	struct uns_err err = { 0 };
+	int code = caller_init(&w.caller, calls, &err);
 
-	return give_error(error, &err, walk_dir(&w, "", &err));
+	if (code == 0)
+		code = caller_fini(&w.caller, walk_dir(&w, "", &err));
+	return give_error(error, &err, code);
 }
 
 /* The place, which must be a checkpoint. */
@@ -165,25 +171,37 @@ int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what,
 	return give_error(error, &err, code);
 }
 
-int unshard_problems(unshard *u, const char *checkpoint, unshard_check_visit *visit, void *ctx,
-		     size_t *n, struct unshard_error *error)
+static int problems(struct unshard *u, struct place *place, const struct caller *caller, size_t *n,
+		    struct uns_err *err)
 {
 	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
-	struct uns_err err = { 0 };
-	struct place *place;
 	size_t i;
-	int code = checkpoint_get(u, checkpoint, &place, &err);
+	int code = reasons_find(u, place, &reasons, err);
+
+	if (code == 0 && reasons.moment.code)
+		code = uns_fail_as(err, &reasons.moment);
+	for (i = 0; i < reasons.n && code == 0; i++)
+		code = finding_visit(&reasons.v[i], place->path, reasons.v[i].finding->severity, false,
+				     caller);
+	if (n)
+		*n = reasons.n_serious;
+	return code;
+}
+
+int unshard_problems(unshard *u, const char *checkpoint, const struct unshard_calls *calls, size_t *n,
+		     struct unshard_error *error)
+{
+	struct uns_err err = { 0 };
+	struct caller caller;
+	struct place *place;
+	int code = caller_init(&caller, calls, &err);
 
 	if (code < 0)
 		return give_error(error, &err, code);
-	code = reasons_find(u, place, &reasons, &err);
-	if (code == 0 && reasons.moment.code)
-		code = uns_fail_as(&err, &reasons.moment);
-	for (i = 0; visit && i < reasons.n && code == 0; i++)
-		code = finding_visit(&reasons.v[i], place->path, reasons.v[i].finding->severity, false,
-				     visit, ctx);
-	place_put(u, place);
-	if (n)
-		*n = reasons.n_serious;
-	return give_error(error, &err, code);
+	code = checkpoint_get(u, checkpoint, &place, &err);
+	if (code == 0) {
+		code = problems(u, place, &caller, n, &err);
+		place_put(u, place);
+	}
+	return give_error(error, &err, caller_fini(&caller, code));
 }

@@ -4,7 +4,9 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "session/caller.h"
 #include "session/nodes.h"
+#include "session/reads.h"
 
 struct unshard_file {
 	struct unshard *u;
@@ -73,23 +75,28 @@ void unshard_file_close(unshard_file *f)
 }
 
 /* Ends the spot. */
-static int open_at(struct unshard *u, struct spot *spot, const char *name, bool (*stop)(void *ctx),
-		   void *ctx, unshard_file **out, struct unshard_stat *st, struct uns_err *err)
+static int open_spot_for(struct unshard *u, struct spot *spot, const char *name,
+			 struct caller *caller, unshard_file **out, struct unshard_stat *st,
+			 struct uns_err *err)
 {
-	const struct uns_stop until = { stop, ctx };
+	struct caller_crcs crcs = { caller, u->engine };
+	const struct uns_stop until = { caller_crcs_asked, &crcs };
+	struct unshard_stat own;
 	struct unshard_file *f = calloc(1, sizeof(*f));
 	int code = f && (f->path = strdup(name)) ? 0 : uns_oom(err);
 
 	if (f)
 		f->u = u;
 	if (code == 0 && st)
-		code = spot_stat(u, spot, st, err);
+		code = spot_stat(u, spot, &own, err);
+	if (code == 0 && st)
+		code = caller_give(st, &own, "stat", err);
 	if (code == 0)
 		code = open_spot(f, spot, err);
 	spot_fini(u, spot);
 	if (code == 0 && f->snap && u->opt.crc_exact)
-		code = snapshots_find_crcs(&u->snapshots, f->snap, f->layout, stop ? &until : NULL,
-					   err);
+		code = snapshots_find_crcs(&u->snapshots, f->snap, f->layout,
+					   caller->calls.progress ? &until : NULL, err);
 	if (code < 0) {
 		unshard_file_close(f);
 		return code;
@@ -99,35 +106,43 @@ static int open_at(struct unshard *u, struct spot *spot, const char *name, bool 
 	return 0;
 }
 
-int unshard_file_open(unshard *u, const char *path, unshard_file **out, struct unshard_stat *st,
-		      struct unshard_error *error)
+/* Ends the spot. */
+static int open_at(struct unshard *u, struct spot *spot, const char *name,
+		   const struct unshard_calls *calls, unshard_file **out, struct unshard_stat *st,
+		   struct uns_err *err)
 {
-	return unshard_file_open_unless(u, path, NULL, NULL, out, st, error);
+	struct caller caller;
+	int code = caller_init(&caller, calls, err);
+
+	if (code < 0) {
+		spot_fini(u, spot);
+		return code;
+	}
+	return caller_fini(&caller, open_spot_for(u, spot, name, &caller, out, st, err));
 }
 
-int unshard_file_open_unless(unshard *u, const char *path, bool (*stop)(void *ctx), void *ctx,
-			     unshard_file **out, struct unshard_stat *st,
-			     struct unshard_error *error)
+int unshard_file_open(unshard *u, const char *path, const struct unshard_calls *calls,
+		      unshard_file **out, struct unshard_stat *st, struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
 	struct spot spot;
 	int code = spot_find(u, path, &spot, &err);
 
 	if (code == 0)
-		code = open_at(u, &spot, path, stop, ctx, out, st, &err);
+		code = open_at(u, &spot, path, calls, out, st, &err);
 	return give_error(error, &err, code);
 }
 
-int unshard_node_open(const unshard_node *node, bool (*stop)(void *ctx), void *ctx,
-		      unshard_file **out, struct unshard_stat *st, struct unshard_error *error)
+int unshard_node_open(const unshard_node *node, const struct unshard_calls *calls, unshard_file **out,
+		      struct unshard_stat *st, struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
 	struct spot spot;
 	int code = node_spot(node, &spot, NULL, &err);
 
 	if (code == 0)
-		code = open_at(node_session(node), &spot, unshard_node_path(node), stop, ctx, out,
-			       st, &err);
+		code = open_at(node_session(node), &spot, unshard_node_path(node), calls, out, st,
+			       &err);
 	return give_error(error, &err, code);
 }
 
@@ -143,21 +158,14 @@ static ssize_t read_text(const struct unshard_file *f, void *buf, size_t len, ui
 ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off,
 		      struct unshard_error *error)
 {
+	const struct read_from from = { f->u, f->path, f->place, f->backing, f->layout };
 	struct uns_err err = { 0 };
 	ssize_t got;
 
 	if (!f->layout)
 		return read_text(f, buf, len, off);
-	got = uns_read(f->backing, f->layout, buf, len, off, &err);
-	__atomic_add_fetch(&f->u->n_reads, 1, __ATOMIC_RELAXED);
-	if (got >= 0) {
-		__atomic_add_fetch(&f->u->n_read_bytes, (uint64_t)got, __ATOMIC_RELAXED);
-		return got;
-	}
-	__atomic_add_fetch(&f->u->n_errors, 1, __ATOMIC_RELAXED);
-	errors_add(&f->u->errors, &f->u->log, &err, f->path);
-	if (f->place)
-		places_suspect(&f->u->places, f->place);
-	give_error(error, &err, (int)got);
+	got = session_read(&from, buf, len, off, &err);
+	if (got < 0)
+		give_error(error, &err, (int)got);
 	return got;
 }

@@ -10,27 +10,23 @@
 #include "session/latest.h"
 #include "session/nodes.h"
 
-struct listing {
-	struct unshard_listing pub; /* first: handed out */
+struct unshard_listing {
 	struct unshard *u;
 	struct uns_arena arena;
 	struct uns_map names;
-	size_t cap;
 	const char *dir; /* its path in the tree */
 	struct listed {
 		struct spot_key key; /* for nodes; texts in the arena */
-	} * v;                       /* parallel to pub.v */
-	size_t n, cap_listed;
+		struct unshard_dirent entry;
+	} * v;
+	size_t n, cap;
 };
 
-void unshard_listing_free(struct unshard_listing *listing)
+void unshard_listing_free(unshard_listing *l)
 {
-	struct listing *l = (struct listing *)listing;
-
 	if (!l)
 		return;
 	uns_map_fini(&l->names);
-	free(l->pub.v);
 	free(l->v);
 	uns_arena_fini(&l->arena);
 	free(l);
@@ -39,14 +35,14 @@ void unshard_listing_free(struct unshard_listing *listing)
 /* -- entries -- */
 
 /* Entries of one directory mostly lie in one checkpoint. */
-static const char *keep_path(struct listing *l, const char *path)
+static const char *keep_path(struct unshard_listing *l, const char *path)
 {
 	const char *last = l->n ? l->v[l->n - 1].key.path : NULL;
 
 	return last && strcmp(last, path) == 0 ? last : uns_arena_str(&l->arena, path);
 }
 
-static int listing_add(struct listing *l, const char *name, size_t len, const struct spot_key *key,
+static int listing_add(struct unshard_listing *l, const char *name, size_t len, const struct spot_key *key,
 		       const struct unshard_stat *st)
 {
 	const char *copy = uns_arena_strn(&l->arena, name, len);
@@ -56,7 +52,7 @@ static int listing_add(struct listing *l, const char *name, size_t len, const st
 		return -ENOMEM;
 	if (uns_map_get(&l->names, copy))
 		return 0;
-	if (!UNS_HEAP_ROOM(l->pub.v, l->pub.n, l->cap) || !UNS_HEAP_ROOM(l->v, l->n, l->cap_listed))
+	if (!UNS_HEAP_ROOM(l->v, l->n, l->cap))
 		return -ENOMEM;
 	e = &l->v[l->n];
 	e->key = *key;
@@ -64,8 +60,8 @@ static int listing_add(struct listing *l, const char *name, size_t len, const st
 	e->key.inside = uns_arena_str(&l->arena, key->inside);
 	if (!e->key.path || !e->key.inside || !uns_map_put(&l->names, copy, (void *)copy, NULL))
 		return -ENOMEM;
+	e->entry = (struct unshard_dirent){ copy, *st };
 	l->n++;
-	l->pub.v[l->pub.n++] = (struct unshard_dirent){ copy, *st };
 	return 0;
 }
 
@@ -73,7 +69,7 @@ static int listing_add(struct listing *l, const char *name, size_t len, const st
  * of getting there. Where it cannot be told now whether it is shown, there is no listing: one without the
  * name would be wrong. (What is kept to others and what is just being replaced is not shown.) Ends the
  * spot. */
-static int add_spot(struct listing *l, int code, struct spot *spot, const char *name,
+static int add_spot(struct unshard_listing *l, int code, struct spot *spot, const char *name,
 		    struct uns_err *why, struct uns_err *err)
 {
 	struct unshard_stat st;
@@ -90,7 +86,7 @@ static int add_spot(struct listing *l, int code, struct spot *spot, const char *
 	return code == -EACCES || code == -ESTALE ? 0 : uns_fail_if_passing(err, code, why);
 }
 
-static int add_child(struct listing *l, const struct spot_key *dir, const char *name,
+static int add_child(struct unshard_listing *l, const struct spot_key *dir, const char *name,
 		     struct uns_err *err)
 {
 	struct spot child = { .key = *dir };
@@ -99,7 +95,7 @@ static int add_child(struct listing *l, const struct spot_key *dir, const char *
 	return add_spot(l, spot_enter(l->u, &child, name, &why), &child, name, &why, err);
 }
 
-static int add_key(struct listing *l, const struct spot_key *key, const char *name,
+static int add_key(struct unshard_listing *l, const struct spot_key *key, const char *name,
 		   struct uns_err *err)
 {
 	struct uns_err why = { 0 };
@@ -110,7 +106,7 @@ static int add_key(struct listing *l, const struct spot_key *key, const char *na
 
 /* -- directories -- */
 
-static int list_views(struct listing *l, const struct spot_key *dir, struct uns_err *err)
+static int list_views(struct unshard_listing *l, const struct spot_key *dir, struct uns_err *err)
 {
 	const char *const *parameter;
 	const char *name;
@@ -129,7 +125,7 @@ static int list_views(struct listing *l, const struct spot_key *dir, struct uns_
 }
 
 /* Children of a directory of a view's tree, without looking each up. */
-static int list_shown(struct listing *l, struct spot *spot, struct uns_err *err)
+static int list_shown(struct unshard_listing *l, struct spot *spot, struct uns_err *err)
 {
 	size_t skip = strlen(spot->key.inside), i;
 	const struct uns_vtree *tree;
@@ -162,7 +158,7 @@ static int list_shown(struct listing *l, struct spot *spot, struct uns_err *err)
 }
 
 /* A checkpoint that is a file here: its names instead of its own. 0 = it is none. */
-static int add_forms(struct listing *l, const struct spot_key *dir, const struct uns_entry *entry,
+static int add_forms(struct unshard_listing *l, const struct spot_key *dir, const struct uns_entry *entry,
 		     struct uns_err *err)
 {
 	struct spot_key key = { .kind = SPOT_SHOWN,
@@ -191,36 +187,14 @@ static int add_forms(struct listing *l, const struct spot_key *dir, const struct
 	return code;
 }
 
-struct pair {
-	struct unshard_dirent entry;
-	struct listed listed;
-};
-
 static int by_name(const void *a, const void *b)
 {
-	const struct pair *x = a, *y = b;
+	const struct listed *x = a, *y = b;
 
 	return uns_str_natural(x->entry.name, y->entry.name);
 }
 
-static int sort(struct listing *l)
-{
-	UNS_CLEANUP(uns_free_p) struct pair *pair = calloc(l->n + 1, sizeof(*pair));
-	size_t i;
-
-	if (!pair)
-		return -ENOMEM;
-	for (i = 0; i < l->n; i++)
-		pair[i] = (struct pair){ l->pub.v[i], l->v[i] };
-	qsort(pair, l->n, sizeof(*pair), by_name);
-	for (i = 0; i < l->n; i++) {
-		l->pub.v[i] = pair[i].entry;
-		l->v[i] = pair[i].listed;
-	}
-	return 0;
-}
-
-static int list_source(struct listing *l, const struct spot_key *dir, struct uns_err *err)
+static int list_source(struct unshard_listing *l, const struct spot_key *dir, struct uns_err *err)
 {
 	struct uns_listing list;
 	bool sorted = true;
@@ -238,10 +212,12 @@ static int list_source(struct listing *l, const struct spot_key *dir, struct uns
 		UNS_TRY(add_child(l, dir, dir->view->run_mark, err));
 		sorted = false;
 	}
-	return sorted ? 0 : sort(l);
+	if (!sorted)
+		qsort(l->v, l->n, sizeof(*l->v), by_name);
+	return 0;
 }
 
-static int list_info(struct listing *l, const struct spot_key *dir, const char *const *names,
+static int list_info(struct unshard_listing *l, const struct spot_key *dir, const char *const *names,
 		     struct uns_err *err)
 {
 	struct spot_key key = *dir;
@@ -253,7 +229,7 @@ static int list_info(struct listing *l, const struct spot_key *dir, const char *
 	return 0;
 }
 
-static int list_spot(struct listing *l, struct spot *spot, struct uns_err *err)
+static int list_spot(struct unshard_listing *l, struct spot *spot, struct uns_err *err)
 {
 	if (!spot_is_dir(spot))
 		return uns_fail(err, -ENOTDIR, "%s is not a directory", l->dir);
@@ -275,9 +251,9 @@ static int list_spot(struct listing *l, struct spot *spot, struct uns_err *err)
 
 /* Ends the spot. */
 static int list(struct unshard *u, struct spot *spot, const char *name,
-		struct unshard_listing **out, struct uns_err *err)
+		unshard_listing **out, struct uns_err *err)
 {
-	struct listing *l = calloc(1, sizeof(*l));
+	struct unshard_listing *l = calloc(1, sizeof(*l));
 	int code = -ENOMEM;
 
 	if (l) {
@@ -287,13 +263,13 @@ static int list(struct unshard *u, struct spot *spot, const char *name,
 	}
 	spot_fini(u, spot);
 	if (code < 0)
-		unshard_listing_free(l ? &l->pub : NULL);
+		unshard_listing_free(l);
 	else
-		*out = &l->pub;
+		*out = l;
 	return code == -ENOMEM ? uns_oom(err) : code;
 }
 
-int unshard_list(unshard *u, const char *path, struct unshard_listing **out,
+int unshard_list(unshard *u, const char *path, unshard_listing **out,
 		 struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
@@ -305,7 +281,7 @@ int unshard_list(unshard *u, const char *path, struct unshard_listing **out,
 	return give_error(error, &err, code);
 }
 
-int unshard_node_list(const unshard_node *node, struct unshard_listing **out,
+int unshard_node_list(const unshard_node *node, unshard_listing **out,
 		      struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
@@ -318,15 +294,28 @@ int unshard_node_list(const unshard_node *node, struct unshard_listing **out,
 	return give_error(error, &err, code);
 }
 
-int unshard_listing_node(const struct unshard_listing *listing, size_t i, unshard_node **out,
+size_t unshard_listing_count(const unshard_listing *l)
+{
+	return l->n;
+}
+
+const struct unshard_dirent *unshard_listing_at(const unshard_listing *l, size_t i)
+{
+	return i < l->n ? &l->v[i].entry : NULL;
+}
+
+int unshard_listing_node(const unshard_listing *l, size_t i, unshard_node **out,
 			 struct unshard_error *error)
 {
-	const struct listing *l = (const struct listing *)listing;
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	const struct unshard_dirent *entry = &l->pub.v[i];
-	const char *path = uns_path_join(&arena, l->dir, entry->name);
+	const struct unshard_dirent *entry = unshard_listing_at(l, i);
 	struct uns_err err = { 0 };
+	const char *path;
 
+	if (!entry)
+		return give_error(error, &err,
+				  uns_fail(&err, -EINVAL, "there is no entry %zu of %zu", i, l->n));
+	path = uns_path_join(&arena, l->dir, entry->name);
 	*out = path ? node_new(l->u, &l->v[i].key, path, entry->stat.ino) : NULL;
 	return *out ? 0 : give_error(error, &err, uns_oom(&err));
 }

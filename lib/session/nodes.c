@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "session/caller.h"
 
 struct unshard_node {
 	struct unshard *u;
@@ -124,6 +125,7 @@ int unshard_lookup(unshard_node *dir, const char *name, unshard_node **out, stru
 		   struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
+	struct unshard_stat own;
 	struct spot spot;
 	int code;
 
@@ -137,11 +139,23 @@ int unshard_lookup(unshard_node *dir, const char *name, unshard_node **out, stru
 	if (code == 0)
 		code = spot_check(dir->u, &spot, &err);
 	if (code == 0 && st)
-		code = spot_stat(dir->u, &spot, st, &err);
+		code = spot_stat(dir->u, &spot, &own, &err);
+	if (code == 0 && st)
+		code = caller_give(st, &own, "stat", &err);
 	if (code == 0)
 		code = make_child(dir, name, &spot, out, &err);
 	spot_fini(dir->u, &spot);
 	return give_error(error, &err, code);
+}
+
+/* Ends the spot. */
+static int stat_out(struct unshard *u, struct spot *spot, struct unshard_stat *out, struct uns_err *err)
+{
+	struct unshard_stat own;
+	int code = spot_stat(u, spot, &own, err);
+
+	spot_fini(u, spot);
+	return code < 0 ? code : caller_give(out, &own, "stat", err);
 }
 
 int unshard_node_stat(const unshard_node *node, struct unshard_stat *out,
@@ -151,10 +165,8 @@ int unshard_node_stat(const unshard_node *node, struct unshard_stat *out,
 	struct spot spot;
 	int code = node_spot(node, &spot, NULL, &err);
 
-	if (code < 0)
-		return give_error(error, &err, code);
-	code = spot_stat(node->u, &spot, out, &err);
-	spot_fini(node->u, &spot);
+	if (code == 0)
+		code = stat_out(node->u, &spot, out, &err);
 	return give_error(error, &err, code);
 }
 
@@ -165,10 +177,8 @@ int unshard_stat(unshard *u, const char *path, struct unshard_stat *out,
 	struct spot spot;
 	int code = spot_find(u, path, &spot, &err);
 
-	if (code < 0)
-		return give_error(error, &err, code);
-	code = spot_stat(u, &spot, out, &err);
-	spot_fini(u, &spot);
+	if (code == 0)
+		code = stat_out(u, &spot, out, &err);
 	return give_error(error, &err, code);
 }
 

@@ -134,9 +134,7 @@ static int find_mountpoint(struct session_options *out, const char *mountpoint,
 static int take_format(struct uns_format_options *out, const struct unshard_options *o,
 		       struct uns_arena *arena, struct uns_err *err)
 {
-	if (o->assume && strcmp(o->assume, "fsdp-units") != 0)
-		return uns_fail(err, -EINVAL, "assume=%.40s: fsdp-units is expected", o->assume);
-	out->assume_fsdp_units = o->assume != NULL;
+	out->assume_fsdp_units = o->assume_fsdp_units;
 	out->n_weight_roots = o->n_weight_root;
 	return copy_strings(arena, o->weight_root, o->n_weight_root, &out->weight_roots, err);
 }
@@ -153,7 +151,7 @@ static void take_numbers(struct session_options *out, const struct unshard_optio
 	out->max_shard_size_bytes = or_default(o->max_shard_size_bytes, DEFAULT_SHARD_BYTES);
 	out->mem_bytes = or_default(o->mem_bytes, DEFAULT_MEM_BYTES);
 	out->cache_size_bytes = or_default(o->cache_size_bytes, DEFAULT_SPILL_BYTES);
-	out->settle_ns = settle == UINT_MAX ? 0 : (int64_t)settle * 1000000000;
+	out->settle_ns = o->no_settling ? 0 : (int64_t)settle * 1000000000;
 	out->recheck_ns = (int64_t)RECHECK_MS * 1000000;
 	out->hide_rng = o->hide_rng;
 	out->keep_rng = o->keep_rng;

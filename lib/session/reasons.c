@@ -143,8 +143,19 @@ static const char *printed(const struct uns_datum *d, struct uns_text *text)
 	return text->p;
 }
 
+static enum unshard_scope scope_of(enum uns_scope scope)
+{
+	static const enum unshard_scope of[] = { [UNS_SCOPE_NOTE] = UNSHARD_SCOPE_NOTHING,
+						 [UNS_SCOPE_WEIGHTS] = UNSHARD_SCOPE_WEIGHTS,
+						 [UNS_SCOPE_OPTIMIZER] = UNSHARD_SCOPE_OPTIMIZER,
+						 [UNS_SCOPE_ALL] = UNSHARD_SCOPE_ALL,
+						 [UNS_SCOPE_SHARDED] = UNSHARD_SCOPE_SHARDED };
+
+	return of[scope];
+}
+
 int finding_visit(const struct reason *reason, const char *path, enum uns_severity severity,
-		  bool general_advice, unshard_check_visit *visit, void *ctx)
+		  bool general_advice, const struct caller *caller)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	UNS_CLEANUP(uns_text_fini) struct uns_text advice = UNS_TEXT_INIT;
@@ -155,11 +166,12 @@ int finding_visit(const struct reason *reason, const char *path, enum uns_severi
 				      ? uns_finding_general_advice(f->code)
 				      : NULL;
 	struct unshard_finding out = {
+		.size = sizeof(out),
 		.path = path,
 		.check = uns_finding_check(f),
 		.severity = severity == UNS_NOTE ? UNSHARD_NOTE : UNSHARD_PROBLEM,
 		.id = uns_finding_name(f->id),
-		.scope = uns_scope_text(f->scope),
+		.scope = scope_of(f->scope),
 		.code = f->code,
 		.view = reason->view,
 		.file = f->file,
@@ -169,6 +181,8 @@ int finding_visit(const struct reason *reason, const char *path, enum uns_severi
 		.found = printed(&f->found, &found),
 	};
 
+	if (!caller->calls.finding)
+		return 0;
 	reason_print(reason, &text);
 	uns_finding_print_advice(f, &advice);
 	if (general) {
@@ -179,5 +193,5 @@ int finding_visit(const struct reason *reason, const char *path, enum uns_severi
 	out.advice = advice.p;
 	if (text.failed || advice.failed || expected.failed || found.failed)
 		return -ENOMEM;
-	return visit(ctx, &out);
+	return caller->calls.finding(caller->calls.ctx, &out);
 }

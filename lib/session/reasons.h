@@ -2,6 +2,7 @@
 #ifndef UNS_SESSION_REASONS_H
 #define UNS_SESSION_REASONS_H
 
+#include "session/caller.h"
 #include "session/session.h"
 
 /* The catalog's own findings, then what only views found out; or why the checkpoint cannot be opened. */
@@ -33,8 +34,9 @@ const struct uns_finding *reason_of_failure(const struct place *place, const str
 const struct uns_finding *reason_of_directory(const char *path, const struct unshard *u,
 					      const struct uns_err *why, struct uns_arena *arena);
 
-/* As unshard.h hands it out; returns what the visitor does. general_advice: where there is no other. */
+/* As unshard.h hands it out; returns what the caller's function does. general_advice: where there is no
+ * other. */
 int finding_visit(const struct reason *reason, const char *path, enum uns_severity severity,
-		  bool general_advice, unshard_check_visit *visit, void *ctx);
+		  bool general_advice, const struct caller *caller);
 
 #endif

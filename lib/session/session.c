@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "session/caller.h"
+
 const char *unshard_version(void)
 {
 	return UNSHARD_VERSION;
@@ -37,7 +39,7 @@ static int open_engine(struct unshard *u, const struct unshard_options *o, struc
 static void connect(struct unshard *u, const struct unshard_options *o)
 {
 	const struct memo_options memo = { o->weight_root, o->n_weight_root, o->follow, o->n_follow,
-					   o->assume != NULL };
+					   o->assume_fsdp_units };
 
 	memo_init(&u->memo, &u->store, u->root, u->real_root, &memo);
 	u->places = (struct place_table){
@@ -73,31 +75,44 @@ static int session_open(struct unshard *u, const char *source, const struct unsh
 
 	UNS_TRY(uns_root_open(source, &root, &u->root, err));
 	UNS_TRY(choose_real_root(u, source, err));
-	UNS_TRY(store_link_choose(&u->store, o->store, u->real_root, &u->arena, err));
+	UNS_TRY(store_link_choose(&u->store, o->no_store, o->store, u->real_root, &u->arena, err));
 	UNS_TRY(session_options_take(&u->opt, o, u->root, &u->arena, err));
 	UNS_TRY(open_engine(u, o, err));
 	connect(u, o);
 	return 0;
 }
 
+/* Bytes kept free for flags to come count as a field that is not known. */
+static int take_options(struct unshard_options *own, const struct unshard_options *options,
+			struct uns_err *err)
+{
+	static const bool zero[sizeof(own->reserved)];
+
+	UNS_TRY(caller_take(own, options, "options", err));
+	if (memcmp(own->reserved, zero, sizeof(zero)) != 0)
+		return uns_fail(err, -E2BIG, "struct unshard_options: its reserved bytes are not zero");
+	return 0;
+}
+
 int unshard_open(const char *source, const struct unshard_options *options, unshard **out,
 		 struct unshard_error *error)
 {
-	static const struct unshard_options none;
+	struct unshard_options own = CALLER_OWN(struct unshard_options);
 	struct uns_err err = { 0 };
-	struct unshard *u = calloc(1, sizeof(*u));
-	int code;
+	struct unshard *u;
+	int code = options ? take_options(&own, options, &err) : 0;
 
-	if (!options)
-		options = &none;
+	if (code < 0)
+		return give_error(error, &err, code);
+	u = calloc(1, sizeof(*u));
 	if (!u)
 		return give_error(error, &err, -ENOMEM);
-	u->log = (struct uns_log){ options->log, options->log_ctx, options->log_level };
+	u->log = (struct uns_log){ own.log, own.log_ctx, (int)own.log_level };
 	pthread_mutex_init(&u->lock, NULL);
 	pthread_cond_init(&u->changed, NULL);
 	store_link_init(&u->store, &u->log);
 	uns_ring_init(&u->errors);
-	code = session_open(u, source, options, &err);
+	code = session_open(u, source, &own, &err);
 	if (code < 0) {
 		unshard_close(u);
 		return give_error(error, &err, code);

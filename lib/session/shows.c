@@ -10,8 +10,6 @@
 #include "files/resume_files.h"
 #include "session/attributes.h"
 
-#define PROBLEM_FILE "UNSHARD_PROBLEM.txt"
-
 const char *show_state_text(enum show_state state)
 {
 	static const char *const text[] = { "ok", "saving", "damaged", "none" };
@@ -176,7 +174,7 @@ static int problem_tree(struct shown *shown, const struct place *place, const st
 	uns_text_str(&text, "\nRun `unshard show CHECKPOINT` on the source for all that is known about it.\n");
 	if (text.failed)
 		return uns_oom(err);
-	return uns_vtree_add_text(&shown->tree, PROBLEM_FILE, text.p, text.len,
+	return uns_vtree_add_text(&shown->tree, SHOW_PROBLEM_FILE, text.p, text.len,
 				  "synthesised: why this checkpoint cannot be served", err);
 }
 

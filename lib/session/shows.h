@@ -4,6 +4,9 @@
 
 #include "session/session.h"
 
+/* In the tree of a view that cannot serve a checkpoint: why not. */
+#define SHOW_PROBLEM_FILE "UNSHARD_PROBLEM.txt"
+
 enum show_state { SHOW_OK, SHOW_SAVING, SHOW_DAMAGED, SHOW_NONE };
 
 const char *show_state_text(enum show_state state);

@@ -538,7 +538,7 @@ int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *o
 {
 	struct uns_stat root;
 
-	*out = (struct unshard_stat){ .kind = UNSHARD_DIR, .nlink = 2, .ino = spot->ino };
+	*out = (struct unshard_stat){ .size = sizeof(*out), .kind = UNSHARD_DIR, .nlink = 2, .ino = spot->ino };
 	if (spot->place) {
 		stat_source(&spot->place->stat, out);
 	} else if (spot->key.kind == SPOT_SOURCE || spot->key.kind == SPOT_MARK) {

@@ -46,10 +46,10 @@ void store_link_fini(struct store_link *link)
 	pthread_rwlock_destroy(&link->lock);
 }
 
-int store_link_choose(struct store_link *link, const char *store, const char *source,
+int store_link_choose(struct store_link *link, bool off, const char *store, const char *source,
 		      struct uns_arena *arena, struct uns_err *err)
 {
-	link->off = store && strcmp(store, "none") == 0;
+	link->off = off;
 	link->own_place = !store;
 	link->path = store ? uns_arena_str(arena, store) : default_path(arena);
 	link->source = source;

@@ -16,7 +16,7 @@
 struct store_link {
 	pthread_rwlock_t lock;
 	const struct uns_log *log;
-	bool off;       /* store=none */
+	bool off;       /* none is used */
 	bool own_place; /* the default path: its directories may be made */
 	const char *path;
 	const char *source; /* SOURCE's absolute name without links: what facts are kept under */
@@ -32,8 +32,8 @@ struct store_link {
 /* log: outlives the link. */
 void store_link_init(struct store_link *link, const struct uns_log *log);
 void store_link_fini(struct store_link *link);
-/* `store`: unshard_options.store. The texts live in the arena or are the caller's. */
-int store_link_choose(struct store_link *link, const char *store, const char *source,
+/* `off`, `store`: unshard_options.no_store and .store. The texts live in the arena or are the caller's. */
+int store_link_choose(struct store_link *link, bool off, const char *store, const char *source,
 		      struct uns_arena *arena, struct uns_err *err);
 
 /* The store, opened if need be; give it back. NULL = there is none, and why (err->code). */

@@ -173,6 +173,21 @@ static int pass_index(const struct uns_catalog *cat, const char *of_name, struct
 	return uns_vtree_add_file(out, cat, c->name, c->file, err);
 }
 
+/* All of the model's tensors: names and types are the files' own. */
+static int tell_passed(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = calloc(cat->n_tensors + 1, sizeof(*v));
+	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
+	size_t n = 0;
+
+	if (!v)
+		return uns_oom(err);
+	for (; t < end; t++)
+		if (uns_role_is_model(t->role))
+			v[n++] = (struct uns_named_tensor){ t->name, t, t->dtype };
+	return uns_vtree_set_tensors(out, v, n, err);
+}
+
 /* 1 = the directory's own files are shown; 0 = they have to be assembled. */
 static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
@@ -194,6 +209,7 @@ static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, 
 	if (!c)
 		return 0;
 	UNS_TRY(pass_index(cat, c->name, out, err));
+	UNS_TRY(tell_passed(cat, out, err));
 	return 1;
 }
 

@@ -1,35 +1,18 @@
 /* unshard_warm: every CRC in the torch files of all views of a checkpoint, found out ahead of time. */
 #include "base/log.h"
+#include "session/caller.h"
 #include "session/shows.h"
 
 struct warming {
 	struct unshard *u;
-	bool (*progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
-	void *ctx;
-	pthread_mutex_t asking; /* progress is called by one thread at a time */
-	_Atomic bool stopped;   /* it said so; read without the lock */
+	struct caller caller;
 };
-
-static bool asked(void *ctx)
-{
-	struct warming *w = ctx;
-	struct uns_engine_stats s;
-
-	if (!w->progress)
-		return false;
-	if (pthread_mutex_trylock(&w->asking) == 0) {
-		uns_engine_stats(w->u->engine, &s);
-		if (!w->stopped && w->progress(w->ctx, s.crc_done_bytes, s.crc_total_bytes))
-			w->stopped = true;
-		pthread_mutex_unlock(&w->asking);
-	}
-	return w->stopped;
-}
 
 static int warm_tree(struct warming *w, struct place *place, struct snapshot *snap,
 		     const struct uns_view *view, uint64_t parameter, struct uns_err *err)
 {
-	const struct uns_stop stop = { asked, w };
+	struct caller_crcs crcs = { &w->caller, w->u->engine };
+	const struct uns_stop stop = { caller_crcs_asked, &crcs };
 	struct uns_err why = { 0 };
 	const struct shown *shown;
 	enum show_state state;
@@ -86,16 +69,14 @@ static int warm(struct warming *w, const char *checkpoint, struct uns_err *err)
 	return code;
 }
 
-int unshard_warm(unshard *u, const char *checkpoint,
-		 bool (*progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes), void *ctx,
+int unshard_warm(unshard *u, const char *checkpoint, const struct unshard_calls *calls,
 		 struct unshard_error *error)
 {
-	struct warming w = { .u = u, .progress = progress, .ctx = ctx };
+	struct warming w = { .u = u };
 	struct uns_err err = { 0 };
-	int code;
+	int code = caller_init(&w.caller, calls, &err);
 
-	pthread_mutex_init(&w.asking, NULL);
-	code = warm(&w, checkpoint, &err);
-	pthread_mutex_destroy(&w.asking);
+	if (code == 0)
+		code = caller_fini(&w.caller, warm(&w, checkpoint, &err));
 	return give_error(error, &err, code);
 }

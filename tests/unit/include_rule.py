@@ -24,7 +24,7 @@ BELOW.update({folder: NOUNS | {"files"} for folder in FAMILIES})
 BELOW.update({folder: NOUNS | {"files"} | FAMILIES for folder in ("formats", "views")})
 BELOW["facts"] = NOUNS | {"engine", "store", "files"}
 BELOW["session"] = set(BELOW)
-ABOVE = ("scan", "meta", "warm", "check", "repair")  # trades of their own; each sees the session, none another
+ABOVE = ("scan", "meta", "warm", "tensors", "check", "repair")  # trades of their own; each sees the session, none another
 BELOW.update({folder: set(BELOW) for folder in ABOVE})
 PUBLIC = "unshard.h"
 PUBLISHES = ("session",) + ABOVE

@@ -73,15 +73,17 @@ static int hear(void *ctx, const struct unshard_finding *finding)
 
 static int check_settled(struct fixture *f, const char *path, unsigned settle_seconds)
 {
-	const struct unshard_options options = { .settle_seconds = settle_seconds };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .settle_seconds = settle_seconds,
+						 .no_settling = settle_seconds == UINT_MAX };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = f, .finding = hear };
 	struct unshard_error err = { 0 };
 	unshard *u;
 	int code;
 
 	f->n = 0;
-	memset(&f->counts, 0, sizeof(f->counts));
+	f->counts = (struct unshard_check_counts){ UNSHARD_CHECK_COUNTS_INIT };
 	assert_int_equal(unshard_open(f->dir, &options, &u, &err), 0);
-	code = unshard_check(u, path, hear, NULL, f, &f->counts, &err);
+	code = unshard_check(u, path, 0, &calls, &f->counts, &err);
 	unshard_close(u);
 	assert_int_equal(f->counts.problems + f->counts.notes, f->n);
 	return code;
@@ -289,14 +291,15 @@ static int stop(void *ctx, const struct unshard_finding *finding)
 
 static void a_visitor_that_ends_it(void **state)
 {
-	const struct unshard_options options = { .settle_seconds = UINT_MAX };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_settling = true };
 	struct fixture *f = *state;
 	unshard *u;
 	int n = 0;
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &n, .finding = stop };
 
 	make(f, "mkdir checkpoint-4 checkpoint-5 checkpoint-6");
 	assert_int_equal(unshard_open(f->dir, &options, &u, NULL), 0);
-	assert_int_equal(unshard_check(u, "run", stop, NULL, &n, NULL, NULL), 77);
+	assert_int_equal(unshard_check(u, "run", 0, &calls, NULL, NULL), 77);
 	assert_int_equal(n, 2);
 	unshard_close(u);
 }

@@ -41,12 +41,14 @@ static int check_two(const char *one, const char *two, const char *versions, str
 	char path[2][512];
 	const char *files[] = { path[0], path[1] };
 	const char *kinds[2] = { NULL, NULL };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = h, .finding = hear };
 	int code;
 
 	memset(h, 0, sizeof(*h));
+	h->counts.size = sizeof(h->counts);
 	snprintf(path[0], sizeof(path[0]), UNSHARD_GOLDEN "/check/%s", one);
 	snprintf(path[1], sizeof(path[1]), UNSHARD_GOLDEN "/check/%s", two ? two : "");
-	code = unshard_check_config(files, two ? 2 : 1, versions, hear, h, kinds, &h->counts,
+	code = unshard_check_config(files, two ? 2 : 1, versions, &calls, kinds, &h->counts,
 				    &h->err);
 	assert_true(code < 0 || kinds[0]);
 	return code;

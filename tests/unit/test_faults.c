@@ -114,7 +114,7 @@ static int open_session(const struct subject *s, unshard **out, struct unshard_e
 {
 	char model[PATH_MAX];
 	const char *models[1] = { model };
-	struct unshard_options options = { .settle_seconds = UINT_MAX, .store = store_of(s) };
+	struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_settling = true, .store = store_of(s) };
 
 	snprintf(model, sizeof(model), "%s/%s", source_of(s), s->model ? s->model : "");
 	options.model = models;
@@ -235,26 +235,26 @@ static void add_stat(struct uns_text *out, const char *name, const struct unshar
 
 static int list(unshard *u, const char *path, struct answer *a)
 {
-	struct unshard_listing *l;
+	unshard_listing *l;
 	int code = unshard_list(u, path, &l, &a->err);
 	size_t i;
 
 	if (code < 0)
 		return code;
-	for (i = 0; i < l->n; i++)
-		add_stat(&a->text, l->v[i].name, &l->v[i].stat);
+	for (i = 0; i < unshard_listing_count(l); i++)
+		add_stat(&a->text, unshard_listing_at(l, i)->name, &unshard_listing_at(l, i)->stat);
 	unshard_listing_free(l);
 	return 0;
 }
 
 static int read_file(unshard *u, const char *path, struct answer *a)
 {
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	unshard_file *file;
 	bool armed;
 	char *bytes;
 	ssize_t n;
-	int code = unshard_file_open(u, path, &file, &st, &a->err);
+	int code = unshard_file_open(u, path, NULL, &file, &st, &a->err);
 
 	if (code < 0)
 		return code;
@@ -274,7 +274,7 @@ static int read_file(unshard *u, const char *path, struct answer *a)
 static int hear_checkpoint(void *ctx, const struct unshard_checkpoint *c)
 {
 	put(ctx, "%s %s %lld %lld %llu %s %s\n", c->path, c->format, (long long)c->step,
-	    (long long)c->world_size, (unsigned long long)c->size_bytes, c->state,
+	    (long long)c->world_size, (unsigned long long)c->size_bytes, unshard_state_name(c->state),
 	    c->problem ? c->problem : "");
 	return 0;
 }
@@ -300,7 +300,8 @@ static int hear_problem(void *ctx, const struct unshard_finding *f)
 static int ask_problems(unshard *u, const struct step *s, struct answer *a)
 {
 	size_t n_serious = 0;
-	int code = unshard_problems(u, s->path, hear_problem, &a->text, &n_serious, &a->err);
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &a->text, .finding = hear_problem };
+	int code = unshard_problems(u, s->path, &calls, &n_serious, &a->err);
 
 	if (code == 0)
 		put(&a->text, "%zu\n", n_serious);
@@ -323,13 +324,16 @@ static int ask_text(unshard *u, const struct step *s, struct answer *a)
 		code = unshard_describe(u, s->path, what, "/mnt", &text, &a->err);
 	if (code == 0)
 		put(&a->text, "%s", text);
-	free(text);
+	unshard_free(text);
 	return code;
 }
 
 static int ask_code(unshard *u, const struct step *s, struct answer *a)
 {
-	struct unshard_stat st;
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &a->text,
+					     .checkpoint = hear_checkpoint,
+					     .finding = hear_finding, .fact = hear_fact };
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	int code;
 
 	switch (s->kind) {
@@ -343,14 +347,13 @@ static int ask_code(unshard *u, const struct step *s, struct answer *a)
 	case READ:
 		return read_file(u, s->path, a);
 	case SCAN:
-		return unshard_scan(u, hear_checkpoint, NULL, &a->text, &a->err);
+		return unshard_scan(u, &calls, &a->err);
 	case CHECK:
-		return unshard_check(u, s->path, hear_finding, NULL, &a->text, NULL, &a->err);
+		return unshard_check(u, s->path, 0, &calls, NULL, &a->err);
 	case DEEP:
-		return unshard_check_deep(u, s->path, hear_finding, NULL, NULL, &a->text, NULL,
-					  &a->err);
+		return unshard_check(u, s->path, UNSHARD_DEEP, &calls, NULL, &a->err);
 	case META:
-		return unshard_meta_list(u, s->path, hear_fact, &a->text, &a->err);
+		return unshard_meta_list(u, s->path, &calls, &a->err);
 	default:
 		return ask_text(u, s, a);
 	}
@@ -382,21 +385,21 @@ static void plan_dir(struct tour *t, unshard *u, const char *dir)
 {
 	static const char *const info[] = { "info.json", "tensors.json", "provenance.json",
 					    "problems.txt", NULL };
-	struct unshard_listing *l;
-	struct unshard_stat st;
+	unshard_listing *l;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	char path[PATH_MAX];
 	size_t i;
 
 	plan_step(t, LIST, dir);
 	if (unshard_list(u, dir, &l, NULL) < 0)
 		return;
-	for (i = 0; i < l->n; i++) {
-		snprintf(path, sizeof(path), "%s%s%s", dir, *dir ? "/" : "", l->v[i].name);
-		if (l->v[i].stat.kind == UNSHARD_DIR) {
+	for (i = 0; i < unshard_listing_count(l); i++) {
+		snprintf(path, sizeof(path), "%s%s%s", dir, *dir ? "/" : "", unshard_listing_at(l, i)->name);
+		if (unshard_listing_at(l, i)->stat.kind == UNSHARD_DIR) {
 			plan_step(t, STAT, path);
 			plan_dir(t, u, path);
 		} else
-			plan_step(t, l->v[i].stat.kind == UNSHARD_LINK ? READLINK : READ, path);
+			plan_step(t, unshard_listing_at(l, i)->stat.kind == UNSHARD_LINK ? READLINK : READ, path);
 	}
 	unshard_listing_free(l);
 	for (i = 0; info[i]; i++) {
@@ -422,8 +425,9 @@ static const char *const views[] = { "dcp",     "full",         "full-fsdp", "un
 
 static void tour_plan(struct tour *t, const struct subject *s)
 {
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = t, .checkpoint = plan_checkpoint };
 	struct unshard_error err = { 0 };
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	unshard *u;
 	size_t i;
 
@@ -437,7 +441,7 @@ static void tour_plan(struct tour *t, const struct subject *s)
 		if (unshard_stat(u, views[i], &st, NULL) == 0)
 			plan_dir(t, u, views[i]);
 	plan_step(t, SCAN, "");
-	unshard_scan(u, plan_checkpoint, NULL, t, NULL);
+	unshard_scan(u, &calls, NULL);
 	plan_step(t, CHECK, "");
 	plan_step(t, DEEP, "");
 	for (i = 0; i < t->n; i++)

@@ -101,7 +101,8 @@ static int teardown(void **state)
 
 static unshard *open_session(struct fixture *f, const char *store)
 {
-	const struct unshard_options options = { .settle_seconds = UINT_MAX, .store = store };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_settling = true, .store = store,
+						 .no_store = !store };
 	unshard *u = NULL;
 
 	f->err.code = 0;
@@ -191,6 +192,7 @@ static void facts_run(struct fixture *f)
 	static const char text[] =
 		"{\"unshard_store\": 1, \"facts\": [{\"subject\": \"/elsewhere\", \"key\": \"seed\", "
 		"\"value\": 3, \"origin\": \"o\", \"time_s\": 1}]}";
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .fact = forget_fact };
 	unshard *u = open_session(f, f->store);
 	char *json;
 
@@ -202,9 +204,9 @@ static void facts_run(struct fixture *f)
 	told[MAX_STEPS] = answered(f, unshard_meta_set(u, "a", "max_steps", "9", NULL, &f->err));
 	told[NOT_EPOCH] = answered(f, unshard_meta_unset(u, "", "epoch", &f->err));
 	told[IMPORT] = answered(f, unshard_meta_import(u, text, NULL, &f->err));
-	answered(f, unshard_meta_list(u, "a", forget_fact, NULL, &f->err));
+	answered(f, unshard_meta_list(u, "a", &calls, &f->err));
 	if (answered(f, unshard_meta_export(u, &json, &f->err)) == 0)
-		free(json);
+		unshard_free(json);
 	answered(f, unshard_meta_clear_memos(u, &f->err));
 }
 
@@ -229,10 +231,11 @@ static void expect(struct fixture *f, const char *facts, const char *one, bool m
 static void go_on(struct fixture *f)
 {
 	char facts[1000] = "";
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = facts, .fact = collect };
 
 	if (!long_lived)
 		return;
-	if (unshard_meta_list(long_lived, "a", collect, facts, &f->err) < 0 ||
+	if (unshard_meta_list(long_lived, "a", &calls, &f->err) < 0 ||
 	    unshard_meta_set(long_lived, "", "seed", "8", NULL, &f->err) < 0)
 		fail_msg("%s: afterwards: %s", f->doing, f->err.text);
 	expect(f, facts, "seed=7", true, true);
@@ -242,14 +245,15 @@ static void go_on(struct fixture *f)
 static void facts_after(struct fixture *f)
 {
 	char facts[1000] = "", elsewhere[1000] = "";
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = facts, .fact = collect };
 	unshard *u = open_session(f, f->store);
 	char *json = NULL;
 
-	if (!u || unshard_meta_list(u, "a", collect, facts, &f->err) < 0 ||
+	if (!u || unshard_meta_list(u, "a", &calls, &f->err) < 0 ||
 	    unshard_meta_export(u, &json, &f->err) < 0)
 		fail_msg("%s: %s", f->doing, f->err.text);
 	snprintf(elsewhere, sizeof(elsewhere), "%s", strstr(json, "/elsewhere") ? "elsewhere" : "");
-	free(json);
+	unshard_free(json);
 	expect(f, facts, "trial_name=\"kept\"", true, true);
 	if (long_lived) {
 		expect(f, facts, "seed=2", true, told[SEED_2] == 0);
@@ -286,12 +290,12 @@ static void repair_before(struct fixture *f)
 
 static void repair_run(struct fixture *f)
 {
-	unshard *u = open_session(f, "none");
+	unshard *u = open_session(f, NULL);
 
 	repaired = -EIO;
 	if (!u)
 		return;
-	repaired = answered(f, unshard_repair(u, "", f->out, false, NULL, NULL, NULL, &f->err));
+	repaired = answered(f, unshard_repair(u, "", f->out, 0, NULL, &f->err));
 	unshard_close(u);
 }
 
@@ -317,8 +321,8 @@ static void repair_after(struct fixture *f)
 	if (repaired == 0)
 		return;
 	shell(f, "rm -rf out");
-	u = open_session(f, "none");
-	if (!u || unshard_repair(u, "", f->out, false, NULL, NULL, NULL, &f->err) != 0)
+	u = open_session(f, NULL);
+	if (!u || unshard_repair(u, "", f->out, 0, NULL, &f->err) != 0)
 		fail_msg("%s: afterwards: %s", f->doing, f->err.text);
 	unshard_close(u);
 	shell(f, "diff -r out right");
@@ -365,10 +369,11 @@ static void config_run(struct fixture *f)
 		UNSHARD_GOLDEN "/check/names_deepspeed.bad.json",
 		UNSHARD_GOLDEN "/check/fsdp2_torch.bad.yaml",
 	};
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .finding = count_finding };
 	const char *kinds[2];
 
-	judged = answered(f, unshard_check_config(files, 2, "torch=2.2.2", count_finding, NULL,
-						  kinds, NULL, &f->err));
+	judged = answered(f, unshard_check_config(files, 2, "torch=2.2.2", &calls, kinds, NULL,
+						  &f->err));
 }
 
 static size_t right_findings;

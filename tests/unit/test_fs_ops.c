@@ -135,9 +135,9 @@ size_t fuse_add_direntry(fuse_req_t req, char *buf, size_t size, const char *nam
 
 static int setup(void **state)
 {
-	const struct unshard_options options = { .store = "none", .settle_seconds = (unsigned)-1 };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true };
 	static struct fs fs;
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	unshard_node *root;
 
 	memset(&fs, 0, sizeof(fs));

@@ -90,7 +90,7 @@ static void how_a_mount_ends(void **state)
 	const struct fs_options options = {
 		.source = "x", .mountpoint = "/tmp", .foreground = true, .log = log_line
 	};
-	const struct unshard_options plain = { .store = "none" };
+	const struct unshard_options plain = { UNSHARD_OPTIONS_INIT, .no_store = true };
 	struct unshard_error err;
 	unshard *u;
 	size_t i;

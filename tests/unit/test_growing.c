@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +36,9 @@ static void shell(const struct fixture *f, const char *command)
 
 static void fixture_init(struct fixture *f, unsigned settle_seconds)
 {
-	const struct unshard_options options = { .store = "none",
-						 .settle_seconds = settle_seconds };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
+						 .settle_seconds = settle_seconds,
+						 .no_settling = settle_seconds == UINT_MAX };
 
 	*f = (struct fixture){ .dir = "/tmp/uns_growing_XXXXXX" };
 	assert_non_null(mkdtemp(f->dir));
@@ -51,7 +53,7 @@ static void fixture_fini(struct fixture *f)
 
 static bool exists(struct fixture *f, const char *path)
 {
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	int code = unshard_stat(f->u, path, &st, NULL);
 
 	assert_true(code == 0 || code == -ENOENT);
@@ -60,13 +62,13 @@ static bool exists(struct fixture *f, const char *path)
 
 static bool listed(struct fixture *f, const char *dir, const char *name)
 {
-	struct unshard_listing *l;
+	unshard_listing *l;
 	bool found = false;
 	size_t i;
 
 	assert_int_equal(unshard_list(f->u, dir, &l, NULL), 0);
-	for (i = 0; i < l->n; i++)
-		found |= strcmp(l->v[i].name, name) == 0;
+	for (i = 0; i < unshard_listing_count(l); i++)
+		found |= strcmp(unshard_listing_at(l, i)->name, name) == 0;
 	unshard_listing_free(l);
 	return found;
 }

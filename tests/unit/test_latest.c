@@ -30,7 +30,7 @@ static void shell(const struct fixture *f, const char *command)
 static void start(struct fixture *f, const char *change)
 {
 	*f = (struct fixture){ .dir = "/tmp/uns_latest_XXXXXX",
-			       .options = { .store = "none", .settle_seconds = UINT_MAX } };
+			       .options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true } };
 	assert_non_null(mkdtemp(f->dir));
 	snprintf(f->source, sizeof(f->source), "%s/runs", f->dir);
 	shell(f, "mkdir runs && cp -r " UNSHARD_GOLDEN "/zero/z2_w3 runs/a && cd runs/a && "
@@ -55,13 +55,13 @@ static unshard *open_session(struct fixture *f)
 
 static bool is_listed(unshard *u, const char *folder, const char *name)
 {
-	struct unshard_listing *list;
+	unshard_listing *list;
 	bool found = false;
 	size_t i;
 
 	assert_int_equal(unshard_list(u, folder, &list, NULL), 0);
-	for (i = 0; i < list->n; i++)
-		found |= strcmp(list->v[i].name, name) == 0;
+	for (i = 0; i < unshard_listing_count(list); i++)
+		found |= strcmp(unshard_listing_at(list, i)->name, name) == 0;
 	unshard_listing_free(list);
 	return found;
 }
@@ -69,10 +69,10 @@ static bool is_listed(unshard *u, const char *folder, const char *name)
 static void text_of(unshard *u, const char *path, char *out, size_t size)
 {
 	struct unshard_error err;
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	unshard_file *file;
 
-	if (unshard_file_open(u, path, &file, &st, &err) < 0)
+	if (unshard_file_open(u, path, NULL, &file, &st, &err) < 0)
 		fail_msg("%s: %s", path, err.text);
 	assert_true(st.size_bytes < size);
 	assert_int_equal(unshard_pread(file, out, st.size_bytes, 0, NULL), st.size_bytes);
@@ -102,7 +102,7 @@ static const struct {
 static void what_it_says(void **state)
 {
 	char path[128], text[128];
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	struct fixture f;
 	unshard *u;
 	size_t i;

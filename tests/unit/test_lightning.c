@@ -27,7 +27,7 @@ struct fixture {
 /* Commands run beside a copy of the golden directory, "ckpt". */
 static void fixture_init(struct fixture *f, const char *command, const char *strip)
 {
-	const struct unshard_options options = { .settle_seconds = UINT_MAX, .strip = strip };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_settling = true, .strip = strip };
 	struct unshard_error err = { 0 };
 	char text[2048];
 
@@ -52,14 +52,14 @@ static void fixture_fini(struct fixture *f)
 /* Names separated by blanks, "/" behind a directory's. */
 static void check_listing(unshard *u, const char *path, const char *want)
 {
-	struct unshard_listing *list;
+	unshard_listing *list;
 	struct uns_text text = UNS_TEXT_INIT;
 	size_t i;
 
 	assert_int_equal(unshard_list(u, path, &list, NULL), 0);
-	for (i = 0; i < list->n; i++)
-		uns_text_printf(&text, "%s%s%s", i ? " " : "", list->v[i].name,
-				list->v[i].stat.kind == UNSHARD_DIR ? "/" : "");
+	for (i = 0; i < unshard_listing_count(list); i++)
+		uns_text_printf(&text, "%s%s%s", i ? " " : "", unshard_listing_at(list, i)->name,
+				unshard_listing_at(list, i)->stat.kind == UNSHARD_DIR ? "/" : "");
 	assert_string_equal(text.p ? text.p : "", want);
 	uns_text_fini(&text);
 	unshard_listing_free(list);
@@ -100,7 +100,7 @@ static void names(void **state)
 
 static void unlisted_names(void **state)
 {
-	struct unshard_stat file, dir;
+	struct unshard_stat file = { UNSHARD_STAT_INIT }, dir = { UNSHARD_STAT_INIT };
 	struct fixture f;
 
 	(void)state;
@@ -132,11 +132,11 @@ static void open_file(struct opened *o, unshard *u, const char *path)
 {
 	struct unshard_error e = { 0 };
 	struct uns_err err = { 0 };
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	unshard_file *file;
 	char *bytes;
 
-	if (unshard_file_open(u, path, &file, &st, &e) < 0)
+	if (unshard_file_open(u, path, NULL, &file, &st, &e) < 0)
 		fail_msg("%s", e.text);
 	*o = (struct opened){ 0 };
 	bytes = UNS_NEW_N(&o->arena, char, st.size_bytes);

@@ -56,11 +56,11 @@ static void write_file(const struct session *s, const char *text)
 
 static void start(struct session *s, struct lines *lines)
 {
-	const struct unshard_options options = { .view = "weights",
-						 .store = "none",
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .view = "weights",
+						 .no_store = true,
 						 .log = lines ? keep : NULL,
 						 .log_ctx = lines,
-						 .log_level = 3 };
+						 .log_level = UNSHARD_LOG_DEBUG };
 
 	strcpy(s->dir, "/tmp/unshard-log-XXXXXX");
 	assert_non_null(mkdtemp(s->dir));
@@ -82,7 +82,7 @@ static void make_a_line(struct session *s)
 	char buf[16];
 
 	write_file(s, "0123456789");
-	assert_int_equal(unshard_file_open(s->u, "file", &f, NULL, NULL), 0);
+	assert_int_equal(unshard_file_open(s->u, "file", NULL, &f, NULL, NULL), 0);
 	write_file(s, "0123");
 	assert_int_equal(unshard_pread(f, buf, 10, 0, NULL), -ESTALE);
 	unshard_file_close(f);

@@ -51,7 +51,7 @@ static int teardown(void **state)
 
 static void session_open(struct fixture *f)
 {
-	const struct unshard_options options = { .store = "none" };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true };
 
 	assert_int_equal(unshard_open(f->source, &options, &f->u, NULL), 0);
 }
@@ -60,7 +60,7 @@ static void session_open(struct fixture *f)
 static unsigned stat_cost(struct fixture *f, const char *path)
 {
 	unsigned before = counted;
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 
 	assert_int_equal(unshard_stat(f->u, path, &st, NULL), 0);
 	return counted - before;
@@ -103,8 +103,8 @@ static void a_warm_lookup_makes_no_system_call(void **state)
 {
 	static const char *const views[] = { "weights", "dcp", "full-fsdp" };
 	struct fixture *f = *state;
-	struct unshard_listing *list;
-	struct unshard_stat st;
+	unshard_listing *list;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	unshard_node *dir, *node;
 	unsigned before;
 	size_t i, k;
@@ -117,15 +117,15 @@ static void a_warm_lookup_makes_no_system_call(void **state)
 		wait_recheck();
 		assert_int_equal(unshard_node_stat(dir, &st, NULL), 0); /* looked at once more */
 		before = counted;
-		for (i = 0; i < list->n; i++) {
-			assert_int_equal(unshard_lookup(dir, list->v[i].name, &node, &st, NULL), 0);
+		for (i = 0; i < unshard_listing_count(list); i++) {
+			assert_int_equal(unshard_lookup(dir, unshard_listing_at(list, i)->name, &node, &st, NULL), 0);
 			assert_int_equal(unshard_node_stat(node, &st, NULL), 0);
 			unshard_node_unref(node);
 		}
 		assert_int_equal(unshard_lookup(dir, "absent", &node, &st, NULL), -ENOENT);
 		unshard_listing_free(list);
 		assert_int_equal(unshard_node_list(dir, &list, NULL), 0);
-		assert_true(list->n > 2);
+		assert_true(unshard_listing_count(list) > 2);
 		assert_int_equal(counted, before);
 		unshard_listing_free(list);
 		unshard_node_unref(dir);
@@ -141,7 +141,7 @@ static void a_plain_directory_costs_three_calls(void **state)
 {
 	struct fixture *f = *state;
 	unshard_node *dir;
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	unsigned before;
 
 	shell(f, "mkdir src/plain && cd src/plain && touch $(seq 100) && "

@@ -29,8 +29,8 @@ static void shell(const struct fixture *f, const char *command)
 
 static void session_open(struct fixture *f, struct unshard_options options)
 {
-	options.store = "none";
-	options.settle_seconds = (unsigned)-1;
+	options.no_store = true;
+	options.no_settling = true;
 	assert_int_equal(unshard_open(f->source, &options, &f->u, NULL), 0);
 	assert_int_equal(unshard_root(f->u, &f->root, NULL), 0);
 }
@@ -103,22 +103,22 @@ static void same_stat(const char *path, const struct unshard_stat *a, const stru
 static size_t compare(struct fixture *f, unshard_node *dir)
 {
 	const char *at = unshard_node_path(dir);
-	struct unshard_listing *by_node, *by_path;
-	struct unshard_stat st, path_st;
+	unshard_listing *by_node, *by_path;
+	struct unshard_stat st = { UNSHARD_STAT_INIT }, path_st = { UNSHARD_STAT_INIT };
 	unshard_node *child, *listed;
 	char path[256];
 	size_t n = 0, i;
 
 	assert_int_equal(unshard_node_list(dir, &by_node, NULL), 0);
 	assert_int_equal(unshard_list(f->u, at, &by_path, NULL), 0);
-	assert_int_equal(by_node->n, by_path->n);
-	for (i = 0; i < by_node->n; i++) {
-		snprintf(path, sizeof(path), "%s%s%s", at, *at ? "/" : "", by_node->v[i].name);
-		assert_string_equal(by_node->v[i].name, by_path->v[i].name);
-		assert_int_equal(unshard_lookup(dir, by_node->v[i].name, &child, &st, NULL), 0);
+	assert_int_equal(unshard_listing_count(by_node), unshard_listing_count(by_path));
+	for (i = 0; i < unshard_listing_count(by_node); i++) {
+		snprintf(path, sizeof(path), "%s%s%s", at, *at ? "/" : "", unshard_listing_at(by_node, i)->name);
+		assert_string_equal(unshard_listing_at(by_node, i)->name, unshard_listing_at(by_path, i)->name);
+		assert_int_equal(unshard_lookup(dir, unshard_listing_at(by_node, i)->name, &child, &st, NULL), 0);
 		assert_int_equal(unshard_stat(f->u, path, &path_st, NULL), 0);
 		same_stat(path, &st, &path_st);
-		same_stat(path, &st, &by_node->v[i].stat);
+		same_stat(path, &st, &unshard_listing_at(by_node, i)->stat);
 		assert_int_equal(unshard_node_stat(child, &st, NULL), 0);
 		same_stat(path, &st, &path_st);
 		assert_string_equal(unshard_node_path(child), path);
@@ -140,7 +140,7 @@ static void the_same_tree(void **state)
 	struct fixture *f = *state;
 	unshard_node *info;
 
-	session_open(f, (struct unshard_options){ 0 });
+	session_open(f, (struct unshard_options){ UNSHARD_OPTIONS_INIT });
 	assert_true(compare(f, f->root) > 100);
 	info = must_find(f, ".unshard");
 	assert_true(compare(f, info) == 4);
@@ -155,14 +155,14 @@ static void one_view_and_one_checkpoint(void **state)
 {
 	struct fixture *f = *state;
 
-	session_open(f, (struct unshard_options){ .view = "weights" });
+	session_open(f, (struct unshard_options){ UNSHARD_OPTIONS_INIT, .view = "weights" });
 	assert_true(compare(f, f->root) > 10);
 	session_close(f);
 	strcat(f->source, "/runs/checkpoint-2");
-	session_open(f, (struct unshard_options){ .view = "dcp" });
+	session_open(f, (struct unshard_options){ UNSHARD_OPTIONS_INIT, .view = "dcp" });
 	assert_true(compare(f, f->root) > 10);
 	session_close(f);
-	session_open(f, (struct unshard_options){ 0 });
+	session_open(f, (struct unshard_options){ UNSHARD_OPTIONS_INIT });
 	assert_true(compare(f, f->root) > 30);
 	session_close(f);
 }
@@ -171,13 +171,13 @@ static void bytes_by_node(void **state)
 {
 	struct fixture *f = *state;
 	unshard_node *node;
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	unshard_file *file;
 	char buf[16], *target;
 
-	session_open(f, (struct unshard_options){ 0 });
+	session_open(f, (struct unshard_options){ UNSHARD_OPTIONS_INIT });
 	node = must_find(f, "weights/runs/checkpoint-2/config.json");
-	assert_int_equal(unshard_node_open(node, NULL, NULL, &file, &st, NULL), 0);
+	assert_int_equal(unshard_node_open(node, NULL, &file, &st, NULL), 0);
 	assert_int_equal(unshard_pread(file, buf, 1, 0, NULL), 1);
 	assert_int_equal(buf[0], '{');
 	unshard_file_close(file);
@@ -185,12 +185,12 @@ static void bytes_by_node(void **state)
 	node = must_find(f, "weights/runs/best");
 	assert_int_equal(unshard_node_readlink(node, &target, NULL), 0);
 	assert_string_equal(target, "checkpoint-2");
-	free(target);
-	assert_int_equal(unshard_node_open(node, NULL, NULL, &file, NULL, NULL), -ELOOP);
+	unshard_free(target);
+	assert_int_equal(unshard_node_open(node, NULL, &file, NULL, NULL), -ELOOP);
 	unshard_node_unref(node);
 	node = must_find(f, "weights/runs/abs");
 	assert_int_equal(unshard_node_readlink(node, &target, NULL), -EINVAL);
-	assert_int_equal(unshard_node_open(node, NULL, NULL, &file, NULL, NULL), -EISDIR);
+	assert_int_equal(unshard_node_open(node, NULL, &file, NULL, NULL), -EISDIR);
 	unshard_node_unref(node);
 	session_close(f);
 }
@@ -203,7 +203,7 @@ static void what_is_no_name(void **state)
 	size_t i;
 	int code;
 
-	session_open(f, (struct unshard_options){ 0 });
+	session_open(f, (struct unshard_options){ UNSHARD_OPTIONS_INIT });
 	for (i = 0; i < sizeof(names) / sizeof(*names); i++)
 		assert_int_equal(unshard_lookup(f->root, names[i], &child, NULL, NULL), -EINVAL);
 	assert_null(find(f, "weights/runs/checkpoint-2/absent", &code));
@@ -220,7 +220,7 @@ static void what_is_no_name(void **state)
 
 static int stat_code(const unshard_node *node)
 {
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 
 	return unshard_node_stat(node, &st, NULL);
 }
@@ -229,11 +229,11 @@ static void a_changed_checkpoint_is_another(void **state)
 {
 	struct fixture *f = *state;
 	unshard_node *dir, *file, *other, *run, *child;
-	struct unshard_stat was, is;
-	struct unshard_listing *list;
+	struct unshard_stat was = { UNSHARD_STAT_INIT }, is = { UNSHARD_STAT_INIT };
+	unshard_listing *list;
 	int code;
 
-	session_open(f, (struct unshard_options){ 0 });
+	session_open(f, (struct unshard_options){ UNSHARD_OPTIONS_INIT });
 	run = must_find(f, "weights/runs");
 	dir = must_find(f, "weights/runs/checkpoint-2");
 	file = must_find(f, "weights/runs/checkpoint-2/model.safetensors");
@@ -244,7 +244,7 @@ static void a_changed_checkpoint_is_another(void **state)
 	assert_int_equal(stat_code(dir), -ESTALE);
 	assert_int_equal(unshard_lookup(dir, "config.json", &child, NULL, NULL), -ESTALE);
 	assert_int_equal(unshard_node_list(dir, &list, NULL), 0); /* as it is now */
-	assert_true(list->n > 2);
+	assert_true(unshard_listing_count(list) > 2);
 	unshard_listing_free(list);
 	assert_int_equal(stat_code(run), 0);
 	assert_int_equal(stat_code(f->root), 0);
@@ -272,9 +272,9 @@ static void a_file_replaced_in_disguise_is_another(void **state)
 {
 	struct fixture *f = *state;
 	unshard_node *file;
-	struct unshard_stat was, is;
+	struct unshard_stat was = { UNSHARD_STAT_INIT }, is = { UNSHARD_STAT_INIT };
 
-	session_open(f, (struct unshard_options){ 0 });
+	session_open(f, (struct unshard_options){ UNSHARD_OPTIONS_INIT });
 	file = must_find(f, "weights/runs/config.json");
 	assert_int_equal(unshard_node_stat(file, &was, NULL), 0);
 	shell(f, "cd src/runs && cp -p config.json keep && "
@@ -291,10 +291,10 @@ static void a_file_replaced_in_disguise_is_another(void **state)
 static void the_root_is_never_stale(void **state)
 {
 	struct fixture *f = *state;
-	struct unshard_stat was, is;
+	struct unshard_stat was = { UNSHARD_STAT_INIT }, is = { UNSHARD_STAT_INIT };
 
 	strcat(f->source, "/runs/checkpoint-2");
-	session_open(f, (struct unshard_options){ .view = "weights" });
+	session_open(f, (struct unshard_options){ UNSHARD_OPTIONS_INIT, .view = "weights" });
 	assert_int_equal(unshard_node_stat(f->root, &was, NULL), 0);
 	shell(f, "touch src/runs/checkpoint-2/optimizer_0/.metadata");
 	wait_recheck();
@@ -311,7 +311,7 @@ static uint64_t figure(struct fixture *f, const char *name)
 	char text[8192] = "", wanted[64], *at;
 	unshard_file *file;
 
-	assert_int_equal(unshard_file_open(f->u, ".unshard/stats.json", &file, NULL, NULL), 0);
+	assert_int_equal(unshard_file_open(f->u, ".unshard/stats.json", NULL, &file, NULL, NULL), 0);
 	assert_true(unshard_pread(file, text, sizeof(text) - 1, 0, NULL) > 0);
 	unshard_file_close(file);
 	snprintf(wanted, sizeof(wanted), "\"%s\": ", name);
@@ -334,7 +334,7 @@ static void nodes_hold_no_snapshots(void **state)
 			 i);
 		shell(f, path);
 	}
-	session_open(f, (struct unshard_options){ .mem_bytes = 1 });
+	session_open(f, (struct unshard_options){ UNSHARD_OPTIONS_INIT, .mem_bytes = 1 });
 	for (i = 0; i < N; i++) {
 		snprintf(path, sizeof(path), "weights/runs/checkpoint-1%d/model.safetensors", i);
 		node[i] = must_find(f, path);

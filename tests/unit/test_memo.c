@@ -37,7 +37,7 @@ static int setup(void **state)
 	snprintf(f.source, sizeof(f.source), "%s/run", f.dir);
 	snprintf(f.store, sizeof(f.store), "%s/store.db", f.dir);
 	shell(&f, "cp -r " UNSHARD_GOLDEN "/run . && rm -f run/config.json && sleep 0.2");
-	f.options.store = f.store;
+	f.options = (struct unshard_options){ UNSHARD_OPTIONS_INIT, .store = f.store };
 	*state = &f;
 	return 0;
 }
@@ -63,10 +63,10 @@ static char *content(unshard *u, const char *path)
 {
 	struct unshard_error err = { 0 };
 	unshard_file *file;
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	char *text;
 
-	if (unshard_file_open(u, path, &file, &st, &err) < 0)
+	if (unshard_file_open(u, path, NULL, &file, &st, &err) < 0)
 		fail_msg("%s: %s", path, err.text);
 	text = calloc(1, st.size_bytes + 1);
 	assert_int_equal(unshard_pread(file, text, st.size_bytes, 0, NULL), st.size_bytes);
@@ -77,7 +77,7 @@ static char *content(unshard *u, const char *path)
 /* Is there a file of that name now? */
 static bool has(unshard *u, const char *path)
 {
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 
 	return unshard_stat(u, path, &st, NULL) == 0;
 }
@@ -102,7 +102,7 @@ static void expect_opened(struct fixture *f, unsigned opened, unsigned remembere
 	if (unshard_describe(u, "checkpoint-2", UNSHARD_TENSORS, NULL, &json, &f->err) < 0)
 		fail_msg("%s", f->err.text);
 	assert_non_null(strstr(json, "model.embed_tokens.weight"));
-	free(json);
+	unshard_free(json);
 	stats = content(u, ".unshard/stats.json");
 	at = strstr(stats, "catalogs_opened\": ");
 	assert_int_equal(sscanf(at, "catalogs_opened\": %u", &got_opened), 1);
@@ -128,7 +128,7 @@ static void what_did_not_change_is_not_read_again(void **state)
 	expect_opened(f, 1, 0);
 	shell(f, "mv run moved && cp -r moved run && sleep 0.2"); /* other files of the same names */
 	expect_opened(f, 1, 0);
-	f->options.store = "none";
+	f->options.no_store = true;
 	expect_opened(f, 1, 0);
 }
 
@@ -215,8 +215,9 @@ static int collect(void *ctx, const struct unshard_fact *fact)
 static void expect_facts(struct fixture *f, unshard *u, const char *path, const char *wanted)
 {
 	char text[4096] = "";
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = text, .fact = collect };
 
-	if (unshard_meta_list(u, path, collect, text, &f->err) < 0)
+	if (unshard_meta_list(u, path, &calls, &f->err) < 0)
 		fail_msg("%s", f->err.text);
 	assert_string_equal(text, wanted);
 }
@@ -344,8 +345,8 @@ static void the_whole_store_out_and_in(void **state)
 	assert_non_null(strstr(f->err.text, "fact 1"));
 	assert_int_equal(unshard_meta_import(u, "{\"unshard_store\": 2, \"facts\": []}", NULL,
 					     &f->err), -ENOTSUP);
-	free(json);
-	free(again);
+	unshard_free(json);
+	unshard_free(again);
 	unshard_close(u);
 }
 

@@ -118,7 +118,7 @@ struct fixture {
 
 static unshard *open_session(const struct fixture *f)
 {
-	const struct unshard_options options = { .store = f->store, .settle_seconds = UINT_MAX };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .store = f->store, .no_settling = true };
 	struct unshard_error err = { 0 };
 	unshard *u;
 
@@ -141,6 +141,7 @@ static int ask(unshard *u, const char *checkpoint, char **answer)
 	size_t len, unused, i;
 	char *json;
 	FILE *out = open_memstream(answer, &len);
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = out, .finding = print_finding };
 	int code = 0;
 
 	for (i = 0; code == 0 && i < sizeof(what) / sizeof(*what); i++) {
@@ -148,10 +149,10 @@ static int ask(unshard *u, const char *checkpoint, char **answer)
 		if (code == 0)
 			fputs(json, out);
 		if (code == 0)
-			free(json);
+			unshard_free(json);
 	}
 	if (code == 0)
-		code = unshard_problems(u, checkpoint, print_finding, out, &unused, &err);
+		code = unshard_problems(u, checkpoint, &calls, &unused, &err);
 	fclose(out);
 	return code;
 }
@@ -181,6 +182,7 @@ static int keep_checkpoint(void *ctx, const struct unshard_checkpoint *c)
 static int setup(void **state)
 {
 	static struct fixture f;
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &f, .checkpoint = keep_checkpoint };
 	struct unshard_error err = { 0 };
 	unshard *u;
 
@@ -188,7 +190,7 @@ static int setup(void **state)
 	assert_non_null(mkdtemp(f.dir));
 	snprintf(f.store, sizeof(f.store), "%s/store.db", f.dir);
 	u = open_session(&f);
-	assert_int_equal(unshard_scan(u, keep_checkpoint, NULL, &f, &err), 0);
+	assert_int_equal(unshard_scan(u, &calls, &err), 0);
 	unshard_close(u);
 	assert_true(f.n > 10);
 	*state = &f;

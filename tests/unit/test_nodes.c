@@ -118,7 +118,7 @@ static void test_many(void **state)
 {
 	enum { N = 5000 };
 	struct fs_node **node = calloc(N, sizeof(*node));
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	struct fs_nodes nodes;
 	char path[32];
 	int i;

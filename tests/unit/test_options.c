@@ -83,6 +83,7 @@ static void test_all_of_them(void **state)
 	assert_string_equal(o.library.cache_dir, "/c");
 	assert_int_equal(o.library.cache_size_bytes, UINT64_C(2) << 30);
 	assert_int_equal(o.library.settle_seconds, 7);
+	assert_false(o.library.no_settling);
 	assert_int_equal(o.library.delay_read_us, 9);
 	assert_true(o.allow_other && o.debug);
 	assert_int_equal(o.max_threads, 3);
@@ -115,7 +116,7 @@ static void test_settle_of_zero_never_waits(void **state)
 
 	(void)state;
 	assert_int_equal(options_parse(&o, "settle=0", &err), 0);
-	assert_int_equal(o.library.settle_seconds, UINT_MAX);
+	assert_true(o.library.no_settling);
 	options_fini(&o);
 }
 

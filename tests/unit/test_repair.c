@@ -60,21 +60,22 @@ static int hear(void *ctx, const struct unshard_change *change)
 {
 	struct fixture *f = ctx;
 
-	strncat(f->kinds, change->kind, sizeof(f->kinds) - strlen(f->kinds) - 2);
+	strncat(f->kinds, unshard_change_name(change->kind), sizeof(f->kinds) - strlen(f->kinds) - 2);
 	strcat(f->kinds, " ");
 	return 0;
 }
 
 static int repair(struct fixture *f)
 {
-	const struct unshard_options options = { .settle_seconds = UINT_MAX, .store = "none" };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_settling = true, .no_store = true };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = f, .change = hear };
 	unshard *u = NULL;
 	int code;
 
 	f->err = (struct unshard_error){ 0 };
 	f->kinds[0] = '\0';
 	assert_int_equal(unshard_open(f->source, &options, &u, &f->err), 0);
-	code = unshard_repair(u, "", f->out, false, hear, NULL, f, &f->err);
+	code = unshard_repair(u, "", f->out, 0, &calls, &f->err);
 	unshard_close(u);
 	return code;
 }

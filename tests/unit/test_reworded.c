@@ -77,7 +77,7 @@ static int keep(void *ctx, const struct unshard_finding *f)
 
 	/* Not `text` and `advice`. */
 	assert_true(asprintf(&line, "%s: %s %s %d %s %d %s %s %lld %s %s %s", f->path, f->id, f->check,
-			     f->severity, f->scope, f->code, or_dash(f->view), or_dash(f->file),
+			     f->severity, unshard_scope_name(f->scope), f->code, or_dash(f->view), or_dash(f->file),
 			     (long long)f->rank, or_dash(f->tensor), or_dash(f->expected),
 			     or_dash(f->found)) > 0);
 	add_line(found, line);
@@ -90,7 +90,7 @@ static int keep_checkpoint(void *ctx, const struct unshard_checkpoint *c)
 	char *line;
 
 	assert_true(asprintf(&line, "%s: %s %lld %lld %s", c->path, or_dash(c->format),
-			     (long long)c->step, (long long)c->world_size, c->state) > 0);
+			     (long long)c->step, (long long)c->world_size, unshard_state_name(c->state)) > 0);
 	add_line(ctx, line);
 	return 0;
 }
@@ -102,16 +102,18 @@ static int by_text(const void *a, const void *b)
 
 static void find(const char *source, struct found *out)
 {
-	const struct unshard_options options = { .store = "none", .settle_seconds = 0 };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = out,
+					     .checkpoint = keep_checkpoint, .finding = keep };
 	struct unshard_error err = { 0 };
-	struct unshard_check_counts counts;
+	struct unshard_check_counts counts = { UNSHARD_CHECK_COUNTS_INIT };
 	char *line;
 	unshard *u;
 
 	memset(out, 0, sizeof(*out));
 	if (unshard_open(source, &options, &u, &err) < 0 ||
-	    unshard_check_deep(u, "", keep, NULL, NULL, out, &counts, &err) < 0 ||
-	    unshard_scan(u, keep_checkpoint, NULL, out, &err) < 0)
+	    unshard_check(u, "", UNSHARD_DEEP, &calls, &counts, &err) < 0 ||
+	    unshard_scan(u, &calls, &err) < 0)
 		fail_msg("%s: %s", source, err.text);
 	unshard_close(u);
 	assert_true(asprintf(&line, "%zu checkpoints, %zu problems, %zu notes", counts.checkpoints,

@@ -91,7 +91,7 @@ static int setup(void **state)
 	assert_non_null(mkdtemp(f.dir));
 	snprintf(f.source, sizeof(f.source), "%s/run", f.dir);
 	shell(&f, "cp -r " UNSHARD_GOLDEN "/run . && chmod -R u+w run");
-	f.options = (struct unshard_options){ .store = "none", .settle_seconds = (unsigned)-1 };
+	f.options = (struct unshard_options){ UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true };
 	*state = &f;
 	return 0;
 }
@@ -115,18 +115,18 @@ static void session_open(struct fixture *f)
 
 static bool exists(struct fixture *f, const char *path)
 {
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 
 	return unshard_stat(f->u, path, &st, NULL) == 0;
 }
 
 static char *content(struct fixture *f, const char *path)
 {
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	unshard_file *file;
 	char *text;
 
-	assert_int_equal(unshard_file_open(f->u, path, &file, &st, NULL), 0);
+	assert_int_equal(unshard_file_open(f->u, path, NULL, &file, &st, NULL), 0);
 	text = calloc(1, st.size_bytes + 1);
 	assert_int_equal(unshard_pread(file, text, st.size_bytes, 0, NULL), st.size_bytes);
 	unshard_file_close(file);
@@ -206,7 +206,7 @@ static void why_there_is_no_place_for_the_store(void **state)
 	char *keep = was ? strdup(was) : NULL;
 
 	setenv("XDG_STATE_HOME", "/sys/unshard-test", 1);
-	f->options.store = NULL;
+	f->options.no_store = false;
 	session_open(f);
 	assert_true(unshard_meta_set(f->u, "", "seed", "1", NULL, &err) < 0);
 	assert_non_null(strstr(err.text, "/sys/unshard-test cannot be made: "));
@@ -255,7 +255,7 @@ static void nothing_is_freed_under_the_lock(void **state)
 		watched_lock = &f->u->lock;
 		n_under_lock = n_freed = 0;
 		look_at_all(f);
-		assert_int_equal(unshard_file_open(f->u, "weights/checkpoint-2/model.safetensors",
+		assert_int_equal(unshard_file_open(f->u, "weights/checkpoint-2/model.safetensors", NULL,
 						   &file, NULL, NULL),
 				 0);
 		for (i = 0; i < sizeof(changes) / sizeof(*changes); i++) {
@@ -332,7 +332,7 @@ static void check_code(int code)
 
 static unshard_node *step(struct reader *r, unshard_node *dir, const char *name)
 {
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	unshard_node *child;
 	int code = unshard_lookup(dir, name, &child, &st, NULL);
 
@@ -346,7 +346,7 @@ static void read_a_little(struct reader *r, const unshard_node *node)
 {
 	unshard_file *file;
 	char buf[4096];
-	int code = unshard_node_open(node, NULL, NULL, &file, NULL, NULL);
+	int code = unshard_node_open(node, NULL, &file, NULL, NULL);
 
 	check_code(code);
 	if (code < 0)
@@ -358,15 +358,15 @@ static void read_a_little(struct reader *r, const unshard_node *node)
 
 static void list_all(struct reader *r, const unshard_node *dir)
 {
-	struct unshard_listing *list;
+	unshard_listing *list;
 	unshard_node *node;
 	size_t i;
 	int code = unshard_node_list(dir, &list, NULL);
 
 	check_code(code);
-	for (i = 0; code == 0 && i < list->n; i++) {
+	for (i = 0; code == 0 && i < unshard_listing_count(list); i++) {
 		assert_int_equal(unshard_listing_node(list, i, &node, NULL), 0);
-		if (list->v[i].stat.kind == UNSHARD_FILE && i % 3 == r->seed % 3)
+		if (unshard_listing_at(list, i)->stat.kind == UNSHARD_FILE && i % 3 == r->seed % 3)
 			read_a_little(r, node);
 		unshard_node_unref(node);
 	}

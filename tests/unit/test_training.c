@@ -115,7 +115,7 @@ static void shell(const struct fixture *f, const char *command)
 /* checkpoint-2 of a Trainer with FSDP, which has lost its trainer_state.json. */
 static void start(struct fixture *f)
 {
-	*f = (struct fixture){ .dir = "/tmp/uns_training_XXXXXX", .options = { .store = "none", .settle_seconds = UINT_MAX } };
+	*f = (struct fixture){ .dir = "/tmp/uns_training_XXXXXX", .options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true } };
 	assert_non_null(mkdtemp(f->dir));
 	snprintf(f->source, sizeof(f->source), "%s/run", f->dir);
 	shell(f, "cp -r " UNSHARD_GOLDEN "/run . && mv run/checkpoint-2/trainer_state.json lost");
@@ -139,10 +139,10 @@ static unshard *open_session(struct fixture *f)
 static char *text_of(unshard *u, const char *path, struct unshard_error *err)
 {
 	unshard_file *file;
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	char *text;
 
-	if (unshard_file_open(u, path, &file, &st, err) < 0)
+	if (unshard_file_open(u, path, NULL, &file, &st, err) < 0)
 		return NULL;
 	text = calloc(1, st.size_bytes + 1);
 	assert_int_equal(unshard_pread(file, text, st.size_bytes, 0, NULL), st.size_bytes);
@@ -351,7 +351,7 @@ static void what_is_assumed_is_said(void **state)
 	assert_int_equal(count(lines, command), 1);
 	assert_true(unshard_describe(u, "checkpoint-2", UNSHARD_INFO, NULL, &text, &f.err) >= 0);
 	assert_int_equal(count(text, command), 4); /* full, full-fsdp, dcp, universal */
-	free(text);
+	unshard_free(text);
 	unshard_close(u);
 	end(&f);
 }
@@ -437,7 +437,7 @@ static void a_failing_read_is_forgotten(void **state)
 	for (i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
 		const char *name = faults[i].name, *path = faults[i].asked;
 		char *wanted, *problems, *text, told[128];
-		struct unshard_stat st, whole;
+		struct unshard_stat st = { UNSHARD_STAT_INIT }, whole = { UNSHARD_STAT_INIT };
 		struct fixture f;
 		unshard *u;
 		int code;
@@ -487,7 +487,7 @@ static void a_failing_read_is_forgotten(void **state)
 /* The run's directory cannot be listed: siblings, config and tokenizer may be there. */
 static void a_directory_that_cannot_be_listed(void **state)
 {
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	struct fixture f;
 	unshard *u;
 

@@ -67,9 +67,9 @@ static void shell(const struct fixture *f, const char *command)
 
 static int setup(void **state)
 {
-	const struct unshard_options options = { .store = "none",
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
 						 .delay_read_us = 1,
-						 .settle_seconds = (unsigned)-1 };
+						 .no_settling = true };
 	static struct fixture f;
 
 	f = (struct fixture){ .dir = "/tmp/uns_waiting_XXXXXX" };
@@ -94,7 +94,7 @@ static int teardown(void **state)
 
 static void must_stat(struct fixture *f, const char *path)
 {
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	struct unshard_error err;
 
 	if (unshard_stat(f->u, path, &st, &err) < 0)
@@ -110,7 +110,7 @@ struct other {
 static void *look(void *ctx)
 {
 	struct other *o = ctx;
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 
 	unshard_stat(o->f->u, o->path, &st, NULL);
 	atomic_store(&o->done, true);
@@ -177,7 +177,7 @@ static void the_same_is_found_out_once(void **state)
 	gate_set(false);
 	for (i = 0; i < N; i++)
 		pthread_join(thread[i], NULL);
-	assert_int_equal(unshard_file_open(f->u, ".unshard/stats.json", &file, NULL, NULL), 0);
+	assert_int_equal(unshard_file_open(f->u, ".unshard/stats.json", NULL, &file, NULL, NULL), 0);
 	assert_true(unshard_pread(file, stats, sizeof(stats) - 1, 0, NULL) > 0);
 	unshard_file_close(file);
 	reads = strstr(stats, "\"items_resolved\": ");

@@ -24,7 +24,7 @@ struct warm {
 
 static void start(struct warm *w, unsigned stop_at)
 {
-	struct unshard_options options = { .settle_seconds = (unsigned)-1, .delay_read_us = 2000 };
+	struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_settling = true, .delay_read_us = 2000 };
 
 	*w = (struct warm){ .stop_at = stop_at };
 	strcpy(w->dir, "/tmp/unshard-warm-XXXXXX");
@@ -48,30 +48,31 @@ static void finish(struct warm *w)
 	assert_int_equal(rmdir(w->dir), 0);
 }
 
-static bool progress(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
+static int progress(void *ctx, const struct unshard_progress *p)
 {
 	struct warm *w = ctx;
 
 	w->overlapped |= atomic_fetch_add(&w->inside, 1) != 0;
-	w->done = done_bytes;
-	w->total = total_bytes;
+	w->done = p->done_bytes;
+	w->total = p->total_bytes;
 	w->calls++;
 	atomic_fetch_sub(&w->inside, 1);
-	return w->stop_at && w->calls >= w->stop_at;
+	return w->stop_at && w->calls >= w->stop_at ? -EINTR : 0;
 }
 
 static void finds_all_and_keeps_them(void **state)
 {
 	struct unshard_error err = { 0 };
 	struct warm w;
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &w, .progress = progress };
 
 	(void)state;
 	start(&w, 0);
-	if (unshard_warm(w.u, "ckpt", progress, &w, &err) < 0)
+	if (unshard_warm(w.u, "ckpt", &calls, &err) < 0)
 		fail_msg("%s", err.text);
 	assert_true(w.calls > 0 && !w.overlapped);
 	w.done = w.total = 0;
-	assert_int_equal(unshard_warm(w.u, "ckpt", NULL, NULL, &err), 0);
+	assert_int_equal(unshard_warm(w.u, "ckpt", NULL, &err), 0);
 	finish(&w);
 }
 
@@ -81,11 +82,12 @@ static void stops_when_told(void **state)
 	struct unshard_error err = { 0 };
 	unsigned stop_at;
 	struct warm w;
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &w, .progress = progress };
 
 	(void)state;
 	for (stop_at = 1; stop_at < 12; stop_at++) {
 		start(&w, stop_at);
-		assert_int_equal(unshard_warm(w.u, "ckpt", progress, &w, &err), -EINTR);
+		assert_int_equal(unshard_warm(w.u, "ckpt", &calls, &err), -EINTR);
 		assert_int_equal(w.calls, stop_at);
 		assert_false(w.overlapped);
 		finish(&w);

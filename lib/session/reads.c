@@ -1,0 +1,19 @@
+#include "session/reads.h"
+
+ssize_t session_read(const struct read_from *from, void *buf, size_t len, uint64_t off,
+		     struct uns_err *err)
+{
+	struct unshard *u = from->u;
+	ssize_t got = uns_read(from->backing, from->layout, buf, len, off, err);
+
+	__atomic_add_fetch(&u->n_reads, 1, __ATOMIC_RELAXED);
+	if (got >= 0) {
+		__atomic_add_fetch(&u->n_read_bytes, (uint64_t)got, __ATOMIC_RELAXED);
+		return got;
+	}
+	__atomic_add_fetch(&u->n_errors, 1, __ATOMIC_RELAXED);
+	errors_add(&u->errors, &u->log, err, from->name);
+	if (from->place)
+		places_suspect(&u->places, from->place);
+	return got;
+}

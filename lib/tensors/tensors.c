@@ -1,0 +1,366 @@
+/* unshard_tensors_*: the tensors of a checkpoint, or of a view's files of weights, as a list; and the bytes of
+ * one, or of a box of it. One layout holds all of them, each a segment: reading is the read of a file. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "engine/cast.h"
+#include "model/cover.h"
+#include "session/reads.h"
+#include "session/shows.h"
+
+/* Rows of a box that lie within so many bytes of each other are read together, gaps and all. */
+enum { TOGETHER_BYTES = 256 << 10 };
+
+struct unshard_tensors {
+	struct unshard *u;
+	struct place *place;
+	struct snapshot *snap;
+	bool of_view; /* the view has proven that all of them can be served */
+	struct uns_arena arena;
+	struct uns_map by_name; /* "STATE\nNAME" -> index + 1 */
+	struct unshard_tensor *v;
+	struct uns_segment *segment; /* parallel to v */
+	struct uns_layout layout;
+	size_t n;
+};
+
+static const enum unshard_role role_of[] = {
+	[UNS_ROLE_WEIGHT] = UNSHARD_WEIGHT,           [UNS_ROLE_BUFFER] = UNSHARD_BUFFER,
+	[UNS_ROLE_MASTER] = UNSHARD_MASTER,           [UNS_ROLE_EXP_AVG] = UNSHARD_EXP_AVG,
+	[UNS_ROLE_EXP_AVG_SQ] = UNSHARD_EXP_AVG_SQ,   [UNS_ROLE_STEP] = UNSHARD_STEP,
+	[UNS_ROLE_OPTIM_OTHER] = UNSHARD_OPTIM_OTHER, [UNS_ROLE_OTHER] = UNSHARD_OTHER,
+};
+
+/* -- the list -- */
+
+static const char *key_of(struct uns_arena *arena, const char *name, const char *state)
+{
+	return uns_arena_printf(arena, "%s\n%s", state ? state : "", name);
+}
+
+static const char *state_of(const struct uns_tensor *t, enum unshard_role role)
+{
+	if (role == UNSHARD_WEIGHT || !uns_role_is_optimizer(t->role))
+		return NULL;
+	return t->state ? t->state : unshard_role_name(role);
+}
+
+static int add(struct unshard_tensors *l, const struct uns_named_tensor *named, struct uns_err *err)
+{
+	const struct uns_tensor *t = named->tensor;
+	struct unshard_tensor *out = &l->v[l->n];
+	uint64_t size = uns_shape_elems(&t->shape);
+	const char *key;
+
+	*out = (struct unshard_tensor){ .size = sizeof(*out),
+					.name = named->name,
+					.key = t->key,
+					.root = t->root,
+					.role = role_of[t->role],
+					.dtype = (enum unshard_dtype)named->out,
+					.n_dims = t->shape.n };
+	if (l->of_view && t->role == UNS_ROLE_MASTER)
+		out->role = UNSHARD_WEIGHT; /* it is given out as the weight that it is a copy of */
+	out->state = state_of(t, out->role);
+	memcpy(out->shape, t->shape.dim, t->shape.n * sizeof(*out->shape));
+	if (!uns_u64_mul(size, uns_dtype_size(named->out), &out->size_bytes) ||
+	    !uns_u64_add(l->layout.size_bytes, out->size_bytes, &size))
+		return uns_fail(err, -ENOTSUP, "tensor %s: there are too many bytes to count",
+				t->key);
+	l->segment[l->n] = (struct uns_segment){ .at_bytes = l->layout.size_bytes,
+						 .len_bytes = out->size_bytes,
+						 .from = UNS_FROM_PIECES,
+						 .tensor = t,
+						 .out = named->out };
+	l->layout.size_bytes = size;
+	key = key_of(&l->arena, out->name, out->state);
+	if (!key || (!uns_map_get(&l->by_name, key) &&
+		     !uns_map_put(&l->by_name, key, (void *)((uintptr_t)l->n + 1), NULL)))
+		return uns_oom(err);
+	l->n++;
+	return 0;
+}
+
+static int make_room(struct unshard_tensors *l, size_t n, struct uns_err *err)
+{
+	l->v = UNS_NEW_N(&l->arena, struct unshard_tensor, n);
+	l->segment = UNS_NEW_N(&l->arena, struct uns_segment, n);
+	l->layout = (struct uns_layout){ .catalog = l->snap->cat, .segment = l->segment, .n = n };
+	return l->v && l->segment ? 0 : uns_oom(err);
+}
+
+static int add_own(struct unshard_tensors *l, struct uns_err *err)
+{
+	const struct uns_catalog *cat = l->snap->cat;
+	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
+
+	UNS_TRY(make_room(l, cat->n_tensors, err));
+	for (; t < end; t++)
+		UNS_TRY(add(l, &(struct uns_named_tensor){ t->name, t, t->dtype }, err));
+	return 0;
+}
+
+static int add_of_view(struct unshard_tensors *l, const char *name, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err why = { .keep = &arena };
+	uint64_t parameter;
+	const struct uns_view *view = view_find(name, strlen(name), &parameter);
+	const struct shown *shown;
+	enum show_state state;
+	size_t i;
+	int code;
+
+	if (!view)
+		return uns_fail(err, -ENOENT, "there is no view %s", name);
+	code = show_state_of(l->u, l->place, view, parameter, &state, &why);
+	if (code < 0 || state != SHOW_OK)
+		return uns_fail(err, why.code, "%s", why.text);
+	UNS_TRY(show_tree(l->u, l->place, l->snap, view, parameter, &shown, err));
+	if (uns_vtree_find(&shown->tree, SHOW_PROBLEM_FILE))
+		return uns_fail(err, -EBADMSG, "%s: the view %s cannot show it: its %s says why",
+				l->place->path, name, SHOW_PROBLEM_FILE);
+	if (!shown->tree.n_tensors)
+		return uns_fail(err, -ENOTSUP,
+				"%s: the view %s has no files of weights whose tensors could be "
+				"listed; weights has, and without a view the checkpoint's own are",
+				l->place->path, name);
+	l->of_view = true;
+	UNS_TRY(make_room(l, shown->tree.n_tensors, err));
+	for (i = 0; i < shown->tree.n_tensors; i++)
+		UNS_TRY(add(l, &shown->tree.tensor[i], err));
+	return 0;
+}
+
+static int fill(struct unshard_tensors *l, const char *checkpoint, const char *view,
+		struct uns_err *err)
+{
+	UNS_TRY(place_get(l->u, checkpoint, &l->place, err));
+	if (!l->place->format)
+		return uns_fail(err, -ENOENT, "%s is not a checkpoint that unshard knows",
+				*checkpoint ? checkpoint : uns_root_path(l->u->root));
+	UNS_TRY(snapshot_get(l->u, l->place, &l->snap, err));
+	return view ? add_of_view(l, view, err) : add_own(l, err);
+}
+
+int unshard_tensors_open(unshard *u, const char *checkpoint, const char *view,
+			 unshard_tensors **out, struct unshard_error *error)
+{
+	struct unshard_tensors *l = calloc(1, sizeof(*l));
+	struct uns_err err = { 0 };
+	int code = l ? 0 : uns_oom(&err);
+
+	if (l) {
+		l->u = u;
+		code = fill(l, checkpoint, view, &err);
+	}
+	if (code < 0)
+		unshard_tensors_close(l);
+	else
+		*out = l;
+	return give_error(error, &err, code);
+}
+
+void unshard_tensors_close(unshard_tensors *l)
+{
+	if (!l)
+		return;
+	snapshot_put(l->u, l->snap);
+	place_put(l->u, l->place);
+	uns_map_fini(&l->by_name);
+	uns_arena_fini(&l->arena);
+	free(l);
+}
+
+size_t unshard_tensors_count(const unshard_tensors *l)
+{
+	return l->n;
+}
+
+const struct unshard_tensor *unshard_tensors_at(const unshard_tensors *l, size_t i)
+{
+	return i < l->n ? &l->v[i] : NULL;
+}
+
+int unshard_tensors_find(const unshard_tensors *l, const char *name, const char *state, size_t *i,
+			 struct unshard_error *error)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const char *key = key_of(&arena, name, state);
+	struct uns_err err = { 0 };
+	uintptr_t found;
+
+	if (!key)
+		return give_error(error, &err, uns_oom(&err));
+	found = (uintptr_t)uns_map_get(&l->by_name, key);
+	if (!found)
+		return give_error(error, &err,
+				  uns_fail(&err, -ENOENT, "%s: there is no tensor %s%s%s",
+					   l->place->path, state ? state : "", state ? " of " : "",
+					   name));
+	*i = found - 1;
+	return 0;
+}
+
+/* -- reading -- */
+
+/* Elements of one tensor in the type that is asked for. */
+struct source {
+	struct read_from from;
+	uint64_t at_bytes; /* of its first element, in from.layout */
+	size_t elem_bytes;
+};
+
+static int read_elems(const struct source *s, uint64_t first, uint64_t n, uint8_t *dst,
+		      struct uns_err *err)
+{
+	ssize_t got = session_read(&s->from, dst, n * s->elem_bytes,
+				   s->at_bytes + first * s->elem_bytes, err);
+
+	return got < 0 ? (int)got : 0;
+}
+
+/* How many rows from the k-th on begin and end within TOGETHER_BYTES. */
+static uint64_t rows_together(const struct uns_runs *runs, uint64_t k, size_t elem_bytes)
+{
+	uint64_t first = uns_runs_at(runs, k), room = TOGETHER_BYTES / elem_bytes, n = 1;
+
+	while (k + n < runs->n && uns_runs_at(runs, k + n) + runs->run_elems - first <= room)
+		n++;
+	return n;
+}
+
+/* Rows k .. k+n, by way of scratch memory. */
+static int read_rows(const struct source *s, const struct uns_runs *runs, uint64_t k, uint64_t n,
+		     uint8_t *scratch, uint8_t *dst, struct uns_err *err)
+{
+	size_t row_bytes = runs->run_elems * s->elem_bytes;
+	uint64_t first = uns_runs_at(runs, k), i;
+
+	UNS_TRY(read_elems(s, first, uns_runs_at(runs, k + n - 1) + runs->run_elems - first,
+			   scratch, err));
+	for (i = 0; i < n; i++)
+		memcpy(dst + i * row_bytes,
+		       scratch + (uns_runs_at(runs, k + i) - first) * s->elem_bytes, row_bytes);
+	return 0;
+}
+
+static int read_box(const struct source *s, const struct uns_runs *runs, uint8_t *dst,
+		    struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) uint8_t *scratch = NULL;
+	uint64_t k, n;
+
+	for (k = 0; k < runs->n; k += n, dst += n * runs->run_elems * s->elem_bytes) {
+		n = rows_together(runs, k, s->elem_bytes);
+		if (n > 1 && !scratch && !(scratch = malloc(TOGETHER_BYTES)))
+			return uns_oom(err);
+		if (n > 1)
+			UNS_TRY(read_rows(s, runs, k, n, scratch, dst, err));
+		else
+			UNS_TRY(read_elems(s, uns_runs_at(runs, k), runs->run_elems, dst, err));
+	}
+	return 0;
+}
+
+static int take_box(const struct unshard_tensor *t, const uint64_t *lo, const uint64_t *len,
+		    struct uns_box *out, struct uns_err *err)
+{
+	struct uns_shape shape = { .n = t->n_dims };
+	char text[128];
+
+	memcpy(shape.dim, t->shape, sizeof(shape.dim));
+	*out = (struct uns_box){ .n = t->n_dims };
+	memcpy(out->len, len ? len : t->shape, t->n_dims * sizeof(*out->len));
+	if (lo)
+		memcpy(out->lo, lo, t->n_dims * sizeof(*out->lo));
+	if (!lo != !len || !uns_box_inside(out, &shape))
+		return uns_fail(err, -EINVAL, "tensor %s: the box does not lie in its shape %s",
+				t->name, uns_shape_text(&shape, text, sizeof(text)));
+	return 0;
+}
+
+static int check_dtype(const struct unshard_tensor *t, enum unshard_dtype dtype,
+		       struct uns_err *err)
+{
+	if (!unshard_dtype_size(dtype))
+		return uns_fail(err, -EINVAL, "tensor %s: there is no type %d", t->name,
+				(int)dtype);
+	if (!uns_cast_exists((enum uns_dtype)t->dtype, (enum uns_dtype)dtype))
+		return uns_fail(err, -ENOTSUP, "tensor %s: %s cannot be given out as %s", t->name,
+				unshard_dtype_name(t->dtype), unshard_dtype_name(dtype));
+	return 0;
+}
+
+/* Of the checkpoint's own tensors nobody has proven yet that their bytes are there and right. What is only
+ * written in a form that says too little about optimizers (-ENOTSUP) keeps no tensor from being read. */
+static int prove(const struct unshard_tensors *l, const struct uns_tensor *t, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const enum uns_scope scope = uns_role_is_model(t->role)       ? UNS_SCOPE_WEIGHTS
+				     : uns_role_is_optimizer(t->role) ? UNS_SCOPE_OPTIMIZER
+								      : UNS_SCOPE_ALL;
+	struct uns_err why = { .keep = &arena };
+	int code;
+
+	if (l->of_view)
+		return 0;
+	code = uns_cover_refusal(l->snap->cat, scope, &why);
+	if (code < 0 && code != -ENOTSUP)
+		return uns_fail(err, code, "%s", why.text);
+	why = (struct uns_err){ .keep = &arena };
+	code = uns_cover_check(l->snap->cat, t, &why);
+	return code < 0 ? uns_fail(err, code, "%s", why.text) : 0;
+}
+
+static int read_tensor(const struct unshard_tensors *l, size_t i, const struct uns_box *box,
+		       enum unshard_dtype dtype, void *buf, struct uns_err *err)
+{
+	struct uns_segment cast = l->segment[i];
+	const struct uns_layout casts = { l->layout.catalog, &cast, 1, UINT64_MAX };
+	struct source s = { .from = { l->u, l->v[i].name, l->place, l->snap->backing, &l->layout },
+			    .at_bytes = l->segment[i].at_bytes,
+			    .elem_bytes = unshard_dtype_size(dtype) };
+	struct uns_runs runs = uns_runs_of_box(box, &cast.tensor->shape);
+
+	UNS_TRY(prove(l, cast.tensor, err));
+	if (dtype != l->v[i].dtype) {
+		cast.at_bytes = s.at_bytes = 0;
+		cast.len_bytes = UINT64_MAX;
+		cast.out = (enum uns_dtype)dtype;
+		s.from.layout = &casts;
+	}
+	return read_box(&s, &runs, buf, err);
+}
+
+static int take_and_read(const struct unshard_tensors *l, size_t i, const uint64_t *lo,
+			 const uint64_t *len, enum unshard_dtype dtype, void *buf, size_t buf_bytes,
+			 struct uns_err *err)
+{
+	const struct unshard_tensor *t = unshard_tensors_at(l, i);
+	struct uns_box box;
+	uint64_t wanted;
+
+	if (!t)
+		return uns_fail(err, -EINVAL, "there is no tensor %zu of %zu", i, l->n);
+	if (dtype == UNSHARD_AS_STORED)
+		dtype = t->dtype;
+	UNS_TRY(take_box(t, lo, len, &box, err));
+	UNS_TRY(check_dtype(t, dtype, err));
+	if (!uns_u64_mul(uns_box_elems(&box), unshard_dtype_size(dtype), &wanted) ||
+	    wanted != buf_bytes)
+		return uns_fail(err, -EINVAL, "tensor %s: the buffer is %zu bytes long, not %llu",
+				t->name, buf_bytes, (unsigned long long)wanted);
+	return read_tensor(l, i, &box, dtype, buf, err);
+}
+
+int unshard_tensor_read(const unshard_tensors *l, size_t i, const uint64_t *lo, const uint64_t *len,
+			enum unshard_dtype dtype, void *buf, size_t buf_bytes,
+			struct unshard_error *error)
+{
+	struct uns_err err = { 0 };
+
+	return give_error(error, &err, take_and_read(l, i, lo, len, dtype, buf, buf_bytes, &err));
+}
