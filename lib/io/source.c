@@ -287,6 +287,8 @@ static int add_links_way(const struct uns_root *root, const char *rel, int fd, s
 		return 0;
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	n = readlink(link, real, sizeof(real) - 1);
+	if (n < 0 && errno != ENOENT) /* that is without /proc */
+		return -errno;
 	real[n < 0 ? 0 : n] = '\0';
 	below = path_below(real, root->base[0].real);
 	if (!*rel || (below && strcmp(below, rel) == 0))

@@ -447,7 +447,7 @@ static void every_enumerator_has_a_name(void **state)
 		{ role_name, UNSHARD_OTHER, "weight", "other" },
 		{ state_name, UNSHARD_UNREADABLE, "ok", "unreadable" },
 		{ scope_name, UNSHARD_SCOPE_SHARDED, "note", "sharded" },
-		{ change_name, UNSHARD_CHANGE_LEFT_OUT, "dtype", "left_out" },
+		{ change_name, UNSHARD_CHANGE_UNREADABLE, "dtype", "unreadable" },
 	};
 	size_t k;
 	int i, j;

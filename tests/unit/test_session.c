@@ -275,7 +275,7 @@ static void nothing_is_freed_under_the_lock(void **state)
 
 static bool is_stable(struct fixture *f)
 {
-	struct unshard_stat st;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
 
 	if (unshard_stat(f->u, "weights/checkpoint-2/model.safetensors", &st, NULL) < 0)
 		fail_msg("it is not shown");
@@ -295,6 +295,7 @@ static void what_is_young_is_not_kept(void **state)
 	uint64_t built;
 
 	shell(f, "find run -type f -exec touch {} +");
+	f->options.no_settling = false;
 	f->options.settle_seconds = 2;
 	session_open(f);
 	assert_false(is_stable(f));
