@@ -21,7 +21,7 @@ def help_of(*verb):
 
 def known():
     """(where, what) of everything that --help lists."""
-    for verb in dict.fromkeys(re.findall(r"^  unshard (\w+) ", help_of(), re.M)):
+    for verb in dict.fromkeys(re.findall(r"^  unshard ([a-z]+) ", help_of(), re.M)):
         yield "unshard", verb
         text = help_of(verb)
         for name in re.findall(r"^  (?:-\w, )?(--[\w-]+|[a-z_-]+)[ =\n]", text, re.M):
