@@ -113,7 +113,7 @@ def paragraphs(text):
 def sentence_problems(text):
     text = re.sub(r"\]\([^)]*\)", "]", text)
     for line, paragraph in paragraphs(text):
-        for sentence in re.split(r"(?<=[.!?:;])[)\"']?\s+(?=[A-Z*\[\"(])", paragraph):
+        for sentence in re.split(r"(?<=[.!?:;])[)\"'*]*\s+(?=[A-Z*\[\"(])", paragraph):
             words = [w for w in sentence.split() if re.search(r"\w", w)]
             if len(words) > LONGEST:
                 yield line, f"a sentence of {len(words)} words (at most {LONGEST}): {' '.join(words[:8])} ..."
