@@ -202,6 +202,9 @@ def main():
     for path, tables in pages.items():
         page = now = read(args.root, path)
         for name, lines in tables.items():
+            for group in sorted(set(re.findall(r"</a>`\w+` \| (`\w+`) \|", "\n".join(lines)))):
+                if group not in page.split("<!-- generated")[0]:
+                    sys.exit(f"{path} does not say what is reported as {group}")
             now = filled(now, name, lines)
             if now is None:
                 sys.exit(f"{path} has no place for the table {name}")
