@@ -32,7 +32,7 @@ SAMPLES = {
     "dcp/torch2.2.2_lightning/ckpt": "Lightning 2.2.0, FSDPStrategy, sharded, torch 2.2.2",
     "dcp/megatron/iter_0000010": "megatron-core 0.16.1, `torch_dist`",
     "ranks/fsdp2": "one file per rank, FSDP2 (DTensors), torch 2.13",
-    "ranks/orig": "one file per rank, FSDP1, optimizer by name, torch 2.13",
+    "ranks/orig": "one file per rank, FSDP1 with `use_orig_params=True`, torch 2.13",
     "rank_files/torch2.0.1": "one file per rank, ShardedTensors, torch 2.0.1; no optimizer",
     "rank_files/torch2.1.2": "one file per rank, DTensors, torch 2.1.2; no optimizer",
     "zero/z0_w1/global_step2": "DeepSpeed engine, stage 0",
