@@ -18,12 +18,14 @@ int main(int argc, char **argv)
 		return 2;
 	if (unshard_open(argv[1], &options, &session, &err) ||
 	    unshard_list(session, "weights/checkpoint-2", &files, &err) ||
-	    unshard_file_open(session, "weights/checkpoint-2/model.safetensors", &weights, NULL, &err) ||
+	    unshard_file_open(session, "weights/checkpoint-2/model.safetensors", &weights, NULL,
+			      &err) ||
 	    unshard_pread(weights, head, sizeof(head), 0, &err) != sizeof(head)) {
 		fprintf(stderr, "%s\n", err.text);
 	} else {
 		for (size_t i = 0; i < files->n; i++)
-			printf("%10" PRIu64 "  %s\n", files->v[i].stat.size_bytes, files->v[i].name);
+			printf("%10" PRIu64 "  %s\n", files->v[i].stat.size_bytes,
+			       files->v[i].name);
 		printf("the safetensors header has %d bytes\n", head[0] | head[1] << 8);
 		rc = 0;
 	}
