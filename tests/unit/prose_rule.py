@@ -2,14 +2,16 @@
 """Checks what a test can check of the documents' prose: prose_rule.py SOURCE_ROOT.
 
 In every document: code fences are closed, rows of a table have as many cells as its head, links to files
-and to headings resolve. In those that users read also: no sentence has more than 35 words, and no word
-stands for something that docs/glossary.md has another word for. Code, and what is quoted as code, is exempt."""
+and to headings resolve. In those that users read also: no sentence has more than 35 words, no paragraph
+more than 6 lines, and no word stands for something that docs/glossary.md has another word for. Code, and
+what is quoted as code, is exempt."""
 import os
 import re
 import sys
 
 ROOT = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
 LONGEST = 35  # words
+MOST_LINES = 6
 DOCS = sorted("docs/" + name for name in os.listdir(os.path.join(ROOT, "docs")) if name.endswith(".md"))
 FOR_USERS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"] + DOCS
 DOCUMENTS = FOR_USERS + ["ARCHITECTURE.md", "tests/bench/RESULTS.md"]
@@ -97,13 +99,13 @@ def table_problems(text):
 
 
 def paragraphs(text):
-    """(line, text) of each paragraph, list item and heading; tables and code do not count."""
+    """(line, lines) of each paragraph, list item and heading; tables and code do not count."""
     start, kept = 0, []
     for number, line in enumerate(text.split("\n") + [""], 1):
         begins = re.match(r"\s*([-*]|\d+\.) |#", line)
         if not line.strip() or line.startswith("|") or begins:
             if kept:
-                yield start, " ".join(kept)
+                yield start, kept
             kept = []
         if line.strip() and not line.startswith("|"):
             start = start if kept else number
@@ -112,7 +114,10 @@ def paragraphs(text):
 
 def sentence_problems(text):
     text = re.sub(r"\]\([^)]*\)", "]", text)
-    for line, paragraph in paragraphs(text):
+    for line, lines in paragraphs(text):
+        paragraph = " ".join(lines)
+        if len(lines) > MOST_LINES:
+            yield line, f"a paragraph of {len(lines)} lines (at most {MOST_LINES})"
         for sentence in re.split(r"(?<=[.!?:;])[)\"'*]*\s+(?=[A-Z*\[\"(])", paragraph):
             words = [w for w in sentence.split() if re.search(r"\w", w)]
             if len(words) > LONGEST:
@@ -136,8 +141,20 @@ def problems(name):
         yield from term_problems(text)
 
 
+def glossary_problems():
+    """Each word that docs/glossary.md says is not used is one that this test refuses."""
+    table = read("docs/glossary.md").split("| instead of | write |")[1]
+    for row in re.findall(r"^\| (`.*?) \|", table, re.M):
+        for word in re.findall(r"`([^`]+)`", row):
+            if not any(re.fullmatch(term, word, re.I) for term in BETTER):
+                yield f'docs/glossary.md replaces "{word}", tests/unit/prose_rule.py does not'
+
+
 def main():
     found = 0
+    for what in glossary_problems():
+        print(what)
+        found += 1
     for name in DOCUMENTS:
         for line, what in problems(name):
             print(f"{name}:{line}: {what}")
