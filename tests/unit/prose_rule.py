@@ -3,8 +3,8 @@
 
 In every document: code fences are closed, rows of a table have as many cells as its head, links to files
 and to headings resolve. In those that users read also: no sentence has more than 35 words, no paragraph
-more than 6 lines, and no word stands for something that docs/glossary.md has another word for. Code, and
-what is quoted as code, is exempt."""
+more than 6 lines, and no word stands for something that docs/glossary.md has another word for, also in
+ARCHITECTURE.md and the manual page. Code, and what is quoted as code, is exempt."""
 import os
 import re
 import sys
@@ -14,6 +14,7 @@ LONGEST = 35  # words
 MOST_LINES = 6
 DOCS = sorted("docs/" + name for name in os.listdir(os.path.join(ROOT, "docs")) if name.endswith(".md"))
 FOR_USERS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"] + DOCS
+MANUAL = "tools/unshard.1"
 DOCUMENTS = FOR_USERS + ["ARCHITECTURE.md", "tests/bench/RESULTS.md"]
 
 # Term (a regular expression, whole words, any case) -> what to say instead.
@@ -138,6 +139,7 @@ def problems(name):
     yield from table_problems(text)
     if name in FOR_USERS:
         yield from sentence_problems(text)
+    if name in FOR_USERS + ["ARCHITECTURE.md"]:
         yield from term_problems(text)
 
 
@@ -154,6 +156,9 @@ def main():
     found = 0
     for what in glossary_problems():
         print(what)
+        found += 1
+    for line, what in term_problems(read(MANUAL).replace("\\-", "-")):
+        print(f"{MANUAL}:{line}: {what}")
         found += 1
     for name in DOCUMENTS:
         for line, what in problems(name):
