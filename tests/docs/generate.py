@@ -50,13 +50,13 @@ def read(root, *path):
 
 def c_string(source, macros):
     """The value of adjacent C strings and of macros that are such strings."""
-    return "".join(macros[name] if name else json.loads(f'"{text}"')
-                   for text, name in STRING.findall(source) if text or name in macros)
+    return "".join(macros[name] if name else json.loads(f'"{text}"') for text, name in STRING.findall(source))
 
 
 def c_macros(source):
-    macros = {}
-    for name, value in re.findall(r'^#define (\w+) +(".*"|.*OR_BEFORE)$', source, re.M):
+    macros = {"NULL": ""}
+    for name, value in re.findall(r'^#define (\w+)[ \t]+((?:"(?:[^"\\\n]|\\.)*"|[A-Z_]+|[ \t])+)$',
+                                  source.replace("\\\n", " "), re.M):
         macros[name] = c_string(value, macros)
     return macros
 
@@ -68,17 +68,29 @@ def field(entry, name, macros):
 
 
 def plain(template):
-    """A sentence's template as somebody reads it: {file} -> FILE, the first of [A|B], optional ends left out."""
-    text = re.sub(r"\[[^][]*\{\?[^][]*\[[^][]*\][^][]*\]|\[[^][]*\{(more|copies|\?\w+)\b[^][]*\]", "", template)
-    text = re.sub(r"\{\w+\|\|?[^}|]*\|([^}]*)\}|\{\w+\|([^}|]*)\|\}", r"\1", text)
-    text = re.sub(r"\{\?\w+\}", "", text)
-    while "[" in text:
-        shorter = re.sub(r"\[([^][|]*)(?:\|[^][]*)*\]", r"\1", text)
-        if shorter == text:
-            break
-        text = shorter
-    text = re.sub(r"\{(\w+)\|[^}|]*\|([^}]*)\}", r"\2", text)
-    return re.sub(r"\{([\w.]+)\}", lambda m: m.group(1).split(".")[0].upper(), text)
+    """A sentence's template (model/finding.h) as somebody reads it: {file} is FILE, {n|file|files} is files, of
+    [A|B] it is A. What is added where more is alike, or copies exist, is left out."""
+    tokens = re.findall(r"\{[^}]*\}|[][|]|[^][{|]+", template)
+
+    def sequence(ends):
+        out, optional = "", False
+        while tokens and tokens[0] not in ends:
+            token = tokens.pop(0)
+            if token == "[":
+                alternatives = [sequence("|]")]
+                while tokens.pop(0) == "|":
+                    alternatives.append(sequence("|]"))
+                text, left_out = alternatives[0]
+                out += "" if left_out and len(alternatives) == 1 else text
+            elif token.startswith("{"):
+                name, *forms = token[1:-1].split("|")
+                optional = optional or name in ("more", "?more", "?copies")
+                out += forms[1] if forms else "" if name.startswith("?") else name.split(".")[0].upper()
+            else:
+                out += token
+        return out, optional
+
+    return sequence("")[0]
 
 
 def quoted(text):
