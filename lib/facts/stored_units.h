@@ -1,7 +1,7 @@
 /* A layout of FSDP1's flat units, which no checkpoint holds, as the store keeps it: {"units": ..}, and the
  * generation of the files that it was imported for. A layout without a generation is a run's: it is
  * compared with each checkpoint's sizes and shapes when that is read. What a layout must look like:
- * ranks/units.h; what users write it with: README.md. */
+ * ranks/units.h; what users write it with: docs/flat-units.md. */
 #ifndef UNS_FACTS_STORED_UNITS_H
 #define UNS_FACTS_STORED_UNITS_H
 

@@ -331,8 +331,8 @@ def test_problems_say_what_load_universal_does_not_restore(views):
         assert part in text
 
 
-def test_the_readme_and_show_say_it_too(engines, command):
-    assert f"`{MEND}`" in (conftest.ROOT / "README.md").read_text()
+def test_the_documents_and_show_say_it_too(engines, command):
+    assert f"`{MEND}`" in (conftest.ROOT / "docs/views.md").read_text()
     shown = command("show", engines / "z3-bf16/run" / TAG, "-o", "store=none").stdout
     after = shown.split("\nbefore you load\n")[1]
     assert after.count(f"`{MEND}`") == 1 and "If the stage stays 3, load world-N" in after

@@ -191,11 +191,11 @@ def test_a_published_model_inside(runs, mount, copied, tmp_path, how):
         trees.assert_same({name: tensor}, {name: live[f"model.{name}"]})
 
 
-def test_the_readme_names_what_is_there(runs, mount):
+def test_the_documents_name_what_is_there(runs, mount):
     """Its lines for Lightning, with a run and a checkpoint put in. (That they resume: below.)"""
     mounted = mount(runs)
     lines = re.findall(r'`(?:trainer\.fit|MyModule)[^`]*"mnt/(.*?)/RUN/X\.ckpt"\)`',
-                       (conftest.ROOT / "README.md").read_text())
+                       (conftest.ROOT / "docs/resume.md").read_text())
     assert sorted(lines) == ["dcp", "full", "full-fsdp", "universal", "weights", "world-3"]
     for view in set(lines) - {"world-3"}:  # DeepSpeed's: test_lightning_deepspeed.py
         assert (mounted / view / "fsdp/run/step=2.ckpt").is_dir() == (view in ("dcp", "universal"))

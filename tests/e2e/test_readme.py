@@ -1,4 +1,4 @@
-"""Every command of the README runs, in the order in which it stands there."""
+"""Every command of README.md and docs/ runs, in the order in which it stands there, and prints what is shown."""
 
 import os
 import re
@@ -17,18 +17,51 @@ from transformers.trainer_utils import get_last_checkpoint
 import trees
 from conftest import LONGEST_S, ROOT, UNSHARD
 
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"<!-- ([^>]*?) -->\n```sh\n(.*?)```", README, re.S)
-RESUME = re.findall(r"^\|[^|]*\| `(trainer\.train.*?)` \|$", README, re.M)
-ROWS = re.findall(r"^\|[^|]*\| `([\w-]+)` \| `(.*?)` \|$", README, re.M)
-LINES = [line for _, line in ROWS if "/RUN/" not in line]
-DEEPSPEED = [(view, line) for view, line in ROWS if "/RUN/" in line]
+FENCE = re.compile(r"(?:<!-- ([^>]*?) -->\n)?^```(console|sh|bash)\n(.*?)^```$", re.S | re.M)
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text()
+         for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]}
+VIEWS, RESUMING = PAGES["docs/views.md"], PAGES["docs/resume.md"]
+ROW = re.compile(r"^\|[^|]*\| `([\w-]+)` \| `(.*?)` \|$", re.M)
+LINES = [line for _, line in ROW.findall(VIEWS)]
+RESUME = [line for _, line in ROW.findall(RESUMING) if "/llama/" in line]
+DEEPSPEED = [(view, line) for view, line in ROW.findall(RESUMING) if "/RUN/checkpoint-2" in line]
 
 
-def test_every_block_says_whether_it_is_run():
-    assert len(BLOCKS) == README.count("```sh") >= 6
-    for how, _ in BLOCKS:
-        assert how == "run" or how.startswith(("illustrative: ", "run by: "))
+def commands(block):
+    """[(command, [line of output])] of a console block: "$ " begins a command, "> " continues it."""
+    found = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        elif line.startswith("> ") and not found[-1][1]:
+            found[-1] = (f"{found[-1][0]}\n{line[2:]}", [])
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+def narrow(text):
+    """Columns are as wide as the paths of this machine."""
+    return re.sub(r"(?<=\S) {2,}", " ", text)
+
+
+def as_pattern(lines):
+    """"..." stands for any text within a line, and alone for any number of lines."""
+    return "".join("(?:.*\n)*?" if line == "..." else
+                   ".*".join(map(re.escape, narrow(line).split("..."))) + "\n" for line in lines)
+
+
+def run_blocks(page):
+    return [step for how, _, block in FENCE.findall(page) if how == "run" for step in commands(block)]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_block_says_whether_it_is_run(name):
+    for how, kind, block in FENCE.findall(PAGES[name]):
+        assert how == "run" or how.startswith(("illustrative: ", "run by: ")), block
+        assert kind == "console" and block.startswith("$ "), block
+    if name == "README.md":
+        assert len(run_blocks(PAGES[name])) >= 12
 
 
 @pytest.fixture
@@ -45,29 +78,47 @@ def checkout(tmp_path):
 
 @pytest.fixture
 def place(made, checkout):
-    """Where the README's reader stands: a checkout with runs, a base model and a mountpoint."""
+    """What the lines to write name: a checkout with runs, a base model and a mountpoint."""
     llama = made("t2", "tied-f1-fp32")
     shutil.copytree(llama / "run", checkout / "runs/llama")
     shutil.copytree(made("d2", "fsdp2") / "run", checkout / "runs/dcp")
-    shutil.copytree(llama / "pretrained-2", checkout / "base-model")
     (checkout / "mnt").mkdir()
     return checkout
 
 
-def environment():
-    return {**os.environ, "PATH": f"{UNSHARD.parent}:{os.environ['PATH']}",
-            "UNSHARD_VENV": sys.prefix}
+@pytest.fixture
+def sample(checkout, request):
+    """Where the reader of a page stands: README.md begins at a fresh clone, the others after its "Load a model"."""
+    if request.param != "README.md":
+        shutil.copytree(ROOT / "tests/golden/run", checkout / "runs/llama")
+        (checkout / "mnt").mkdir()
+    yield request.param, checkout
+    subprocess.run([UNSHARD, "umount", checkout / "mnt"], capture_output=True, timeout=LONGEST_S)
 
 
-@pytest.mark.parametrize("i", [i for i, (how, _) in enumerate(BLOCKS) if how == "run"])
-def test_commands(place, i):
-    done = subprocess.run(["bash", "-euxo", "pipefail", "-c", BLOCKS[i][1]], cwd=place,
-                          env=environment(), capture_output=True, text=True, timeout=LONGEST_S)
-    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+def environment(place, installed):
+    home = place.parent / "home"
+    home.mkdir()
+    path = [f"{sys.prefix}/bin", os.environ["PATH"]] + ([str(UNSHARD.parent)] if installed else [])
+    return {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state"),
+            "PATH": ":".join(path), "UNSHARD_VENV": sys.prefix}
+
+
+@pytest.mark.parametrize("sample", [name for name in PAGES if run_blocks(PAGES[name])], indirect=True)
+def test_commands(sample):
+    name, place = sample
+    steps = run_blocks(PAGES[name])
+    script = "".join(f"{command}\nprintf '\\n<<%d>>\\n' $?\n" for command, _ in steps)
+    done = subprocess.run(["bash", "-c", script], cwd=place, env=environment(place, name != "README.md"),
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LONGEST_S)
+    printed = re.split(r"\n<<(\d+)>>\n", done.stdout)
+    assert len(printed) == 2 * len(steps) + 1, done.stdout[-4000:]
+    for (command, shown), output, status in zip(steps, printed[::2], printed[1::2]):
+        output = f"{output}\n".removeprefix("\n") if output.strip("\n") else ""
+        output = re.sub(r"\n+\Z", "\n", output)
+        assert status == "0", f"{name}: {command}: status {status}\n{output[-4000:]}"
+        assert re.fullmatch(as_pattern(shown), narrow(output)), f"{name}: {command} printed\n{output[-4000:]}"
     assert not os.path.ismount(place / "mnt")
-    if "quickstart" in BLOCKS[i][1]:
-        assert "byte for byte what save_pretrained wrote" in done.stdout
-        assert "AutoModelForCausalLM: " in done.stdout
 
 
 def test_the_lines_to_write(place, made, mount, monkeypatch):

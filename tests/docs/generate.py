@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Writes the tables of docs/ that the code defines: generate.py [--check] [--unshard COMMAND] [SOURCE_ROOT].
+
+A table stands between <!-- generated: NAME --> and <!-- end --> in its page:
+
+    findings   lib/model/finding_words.c, one entry per id
+    rules      lib/check/setting_rules.c, settings of a training's configuration
+    views      lib/views/*.c
+    formats    lib/formats/*.c
+    example    tests/c/list_tensors.c
+    measured   which views `unshard show` says the checkpoints in tests/golden have (needs --unshard)
+
+--check changes nothing and ends with 1 if a page is out of date."""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+
+CODES = {"INCOMPLETE": "incomplete", "DAMAGED": "damaged", "UNKNOWN": "not supported", "ELSEWHERE": "whole, misnamed"}
+STRING = re.compile(r'"((?:[^"\\]|\\.)*)"|(\w+)')
+
+# What tests/golden holds: directory -> what saved it.
+SAMPLES = {
+    "run/checkpoint-2": "Trainer, FSDP2 with `SHARDED_STATE_DICT`, torch 2.13, transformers 5.23",
+    "older/transformers4.46.3-torch2.4.1_f1_sh_w2/run/ckpt": "Trainer, FSDP1, torch 2.4.1, transformers 4.46.3; optimizer not kept",
+    "older/accelerate0.29.3-torch2.2.2_f1_sh_w3/run/ckpt": "Accelerate, FSDP1, torch 2.2.2, accelerate 0.29.3; optimizer not kept",
+    "older/torch2.2.2_fsdp1st_w2_bf16_dcp/run/ckpt": "`torch.distributed.checkpoint`, FSDP1, torch 2.2.2; optimizer not kept",
+    "older/torch2.4.1_fsdp2_w2_fp32_dcp/run/ckpt": "`torch.distributed.checkpoint`, FSDP2, torch 2.4.1; optimizer not kept",
+    "dcp/zstd/ckpt": "`torch.distributed.checkpoint`, zstd, torch 2.13",
+    "dcp/torch2.2.2_lightning/ckpt": "Lightning 2.2.0, FSDPStrategy, sharded, torch 2.2.2",
+    "dcp/megatron/iter_0000010": "megatron-core 0.16.1, `torch_dist`",
+    "ranks/fsdp2": "one file per rank, FSDP2 (DTensors), torch 2.13",
+    "ranks/orig": "one file per rank, FSDP1 with `use_orig_params=True`, torch 2.13",
+    "rank_files/torch2.0.1": "one file per rank, ShardedTensors, torch 2.0.1; no optimizer",
+    "rank_files/torch2.1.2": "one file per rank, DTensors, torch 2.1.2; no optimizer",
+    "zero/z0_w1/global_step2": "DeepSpeed engine, stage 0",
+    "zero/z1_bf16_optimizer_w2/global_step2": "DeepSpeed engine, stage 1, BF16_Optimizer",
+    "zero/z2_w3/global_step2": "DeepSpeed engine, stage 2",
+    "zero/z3_w2/global_step2": "DeepSpeed engine, stage 3",
+    "zero/z2_w3/global_step2_universal": "ds_to_universal, from stage 2",
+}
+
+
+def read(root, *path):
+    with open(os.path.join(root, *path), encoding="utf-8") as text:
+        return text.read()
+
+
+def c_string(source, macros):
+    """The value of adjacent C strings and of macros that are such strings."""
+    return "".join(macros[name] if name else json.loads(f'"{text}"') for text, name in STRING.findall(source))
+
+
+def c_macros(source):
+    macros = {"NULL": ""}
+    for name, value in re.findall(r'^#define (\w+)[ \t]+((?:"(?:[^"\\\n]|\\.)*"|[A-Z_]+|[ \t])+)$',
+                                  source.replace("\\\n", " "), re.M):
+        macros[name] = c_string(value, macros)
+    return macros
+
+
+def field(entry, name, macros):
+    """.name = STRING ..., up to the next field; None where there is none."""
+    found = re.search(rf'\.{name}\s*=\s*((?:"(?:[^"\\]|\\.)*"|[\w-]+)(?:\s*(?:"(?:[^"\\]|\\.)*"|[A-Z_]+))*)', entry)
+    return found and c_string(found.group(1), macros)
+
+
+def plain(template):
+    """A sentence's template (model/finding.h) as somebody reads it: {file} is FILE, {n|file|files} is files, of
+    [A|B] it is A. What is added where more is alike, or copies exist, is left out."""
+    tokens = re.findall(r"\{[^}]*\}|[][|]|[^][{|]+", template)
+
+    def sequence(ends):
+        out, optional = "", False
+        while tokens and tokens[0] not in ends:
+            token = tokens.pop(0)
+            if token == "[":
+                alternatives = [sequence("|]")]
+                while tokens.pop(0) == "|":
+                    alternatives.append(sequence("|]"))
+                text, left_out = alternatives[0]
+                out += "" if left_out and len(alternatives) == 1 else text
+            elif token.startswith("{"):
+                name, *forms = token[1:-1].split("|")
+                optional = optional or name in ("more", "?more", "?copies")
+                out += forms[1] if forms else "" if name.startswith("?") else name.split(".")[0].upper()
+            else:
+                out += token
+        return out, optional
+
+    return sequence("")[0]
+
+
+def quoted(text):
+    return "`` " + text.replace("|", "\\|") + " ``" if "`" in text else "`" + text.replace("|", "\\|") + "`"
+
+
+def findings(root):
+    source = read(root, "lib", "model", "finding_words.c")
+    macros = c_macros(source)
+    table = source[source.index("static const struct uns_finding_words words"):]
+    lines = []
+    for part in re.split(r"/\* -- (?=[^*]*-- \*/)", table)[1:]:
+        title, body = part.split(" -- */", 1)
+        lines += ["", f"### {title[0].upper()}{title[1:]}", "", "| id | reported as | severity | message | what to do |",
+                  "|---|---|---|---|---|"]
+        for entry in re.findall(r"\{\n(.*?)\n\t\},", body, re.S):
+            name = field(entry, "name", macros)
+            code = re.search(r"\.code = (\w+)", entry)
+            note = "UNS_NOTE" in entry
+            severity = "note" if note else f"problem, {CODES[code.group(1)]}"
+            check = field(entry, "check", macros) or (
+                "note" if note else "not_supported" if code.group(1) == "UNKNOWN" else "damaged")
+            advice = field(entry, "advice", macros)
+            if advice is None:
+                incomplete = code and code.group(1) == "INCOMPLETE" and not note
+                advice = macros["COPY_BACK"] + macros["OR_BEFORE"] if incomplete else ""
+            advice = re.sub(r"^[:;.] ", "", advice)
+            lines.append(f'| <a id="{name}"></a>`{name}` | `{check}` | {severity} | '
+                         f'{quoted(plain(field(entry, "sentence", macros)))} | {quoted(plain(advice)) if advice else "-"} |')
+    return lines[1:]
+
+
+def rules(root):
+    source = read(root, "lib", "check", "setting_rules.c")
+    source = source[source.index("uns_setting_rules[] = {"):]
+    lines = ["| id | decided by the version of | message |", "|---|---|---|"]
+    for entry in re.findall(r'\{ (\.name = .*?) \}(?:,\n|;)', source, re.S):
+        needs = re.search(r"\.needs = UNS_(\w+)", entry)
+        name = field(entry, "name", {})
+        lines.append(f'| <a id="{name}"></a>`{name}` | {needs.group(1).lower() if needs else "-"} | '
+                     f'{quoted(field(entry, "sentence", {}))} |')
+    return lines
+
+
+def rows_of(root, folder, kind):
+    """(file name, source, fields of its uns_<kind> table) of each file in lib/<folder>."""
+    for name in sorted(os.listdir(os.path.join(root, "lib", folder))):
+        source = read(root, "lib", folder, name) if name.endswith(".c") else ""
+        table = re.search(rf"const struct uns_{kind} uns_{kind}_\w+ = \{{(.*?)\n\}};", source, re.S)
+        if table:
+            yield name, source, table.group(1)
+
+
+def views(root):
+    lines = ["| view | names in a listing | waits for the end of a save | shows config and tokenizer | shows trainer_state.json | a Lightning checkpoint is |",
+             "|---|---|---|---|---|---|"]
+    forms = {"UNS_FORM_FILE": "one file", "UNS_FORM_BOTH": "a file and a directory", None: "a directory"}
+    for _, source, table in rows_of(root, "views", "view"):
+        name = field(table, "name", {})
+        own = re.search(r"listed\[\] = \{(.*?)\}", source)  # else view.h's: the bare name
+        listed = re.findall(r'"(\w*)"', own.group(1)) if own else [""]
+        form = re.search(r"\.form = (\w+)", table)
+        names = ", ".join(f"`{name}-{x}`" if x else f"`{name}`" for x in listed) or "none: open it by name"
+        has = ["yes" if f".{x} = true" in table else "-" for x in ("needs_finished", "needs_companions", "needs_training")]
+        lines.append(f"| `{name if listed else name + '-N'}` | {names} | {' | '.join(has)} | {forms[form and form.group(1)]} |")
+    return lines
+
+
+def formats(root):
+    lines = []
+    for name, source, table in rows_of(root, "formats", "format"):
+        top = re.match(r"/\*(.*?)\*/", source, re.S).group(1)
+        sketch = [line[5:].rstrip() for line in top.split("\n") if line.startswith(" *   ")]
+        lines += ["", f"### `{field(table, 'name', {})}`", "", f"Defined in [lib/formats/{name}](../lib/formats/{name}).",
+                  ""]
+        if sketch:
+            lines += ["```text", *sketch, "```"]
+    return lines[1:]
+
+
+def measured(root, unshard):
+    golden = os.path.join(root, "tests", "golden")
+    lines, columns = [], None
+    for where, what in SAMPLES.items():
+        shown = subprocess.run([unshard, "show", os.path.join(golden, where), "--json", "-o", "store=none,settle=0"],
+                               check=True, capture_output=True, text=True, timeout=600)
+        info = json.loads(shown.stdout)["info"]
+        if columns is None:
+            columns = [v for v in info["views"] if not v.startswith("weights-")]
+            lines += ["| sample | format | " + " | ".join(f"`{v}`" for v in columns) + " |",
+                      "|---" * (len(columns) + 2) + "|"]
+        states = ["yes" if info["views"][v]["state"] in ("ok", "available") else "-" for v in columns]
+        lines.append(f"| {what} | `{info['format']}` | {' | '.join(states)} |")
+    return lines
+
+
+def example(root):
+    return ["```c", *read(root, "tests", "c", "list_tensors.c").rstrip("\n").split("\n"), "```"]
+
+
+def filled(page, name, lines):
+    """The page with the table put in; None where it has no place for it."""
+    place = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.S)
+    return place.sub(lambda m: m.group(1) + "\n" + "\n".join(lines).strip("\n") + "\n\n" + m.group(2), page) \
+        if place.search(page) else None
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args.add_argument("root", nargs="?", default=os.path.join(here, "..", ".."))
+    args.add_argument("--check", action="store_true")
+    args.add_argument("--unshard")
+    args = args.parse_args()
+    pages = {"docs/check.md": {"findings": findings(args.root), "rules": rules(args.root)},
+             "docs/views.md": {"views": views(args.root)},
+             "docs/formats.md": {"formats": formats(args.root)},
+             "docs/library.md": {"example": example(args.root)}}
+    if args.unshard:
+        pages["docs/formats.md"]["measured"] = measured(args.root, args.unshard)
+    stale = 0
+    for path, tables in pages.items():
+        page = now = read(args.root, path)
+        for name, lines in tables.items():
+            for group in sorted(set(re.findall(r"</a>`\w+` \| (`\w+`) \|", "\n".join(lines)))):
+                if group not in page.split("<!-- generated")[0]:
+                    sys.exit(f"{path} does not say what is reported as {group}")
+            now = filled(now, name, lines)
+            if now is None:
+                sys.exit(f"{path} has no place for the table {name}")
+        if now != page:
+            stale += 1
+            if args.check:
+                print(f"{path} is out of date: run tests/docs/generate.py --unshard build/dev/bin/unshard")
+            else:
+                with open(os.path.join(args.root, path), "w", encoding="utf-8") as out:
+                    out.write(now)
+                print(f"{path} written")
+    return 1 if args.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Checks what a test can check of the documents' prose: prose_rule.py SOURCE_ROOT.
+
+In every document: code fences are closed, rows of a table have as many cells as its head, links to files
+and to headings resolve. In those that users read also: no sentence has more than 35 words, no paragraph
+more than 6 lines, and no word stands for something that docs/glossary.md has another word for, also in
+ARCHITECTURE.md and the manual page. Code, and what is quoted as code, is exempt."""
+import os
+import re
+import sys
+
+ROOT = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
+LONGEST = 35  # words
+MOST_LINES = 6
+DOCS = sorted("docs/" + name for name in os.listdir(os.path.join(ROOT, "docs")) if name.endswith(".md"))
+FOR_USERS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"] + DOCS
+MANUAL = "tools/unshard.1"
+DOCUMENTS = FOR_USERS + ["ARCHITECTURE.md", "tests/bench/RESULTS.md"]
+
+# Term (a regular expression, whole words, any case) -> what to say instead.
+BETTER = {
+    r"world sizes?": "number of ranks",
+    r"data types?": "dtype",
+    r"fp32 masters?|master (copy|copies|weights?)": "fp32 copy",
+    r"(lay-?outs?) of (the )?(flat )?units|unit layouts?": "unit map",
+    r"flaws?|harm(ed|ful)?": "problem",
+    r"memos?": "cached metadata",
+    r"(go|goes|going|went|gone) on (from|with|in|at|wrongly)": "resume, continue",
+    r"(give|gives|given|giving|hand|hands|handed) out": "show, return, convert to",
+    r"cut short|torn": "truncated; interrupted (a save)",
+    r"broken|corrupt(ed|ion)?": "damaged (files), invalid (JSON, config)",
+    r"(made|make|makes|making) up": "supplied, assumed; computed",
+    r"(can|could)(not| not)? be had": "available, not available",
+    r"told (by|from|apart)|be told|is told": "find from, report",
+    r"who(so)?ever|somebody|nobody": "name the actor",
+    r"(is|are) said": "is reported",
+    r"answers to|meets with": "has",
+    r"stands? in": "is in",
+    r"seamless(ly)?|blazing(ly)?|effortless(ly)?|powerful|simply|robust(ly)?|revolutionary": "nothing: it is praise",
+}
+
+
+def read(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as text:
+        return text.read()
+
+
+def without_code(text):
+    """Fenced blocks as empty lines, code spans as one word, comments gone. -> (text, fences are closed)"""
+    lines, fence = [], None
+    for line in text.split("\n"):
+        mark = re.match(r"\s*(`{3,}|~{3,})", line)
+        if mark and (fence is None or line.strip() == fence):
+            fence = mark.group(1) if fence is None else None
+            lines.append("")
+        else:
+            lines.append("" if fence else line)
+    text = "\n".join(lines)
+    text = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", lambda m: "CODE" + "\n" * m.group().count("\n"), text, flags=re.S)
+    text = re.sub(r"<!--.*?-->", lambda m: "\n" * m.group().count("\n"), text, flags=re.S)
+    return text, fence is None
+
+
+def slug(heading):
+    heading = re.sub(r"[^\w\- ]", "", re.sub(r"`|\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower())
+    return heading.replace(" ", "-")
+
+
+def anchors(name):
+    text = read(name)
+    fenced = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.S | re.M)
+    found = {slug(h) for h in re.findall(r"^#+ +(.*)$", fenced, re.M)}
+    return found | set(re.findall(r'<a id="([^"]+)"', text))
+
+
+def link_problems(name, text):
+    for match in re.finditer(r"\]\(([^)\s]+)\)", text):
+        target = match.group(1)
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        path = os.path.normpath(os.path.join(os.path.dirname(name), path)) if path else name
+        line = text.count("\n", 0, match.start()) + 1
+        if not os.path.exists(os.path.join(ROOT, path)):
+            yield line, f"links to {target}, which is not there"
+        elif anchor and path.endswith(".md") and anchor not in anchors(path):
+            yield line, f"links to {target}, and {path} has no such heading"
+
+
+def table_problems(text):
+    width = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.startswith("|"):
+            width = 0
+            continue
+        cells = len(re.findall(r"(?<!\\)\|", line))
+        width = width or cells
+        if cells != width or not line.rstrip().endswith("|"):
+            yield number, f"a table's row with {cells - 1} cells; its head has {width - 1}"
+
+
+def paragraphs(text):
+    """(line, lines) of each paragraph, list item and heading; tables and code do not count."""
+    start, kept = 0, []
+    for number, line in enumerate(text.split("\n") + [""], 1):
+        begins = re.match(r"\s*([-*]|\d+\.) |#", line)
+        if not line.strip() or line.startswith("|") or begins:
+            if kept:
+                yield start, kept
+            kept = []
+        if line.strip() and not line.startswith("|"):
+            start = start if kept else number
+            kept.append(re.sub(r"^\s*([-*]|\d+\.|#+) ", "", line.strip()))
+
+
+def sentence_problems(text):
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    for line, lines in paragraphs(text):
+        paragraph = " ".join(lines)
+        if len(lines) > MOST_LINES:
+            yield line, f"a paragraph of {len(lines)} lines (at most {MOST_LINES})"
+        for sentence in re.split(r"(?<=[.!?:;])[)\"'*]*\s+(?=[A-Z*\[\"(])", paragraph):
+            words = [w for w in sentence.split() if re.search(r"\w", w)]
+            if len(words) > LONGEST:
+                yield line, f"a sentence of {len(words)} words (at most {LONGEST}): {' '.join(words[:8])} ..."
+
+
+def term_problems(text):
+    for term, better in BETTER.items():
+        for match in re.finditer(rf"(?<![\w-])({term})(?![\w-])", text, re.I):
+            yield text.count("\n", 0, match.start()) + 1, f'"{match.group()}": say {better}'
+
+
+def problems(name):
+    text, closed = without_code(read(name))
+    if not closed:
+        yield text.count("\n") + 1, "a code fence is not closed"
+    yield from link_problems(name, text)
+    yield from table_problems(text)
+    if name in FOR_USERS:
+        yield from sentence_problems(text)
+    if name in FOR_USERS + ["ARCHITECTURE.md"]:
+        yield from term_problems(text)
+
+
+def glossary_problems():
+    """Each word that docs/glossary.md says is not used is one that this test refuses."""
+    table = read("docs/glossary.md").split("| instead of | write |")[1]
+    for row in re.findall(r"^\| (`.*?) \|", table, re.M):
+        for word in re.findall(r"`([^`]+)`", row):
+            if not any(re.fullmatch(term, word, re.I) for term in BETTER):
+                yield f'docs/glossary.md replaces "{word}", tests/unit/prose_rule.py does not'
+
+
+def main():
+    found = 0
+    for what in glossary_problems():
+        print(what)
+        found += 1
+    for line, what in term_problems(read(MANUAL).replace("\\-", "-")):
+        print(f"{MANUAL}:{line}: {what}")
+        found += 1
+    for name in DOCUMENTS:
+        for line, what in problems(name):
+            print(f"{name}:{line}: {what}")
+            found += 1
+    print(f"{len(DOCUMENTS)} documents, {found} problems")
+    return 1 if found or not DOCS else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
