@@ -1,5 +1,4 @@
 /* unshard check: what is wrong with checkpoints, or with configs before they are trained with. */
-#include <cJSON.h>
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -39,30 +38,25 @@ static const char *severity_text(enum unshard_severity severity)
 
 /* -- findings as they come -- */
 
-static void add_or_null(cJSON *o, const char *key, const char *text)
-{
-	cJSON_AddItemToObject(o, key, text ? cJSON_CreateString(text) : cJSON_CreateNull());
-}
-
 static int add_object(struct check *c, const struct unshard_finding *f)
 {
 	cJSON *o = cJSON_CreateObject();
 
-	cJSON_AddStringToObject(o, "path", f->path);
-	cJSON_AddStringToObject(o, "check", f->check);
-	cJSON_AddStringToObject(o, "id", f->id);
-	cJSON_AddStringToObject(o, "severity", severity_text(f->severity));
-	cJSON_AddStringToObject(o, "scope", unshard_scope_name(f->scope));
+	json_add(o, "path", f->path);
+	json_add(o, "check", f->check);
+	json_add(o, "id", f->id);
+	json_add(o, "severity", severity_text(f->severity));
+	json_add(o, "scope", unshard_scope_name(f->scope));
 	cJSON_AddNumberToObject(o, "code", f->code);
-	add_or_null(o, "view", f->view);
-	add_or_null(o, "file", f->file);
+	json_add(o, "view", f->view);
+	json_add(o, "file", f->file);
 	cJSON_AddItemToObject(o, "rank", f->rank < 0 ? cJSON_CreateNull()
 						      : cJSON_CreateNumber((double)f->rank));
-	add_or_null(o, "tensor", f->tensor);
-	add_or_null(o, "expected", f->expected);
-	add_or_null(o, "found", f->found);
-	cJSON_AddStringToObject(o, "text", f->text);
-	add_or_null(o, "advice", f->advice);
+	json_add(o, "tensor", f->tensor);
+	json_add(o, "expected", f->expected);
+	json_add(o, "found", f->found);
+	json_add(o, "text", f->text);
+	json_add(o, "advice", f->advice);
 	return cJSON_AddItemToArray(c->findings, o) ? 0 : -ENOMEM;
 }
 
@@ -117,8 +111,8 @@ static void add_configs(const struct check *c, cJSON *o)
 
 	for (i = 0; i < c->n_configs; i++) {
 		one = cJSON_CreateObject();
-		cJSON_AddStringToObject(one, "path", c->config[i]);
-		cJSON_AddStringToObject(one, "kind", c->kind[i]);
+		json_add(one, "path", c->config[i]);
+		json_add(one, "kind", c->kind[i]);
 		cJSON_AddItemToArray(list, one);
 	}
 }
@@ -235,9 +229,9 @@ static int visit_change(void *ctx, const struct unshard_change *change)
 	progress_end(&c->progress);
 	if (c->findings) {
 		o = cJSON_CreateObject();
-		cJSON_AddStringToObject(o, "path", change->path);
-		cJSON_AddStringToObject(o, "kind", unshard_change_name(change->kind));
-		cJSON_AddStringToObject(o, "text", change->text);
+		json_add(o, "path", change->path);
+		json_add(o, "kind", unshard_change_name(change->kind));
+		json_add(o, "text", change->text);
 		return cJSON_AddItemToArray(c->findings, o) ? 0 : -ENOMEM;
 	}
 	if (print_path(c, change->path) < 0)
@@ -254,9 +248,9 @@ static int print_repair_json(struct check *c, const char *out, const char *why)
 	cJSON *o = cJSON_CreateObject();
 	char *text;
 
-	cJSON_AddItemToObject(o, "repaired", out ? cJSON_CreateString(out) : cJSON_CreateNull());
+	json_add(o, "repaired", out);
 	if (why)
-		cJSON_AddStringToObject(o, "why", why);
+		json_add(o, "why", why);
 	if (cJSON_AddItemToObject(o, "changes", c->findings))
 		c->findings = NULL;
 	text = cJSON_Print(o);

@@ -1,5 +1,4 @@
 /* unshard ls: every checkpoint below SOURCE, one line each. */
-#include <cJSON.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,19 +56,13 @@ static void add_object(struct listing *l, const struct unshard_checkpoint *c)
 {
 	cJSON *o = cJSON_CreateObject();
 
-	cJSON_AddStringToObject(o, "path", c->path);
-	if (c->format)
-		cJSON_AddStringToObject(o, "format", c->format);
-	else
-		cJSON_AddNullToObject(o, "format");
+	json_add(o, "path", c->path);
+	json_add(o, "format", c->format);
 	add_fact(o, "step", c->step);
 	add_fact(o, "world_size", c->world_size);
 	cJSON_AddNumberToObject(o, "size_bytes", (double)c->size_bytes);
-	cJSON_AddStringToObject(o, "state", unshard_state_name(c->state));
-	if (c->problem)
-		cJSON_AddStringToObject(o, "problem", c->problem);
-	else
-		cJSON_AddNullToObject(o, "problem");
+	json_add(o, "state", unshard_state_name(c->state));
+	json_add(o, "problem", c->problem);
 	if (!cJSON_AddItemToArray(l->json, o))
 		l->table.failed = 1;
 }

@@ -1,5 +1,4 @@
 /* unshard meta: the facts of the metadata store, from the command line. */
-#include <cJSON.h>
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
@@ -103,7 +102,7 @@ struct listing {
 
 static void print_string(const char *s)
 {
-	cJSON *string = cJSON_CreateString(s);
+	cJSON *string = json_string(s);
 	char *text = string ? cJSON_PrintUnformatted(string) : NULL;
 
 	fputs(text ? text : "null", stdout);

@@ -24,6 +24,55 @@ void text_print(const char *s)
 		putchar((unsigned char)*s < ' ' || *s == 0x7f ? '?' : *s);
 }
 
+/* How many bytes at s are one character of UTF-8; 0 = they are none. */
+static size_t character(const unsigned char *s)
+{
+	static const unsigned char least[] = { 0, 0, 0xc2, 0xe0, 0xf0 };
+	size_t n = s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4, i;
+
+	if (n == 1)
+		return 1;
+	if (s[0] < least[n] || s[0] > 0xf4)
+		return 0;
+	for (i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	/* longer than need be, a surrogate, or above U+10FFFF */
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+		return 0;
+	return n;
+}
+
+cJSON *json_string(const char *text)
+{
+	static const char unknown[] = "\xef\xbf\xbd";
+	const unsigned char *s = (const unsigned char *)text;
+	char *valid, *to;
+	cJSON *string;
+	size_t n;
+
+	if (!text)
+		return cJSON_CreateNull();
+	to = valid = malloc(3 * strlen(text) + 1);
+	if (!valid)
+		return NULL;
+	for (; *s; s += n ? n : 1) {
+		n = character(s);
+		memcpy(to, n ? (const char *)s : unknown, n ? n : 3);
+		to += n ? n : 3;
+	}
+	*to = '\0';
+	string = cJSON_CreateString(valid);
+	free(valid);
+	return string;
+}
+
+void json_add(cJSON *object, const char *key, const char *text)
+{
+	cJSON_AddItemToObject(object, key, json_string(text));
+}
+
 void table_add(struct table *t, const char *cell)
 {
 	size_t cap = t->cap ? 2 * t->cap : 64;

@@ -5,11 +5,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <cJSON.h>
+
 /* "15.2 GB": powers of ten, as sizes of models are told. */
 void text_bytes(uint64_t bytes, char out[32]);
 
 /* Print text that came from SOURCE: none of its control characters may reach the terminal. */
 void text_print(const char *s);
+
+/* A string of a JSON object: valid UTF-8, U+FFFD for each byte that is none (names of SOURCE may be
+ * anything). NULL = null. */
+void json_add(cJSON *object, const char *key, const char *text);
+cJSON *json_string(const char *text);
 
 /* Rows of cells, printed with columns as wide as their widest cell. */
 struct table {

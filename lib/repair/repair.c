@@ -8,11 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/path.h"
 
 enum { MAX_WALK_DEPTH = 64 };
@@ -401,9 +403,48 @@ static int write_copy(struct repair *r, const struct target *t, bool deep,
 	return sync_parent(t, err);
 }
 
+enum { ABANDONED_S = 60 }; /* a copy that was begun, and is not locked yet, is younger */
+
+/* Is this what a killed repair left: a copy of a process that has ended? */
+static bool is_abandoned(int dir)
+{
+	struct stat st;
+
+	return fstat(dir, &st) == 0 && st.st_uid == geteuid() &&
+	       uns_wall_ns() / 1000000000 - st.st_ctime > ABANDONED_S && flock(dir, LOCK_EX | LOCK_NB) == 0;
+}
+
+/* What a killed repair left of this very OUT. What cannot be removed is left for later. */
+static void remove_abandoned(const struct target *t)
+{
+	const char *prefix = uns_path_name(t->partial);
+	const size_t n = strlen(prefix) - strlen("XXXXXX");
+	UNS_CLEANUP(uns_free_p) char *path = NULL;
+	DIR *parent = opendir(t->parent);
+	struct dirent *d;
+	int dir;
+
+	while (parent && (d = readdir(parent))) {
+		if (strncmp(d->d_name, prefix, n) != 0 || strlen(d->d_name) != strlen(prefix))
+			continue;
+		free(path);
+		if (asprintf(&path, "%s/%s", t->parent, d->d_name) < 0) {
+			path = NULL;
+			break;
+		}
+		dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (dir >= 0 && is_abandoned(dir))
+			repair_remove(path);
+		uns_close_p(&dir);
+	}
+	if (parent)
+		closedir(parent);
+}
+
 static int make(struct repair *r, const char *out, bool deep, struct repair_watch *watch,
 		struct uns_err *err)
 {
+	UNS_CLEANUP(uns_close_p) int lock = -1;
 	struct target t;
 	int code;
 
@@ -412,8 +453,13 @@ static int make(struct repair *r, const char *out, bool deep, struct repair_watc
 	if (!repair_is_needed(r))
 		return 0;
 	UNS_TRY(repair_measure(r, r->path, &watch->total_bytes, err));
+	remove_abandoned(&t);
 	if (!mkdtemp(t.partial))
 		return uns_fail(err, -errno, "%s: %s", t.partial, strerror(errno));
+	/* Held while this process lives: nobody takes it for abandoned. */
+	lock = open(t.partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (lock >= 0)
+		flock(lock, LOCK_SH);
 	code = write_copy(r, &t, deep, watch, err);
 	if (code < 0)
 		repair_remove(t.partial);

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -148,3 +149,45 @@ def test_the_mounts_own_descriptions(mount, run):
     assert json.loads((root / "stats.json").read_text())
     assert (root / "errors.log").read_text() == "" and (root / "problems.txt").exists()
     assert "# " in (root / "metrics.prom").read_text()
+
+
+def test_json_is_utf8_whatever_names_are(run, tmp_path):
+    name = b"caf\xe9 \xff\xed\xa0\x80 \xc3\xa9"
+    shutil.copytree(os.fsencode(run), os.fsencode(tmp_path) + b"/" + name)
+    for verb in ("ls", "check"):
+        done = subprocess.run([UNSHARD, verb, tmp_path, "--json", "-o", "store=none,settle=0"],
+                              capture_output=True, timeout=LONGEST_S)
+        told = done.stdout.decode("utf-8")
+        assert json.loads(told) and ("caf\ufffd" in told or verb == "check")
+
+
+def test_names_cannot_write_lines_of_the_log(run, mnt, tmp_path, command):
+    """A name with a line break, in a sentence of the log and of problems.txt."""
+    name = "new\nline error: forged"
+    copy = shutil.copytree(run, tmp_path / "runs" / name)
+    (copy / "checkpoint-2/pytorch_model_fsdp_0/.metadata").write_bytes(b"junk")
+    log = tmp_path / "log"
+    command("mount", tmp_path / "runs", mnt, "-o", f"settle=0,store=none,log={log}")
+    try:
+        (mnt / "weights" / name / "checkpoint-2/UNSHARD_PROBLEM.txt").read_text()
+        told = log.read_text() + (mnt / ".unshard/problems.txt").read_text()
+        assert "forged" in told
+        assert not [line for line in told.splitlines() if line.startswith("line error")]
+    finally:
+        command("umount", mnt)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_log_is_no_pipe_and_no_link_of_another_user(run, mnt, tmp_path, kind):
+    log = tmp_path / "log"
+    if kind == "pipe":
+        os.mkfifo(log)
+    else:
+        (tmp_path / "precious").write_text("as it was\n")
+        log.symlink_to(tmp_path / "precious")
+        os.lchown(log, 4321, 4321)
+    done = subprocess.run([UNSHARD, "mount", run, mnt, "-o", f"store=none,log={log}"],
+                          capture_output=True, text=True, timeout=LONGEST_S)
+    assert done.returncode == 2 and "log=" in done.stderr
+    assert not os.path.ismount(mnt)
+    assert kind == "pipe" or (tmp_path / "precious").read_text() == "as it was\n"

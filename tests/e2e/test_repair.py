@@ -2,6 +2,7 @@
 
 import copy
 import json
+import fcntl
 import os
 import pwd
 import re
@@ -622,6 +623,30 @@ def test_links_and_empty_directories_are_copied(command, ranks, tmp_path):
     assert os.readlink(tmp_path / "out/readme") == "huggingface/readme"
     assert (tmp_path / "out/huggingface/none").is_dir()
     assert_same_but(tmp_path / "out", ranks, *STALE)
+
+
+def test_what_a_killed_repair_left_goes_with_the_next(ranks, tmp_path, faults, eventually):
+    """Of this very OUT, and not while its repair goes on: that holds a lock."""
+    add_stale(ranks, *STALE)
+    args = [UNSHARD, "check", ranks, "--repair", tmp_path / "out", "-o", "settle=0"]
+    faults.arm("write", path=".partial-", action="hold")
+    killed = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=faults.env)
+    eventually(lambda: faults.struck)
+    killed.kill()
+    killed.wait()
+    faults.disarm()
+    left = {n for n in os.listdir(tmp_path) if ".partial-" in n}
+    assert len(left) == 1
+    alive, other = tmp_path / "out.partial-Living", tmp_path / "other.partial-Xxxxxx"
+    alive.mkdir()
+    other.mkdir()
+    lock = os.open(alive, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    faults.pass_time(120)  # longer than a copy that is not locked yet may be
+    done = subprocess.run(args, capture_output=True, text=True, env=faults.env, timeout=LONGEST_S)
+    assert done.returncode == 0, done.stderr
+    assert {n for n in os.listdir(tmp_path) if ".partial-" in n} == {alive.name, other.name}
+    os.close(lock)
 
 
 def test_an_interrupted_copy_leaves_nothing(ranks, tmp_path, faults, eventually):
