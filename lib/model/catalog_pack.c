@@ -1,6 +1,10 @@
 /* The form: "UNSC", the version, then counts and fields in the order of the structs, every number a
  * varint (signed ones zigzag), every text written once and named by its number afterwards. Knows
- * nothing of where the bytes are kept. */
+ * nothing of where the bytes are kept.
+ *
+ * Each function below goes through the fields of one struct, in both directions: a field is given its own
+ * value, which is written and comes back, or is not looked at, and what is read comes back. So nothing can
+ * be written in another order than it is read. */
 #include "model/catalog_pack.h"
 
 #include <stddef.h>
@@ -19,32 +23,25 @@ enum {
 /* A text is NULL, new, or one that was written before. */
 enum { TEXT_NULL, TEXT_NEW, TEXT_FIRST };
 
-/* Facts that are yes or no. */
-static const size_t flags[] = {
-	offsetof(struct uns_facts, of_trainer),       offsetof(struct uns_facts, is_one_file),
-	offsetof(struct uns_facts, is_weights_only),  offsetof(struct uns_facts, is_in_parts),
-	offsetof(struct uns_facts, is_published),     offsetof(struct uns_facts, is_pretrained),
-	offsetof(struct uns_facts, is_pipeline),      offsetof(struct uns_facts, wants_config),
-	offsetof(struct uns_facts, has_rng_of_ranks), offsetof(struct uns_facts, has_engine_state),
-	offsetof(struct uns_facts, is_round_robin),
-};
-
-enum { N_FLAGS = sizeof(flags) / sizeof(*flags) };
-
-static bool *flag_of(struct uns_facts *facts, size_t i)
-{
-	return (bool *)((char *)facts + flags[i]);
-}
-
-/* -- writing -- */
-
-struct writer {
-	struct uns_text *out;
-	struct uns_map texts; /* text -> TEXT_FIRST + number */
+struct pack {
+	struct uns_catalog *cat; /* being filled; or written, and not changed */
+	const struct uns_root *root;
 	uintptr_t n_texts;
+
+	/* writing */
+	struct uns_text *out; /* NULL = reading */
+	struct uns_map texts; /* text -> TEXT_FIRST + number */
+
+	/* reading: after the first thing that is wrong everything reads as 0, and `bad` stays */
+	struct uns_span in;
+	const char **text;
+	size_t cap_texts;
+	bool bad, no_memory;
 };
 
-static void w_u64(struct writer *w, uint64_t v)
+/* -- numbers -- */
+
+static void write_u64(struct pack *p, uint64_t v)
 {
 	unsigned char b[10];
 	size_t n = 0;
@@ -53,731 +50,539 @@ static void w_u64(struct writer *w, uint64_t v)
 		b[n++] = (unsigned char)((v & 0x7f) | (v > 0x7f ? 0x80 : 0));
 		v >>= 7;
 	} while (v);
-	uns_text_add(w->out, b, n);
+	uns_text_add(p->out, b, n);
 }
 
-static void w_i64(struct writer *w, int64_t v)
-{
-	w_u64(w, ((uint64_t)v << 1) ^ (v < 0 ? UINT64_MAX : 0));
-}
-
-static void w_bytes(struct writer *w, const char *p, size_t n)
-{
-	w_u64(w, n);
-	uns_text_add(w->out, p, n);
-}
-
-static void w_text(struct writer *w, const char *s)
-{
-	void *known = s ? uns_map_get(&w->texts, s) : NULL;
-
-	if (!s) {
-		w_u64(w, TEXT_NULL);
-	} else if (known) {
-		w_u64(w, (uint64_t)(uintptr_t)known);
-	} else {
-		w_u64(w, TEXT_NEW);
-		w_bytes(w, s, strlen(s));
-		if (!uns_map_put(&w->texts, s, (void *)(TEXT_FIRST + w->n_texts++), NULL))
-			w->out->failed = true;
-	}
-}
-
-static int w_value(struct writer *w, const struct uns_value *v, struct uns_err *err);
-
-static int w_values(struct writer *w, const struct uns_value *const *v, size_t n,
-		    struct uns_err *err)
-{
-	size_t i;
-
-	for (i = 0; i < n; i++)
-		UNS_TRY(w_value(w, v[i], err));
-	return 0;
-}
-
-static int w_content(struct writer *w, const struct uns_value *v, struct uns_err *err)
-{
-	size_t i;
-	uint64_t bits;
-
-	switch (v->kind) {
-	case UNS_VALUE_NONE:
-	case UNS_VALUE_GLOBAL:
-		return 0;
-	case UNS_VALUE_BOOL:
-		w_u64(w, v->b);
-		return 0;
-	case UNS_VALUE_INT:
-		w_i64(w, v->i);
-		return 0;
-	case UNS_VALUE_FLOAT:
-		memcpy(&bits, &v->f, sizeof(bits));
-		w_u64(w, bits);
-		return 0;
-	case UNS_VALUE_BIGINT:
-	case UNS_VALUE_STR:
-	case UNS_VALUE_BYTES:
-		w_bytes(w, v->bytes.p, v->bytes.n);
-		return 0;
-	case UNS_VALUE_LIST:
-	case UNS_VALUE_TUPLE:
-	case UNS_VALUE_SET:
-		w_u64(w, v->seq.n);
-		return w_values(w, v->seq.v, v->seq.n, err);
-	case UNS_VALUE_DICT:
-		w_u64(w, v->dict.n);
-		for (i = 0; i < v->dict.n; i++) {
-			UNS_TRY(w_value(w, v->dict.key[i], err));
-			UNS_TRY(w_value(w, v->dict.v[i], err));
-		}
-		return 0;
-	case UNS_VALUE_OBJECT:
-		return w_value(w, v->object.args, err);
-	case UNS_VALUE_TENSOR:
-		break;
-	}
-	return uns_fail(err, -ENOTSUP, "a value that is not plain data cannot be packed");
-}
-
-/* NULL is written as 0, kinds as 1 + kind. Bounded: uns_value_fits was asked. */
-static int w_value(struct writer *w, const struct uns_value *v, struct uns_err *err)
-{
-	w_u64(w, v ? 1 + (uint64_t)v->kind : 0);
-	if (!v)
-		return 0;
-	w_text(w, v->cls);
-	UNS_TRY(w_content(w, v, err));
-	return w_value(w, v->state, err);
-}
-
-static int w_root_value(struct writer *w, const struct uns_value *v, struct uns_err *err)
-{
-	if (v && !uns_value_fits(v, MAX_VALUE_NODES, MAX_VALUE_DEPTH))
-		return uns_fail(err, -ENOTSUP, "a value is too large to be packed");
-	return w_value(w, v, err);
-}
-
-static int w_files(struct writer *w, const struct uns_catalog *cat, const struct uns_root *root,
-		   struct uns_err *err)
-{
-	const struct uns_file *f = cat->files, *end = f + cat->n_files;
-
-	for (w_u64(w, cat->n_files); f < end; f++) {
-		if (f->root != root)
-			return uns_fail(err, -ENOTSUP, "%s lies elsewhere", f->path);
-		w_text(w, f->path);
-		w_u64(w, f->missing);
-		w_u64(w, f->stat.kind);
-		w_u64(w, f->stat.id.dev);
-		w_u64(w, f->stat.id.ino);
-		w_u64(w, f->stat.id.size);
-		w_i64(w, f->stat.id.mtime_ns);
-		w_i64(w, f->stat.id.ctime_ns);
-	}
-	return 0;
-}
-
-static void w_dims(struct writer *w, const uint64_t *dim, uint32_t n)
-{
-	uint32_t d;
-
-	for (d = 0; d < n; d++)
-		w_u64(w, dim[d]);
-}
-
-static void w_piece(struct writer *w, const struct uns_piece *p)
-{
-	w_u64(w, p->kind);
-	if (p->kind == UNS_PIECE_RANGE) {
-		w_u64(w, p->range.first);
-		w_u64(w, p->range.count);
-	} else {
-		w_u64(w, p->box.n);
-		w_dims(w, p->box.lo, p->box.n);
-		w_dims(w, p->box.len, p->box.n);
-	}
-	w_u64(w, p->file);
-	w_i64(w, p->rank);
-	w_u64(w, p->container);
-	w_u64(w, p->codec);
-	w_u64(w, p->offset_bytes);
-	w_u64(w, p->length_bytes);
-	w_u64(w, p->crc32);
-	w_u64(w, p->stride_elems != NULL);
-	if (p->stride_elems)
-		w_dims(w, p->stride_elems, p->kind == UNS_PIECE_BOX ? p->box.n : 0);
-}
-
-static void w_tensor(struct writer *w, const struct uns_catalog *cat, const struct uns_tensor *t)
-{
-	uint32_t i;
-
-	w_text(w, t->name);
-	w_text(w, t->key);
-	w_text(w, t->root);
-	w_text(w, t->state);
-	w_u64(w, t->role);
-	w_u64(w, t->dtype);
-	w_u64(w, t->shape.n);
-	w_dims(w, t->shape.dim, t->shape.n);
-	w_i64(w, t->group);
-	w_i64(w, t->position);
-	w_u64(w, t->alias_of);
-	w_u64(w, t->inferred);
-	w_u64(w, t->sharded);
-	w_u64(w, t->n_pieces);
-	for (i = 0; i < t->n_pieces; i++)
-		w_piece(w, &cat->pieces[t->first_piece + i]);
-}
-
-static int w_group(struct writer *w, const struct uns_group *g, struct uns_err *err)
-{
-	size_t i;
-
-	w_text(w, g->root);
-	w_u64(w, g->guessed);
-	w_u64(w, g->bare);
-	w_u64(w, g->n_params);
-	for (i = 0; i < g->n_params; i++)
-		w_text(w, g->param[i]);
-	return w_root_value(w, g->hyper, err);
-}
-
-static int w_named_value(struct writer *w, const struct uns_named_value *v, struct uns_err *err)
-{
-	w_text(w, v->name);
-	w_text(w, v->root);
-	w_u64(w, v->file);
-	w_u64(w, v->offset_bytes);
-	w_u64(w, v->length_bytes);
-	w_u64(w, v->codec);
-	return w_root_value(w, v->value, err);
-}
-
-static void w_datum(struct writer *w, const struct uns_datum *d)
-{
-	w_u64(w, d->kind);
-	if (d->kind == UNS_DATUM_TEXT)
-		w_text(w, d->text);
-	else if (d->kind == UNS_DATUM_NUMBER)
-		w_i64(w, d->number);
-}
-
-static void w_finding(struct writer *w, const struct uns_finding *f)
-{
-	size_t i, n = 0;
-
-	w_u64(w, f->id);
-	w_u64(w, f->scope);
-	w_i64(w, f->code);
-	w_text(w, f->checkpoint);
-	w_text(w, f->file);
-	w_text(w, f->tensor);
-	w_datum(w, &f->rank);
-	w_datum(w, &f->expected);
-	w_datum(w, &f->found);
-	while (n < UNS_FINDING_ARGS && f->arg[n].name)
-		n++;
-	w_u64(w, n);
-	for (i = 0; i < n; i++) {
-		w_text(w, f->arg[i].name);
-		w_datum(w, &f->arg[i].is);
-	}
-}
-
-static void w_beside(struct writer *w, const struct uns_catalog *cat)
-{
-	size_t i;
-
-	w_u64(w, cat->n_companions);
-	for (i = 0; i < cat->n_companions; i++) {
-		w_text(w, cat->companions[i].name);
-		w_u64(w, cat->companions[i].file);
-		w_u64(w, cat->companions[i].shard);
-	}
-	w_u64(w, cat->n_findings);
-	for (i = 0; i < cat->n_findings; i++)
-		w_finding(w, &cat->findings[i]);
-}
-
-static void w_facts(struct writer *w, const struct uns_facts *facts)
-{
-	struct uns_facts copy = *facts;
-	size_t i;
-
-	w_text(w, facts->format);
-	w_text(w, facts->framework);
-	w_u64(w, facts->family);
-	w_u64(w, facts->resumed_by);
-	w_u64(w, facts->tracker);
-	w_u64(w, facts->tracker_up);
-	for (i = 0; i < N_FLAGS; i++)
-		w_u64(w, *flag_of(&copy, i));
-	w_i64(w, facts->step);
-	w_i64(w, facts->world_size);
-	w_u64(w, facts->finished);
-	w_text(w, facts->units);
-}
-
-static int w_catalog(struct writer *w, const struct uns_catalog *cat, const struct uns_root *root,
-		     struct uns_err *err)
-{
-	size_t i;
-
-	w_text(w, cat->path);
-	w_facts(w, &cat->facts);
-	UNS_TRY(w_files(w, cat, root, err));
-	w_u64(w, cat->n_tensors);
-	for (i = 0; i < cat->n_tensors; i++)
-		w_tensor(w, cat, &cat->tensors[i]);
-	w_u64(w, cat->n_groups);
-	for (i = 0; i < cat->n_groups; i++)
-		UNS_TRY(w_group(w, &cat->groups[i], err));
-	w_u64(w, cat->n_values);
-	for (i = 0; i < cat->n_values; i++)
-		UNS_TRY(w_named_value(w, &cat->values[i], err));
-	w_beside(w, cat);
-	return 0;
-}
-
-int uns_catalog_pack(const struct uns_catalog *cat, const struct uns_root *root,
-		     struct uns_text *out, struct uns_err *err)
-{
-	struct writer w = { .out = out };
-	int code;
-
-	uns_text_add(out, magic, sizeof(magic));
-	w_u64(&w, UNS_CATALOG_PACK_VERSION);
-	code = w_catalog(&w, cat, root, err);
-	uns_map_fini(&w.texts);
-	if (code == 0 && out->failed)
-		return uns_oom(err);
-	return code;
-}
-
-/* -- reading: after the first thing that is wrong, everything reads as 0 and `bad` stays -- */
-
-struct input {
-	struct uns_span in;
-	struct uns_catalog *cat;
-	const char **texts;
-	size_t n_texts, cap_texts;
-	bool bad, no_memory;
-};
-
-static uint64_t r_u64(struct input *r)
+static uint64_t read_u64(struct pack *p)
 {
 	uint64_t v = 0;
 	unsigned shift;
 	uint8_t b;
 
 	for (shift = 0; shift < 64; shift += 7) {
-		if (!uns_take_u8(&r->in, &b) || (shift == 63 && b > 1))
+		if (!uns_take_u8(&p->in, &b) || (shift == 63 && b > 1))
 			break;
 		v |= (uint64_t)(b & 0x7f) << shift;
 		if (!(b & 0x80))
 			return v;
 	}
-	r->bad = true;
-	r->in.p = r->in.end;
+	p->bad = true;
+	p->in.p = p->in.end;
 	return 0;
 }
 
-static int64_t r_i64(struct input *r)
+static uint64_t u64(struct pack *p, uint64_t v)
 {
-	uint64_t v = r_u64(r);
+	if (!p->out)
+		return read_u64(p);
+	write_u64(p, v);
+	return v;
+}
 
-	return (int64_t)((v >> 1) ^ (0 - (v & 1)));
+static int64_t i64(struct pack *p, int64_t v)
+{
+	uint64_t zigzag = u64(p, ((uint64_t)v << 1) ^ (v < 0 ? UINT64_MAX : 0));
+
+	return (int64_t)((zigzag >> 1) ^ (0 - (zigzag & 1)));
 }
 
 /* A number below `bound`. */
-static uint64_t r_below(struct input *r, uint64_t bound)
+static uint64_t below(struct pack *p, uint64_t v, uint64_t bound)
 {
-	uint64_t v = r_u64(r);
-
+	v = u64(p, v);
 	if (v < bound)
 		return v;
-	r->bad = true;
+	p->bad = true;
 	return 0;
 }
 
-static int32_t r_i32(struct input *r)
+static bool yes(struct pack *p, bool v)
 {
-	int64_t v = r_i64(r);
+	return below(p, v, 2);
+}
 
-	r->bad |= v < INT32_MIN || v > INT32_MAX;
-	return (int32_t)v;
+static int32_t i32(struct pack *p, int32_t v)
+{
+	int64_t wide = i64(p, v);
+
+	p->bad |= wide < INT32_MIN || wide > INT32_MAX;
+	return (int32_t)wide;
 }
 
 /* How many elements follow, each of at least one byte: never more than there are bytes. */
-static size_t r_count(struct input *r)
+static size_t count(struct pack *p, size_t n)
 {
-	return (size_t)r_below(r, (uint64_t)uns_span_left(&r->in) + 1);
+	return (size_t)below(p, n, p->out ? UINT64_MAX : (uint64_t)uns_span_left(&p->in) + 1);
 }
 
-static const char *r_bytes(struct input *r, size_t *n)
+/* -- texts -- */
+
+/* Only while reading. */
+static void *room(struct pack *p, size_t n, size_t size)
 {
-	const uint8_t *p;
+	void *v = p->bad ? NULL : uns_arena_alloc(&p->cat->arena, n, size);
+
+	if (!v) {
+		p->no_memory |= !p->bad;
+		p->bad = true;
+	}
+	return v;
+}
+
+static const char *bytes(struct pack *p, const char *v, size_t *n)
+{
+	const uint8_t *at;
 	char *copy;
 
-	*n = r_count(r);
-	if (r->bad || !uns_span_take(&r->in, *n, &p)) {
-		r->bad = true;
+	*n = count(p, *n);
+	if (p->out) {
+		uns_text_add(p->out, v, *n);
+		return v;
+	}
+	if (p->bad || !uns_span_take(&p->in, *n, &at)) {
+		p->bad = true;
 		*n = 0;
 		return "";
 	}
-	copy = uns_arena_strn(&r->cat->arena, (const char *)p, *n);
-	r->no_memory |= !copy;
+	copy = uns_arena_strn(&p->cat->arena, (const char *)at, *n);
+	p->no_memory |= !copy;
 	return copy ? copy : "";
 }
 
-static const char *r_new_text(struct input *r)
+static const char *write_text(struct pack *p, const char *s)
 {
-	size_t n;
+	void *known = s ? uns_map_get(&p->texts, s) : NULL;
+	size_t n = s ? strlen(s) : 0;
 
-	if (!UNS_HEAP_ROOM(r->texts, r->n_texts, r->cap_texts)) {
-		r->bad = r->no_memory = true;
-		return "";
+	write_u64(p, !s ? TEXT_NULL : known ? (uint64_t)(uintptr_t)known : TEXT_NEW);
+	if (s && !known) {
+		bytes(p, s, &n);
+		if (!uns_map_put(&p->texts, s, (void *)(TEXT_FIRST + p->n_texts++), NULL))
+			p->out->failed = true;
 	}
-	return r->texts[r->n_texts++] = r_bytes(r, &n);
+	return s;
 }
 
-static const char *r_text_or_null(struct input *r)
+static const char *read_text(struct pack *p)
 {
-	uint64_t v = r_below(r, TEXT_FIRST + (uint64_t)r->n_texts);
+	uint64_t v = below(p, 0, TEXT_FIRST + (uint64_t)p->n_texts);
+	size_t n = 0;
 
 	if (v == TEXT_NULL)
 		return NULL;
-	return v == TEXT_NEW ? r_new_text(r) : r->texts[v - TEXT_FIRST];
+	if (v != TEXT_NEW)
+		return p->text[v - TEXT_FIRST];
+	if (!UNS_HEAP_ROOM(p->text, p->n_texts, p->cap_texts)) {
+		p->bad = p->no_memory = true;
+		return "";
+	}
+	return p->text[p->n_texts++] = bytes(p, NULL, &n);
 }
 
-static const char *r_text(struct input *r)
+static const char *text_or_null(struct pack *p, const char *s)
 {
-	const char *s = r_text_or_null(r);
+	return p->out ? write_text(p, s) : read_text(p);
+}
 
-	r->bad |= !s;
+static const char *text(struct pack *p, const char *s)
+{
+	s = text_or_null(p, s);
+	p->bad |= !s;
 	return s ? s : "";
 }
 
-static void *r_room(struct input *r, size_t n, size_t size)
+/* What went wrong so far. */
+static int result(const struct pack *p, struct uns_err *err)
 {
-	void *p = r->bad ? NULL : uns_arena_alloc(&r->cat->arena, n, size);
+	if (p->no_memory || (p->out && p->out->failed))
+		return uns_oom(err);
+	return p->bad ? uns_fail(err, p->out ? -ENOTSUP : -EBADMSG,
+				 p->out ? "a catalog that cannot be packed" :
+					  "these bytes are not a packed catalog") :
+			0;
+}
 
-	if (!p) {
-		r->no_memory |= !r->bad;
-		r->bad = true;
+/* -- values: trees -- */
+
+static const struct uns_value *value(struct pack *p, const struct uns_value *v, unsigned depth);
+
+static void values(struct pack *p, const struct uns_value ***v, size_t n, unsigned depth)
+{
+	const struct uns_value **own = p->out ? *v : room(p, n, sizeof(*own)), *one;
+	size_t i;
+
+	for (i = 0; !p->bad && i < n; i++) {
+		one = value(p, p->out ? own[i] : NULL, depth);
+		p->bad |= !one;
+		if (!p->out)
+			own[i] = one;
 	}
-	return p;
+	*v = own;
 }
 
-static const struct uns_value *r_value(struct input *r, unsigned depth);
-
-static void r_seq(struct input *r, struct uns_value *v, unsigned depth)
+static void dict(struct pack *p, struct uns_value *v, unsigned depth)
 {
-	size_t n = r_count(r), i;
+	size_t n = count(p, v->dict.n), i;
 
-	v->seq.v = r_room(r, n, sizeof(*v->seq.v));
-	for (i = 0; !r->bad && i < n; i++)
-		r->bad |= !(v->seq.v[i] = r_value(r, depth));
-	v->seq.n = r->bad ? 0 : n;
-}
-
-static void r_dict(struct input *r, struct uns_value *v, unsigned depth)
-{
-	size_t n = r_count(r), i;
-
-	v->dict.key = r_room(r, n, sizeof(*v->dict.key));
-	v->dict.v = r_room(r, n, sizeof(*v->dict.v));
-	for (i = 0; !r->bad && i < n; i++) {
-		v->dict.key[i] = r_value(r, depth);
-		v->dict.v[i] = r_value(r, depth);
-		r->bad |= !v->dict.key[i] || !v->dict.v[i];
+	if (!p->out) {
+		v->dict.key = room(p, n, sizeof(*v->dict.key));
+		v->dict.v = room(p, n, sizeof(*v->dict.v));
 	}
-	v->dict.n = r->bad ? 0 : n;
+	for (i = 0; !p->bad && i < n; i++) {
+		const struct uns_value *key = value(p, p->out ? v->dict.key[i] : NULL, depth);
+		const struct uns_value *of = value(p, p->out ? v->dict.v[i] : NULL, depth);
+
+		p->bad |= !key || !of;
+		if (!p->out) {
+			v->dict.key[i] = key;
+			v->dict.v[i] = of;
+		}
+	}
+	v->dict.n = p->bad ? 0 : n;
 }
 
-static void r_content(struct input *r, struct uns_value *v, unsigned depth)
+static void content(struct pack *p, struct uns_value *v, unsigned depth)
 {
 	uint64_t bits;
+	size_t n;
 
 	switch (v->kind) {
 	case UNS_VALUE_NONE:
 	case UNS_VALUE_GLOBAL:
-	case UNS_VALUE_TENSOR: /* never written: refused by its kind */
+	case UNS_VALUE_TENSOR: /* no plain data: refused by its kind */
 		return;
 	case UNS_VALUE_BOOL:
-		v->b = r_below(r, 2);
+		v->b = yes(p, v->b);
 		return;
 	case UNS_VALUE_INT:
-		v->i = r_i64(r);
+		v->i = i64(p, v->i);
 		return;
 	case UNS_VALUE_FLOAT:
-		bits = r_u64(r);
-		memcpy(&v->f, &bits, sizeof(v->f));
+		memcpy(&bits, &v->f, sizeof(bits));
+		bits = u64(p, bits);
+		memcpy(&v->f, &bits, sizeof(bits));
 		return;
 	case UNS_VALUE_BIGINT:
 	case UNS_VALUE_STR:
 	case UNS_VALUE_BYTES:
-		v->bytes.p = r_bytes(r, &v->bytes.n);
+		v->bytes.p = bytes(p, v->bytes.p, &v->bytes.n);
 		return;
 	case UNS_VALUE_LIST:
 	case UNS_VALUE_TUPLE:
 	case UNS_VALUE_SET:
-		r_seq(r, v, depth);
+		n = count(p, v->seq.n);
+		values(p, &v->seq.v, n, depth);
+		v->seq.n = p->bad ? 0 : n;
 		return;
 	case UNS_VALUE_DICT:
-		r_dict(r, v, depth);
+		dict(p, v, depth);
 		return;
 	case UNS_VALUE_OBJECT:
-		v->object.args = r_value(r, depth);
+		v->object.args = value(p, v->object.args, depth);
 		return;
 	}
 }
 
-static const struct uns_value *r_value(struct input *r, unsigned depth)
+static void value_fields(struct pack *p, struct uns_value *v, unsigned depth)
 {
-	uint64_t kind = r_below(r, 1 + (uint64_t)UNS_VALUE_TENSOR);
-	struct uns_value *v;
+	v->cls = text_or_null(p, v->cls);
+	content(p, v, depth);
+	v->state = value(p, v->state, depth);
+}
+
+/* NULL is 0, kinds are 1 + kind. While writing bounded: uns_value_fits was asked. */
+static const struct uns_value *value(struct pack *p, const struct uns_value *v, unsigned depth)
+{
+	uint64_t kind = below(p, v && p->out ? 1 + (uint64_t)v->kind : 0, 1 + (uint64_t)UNS_VALUE_TENSOR);
+	struct uns_value same, *own;
 
 	if (!kind)
 		return NULL;
-	r->bad |= depth > 2 * MAX_VALUE_DEPTH;
-	v = r_room(r, 1, sizeof(*v));
-	if (!v)
+	if (p->out) {
+		same = *v;
+		value_fields(p, &same, depth + 1);
+		return v;
+	}
+	p->bad |= depth > 2 * MAX_VALUE_DEPTH;
+	own = room(p, 1, sizeof(*own));
+	if (!own)
 		return NULL;
-	v->kind = (enum uns_value_kind)(kind - 1);
-	v->cls = r_text_or_null(r);
-	r_content(r, v, depth + 1);
-	v->state = r_value(r, depth + 1);
-	return v;
+	own->kind = (enum uns_value_kind)(kind - 1);
+	value_fields(p, own, depth + 1);
+	return own;
 }
 
-static int r_result(const struct input *r, struct uns_err *err)
+static int root_value(struct pack *p, const struct uns_value **v, struct uns_err *err)
 {
-	if (r->no_memory)
-		return uns_oom(err);
-	return r->bad ? uns_fail(err, -EBADMSG, "these bytes are not a packed catalog") : 0;
-}
-
-static int r_file(struct input *r, const struct uns_root *root, struct uns_err *err)
-{
-	struct uns_file was = { .path = r_text(r) };
-	const struct uns_file *is;
-	uint32_t file;
-
-	was.missing = r_below(r, 2);
-	was.stat.kind = (enum uns_kind)r_below(r, UNS_KIND_OTHER + 1);
-	was.stat.id.dev = r_u64(r);
-	was.stat.id.ino = r_u64(r);
-	was.stat.id.size = r_u64(r);
-	was.stat.id.mtime_ns = r_i64(r);
-	was.stat.id.ctime_ns = r_i64(r);
-	UNS_TRY(r_result(r, err));
-	UNS_TRY(uns_catalog_add_file(r->cat, root, was.path, &file, err));
-	is = &r->cat->files[file];
-	was.stat.id.dev = is->stat.id.dev; /* a number of one mount */
-	if (file != r->cat->n_files - 1)
-		return uns_fail(err, -EBADMSG, "%s is listed twice", was.path);
-	if (is->missing != was.missing || is->stat.kind != was.stat.kind ||
-	    !uns_identity_equal(&is->stat.id, &was.stat.id))
-		return uns_fail(err, -ESTALE, "%s has changed", was.path);
+	if (p->out && *v && !uns_value_fits(*v, MAX_VALUE_NODES, MAX_VALUE_DEPTH))
+		return uns_fail(err, -ENOTSUP, "a value is too large to be packed");
+	*v = value(p, p->out ? *v : NULL, 0);
 	return 0;
 }
 
-static void r_dims(struct input *r, uint64_t *dim, uint32_t n)
+/* -- the parts of a catalog: number i of its kind, which is added where it is read -- */
+
+static int file(struct pack *p, size_t i, struct uns_err *err)
+{
+	struct uns_file f = p->out ? p->cat->files[i] : (struct uns_file){ 0 };
+	const struct uns_file *is;
+	uint32_t id;
+
+	if (p->out && f.root != p->root)
+		return uns_fail(err, -ENOTSUP, "%s lies elsewhere", f.path);
+	f.path = text(p, f.path);
+	f.missing = yes(p, f.missing);
+	f.stat.kind = (enum uns_kind)below(p, f.stat.kind, UNS_KIND_OTHER + 1);
+	f.stat.id.dev = u64(p, f.stat.id.dev);
+	f.stat.id.ino = u64(p, f.stat.id.ino);
+	f.stat.id.size = u64(p, f.stat.id.size);
+	f.stat.id.mtime_ns = i64(p, f.stat.id.mtime_ns);
+	f.stat.id.ctime_ns = i64(p, f.stat.id.ctime_ns);
+	if (p->out)
+		return 0;
+	UNS_TRY(result(p, err));
+	UNS_TRY(uns_catalog_add_file(p->cat, p->root, f.path, &id, err));
+	is = &p->cat->files[id];
+	f.stat.id.dev = is->stat.id.dev; /* a number of one mount */
+	if (id != p->cat->n_files - 1)
+		return uns_fail(err, -EBADMSG, "%s is listed twice", f.path);
+	if (is->missing != f.missing || is->stat.kind != f.stat.kind ||
+	    !uns_identity_equal(&is->stat.id, &f.stat.id))
+		return uns_fail(err, -ESTALE, "%s has changed", f.path);
+	return 0;
+}
+
+static void dims(struct pack *p, uint64_t *dim, uint32_t n)
 {
 	uint32_t d;
 
 	for (d = 0; d < n; d++)
-		dim[d] = r_u64(r);
+		dim[d] = u64(p, dim[d]);
 }
 
-static void r_strides(struct input *r, struct uns_piece *p)
+static void strides(struct pack *p, struct uns_piece *piece)
 {
-	uint32_t n = p->kind == UNS_PIECE_BOX ? p->box.n : 0;
-	uint64_t *stride = r_room(r, n, sizeof(*stride));
+	uint32_t n = piece->kind == UNS_PIECE_BOX ? piece->box.n : 0;
+	uint64_t stride[UNS_MAX_DIMS] = { 0 }, *own;
 
-	if (stride)
-		r_dims(r, stride, n);
-	p->stride_elems = stride;
+	if (!yes(p, piece->stride_elems))
+		return;
+	if (p->out)
+		memcpy(stride, piece->stride_elems, n * sizeof(*stride));
+	dims(p, stride, n);
+	own = p->out ? NULL : room(p, n, sizeof(*own));
+	if (!own)
+		return;
+	memcpy(own, stride, n * sizeof(*own));
+	piece->stride_elems = own;
 }
 
-static void r_piece(struct input *r, struct uns_piece *p)
+static void piece_fields(struct pack *p, struct uns_piece *piece)
 {
-	p->kind = (enum uns_piece_kind)r_below(r, UNS_PIECE_RANGE + 1);
-	if (p->kind == UNS_PIECE_RANGE) {
-		p->range.first = r_u64(r);
-		p->range.count = r_u64(r);
+	piece->kind = (enum uns_piece_kind)below(p, piece->kind, UNS_PIECE_RANGE + 1);
+	if (piece->kind == UNS_PIECE_RANGE) {
+		piece->range.first = u64(p, piece->range.first);
+		piece->range.count = u64(p, piece->range.count);
 	} else {
-		p->box.n = (uint32_t)r_below(r, UNS_MAX_DIMS + 1);
-		r_dims(r, p->box.lo, p->box.n);
-		r_dims(r, p->box.len, p->box.n);
+		piece->box.n = (uint32_t)below(p, piece->box.n, UNS_MAX_DIMS + 1);
+		dims(p, piece->box.lo, piece->box.n);
+		dims(p, piece->box.len, piece->box.n);
 	}
-	p->file = (uint32_t)r_below(r, r->cat->n_files);
-	p->rank = r_i32(r);
-	p->container = (enum uns_container)r_below(r, UNS_TORCH_ITEM + 1);
-	p->codec = (enum uns_codec)r_below(r, UNS_CODEC_ZSTD + 1);
-	p->offset_bytes = r_u64(r);
-	p->length_bytes = r_u64(r);
-	p->crc32 = (uint32_t)r_u64(r);
-	if (r_below(r, 2))
-		r_strides(r, p);
+	piece->file = (uint32_t)below(p, piece->file, p->cat->n_files);
+	piece->rank = i32(p, piece->rank);
+	piece->container = (enum uns_container)below(p, piece->container, UNS_TORCH_ITEM + 1);
+	piece->codec = (enum uns_codec)below(p, piece->codec, UNS_CODEC_ZSTD + 1);
+	piece->offset_bytes = u64(p, piece->offset_bytes);
+	piece->length_bytes = u64(p, piece->length_bytes);
+	piece->crc32 = (uint32_t)u64(p, piece->crc32);
+	strides(p, piece);
 }
 
-static int r_tensor(struct input *r, struct uns_err *err)
+static int tensor(struct pack *p, size_t i, struct uns_err *err)
 {
-	struct uns_tensor t = { .name = r_text(r), .key = NULL };
+	struct uns_tensor t = p->out ? p->cat->tensors[i] : (struct uns_tensor){ 0 };
 	struct uns_piece piece;
-	size_t n, i;
+	size_t n, k;
 
-	t.key = r_text(r);
-	t.root = r_text(r);
-	t.state = r_text_or_null(r);
-	t.role = (enum uns_role)r_below(r, UNS_ROLE_OTHER + 1);
-	t.dtype = (enum uns_dtype)r_below(r, UNS_N_DTYPES);
-	t.shape.n = (uint32_t)r_below(r, UNS_MAX_DIMS + 1);
-	r_dims(r, t.shape.dim, t.shape.n);
-	t.group = r_i32(r);
-	t.position = r_i32(r);
-	t.alias_of = (uint32_t)r_below(r, (uint64_t)UNS_NONE + 1);
-	t.inferred = r_below(r, 2);
-	t.sharded = r_below(r, 2);
-	n = r_count(r);
-	UNS_TRY(r_result(r, err));
-	UNS_TRY(uns_catalog_add_tensor(r->cat, &t, NULL, err));
-	for (i = 0; i < n; i++) {
-		piece = (struct uns_piece){ 0 };
-		r_piece(r, &piece);
-		UNS_TRY(r_result(r, err));
-		UNS_TRY(uns_catalog_add_piece(r->cat, &piece, err));
+	t.name = text(p, t.name);
+	t.key = text(p, t.key);
+	t.root = text(p, t.root);
+	t.state = text_or_null(p, t.state);
+	t.role = (enum uns_role)below(p, t.role, UNS_ROLE_OTHER + 1);
+	t.dtype = (enum uns_dtype)below(p, t.dtype, UNS_N_DTYPES);
+	t.shape.n = (uint32_t)below(p, t.shape.n, UNS_MAX_DIMS + 1);
+	dims(p, t.shape.dim, t.shape.n);
+	t.group = i32(p, t.group);
+	t.position = i32(p, t.position);
+	t.alias_of = (uint32_t)below(p, t.alias_of, (uint64_t)UNS_NONE + 1);
+	t.inferred = yes(p, t.inferred);
+	t.sharded = yes(p, t.sharded);
+	n = count(p, t.n_pieces);
+	UNS_TRY(result(p, err));
+	if (!p->out)
+		UNS_TRY(uns_catalog_add_tensor(p->cat, &t, NULL, err));
+	for (k = 0; k < n; k++) {
+		piece = p->out ? p->cat->pieces[t.first_piece + k] : (struct uns_piece){ 0 };
+		piece_fields(p, &piece);
+		UNS_TRY(result(p, err));
+		if (!p->out)
+			UNS_TRY(uns_catalog_add_piece(p->cat, &piece, err));
 	}
 	return 0;
 }
 
-static int r_group(struct input *r, struct uns_err *err)
+static int group(struct pack *p, size_t i, struct uns_err *err)
 {
-	struct uns_group g = { .root = r_text(r) };
+	struct uns_group g = p->out ? p->cat->groups[i] : (struct uns_group){ 0 };
+	size_t k;
+
+	g.root = text(p, g.root);
+	g.guessed = yes(p, g.guessed);
+	g.bare = yes(p, g.bare);
+	g.n_params = count(p, g.n_params);
+	if (!p->out)
+		g.param = room(p, g.n_params, sizeof(*g.param));
+	for (k = 0; !p->bad && k < g.n_params; k++) {
+		const char *name = text(p, p->out ? g.param[k] : NULL);
+
+		if (!p->out)
+			g.param[k] = name;
+	}
+	UNS_TRY(root_value(p, &g.hyper, err));
+	UNS_TRY(result(p, err));
+	return p->out ? 0 : uns_catalog_add_group(p->cat, &g, err);
+}
+
+static int named_value(struct pack *p, size_t i, struct uns_err *err)
+{
+	struct uns_named_value v = p->out ? p->cat->values[i] : (struct uns_named_value){ 0 };
+
+	v.name = text(p, v.name);
+	v.root = text(p, v.root);
+	v.file = (uint32_t)below(p, v.file, (uint64_t)UNS_NONE + 1);
+	v.offset_bytes = u64(p, v.offset_bytes);
+	v.length_bytes = u64(p, v.length_bytes);
+	v.codec = (enum uns_codec)below(p, v.codec, UNS_CODEC_ZSTD + 1);
+	UNS_TRY(root_value(p, &v.value, err));
+	p->bad |= !v.value && v.file >= p->cat->n_files;
+	UNS_TRY(result(p, err));
+	return p->out ? 0 : uns_catalog_add_value(p->cat, &v, err);
+}
+
+static int companion(struct pack *p, size_t i, struct uns_err *err)
+{
+	struct uns_companion c = p->out ? p->cat->companions[i] : (struct uns_companion){ 0 };
+
+	c.name = text(p, c.name);
+	c.file = (uint32_t)below(p, c.file, p->cat->n_files);
+	c.shard = yes(p, c.shard);
+	UNS_TRY(result(p, err));
+	return p->out ? 0 : uns_catalog_add_companion(p->cat, c.name, c.file, c.shard, err);
+}
+
+static void datum(struct pack *p, struct uns_datum *d)
+{
+	d->kind = (__typeof__(d->kind))below(p, d->kind, UNS_DATUM_NUMBER + 1);
+	if (d->kind == UNS_DATUM_TEXT)
+		d->text = text(p, d->text);
+	else if (d->kind == UNS_DATUM_NUMBER)
+		d->number = i64(p, d->number);
+}
+
+static int finding(struct pack *p, size_t i, struct uns_err *err)
+{
+	struct uns_finding f = p->out ? p->cat->findings[i] : (struct uns_finding){ 0 };
+	size_t n = 0, k;
+
+	f.id = (enum uns_finding_id)below(p, f.id, UNS_N_FINDINGS);
+	f.scope = (enum uns_scope)below(p, f.scope, UNS_SCOPE_SHARDED + 1);
+	f.code = i32(p, f.code);
+	f.checkpoint = text_or_null(p, f.checkpoint);
+	f.file = text_or_null(p, f.file);
+	f.tensor = text_or_null(p, f.tensor);
+	datum(p, &f.rank);
+	datum(p, &f.expected);
+	datum(p, &f.found);
+	while (n < UNS_FINDING_ARGS && f.arg[n].name)
+		n++;
+	n = (size_t)below(p, n, UNS_FINDING_ARGS + 1);
+	for (k = 0; k < n; k++) {
+		f.arg[k].name = text(p, f.arg[k].name);
+		datum(p, &f.arg[k].is);
+	}
+	UNS_TRY(result(p, err));
+	return p->out ? 0 : uns_catalog_add_finding(p->cat, &f, err);
+}
+
+static int facts_of(struct pack *p, struct uns_err *err)
+{
+	struct uns_facts f = p->cat->facts;
+	/* yes or no */
+	bool *const flag[] = { &f.of_trainer,    &f.is_one_file,   &f.is_weights_only, &f.is_in_parts,
+			       &f.is_published,  &f.is_pretrained, &f.is_pipeline,     &f.wants_config,
+			       &f.has_rng_of_ranks, &f.has_engine_state, &f.is_round_robin, &f.finished };
 	size_t i;
 
-	g.guessed = r_below(r, 2);
-	g.bare = r_below(r, 2);
-	g.n_params = r_count(r);
-	g.param = r_room(r, g.n_params, sizeof(*g.param));
-	for (i = 0; !r->bad && i < g.n_params; i++)
-		g.param[i] = r_text(r);
-	g.hyper = r_value(r, 0);
-	UNS_TRY(r_result(r, err));
-	return uns_catalog_add_group(r->cat, &g, err);
-}
-
-static int r_named_value(struct input *r, struct uns_err *err)
-{
-	struct uns_named_value v = { .name = r_text(r) };
-
-	v.root = r_text(r);
-	v.file = (uint32_t)r_below(r, (uint64_t)UNS_NONE + 1);
-	v.offset_bytes = r_u64(r);
-	v.length_bytes = r_u64(r);
-	v.codec = (enum uns_codec)r_below(r, UNS_CODEC_ZSTD + 1);
-	v.value = r_value(r, 0);
-	r->bad |= !v.value && v.file >= r->cat->n_files;
-	UNS_TRY(r_result(r, err));
-	return uns_catalog_add_value(r->cat, &v, err);
-}
-
-static int r_companion(struct input *r, struct uns_err *err)
-{
-	const char *name = r_text(r);
-	uint32_t file = (uint32_t)r_below(r, r->cat->n_files);
-	bool shard = r_below(r, 2);
-
-	UNS_TRY(r_result(r, err));
-	return uns_catalog_add_companion(r->cat, name, file, shard, err);
-}
-
-static struct uns_datum r_datum(struct input *r)
-{
-	struct uns_datum d = { 0 };
-
-	d.kind = (__typeof__(d.kind))r_below(r, UNS_DATUM_NUMBER + 1);
-	if (d.kind == UNS_DATUM_TEXT)
-		d.text = r_text(r);
-	else if (d.kind == UNS_DATUM_NUMBER)
-		d.number = r_i64(r);
-	return d;
-}
-
-static int r_finding(struct input *r, struct uns_err *err)
-{
-	struct uns_finding f = { .id = (enum uns_finding_id)r_below(r, UNS_N_FINDINGS) };
-	size_t i, n;
-
-	f.scope = (enum uns_scope)r_below(r, UNS_SCOPE_SHARDED + 1);
-	f.code = r_i32(r);
-	f.checkpoint = r_text_or_null(r);
-	f.file = r_text_or_null(r);
-	f.tensor = r_text_or_null(r);
-	f.rank = r_datum(r);
-	f.expected = r_datum(r);
-	f.found = r_datum(r);
-	n = (size_t)r_below(r, UNS_FINDING_ARGS + 1);
-	for (i = 0; i < n; i++) {
-		f.arg[i].name = r_text(r);
-		f.arg[i].is = r_datum(r);
-	}
-	UNS_TRY(r_result(r, err));
-	return uns_catalog_add_finding(r->cat, &f, err);
-}
-
-static int r_list(struct input *r, int (*one)(struct input *r, struct uns_err *err),
-		  struct uns_err *err)
-{
-	size_t n = r_count(r);
-
-	UNS_TRY(r_result(r, err));
-	for (; n; n--)
-		UNS_TRY(one(r, err));
+	if (strcmp(text(p, p->cat->path), p->cat->path) != 0)
+		p->bad = true;
+	f.format = text(p, f.format);
+	f.framework = text(p, f.framework);
+	f.family = (enum uns_family)below(p, f.family, UNS_N_FAMILIES);
+	f.resumed_by = (unsigned)below(p, f.resumed_by, UNS_RESUMERS + 1);
+	f.tracker = (enum uns_tracker)below(p, f.tracker, UNS_N_TRACKERS);
+	f.tracker_up = (unsigned)below(p, f.tracker_up, UNS_TRACKER_UP_MAX + 1);
+	for (i = 0; i < sizeof(flag) / sizeof(*flag); i++)
+		*flag[i] = yes(p, *flag[i]);
+	f.step = i64(p, f.step);
+	f.world_size = i64(p, f.world_size);
+	f.units = text_or_null(p, f.units);
+	UNS_TRY(result(p, err));
+	if (!p->out)
+		p->cat->facts = f;
 	return 0;
 }
 
-static int r_facts(struct input *r, struct uns_err *err)
+static int all(struct pack *p, size_t n, int (*one)(struct pack *p, size_t i, struct uns_err *err),
+	       struct uns_err *err)
 {
-	struct uns_facts *facts = &r->cat->facts;
 	size_t i;
 
-	if (strcmp(r_text(r), r->cat->path) != 0)
-		r->bad = true;
-	facts->format = r_text(r);
-	facts->framework = r_text(r);
-	facts->family = (enum uns_family)r_below(r, UNS_N_FAMILIES);
-	facts->resumed_by = (unsigned)r_below(r, UNS_RESUMERS + 1);
-	facts->tracker = (enum uns_tracker)r_below(r, UNS_N_TRACKERS);
-	facts->tracker_up = (unsigned)r_below(r, UNS_TRACKER_UP_MAX + 1);
-	for (i = 0; i < N_FLAGS; i++)
-		*flag_of(facts, i) = r_below(r, 2);
-	facts->step = r_i64(r);
-	facts->world_size = r_i64(r);
-	facts->finished = r_below(r, 2);
-	facts->units = r_text_or_null(r);
-	return r_result(r, err);
+	n = count(p, n);
+	UNS_TRY(result(p, err));
+	for (i = 0; i < n; i++)
+		UNS_TRY(one(p, i, err));
+	return 0;
 }
 
-static int r_catalog(struct input *r, const struct uns_root *root, struct uns_err *err)
+static int catalog(struct pack *p, struct uns_err *err)
 {
-	size_t n;
+	const struct uns_catalog was = p->out ? *p->cat : (struct uns_catalog){ 0 };
 
-	UNS_TRY(r_facts(r, err));
-	n = r_count(r);
-	UNS_TRY(r_result(r, err));
-	for (; n; n--)
-		UNS_TRY(r_file(r, root, err));
-	UNS_TRY(r_list(r, r_tensor, err));
-	UNS_TRY(r_list(r, r_group, err));
-	UNS_TRY(r_list(r, r_named_value, err));
-	UNS_TRY(r_list(r, r_companion, err));
-	UNS_TRY(r_list(r, r_finding, err));
-	r->bad |= uns_span_left(&r->in) != 0;
-	return r_result(r, err);
+	UNS_TRY(facts_of(p, err));
+	UNS_TRY(all(p, was.n_files, file, err));
+	UNS_TRY(all(p, was.n_tensors, tensor, err));
+	UNS_TRY(all(p, was.n_groups, group, err));
+	UNS_TRY(all(p, was.n_values, named_value, err));
+	UNS_TRY(all(p, was.n_companions, companion, err));
+	UNS_TRY(all(p, was.n_findings, finding, err));
+	p->bad |= !p->out && uns_span_left(&p->in) != 0;
+	return result(p, err);
+}
+
+/* -- both ways -- */
+
+int uns_catalog_pack(const struct uns_catalog *cat, const struct uns_root *root,
+		     struct uns_text *out, struct uns_err *err)
+{
+	struct uns_catalog same = *cat; /* not changed: nothing is added while writing */
+	struct pack p = { .cat = &same, .root = root, .out = out };
+	int code;
+
+	uns_text_add(out, magic, sizeof(magic));
+	write_u64(&p, UNS_CATALOG_PACK_VERSION);
+	code = catalog(&p, err);
+	uns_map_fini(&p.texts);
+	return code;
 }
 
 static bool places_are_real(const struct uns_catalog *cat)
@@ -794,15 +599,15 @@ static bool places_are_real(const struct uns_catalog *cat)
 int uns_catalog_unpack(struct uns_span in, const struct uns_root *root, struct uns_catalog *cat,
 		       struct uns_err *err)
 {
-	struct input r = { .in = in, .cat = cat };
+	struct pack p = { .cat = cat, .root = root, .in = in };
 	const uint8_t *head;
 	int code;
 
-	if (!uns_span_take(&r.in, sizeof(magic), &head) || memcmp(head, magic, sizeof(magic)) != 0 ||
-	    r_u64(&r) != UNS_CATALOG_PACK_VERSION)
+	if (!uns_span_take(&p.in, sizeof(magic), &head) || memcmp(head, magic, sizeof(magic)) != 0 ||
+	    read_u64(&p) != UNS_CATALOG_PACK_VERSION)
 		return uns_fail(err, -EBADMSG, "these bytes are not a packed catalog");
-	code = r_catalog(&r, root, err);
-	free(r.texts);
+	code = catalog(&p, err);
+	free(p.text);
 	UNS_TRY(code);
 	if (!places_are_real(cat))
 		return uns_fail(err, -EBADMSG, "these bytes are not a packed catalog");
