@@ -65,19 +65,16 @@ static enum uns_dtype out_type(const struct uns_tensor *t, uint64_t parameter)
 
 /* Weights that are there and not understood are a checkpoint to be told of: -ENOTSUP would say that
  * it has no weights, and hide it. */
-static int never_hidden(int code, struct uns_err *why)
+static int never_hidden(int code)
 {
-	code = code && code != -ENOTSUP ? code : -EBADMSG;
-	if (why)
-		why->code = code; /* what is returned and what the error says are the same */
-	return code;
+	return code && code != -ENOTSUP ? code : -EBADMSG;
 }
 
 static int known_problem(const struct uns_catalog *cat, struct uns_err *why)
 {
 	int code = uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, why);
 
-	return code < 0 ? never_hidden(code, why) : 0;
+	return code < 0 ? never_hidden(code) : 0;
 }
 
 static int proof(const struct uns_catalog *cat, uint64_t parameter, size_t *n_shown,
@@ -92,7 +89,7 @@ static int proof(const struct uns_catalog *cat, uint64_t parameter, size_t *n_sh
 		code = uns_cover_check(cat, &cat->tensors[i], why);
 		++*n_shown;
 	}
-	return code < 0 ? never_hidden(code, why) : 0;
+	return code < 0 ? never_hidden(code) : 0;
 }
 
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
