@@ -7,7 +7,7 @@ CASE is MANAGER-FSDP[-MORE][-bf16]: verl or easyr1; f1 (flat units), f1orig, f2.
 ranks, st = FSDP1 without a mesh (ShardedTensors), or another model: llava (its vision tower frozen), tied,
 critic, lora (only the adapters are saved). Each makes OUT/CASE/run/global_step_2/actor and
 OUT/CASE/live/{model,optim}.safetensors, which no checkpoint code has seen; flat units also
-OUT/CASE/units.json, as README.md says.
+OUT/CASE/units.json, as docs/flat-units.md says.
 """
 
 import json
@@ -119,8 +119,8 @@ def clean(name):
 
 
 def units_of(model):
-    """README.md's own lines, up to where they write the file."""
-    with open(os.path.join(os.path.dirname(__file__), "../../../README.md"), encoding="utf-8") as f:
+    """The lines of docs/flat-units.md, up to where they write the file."""
+    with open(os.path.join(os.path.dirname(__file__), "../../../docs/flat-units.md"), encoding="utf-8") as f:
         block = re.search(r"```python\n(.*?)^json\.dump\(", f.read(), re.S | re.M).group(1)
     said = {}
     exec(block, said)
