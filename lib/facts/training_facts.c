@@ -122,14 +122,16 @@ static void offer(struct collect *c, const char *key, const char *json, size_t l
 		  const char *origin, bool assumed)
 {
 	struct uns_fact f = { .key = key, .assumed = assumed };
+	int code = -ENOMEM;
 
 	if (has(c, key))
 		return;
 	f.json = uns_arena_strn(&c->out->arena, json, len);
 	f.origin = uns_arena_str(&c->out->arena, origin);
-	if (!f.json || !f.origin)
-		c->failed = true;
-	else if (uns_trainer_state_check_fact(key, f.json, NULL) == 0)
+	if (f.json && f.origin)
+		code = uns_trainer_state_check_fact(key, f.json, NULL);
+	c->failed |= code == -ENOMEM;
+	if (code == 0)
 		c->v[c->n++] = f;
 }
 

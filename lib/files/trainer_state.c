@@ -152,11 +152,15 @@ int uns_trainer_state_check_fact(const char *key, const char *json, struct uns_e
 	UNS_CLEANUP(uns_json_free_p) cJSON *parsed = NULL;
 	const struct key *k = key_find(key, strlen(key));
 	struct uns_span v = trimmed(json);
+	int code;
 
 	if (!k)
 		return uns_fail(why, -EINVAL, "%s is not a key of trainer_state.json", key);
-	if (uns_json_parse(v, &parsed, why) < 0)
-		return uns_fail_in(why, "%s=%s", key, json);
+	code = uns_json_parse(v, &parsed, why);
+	if (code < 0) {
+		uns_fail_in(why, "%s=%s", key, json);
+		return code;
+	}
 	return check_value(k, v, why);
 }
 

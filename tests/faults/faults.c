@@ -191,16 +191,17 @@ static _Unwind_Reason_Code add_frame(struct _Unwind_Context *context, void *unus
 	return _URC_NO_REASON;
 }
 
+static __thread bool inside; /* in here, or in what bears no failure: nothing is counted */
+
 /* What becomes of a call: true = it fails with *error, which may be a short count for who can. */
 static __attribute__((noinline)) bool strikes(enum faults_call call, int dir, const char *path,
 					      void *caller, int *error)
 {
-	static __thread bool inside; /* unwinding may allocate */
 	int saved = errno;
 	bool struck = false;
 
 	if (!inside && is_struck(call, dir, path, caller)) {
-		inside = true;
+		inside = true; /* unwinding may allocate */
 		if (plan == &own) {
 			stack_len = 0;
 			_Unwind_Backtrace(add_frame, NULL);
@@ -752,6 +753,18 @@ EXPORT void *reallocarray(void *old, size_t n, size_t size)
 	}
 	NO_MEMORY_IF();
 	return REAL(realloc)(old, bytes);
+}
+
+/* A sanitizer asks at each thread's start, and ends the process where there is no answer. */
+EXPORT int pthread_getattr_np(pthread_t thread, pthread_attr_t *out)
+{
+	bool was = inside;
+	int code;
+
+	inside = true;
+	code = REAL(pthread_getattr_np)(thread, out);
+	inside = was;
+	return code;
 }
 
 EXPORT void *aligned_alloc(size_t align, size_t size)

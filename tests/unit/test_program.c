@@ -359,7 +359,7 @@ static void a_callback_ends_the_call(void **state)
 	for (i = 0; i < N_CALLS; i++) {
 		all = (struct heard){ 0 };
 		calls = calls_of(&all);
-		code = call(&c, i, &calls, &err);
+		code = call(&c, (enum call)i, &calls, &err);
 		if (code != 0)
 			fail_msg("%s: %d, %s", expected[i].name, code, err.text);
 		assert_int_equal(all.visits != 0, expected[i].visits);
@@ -369,15 +369,15 @@ static void a_callback_ends_the_call(void **state)
 			h = (struct heard){ .answer = answers[k] };
 			calls = calls_of(&h);
 			if (expected[i].visits)
-				assert_int_equal(call(&c, i, &calls, &err), answers[k]);
+				assert_int_equal(call(&c, (enum call)i, &calls, &err), answers[k]);
 			assert_int_equal(h.visits, expected[i].visits);
 			h = (struct heard){ .answer = answers[k], .stop_at = 1 };
 			calls = calls_of(&h);
 			if (expected[i].phases)
-				assert_int_equal(call(&c, i, &calls, &err), answers[k]);
+				assert_int_equal(call(&c, (enum call)i, &calls, &err), answers[k]);
 			assert_int_equal(h.progress, expected[i].phases != 0);
 		}
-		assert_int_equal(call(&c, i, NULL, &err), 0);
+		assert_int_equal(call(&c, (enum call)i, NULL, &err), 0);
 	}
 	copies_fini(&c);
 }

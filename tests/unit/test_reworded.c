@@ -159,7 +159,7 @@ static size_t compare(const char *source, const char *doing)
 static char dir[PATH_MAX], source[PATH_MAX];
 static size_t n_lines;
 
-static void shell(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static void shell(const char *format, ...)
 {
 	char command[2 * PATH_MAX];
 	va_list ap;
