@@ -514,7 +514,7 @@ static void large_boxes(void **state)
 	const struct unshard_tensor *t;
 	unshard_tensors *list;
 	uint8_t *whole, *want, *got;
-	size_t i, at, bytes;
+	size_t i, at = 0, bytes;
 	float one;
 	unshard *u;
 
