@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "check/setting_rules.h"
-#include "session/caller.h"
+#include "api/caller.h"
 #include "check/output_dir.h"
 #include "wire/json.h"
 #include "wire/yaml.h"

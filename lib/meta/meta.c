@@ -10,7 +10,7 @@
 #include "facts/fact_files.h"
 #include "facts/fact_keys.h"
 #include "facts/stored_units.h"
-#include "session/caller.h"
+#include "api/caller.h"
 #include "wire/json.h"
 
 enum { STORE_VERSION = 1 };

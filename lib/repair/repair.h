@@ -3,7 +3,7 @@
 #ifndef UNS_REPAIR_REPAIR_H
 #define UNS_REPAIR_REPAIR_H
 
-#include "session/caller.h"
+#include "api/caller.h"
 #include "session/session.h"
 
 /* A torch file again, with storages of another type. */

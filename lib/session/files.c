@@ -4,7 +4,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "session/caller.h"
+#include "api/caller.h"
 #include "session/nodes.h"
 #include "session/reads.h"
 

@@ -10,7 +10,7 @@
 #include "base/path.h"
 #include "files/describe.h"
 #include "files/figures.h"
-#include "session/attributes.h"
+#include "files/attributes.h"
 #include "session/forms.h"
 #include "session/reasons.h"
 #include "session/shows.h"
@@ -136,7 +136,7 @@ int info_access(struct unshard *u, struct place *place, struct uns_access *out, 
 		uns_access_demand(out, &place->stat);
 		return uns_fail_if_passing(err, code, &why);
 	}
-	code = attributes_base(snap->cat, place, out, err);
+	code = uns_attributes_base(snap->cat, &place->stat, out, err);
 	snapshot_put(u, snap);
 	return code;
 }

@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
-#include "session/caller.h"
+#include "api/caller.h"
 
 struct unshard_node {
 	struct unshard *u;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session/caller.h"
+#include "api/caller.h"
 
 const char *unshard_version(void)
 {

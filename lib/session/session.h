@@ -14,8 +14,8 @@
 #define UNS_SESSION_SESSION_H
 
 #include "base/log.h"
-#include "session/errors.h"
-#include "session/options.h"
+#include "api/errors.h"
+#include "api/options.h"
 #include "session/places.h"
 #include "session/snapshots.h"
 #include "unshard.h"

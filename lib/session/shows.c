@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "files/resume_files.h"
-#include "session/attributes.h"
+#include "files/attributes.h"
 
 const char *show_state_text(enum show_state state)
 {
@@ -322,11 +322,11 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 	shown->attr = calloc(shown->tree.n + 1, sizeof(*shown->attr));
 	if (!shown->attr)
 		return uns_oom(err);
-	UNS_TRY(attributes_base(snap->cat, place, &base, err));
+	UNS_TRY(uns_attributes_base(snap->cat, &place->stat, &base, err));
 	for (i = 0; i < shown->tree.n; i++)
-		shown->attr[i] = attributes_of(snap->cat, &shown->tree.v[i], place, &base);
+		shown->attr[i] = uns_attributes_of(snap->cat, &shown->tree.v[i], &place->stat, &base);
 	if (shown->tree.whole)
-		shown->attr[i] = attributes_of(snap->cat, shown->tree.whole, place, &base);
+		shown->attr[i] = uns_attributes_of(snap->cat, shown->tree.whole, &place->stat, &base);
 	return 0;
 }
 

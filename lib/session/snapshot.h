@@ -7,7 +7,7 @@
 #include "facts/companions.h"
 #include "facts/ties.h"
 #include "facts/training_facts.h"
-#include "io/access.h"
+#include "files/attributes.h"
 #include "session/places.h"
 
 /* A view's tree of one snapshot, with the attributes of each of its files. */
@@ -17,10 +17,7 @@ struct shown {
 	uint64_t parameter;
 	bool making; /* somebody makes it; the rest is theirs until then */
 	struct uns_vtree tree;
-	struct vattr {
-		struct uns_access access;
-		int64_t mtime_ns;
-	} * attr; /* parallel to tree.v; one more: tree.whole's */
+	struct uns_attributes *attr; /* parallel to tree.v; one more: tree.whole's */
 };
 
 /* Something that takes long to find out: at the first need, by one thread, without keeping those waiting

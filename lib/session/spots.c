@@ -476,7 +476,7 @@ bool spot_is_dir(const struct spot *spot)
 static void stat_shown(struct unshard *u, const struct spot *spot, struct unshard_stat *out)
 {
 	const struct shown *shown = spot->shown;
-	const struct vattr *attr;
+	const struct uns_attributes *attr;
 
 	/* A checkpoint's own directory is looked at again like any run-level one: its inode is what
 	 * tells that the checkpoint changed. So is all of one that is unsettled: its times may say less

@@ -1,6 +1,6 @@
 /* unshard_warm: every CRC in the torch files of all views of a checkpoint, found out ahead of time. */
 #include "base/log.h"
-#include "session/caller.h"
+#include "api/caller.h"
 #include "session/shows.h"
 
 struct warming {

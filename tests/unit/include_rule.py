@@ -23,11 +23,12 @@ FAMILIES = {"dcp", "zero", "ranks"}  # one folder, one framework's shards; they 
 BELOW.update({folder: NOUNS | {"files"} for folder in FAMILIES})
 BELOW.update({folder: NOUNS | {"files"} | FAMILIES for folder in ("formats", "views")})
 BELOW["facts"] = NOUNS | {"engine", "store", "files"}
+BELOW["api"] = set(BELOW)
 BELOW["session"] = set(BELOW)
 ABOVE = ("scan", "meta", "warm", "tensors", "check", "repair")  # trades of their own; each sees the session, none another
 BELOW.update({folder: set(BELOW) for folder in ABOVE})
 PUBLIC = "unshard.h"
-PUBLISHES = ("session",) + ABOVE
+PUBLISHES = ("api", "session") + ABOVE
 ALONE = {"formats": "format.h", "views": "view.h"}  # one file, one thing: all they share is this
 VAGUE = re.compile(r"(^|_)(utils?|common|helpers?|misc)\.[ch]$")
 

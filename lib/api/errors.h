@@ -1,6 +1,6 @@
 /* Errors on their way out: to the caller, and into the list that people look through afterwards. */
-#ifndef UNS_SESSION_ERRORS_H
-#define UNS_SESSION_ERRORS_H
+#ifndef UNS_API_ERRORS_H
+#define UNS_API_ERRORS_H
 
 #include "base/error.h"
 #include "base/log.h"

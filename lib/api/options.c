@@ -1,5 +1,5 @@
 /* Options of a session: defaults, copies, refusals. */
-#include "session/options.h"
+#include "api/options.h"
 
 #include <limits.h>
 #include <stdlib.h>

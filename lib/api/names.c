@@ -1,5 +1,5 @@
 /* Names of unshard.h's enumerators. */
-#include "session/session.h"
+#include "unshard.h"
 
 #include "wire/dtype.h"
 

@@ -1,7 +1,7 @@
 /* What a program hands over at unshard.h's functions: structs that may be older or newer than the library, and
  * functions to call. */
-#ifndef UNS_SESSION_CALLER_H
-#define UNS_SESSION_CALLER_H
+#ifndef UNS_API_CALLER_H
+#define UNS_API_CALLER_H
 
 #include <pthread.h>
 

@@ -1,7 +1,7 @@
 /* A file that a view makes demands what all of its sources demand (io/access.h): the files that its tensors'
  * pieces lie in, and those that only describe the others (.metadata). A file that is passed through has its
  * own owner, mode and time. */
-#include "session/attributes.h"
+#include "files/attributes.h"
 
 #include <stdlib.h>
 
@@ -21,9 +21,9 @@ static bool *without_pieces(const struct uns_catalog *cat)
 }
 
 /* Of the checkpoint's directory, unless all files of the sharded form have another owner and group. */
-static struct uns_access owner_of(const struct uns_catalog *cat, const struct place *place)
+static struct uns_access owner_of(const struct uns_catalog *cat, const struct uns_stat *dir)
 {
-	struct uns_access own = uns_access_of(&place->stat), access = own, other;
+	struct uns_access own = uns_access_of(dir), access = own, other;
 	bool any = false;
 	size_t i;
 
@@ -39,25 +39,25 @@ static struct uns_access owner_of(const struct uns_catalog *cat, const struct pl
 	return access;
 }
 
-int attributes_base(const struct uns_catalog *cat, const struct place *place,
-		    struct uns_access *out, struct uns_err *err)
+int uns_attributes_base(const struct uns_catalog *cat, const struct uns_stat *dir,
+			struct uns_access *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) bool *without = without_pieces(cat);
 	const struct uns_companion *c = cat->companions, *end = c + cat->n_companions;
 
 	if (!without)
 		return uns_oom(err);
-	*out = owner_of(cat, place);
+	*out = owner_of(cat, dir);
 	for (; c < end; c++)
 		if (c->shard && without[c->file] && !cat->files[c->file].missing)
 			uns_access_demand(out, &cat->files[c->file].stat);
 	return 0;
 }
 
-struct vattr attributes_of(const struct uns_catalog *cat, const struct uns_vfile *file,
-			   const struct place *place, const struct uns_access *base)
+struct uns_attributes uns_attributes_of(const struct uns_catalog *cat, const struct uns_vfile *file,
+					const struct uns_stat *dir, const struct uns_access *base)
 {
-	struct vattr attr = { *base, place->stat.id.mtime_ns };
+	struct uns_attributes attr = { *base, dir->id.mtime_ns };
 	const struct uns_layout *l = &file->layout;
 	const struct uns_piece *piece;
 	const struct uns_stat *st;
@@ -65,7 +65,8 @@ struct vattr attributes_of(const struct uns_catalog *cat, const struct uns_vfile
 
 	if (file->source != UNS_NONE) {
 		st = &cat->files[file->source].stat;
-		return (struct vattr){ { st->uid, st->gid, st->mode & 0555 }, st->id.mtime_ns };
+		return (struct uns_attributes){ { st->uid, st->gid, st->mode & 0555 },
+						st->id.mtime_ns };
 	}
 	for (i = 0; i < l->n; i++) {
 		if (l->segment[i].from != UNS_FROM_PIECES)

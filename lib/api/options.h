@@ -1,6 +1,6 @@
 /* What unshard_open was given, checked and copied. */
-#ifndef UNS_SESSION_OPTIONS_H
-#define UNS_SESSION_OPTIONS_H
+#ifndef UNS_API_OPTIONS_H
+#define UNS_API_OPTIONS_H
 
 #include "facts/companions.h"
 #include "formats/format.h"

@@ -1,5 +1,5 @@
 /* Sentences handed out and kept. */
-#include "session/errors.h"
+#include "api/errors.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "session/caller.h"
+#include "api/caller.h"
 
 #include <stdlib.h>
 #include <string.h>
