@@ -97,6 +97,16 @@ static int printed(int status)
 	return command_fail("stdout: %s", errno ? strerror(errno) : "it could not be written");
 }
 
+/* argv: from the command's name on. getopt begins its sentences with argv[0]. */
+static int run(const struct command *command, int argc, char **argv)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "unshard %s", command->name);
+	argv[0] = name;
+	return printed(command->run(command, argc, argv));
+}
+
 int main(int argc, char **argv)
 {
 	size_t i;
@@ -112,7 +122,7 @@ int main(int argc, char **argv)
 		return printed(version());
 	for (i = 0; i < N_COMMANDS; i++)
 		if (!strcmp(argv[1], commands[i]->name))
-			return printed(commands[i]->run(commands[i], argc - 1, argv + 1));
+			return run(commands[i], argc - 1, argv + 1);
 	command_fail("there is no command '%s'", argv[1]);
 	return help(stderr);
 }

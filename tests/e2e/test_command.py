@@ -151,6 +151,12 @@ def test_the_mounts_own_descriptions(mount, run):
     assert "# " in (root / "metrics.prom").read_text()
 
 
+@pytest.mark.parametrize("verb", ["mount", "umount", "ls", "show", "check", "warm", "meta"])
+def test_a_usage_error_names_the_command(command, verb):
+    done = command(verb, "--no-such-option", check=False)
+    assert done.returncode == 2 and done.stderr.startswith(f"unshard {verb}: "), done.stderr
+
+
 def test_json_is_utf8_whatever_names_are(run, tmp_path):
     name = b"caf\xe9 \xff\xed\xa0\x80 \xc3\xa9"
     shutil.copytree(os.fsencode(run), os.fsencode(tmp_path) + b"/" + name)
