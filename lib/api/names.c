@@ -82,3 +82,8 @@ const char *unshard_change_name(enum unshard_change_kind kind)
 
 	return NAME_OF(names, kind);
 }
+
+const char *unshard_version(void)
+{
+	return UNSHARD_VERSION;
+}

@@ -7,11 +7,6 @@
 
 #include "api/caller.h"
 
-const char *unshard_version(void)
-{
-	return UNSHARD_VERSION;
-}
-
 static int choose_real_root(struct unshard *u, const char *source, struct uns_err *err)
 {
 	char real[PATH_MAX];
