@@ -1,4 +1,4 @@
-/* Names of unshard.h's enumerators. */
+/* Names: of the version, and of unshard.h's enumerators. */
 #include "unshard.h"
 
 #include "wire/dtype.h"
