@@ -13,6 +13,7 @@
 
 #include "base/path.h"
 #include "session/shows.h"
+#include "zero/mark.h"
 
 enum { MAX_MARK_BYTES = 4096 };
 
@@ -22,21 +23,6 @@ bool latest_is_wanted(const struct uns_view *view, const struct uns_listing *lis
 {
 	return view && view->run_mark &&
 	       (uns_listing_find(list, LATEST) || uns_listing_find(list, view->run_mark));
-}
-
-/* The name that a mark holds; NULL where it holds none. */
-static const char *name_in(struct uns_span text, struct uns_arena *arena)
-{
-	size_t n = uns_span_left(&text);
-	const char *name;
-
-	while (n && strchr(" \t\r\n", text.p[n - 1]))
-		n--;
-	name = uns_arena_strn(arena, (const char *)text.p, n);
-	return name && *name && strlen(name) == n && !strchr(name, '/') && strcmp(name, ".") != 0 &&
-			       strcmp(name, "..") != 0 ?
-		       name :
-		       NULL;
 }
 
 /* Where a mark is made: whom it is for, what is found out. */
@@ -53,18 +39,9 @@ struct search {
 static int read_mark(const struct search *s, const char *mark, const char **tag, struct uns_err *err)
 {
 	const char *path = uns_path_join(s->arena, s->dir, mark);
-	struct uns_err why = { 0 };
-	struct uns_span text;
-	int code;
 
-	if (!path)
-		return uns_oom(err);
-	code = uns_root_read_file(s->u->root, path, MAX_MARK_BYTES, s->arena, &text, &s->out->stat,
-				  &why);
-	if (code < 0)
-		return uns_fail_if_passing(err, code, &why);
-	*tag = name_in(text, s->arena);
-	return 1;
+	return path ? uns_zero_read_mark(s->u->root, path, s->arena, tag, &s->out->stat, err) :
+		      uns_oom(err);
 }
 
 /* What the view's own file of that name, in the checkpoint, says. */

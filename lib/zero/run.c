@@ -8,8 +8,9 @@
 #include "base/path.h"
 #include "files/beside.h"
 #include "zero/engine_state.h"
+#include "zero/mark.h"
 
-enum { MAX_TAG_BYTES = 4096, MAX_LISTED = 256 };
+enum { MAX_LISTED = 256 };
 
 /* -- names -- */
 
@@ -151,28 +152,8 @@ static int read_latest(struct uns_zero_run *run, const char *directory, const ch
 		       struct uns_err *err)
 {
 	const char *path = uns_path_join(&run->scratch, directory, run->latest);
-	struct uns_err why = { 0 };
-	struct uns_span text;
-	char *name;
-	size_t n;
-	int code;
 
-	*tag = NULL;
-	if (!path)
-		return uns_oom(err);
-	code = uns_root_read_file(run->root, path, MAX_TAG_BYTES, &run->scratch, &text, NULL, &why);
-	if (code < 0)
-		return uns_fail_if_passing(err, code, &why);
-	n = uns_span_left(&text);
-	while (n && strchr(" \t\r\n", text.p[n - 1]))
-		n--;
-	name = uns_arena_strn(&run->scratch, (const char *)text.p, n);
-	if (!name)
-		return uns_oom(err);
-	if (n && strlen(name) == n && !strchr(name, '/') && strcmp(name, ".") != 0 &&
-	    strcmp(name, "..") != 0)
-		*tag = name;
-	return 0;
+	return path ? uns_zero_read_mark(run->root, path, &run->scratch, tag, NULL, err) : uns_oom(err);
 }
 
 /* Every tag in the directory; *last is the last in natural order. */

@@ -11,6 +11,7 @@
 
 #include "counted.h"
 #include "io/capture.h"
+#include "shell.h"
 
 struct fixture {
 	char dir[32];
@@ -18,24 +19,15 @@ struct fixture {
 	struct uns_capture *capture;
 };
 
-static void shell(const struct fixture *f, const char *command)
-{
-	char text[1024];
-
-	snprintf(text, sizeof(text), "cd %s && %s", f->dir, command);
-	if (system(text) != 0)
-		fail_msg("%s", text);
-}
-
 static int setup(void **state)
 {
 	static struct fixture f;
 
 	f = (struct fixture){ .dir = "/tmp/uns_capture_XXXXXX" };
 	assert_non_null(mkdtemp(f.dir));
-	shell(&f, "mkdir -p run/c/sub/deep run/beside && cd run && echo 1 > config.json && "
-		  "echo 22 > c/a && echo 333 > c/sub/b && echo 4444 > c/sub/deep/d && "
-		  "ln -s a c/link && ln -s nowhere c/dangling && ln -s ../beside c/out");
+	shell(f.dir, "mkdir -p run/c/sub/deep run/beside && cd run && echo 1 > config.json && "
+		     "echo 22 > c/a && echo 333 > c/sub/b && echo 4444 > c/sub/deep/d && "
+		     "ln -s a c/link && ln -s nowhere c/dangling && ln -s ../beside c/out");
 	assert_int_equal(uns_root_open(f.dir, NULL, &f.root, NULL), 0);
 	assert_int_equal(uns_capture_new(f.root, "run/c", NULL, &f.capture, NULL), 0);
 	*state = &f;
@@ -48,7 +40,7 @@ static int teardown(void **state)
 
 	uns_capture_free(f->capture);
 	uns_root_close(f->root);
-	shell(f, "rm -r ../$(basename $PWD)");
+	shell(f->dir, "rm -r ../$(basename $PWD)");
 	return 0;
 }
 
@@ -67,7 +59,7 @@ static void what_was_seen_stays(void **state)
 	const struct uns_listing *list;
 
 	assert_int_equal(uns_capture_fill(f->capture, 4, NULL), 0);
-	shell(f,
+	shell(f->dir,
 	      "cd run/c && rm a sub/b && echo 55555 > sub/deep/d && echo > new && echo > sub/new");
 	assert_int_equal(size_of(f, "run/c/a"), 3);
 	assert_int_equal(size_of(f, "run/c/link"), 3); /* followed */
@@ -82,7 +74,7 @@ static void what_was_seen_stays(void **state)
 	/* Elsewhere from the first question on. */
 	assert_int_equal(size_of(f, "run/config.json"), 2);
 	assert_int_equal(size_of(f, "run/absent"), -ENOENT);
-	shell(f, "cd run && echo 1234 > config.json && echo 1 > absent");
+	shell(f->dir, "cd run && echo 1234 > config.json && echo 1 > absent");
 	assert_int_equal(size_of(f, "run/config.json"), 2);
 	assert_int_equal(size_of(f, "run/absent"), -ENOENT);
 }
@@ -94,7 +86,7 @@ static void one_call_an_entry(void **state)
 	struct uns_listing seen;
 	unsigned before;
 
-	shell(f, "cd run/c/sub && touch $(seq 100)");
+	shell(f->dir, "cd run/c/sub && touch $(seq 100)");
 	before = counted;
 	assert_int_equal(uns_capture_fill(f->capture, 4, NULL), 0);
 	/* 107 entries; three links, which are followed, with three calls each; of three directories
@@ -119,7 +111,7 @@ static void names_alone_cost_no_stats(void **state)
 	const struct uns_listing *list;
 	unsigned before = counted;
 
-	shell(f, "cd run/c/sub && touch $(seq 100)");
+	shell(f->dir, "cd run/c/sub && touch $(seq 100)");
 	assert_int_equal(uns_capture_list(f->capture, "run/c", &list, NULL), 0);
 	assert_int_equal(uns_capture_list(f->capture, "run/c/sub", &list, NULL), 0);
 	assert_int_equal(list->n, 102);

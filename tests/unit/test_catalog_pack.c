@@ -13,6 +13,7 @@
 #include "formats/format.h"
 #include "model/catalog_pack.h"
 #include "files/describe.h"
+#include "shell.h"
 #include "wire/value_new.h"
 #include "said.h"
 
@@ -21,22 +22,13 @@ struct fixture {
 	struct uns_root *root;
 };
 
-static void run(const struct fixture *f, const char *command)
-{
-	char text[1024];
-
-	snprintf(text, sizeof(text), "cd %s && %s", f->dir, command);
-	if (system(text) != 0)
-		fail_msg("%s", text);
-}
-
 static int setup(void **state)
 {
 	static struct fixture f;
 
 	strcpy(f.dir, "/tmp/uns_pack_XXXXXX");
 	assert_non_null(mkdtemp(f.dir));
-	run(&f, "head -c 4096 /dev/zero > a.bin && head -c 100 /dev/zero > b.bin");
+	shell(f.dir, "head -c 4096 /dev/zero > a.bin && head -c 100 /dev/zero > b.bin");
 	assert_int_equal(uns_root_open(f.dir, NULL, &f.root, NULL), 0);
 	*state = &f;
 	return 0;
@@ -47,7 +39,7 @@ static int teardown(void **state)
 	struct fixture *f = *state;
 
 	uns_root_close(f->root);
-	run(f, "rm -r ../$(basename $PWD)");
+	shell(f->dir, "rm -r ../$(basename $PWD)");
 	return 0;
 }
 
@@ -377,11 +369,11 @@ static void changed_files_are_noticed(void **state)
 		bytes = UNS_TEXT_INIT;
 		err = (struct uns_err){ 0 };
 		uns_catalog_pack(cat, f->root, &bytes, NULL);
-		run(f, "sleep 0.02");
-		run(f, change[i]);
+		shell(f->dir, "sleep 0.02");
+		shell(f->dir, change[i]);
 		assert_int_equal(unpack(f, bytes.p, bytes.len, &err), -ESTALE);
 		assert_non_null(strstr(err.text, "has changed"));
-		run(f, "rm -f gone.bin");
+		shell(f->dir, "rm -f gone.bin");
 		uns_catalog_free(cat);
 		uns_text_fini(&bytes);
 	}

@@ -11,6 +11,7 @@
 #include "formats/format.h"
 #include "model/cover.h"
 #include "said.h"
+#include "shell.h"
 
 extern const struct uns_format uns_format_dcp, uns_format_hf_fsdp;
 
@@ -19,15 +20,6 @@ struct temp {
 	struct uns_root *root;
 	struct uns_arena arena;
 };
-
-static void run(const struct temp *t, const char *command)
-{
-	char text[2048];
-
-	snprintf(text, sizeof(text), "cd %s && %s", t->dir, command);
-	if (system(text) != 0)
-		fail_msg("%s", text);
-}
 
 static void temp_init(struct temp *t)
 {
@@ -38,7 +30,7 @@ static void temp_init(struct temp *t)
 
 static void temp_fini(struct temp *t)
 {
-	run(t, "rm -r ../$(basename $PWD)");
+	shell(t->dir, "rm -r ../$(basename $PWD)");
 	uns_root_close(t->root);
 	uns_arena_fini(&t->arena);
 }
@@ -85,7 +77,7 @@ static void probes(void **state)
 		print_message("%s\n", probe_cases[i].name);
 		temp_init(&t);
 		snprintf(command, sizeof(command), "mkdir d; cd d; %s", probe_cases[i].make);
-		run(&t, command);
+		shell(t.dir, command);
 		dir = directory_of(&t, "d", &list);
 		assert_int_equal(uns_format_dcp.probe(&dir), probe_cases[i].dcp);
 		assert_int_equal(uns_format_hf_fsdp.probe(&dir), probe_cases[i].hf_fsdp);
@@ -172,7 +164,7 @@ static void opens(void **state)
 		temp_init(&t);
 		copy_run(&t);
 		snprintf(change, sizeof(change), "cd checkpoint-2 && { %s; }", open_cases[i].change);
-		run(&t, change);
+		shell(t.dir, change);
 		cat = open_with(&uns_format_hf_fsdp, &t, "checkpoint-2");
 		assert_int_equal(cat->facts.finished, open_cases[i].finished);
 		assert_int_equal(cat->facts.step, open_cases[i].step);
@@ -217,7 +209,7 @@ static void accelerate_ends_with_random_states(void **state)
 		snprintf(change, sizeof(change), "mv checkpoint-2 state && cd state && "
 						 "rm trainer_state.json rng_state* && { %s; }",
 			 cases[i].change);
-		run(&t, change);
+		shell(t.dir, change);
 		cat = open_with(&uns_format_hf_fsdp, &t, "state");
 		assert_string_equal(cat->facts.framework, "Hugging Face Accelerate, FSDP");
 		assert_int_equal(cat->facts.finished, cases[i].finished);
@@ -253,8 +245,8 @@ static void lists_companions(void **state)
 	(void)state;
 	temp_init(&t);
 	copy_run(&t);
-	run(&t, "cd checkpoint-2; ln -s trainer_state.json linked.json; ln -s none dangling.json; "
-		"mkfifo fifo; touch optimizer.bin");
+	shell(t.dir, "cd checkpoint-2; ln -s trainer_state.json linked.json; ln -s none dangling.json; "
+		     "mkfifo fifo; touch optimizer.bin");
 	cat = open_with(&uns_format_hf_fsdp, &t, "checkpoint-2");
 	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		c = uns_catalog_companion(cat, cases[i].name);
@@ -276,7 +268,7 @@ static void a_second_optimizer_has_its_own_root(void **state)
 	(void)state;
 	temp_init(&t);
 	copy_run(&t);
-	run(&t, "cp -r checkpoint-2/optimizer_0 checkpoint-2/optimizer_1");
+	shell(t.dir, "cp -r checkpoint-2/optimizer_0 checkpoint-2/optimizer_1");
 	cat = open_with(&uns_format_hf_fsdp, &t, "checkpoint-2");
 	assert_int_equal(cat->n_groups, 4);
 	assert_string_equal(cat->groups[0].root, "optimizer");
@@ -301,7 +293,7 @@ static void opens_plain_dcp(void **state)
 	(void)state;
 	temp_init(&t);
 	copy_run(&t);
-	run(&t, "mv checkpoint-2/pytorch_model_fsdp_0 step-7; touch step-7/config.json");
+	shell(t.dir, "mv checkpoint-2/pytorch_model_fsdp_0 step-7; touch step-7/config.json");
 	cat = open_with(&uns_format_dcp, &t, "step-7");
 	assert_int_equal(cat->facts.step, 7);
 	assert_int_equal(cat->facts.world_size, 2);
@@ -310,7 +302,7 @@ static void opens_plain_dcp(void **state)
 	assert_non_null(uns_catalog_companion(cat, "config.json"));
 	uns_catalog_free(cat);
 
-	run(&t, "rm step-7/.metadata");
+	shell(t.dir, "rm step-7/.metadata");
 	cat = open_with(&uns_format_dcp, &t, "step-7");
 	assert_false(cat->facts.finished);
 	assert_int_equal(cat->n_findings, 1);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "fake_clock.h"
+#include "shell.h"
 #include "unshard.h"
 
 #define GOLDEN UNSHARD_GOLDEN
@@ -24,15 +25,6 @@ struct fixture {
 	char dir[32];
 	unshard *u;
 };
-
-static void shell(const struct fixture *f, const char *command)
-{
-	char text[2048];
-
-	snprintf(text, sizeof(text), "cd %s && { %s; }", f->dir, command);
-	if (system(text) != 0)
-		fail_msg("%s", text);
-}
 
 static void fixture_init(struct fixture *f, unsigned settle_seconds)
 {
@@ -48,7 +40,7 @@ static void fixture_init(struct fixture *f, unsigned settle_seconds)
 static void fixture_fini(struct fixture *f)
 {
 	unshard_close(f->u);
-	shell(f, "chmod -R u+w . && rm -r ../$(basename $PWD)");
+	shell(f->dir, "chmod -R u+w . && rm -r ../$(basename $PWD)");
 }
 
 static bool exists(struct fixture *f, const char *path)
@@ -130,17 +122,17 @@ static void shards_arrive_later(void **state)
 	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		print_message("%s\n", cases[i].name);
 		fixture_init(&f, 60);
-		shell(&f, cases[i].first);
-		shell(&f, AGE);
+		shell(f.dir, cases[i].first);
+		shell(f.dir, AGE);
 		expect_shown(&f, cases[i].dir, false);
 		wait_recheck();
 		expect_shown(&f, cases[i].dir, false);
 		if (cases[i].some) {
-			shell(&f, cases[i].some);
+			shell(f.dir, cases[i].some);
 			wait_recheck();
 			expect_shown(&f, cases[i].dir, false);
 		}
-		shell(&f, cases[i].rest);
+		shell(f.dir, cases[i].rest);
 		wait_recheck();
 		expect_shown(&f, cases[i].dir, true);
 		snprintf(path, sizeof(path), "weights/%s/%s", cases[i].dir, cases[i].file);
@@ -160,12 +152,12 @@ static void what_has_settled_is_plain(void **state)
 	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		print_message("%s\n", cases[i].name);
 		fixture_init(&f, (unsigned)-1);
-		shell(&f, cases[i].first);
-		shell(&f, AGE);
+		shell(f.dir, cases[i].first);
+		shell(f.dir, AGE);
 		expect_shown(&f, cases[i].dir, true);
 		wait_recheck();
 		expect_shown(&f, cases[i].dir, true);
-		shell(&f, cases[i].rest);
+		shell(f.dir, cases[i].rest);
 		wait_recheck();
 		snprintf(path, sizeof(path), "weights/%s/%s", cases[i].dir, cases[i].file);
 		assert_true(exists(&f, path));
@@ -190,12 +182,12 @@ static void other_directories_are_not_hidden(void **state)
 	for (i = 0; i < sizeof(others) / sizeof(*others); i++) {
 		print_message("%s\n", others[i]);
 		fixture_init(&f, 60);
-		shell(&f, others[i]);
+		shell(f.dir, others[i]);
 		expect_shown(&f, "d", true);
 		fixture_fini(&f);
 	}
 	fixture_init(&f, 60);
-	shell(&f, "mkdir -p global_step_7/critic");
+	shell(f.dir, "mkdir -p global_step_7/critic");
 	expect_shown(&f, "global_step_7", true);
 	fixture_fini(&f);
 }

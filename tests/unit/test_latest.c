@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "shell.h"
 #include "unshard.h"
 
 struct fixture {
@@ -17,15 +18,6 @@ struct fixture {
 	struct unshard_error err;
 };
 
-static void shell(const struct fixture *f, const char *command)
-{
-	char text[1024];
-
-	snprintf(text, sizeof(text), "cd %s && { %s; }", f->dir, command);
-	if (system(text) != 0)
-		fail_msg("%s", text);
-}
-
 /* runs/a: global_step2, global_step4, latest = global_step2. */
 static void start(struct fixture *f, const char *change)
 {
@@ -33,15 +25,15 @@ static void start(struct fixture *f, const char *change)
 			       .options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true } };
 	assert_non_null(mkdtemp(f->dir));
 	snprintf(f->source, sizeof(f->source), "%s/runs", f->dir);
-	shell(f, "mkdir runs && cp -r " UNSHARD_GOLDEN "/zero/z2_w3 runs/a && cd runs/a && "
-		 "rm -r expected.txt *_universal && cp -r global_step2 global_step4 && "
-		 "printf global_step2 > latest");
-	shell(f, change);
+	shell(f->dir, "mkdir runs && cp -r " UNSHARD_GOLDEN "/zero/z2_w3 runs/a && cd runs/a && "
+		      "rm -r expected.txt *_universal && cp -r global_step2 global_step4 && "
+		      "printf global_step2 > latest");
+	shell(f->dir, change);
 }
 
 static void end(struct fixture *f)
 {
-	shell(f, "rm -r ../$(basename $PWD)");
+	shell(f->dir, "rm -r ../$(basename $PWD)");
 }
 
 static unshard *open_session(struct fixture *f)

@@ -11,6 +11,7 @@
 
 #include "counted.h"
 #include "fake_clock.h"
+#include "shell.h"
 #include "unshard.h"
 
 #define FILE_PATH "weights/runs/checkpoint-2/model.safetensors"
@@ -20,15 +21,6 @@ struct fixture {
 	unshard *u;
 };
 
-static void shell(const struct fixture *f, const char *command)
-{
-	char text[1024];
-
-	snprintf(text, sizeof(text), "cd %s && %s", f->dir, command);
-	if (system(text) != 0)
-		fail_msg("%s", text);
-}
-
 static int setup(void **state)
 {
 	static struct fixture f;
@@ -36,7 +28,7 @@ static int setup(void **state)
 	f = (struct fixture){ .dir = "/tmp/uns_looks_XXXXXX" };
 	assert_non_null(mkdtemp(f.dir));
 	snprintf(f.source, sizeof(f.source), "%s/src", f.dir);
-	shell(&f, "mkdir src && cp -r " UNSHARD_GOLDEN "/run src/runs && chmod -R u+w src");
+	shell(f.dir, "mkdir src && cp -r " UNSHARD_GOLDEN "/run src/runs && chmod -R u+w src");
 	*state = &f;
 	return 0;
 }
@@ -45,7 +37,7 @@ static int teardown(void **state)
 {
 	struct fixture *f = *state;
 
-	shell(f, "rm -r ../$(basename $PWD)");
+	shell(f->dir, "rm -r ../$(basename $PWD)");
 	return 0;
 }
 
@@ -77,8 +69,8 @@ static void a_file_costs_one_call(void **state)
 	wait_recheck();
 	again = stat_cost(f, FILE_PATH);
 	unshard_close(f->u);
-	shell(f, "cd src/runs/checkpoint-2 && touch $(seq -f beside-%.0f 80) && "
-		 "touch $(seq -f optimizer_0/beside-%.0f 20)");
+	shell(f->dir, "cd src/runs/checkpoint-2 && touch $(seq -f beside-%.0f 80) && "
+		      "touch $(seq -f optimizer_0/beside-%.0f 20)");
 	session_open(f);
 	cold_more = stat_cost(f, FILE_PATH);
 	wait_recheck();
@@ -144,8 +136,8 @@ static void a_plain_directory_costs_three_calls(void **state)
 	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	unsigned before;
 
-	shell(f, "mkdir src/plain && cd src/plain && touch $(seq 100) && "
-		 "touch -d '20 seconds ago' .");
+	shell(f->dir, "mkdir src/plain && cd src/plain && touch $(seq 100) && "
+		      "touch -d '20 seconds ago' .");
 	session_open(f);
 	assert_int_equal(unshard_root(f->u, &dir, NULL), 0);
 	dir = step(step(dir, "weights"), "plain");

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "fake_clock.h"
+#include "shell.h"
 #include "unshard.h"
 
 struct fixture {
@@ -17,15 +18,6 @@ struct fixture {
 	unshard *u;
 	unshard_node *root;
 };
-
-static void shell(const struct fixture *f, const char *command)
-{
-	char text[1024];
-
-	snprintf(text, sizeof(text), "cd %s && %s", f->dir, command);
-	if (system(text) != 0)
-		fail_msg("%s", text);
-}
 
 static void session_open(struct fixture *f, struct unshard_options options)
 {
@@ -48,7 +40,7 @@ static int setup(void **state)
 	f = (struct fixture){ .dir = "/tmp/uns_lookup_XXXXXX" };
 	assert_non_null(mkdtemp(f.dir));
 	snprintf(f.source, sizeof(f.source), "%s/src", f.dir);
-	shell(&f,
+	shell(f.dir,
 	      "mkdir src && cp -r " UNSHARD_GOLDEN "/run src/runs && chmod -R u+w src && "
 	      "ln -s checkpoint-2 src/runs/best && ln -s $PWD/src/runs/checkpoint-2 src/runs/abs");
 	*state = &f;
@@ -59,7 +51,7 @@ static int teardown(void **state)
 {
 	struct fixture *f = *state;
 
-	shell(f, "rm -r ../$(basename $PWD)");
+	shell(f->dir, "rm -r ../$(basename $PWD)");
 	return 0;
 }
 
@@ -238,7 +230,7 @@ static void a_changed_checkpoint_is_another(void **state)
 	dir = must_find(f, "weights/runs/checkpoint-2");
 	file = must_find(f, "weights/runs/checkpoint-2/model.safetensors");
 	assert_int_equal(unshard_node_stat(file, &was, NULL), 0);
-	shell(f, "touch src/runs/checkpoint-2/optimizer_0/.metadata");
+	shell(f->dir, "touch src/runs/checkpoint-2/optimizer_0/.metadata");
 	wait_recheck();
 	assert_int_equal(stat_code(file), -ESTALE);
 	assert_int_equal(stat_code(dir), -ESTALE);
@@ -253,11 +245,11 @@ static void a_changed_checkpoint_is_another(void **state)
 	assert_true(was.ino != is.ino);
 	unshard_node_unref(other);
 
-	shell(f, "rm -r src/runs/checkpoint-2/*_0");
+	shell(f->dir, "rm -r src/runs/checkpoint-2/*_0");
 	wait_recheck();
 	code = stat_code(dir); /* a plain directory now */
 	assert_true(code == -ESTALE || code == -ENOENT);
-	shell(f, "rm -r src/runs/checkpoint-2");
+	shell(f->dir, "rm -r src/runs/checkpoint-2");
 	wait_recheck();
 	assert_int_equal(stat_code(dir), -ENOENT);
 	assert_int_equal(stat_code(file), -ENOENT);
@@ -277,8 +269,8 @@ static void a_file_replaced_in_disguise_is_another(void **state)
 	session_open(f, (struct unshard_options){ UNSHARD_OPTIONS_INIT });
 	file = must_find(f, "weights/runs/config.json");
 	assert_int_equal(unshard_node_stat(file, &was, NULL), 0);
-	shell(f, "cd src/runs && cp -p config.json keep && "
-		 "tr '[a-z]' '[b-za]' < keep > config.json && touch -r keep config.json");
+	shell(f->dir, "cd src/runs && cp -p config.json keep && "
+		      "tr '[a-z]' '[b-za]' < keep > config.json && touch -r keep config.json");
 	assert_int_equal(stat_code(file), -ESTALE);
 	assert_int_equal(unshard_stat(f->u, "weights/runs/config.json", &is, NULL), 0);
 	assert_int_equal(is.size_bytes, was.size_bytes);
@@ -296,7 +288,7 @@ static void the_root_is_never_stale(void **state)
 	strcat(f->source, "/runs/checkpoint-2");
 	session_open(f, (struct unshard_options){ UNSHARD_OPTIONS_INIT, .view = "weights" });
 	assert_int_equal(unshard_node_stat(f->root, &was, NULL), 0);
-	shell(f, "touch src/runs/checkpoint-2/optimizer_0/.metadata");
+	shell(f->dir, "touch src/runs/checkpoint-2/optimizer_0/.metadata");
 	wait_recheck();
 	assert_int_equal(unshard_node_stat(f->root, &is, NULL), 0);
 	assert_true(was.ino != is.ino);
@@ -332,7 +324,7 @@ static void nodes_hold_no_snapshots(void **state)
 	for (i = 0; i < N; i++) {
 		snprintf(path, sizeof(path), "cp -r src/runs/checkpoint-2 src/runs/checkpoint-1%d",
 			 i);
-		shell(f, path);
+		shell(f->dir, path);
 	}
 	session_open(f, (struct unshard_options){ UNSHARD_OPTIONS_INIT, .mem_bytes = 1 });
 	for (i = 0; i < N; i++) {

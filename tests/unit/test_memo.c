@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "shell.h"
 #include "unshard.h"
 
 struct fixture {
@@ -18,15 +19,6 @@ struct fixture {
 	struct unshard_options options;
 	struct unshard_error err;
 };
-
-static void shell(const struct fixture *f, const char *command)
-{
-	char text[1024];
-
-	snprintf(text, sizeof(text), "cd %s && %s", f->dir, command);
-	if (system(text) != 0)
-		fail_msg("%s", text);
-}
 
 static int setup(void **state)
 {
@@ -36,7 +28,7 @@ static int setup(void **state)
 	assert_non_null(mkdtemp(f.dir));
 	snprintf(f.source, sizeof(f.source), "%s/run", f.dir);
 	snprintf(f.store, sizeof(f.store), "%s/store.db", f.dir);
-	shell(&f, "cp -r " UNSHARD_GOLDEN "/run . && rm -f run/config.json && sleep 0.2");
+	shell(f.dir, "cp -r " UNSHARD_GOLDEN "/run . && rm -f run/config.json && sleep 0.2");
 	f.options = (struct unshard_options){ UNSHARD_OPTIONS_INIT, .store = f.store };
 	*state = &f;
 	return 0;
@@ -46,7 +38,7 @@ static int teardown(void **state)
 {
 	struct fixture *f = *state;
 
-	shell(f, "rm -r ../$(basename $PWD)");
+	shell(f->dir, "rm -r ../$(basename $PWD)");
 	return 0;
 }
 
@@ -121,13 +113,13 @@ static void what_did_not_change_is_not_read_again(void **state)
 	expect_opened(f, 1, 0);
 	expect_opened(f, 0, 1);
 	expect_opened(f, 0, 1);
-	shell(f, "touch run/checkpoint-2/optimizer_0/.metadata && sleep 0.2");
+	shell(f->dir, "touch run/checkpoint-2/optimizer_0/.metadata && sleep 0.2");
 	expect_opened(f, 1, 0);
 	expect_opened(f, 0, 1);
-	shell(f, "mv run/checkpoint-2/scheduler.pt . && sleep 0.2");
+	shell(f->dir, "mv run/checkpoint-2/scheduler.pt . && sleep 0.2");
 	expect_opened(f, 1, 0);
-	shell(f, "mv run moved && cp -r moved run && sleep 0.2"); /* other files of the same names */
-	expect_opened(f, 1, 0);
+	shell(f->dir, "mv run moved && cp -r moved run && sleep 0.2"); /* other files of the same names */
+	      expect_opened(f, 1, 0);
 	f->options.no_store = true;
 	expect_opened(f, 1, 0);
 }
@@ -137,7 +129,7 @@ static void what_changed_just_now_is_not_remembered(void **state)
 {
 	struct fixture *f = *state;
 
-	shell(f, "touch -d '1 hour' run/checkpoint-2/optimizer_0/.metadata");
+	shell(f->dir, "touch -d '1 hour' run/checkpoint-2/optimizer_0/.metadata");
 	expect_opened(f, 1, 0);
 	expect_opened(f, 1, 0);
 }
@@ -304,8 +296,8 @@ static void files_of_a_trainer_are_imported(void **state)
 	unshard *u = open_session(f);
 	size_t n;
 
-	shell(f, "echo '{\"global_step\": 20, \"epoch\": 1.5, \"unheard_of\": 1, \"max_steps\": \"x\"}' "
-		 "> trainer_state.json; echo '{\"a\": 1}' > other.json; echo '{' > broken.json");
+	shell(f->dir, "echo '{\"global_step\": 20, \"epoch\": 1.5, \"unheard_of\": 1, \"max_steps\": \"x\"}' "
+		      "> trainer_state.json; echo '{\"a\": 1}' > other.json; echo '{' > broken.json");
 	snprintf(path, sizeof(path), "%s/trainer_state.json", f->dir);
 	assert_int_equal(unshard_meta_import_file(u, "checkpoint-2", path, &n, &f->err), 0);
 	assert_int_equal(n, 2);
@@ -356,7 +348,7 @@ static void the_model_directory_is_a_fact(void **state)
 	char dir[80];
 	unshard *u = open_session(f);
 
-	shell(f, "mkdir base && cp " UNSHARD_GOLDEN "/run/config.json base");
+	shell(f->dir, "mkdir base && cp " UNSHARD_GOLDEN "/run/config.json base");
 	assert_false(has(u, "weights/checkpoint-2/config.json"));
 	snprintf(dir, sizeof(dir), "%s/base", f->dir);
 	assert_int_equal(unshard_meta_set(u, "", "model", dir, NULL, NULL), 0);
@@ -379,7 +371,7 @@ static void a_store_in_source_is_refused(void **state)
 	assert_non_null(strstr(f->err.text, "lies in SOURCE"));
 	assert_true(has(u, "weights/checkpoint-2/model.safetensors"));
 	unshard_close(u);
-	shell(f, "test ! -e run/store.db");
+	shell(f->dir, "test ! -e run/store.db");
 }
 
 /* A file that is put in the store's place is taken up, and one that could not be opened is asked for
@@ -390,7 +382,7 @@ static void a_store_that_is_replaced_is_taken_up(void **state)
 	unshard *u = open_session(f);
 
 	assert_int_equal(unshard_meta_set(u, "", "seed", "1", NULL, NULL), 0);
-	shell(f, "mkdir away && mv store.db* away");
+	shell(f->dir, "mkdir away && mv store.db* away");
 	expect_facts(f, u, "", "");
 	assert_int_equal(unshard_meta_set(u, "", "seed", "2", NULL, NULL), 0);
 	expect_facts(f, u, "", "/run seed=2 (set by the user)\n");

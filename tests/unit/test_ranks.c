@@ -14,6 +14,7 @@
 #include "formats/format.h"
 #include "model/cover.h"
 #include "said.h"
+#include "shell.h"
 
 #define GOLDEN UNSHARD_GOLDEN "/ranks"
 #define MODEL0 "model_world_size_2_rank_0.pt"
@@ -27,15 +28,6 @@ struct fixture {
 	struct uns_catalog *cat;
 };
 
-static void run(const struct fixture *f, const char *command)
-{
-	char text[2048];
-
-	snprintf(text, sizeof(text), "cd %s && %s", f->dir, command);
-	if (system(text) != 0)
-		fail_msg("%s", text);
-}
-
 /* run/global_step_7/actor with the files of golden/ranks/WHICH. */
 static void fixture_init(struct fixture *f, const char *which)
 {
@@ -48,7 +40,7 @@ static void fixture_init(struct fixture *f, const char *which)
 		 "mkdir -p run/global_step_7 && cp -r " GOLDEN "/%s run/global_step_7/actor && "
 		 "chmod -R u+w run",
 		 which);
-	run(f, text);
+	shell(f->dir, text);
 }
 
 static void fixture_fini(struct fixture *f)
@@ -56,7 +48,7 @@ static void fixture_fini(struct fixture *f)
 	uns_catalog_free(f->cat);
 	uns_root_close(f->root);
 	uns_arena_fini(&f->arena);
-	run(f, "rm -r ../$(basename $PWD)");
+	shell(f->dir, "rm -r ../$(basename $PWD)");
 }
 
 static struct uns_directory directory_of(struct fixture *f, const char *path,
@@ -108,7 +100,7 @@ static void probes(void **state)
 		print_message("%s\n", probe_cases[i].name);
 		fixture_init(&f, "fsdp2");
 		snprintf(command, sizeof(command), "mkdir d && touch d/%s", probe_cases[i].name);
-		run(&f, command);
+		shell(f.dir, command);
 		dir = directory_of(&f, "d", &list);
 		assert_int_equal(uns_format_ranks.probe(&dir), probe_cases[i].probe);
 		fixture_fini(&f);
@@ -232,7 +224,7 @@ static void says_what_is_wrong(void **state)
 		fixture_init(&f, open_cases[i].form);
 		snprintf(command, sizeof(command), "cd run/global_step_7/actor; %s",
 			 open_cases[i].change);
-		run(&f, command);
+		shell(f.dir, command);
 		open_actor(&f);
 		assert_int_equal(f.cat->facts.step, 7);
 		assert_int_equal(f.cat->n_findings > 0, open_cases[i].problem != NULL);
@@ -267,7 +259,7 @@ static void trackers(void **state)
 
 		print_message("%s\n", tracker_cases[i].make);
 		fixture_init(&f, "fsdp2");
-		run(&f, tracker_cases[i].make);
+		shell(f.dir, tracker_cases[i].make);
 		open_actor(&f);
 		assert_int_equal(f.cat->facts.finished, tracker_cases[i].finished);
 		assert_string_equal(f.cat->facts.framework, tracker_cases[i].framework);

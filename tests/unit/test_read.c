@@ -776,25 +776,34 @@ static void a_replaced_file_still_reads_while_open(void **state)
 	finish(&m);
 }
 
-static void a_lost_link_does_not_matter(void **state)
+/* A file that was read through a shard with two names, of which one is gone since. */
+static struct file lose_a_link(struct made *m)
 {
 	char from[256], to[256];
+	struct file f;
+
+	start(m);
+	add_grid(m, add_tensor(m, UNS_F32, shape2(50, 100)), 50, 100);
+	strcpy(from, full_path(m, "shard-0.bin"));
+	strcpy(to, full_path(m, "link"));
+	assert_int_equal(link(from, to), 0);
+	/* The link changed ctime: look at the file again, as a new catalog would. */
+	assert_int_equal(uns_root_stat(m->root, "shard-0.bin", true, &m->cat->files[0].stat, NULL), 0);
+	open_engine(m, (struct uns_engine_options){ 0 });
+	f = make_file(m, NULL);
+	check_window(m, &f, 0, 100);
+	usleep(20000);
+	assert_int_equal(unlink(to), 0);
+	return f;
+}
+
+static void a_lost_link_does_not_matter(void **state)
+{
 	struct made m;
 	struct file f;
 
 	(void)state;
-	start(&m);
-	add_grid(&m, add_tensor(&m, UNS_F32, shape2(50, 100)), 50, 100);
-	strcpy(from, full_path(&m, "shard-0.bin"));
-	strcpy(to, full_path(&m, "link"));
-	assert_int_equal(link(from, to), 0);
-	/* The link changed ctime: look at the file again, as a new catalog would. */
-	assert_int_equal(uns_root_stat(m.root, "shard-0.bin", true, &m.cat->files[0].stat, NULL), 0);
-	open_engine(&m, (struct uns_engine_options){ 0 });
-	f = make_file(&m, NULL);
-	check_window(&m, &f, 0, 100);
-	usleep(20000);
-	assert_int_equal(unlink(to), 0);
+	f = lose_a_link(&m);
 	check_window(&m, &f, 0, (size_t)f.layout.size_bytes);
 	free(f.want);
 	finish(&m);
@@ -821,22 +830,11 @@ static void rewrite_quietly(const struct made *m)
 
 static void a_write_after_a_lost_link_matters(void **state)
 {
-	char from[256], to[256];
 	struct made m;
 	struct file f;
 
 	(void)state;
-	start(&m);
-	add_grid(&m, add_tensor(&m, UNS_F32, shape2(50, 100)), 50, 100);
-	strcpy(from, full_path(&m, "shard-0.bin"));
-	strcpy(to, full_path(&m, "link"));
-	assert_int_equal(link(from, to), 0);
-	assert_int_equal(uns_root_stat(m.root, "shard-0.bin", true, &m.cat->files[0].stat, NULL), 0);
-	open_engine(&m, (struct uns_engine_options){ 0 });
-	f = make_file(&m, NULL);
-	check_window(&m, &f, 0, 100);
-	usleep(20000);
-	assert_int_equal(unlink(to), 0);
+	f = lose_a_link(&m);
 	check_window(&m, &f, 0, 100);
 	usleep(20000);
 	rewrite_quietly(&m);

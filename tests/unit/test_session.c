@@ -16,6 +16,7 @@
 
 #include "fake_clock.h"
 #include "session/session.h"
+#include "shell.h"
 
 /* -- what happens while the lock is held -- */
 
@@ -74,15 +75,6 @@ struct fixture {
 	unshard *u;
 };
 
-static void shell(const struct fixture *f, const char *command)
-{
-	char text[1024];
-
-	snprintf(text, sizeof(text), "cd %s && %s", f->dir, command);
-	if (system(text) != 0)
-		fail_msg("%s", text);
-}
-
 static int setup(void **state)
 {
 	static struct fixture f;
@@ -90,7 +82,7 @@ static int setup(void **state)
 	f = (struct fixture){ .dir = "/tmp/uns_session_XXXXXX" };
 	assert_non_null(mkdtemp(f.dir));
 	snprintf(f.source, sizeof(f.source), "%s/run", f.dir);
-	shell(&f, "cp -r " UNSHARD_GOLDEN "/run . && chmod -R u+w run");
+	shell(f.dir, "cp -r " UNSHARD_GOLDEN "/run . && chmod -R u+w run");
 	f.options = (struct unshard_options){ UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true };
 	*state = &f;
 	return 0;
@@ -101,7 +93,7 @@ static int teardown(void **state)
 	struct fixture *f = *state;
 
 	watched_lock = NULL;
-	shell(f, "rm -r ../$(basename $PWD)");
+	shell(f->dir, "rm -r ../$(basename $PWD)");
 	return 0;
 }
 
@@ -145,8 +137,8 @@ static void more_models_than_a_few(void **state)
 	const char *model[N_MODELS];
 	int i;
 
-	shell(f, "mv run/*.json . && for i in $(seq 0 19); do mkdir model$i; done && "
-		 "mv config.json generation_config.json model19 && mv tokenizer* model18");
+	shell(f->dir, "mv run/*.json . && for i in $(seq 0 19); do mkdir model$i; done && "
+		      "mv config.json generation_config.json model19 && mv tokenizer* model18");
 	for (i = 0; i < N_MODELS; i++) {
 		snprintf(dir[i], sizeof(dir[i]), "%s/model%d", f->dir, i);
 		model[i] = dir[i];
@@ -162,7 +154,7 @@ static void more_models_than_a_few(void **state)
 
 	/* One that cannot be read is told, and the others are asked all the same. */
 	session_open(f);
-	shell(f, "rmdir model3");
+	shell(f->dir, "rmdir model3");
 	assert_true(exists(f, "weights/checkpoint-2/config.json"));
 	text = content(f, "weights/checkpoint-2/.unshard/problems.txt");
 	wanted = strstr(text, "the model directory cannot be used: ");
@@ -247,7 +239,7 @@ static void nothing_is_freed_under_the_lock(void **state)
 	size_t i;
 
 	for (mem = 1; mem <= UINT64_C(1) << 30; mem <<= 30) {
-		shell(f,
+		shell(f->dir,
 		      "rm -rf run/checkpoint-2 && cp -r " UNSHARD_GOLDEN "/run/checkpoint-2 run && "
 		      "chmod -R u+w run");
 		f->options.mem_bytes = mem;
@@ -259,7 +251,7 @@ static void nothing_is_freed_under_the_lock(void **state)
 						   &file, NULL, NULL),
 				 0);
 		for (i = 0; i < sizeof(changes) / sizeof(*changes); i++) {
-			shell(f, changes[i]);
+			shell(f->dir, changes[i]);
 			wait_recheck();
 			look_at_all(f);
 		}
@@ -294,7 +286,7 @@ static void what_is_young_is_not_kept(void **state)
 	struct fixture *f = *state;
 	uint64_t built;
 
-	shell(f, "find run -type f -exec touch {} +");
+	shell(f->dir, "find run -type f -exec touch {} +");
 	f->options.no_settling = false;
 	f->options.settle_seconds = 2;
 	session_open(f);
@@ -405,7 +397,7 @@ static void many_at_once_while_things_change(void **state)
 	_Atomic bool stop = false;
 	int i;
 
-	shell(f, "cd run && cp -r checkpoint-2 checkpoint-3 && cp -r checkpoint-2 checkpoint-4");
+	shell(f->dir, "cd run && cp -r checkpoint-2 checkpoint-3 && cp -r checkpoint-2 checkpoint-4");
 	f->options.mem_bytes = 1 << 20; /* some of them fit */
 	session_open(f);
 	for (i = 0; i < N_THREADS; i++) {
@@ -415,9 +407,9 @@ static void many_at_once_while_things_change(void **state)
 	for (i = 0; i < 12; i++) {
 		usleep(100000);
 		wait_recheck();
-		shell(f, i % 2 ? "touch run/checkpoint-3/optimizer_0/.metadata"
-			       : "mv run/checkpoint-4 run/away; mv run/away run/checkpoint-4; "
-				 "touch run/checkpoint-2/scheduler.pt");
+		shell(f->dir, i % 2 ? "touch run/checkpoint-3/optimizer_0/.metadata"
+		      : "mv run/checkpoint-4 run/away; mv run/away run/checkpoint-4; "
+		      "touch run/checkpoint-2/scheduler.pt");
 	}
 	atomic_store(&stop, true);
 	for (i = 0; i < N_THREADS; i++) {

@@ -15,6 +15,7 @@
 #include <sqlite3.h>
 
 #include "faults/faults.h"
+#include "shell.h"
 #include "store/store.h"
 
 struct fixture {
@@ -35,22 +36,13 @@ static int setup(void **state)
 	return 0;
 }
 
-static void shell(const struct fixture *f, const char *command)
-{
-	char text[1024];
-
-	snprintf(text, sizeof(text), "cd %s && %s", f->dir, command);
-	if (system(text) != 0)
-		fail_msg("%s", text);
-}
-
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
 
 	uns_arena_fini(&f->arena);
 	free(f->note);
-	shell(f, "rm -r ../$(basename $PWD)");
+	shell(f->dir, "rm -r ../$(basename $PWD)");
 	return 0;
 }
 
@@ -348,9 +340,9 @@ static void a_database_of_others_is_left_alone(void **state)
 	struct fixture *f = *state;
 
 	sql(f, "CREATE TABLE bookmarks (url); INSERT INTO bookmarks VALUES ('x')");
-	shell(f, "cp store.db before");
+	shell(f->dir, "cp store.db before");
 	refused(f, -ENOTSUP, "another program");
-	shell(f, "cmp store.db before");
+	shell(f->dir, "cmp store.db before");
 }
 
 /* -- damage -- */
@@ -362,7 +354,7 @@ static void expect_aside(struct fixture *f, const char *like)
 
 	snprintf(command, sizeof(command), "f=$(ls store.db.corrupt-* | grep -E "
 		 "'corrupt-[0-9]{8}T[0-9]{6}$') && cmp $f %s", like);
-	shell(f, command);
+	shell(f->dir, command);
 }
 
 static const struct {
@@ -391,7 +383,7 @@ static void a_damaged_file_is_kept_aside(void **state)
 		uns_store_close(store);
 		snprintf(command, sizeof(command), "%s 2>/dev/null; cp store.db damaged",
 			 damages[i].damage);
-		shell(f, command);
+		shell(f->dir, command);
 		store = open_store(f);
 		if (!f->note || !strstr(f->note, "store.db.corrupt-"))
 			fail_msg("%s: %s", damages[i].name, f->note ? f->note : "no note");
@@ -403,7 +395,7 @@ static void a_damaged_file_is_kept_aside(void **state)
 		assert_null(f->note);
 		expect(f, store, NULL, "/r a=1");
 		uns_store_close(store);
-		shell(f, "rm -f store.db*");
+		shell(f->dir, "rm -f store.db*");
 	}
 }
 
@@ -411,11 +403,11 @@ static void two_damaged_files_are_both_kept(void **state)
 {
 	struct fixture *f = *state;
 
-	shell(f, "echo one, and quite a few more bytes > store.db");
+	shell(f->dir, "echo one, and quite a few more bytes > store.db");
 	uns_store_close(open_store(f));
-	shell(f, "echo two, and quite a few more bytes > store.db");
+	shell(f->dir, "echo two, and quite a few more bytes > store.db");
 	uns_store_close(open_store(f));
-	shell(f, "cat store.db.corrupt-* | grep -c 'few more' | grep -x 2");
+	shell(f->dir, "cat store.db.corrupt-* | grep -c 'few more' | grep -x 2");
 }
 
 static void a_file_named_by_mistake_stays(void **state)
@@ -424,11 +416,11 @@ static void a_file_named_by_mistake_stays(void **state)
 	struct uns_store *store;
 	char path[80];
 
-	shell(f, "seq 1000 > notes.txt && cp notes.txt before");
+	shell(f->dir, "seq 1000 > notes.txt && cp notes.txt before");
 	snprintf(path, sizeof(path), "%s/notes.txt", f->dir);
 	assert_int_equal(uns_store_open(path, NULL, &store, &f->note, &f->err), -EBADMSG);
 	assert_non_null(strstr(f->err.text, "is not a metadata store"));
-	shell(f, "cmp notes.txt before");
+	shell(f->dir, "cmp notes.txt before");
 }
 
 /* -- locked, read-only, full -- */
@@ -473,7 +465,7 @@ static void in_small_filesystem(struct fixture *f, const char *size, void (*work
 
 	snprintf(command, sizeof(command), "mkdir small && mount -t tmpfs -o size=%s none %s/small",
 		 size, f->dir);
-	shell(f, command);
+	shell(f->dir, command);
 	snprintf(f->path, sizeof(f->path), "%s/small/store.db", f->dir);
 	child = fork();
 	if (!child) {
@@ -481,7 +473,7 @@ static void in_small_filesystem(struct fixture *f, const char *size, void (*work
 		_exit(0);
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
-	shell(f, "umount small && rmdir small");
+	shell(f->dir, "umount small && rmdir small");
 	assert_int_equal(status, 0);
 }
 
@@ -493,7 +485,7 @@ static void read_only_work(struct fixture *f)
 	set(store, "/r", "a", "1");
 	uns_store_memo_put(store, "crc", 1, "x", 1, NULL);
 	uns_store_close(store);
-	shell(f, "mount -o remount,ro small");
+	shell(f->dir, "mount -o remount,ro small");
 	store = open_store(f);
 	assert_true(uns_store_read_only(store));
 	expect(f, store, "/r", "/r a=1");
@@ -502,7 +494,7 @@ static void read_only_work(struct fixture *f)
 	assert_non_null(strstr(f->err.text, "cannot be written: it is read-only"));
 	assert_int_equal(uns_store_memo_put(store, "crc", 1, "y", 1, NULL), -EROFS);
 	uns_store_close(store);
-	shell(f, "mount -o remount,rw small");
+	shell(f->dir, "mount -o remount,rw small");
 }
 
 static void a_read_only_file_is_read(void **state)
@@ -512,7 +504,7 @@ static void a_read_only_file_is_read(void **state)
 
 static void read_only_and_absent_work(struct fixture *f)
 {
-	shell(f, "mount -o remount,ro small");
+	shell(f->dir, "mount -o remount,ro small");
 	refused(f, -EROFS, "Read-only file system");
 }
 
@@ -531,7 +523,7 @@ static void full_work(struct fixture *f)
 	for (i = 0; i < sizeof(noise); i++)
 		noise[i] = (char)random();
 	set(store, "/r", "a", "1");
-	shell(f, "head -c 10m /dev/zero > small/filler 2>/dev/null || true");
+	shell(f->dir, "head -c 10m /dev/zero > small/filler 2>/dev/null || true");
 	assert_int_equal(uns_store_memo_put(store, "crc", 1, noise, sizeof(noise), NULL), -ENOSPC);
 	for (i = 0; i < 100 && uns_store_set(store, "/r", "b", "\"more and more\"", "",
 					     &f->err) == 0; i++)
@@ -546,7 +538,7 @@ static void full_work(struct fixture *f)
 	assert_int_equal(uns_store_set(store, "/r", "c", "1", "", &f->err), -ENOSPC);
 	assert_non_null(strstr(f->err.text, "disk is full"));
 	uns_store_close(store);
-	shell(f, "rm small/filler");
+	shell(f->dir, "rm small/filler");
 	store = open_store(f);
 	set(store, "/r", "b", "2");
 	expect(f, store, "/r", "/r a=1, /r b=2");

@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "shell.h"
 #include "unshard.h"
 
 /* -- faults -- */
@@ -103,27 +104,18 @@ struct fixture {
 	struct unshard_error err;
 };
 
-static void shell(const struct fixture *f, const char *command)
-{
-	char text[4096];
-
-	snprintf(text, sizeof(text), "cd %s && { %s; }", f->dir, command);
-	if (system(text) != 0)
-		fail_msg("%s", text);
-}
-
 /* checkpoint-2 of a Trainer with FSDP, which has lost its trainer_state.json. */
 static void start(struct fixture *f)
 {
 	*f = (struct fixture){ .dir = "/tmp/uns_training_XXXXXX", .options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true } };
 	assert_non_null(mkdtemp(f->dir));
 	snprintf(f->source, sizeof(f->source), "%s/run", f->dir);
-	shell(f, "cp -r " UNSHARD_GOLDEN "/run . && mv run/checkpoint-2/trainer_state.json lost");
+	shell(f->dir, "cp -r " UNSHARD_GOLDEN "/run . && mv run/checkpoint-2/trainer_state.json lost");
 }
 
 static void end(struct fixture *f)
 {
-	shell(f, "rm -r ../$(basename $PWD)");
+	shell(f->dir, "rm -r ../$(basename $PWD)");
 }
 
 static unshard *open_session(struct fixture *f)
@@ -267,7 +259,7 @@ static void what_is_made(void **state)
 		unshard *u;
 
 		start(&f);
-		shell(&f, made[i].change);
+		shell(f.dir, made[i].change);
 		u = open_session(&f);
 		text = text_of(u, STATE, &f.err);
 		if (!text)
@@ -443,7 +435,7 @@ static void a_failing_read_is_forgotten(void **state)
 		int code;
 
 		start(&f);
-		shell(&f, faults[i].change);
+		shell(f.dir, faults[i].change);
 		u = open_session(&f);
 		wanted = text_of(u, path, &f.err);
 		snprintf(told, sizeof(told), "%.*s/.unshard/problems.txt",
@@ -493,7 +485,7 @@ static void a_directory_that_cannot_be_listed(void **state)
 
 	(void)state;
 	start(&f);
-	shell(&f, "mkdir top && mv run top/run");
+	shell(f.dir, "mkdir top && mv run top/run");
 	snprintf(f.source, sizeof(f.source), "%s/top", f.dir);
 	u = open_session(&f);
 	assert_int_equal(unshard_stat(u, "full/run", &st, &f.err), 0);

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shell.h"
 #include "unshard.h"
 
 /* -- reads that do not end before they may: the delay of a read (delay_read_us) is ours -- */
@@ -56,15 +57,6 @@ struct fixture {
 	unshard *u;
 };
 
-static void shell(const struct fixture *f, const char *command)
-{
-	char text[1024];
-
-	snprintf(text, sizeof(text), "cd %s && %s", f->dir, command);
-	if (system(text) != 0)
-		fail_msg("%s", text);
-}
-
 static int setup(void **state)
 {
 	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
@@ -75,9 +67,9 @@ static int setup(void **state)
 	f = (struct fixture){ .dir = "/tmp/uns_waiting_XXXXXX" };
 	assert_non_null(mkdtemp(f.dir));
 	snprintf(f.source, sizeof(f.source), "%s/run", f.dir);
-	shell(&f, "cp -r " UNSHARD_GOLDEN "/run . && chmod -R u+w run && "
-		  "mv run/checkpoint-2 run/latest && rm run/latest/trainer_state.json "
-		  "run/latest/scheduler.pt && rm run/config.json");
+	shell(f.dir, "cp -r " UNSHARD_GOLDEN "/run . && chmod -R u+w run && "
+		     "mv run/checkpoint-2 run/latest && rm run/latest/trainer_state.json "
+		     "run/latest/scheduler.pt && rm run/config.json");
 	assert_int_equal(unshard_open(f.source, &options, &f.u, NULL), 0);
 	*state = &f;
 	return 0;
@@ -88,7 +80,7 @@ static int teardown(void **state)
 	struct fixture *f = *state;
 
 	unshard_close(f->u);
-	shell(f, "rm -r ../$(basename $PWD)");
+	shell(f->dir, "rm -r ../$(basename $PWD)");
 	return 0;
 }
 

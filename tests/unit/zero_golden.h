@@ -12,6 +12,7 @@
 #include "formats/format.h"
 #include "model/cover.h"
 #include "said.h"
+#include "shell.h"
 
 struct fixture {
 	char dir[32]; /* a copy of golden/zero/CASE, to be changed */
@@ -21,15 +22,6 @@ struct fixture {
 	struct uns_engine *engine;
 	struct uns_backing *backing;
 };
-
-static inline void shell(const char *dir, const char *command)
-{
-	char text[2048];
-
-	snprintf(text, sizeof(text), "cd %s && { %s; }", dir, command);
-	if (system(text) != 0)
-		fail_msg("%s", text);
-}
 
 static inline void fixture_init(struct fixture *f, const char *golden)
 {
