@@ -1,7 +1,7 @@
 """Checkpoints made by the real frameworks, and mounts of them.
 
 Checkpoints are generated once (tests/e2e/make, by torchrun) and kept in tests/e2e/.cache under a hash
-of their generators and of the frameworks' versions. Nothing here is ever skipped: a framework that is
+of their generator, of what it imports and of the frameworks' versions. Nothing here is ever skipped: a framework that is
 missing is a failure."""
 
 import atexit
@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import os
 import pwd
+import re
 import shutil
 import signal
 import stat
@@ -62,9 +63,21 @@ def pytest_sessionstart(session):
             raise pytest.UsageError(f"{need} is not there: the mount cannot be tested")
 
 
-def cache_key():
-    digest = hashlib.sha256()
-    for source in sorted(MAKE.glob("*.py")) + [HERE / "launches.py"]:
+def sources(script):
+    """The generator `script` and the modules in make/ that it imports, directly or not."""
+    found, todo = set(), {MAKE / script}
+    while todo:
+        source = todo.pop()
+        found.add(source)
+        names = re.findall(r"^\s*(?:from|import)\s+(\w+)", source.read_text(), re.M)
+        todo |= {MAKE / f"{n}.py" for n in names if (MAKE / f"{n}.py").exists()} - found
+    return sorted(found)
+
+
+def cache_key(launch):
+    script, world, cases = LAUNCHES[launch]
+    digest = hashlib.sha256(repr((script, world, cases)).encode())
+    for source in sources(script):
         digest.update(source.read_bytes())
     for package in ("torch", "transformers", "accelerate", "safetensors", "lightning", "deepspeed"):
         digest.update(importlib.metadata.version(package).encode())
@@ -105,9 +118,8 @@ def generated(script, world, out, cases):
 @pytest.fixture(scope="session")
 def made():
     """made("t2", "tied-f1-fp32") -> the directory of that case; see launches.py."""
-    base = HERE / ".cache" / cache_key()
-
     def get(launch, case):
+        base = HERE / ".cache" / cache_key(launch)
         where = base / launch
         if not where.exists():
             base.mkdir(parents=True, exist_ok=True)
