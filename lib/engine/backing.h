@@ -19,6 +19,8 @@ struct uns_engine {
 	struct uns_cache *cache;
 	struct uns_windows windows;
 	unsigned delay_read_us;
+	_Atomic uint64_t ahead_bytes; /* windows of all streams (streams.h) */
+	uint64_t most_ahead_bytes;
 };
 
 /* Where the elements of a piece lie. */
@@ -51,6 +53,7 @@ struct uns_backing {
 	_Atomic unsigned char *piece_order; /* one per tensor: see gather.c */
 	_Atomic(struct uns_crc *) *crc;     /* one list per tensor: see crc.c */
 	_Atomic uint64_t crc_changes;
+	_Atomic uint64_t call_bytes; /* see streams.c; 0 = not known yet */
 };
 
 #endif

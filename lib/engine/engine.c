@@ -43,6 +43,7 @@ int uns_engine_new(const struct uns_engine_options *options, struct uns_engine *
 	uns_fds_init(&e->fds, max_open, &e->count);
 	uns_windows_init(&e->windows, uns_u64_max(options->window_bytes, LEAST_WINDOW_BYTES));
 	e->delay_read_us = options->delay_read_us;
+	e->most_ahead_bytes = options->ahead_bytes;
 	UNS_TRY(uns_pool_new(options->n_threads ? options->n_threads : DEFAULT_THREADS, &e->pool,
 			     err));
 	UNS_TRY(uns_cache_new(&cache, options->cache_dir, &e->count, options->log, &e->cache, err));

@@ -25,6 +25,7 @@ struct uns_engine_options {
 	unsigned max_open_files; /* 0 = most of RLIMIT_NOFILE */
 	uint64_t window_bytes;  /* windows of zstd frames that are being decoded, in sum (half of `-o mem=`); */
 	                        /* 8 MiB at least */
+	uint64_t ahead_bytes;   /* how far storage is asked ahead of all sequential readers, in sum; 0 = never */
 	unsigned delay_read_us; /* tests: added to every read of a source file */
 	const struct uns_log *log; /* must outlive the engine; NULL = no log */
 };

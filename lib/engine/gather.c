@@ -323,6 +323,42 @@ static size_t next_piece(const struct wanted *want, size_t first, size_t i)
 	return g->n_pieces;
 }
 
+/* -- what is going to be read -- */
+
+/* How many elements of the piece lie before element `elem` of the tensor. */
+static uint64_t elems_before(const struct uns_runs *runs, uint64_t elem)
+{
+	uint64_t k = uns_runs_find(runs, elem), start;
+
+	if (k >= runs->n)
+		return runs->n * runs->run_elems;
+	start = uns_runs_at(runs, k);
+	return k * runs->run_elems + (elem > start ? elem - start : 0);
+}
+
+void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout, size_t segment,
+			 uint64_t from, uint64_t to,
+			 void (*visit)(void *ctx, const struct uns_piece *piece, uint64_t first,
+				       uint64_t end),
+			 void *ctx)
+{
+	const struct uns_segment *s = &layout->segment[segment];
+	struct uns_gather g = uns_gather_of_segment(b, layout, segment);
+	uint64_t out = uns_dtype_size(s->out), size = uns_dtype_size(g.tensor->dtype);
+	uint64_t first_elem = s->first_elem + from / out, end_elem = s->first_elem + (to + out - 1) / out;
+	struct wanted want = { .g = &g, .at = first_elem * size,
+			       .len = (size_t)((end_elem - first_elem) * size) };
+	size_t first = first_piece(&g, want.at), i;
+
+	for (i = next_piece(&want, first, first); i < g.n_pieces; i = next_piece(&want, first, i + 1)) {
+		struct uns_runs runs = uns_runs_of_piece(&g.tensor->shape, &g.piece[i]);
+		uint64_t begin = elems_before(&runs, first_elem), end = elems_before(&runs, end_elem);
+
+		if (begin < end)
+			visit(ctx, &g.piece[i], begin * size, end * size);
+	}
+}
+
 /* -- where storage must be waited for: all pieces at once -- */
 
 enum { PIECES_AT_ONCE = 64 };

@@ -25,4 +25,13 @@ struct uns_gather uns_gather_of_segment(struct uns_backing *b, const struct uns_
 int uns_gather_bytes(const struct uns_gather *g, uint8_t *dst, uint64_t at, size_t len,
 		     struct uns_err *err);
 
+/* Which bytes of which pieces serve bytes [from, to) of a segment of kind PIECES: visit(ctx, piece, first, end)
+ * for each piece in the order of the tensor, first and end in the piece's own dense bytes, rounded out to whole
+ * elements. Reads nothing. */
+void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout, size_t segment,
+			 uint64_t from, uint64_t to,
+			 void (*visit)(void *ctx, const struct uns_piece *piece, uint64_t first,
+				       uint64_t end),
+			 void *ctx);
+
 #endif

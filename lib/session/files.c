@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "api/caller.h"
+#include "engine/streams.h"
 #include "session/nodes.h"
 #include "session/reads.h"
 
@@ -13,6 +14,7 @@ struct unshard_file {
 	char *path;                      /* for messages */
 	const struct uns_layout *layout; /* NULL = text */
 	struct uns_backing *backing;
+	struct uns_streams streams;
 
 	struct place *place; /* a checkpoint's file */
 	struct snapshot *snap;
@@ -65,6 +67,7 @@ void unshard_file_close(unshard_file *f)
 		return;
 	if (f->snap)
 		snapshots_save_crcs(&f->u->snapshots, f->snap);
+	uns_streams_fini(&f->streams, f->u->engine);
 	uns_backing_free(f->own_backing);
 	uns_catalog_free(f->own);
 	snapshot_put(f->u, f->snap);
@@ -85,8 +88,10 @@ static int open_spot_for(struct unshard *u, struct spot *spot, const char *name,
 	struct unshard_file *f = calloc(1, sizeof(*f));
 	int code = f && (f->path = strdup(name)) ? 0 : uns_oom(err);
 
-	if (f)
+	if (f) {
 		f->u = u;
+		uns_streams_init(&f->streams);
+	}
 	if (code == 0 && st)
 		code = spot_stat(u, spot, &own, err);
 	if (code == 0 && st)
@@ -164,6 +169,7 @@ ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off,
 
 	if (!f->layout)
 		return read_text(f, buf, len, off);
+	uns_streams_read(&f->streams, f->backing, f->layout, off, len);
 	got = session_read(&from, buf, len, off, &err);
 	if (got < 0)
 		give_error(error, &err, (int)got);

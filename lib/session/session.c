@@ -22,6 +22,7 @@ static int open_engine(struct unshard *u, const struct unshard_options *o, struc
 	const struct uns_engine_options engine = {
 		.cache_bytes = u->opt.mem_bytes / 2,
 		.window_bytes = u->opt.mem_bytes / 2,
+		.ahead_bytes = u->opt.mem_bytes,
 		.spill_bytes = u->opt.cache_size_bytes,
 		.cache_dir = u->opt.cache_dir,
 		.delay_read_us = o->delay_read_us,

@@ -5,12 +5,13 @@ import os
 import tempfile
 from pathlib import Path
 
+import delayed
 import loads
 import reads
 import scale
 import zero
 
-WHAT = ("reads", "loads", "zero", "scale")
+WHAT = ("reads", "delayed", "loads", "zero", "scale")
 
 
 def arguments():
@@ -36,6 +37,8 @@ def main():
         work = Path(work)
         if not args.what or "reads" in args.what:
             reads.measure(programs, work, size, n)
+        if not args.what or "delayed" in args.what:
+            delayed.measure(programs, work, size, n)
         if not args.what or "loads" in args.what:
             loaders = ["load_file"] if args.quick else loads.LOADERS
             loads.measure(programs, work, 2 * size, n, loaders)

@@ -68,10 +68,10 @@ def unshard(programs, source, mountpoint, *options, store="none"):
 
 
 @contextlib.contextmanager
-def one_file(programs, source, mountpoint):
-    """The minimal server, showing `source` as MOUNTPOINT/file."""
+def one_file(programs, source, mountpoint, delay_us=0):
+    """The minimal server, showing `source` as MOUNTPOINT/file; every read of it takes delay_us more."""
     mountpoint.mkdir(exist_ok=True)
-    server = subprocess.Popen([programs / "one_file_fs", source, mountpoint])
+    server = subprocess.Popen([programs / "one_file_fs", source, mountpoint, str(delay_us)])
     try:
         while not is_mounted(mountpoint):
             if server.poll() is not None:

@@ -1,9 +1,10 @@
 /* The least that a FUSE server can do: one file, whose bytes are those of one source file. What a
  * mount costs beyond this is its own doing; what this costs beyond the source file is FUSE's.
  *
- *     one_file_fs SOURCE MOUNTPOINT
+ *     one_file_fs SOURCE MOUNTPOINT [DELAY_US]
  *
- * Serves MOUNTPOINT/file in the foreground until it is unmounted or gets a signal. Request size,
+ * Serves MOUNTPOINT/file in the foreground until it is unmounted or gets a signal. With a delay, every read
+ * takes so many microseconds more: storage at the other end of a network, that answers many requests at once. Request size,
  * threads, queue and page cache are as in fs/; read-ahead is for the caller to set. */
 #define FUSE_USE_VERSION 312
 
@@ -22,6 +23,7 @@ enum {
 	REQUEST_BYTES = 1 << 20,
 	PAGE_BYTES = 4096,
 	THREADS = 16,
+	DELAYED_THREADS = 64,
 	BACKGROUND_REQUESTS = 64,
 };
 static const double FOREVER_SECONDS = 3600;
@@ -29,6 +31,7 @@ static const char FILE_NAME[] = "file";
 
 struct source {
 	int fd;
+	useconds_t delay_us;
 	struct stat st;
 };
 
@@ -66,6 +69,17 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	fuse_reply_attr(req, &st, FOREVER_SECONDS);
 }
 
+static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	const struct stat st = attr_of(fuse_req_userdata(req), FILE_INO);
+	char entry[128];
+	size_t n = off ? 0 : fuse_add_direntry(req, entry, sizeof(entry), FILE_NAME, &st, 1);
+
+	(void)ino;
+	(void)fi;
+	fuse_reply_buf(req, entry, n < size ? n : 0);
+}
+
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
@@ -83,6 +97,8 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 
 	(void)ino;
 	(void)fi;
+	if (source->delay_us)
+		usleep(source->delay_us);
 	if (n < 0)
 		fuse_reply_err(req, errno);
 	else
@@ -102,17 +118,18 @@ static const struct fuse_lowlevel_ops ops = {
 	.init = op_init,
 	.lookup = op_lookup,
 	.getattr = op_getattr,
+	.readdir = op_readdir,
 	.open = op_open,
 	.read = op_read,
 };
 
-static int serve(struct fuse_session *se, const char *mountpoint)
+static int serve(struct fuse_session *se, const char *mountpoint, unsigned threads)
 {
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
 	int code = 1;
 
-	fuse_loop_cfg_set_max_threads(config, THREADS);
-	fuse_loop_cfg_set_idle_threads(config, THREADS);
+	fuse_loop_cfg_set_max_threads(config, threads);
+	fuse_loop_cfg_set_idle_threads(config, threads);
 	fuse_loop_cfg_set_clone_fd(config, 1);
 	if (fuse_set_signal_handlers(se) == 0 && fuse_session_mount(se, mountpoint) == 0) {
 		code = fuse_session_loop_mt(se, config) < 0;
@@ -128,11 +145,11 @@ int main(int argc, char **argv)
 	char *options[] = { argv[0], "-oro,nosuid,nodev,max_read=1048576,subtype=one_file" };
 	struct fuse_args args = FUSE_ARGS_INIT(2, options);
 	struct fuse_session *se;
-	struct source source;
+	struct source source = { 0 };
 	int code;
 
-	if (argc != 3) {
-		fprintf(stderr, "usage: %s SOURCE MOUNTPOINT\n", argv[0]);
+	if (argc != 3 && argc != 4) {
+		fprintf(stderr, "usage: %s SOURCE MOUNTPOINT [DELAY_US]\n", argv[0]);
 		return 2;
 	}
 	source.fd = open(argv[1], O_RDONLY | O_CLOEXEC);
@@ -140,10 +157,11 @@ int main(int argc, char **argv)
 		perror(argv[1]);
 		return 2;
 	}
+	source.delay_us = argc == 4 ? (useconds_t)strtoul(argv[3], NULL, 10) : 0;
 	se = fuse_session_new(&args, &ops, sizeof(ops), &source);
 	if (!se)
 		return 2;
-	code = serve(se, argv[2]);
+	code = serve(se, argv[2], source.delay_us ? DELAYED_THREADS : THREADS);
 	fuse_session_destroy(se);
 	close(source.fd);
 	return code;

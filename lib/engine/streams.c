@@ -1,0 +1,182 @@
+/* Which reads belong together, how far ahead storage is asked, and which bytes of which shards that is. */
+#include "engine/streams.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "engine/backing.h"
+#include "engine/gather.h"
+#include "engine/source_read.h"
+#include "io/source.h"
+
+static const uint64_t KiB = UINT64_C(1) << 10, MiB = UINT64_C(1) << 20;
+
+/* A read belongs to a reader that is at most this far away: the kernel sends several requests of one reader at
+ * once, in any order. */
+#define NEAR_BYTES (8 * MiB)
+/* What a header or a single touch of a mapped page takes is less: up to 4 MiB are read around it. */
+#define BEGIN_BYTES (6 * MiB)
+#define FIRST_WINDOW_BYTES (4 * MiB)
+#define STEP_BYTES MiB /* less is not asked for by itself */
+/* The kernel reads no more for one call than its own read-ahead for that device: this much where nobody changed
+ * it. Larger calls are better: storage at the other end of a network gets them as they are. */
+#define CALL_BYTES (128 * KiB)
+
+static void give_back(struct uns_stream *s, struct uns_engine *engine)
+{
+	atomic_fetch_sub(&engine->ahead_bytes, s->window);
+	s->window = 0;
+}
+
+void uns_streams_init(struct uns_streams *streams)
+{
+	*streams = (struct uns_streams){ 0 };
+	pthread_mutex_init(&streams->lock, NULL);
+}
+
+void uns_streams_fini(struct uns_streams *streams, struct uns_engine *engine)
+{
+	size_t i;
+
+	for (i = 0; i < UNS_STREAMS; i++)
+		give_back(&streams->stream[i], engine);
+	pthread_mutex_destroy(&streams->lock);
+}
+
+/* -- the reader -- */
+
+/* The reader that reads at `at`; a new one in the place of the one used longest ago, if it is none of them.
+ * Lock held. */
+static struct uns_stream *stream_at(struct uns_streams *streams, struct uns_engine *engine, uint64_t at)
+{
+	struct uns_stream *s, *oldest = streams->stream;
+
+	for (s = streams->stream; s < streams->stream + UNS_STREAMS; s++) {
+		if (s->taken && at + NEAR_BYTES >= s->next && at <= s->next + NEAR_BYTES)
+			return s;
+		if (s->used_at < oldest->used_at)
+			oldest = s;
+	}
+	give_back(oldest, engine);
+	*oldest = (struct uns_stream){ .next = at };
+	return oldest;
+}
+
+/* Twice the window, if the budget has that much left. */
+static void widen(struct uns_stream *s, struct uns_engine *engine)
+{
+	uint64_t more = s->window ? s->window : FIRST_WINDOW_BYTES;
+
+	if (atomic_fetch_add(&engine->ahead_bytes, more) + more <= engine->most_ahead_bytes)
+		s->window += more;
+	else
+		atomic_fetch_sub(&engine->ahead_bytes, more);
+}
+
+/* The stretch to ask for, [*from, *to); false where there is none. */
+static bool advance(struct uns_streams *streams, struct uns_engine *engine, uint64_t size,
+		    uint64_t at, size_t len, uint64_t *from, uint64_t *to)
+{
+	struct uns_stream *s;
+	bool any;
+
+	pthread_mutex_lock(&streams->lock);
+	s = stream_at(streams, engine, at);
+	s->used_at = ++streams->clock;
+	s->next = uns_u64_max(s->next, at + len);
+	s->taken += len;
+	if (s->taken >= BEGIN_BYTES + s->window && s->asked < size)
+		widen(s, engine);
+	*from = uns_u64_max(s->asked, s->next);
+	*to = uns_u64_min(s->next + s->window, size);
+	any = s->window && *from < *to && (*to - *from >= STEP_BYTES || *to == size);
+	if (any)
+		s->asked = *to;
+	if (s->asked == size)
+		give_back(s, engine);
+	pthread_mutex_unlock(&streams->lock);
+	return any;
+}
+
+/* -- the shards -- */
+
+/* What one call may ask for on the device that holds a file; looked up once for a checkpoint's first. */
+static uint64_t call_bytes(struct uns_backing *b, const struct uns_file *file)
+{
+	uint64_t dev = file->stat.id.dev, bytes = atomic_load_explicit(&b->call_bytes, memory_order_relaxed);
+	char path[96], text[32] = "";
+	int fd;
+
+	if (bytes)
+		return bytes;
+	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(dev), minor(dev));
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0 && read(fd, text, sizeof(text) - 1) > 0)
+		bytes = strtoull(text, NULL, 10) * KiB;
+	if (fd >= 0)
+		close(fd);
+	bytes = uns_u64_min(uns_u64_max(bytes, CALL_BYTES), STEP_BYTES);
+	atomic_store_explicit(&b->call_bytes, bytes, memory_order_relaxed);
+	return bytes;
+}
+
+static void ask(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end)
+{
+	const struct uns_file *f = &b->cat->files[file];
+	const uint64_t most = call_bytes(b, f);
+	struct uns_fd_slot *slot = &b->slot[file];
+	uint64_t step;
+	uint8_t byte;
+
+	end = uns_u64_min(end, f->stat.id.size);
+	if (at >= end || uns_fds_pin(&b->engine->fds, slot, f, NULL) < 0)
+		return;
+	for (; at < end; at += step) {
+		step = uns_u64_min(end - at, STEP_BYTES);
+		/* Bytes come into memory in order: where the last is, the others are. */
+		if (uns_fd_pread_now(slot->fd, &byte, 1, at + step - 1) == 0)
+			continue;
+		step = uns_u64_min(step, most);
+		posix_fadvise(slot->fd, (off_t)at, (off_t)step, POSIX_FADV_WILLNEED);
+	}
+	uns_fds_unpin(&b->engine->fds, slot);
+}
+
+/* Bytes [first, end) of a piece's elements. */
+static void ask_piece(void *ctx, const struct uns_piece *piece, uint64_t first, uint64_t end)
+{
+	struct uns_backing *b = ctx;
+	struct uns_location where;
+	uint64_t base = piece->offset_bytes;
+
+	if (piece->codec != UNS_CODEC_NONE || piece->stride_elems) { /* read as a whole, when first touched */
+		if (first == 0)
+			ask(b, piece->file, base, base + piece->length_bytes);
+		return;
+	}
+	if (uns_location_known(b, piece, &where))
+		base = where.data_bytes; /* else its header is read too, and is small */
+	ask(b, piece->file, base + first, base + end);
+}
+
+void uns_streams_read(struct uns_streams *streams, struct uns_backing *b,
+		      const struct uns_layout *layout, uint64_t at, size_t len)
+{
+	uint64_t from, to, end;
+	size_t i;
+
+	if (!advance(streams, b->engine, layout->size_bytes, at, len, &from, &to))
+		return;
+	for (i = uns_layout_find(layout, from); i < layout->n && from < to; i++, from = end) {
+		const struct uns_segment *s = &layout->segment[i];
+
+		end = uns_u64_min(s->at_bytes + s->len_bytes, to);
+		if (s->from == UNS_FROM_PIECES)
+			uns_segment_extents(b, layout, i, from - s->at_bytes, end - s->at_bytes,
+					    ask_piece, b);
+	}
+}

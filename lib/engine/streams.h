@@ -1,0 +1,39 @@
+/* Sequential readers of one virtual file, and what storage is asked for ahead of them.
+ *
+ * A reader that goes through a file from front to back makes storage and FUSE take turns: the shards are read
+ * when pages are wanted, and wait while pages are delivered. So, once a reader has taken more than the kernel
+ * reads around a single touch, the shards' bytes that it will want next are asked for (posix_fadvise WILLNEED),
+ * and the further the longer it goes on. They go into the kernel's page cache, never into our memory. */
+#ifndef UNS_ENGINE_STREAMS_H
+#define UNS_ENGINE_STREAMS_H
+
+#include <pthread.h>
+
+#include "engine/engine.h"
+
+enum { UNS_STREAMS = 4 }; /* readers told apart, in one open file */
+
+struct uns_stream {
+	uint64_t next;    /* the furthest byte that was read, + 1 */
+	uint64_t taken;   /* bytes read by this reader */
+	uint64_t asked;   /* storage was asked for what is before this */
+	uint64_t window;  /* how far ahead it may be asked, out of the engine's budget; 0 = not yet */
+	uint64_t used_at; /* by the clock of the set: the one used longest ago makes room */
+};
+
+struct uns_streams {
+	pthread_mutex_t lock;
+	uint64_t clock;
+	struct uns_stream stream[UNS_STREAMS];
+};
+
+void uns_streams_init(struct uns_streams *streams);
+/* Gives the windows back to the engine. No uns_streams_read may be in progress. */
+void uns_streams_fini(struct uns_streams *streams, struct uns_engine *engine);
+
+/* Bytes [at, at+len) of the layout's file are about to be read: ask storage for what follows them, where that
+ * is worth it. Any number of threads. Does not wait for storage to answer; fails silently, as a hint may. */
+void uns_streams_read(struct uns_streams *streams, struct uns_backing *backing,
+		      const struct uns_layout *layout, uint64_t at, size_t len);
+
+#endif

@@ -1,0 +1,296 @@
+/* What storage is asked for ahead of sequential readers: what they then read, once, not much further, and
+ * nothing for those who read a header or here and there. Storage answers nothing at once and keeps nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "engine/streams.h"
+
+enum { MiB = 1 << 20, PAGE = 4096, SHARDS = 8, ROWS = 32768, COLUMNS = 65536, SHARD_MiB = 512,
+       PAGES = SHARD_MiB * (MiB / PAGE) + 1, REQUEST = MiB, BUDGET_MiB = 64 };
+
+/* -- storage -- */
+
+static struct {
+	ino_t ino;
+	unsigned char asked[PAGES]; /* how often */
+} shard[SHARDS];
+static uint64_t asked_bytes, read_unasked_bytes;
+
+static size_t shard_of(int fd)
+{
+	struct stat st;
+	size_t i;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	for (i = 0; i < SHARDS; i++)
+		if (shard[i].ino == st.st_ino)
+			return i;
+	fail_msg("not a shard");
+	return 0;
+}
+
+int __wrap_posix_fadvise64(int fd, off_t at, off_t len, int advice);
+int __wrap_posix_fadvise64(int fd, off_t at, off_t len, int advice)
+{
+	size_t i = shard_of(fd);
+	off_t page;
+
+	assert_int_equal(advice, POSIX_FADV_WILLNEED);
+	assert_true(len > 0 && len <= 128 * 1024); /* what a kernel with its own read-ahead takes */
+	for (page = at / PAGE; page * PAGE < at + len; page++)
+		shard[i].asked[page]++;
+	asked_bytes += (uint64_t)len;
+	return 0;
+}
+
+ssize_t __wrap_preadv64v2(int fd, const struct iovec *to, int n, off_t at, int flags);
+ssize_t __wrap_preadv64v2(int fd, const struct iovec *to, int n, off_t at, int flags)
+{
+	(void)fd, (void)to, (void)n, (void)at, (void)flags;
+	errno = EAGAIN;
+	return -1;
+}
+
+ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t at);
+ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t at)
+{
+	size_t i = shard_of(fd);
+	off_t page;
+
+	for (page = at / PAGE; page * PAGE < at + (off_t)len; page++)
+		if (!shard[i].asked[page])
+			__atomic_add_fetch(&read_unasked_bytes, PAGE, __ATOMIC_RELAXED);
+	memset(buf, 0, len);
+	return (ssize_t)len;
+}
+
+/* -- a tensor of 4 GiB in 4 x 2 boxes, each in a file that has no blocks -- */
+
+static char dir[64];
+static struct uns_root *root;
+static struct uns_catalog *cat;
+static struct uns_engine *engine;
+static struct uns_backing *backing;
+static struct uns_arena arena;
+
+static void add_shard(size_t i, uint64_t lo[2], uint64_t len[2])
+{
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .rank = (int32_t)i, .offset_bytes = 100,
+				   .length_bytes = len[0] * len[1] * 2,
+				   .box = { .n = 2, .lo = { lo[0], lo[1] }, .len = { len[0], len[1] } } };
+	char name[32], path[128];
+	struct stat st;
+	int fd;
+
+	snprintf(name, sizeof(name), "shard-%zu", i);
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_CREAT | O_WRONLY, 0644);
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)(piece.offset_bytes + piece.length_bytes)), 0);
+	assert_int_equal(fstat(fd, &st), 0);
+	close(fd);
+	shard[i].ino = st.st_ino;
+	assert_int_equal(uns_catalog_add_file(cat, root, name, &piece.file, NULL), 0);
+	assert_int_equal(uns_catalog_add_piece(cat, &piece, NULL), 0);
+}
+
+static int setup(void **state)
+{
+	struct uns_engine_options options = { .n_threads = 4, .ahead_bytes = BUDGET_MiB * (uint64_t)MiB };
+	struct uns_tensor t = { .name = "w", .key = "w", .root = "", .dtype = UNS_BF16, .group = -1,
+				.position = -1, .alias_of = UNS_NONE,
+				.shape = { .n = 2, .dim = { ROWS, COLUMNS } } };
+	uint64_t len[2] = { ROWS / 4, COLUMNS / 2 };
+	uint32_t id;
+	size_t i;
+
+	(void)state;
+	memset(shard, 0, sizeof(shard));
+	asked_bytes = read_unasked_bytes = 0;
+	arena = (struct uns_arena)UNS_ARENA_INIT;
+	strcpy(dir, "/tmp/unshard-streams-XXXXXX");
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(uns_root_open(dir, NULL, &root, NULL), 0);
+	assert_int_equal(uns_catalog_new("checkpoint-1", &cat, NULL), 0);
+	assert_int_equal(uns_catalog_add_tensor(cat, &t, &id, NULL), 0);
+	for (i = 0; i < SHARDS; i++)
+		add_shard(i, (uint64_t[2]){ i / 2 * len[0], i % 2 * len[1] }, len);
+	options.cache_dir = dir;
+	assert_int_equal(uns_catalog_seal(cat, NULL), 0);
+	assert_int_equal(uns_engine_new(&options, &engine, NULL), 0);
+	assert_int_equal(uns_backing_new(engine, cat, &backing, NULL), 0);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	char path[128];
+	size_t i;
+
+	(void)state;
+	uns_backing_free(backing);
+	uns_engine_free(engine);
+	uns_catalog_free(cat);
+	uns_root_close(root);
+	uns_arena_fini(&arena);
+	for (i = 0; i < SHARDS; i++) {
+		snprintf(path, sizeof(path), "%s/shard-%zu", dir, i);
+		unlink(path);
+	}
+	return rmdir(dir);
+}
+
+/* -- readers -- */
+
+static struct uns_layout file_of(enum uns_dtype out)
+{
+	struct uns_layout_builder b = { .arena = &arena };
+	struct uns_layout layout;
+
+	uns_layout_literal(&b, "a header", 8);
+	uns_layout_tensor(&b, cat->tensors, 0, (uint64_t)ROWS * COLUMNS, out);
+	assert_int_equal(uns_layout_build(&b, cat, &layout, NULL), 0);
+	return layout;
+}
+
+/* As the session does it. */
+static void read_at(struct uns_streams *streams, const struct uns_layout *layout, uint64_t at, size_t len)
+{
+	static uint8_t buf[REQUEST];
+
+	uns_streams_read(streams, backing, layout, at, len);
+	assert_int_equal(uns_read(backing, layout, buf, len, at, NULL),
+			 (ssize_t)uns_u64_min(len, layout->size_bytes - at));
+}
+
+static unsigned most_asked(void)
+{
+	unsigned most = 0;
+	size_t i, page;
+
+	for (i = 0; i < SHARDS; i++)
+		for (page = 0; page < PAGES; page++)
+			most = shard[i].asked[page] > most ? shard[i].asked[page] : most;
+	return most;
+}
+
+/* Requests of one reader come in any order within what the kernel reads ahead. */
+static void read_in_order(struct uns_streams *streams, const struct uns_layout *layout, uint64_t from,
+			  unsigned n)
+{
+	static const unsigned order[] = { 1, 0, 3, 2 };
+	unsigned i;
+
+	for (i = 0; i < n; i++)
+		read_at(streams, layout, from + (uint64_t)(i / 4 * 4 + order[i % 4]) * REQUEST, REQUEST);
+}
+
+static void asks_for_what_is_then_read(void **state)
+{
+	static const enum uns_dtype types[] = { UNS_BF16, UNS_F32 };
+	struct uns_streams streams;
+	uint64_t begun;
+	size_t i;
+
+	for (i = 0; i < 2; i++) {
+		struct uns_layout layout = file_of(types[i]);
+		uint64_t served = types[i] == UNS_F32 ? 2 : 1; /* bytes for one that is stored */
+
+		uns_streams_init(&streams);
+		read_in_order(&streams, &layout, 0, 16);
+		begun = read_unasked_bytes;
+		read_in_order(&streams, &layout, 16 * MiB, 112);
+		assert_int_equal(read_unasked_bytes, begun);
+		assert_true(most_asked() <= 2); /* where one request ends and another begins */
+		assert_true(asked_bytes <= (128 + BUDGET_MiB) * (uint64_t)MiB / served);
+		uns_streams_fini(&streams, engine);
+		teardown(state);
+		setup(state);
+	}
+}
+
+static void asks_nothing_for_a_header_or_for_reads_here_and_there(void **state)
+{
+	struct uns_layout layout = file_of(UNS_BF16);
+	struct uns_streams streams;
+	unsigned i;
+
+	(void)state;
+	uns_streams_init(&streams);
+	for (i = 0; i < 4; i++)
+		read_at(&streams, &layout, (uint64_t)i * REQUEST, REQUEST);
+	read_at(&streams, &layout, layout.size_bytes - 100, 200);
+	for (i = 1; i < 60; i++) /* 4 MiB, as the kernel reads around a touched page, then elsewhere */
+		read_in_order(&streams, &layout, (uint64_t)(i * 37 % 64) * 64 * MiB, 4);
+	assert_int_equal(asked_bytes, 0);
+	uns_streams_fini(&streams, engine);
+}
+
+static void keeps_to_the_budget_and_gives_it_back(void **state)
+{
+	enum { FILES = 12 };
+	struct uns_layout layout = file_of(UNS_BF16);
+	struct uns_streams streams[FILES];
+	uint64_t before;
+	unsigned i, k;
+
+	(void)state;
+	for (i = 0; i < FILES; i++)
+		uns_streams_init(&streams[i]);
+	for (k = 0; k < 64; k += 4)
+		for (i = 0; i < FILES; i++)
+			read_in_order(&streams[i], &layout, (uint64_t)(i * 300 + k) * MiB, 4);
+	assert_true(asked_bytes > 12 * 32 * (uint64_t)MiB);
+	assert_true(asked_bytes <= (12 * 64 + BUDGET_MiB) * (uint64_t)MiB);
+	for (i = 0; i < FILES; i++)
+		uns_streams_fini(&streams[i], engine);
+
+	before = asked_bytes; /* all is left for the next */
+	uns_streams_init(&streams[0]);
+	read_in_order(&streams[0], &layout, 3800 * (uint64_t)MiB, 100);
+	assert_true(asked_bytes - before > (100 + BUDGET_MiB / 2 - 8) * (uint64_t)MiB);
+	uns_streams_fini(&streams[0], engine);
+}
+
+static void stops_when_the_reader_stops(void **state)
+{
+	struct uns_layout layout = file_of(UNS_BF16);
+	struct uns_streams streams;
+	uint64_t before;
+	unsigned i;
+
+	(void)state;
+	uns_streams_init(&streams);
+	read_in_order(&streams, &layout, 0, 64);
+	before = asked_bytes;
+	assert_true(before > 0);
+	for (i = 0; i < 38; i++)
+		read_at(&streams, &layout, (uint64_t)(i * 29 % 38 + 2) * 100 * MiB, REQUEST);
+	assert_int_equal(asked_bytes, before);
+	uns_streams_fini(&streams, engine);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(asks_for_what_is_then_read, setup, teardown),
+		cmocka_unit_test_setup_teardown(asks_nothing_for_a_header_or_for_reads_here_and_there,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(keeps_to_the_budget_and_gives_it_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(stops_when_the_reader_stops, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
