@@ -187,14 +187,14 @@ static void append(struct uns_layout_builder *b, const struct uns_layout *item)
 }
 
 /* A tensor (leaf), or, with leaf NULL, the plain value v. */
-static int add_item(struct uns_dcp_made *m, const struct key *k, const struct uns_torch_leaf *leaf,
+static int add_item(struct uns_dcp_made *m, const struct key *k, struct uns_torch_leaf *leaf,
 		    const struct uns_value *v, struct uns_err *err)
 {
 	struct uns_arena *arena = m->scratch;
+	const struct uns_torch_leaves leaves = { .v = leaf, .n = leaf ? 1 : 0 };
 	const struct uns_torch_input in = { .cat = m->cat,
 					    .root = leaf ? uns_value_new_tensor(arena, 0) : v,
-					    .leaves = leaf,
-					    .n_leaves = leaf ? 1 : 0,
+					    .leaves = &leaves,
 					    .stem = "archive" };
 	const char *key = flat_key(arena, k);
 	uint64_t at = m->data.at_bytes;
@@ -203,7 +203,7 @@ static int add_item(struct uns_dcp_made *m, const struct key *k, const struct un
 
 	if (!in.root || !key)
 		return uns_oom(err);
-	UNS_TRY(uns_part_torch_file_of(&in, m->arena, &item, err));
+	UNS_TRY(uns_part_torch_file(&in, m->arena, &item, err));
 	append(&m->data, &item);
 	entry = leaf ? tensor_entry(arena, leaf)
 		     : uns_value_new_object(arena, METADATA "BytesStorageMetadata",
@@ -219,7 +219,7 @@ static int add_item(struct uns_dcp_made *m, const struct key *k, const struct un
 static int add_tensor(struct uns_dcp_made *m, const struct key *k, const struct uns_tensor *t,
 		      enum uns_dtype out, struct uns_err *err)
 {
-	const struct uns_torch_leaf leaf = { .tensor = t, .out = out, .shape = t->shape };
+	struct uns_torch_leaf leaf = { .tensor = t, .out = out, .shape = t->shape };
 
 	return add_item(m, k, &leaf, NULL, err);
 }

@@ -87,11 +87,6 @@ static int add_groups(struct search *s, struct uns_arena *arena, struct uns_err 
 
 /* -- states -- */
 
-static const char *state_name(const struct uns_tensor *t)
-{
-	return t->state ? t->state : uns_role_text(t->role);
-}
-
 static const struct uns_tensor **place_of(struct uns_adam_param *p, enum uns_role role)
 {
 	switch (role) {
@@ -112,7 +107,7 @@ static int add_state(struct search *s, const struct uns_tensor *t, struct uns_er
 		return uns_catalog_fail(s->cat,
 					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_OTHER,
 						    .scope = UNS_SCOPE_OPTIMIZER, .tensor = t->name,
-						    .arg = { { "state", uns_str(state_name(t)) } }),
+						    .arg = { { "state", uns_str(uns_tensor_state(t)) } }),
 					err);
 	if (!p)
 		return uns_catalog_fail(s->cat,

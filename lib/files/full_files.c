@@ -128,16 +128,14 @@ int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
 {
 	const struct uns_catalog *cat = in->resume.catalog;
 	struct uns_value *root = uns_value_new_dict(&out->arena, cat->n_tensors);
-	struct uns_torch_leaf *leaves =
-		UNS_NEW_N(&out->arena, struct uns_torch_leaf, cat->n_tensors);
+	UNS_CLEANUP(uns_torch_leaves_fini) struct uns_torch_leaves leaves = { 0 };
 	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
-	struct uns_vfile file = { .source = UNS_NONE };
+	const struct uns_torch_input torch = {
+		.cat = cat, .root = root, .leaves = &leaves, .stem = stem
+	};
 	const struct uns_tensor *t;
-	size_t i, n = 0, n_masters = 0;
+	size_t i, n_masters = 0;
 
-	file.path = uns_arena_printf(&out->arena, "%s.bin", stem);
-	if (!root || !leaves || !file.path)
-		return uns_oom(err);
 	UNS_TRY(uns_masters_find(cat, &masters, err));
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
@@ -145,18 +143,12 @@ int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
 			continue;
 		n_masters += uns_masters_or(&masters, t) != t;
 		t = uns_masters_or(&masters, t);
-		leaves[n] =
-			(struct uns_torch_leaf){ .tensor = t, .out = t->dtype, .shape = t->shape };
-		if (!uns_value_put(root, uns_value_new_str(&out->arena, t->name),
-				   uns_value_new_tensor(&out->arena, n)))
+		if (!uns_value_put_str(&out->arena, root, t->name,
+				       uns_torch_tensor_add(&leaves, &out->arena, t)))
 			return uns_oom(err);
-		n++;
 	}
-	file.origin = weights_origin(&out->arena, n_masters);
-	if (!file.origin)
-		return uns_oom(err);
-	UNS_TRY(uns_part_torch_file(cat, root, leaves, n, stem, &out->arena, &file.layout, err));
-	return uns_vtree_add(out, &file, err);
+	return uns_torch_file_add(&torch, uns_arena_printf(&out->arena, "%s.bin", stem),
+				  weights_origin(&out->arena, n_masters), out, err);
 }
 
 /* -- optimizer -- */
@@ -200,7 +192,8 @@ int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids i
 {
 	const struct uns_catalog *cat = in->resume.catalog;
 	const char *root = root_to_write(in);
-	struct uns_vfile file = { .path = name, .source = UNS_NONE };
+	UNS_CLEANUP(uns_torch_leaves_fini) struct uns_torch_leaves leaves = { 0 };
+	struct uns_torch_input torch = { .cat = cat, .leaves = &leaves, .stem = "optimizer" };
 	struct uns_optimizer_state state;
 
 	if (!root)
@@ -212,11 +205,9 @@ int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids i
 			       : 0;
 	UNS_TRY(uns_optimizer_state_build(cat, root, ids,
 					  uns_training_step(in->resume.training, cat->facts.step),
-					  &out->arena, &state, err));
-	UNS_TRY(uns_part_torch_file(cat, state.root, state.leaves, state.n_leaves, "optimizer",
-				    &out->arena, &file.layout, err));
-	file.origin = origin_of(&state, &out->arena);
-	return file.origin ? uns_vtree_add(out, &file, err) : uns_oom(err);
+					  &out->arena, &leaves, &state, err));
+	torch.root = state.root;
+	return uns_torch_file_add(&torch, name, origin_of(&state, &out->arena), out, err);
 }
 
 /* A plain run's optimizer and scheduler: both, or neither. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/path.h"
 #include "model/client_state.h"
 #include "model/cover.h"
@@ -58,29 +59,26 @@ static int check_storages(const struct uns_catalog *cat, struct uns_err *why)
 	return 0;
 }
 
-int uns_lightning_front(const struct uns_catalog *cat, struct uns_arena *arena,
-			struct uns_lightning_front *out, struct uns_err *err)
+int uns_lightning_front(const struct uns_catalog *cat, struct uns_span *pickle,
+			struct uns_torch_leaves *leaves, struct uns_err *err)
 {
-	const struct uns_value *pickle = uns_catalog_value(cat, UNS_META_PICKLE, "");
+	const struct uns_value *v = uns_catalog_value(cat, UNS_META_PICKLE, "");
 	size_t i, n = count_storages(cat);
 	const struct uns_tensor *t;
 
-	if (!pickle)
+	if (!v)
 		return uns_catalog_fail(cat,
 					UNS_FINDING(.id = UNS_FOUND_LIGHTNING_META_UNREADABLE,
 						    .scope = UNS_SCOPE_ALL),
 					err);
-	*out = (struct uns_lightning_front){
-		.pickle = uns_span_of(pickle->bytes.p, pickle->bytes.n),
-		.leaves = UNS_NEW_N(arena, struct uns_torch_leaf, n),
-		.n_leaves = n,
-	};
-	if (!out->leaves)
+	*pickle = uns_span_of(v->bytes.p, v->bytes.n);
+	*leaves = (struct uns_torch_leaves){ calloc(n + 1, sizeof(*leaves->v)), n, n + 1 };
+	if (!leaves->v)
 		return uns_oom(err);
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
 		if (is_meta_storage(t))
-			out->leaves[strtoull(t->name, NULL, 10)] = (struct uns_torch_leaf){
+			leaves->v[strtoull(t->name, NULL, 10)] = (struct uns_torch_leaf){
 				.tensor = t, .out = t->dtype, .shape = t->shape
 			};
 	}
@@ -151,29 +149,13 @@ struct builder {
 	const struct uns_lightning_input *in;
 	struct uns_vtree *out;
 	struct uns_value *root; /* what follows meta.pt's own items */
-	struct uns_torch_leaf *leaves;
-	size_t n_leaves, cap;
+	struct uns_torch_leaves leaves;
 	const char *stand_in; /* what was made up, for provenance; NULL = nothing */
 };
 
 static bool put(struct builder *b, const char *key, const struct uns_value *v)
 {
 	return uns_value_put_str(&b->out->arena, b->root, key, v);
-}
-
-static int reserve(struct builder *b, size_t n, struct uns_err *err)
-{
-	struct uns_torch_leaf *grown;
-
-	if (b->n_leaves + n <= b->cap)
-		return 0;
-	grown = uns_arena_grow(&b->out->arena, b->leaves, b->n_leaves, b->n_leaves + n,
-			       sizeof(*grown));
-	if (!grown)
-		return uns_oom(err);
-	b->leaves = grown;
-	b->cap = b->n_leaves + n;
-	return 0;
 }
 
 static enum uns_dtype out_type(const struct builder *b, const struct uns_tensor *t)
@@ -188,19 +170,16 @@ static int add_state_dict(struct builder *b, struct uns_err *err)
 	const struct uns_catalog *cat = b->in->catalog;
 	struct uns_arena *arena = &b->out->arena;
 	struct uns_value *dict = uns_value_new_dict(arena, cat->n_tensors);
+	struct uns_torch_leaf leaf;
 	const struct uns_tensor *t;
 	size_t i;
 
-	UNS_TRY(reserve(b, cat->n_tensors, err));
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
 		if (!uns_role_is_model(t->role))
 			continue;
-		b->leaves[b->n_leaves] = (struct uns_torch_leaf){ .tensor = t,
-								  .out = out_type(b, t),
-								  .shape = t->shape };
-		if (!uns_value_put(dict, uns_value_new_str(arena, t->name),
-				   uns_value_new_tensor(arena, b->n_leaves++)))
+		leaf = (struct uns_torch_leaf){ .tensor = t, .out = out_type(b, t), .shape = t->shape };
+		if (!uns_value_put_str(arena, dict, t->name, uns_torch_leaf_add(&b->leaves, arena, &leaf)))
 			return uns_oom(err);
 	}
 	return put(b, "state_dict", dict) ? 0 : uns_oom(err);
@@ -212,12 +191,9 @@ static int add_optimizer(struct builder *b, size_t index, struct uns_value *list
 	struct uns_optimizer_state state;
 	char root[32];
 
-	UNS_TRY(uns_optimizer_state_build_behind(
-		b->in->catalog, optimizer_root(root, sizeof(root), index), UNS_IDS_NAMES,
-		b->in->global_step, b->n_leaves, &b->out->arena, &state, err));
-	UNS_TRY(reserve(b, state.n_leaves, err));
-	memcpy(b->leaves + b->n_leaves, state.leaves, state.n_leaves * sizeof(*state.leaves));
-	b->n_leaves += state.n_leaves;
+	UNS_TRY(uns_optimizer_state_build(b->in->catalog, optimizer_root(root, sizeof(root), index),
+					  UNS_IDS_NAMES, b->in->global_step, &b->out->arena,
+					  &b->leaves, &state, err));
 	if (state.n_steps_assumed || state.n_steps_from_group)
 		b->stand_in = "; steps of parameters that were saved without are inferred";
 	return uns_value_append(list, state.root) ? 0 : uns_oom(err);
@@ -347,35 +323,34 @@ static int give(struct builder *b, struct uns_vfile *file, struct uns_err *err)
 	return 0;
 }
 
-static int add_items(struct builder *b, const struct uns_lightning_front *front,
-		     struct uns_err *err)
+static void builder_fini(struct builder *b)
 {
-	b->leaves = front->leaves;
-	b->n_leaves = b->cap = front->n_leaves;
-	UNS_TRY(add_state_dict(b, err));
-	if (!b->in->resume)
-		return 0;
-	UNS_TRY(add_optimizers(b, err));
-	return add_stand_ins(b, err);
+	uns_torch_leaves_fini(&b->leaves);
 }
 
 int uns_lightning_add(const struct uns_lightning_input *in, struct uns_vtree *out,
 		      struct uns_err *err)
 {
+	UNS_CLEANUP(builder_fini)
 	struct builder b = { .in = in, .out = out, .root = uns_value_new_dict(&out->arena, 4) };
+	struct uns_torch_input torch = {
+		.cat = in->catalog, .root = b.root, .leaves = &b.leaves, .stem = "archive"
+	};
 	struct uns_vfile file = { .source = UNS_NONE };
-	struct uns_lightning_front front;
 
 	if (!b.root)
 		return uns_oom(err);
-	UNS_TRY(uns_lightning_front(in->catalog, &out->arena, &front, err));
-	UNS_TRY(add_items(&b, &front, err));
+	UNS_TRY(uns_lightning_front(in->catalog, &torch.front, &b.leaves, err));
+	UNS_TRY(add_state_dict(&b, err));
+	if (in->resume) {
+		UNS_TRY(add_optimizers(&b, err));
+		UNS_TRY(add_stand_ins(&b, err));
+	}
 	file.path = file_name(&b);
 	file.origin = origin_of(&b);
 	if (!file.path || !file.origin)
 		return uns_oom(err);
-	UNS_TRY(uns_part_torch_file_behind(in->catalog, front.pickle, b.root, b.leaves, b.n_leaves,
-					   "archive", &out->arena, &file.layout, err));
+	UNS_TRY(uns_part_torch_file(&torch, &out->arena, &file.layout, err));
 	UNS_TRY(note_objects(&b, err));
 	return give(&b, &file, err);
 }

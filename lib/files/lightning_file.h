@@ -23,17 +23,11 @@ struct uns_lightning_input {
 /* Did it save optimizer states? Without them it was saved with save_weights_only. */
 bool uns_lightning_has_optimizer(const struct uns_catalog *cat);
 
-/* meta.pt as the front of another file (uns_torch_input): its pickle without STOP, and its storages,
- * which must be that file's first leaves. */
-struct uns_lightning_front {
-	struct uns_span pickle;
-	struct uns_torch_leaf *leaves;
-	size_t n_leaves;
-};
-
-/* Of a checkpoint that uns_lightning_check is content with. */
-int uns_lightning_front(const struct uns_catalog *cat, struct uns_arena *arena,
-			struct uns_lightning_front *out, struct uns_err *err);
+/* meta.pt as the front of another file (uns_torch_input): its pickle without STOP, and its storages as the
+ * first of that file's, of which there must be none yet. For a checkpoint that uns_lightning_check is content
+ * with. */
+int uns_lightning_front(const struct uns_catalog *cat, struct uns_span *pickle,
+			struct uns_torch_leaves *leaves, struct uns_err *err);
 
 /* What meta.pt holds under this key, or NULL. */
 const struct uns_value *uns_lightning_value(const struct uns_catalog *cat, const char *key);

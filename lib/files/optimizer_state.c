@@ -26,7 +26,7 @@ struct table {
 	struct uns_arena scratch;
 	struct uns_map by_name;
 	struct param *v; /* in order of number */
-	size_t n, n_states, n_groups;
+	size_t n, n_groups;
 };
 
 static void table_fini(struct table *t)
@@ -122,7 +122,6 @@ static int add_states(struct table *t, struct uns_err *err)
 		*p->tail = s;
 		p->tail = &s->next;
 		p->n_states++;
-		t->n_states++;
 	}
 	return 0;
 }
@@ -191,7 +190,7 @@ struct builder {
 	struct uns_arena *arena;
 	enum uns_param_ids ids;
 	int64_t global_step;
-	size_t first_leaf;
+	struct uns_torch_leaves *leaves;
 	struct uns_optimizer_state *out;
 };
 
@@ -200,31 +199,6 @@ static const struct uns_value *id_of(const struct builder *b, const struct param
 	if (b->ids == UNS_IDS_NAMES)
 		return uns_value_new_str(b->arena, p->name);
 	return uns_value_new_int(b->arena, (int64_t)p->number);
-}
-
-static const struct uns_value *leaf(struct builder *b, const struct uns_torch_leaf *l)
-{
-	struct uns_optimizer_state *out = b->out;
-
-	out->leaves[out->n_leaves] = *l;
-	return uns_value_new_tensor(b->arena, b->first_leaf + out->n_leaves++);
-}
-
-static const char *state_name(const struct uns_tensor *t)
-{
-	return t->state ? t->state : uns_role_text(t->role);
-}
-
-/* torch keeps `step` as a 0-d float32 (torch/optim/optimizer.py, _get_scalar_dtype). */
-static const struct uns_value *step_leaf(struct builder *b, double step)
-{
-	float *value = UNS_NEW(b->arena, float);
-	struct uns_torch_leaf l = { .out = UNS_F32, .literal = (const uint8_t *)value };
-
-	if (!value)
-		return NULL;
-	*value = (float)step;
-	return leaf(b, &l);
 }
 
 static bool lacks_step(const struct param *p)
@@ -262,22 +236,18 @@ static int put_state(struct builder *b, struct uns_value *states, const struct p
 		     struct uns_err *err)
 {
 	struct uns_value *dict = uns_value_new_dict(b->arena, p->n_states + 1);
-	struct uns_torch_leaf l = { 0 };
 	const struct state *s;
 	double step;
 	bool ok = true;
 
 	if (lacks_step(p)) {
 		UNS_TRY(missing_step(b, p, &step, err));
-		ok = uns_value_put(dict, uns_value_new_str(b->arena, "step"), step_leaf(b, step));
+		ok = uns_value_put_str(b->arena, dict, "step",
+				       uns_torch_step_add(b->leaves, b->arena, step));
 	}
-	for (s = p->first; s && ok; s = s->next) {
-		l = (struct uns_torch_leaf){ .tensor = s->tensor,
-					     .out = s->tensor->dtype,
-					     .shape = s->tensor->shape };
-		ok = uns_value_put(dict, uns_value_new_str(b->arena, state_name(s->tensor)),
-				   leaf(b, &l));
-	}
+	for (s = p->first; s && ok; s = s->next)
+		ok = uns_value_put_str(b->arena, dict, uns_tensor_state(s->tensor),
+				       uns_torch_tensor_add(b->leaves, b->arena, s->tensor));
 	return ok && uns_value_put(states, id_of(b, p), dict) ? 0 : uns_oom(err);
 }
 
@@ -291,7 +261,7 @@ static const struct uns_value *group_value(struct builder *b, const struct uns_g
 		if (!uns_value_append(ids,
 				      id_of(b, uns_map_get(&b->t->by_name, g->param[i]))))
 			return NULL;
-	return uns_value_put(dict, uns_value_new_str(b->arena, "params"), ids) ? dict : NULL;
+	return uns_value_put_str(b->arena, dict, "params", ids) ? dict : NULL;
 }
 
 static int put_groups(struct builder *b, struct uns_value *list, struct uns_err *err)
@@ -313,37 +283,26 @@ static int build(struct builder *b, struct uns_err *err)
 	struct uns_value *groups = uns_value_new_list(b->arena, b->t->n_groups);
 	size_t i;
 
-	b->out->leaves =
-		UNS_NEW_N(b->arena, struct uns_torch_leaf, b->t->n_states + b->t->n);
-	if (!root || !states || !groups || !b->out->leaves)
-		return uns_oom(err);
 	for (i = 0; i < b->t->n; i++)
 		if (b->t->v[i].first)
 			UNS_TRY(put_state(b, states, &b->t->v[i], err));
 	UNS_TRY(put_groups(b, groups, err));
-	if (!uns_value_put(root, uns_value_new_str(b->arena, "state"), states) ||
-	    !uns_value_put(root, uns_value_new_str(b->arena, "param_groups"), groups))
+	if (!uns_value_put_str(b->arena, root, "state", states) ||
+	    !uns_value_put_str(b->arena, root, "param_groups", groups))
 		return uns_oom(err);
 	b->out->root = root;
 	return 0;
 }
 
-int uns_optimizer_state_build_behind(const struct uns_catalog *cat, const char *root,
-				     enum uns_param_ids ids, int64_t global_step,
-				     size_t first_leaf, struct uns_arena *arena,
-				     struct uns_optimizer_state *out, struct uns_err *err)
+int uns_optimizer_state_build(const struct uns_catalog *cat, const char *root,
+			      enum uns_param_ids ids, int64_t global_step, struct uns_arena *arena,
+			      struct uns_torch_leaves *leaves, struct uns_optimizer_state *out,
+			      struct uns_err *err)
 {
 	UNS_CLEANUP(table_fini) struct table t = { 0 };
-	struct builder b = { &t, arena, ids, global_step, first_leaf, out };
+	struct builder b = { &t, arena, ids, global_step, leaves, out };
 
 	*out = (struct uns_optimizer_state){ 0 };
 	UNS_TRY(table_build(&t, cat, root, err));
 	return build(&b, err);
-}
-
-int uns_optimizer_state_build(const struct uns_catalog *cat, const char *root,
-			      enum uns_param_ids ids, int64_t global_step, struct uns_arena *arena,
-			      struct uns_optimizer_state *out, struct uns_err *err)
-{
-	return uns_optimizer_state_build_behind(cat, root, ids, global_step, 0, arena, out, err);
 }

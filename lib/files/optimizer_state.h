@@ -12,8 +12,6 @@ enum uns_param_ids {
 
 struct uns_optimizer_state {
 	const struct uns_value *root;
-	struct uns_torch_leaf *leaves;
-	size_t n_leaves;
 	/* Parameters whose `step` was not saved and is taken from their group, or is global_step. */
 	size_t n_steps_from_group, n_steps_assumed;
 };
@@ -29,16 +27,10 @@ int uns_optimizer_check(const struct uns_catalog *cat, const char *root, struct 
 int uns_optimizer_check_hyper(const struct uns_catalog *cat, struct uns_err *why);
 
 /* global_step: for parameters that have moments but no step anywhere; UNS_UNKNOWN = refuse those.
- * Everything lives in the arena. */
+ * Values live in the arena; tensors are added to `leaves`, behind those of the file that are there. */
 int uns_optimizer_state_build(const struct uns_catalog *cat, const char *root,
 			      enum uns_param_ids ids, int64_t global_step, struct uns_arena *arena,
-			      struct uns_optimizer_state *out, struct uns_err *err);
-
-/* The same for a file that holds other tensors too: the values number this state's leaves from
- * first_leaf on. */
-int uns_optimizer_state_build_behind(const struct uns_catalog *cat, const char *root,
-				     enum uns_param_ids ids, int64_t global_step,
-				     size_t first_leaf, struct uns_arena *arena,
-				     struct uns_optimizer_state *out, struct uns_err *err);
+			      struct uns_torch_leaves *leaves, struct uns_optimizer_state *out,
+			      struct uns_err *err);
 
 #endif

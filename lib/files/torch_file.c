@@ -3,12 +3,14 @@
 #include "files/torch_file.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "wire/value_new.h"
 
 enum {
 	ALIGN_BYTES = 64,
@@ -175,47 +177,43 @@ static void add_literal(struct writer *w, const char *name, const void *bytes, u
 		descriptor(w, r);
 }
 
-static void add_parts(struct writer *w, const struct uns_torch_parts *parts, uint64_t elems,
-		      enum uns_dtype out)
+static void add_parts(struct writer *w, const struct uns_torch_leaf *leaf, uint64_t elems)
 {
-	const struct uns_torch_part *p = parts->v, *end = p + parts->n;
+	const struct uns_torch_part *p = leaf->part, *end = p + leaf->n_parts;
 	uint64_t sum = 0;
 
 	for (; p < end; p++) {
 		sum += p->n_elems;
 		if (p->tensor)
-			uns_layout_tensor(&w->b, p->tensor, p->first_elem, p->n_elems, out);
+			uns_layout_tensor(&w->b, p->tensor, p->first_elem, p->n_elems, leaf->out);
 		else
-			uns_layout_zeros(&w->b, p->n_elems * uns_dtype_size(out));
+			uns_layout_zeros(&w->b, p->n_elems * uns_dtype_size(leaf->out));
 	}
 	w->uneven = w->uneven || sum != elems;
 }
 
-static void add_leaf(struct writer *w, const struct uns_torch_input *in, size_t index)
+static void add_leaf(struct writer *w, const struct uns_torch_leaf *leaf, size_t index)
 {
-	const struct uns_torch_leaf *leaf = &in->leaves[index];
-	const struct uns_torch_parts *parts =
-		in->parts && in->parts[index].v ? &in->parts[index] : NULL;
 	uint64_t elems = uns_shape_elems(&leaf->shape);
 	uint64_t len = elems * uns_dtype_size(leaf->out);
 	struct record *r;
 	char name[32];
 
 	snprintf(name, sizeof(name), "data/%zu", index);
-	if (!leaf->tensor && !parts) {
+	if (!leaf->tensor && !leaf->part) {
 		add_literal(w, name, leaf->literal, len);
 		return;
 	}
 	r = w->failed ? NULL : record_open(w, name, len);
 	if (!r)
 		return;
-	r->leaf = len && !parts ? leaf : NULL;
+	r->leaf = len && leaf->tensor ? leaf : NULL;
 	local_header(w, r);
 	flush(w);
-	if (parts)
-		add_parts(w, parts, elems, leaf->out);
-	else
+	if (leaf->tensor)
 		uns_layout_tensor(&w->b, leaf->tensor, 0, elems, leaf->out);
+	else
+		add_parts(w, leaf, elems);
 	if (len)
 		descriptor(w, r);
 }
@@ -302,8 +300,8 @@ static int emit_pickle(const struct uns_torch_input *in, struct uns_arena *arena
 		       const char **bytes, size_t *len, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
-	struct uns_pickle_tensor *t = UNS_NEW_N(arena, struct uns_pickle_tensor, in->n_leaves);
-	size_t i;
+	size_t i, n = in->leaves ? in->leaves->n : 0;
+	struct uns_pickle_tensor *t = UNS_NEW_N(arena, struct uns_pickle_tensor, n);
 
 	*bytes = (const char *)in->pickle.p;
 	*len = uns_span_left(&in->pickle);
@@ -311,20 +309,20 @@ static int emit_pickle(const struct uns_torch_input *in, struct uns_arena *arena
 		return 0;
 	if (!t)
 		return uns_oom(err);
-	for (i = 0; i < in->n_leaves; i++)
-		t[i] = (struct uns_pickle_tensor){ in->leaves[i].out, in->leaves[i].shape.n,
-						   in->leaves[i].shape.dim };
+	for (i = 0; i < n; i++)
+		t[i] = (struct uns_pickle_tensor){ in->leaves->v[i].out, in->leaves->v[i].shape.n,
+						   in->leaves->v[i].shape.dim };
 	if (uns_span_left(&in->front))
-		UNS_TRY(uns_pickle_emit_behind(in->front, in->root, t, in->n_leaves, &text, err));
+		UNS_TRY(uns_pickle_emit_behind(in->front, in->root, t, n, &text, err));
 	else
-		UNS_TRY(uns_pickle_emit(in->root, t, in->n_leaves, in->classes, &text, err));
+		UNS_TRY(uns_pickle_emit(in->root, t, n, in->classes, &text, err));
 	*len = text.len;
 	*bytes = uns_arena_strn(arena, text.p, text.len);
 	return *bytes ? 0 : uns_oom(err);
 }
 
-int uns_part_torch_file_of(const struct uns_torch_input *in, struct uns_arena *arena,
-			   struct uns_layout *out, struct uns_err *err)
+int uns_part_torch_file(const struct uns_torch_input *in, struct uns_arena *arena,
+			struct uns_layout *out, struct uns_err *err)
 {
 	UNS_CLEANUP(writer_fini)
 	struct writer w = { .b = { .arena = arena }, .arena = arena, .stem = in->stem };
@@ -339,8 +337,8 @@ int uns_part_torch_file_of(const struct uns_torch_input *in, struct uns_arena *a
 	add_literal(&w, ".format_version", "1", 1);
 	add_literal(&w, ".storage_alignment", "64", 2);
 	add_literal(&w, "byteorder", "little", 6);
-	for (i = 0; i < in->n_leaves; i++)
-		add_leaf(&w, in, i);
+	for (i = 0; in->leaves && i < in->leaves->n; i++)
+		add_leaf(&w, &in->leaves->v[i], i);
 	add_literal(&w, "version", "3\n", 2);
 	add_literal(&w, ".data/serialization_id", id, 40);
 	finish(&w);
@@ -351,30 +349,50 @@ int uns_part_torch_file_of(const struct uns_torch_input *in, struct uns_arena *a
 	return uns_layout_build(&w.b, in->cat, out, err);
 }
 
-int uns_part_torch_file(const struct uns_catalog *cat, const struct uns_value *root,
-			const struct uns_torch_leaf *leaves, size_t n_leaves, const char *stem,
-			struct uns_arena *arena, struct uns_layout *out, struct uns_err *err)
+int uns_torch_file_add(const struct uns_torch_input *in, const char *path, const char *origin,
+		       struct uns_vtree *out, struct uns_err *err)
 {
-	const struct uns_torch_input in = { .cat = cat,
-					    .root = root,
-					    .leaves = leaves,
-					    .n_leaves = n_leaves,
-					    .stem = stem };
+	struct uns_vfile file = { .path = path, .source = UNS_NONE, .origin = origin };
 
-	return uns_part_torch_file_of(&in, arena, out, err);
+	if (!path || !origin)
+		return uns_oom(err);
+	UNS_TRY(uns_part_torch_file(in, &out->arena, &file.layout, err));
+	return uns_vtree_add(out, &file, err);
 }
 
-int uns_part_torch_file_behind(const struct uns_catalog *cat, struct uns_span front,
-			       const struct uns_value *root, const struct uns_torch_leaf *leaves,
-			       size_t n_leaves, const char *stem, struct uns_arena *arena,
-			       struct uns_layout *out, struct uns_err *err)
-{
-	const struct uns_torch_input in = { .cat = cat,
-					    .root = root,
-					    .leaves = leaves,
-					    .n_leaves = n_leaves,
-					    .stem = stem,
-					    .front = front };
+/* -- storages -- */
 
-	return uns_part_torch_file_of(&in, arena, out, err);
+void uns_torch_leaves_fini(struct uns_torch_leaves *leaves)
+{
+	free(leaves->v);
+	*leaves = (struct uns_torch_leaves){ 0 };
+}
+
+const struct uns_value *uns_torch_leaf_add(struct uns_torch_leaves *leaves, struct uns_arena *arena,
+					   const struct uns_torch_leaf *leaf)
+{
+	if (!UNS_HEAP_ROOM(leaves->v, leaves->n, leaves->cap))
+		return NULL;
+	leaves->v[leaves->n] = *leaf;
+	return uns_value_new_tensor(arena, leaves->n++);
+}
+
+const struct uns_value *uns_torch_tensor_add(struct uns_torch_leaves *leaves, struct uns_arena *arena,
+					     const struct uns_tensor *t)
+{
+	const struct uns_torch_leaf leaf = { .tensor = t, .out = t->dtype, .shape = t->shape };
+
+	return uns_torch_leaf_add(leaves, arena, &leaf);
+}
+
+const struct uns_value *uns_torch_step_add(struct uns_torch_leaves *leaves, struct uns_arena *arena,
+					   double step)
+{
+	float *value = UNS_NEW(arena, float);
+	const struct uns_torch_leaf leaf = { .out = UNS_F32, .literal = (const uint8_t *)value };
+
+	if (!value)
+		return NULL;
+	*value = (float)step;
+	return uns_torch_leaf_add(leaves, arena, &leaf);
 }

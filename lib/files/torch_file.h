@@ -10,58 +10,65 @@
 #ifndef UNS_FILES_TORCH_FILE_H
 #define UNS_FILES_TORCH_FILE_H
 
-#include "model/layout.h"
+#include "model/tree.h"
 #include "wire/pickle_emit.h"
 
-/* One storage. Either a catalog's tensor, given out as `out`, or literal bytes. */
-struct uns_torch_leaf {
-	const struct uns_tensor *tensor; /* NULL = literal */
-	enum uns_dtype out;
-	struct uns_shape shape;
-	const uint8_t *literal; /* as many bytes as shape and out ask for; borrowed */
-};
-
-/* root's UNS_VALUE_TENSOR leaves index `leaves`. stem: the records' directory ("optimizer").
- * CRCs of literals are exact; a tensor's is filled in by the engine on read, where it is free
- * (UNS_FROM_CRC32); that of parts is 0, which torch does not look at. */
-int uns_part_torch_file(const struct uns_catalog *cat, const struct uns_value *root,
-			const struct uns_torch_leaf *leaves, size_t n_leaves, const char *stem,
-			struct uns_arena *arena, struct uns_layout *out, struct uns_err *err);
-
-/* The same behind a pickled dict without STOP (wire/pickle_emit.h), whose storages are the first
- * leaves, by their keys. */
-int uns_part_torch_file_behind(const struct uns_catalog *cat, struct uns_span front,
-			       const struct uns_value *root, const struct uns_torch_leaf *leaves,
-			       size_t n_leaves, const char *stem, struct uns_arena *arena,
-			       struct uns_layout *out, struct uns_err *err);
-
-/* A storage that is put together from stretches of tensors, one behind the other. */
+/* A stretch of a tensor's elements, or zeros. */
 struct uns_torch_part {
 	const struct uns_tensor *tensor; /* NULL = zeros */
 	uint64_t first_elem, n_elems;
 };
 
-struct uns_torch_parts {
-	const struct uns_torch_part *v; /* NULL = the leaf says what it is */
-	size_t n;
+/* One storage: a catalog's tensor, parts one behind the other, or literal bytes. */
+struct uns_torch_leaf {
+	const struct uns_tensor *tensor; /* NULL = parts or literal */
+	enum uns_dtype out;              /* the type that is written */
+	struct uns_shape shape;
+	/* NULL = literal. Borrowed; together as many elements as the shape has. */
+	const struct uns_torch_part *part;
+	size_t n_parts;
+	const uint8_t *literal; /* borrowed; as many bytes as shape and out ask for */
 };
 
-/* The same with storages in parts, and for loaders that do not insist on weights_only=True: objects of
- * `classes` are allowed. */
+/* The storages of a file, in their order. Zero-initialised is empty. */
+struct uns_torch_leaves {
+	struct uns_torch_leaf *v;
+	size_t n, cap;
+};
+
+void uns_torch_leaves_fini(struct uns_torch_leaves *leaves);
+
+/* Add a storage, and make the value (in the arena) that stands for it in the pickle. NULL = out of memory. */
+const struct uns_value *uns_torch_leaf_add(struct uns_torch_leaves *leaves, struct uns_arena *arena,
+					   const struct uns_torch_leaf *leaf);
+/* All of a tensor, in its own type. */
+const struct uns_value *uns_torch_tensor_add(struct uns_torch_leaves *leaves, struct uns_arena *arena,
+					     const struct uns_tensor *t);
+/* An optimizer's step as torch keeps it: 0-d float32 (torch/optim/optimizer.py, _get_scalar_dtype). */
+const struct uns_value *uns_torch_step_add(struct uns_torch_leaves *leaves, struct uns_arena *arena,
+					   double step);
+
 struct uns_torch_input {
 	const struct uns_catalog *cat;
-	const struct uns_value *root;
-	const struct uns_torch_leaf *leaves;
-	const struct uns_torch_parts *parts; /* parallel to leaves, or NULL; a leaf in parts has no
-	                                      * tensor, and its shape as many elements as they */
-	size_t n_leaves;
-	const char *stem;
-	const struct uns_pickle_class *classes; /* see uns_pickle_emit */
-	struct uns_span front; /* of uns_part_torch_file_behind; empty = none */
-	struct uns_span pickle; /* all of it, written already; empty = root is written */
+	const struct uns_value *root;          /* its UNS_VALUE_TENSOR values index `leaves` */
+	const struct uns_torch_leaves *leaves; /* NULL = none */
+	const char *stem;                      /* the records' directory: "optimizer" */
+	/* Objects of these classes may be written (see uns_pickle_emit), for loaders that do not insist on
+	 * weights_only=True. NULL = of none. */
+	const struct uns_pickle_class *classes;
+	/* A pickled dict without STOP (wire/pickle_emit.h), which root continues; its storages are the first
+	 * leaves, by their keys. Empty = none. */
+	struct uns_span front;
+	struct uns_span pickle; /* all of the pickle, written already; empty = root is written */
 };
 
-int uns_part_torch_file_of(const struct uns_torch_input *in, struct uns_arena *arena,
-			   struct uns_layout *out, struct uns_err *err);
+/* CRCs of literals are exact; a tensor's is filled in by the engine on read, where it is free (UNS_FROM_CRC32);
+ * that of parts is 0, which torch does not look at. Layout and bytes live in the arena; `in` is only borrowed. */
+int uns_part_torch_file(const struct uns_torch_input *in, struct uns_arena *arena,
+			struct uns_layout *out, struct uns_err *err);
+
+/* The same as a file of the tree. path, origin NULL = out of memory. */
+int uns_torch_file_add(const struct uns_torch_input *in, const char *path, const char *origin,
+		       struct uns_vtree *out, struct uns_err *err);
 
 #endif

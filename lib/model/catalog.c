@@ -540,6 +540,11 @@ const char *uns_role_text(enum uns_role role)
 	return text[role];
 }
 
+const char *uns_tensor_state(const struct uns_tensor *t)
+{
+	return t->state ? t->state : uns_role_text(t->role);
+}
+
 enum uns_role uns_role_of_state(const char *state)
 {
 	static const enum uns_role named[] = { UNS_ROLE_EXP_AVG, UNS_ROLE_EXP_AVG_SQ,

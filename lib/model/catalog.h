@@ -282,6 +282,7 @@ const struct uns_value *uns_catalog_value(const struct uns_catalog *cat, const c
 bool uns_role_is_optimizer(enum uns_role role); /* MASTER .. OPTIM_OTHER */
 bool uns_role_is_model(enum uns_role role);     /* WEIGHT, BUFFER: what a model's state dict holds */
 const char *uns_role_text(enum uns_role role);
+const char *uns_tensor_state(const struct uns_tensor *t); /* an optimizer's: "exp_avg" */
 /* Of an optimizer's state by its name in torch: "exp_avg", "exp_avg_sq", "step"; OPTIM_OTHER for others. */
 enum uns_role uns_role_of_state(const char *state);
 

@@ -54,14 +54,13 @@ struct making {
 	bool plain; /* FSDP1 on a single rank shards nothing, saves plain tensors and takes no others */
 	struct uns_dtensor_form form;
 	const struct uns_value *mesh; /* NULL = no tensor has needed it yet */
-	struct uns_torch_leaf *leaf;
-	struct uns_torch_parts *parts; /* parallel */
-	size_t n;
+	struct uns_torch_leaves leaves;
 	size_t *leaf_of; /* by index in the catalog: 1 + its leaf; 0 = none yet */
 };
 
 static void making_fini(struct making *m)
 {
+	uns_torch_leaves_fini(&m->leaves);
 	uns_arena_fini(&m->arena);
 }
 
@@ -70,10 +69,8 @@ static int making_init(struct making *m, struct uns_err *err)
 	const struct uns_catalog *cat = m->shard->cat;
 	const struct uns_value *like = uns_rank_shard_value(cat, "dtensor");
 
-	m->leaf = UNS_NEW_N(&m->arena, struct uns_torch_leaf, cat->n_tensors + 1);
-	m->parts = UNS_NEW_N(&m->arena, struct uns_torch_parts, cat->n_tensors + 1);
 	m->leaf_of = UNS_NEW_N(&m->arena, size_t, cat->n_tensors);
-	if (!m->leaf || !m->parts || !m->leaf_of)
+	if (!m->leaf_of)
 		return uns_oom(err);
 	if (!like)
 		return uns_catalog_fail(
@@ -85,12 +82,6 @@ static int making_init(struct making *m, struct uns_err *err)
 }
 
 /* -- tensors -- */
-
-static const struct uns_value *add_leaf(struct making *m, const struct uns_torch_leaf *leaf)
-{
-	m->leaf[m->n] = *leaf;
-	return uns_value_new_tensor(&m->arena, m->n++);
-}
 
 static int make_mesh(struct making *m, struct uns_err *err)
 {
@@ -106,8 +97,8 @@ static int make_mesh(struct making *m, struct uns_err *err)
 	for (r = 0; r < world; r++)
 		for (i = 0; i < size; i++)
 			bytes[r * size + i] = (uint8_t)(r >> (8 * i));
-	return uns_dtensor_mesh_new(&m->form, &m->arena, world, m->shard->rank, add_leaf(m, &leaf),
-				    &m->mesh, err);
+	return uns_dtensor_mesh_new(&m->form, &m->arena, world, m->shard->rank,
+				    uns_torch_leaf_add(&m->leaves, &m->arena, &leaf), &m->mesh, err);
 }
 
 /* The rank's rows, as torch.chunk cuts: ceil(rows / world) for each but the last ones. */
@@ -134,16 +125,10 @@ static const struct uns_value *local_of(struct making *m, const struct uns_tenso
 	} else {
 		row_elems = uns_shape_elems(&t->shape) / rows;
 		*part = (struct uns_torch_part){ t, first * row_elems, n * row_elems };
-		m->parts[m->n] = (struct uns_torch_parts){ part, 1 };
+		leaf.part = part;
+		leaf.n_parts = 1;
 	}
-	return add_leaf(m, &leaf);
-}
-
-static const struct uns_value *whole(struct making *m, const struct uns_tensor *t)
-{
-	const struct uns_torch_leaf leaf = { .tensor = t, .out = t->dtype, .shape = t->shape };
-
-	return add_leaf(m, &leaf);
+	return uns_torch_leaf_add(&m->leaves, &m->arena, &leaf);
 }
 
 /* Names that share bytes share a storage, as they did. */
@@ -154,8 +139,8 @@ static const struct uns_value *storage_of(struct making *m, const struct uns_ten
 
 	if (*leaf)
 		return uns_value_new_tensor(&m->arena, *leaf - 1);
-	*leaf = m->n + 1;
-	return t->sharded ? local_of(m, t) : whole(m, t);
+	*leaf = m->leaves.n + 1;
+	return t->sharded ? local_of(m, t) : uns_torch_tensor_add(&m->leaves, &m->arena, t);
 }
 
 static int tensor_value(struct making *m, const struct uns_tensor *t, const struct uns_value **out,
@@ -186,13 +171,11 @@ static int write_file(struct making *m, const struct uns_value *root, struct uns
 {
 	const struct uns_torch_input in = { .cat = m->shard->cat,
 					    .root = root,
-					    .leaves = m->leaf,
-					    .parts = m->parts,
-					    .n_leaves = m->n,
+					    .leaves = &m->leaves,
 					    .stem = m->shard->stem,
 					    .classes = uns_dtensor_classes };
 
-	if (uns_part_torch_file_of(&in, m->out, out, err) < 0)
+	if (uns_part_torch_file(&in, m->out, out, err) < 0)
 		return uns_fail_in(err, "%s", m->shard->cat->path);
 	return 0;
 }

@@ -68,11 +68,10 @@ static int open_storages(struct repair *r, const struct repair_torch *torch, str
 static int lay_out(const struct repair_torch *torch, struct rewriting *w, struct uns_err *err)
 {
 	struct uns_torch_leaf *leaf = UNS_NEW_N(&w->arena, struct uns_torch_leaf, torch->n);
-	struct uns_torch_input in = { .cat = w->cat,
-				      .leaves = leaf,
-				      .n_leaves = torch->n,
-				      .stem = torch->stem,
-				      .pickle = torch->pickle };
+	const struct uns_torch_leaves leaves = { .v = leaf, .n = torch->n };
+	const struct uns_torch_input in = {
+		.cat = w->cat, .leaves = &leaves, .stem = torch->stem, .pickle = torch->pickle
+	};
 	size_t i;
 
 	if (!leaf)
@@ -85,7 +84,7 @@ static int lay_out(const struct repair_torch *torch, struct rewriting *w, struct
 		else
 			leaf[i].literal = (const uint8_t *)"";
 	}
-	UNS_TRY(uns_part_torch_file_of(&in, &w->arena, &w->layout, err));
+	UNS_TRY(uns_part_torch_file(&in, &w->arena, &w->layout, err));
 	return uns_backing_crcs_find(w->backing, &w->layout, NULL, err);
 }
 

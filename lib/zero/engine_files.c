@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "zero/engine_state.h"
 #include "wire/value_new.h"
 #include "zero/values.h"
@@ -11,17 +12,16 @@
 /* A file of that name beside the shards goes first. */
 static int add_file(const struct uns_catalog *cat, const char *name, const char *stem,
 		    const char *origin, const struct uns_value *root,
-		    const struct uns_torch_leaf *leaves, size_t n_leaves, struct uns_vtree *out,
-		    struct uns_err *err)
+		    const struct uns_torch_leaves *leaves, struct uns_vtree *out, struct uns_err *err)
 {
+	const struct uns_torch_input in = { .cat = cat, .root = root, .leaves = leaves, .stem = stem };
 	struct uns_vfile file = { .path = name, .source = UNS_NONE, .origin = origin };
 	struct uns_err why = { 0 };
 	int code;
 
 	if (uns_catalog_companion(cat, name))
 		return 0;
-	code = uns_part_torch_file(cat, root, leaves, n_leaves, stem, &out->arena, &file.layout,
-				   &why);
+	code = uns_part_torch_file(&in, &out->arena, &file.layout, &why);
 	if (code == 0)
 		return uns_vtree_add(out, &file, err);
 	if (code == -ENOMEM)
@@ -38,20 +38,19 @@ static int add_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, s
 	if (!state || state->kind != UNS_VALUE_DICT)
 		return 0;
 	return add_file(cat, "scheduler.bin", "scheduler",
-			"lr_scheduler of the engine's model file", state, NULL, 0, out, err);
+			"lr_scheduler of the engine's model file", state, NULL, out, err);
 }
 
 /* The counters and what the script added; everything else there is about the engine's own form. */
 static int add_client_state(const struct uns_catalog *cat, struct uns_vtree *out,
 			    struct uns_err *err)
 {
-	struct uns_engine_state state;
+	UNS_CLEANUP(uns_engine_state_fini) struct uns_engine_state state = { 0 };
 
-	UNS_TRY(uns_engine_model_state(cat, cat->facts.step, uns_engine_keys, 0, 0, out, &state,
-				       err));
+	UNS_TRY(uns_engine_model_state(cat, cat->facts.step, uns_engine_keys, 0, out, &state, err));
 	return add_file(cat, "client_state.pt", "client_state",
 			"the engine's counters and the script's own state, of its model file",
-			state.dict, state.leaves, state.n_leaves, out, err);
+			state.dict, &state.leaves, out, err);
 }
 
 int uns_engine_files_add(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
@@ -105,6 +104,5 @@ int uns_engine_scaler_add(const struct uns_catalog *cat, struct uns_vtree *out, 
 				"without fp16 fails on it") < 0)
 		return uns_oom(err);
 	return add_file(cat, "scaler.pt", "scaler",
-			"DeepSpeed's DynamicLossScaler as torch's GradScaler", root, NULL, 0, out,
-			err);
+			"DeepSpeed's DynamicLossScaler as torch's GradScaler", root, NULL, out, err);
 }

@@ -100,22 +100,9 @@ static int put_saved(const struct uns_named_value *v, struct uns_vtree *out, str
 	return uns_value_put_str(&out->arena, dict, v->name, v->value) ? 0 : uns_oom(err);
 }
 
-static size_t add_leaf(struct uns_engine_state *state, const struct uns_tensor *t)
-{
-	state->leaves[state->n_leaves] =
-		(struct uns_torch_leaf){ .tensor = t, .out = t->dtype, .shape = t->shape };
-	return state->n_leaves++;
-}
-
 static bool is_client_tensor(const struct uns_tensor *t)
 {
 	return t->role == UNS_ROLE_OTHER && strcmp(t->root, UNS_CLIENT_ROOT) == 0;
-}
-
-static bool is_client_leaf(const struct uns_tensor *t)
-{
-	return is_client_tensor(t) ||
-	       (t->role == UNS_ROLE_OTHER && uns_str_starts(t->root, UNS_CLIENT_INSIDE));
 }
 
 /* The tensors inside one of the client's values, asked for by rising numbers, as they stand in the
@@ -164,7 +151,7 @@ static int put_leaf(void *ctx, const struct uns_value *v, const struct uns_value
 	t = next_inside(in);
 	if (!t)
 		return 1;
-	*out = in->state ? uns_value_new_tensor(in->arena, add_leaf(in->state, t))
+	*out = in->state ? uns_torch_tensor_add(&in->state->leaves, in->arena, t)
 			 : uns_value_new_none(in->arena);
 	return *out ? 1 : uns_oom(err);
 }
@@ -215,7 +202,7 @@ static int put_own(const struct uns_catalog *cat, const char *const *without, st
 	for (; t < last; t++)
 		if (is_client_tensor(t) &&
 		    !uns_value_put_str(&out->arena, state->dict, t->name,
-				       uns_value_new_tensor(&out->arena, add_leaf(state, t))))
+				       uns_torch_tensor_add(&state->leaves, &out->arena, t)))
 			return uns_oom(err);
 	return 0;
 }
@@ -249,21 +236,22 @@ static int put_foreign(const struct uns_catalog *cat, int64_t global_steps,
 	return 0;
 }
 
+void uns_engine_state_fini(struct uns_engine_state *state)
+{
+	uns_torch_leaves_fini(&state->leaves);
+}
+
 int uns_engine_model_state(const struct uns_catalog *cat, int64_t global_steps,
-			   const char *const *without, size_t more_keys, size_t more_leaves,
-			   struct uns_vtree *out, struct uns_engine_state *state,
-			   struct uns_err *err)
+			   const char *const *without, size_t more_keys, struct uns_vtree *out,
+			   struct uns_engine_state *state, struct uns_err *err)
 {
 	enum { FOREIGN_KEYS = 16 };
-	size_t keys = cat->n_values + more_keys + FOREIGN_KEYS, leaves = more_leaves, i;
+	size_t keys = cat->n_values + more_keys + FOREIGN_KEYS, i;
 
 	for (i = 0; i < cat->n_tensors; i++)
-		leaves += is_client_leaf(&cat->tensors[i]);
-	*state = (struct uns_engine_state){
-		.dict = uns_value_new_dict(&out->arena, keys + leaves),
-		.leaves = UNS_NEW_N(&out->arena, struct uns_torch_leaf, leaves),
-	};
-	if (!state->dict || !state->leaves)
+		keys += is_client_tensor(&cat->tensors[i]);
+	*state = (struct uns_engine_state){ .dict = uns_value_new_dict(&out->arena, keys) };
+	if (!state->dict)
 		return uns_oom(err);
 	return cat->facts.has_engine_state
 		       ? put_own(cat, without, out, state, err)

@@ -14,9 +14,10 @@ extern const struct uns_pickle_class uns_engine_classes[];
 /* A dict under construction, and the tensors in it. */
 struct uns_engine_state {
 	struct uns_value *dict;
-	struct uns_torch_leaf *leaves;
-	size_t n_leaves;
+	struct uns_torch_leaves leaves;
 };
+
+void uns_engine_state_fini(struct uns_engine_state *state);
 
 /* What a checkpoint of DeepSpeed's says of itself, into the catalog's facts; before it is sealed. */
 void uns_engine_facts(struct uns_catalog *cat);
@@ -24,13 +25,12 @@ void uns_engine_facts(struct uns_catalog *cat);
 /* ds_version of the checkpoint; for others' the version whose form this is. */
 const struct uns_value *uns_engine_version(const struct uns_catalog *cat, struct uns_arena *arena);
 
-/* The model file's dict without tensors of the model, with room for `more_keys` and `more_leaves`:
- * counters, lr_scheduler, client state. Keys in `without` (ends with NULL) are left out; what
+/* The model file's dict without tensors of the model, with room for `more_keys`: counters,
+ * lr_scheduler, client state. Keys in `without` (ends with NULL) are left out; what
  * cannot be written is left out with a note in `out`. Lives in out->arena. */
 int uns_engine_model_state(const struct uns_catalog *cat, int64_t global_steps,
-			   const char *const *without, size_t more_keys, size_t more_leaves,
-			   struct uns_vtree *out, struct uns_engine_state *state,
-			   struct uns_err *err);
+			   const char *const *without, size_t more_keys, struct uns_vtree *out,
+			   struct uns_engine_state *state, struct uns_err *err);
 
 /* What the optimizer's shards hold besides tensors: the keys in `only`, or all where that is NULL,
  * but those in `without` (each ends with NULL, or is NULL). Likewise. */

@@ -72,11 +72,6 @@ static int state_index(struct planning *p, const char *name, size_t *out, struct
 	return 0;
 }
 
-static const char *state_name(const struct uns_tensor *t)
-{
-	return t->state ? t->state : uns_role_text(t->role);
-}
-
 static int list_states(struct planning *p, struct uns_err *err)
 {
 	const struct uns_catalog *cat = p->plan->cat;
@@ -87,7 +82,7 @@ static int list_states(struct planning *p, struct uns_err *err)
 
 		if (uns_role_is_optimizer(t->role) && t->role != UNS_ROLE_MASTER &&
 		    t->role != UNS_ROLE_STEP && uns_map_get(&p->by_name, t->name))
-			UNS_TRY(state_index(p, state_name(t), &unused, err));
+			UNS_TRY(state_index(p, uns_tensor_state(t), &unused, err));
 	}
 	for (i = 0; i < p->plan->n_members; i++) {
 		p->member[i].state =
@@ -115,7 +110,7 @@ static int add_tensors(struct planning *p, struct uns_err *err)
 		} else if (t->role == UNS_ROLE_STEP) {
 			m->step = t;
 		} else {
-			UNS_TRY(state_index(p, state_name(t), &s, err));
+			UNS_TRY(state_index(p, uns_tensor_state(t), &s, err));
 			m->state[s] = t;
 		}
 	}
@@ -382,7 +377,7 @@ int uns_zero_plan_make(const struct uns_catalog *cat, uint64_t world, struct uns
 struct row {
 	struct uns_torch_part *v;
 	size_t n;
-	uint64_t elems;
+	uint64_t elems; /* of all so far */
 };
 
 static void add_part(struct row *row, const struct uns_tensor *t, uint64_t first, uint64_t n)
@@ -446,18 +441,20 @@ uint64_t uns_zero_plan_padding(const struct uns_zero_plan *plan, const struct un
 }
 
 int uns_zero_plan_parts(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut, size_t s,
-			uint64_t rank, struct uns_arena *arena, struct uns_torch_parts *out,
-			uint64_t *elems, struct uns_err *err)
+			uint64_t rank, struct uns_arena *arena, struct uns_torch_leaf *out,
+			struct uns_err *err)
 {
 	const struct uns_zero_layout layout = layout_of(plan, cut);
 	struct row row = { .v = UNS_NEW_N(arena, struct uns_torch_part, 2 * cut->n + 2) };
 	bool padded = s != SIZE_MAX || plan->pads_fp32;
+	uint64_t elems = padded ? cut->part : uns_zero_held(&layout, cut->end, rank);
 
 	if (!row.v)
 		return uns_oom(err);
 	add_members(plan, cut, s, rank, &row);
-	*elems = padded ? cut->part : uns_zero_held(&layout, cut->end, rank);
-	add_part(&row, NULL, 0, *elems - row.elems);
-	*out = (struct uns_torch_parts){ row.v, row.n };
+	add_part(&row, NULL, 0, elems - row.elems);
+	out->shape = (struct uns_shape){ .n = 1, .dim = { elems } };
+	out->part = row.v;
+	out->n_parts = row.n;
 	return 0;
 }

@@ -43,11 +43,10 @@ struct uns_zero_plan {
 int uns_zero_plan_make(const struct uns_catalog *cat, uint64_t world, struct uns_arena *arena,
 		       struct uns_zero_plan *out, struct uns_err *err);
 
-/* What rank r holds of a cut: of state `s`, or of the fp32 copies (s = SIZE_MAX). *elems is its
- * length. */
+/* Parts and shape of what rank r holds of a cut: of state `s`, or of the fp32 copies (s = SIZE_MAX). */
 int uns_zero_plan_parts(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut, size_t s,
-			uint64_t rank, struct uns_arena *arena, struct uns_torch_parts *out,
-			uint64_t *elems, struct uns_err *err);
+			uint64_t rank, struct uns_arena *arena, struct uns_torch_leaf *out,
+			struct uns_err *err);
 
 /* Padding at the end of rank r's part, as group_paddings has it. */
 uint64_t uns_zero_plan_padding(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut,

@@ -46,29 +46,25 @@ struct shard {
 	const struct uns_zero_plan *plan;
 	uint64_t rank;
 	struct uns_arena arena; /* of what is needed until the file is laid out */
-	struct uns_torch_leaf *leaf;
-	struct uns_torch_parts *parts;
-	size_t n;
+	struct uns_torch_leaves leaves;
 };
 
 static void shard_fini(struct shard *s)
 {
+	uns_torch_leaves_fini(&s->leaves);
 	uns_arena_fini(&s->arena);
 }
 
-/* A flat tensor; state SIZE_MAX = the fp32 copies. *out is NULL when memory is out. */
+/* A flat tensor; state SIZE_MAX = the fp32 copies. */
 static int flat(struct shard *s, const struct uns_zero_cut *cut, size_t state,
 		const struct uns_value **out, struct uns_err *err)
 {
 	const struct uns_tensor *of = state == SIZE_MAX ? cut->v[0].fp32 : cut->v[0].state[state];
-	uint64_t elems;
+	struct uns_torch_leaf leaf = { .out = of->dtype };
 
-	UNS_TRY(uns_zero_plan_parts(s->plan, cut, state, s->rank, &s->arena, &s->parts[s->n],
-				    &elems, err));
-	s->leaf[s->n] =
-		(struct uns_torch_leaf){ .out = of->dtype, .shape = { .n = 1, .dim = { elems } } };
-	*out = uns_value_new_tensor(&s->arena, s->n++);
-	return 0;
+	UNS_TRY(uns_zero_plan_parts(s->plan, cut, state, s->rank, &s->arena, &leaf, err));
+	*out = uns_torch_leaf_add(&s->leaves, &s->arena, &leaf);
+	return *out ? 0 : uns_oom(err);
 }
 
 /* A fused optimizer's step may be a plain number, which the catalog keeps with the group. */
@@ -76,11 +72,8 @@ static const struct uns_value *step_value(struct shard *s, const struct uns_zero
 {
 	const struct uns_tensor *step = cut->v[0].step;
 
-	if (!step)
-		return uns_value_get(s->plan->group[cut->group].hyper, "step");
-	s->leaf[s->n] =
-		(struct uns_torch_leaf){ .tensor = step, .out = step->dtype, .shape = step->shape };
-	return uns_value_new_tensor(&s->arena, s->n++);
+	return step ? uns_torch_tensor_add(&s->leaves, &s->arena, step)
+		    : uns_value_get(s->plan->group[cut->group].hyper, "step");
 }
 
 static int state_of(struct shard *s, const struct uns_zero_cut *cut, struct uns_value **out,
@@ -207,23 +200,13 @@ int uns_zero_shard_add(const struct uns_zero_plan *plan, const struct uns_value 
 	UNS_CLEANUP(shard_fini) struct shard s = { .plan = plan, .rank = rank };
 	struct uns_torch_input in = { .cat = plan->cat,
 				      .stem = "optim_states",
+				      .leaves = &s.leaves,
 				      .classes = uns_engine_classes };
-	struct uns_vfile file = { .path = path,
-				  .source = UNS_NONE,
-				  .origin = "the checkpoint's optimizer, cut for another number of "
-					    "ranks" };
-	size_t most = plan->n_cuts * (plan->n_states + 2);
 	struct uns_value *root;
 
-	s.leaf = UNS_NEW_N(&s.arena, struct uns_torch_leaf, most);
-	s.parts = UNS_NEW_N(&s.arena, struct uns_torch_parts, most);
-	if (!s.leaf || !s.parts)
-		return uns_oom(err);
 	UNS_TRY(root_dict(&s, common, &root, err));
 	in.root = root;
-	in.leaves = s.leaf;
-	in.parts = s.parts;
-	in.n_leaves = s.n;
-	UNS_TRY(uns_part_torch_file_of(&in, &out->arena, &file.layout, err));
-	return uns_vtree_add(out, &file, err);
+	return uns_torch_file_add(&in, path,
+				  "the checkpoint's optimizer, cut for another number of ranks", out,
+				  err);
 }

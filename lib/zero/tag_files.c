@@ -71,11 +71,6 @@ static char *path_of(const struct uns_zero_naming *names, const char *prefix,
 
 /* -- the model's state dict -- */
 
-static bool is_module(const struct uns_tensor *t)
-{
-	return t->role == UNS_ROLE_WEIGHT || t->role == UNS_ROLE_BUFFER;
-}
-
 int uns_zero_files_check(const struct uns_zero_plan *plan, struct uns_err *err)
 {
 	const struct uns_catalog *cat = plan->cat;
@@ -85,7 +80,7 @@ int uns_zero_files_check(const struct uns_zero_plan *plan, struct uns_err *err)
 		if (cat->findings[i].scope == UNS_SCOPE_WEIGHTS)
 			return uns_fail_with(err, &cat->findings[i]);
 	for (i = 0; i < cat->n_tensors; i++)
-		if (is_module(&cat->tensors[i]))
+		if (uns_role_is_model(cat->tensors[i].role))
 			UNS_TRY(uns_cover_check(cat, &cat->tensors[i], err));
 	for (i = 0; i < plan->n_cuts; i++)
 		for (k = 0; k < plan->cut[i].n; k++)
@@ -99,39 +94,26 @@ struct model {
 	uint64_t rank;
 	struct uns_vtree *out;
 	struct uns_engine_state state; /* dict and leaves */
-	struct uns_torch_parts *parts; /* parallel to the leaves */
-	struct uns_map leaf_of;        /* name -> index + 1 */
+	struct uns_map leaf_of;        /* name -> index */
 	struct uns_arena arena;
 };
 
 static void model_fini(struct model *m)
 {
 	uns_map_fini(&m->leaf_of);
+	uns_engine_state_fini(&m->state);
 	uns_arena_fini(&m->arena);
-}
-
-static const struct uns_value *add_leaf(struct model *m, const struct uns_torch_leaf *leaf)
-{
-	m->state.leaves[m->state.n_leaves] = *leaf;
-	return uns_value_new_tensor(&m->arena, m->state.n_leaves++);
-}
-
-static const struct uns_value *whole(struct model *m, const struct uns_tensor *t)
-{
-	const struct uns_torch_leaf leaf = { .tensor = t, .out = t->dtype, .shape = t->shape };
-
-	return add_leaf(m, &leaf);
 }
 
 /* What stage 3 puts in a parameter's place. */
 static const struct uns_value *empty(struct model *m, const struct uns_tensor *t)
 {
 	static const uint8_t nothing[1];
-	const struct uns_torch_leaf leaf = { .out = t->dtype,
-					     .shape = { .n = 1 },
-					     .literal = nothing };
+	const struct uns_torch_leaf leaf = {
+		.out = t->dtype, .shape = { .n = 1 }, .literal = nothing
+	};
 
-	return add_leaf(m, &leaf);
+	return uns_torch_leaf_add(&m->state.leaves, &m->arena, &leaf);
 }
 
 /* Names that share bytes share a storage, as they did. */
@@ -144,9 +126,9 @@ static const struct uns_value *shared(struct model *m, const struct uns_tensor *
 	if (index != UNS_MAP_NO_INDEX && uns_shape_equal(&of->shape, &t->shape) &&
 	    of->dtype == t->dtype)
 		return uns_value_new_tensor(&m->arena, index);
-	if (!uns_map_put_index(&m->leaf_of, t->name, (uint32_t)m->state.n_leaves))
+	if (!uns_map_put_index(&m->leaf_of, t->name, (uint32_t)m->state.leaves.n))
 		return NULL;
-	return whole(m, t);
+	return uns_torch_tensor_add(&m->state.leaves, &m->arena, t);
 }
 
 static int put_module(struct model *m, struct uns_err *err)
@@ -161,7 +143,8 @@ static int put_module(struct model *m, struct uns_err *err)
 	dict->cls = "collections.OrderedDict";
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
-		if (is_module(t) && !uns_value_put_str(&m->arena, dict, t->name,
+		if (uns_role_is_model(t->role) &&
+		    !uns_value_put_str(&m->arena, dict, t->name,
 						       m->plan->sliced && t->role == UNS_ROLE_WEIGHT
 							       ? empty(m, t)
 							       : shared(m, t)))
@@ -176,18 +159,16 @@ static int put_module(struct model *m, struct uns_err *err)
 
 /* -- frozen parameters -- */
 
-static const struct uns_tensor *weight_named(const struct uns_catalog *cat, const char *name)
-{
-	return uns_catalog_find(cat, UNS_ROLE_WEIGHT, name);
-}
-
 static const struct uns_value *slice(struct model *m, const struct uns_tensor *t)
 {
 	uint64_t elems = uns_shape_elems(&t->shape), n = uns_zero_slice(elems, m->plan->world);
 	const struct uns_zero_layout layout = { .sliced = true, .world = m->plan->world };
 	struct uns_zero_run run = { 0 };
 	struct uns_torch_part *part = UNS_NEW_N(&m->arena, struct uns_torch_part, 2);
-	const struct uns_torch_leaf leaf = { .out = t->dtype, .shape = { .n = 1, .dim = { n } } };
+	const struct uns_torch_leaf leaf = { .out = t->dtype,
+					     .shape = { .n = 1, .dim = { n } },
+					     .part = part,
+					     .n_parts = 2 };
 
 	if (!part)
 		return NULL;
@@ -195,8 +176,7 @@ static const struct uns_value *slice(struct model *m, const struct uns_tensor *t
 		run.first = run.count = 0;
 	part[0] = (struct uns_torch_part){ t, run.first, run.count };
 	part[1] = (struct uns_torch_part){ NULL, 0, n - run.count };
-	m->parts[m->state.n_leaves] = (struct uns_torch_parts){ part, 2 };
-	return add_leaf(m, &leaf);
+	return uns_torch_leaf_add(&m->state.leaves, &m->arena, &leaf);
 }
 
 static int put_fragments(struct model *m, const struct uns_value *shapes, struct uns_err *err)
@@ -211,7 +191,7 @@ static int put_fragments(struct model *m, const struct uns_value *shapes, struct
 	dict->cls = "collections.OrderedDict";
 	for (i = 0; i < shapes->dict.n; i++) {
 		name = uns_value_str(shapes->dict.key[i]);
-		t = name ? weight_named(m->plan->cat, name) : NULL;
+		t = name ? uns_catalog_find(m->plan->cat, UNS_ROLE_WEIGHT, name) : NULL;
 		if (!t)
 			return uns_catalog_fail(m->plan->cat,
 						UNS_FINDING(.id = UNS_FOUND_ZERO_FROZEN_MISSING,
@@ -297,12 +277,8 @@ static int make_model(struct model *m, struct uns_err *err)
 {
 	static const char *const without[] = { "param_shapes", "shared_params", "dp_world_size",
 					       NULL };
-	size_t more = 2 * m->plan->cat->n_tensors;
 
-	UNS_TRY(uns_engine_model_state(m->plan->cat, 0, without, 8, more, m->out, &m->state, err));
-	m->parts = UNS_NEW_N(&m->arena, struct uns_torch_parts, more + m->plan->cat->n_tensors);
-	if (!m->parts)
-		return uns_oom(err);
+	UNS_TRY(uns_engine_model_state(m->plan->cat, 0, without, 8, m->out, &m->state, err));
 	UNS_TRY(put_module(m, err));
 	UNS_TRY(put_frozen(m, err));
 	return put_rest(m, err);
@@ -314,15 +290,13 @@ static int layout_model(const struct uns_zero_plan *plan, uint64_t rank, struct 
 	UNS_CLEANUP(model_fini)
 	struct model m = { .plan = plan, .rank = rank, .out = out };
 	struct uns_torch_input in = { .cat = plan->cat,
+				      .leaves = &m.state.leaves,
 				      .stem = "model_states",
 				      .classes = uns_engine_classes };
 
 	UNS_TRY(make_model(&m, err));
 	in.root = m.state.dict;
-	in.leaves = m.state.leaves;
-	in.parts = m.parts;
-	in.n_leaves = m.state.n_leaves;
-	return uns_part_torch_file_of(&in, &out->arena, layout, err);
+	return uns_part_torch_file(&in, &out->arena, layout, err);
 }
 
 static int add_model(const struct uns_zero_plan *plan, const struct uns_zero_naming *names,

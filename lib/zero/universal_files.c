@@ -40,20 +40,16 @@ int uns_universal_check_names(const struct uns_adam_params *params, struct uns_e
 }
 
 static int add_torch(const struct uns_catalog *cat, const struct uns_value *root,
-		     const struct uns_torch_leaf *leaves, size_t n, const char *stem,
-		     struct uns_vfile *file, struct uns_vtree *out, struct uns_err *err)
+		     const struct uns_torch_leaves *leaves, const char *stem, const char *path,
+		     const char *origin, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_torch_input in = { .cat = cat,
 					    .root = root,
 					    .leaves = leaves,
-					    .n_leaves = n,
 					    .stem = stem,
 					    .classes = uns_engine_classes };
 
-	if (!file->path || !file->origin)
-		return uns_oom(err);
-	UNS_TRY(uns_part_torch_file_of(&in, &out->arena, &file->layout, err));
-	return uns_vtree_add(out, file, err);
+	return uns_torch_file_add(&in, path, origin, out, err);
 }
 
 /* -- one parameter -- */
@@ -81,79 +77,47 @@ static const char *origin_of(const struct uns_tensor *t)
 static int add_tensor(const struct param_files *f, const char *state, const struct uns_tensor *t,
 		      struct uns_err *err)
 {
+	UNS_CLEANUP(uns_torch_leaves_fini) struct uns_torch_leaves leaves = { 0 };
 	struct uns_arena *arena = &f->out->arena;
 	const struct uns_torch_leaf leaf = { .tensor = t, .out = UNS_F32, .shape = t->shape };
 	struct uns_value *dict = uns_value_new_dict(arena, 2);
-	struct uns_vfile file = { .path = path_of(f, state),
-				  .source = UNS_NONE,
-				  .origin = origin_of(t) };
 
 	if (!uns_value_put_str(arena, dict, "cat_dim", uns_value_new_int(arena, 0)) ||
-	    !uns_value_put_str(arena, dict, "param", uns_value_new_tensor(arena, 0)))
+	    !uns_value_put_str(arena, dict, "param", uns_torch_leaf_add(&leaves, arena, &leaf)))
 		return uns_oom(err);
-	return add_torch(f->in->catalog, dict, &leaf, 1, state, &file, f->out, err);
+	return add_torch(f->in->catalog, dict, &leaves, state, path_of(f, state), origin_of(t), f->out,
+			 err);
 }
 
 /* A parameter's step: a tensor, or a plain number where its optimizer keeps one. */
-struct step {
-	const struct uns_value *value;
-	struct uns_torch_leaf leaf;
-	size_t n_leaves;
-	const char *origin;
-};
-
-/* As torch keeps it: 0-d float32 (torch/optim/optimizer.py, _get_scalar_dtype). */
-static int made_step(const struct uns_universal_input *in, const struct uns_adam_param *p,
-		     struct uns_arena *arena, struct step *out, struct uns_err *err)
-{
-	float *value = UNS_NEW(arena, float);
-
-	if (in->global_step == UNS_UNKNOWN)
-		return uns_fail(
-			err, -ENODATA,
-			"%s: parameter %s has moments but no step, and the training step is "
-			"not known; set it with `unshard meta set CHECKPOINT global_step=N`",
-			in->catalog->path, p->name);
-	out->origin = "the training's step: the parameter's own was not saved";
-	out->value = uns_value_new_tensor(arena, 0);
-	out->n_leaves = 1;
-	if (!value || !out->value)
-		return uns_oom(err);
-	*value = (float)in->global_step;
-	out->leaf = (struct uns_torch_leaf){ .out = UNS_F32, .literal = (const uint8_t *)value };
-	return 0;
-}
-
 static int step_of(const struct uns_universal_input *in, const struct uns_adam_param *p,
-		   struct uns_arena *arena, struct step *out, struct uns_err *err)
+		   struct uns_arena *arena, struct uns_torch_leaves *leaves,
+		   const struct uns_value **out, const char **origin, struct uns_err *err)
 {
 	const struct uns_value *hyper = uns_value_get(in->params->group[p->group]->hyper, "step");
 	double unused;
 
-	*out = (struct step){ .origin = "assembled from the checkpoint's optimizer" };
-	if (!p->step && !uns_value_float(hyper, &unused))
-		return made_step(in, p, arena, out, err);
-	if (!p->step) {
-		out->value = hyper;
-		return 0;
+	*origin = "assembled from the checkpoint's optimizer";
+	if (p->step) {
+		*out = uns_torch_tensor_add(leaves, arena, p->step);
+	} else if (uns_value_float(hyper, &unused)) {
+		*out = hyper;
+	} else {
+		*origin = "the training's step: the parameter's own was not saved";
+		*out = uns_torch_step_add(leaves, arena, (double)in->global_step);
 	}
-	out->value = uns_value_new_tensor(arena, 0);
-	out->n_leaves = 1;
-	out->leaf = (struct uns_torch_leaf){ .tensor = p->step,
-					     .out = p->step->dtype,
-					     .shape = p->step->shape };
-	return out->value ? 0 : uns_oom(err);
+	return *out ? 0 : uns_oom(err);
 }
 
 static int add_step(const struct param_files *f, struct uns_err *err)
 {
-	struct uns_vfile file = { .path = path_of(f, "step"), .source = UNS_NONE };
-	struct step step;
+	UNS_CLEANUP(uns_torch_leaves_fini) struct uns_torch_leaves leaves = { 0 };
+	const struct uns_value *step;
+	const char *origin;
 
-	UNS_TRY(step_of(f->in, f->param, &f->out->arena, &step, err));
-	file.origin = step.origin;
-	return add_torch(f->in->catalog, step.value, &step.leaf, step.n_leaves, "step", &file,
-			 f->out, err);
+	UNS_TRY(step_of(f->in, f->param, &f->out->arena, &leaves, &step, &origin, err));
+	return add_torch(f->in->catalog, step, &leaves, "step", path_of(f, "step"), origin, f->out,
+			 err);
 }
 
 static int add_param(const struct uns_universal_input *in, const struct uns_adam_param *p,
@@ -311,13 +275,13 @@ static const struct uns_value *stage3_groups(const struct uns_universal_input *i
 
 /* {state: {0: {step}}, param_groups}: what stage 3 reads. */
 static const struct uns_value *stage3_value(const struct uns_universal_input *in,
-					    const struct step *step, struct uns_arena *arena)
+					    const struct uns_value *step, struct uns_arena *arena)
 {
 	struct uns_value *root = uns_value_new_dict(arena, 2),
 			 *states = uns_value_new_dict(arena, 1);
 	struct uns_value *state = uns_value_new_dict(arena, 1);
 
-	if (!uns_value_put_str(arena, state, "step", step->value) ||
+	if (!uns_value_put_str(arena, state, "step", step) ||
 	    !uns_value_put(states, uns_value_new_int(arena, 0), state) ||
 	    !uns_value_put_str(arena, root, "state", states) ||
 	    !uns_value_put_str(arena, root, "param_groups", stage3_groups(in, arena)))
@@ -330,95 +294,64 @@ static int add_optimizer(const struct uns_universal_input *in, struct uns_vtree 
 {
 	static const char *const kept[] = { "loss_scaler", "dynamic_loss_scale", "overflow",
 					    "clip_grad", NULL };
+	UNS_CLEANUP(uns_torch_leaves_fini) struct uns_torch_leaves leaves = { 0 };
 	struct uns_arena *arena = &out->arena;
-	struct uns_vfile file = { .source = UNS_NONE,
-				  .origin = "synthesised from the checkpoint's param groups" };
+	const struct uns_value *step;
 	struct uns_value *dict;
-	struct step step;
+	const char *unused;
 
 	UNS_TRY(uns_engine_optim_state(in->catalog, kept, NULL, 3, out, &dict, err));
-	UNS_TRY(step_of(in, &in->params->v[0], arena, &step, err));
+	UNS_TRY(step_of(in, &in->params->v[0], arena, &leaves, &step, &unused, err));
 	if (!uns_value_put_str(arena, dict, "ds_version", uns_engine_version(in->catalog, arena)) ||
 	    !uns_value_put_str(arena, dict, "param_groups", groups_value(in, arena)) ||
-	    !uns_value_put_str(arena, dict, "optimizer_state_dict", stage3_value(in, &step, arena)))
+	    !uns_value_put_str(arena, dict, "optimizer_state_dict", stage3_value(in, step, arena)))
 		return uns_oom(err);
-	file.path = uns_arena_printf(arena, "%s/zero/optimizer_state.pt", in->dir);
-	return add_torch(in->catalog, dict, &step.leaf, step.n_leaves, "optimizer_state", &file,
-			 out, err);
+	return add_torch(in->catalog, dict, &leaves, "optimizer_state",
+			 uns_arena_printf(arena, "%s/zero/optimizer_state.pt", in->dir),
+			 "synthesised from the checkpoint's param groups", out, err);
 }
 
 /* -- the engine -- */
 
-struct model_file {
-	struct uns_torch_input torch;
-	const char *origin;
-};
-
-/* The engine's values are plain then, and bring no leaves. */
-static int put_front(struct model_file *m, struct uns_arena *arena, struct uns_err *err)
+static const char *model_name(const struct uns_universal_input *in, int64_t rank,
+			      struct uns_arena *arena)
 {
-	struct uns_lightning_front front;
+	const char *name = uns_zero_name_make(arena, UNS_ZERO_MODEL, rank);
 
-	UNS_TRY(uns_lightning_front(m->torch.cat, arena, &front, err));
-	m->torch.front = front.pickle;
-	m->torch.leaves = front.leaves;
-	m->torch.n_leaves = front.n_leaves;
-	m->origin = "meta.pt, continued with what DeepSpeed's engine insists on";
-	return 0;
+	return name ? uns_arena_printf(arena, "%s/%s", in->dir, name) : NULL;
 }
 
-static int make_model_states(const struct uns_universal_input *in, struct uns_vtree *out,
-			     struct model_file *m, struct uns_err *err)
+/* One file under two names: stages 1 and 2 look for the one, stage 3 for the other. */
+static int add_model_states(const struct uns_universal_input *in, struct uns_vtree *out,
+			    struct uns_err *err)
 {
 	/* Shapes and names of tensors that are not in the file. */
 	static const char *const without[] = { "param_shapes", "frozen_param_shapes",
 					       "shared_params", NULL };
-	struct uns_engine_state state;
+	UNS_CLEANUP(uns_engine_state_fini) struct uns_engine_state state = { 0 };
+	struct uns_torch_input torch = { .cat = in->catalog,
+					 .leaves = &state.leaves,
+					 .stem = "mp_rank_00_model_states",
+					 .classes = uns_engine_classes };
+	struct uns_arena *arena = &out->arena;
+	struct uns_vfile file = { .path = model_name(in, -1, arena), .source = UNS_NONE };
 
-	UNS_TRY(uns_engine_model_state(in->catalog, in->global_step, without, 2, 0, out, &state,
-				       err));
-	if (!uns_value_put_str(&out->arena, state.dict, "module",
-			       uns_value_new_dict(&out->arena, 0)) ||
-	    !uns_value_put_str(&out->arena, state.dict, "optimizer",
-			       uns_value_new_none(&out->arena)))
+	UNS_TRY(uns_engine_model_state(in->catalog, in->global_step, without, 2, out, &state, err));
+	if (!uns_value_put_str(arena, state.dict, "module", uns_value_new_dict(arena, 0)) ||
+	    !uns_value_put_str(arena, state.dict, "optimizer", uns_value_new_none(arena)))
 		return uns_oom(err);
-	m->torch = (struct uns_torch_input){ .cat = in->catalog,
-					     .root = state.dict,
-					     .leaves = state.leaves,
-					     .n_leaves = state.n_leaves,
-					     .stem = "mp_rank_00_model_states",
-					     .classes = uns_engine_classes };
-	m->origin = in->catalog->facts.has_engine_state
-			    ? "the checkpoint's model file without its tensors"
-			    : "synthesised: what DeepSpeed's engine insists on";
-	if (in->catalog->facts.is_one_file)
-		UNS_TRY(put_front(m, &out->arena, err));
-	return 0;
-}
-
-static int name_model(const struct uns_universal_input *in, int64_t rank, struct uns_vtree *out,
-		      const char **path, struct uns_err *err)
-{
-	const char *name = uns_zero_name_make(&out->arena, UNS_ZERO_MODEL, rank);
-
-	*path = name ? uns_arena_printf(&out->arena, "%s/%s", in->dir, name) : NULL;
-	return *path ? 0 : uns_oom(err);
-}
-
-static int add_model_states(const struct uns_universal_input *in, struct uns_vtree *out,
-			    struct uns_err *err)
-{
-	struct uns_vfile file = { .source = UNS_NONE };
-	struct model_file m;
-
-	UNS_TRY(make_model_states(in, out, &m, err));
-	file.origin = m.origin;
-	/* Stages 1 and 2 look for the one, stage 3 for the other. */
-	UNS_TRY(name_model(in, -1, out, &file.path, err));
-	UNS_TRY(uns_part_torch_file_of(&m.torch, &out->arena, &file.layout, err));
-	UNS_TRY(uns_vtree_add(out, &file, err));
-	UNS_TRY(name_model(in, 0, out, &file.path, err));
-	return uns_vtree_add(out, &file, err);
+	torch.root = state.dict;
+	file.origin = in->catalog->facts.has_engine_state
+			      ? "the checkpoint's model file without its tensors"
+			      : "synthesised: what DeepSpeed's engine insists on";
+	if (in->catalog->facts.is_one_file) { /* the engine's values bring no tensors then */
+		UNS_TRY(uns_lightning_front(in->catalog, &torch.front, &state.leaves, err));
+		file.origin = "meta.pt, continued with what DeepSpeed's engine insists on";
+	}
+	UNS_TRY(uns_part_torch_file(&torch, arena, &file.layout, err));
+	UNS_TRY(file.path ? uns_vtree_add(out, &file, err) : uns_oom(err));
+	file.path = model_name(in, 0, arena);
+	return file.path ? uns_vtree_add(out, &file, err) : uns_oom(err);
 }
 
 int uns_universal_add(const struct uns_universal_input *in, struct uns_vtree *out,

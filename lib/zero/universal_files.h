@@ -30,7 +30,7 @@ struct uns_universal_input {
 	const struct uns_adam_params *params;
 	const char *dir;
 	const char *strip; /* left out in front of parameters' names; "" = nothing */
-	int64_t global_step; /* for parameters without a step; UNS_UNKNOWN = refuse those */
+	int64_t global_step; /* known; of parameters without a step of their own too */
 };
 
 /* -ENOTSUP when a parameter's name cannot be that of a directory. */

@@ -46,8 +46,8 @@ static uint64_t leaf_of(const struct uns_engine_state *state, const struct uns_v
 {
 	assert_non_null(v);
 	assert_int_equal(v->kind, UNS_VALUE_TENSOR);
-	assert_true(v->tensor < state->n_leaves);
-	return state->leaves[v->tensor].shape.dim[0];
+	assert_true(v->tensor < state->leaves.n);
+	return state->leaves.v[v->tensor].shape.dim[0];
 }
 
 static void client_state(void **unused)
@@ -69,19 +69,20 @@ static void client_state(void **unused)
 	add_tensor(cat, UNS_CLIENT_INSIDE "whole", "1", 50);
 	add_tensor(cat, UNS_CLIENT_INSIDE "gap", "1", 60); /* 0 could not be read */
 	uns_engine_facts(cat);
-	assert_int_equal(uns_engine_model_state(cat, 7, NULL, 0, 0, &out, &state, &err), 0);
+	assert_int_equal(uns_engine_model_state(cat, 7, NULL, 0, &out, &state, &err), 0);
 
 	v = uns_value_get(state.dict, "whole");
 	assert_ptr_equal(uns_value_at(v, 0), &two);
 	assert_int_equal(leaf_of(&state, uns_value_get(uns_value_at(v, 1), "k")), 40);
 	assert_int_equal(leaf_of(&state, uns_value_at(v, 2)), 50);
 	assert_int_equal(leaf_of(&state, uns_value_get(state.dict, "alone")), 30);
-	assert_int_equal(state.n_leaves, 3);
+	assert_int_equal(state.leaves.n, 3);
 	assert_null(uns_value_get(state.dict, "gap"));
 	assert_null(uns_value_get(state.dict, "object"));
 	assert_int_equal(out.n_notes, 2);
 	assert_non_null(strstr(out.note[0], "gap is left out of client_state"));
 	assert_non_null(strstr(out.note[1], "m.C"));
+	uns_engine_state_fini(&state);
 	uns_vtree_fini(&out);
 	uns_catalog_free(cat);
 }

@@ -22,6 +22,7 @@ struct made {
 	struct uns_group groups[2];
 	struct uns_named_value value;
 	struct uns_value *hyper[2];
+	struct uns_torch_leaves leaves;
 };
 
 static void add(struct made *m, const char *name, enum uns_role role)
@@ -65,11 +66,13 @@ static void start(struct made *m)
 static int build(struct made *m, enum uns_param_ids ids, int64_t step,
 		 struct uns_optimizer_state *out, struct uns_err *err)
 {
-	return uns_optimizer_state_build(&m->cat, "optimizer", ids, step, &m->arena, out, err);
+	return uns_optimizer_state_build(&m->cat, "optimizer", ids, step, &m->arena, &m->leaves,
+					 out, err);
 }
 
 static void finish(struct made *m)
 {
+	uns_torch_leaves_fini(&m->leaves);
 	uns_arena_fini(&m->arena);
 }
 
@@ -89,9 +92,9 @@ static void test_ids_are_positions_over_all_groups(void **state)
 	for (i = 0; i < 3; i++)
 		assert_true(uns_value_int(states->dict.key[i], &id) && id == (int64_t)i);
 	/* b is 0, c is 1, a is 2: whose exp_avg is whose? */
-	assert_ptr_equal(out.leaves[uns_value_get(states->dict.v[0], "exp_avg")->tensor].tensor,
+	assert_ptr_equal(m.leaves.v[uns_value_get(states->dict.v[0], "exp_avg")->tensor].tensor,
 			 &m.tensors[1]);
-	assert_ptr_equal(out.leaves[uns_value_get(states->dict.v[2], "exp_avg")->tensor].tensor,
+	assert_ptr_equal(m.leaves.v[uns_value_get(states->dict.v[2], "exp_avg")->tensor].tensor,
 			 &m.tensors[0]);
 	groups = uns_value_get(out.root, "param_groups");
 	ids = uns_value_get(uns_value_at(groups, 1), "params");
@@ -116,11 +119,11 @@ static void test_ids_are_names(void **state)
 	finish(&m);
 }
 
-static float step_of(const struct uns_optimizer_state *out, const char *name)
+static float step_of(const struct made *m, const struct uns_optimizer_state *out, const char *name)
 {
 	const struct uns_value *v =
 		uns_value_get(uns_value_get(uns_value_get(out->root, "state"), name), "step");
-	const struct uns_torch_leaf *leaf = &out->leaves[v->tensor];
+	const struct uns_torch_leaf *leaf = &m->leaves.v[v->tensor];
 	float step;
 
 	assert_true(leaf->shape.n == 0 && leaf->out == UNS_F32 && leaf->literal);
@@ -137,7 +140,7 @@ static void test_a_missing_step_is_the_training_step(void **state)
 	start(&m);
 	assert_int_equal(build(&m, UNS_IDS_NAMES, 7, &out, NULL), 0);
 	assert_int_equal(out.n_steps_assumed, 2);
-	assert_true(step_of(&out, "b") == 7 && step_of(&out, "c") == 7);
+	assert_true(step_of(&m, &out, "b") == 7 && step_of(&m, &out, "c") == 7);
 	finish(&m);
 }
 
@@ -153,7 +156,7 @@ static void test_a_missing_step_is_the_groups(void **state)
 	assert_int_equal(build(&m, UNS_IDS_NAMES, 7, &out, NULL), 0);
 	assert_int_equal(out.n_steps_from_group, 1);
 	assert_int_equal(out.n_steps_assumed, 1);
-	assert_true(step_of(&out, "b") == 5 && step_of(&out, "c") == 7);
+	assert_true(step_of(&m, &out, "b") == 5 && step_of(&m, &out, "c") == 7);
 	finish(&m);
 }
 

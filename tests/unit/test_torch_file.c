@@ -76,10 +76,13 @@ static void start(struct made *m)
 
 static void build(struct made *m, struct uns_torchfile *out)
 {
+	const struct uns_torch_leaves leaves = { .v = m->leaves, .n = m->cat.n_tensors };
+	const struct uns_torch_input in = {
+		.cat = &m->cat, .root = m->root, .leaves = &leaves, .stem = "model"
+	};
 	struct uns_err err = { 0 };
 
-	if (uns_part_torch_file(&m->cat, m->root, m->leaves, m->cat.n_tensors, "model", &m->arena,
-				&m->layout, &err) < 0)
+	if (uns_part_torch_file(&in, &m->arena, &m->layout, &err) < 0)
 		fail_msg("%s", err.text);
 	m->reader = (struct uns_reader){ render, &m->layout, m->layout.size_bytes };
 	if (uns_torchfile_open(&m->reader, &m->arena, out, &err) < 0)
