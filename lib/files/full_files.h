@@ -1,4 +1,4 @@
-/* Files of a complete checkpoint, put together from a catalog: what the views full and full-fsdp are
+/* Files of a complete checkpoint, put together from a catalog: what view full is
  * made of. */
 #ifndef UNS_FILES_FULL_FILES_H
 #define UNS_FILES_FULL_FILES_H

@@ -2,6 +2,7 @@
  * which gives the same. */
 #include "session/info.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -67,10 +68,25 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 	return n;
 }
 
-static void known_problem(const struct place *place, const char *view,
+/* "full-fsdp" */
+static const char *verdict_view(const struct verdict *v, char *buf, size_t size)
+{
+	const char *const *parameter = v->view->listed;
+	uint64_t number;
+
+	while (*parameter && !(v->view->parse(*parameter, &number) && number == v->parameter))
+		parameter++;
+	snprintf(buf, size, "%s%s%s", v->view->name, *parameter && **parameter ? "-" : "",
+		 *parameter ? *parameter : "");
+	return buf;
+}
+
+/* v NULL = of no view. */
+static void known_problem(const struct place *place, const struct verdict *v,
 			  const struct uns_finding *why, struct uns_text *out)
 {
-	const struct reason reason = { why, view, true };
+	char name[64];
+	const struct reason reason = { why, v ? verdict_view(v, name, sizeof(name)) : NULL, true };
 	const size_t from = out->len;
 
 	uns_text_printf(out, "%s: ", place->path);
@@ -96,7 +112,7 @@ static void known_problems(struct unshard *u, struct uns_text *out)
 			known_problem(place, NULL, place->open_why, out);
 		for (v = place->verdict; v; v = v->next)
 			if (v->why)
-				known_problem(place, v->view->name, v->why, out);
+				known_problem(place, v, v->why, out);
 	}
 	pthread_mutex_unlock(&u->lock);
 }
@@ -188,8 +204,8 @@ static const char *shown_path(const struct asked *a, const struct uns_view *view
 	return uns_path_join(arena, uns_path_parent(arena, a->place->path), names.file);
 }
 
-static const char *usage_line(const struct asked *a, const struct uns_view *view, const char *name,
-			      struct uns_arena *arena)
+static const char *usage_line(const struct asked *a, const struct uns_view *view, uint64_t parameter,
+			      const char *name, struct uns_arena *arena)
 {
 	const char *below = shown_path(a, view, arena), *path;
 
@@ -199,11 +215,8 @@ static const char *usage_line(const struct asked *a, const struct uns_view *view
 				a->u->opt.only ? "" : name, a->u->opt.only || !*below ? "" : "/", below);
 	if (!path)
 		return NULL;
-	return expand_usage(arena,
-			    forms_has_file(view, a->place) && view->file_usage
-				    ? view->file_usage
-				    : view->usage(a->snap->cat),
-			    path);
+	return expand_usage(
+		arena, view->usage(a->snap->cat, parameter, forms_has_file(view, a->place)), path);
 }
 
 static int copy_notes(const struct uns_vtree *from, struct uns_arena *arena,
@@ -256,7 +269,7 @@ static int verdict_of(const struct asked *a, const struct uns_view *view, const 
 	if (state != SHOW_OK)
 		row->why = uns_arena_str(&out->arena, why.text);
 	else
-		row->usage = usage_line(a, view, row->view, &out->arena);
+		row->usage = usage_line(a, view, number, row->view, &out->arena);
 	if (!row->why && !row->usage)
 		return uns_oom(err);
 	out->n++;

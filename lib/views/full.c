@@ -1,8 +1,14 @@
-/* full: one process's complete checkpoint, as a Trainer or Accelerate script without FSDP or DeepSpeed
- * resumes from it: model.safetensors (pytorch_model.bin for Accelerate without a config), optimizer.pt
- * with integer ids (optimizer.bin for Accelerate), scheduler, random states, trainer_state.json. Of a
- * plain DeepSpeed engine Accelerate's names, and the script's own state. Never pytorch_model_fsdp.bin or a
- * sharded directory: a plain Trainer refuses a directory that holds one. */
+/* full: a complete checkpoint in single files, which a script resumes from without shards.
+ *
+ *   full        as one process saves it without FSDP or DeepSpeed: model.safetensors (pytorch_model.bin for
+ *               Accelerate without a config), optimizer.pt with integer ids (optimizer.bin for Accelerate),
+ *               scheduler, rank 0's random states, trainer_state.json. Of a plain DeepSpeed engine Accelerate's
+ *               names, and the script's own state. Never pytorch_model_fsdp.bin or a sharded directory: a plain
+ *               Trainer refuses a directory that holds one.
+ *   full-fsdp   as FSDP's FULL_STATE_DICT names it, for a Trainer or Accelerate script that runs with it:
+ *               pytorch_model_fsdp.bin and optimizer.bin keyed by names, the ranks' own random states.
+ *
+ * A Lightning checkpoint is one file in both. */
 #include <string.h>
 
 #include "zero/engine_files.h"
@@ -10,17 +16,48 @@
 #include "files/lightning_file.h"
 #include "views/view.h"
 
+enum { PLAIN, FSDP };
+
+static bool parse(const char *parameter, uint64_t *out)
+{
+	*out = *parameter ? FSDP : PLAIN;
+	return !*parameter || strcmp(parameter, "fsdp") == 0;
+}
+
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
-	(void)parameter;
-	if (cat->facts.is_pipeline) /* numbers would have to be made up */
+	if (parameter == PLAIN && cat->facts.is_pipeline) /* numbers would have to be made up */
 		return uns_catalog_fail(
 			cat,
 			UNS_FINDING(.id = UNS_FOUND_PIPELINE_NUMBERS, .scope = UNS_SCOPE_OPTIMIZER),
 			why);
 	if (cat->facts.is_one_file)
 		return uns_lightning_check(cat, true, why);
+	if (parameter == FSDP)
+		UNS_TRY(uns_full_check_names(cat, why));
 	return uns_full_check(cat, why);
+}
+
+static int add_plain(struct uns_full_input *full, struct uns_span config, struct uns_vtree *out,
+		     struct uns_err *err)
+{
+	const struct uns_catalog *cat = full->resume.catalog;
+	bool engine = cat->facts.resumed_by & UNS_BY_ENGINE;
+	bool trainer = !engine && !(cat->facts.resumed_by & UNS_BY_ACCELERATE);
+
+	full->resume.one_process = true;
+	full->resume.plain = uns_full_is_plain(cat);
+	/* Accelerate loads safetensors by way of safetensors.load_model, which refuses a file that
+	 * holds both names of a tied tensor; and without a config nobody can say which are. */
+	if (!trainer && !full->resume.plain && uns_span_left(&config) == 0)
+		UNS_TRY(uns_full_add_torch_model(full, "pytorch_model", out, err));
+	else
+		UNS_TRY(uns_full_add_safetensors(full, out, err));
+	UNS_TRY(uns_full_add_optimizer(full, UNS_IDS_NUMBERS,
+				       trainer ? "optimizer.pt" : "optimizer.bin", out, err));
+	if (engine)
+		UNS_TRY(uns_engine_files_add(cat, out, err));
+	return uns_engine_scaler_add(cat, out, err);
 }
 
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
@@ -35,33 +72,37 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	const struct uns_lightning_input whole = { .catalog = in->catalog,
 						   .out = UNS_DTYPE_NONE,
 						   .resume = true,
+						   .for_fsdp = parameter == FSDP,
 						   .global_step = in->catalog->facts.step };
 
-	bool engine = in->catalog->facts.resumed_by & UNS_BY_ENGINE;
-	bool accelerate = in->catalog->facts.resumed_by & UNS_BY_ACCELERATE;
-	bool trainer = !engine && !accelerate;
-
-	(void)parameter;
 	if (in->catalog->facts.is_one_file)
 		return uns_lightning_add(&whole, out, err);
-	full.resume.one_process = true;
-	full.resume.plain = uns_full_is_plain(in->catalog);
-	/* Accelerate loads safetensors by way of safetensors.load_model, which refuses a file that
-	 * holds both names of a tied tensor; and without a config nobody can say which are. */
-	if (!trainer && !full.resume.plain && uns_span_left(&in->config) == 0)
-		UNS_TRY(uns_full_add_torch_model(&full, "pytorch_model", out, err));
-	else
-		UNS_TRY(uns_full_add_safetensors(&full, out, err));
-	UNS_TRY(uns_full_add_optimizer(&full, UNS_IDS_NUMBERS,
-				       trainer ? "optimizer.pt" : "optimizer.bin", out, err));
-	if (engine)
-		UNS_TRY(uns_engine_files_add(in->catalog, out, err));
-	UNS_TRY(uns_engine_scaler_add(in->catalog, out, err));
+	if (parameter == FSDP) {
+		UNS_TRY(uns_full_add_torch_model(&full, "pytorch_model_fsdp", out, err));
+		UNS_TRY(uns_full_add_optimizer(&full, UNS_IDS_NAMES, "optimizer.bin", out, err));
+	} else {
+		UNS_TRY(add_plain(&full, in->config, out, err));
+	}
 	return uns_full_add_rest(&full, out, err);
 }
 
-static const char *usage(const struct uns_catalog *cat)
+static const char *usage_fsdp(const struct uns_catalog *cat, bool is_file)
 {
+	if (is_file)
+		return "trainer.fit(model, ckpt_path=\"%s\")  # FSDPStrategy";
+	if (cat->facts.resumed_by & UNS_BY_LIGHTNING)
+		return "torch.load(\"%s/optimizer.bin\", weights_only=True)";
+	return cat->facts.resumed_by & UNS_BY_ACCELERATE
+		       ? "accelerator.load_state(\"%s\")  # with FSDP, FULL_STATE_DICT"
+		       : "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, FULL_STATE_DICT";
+}
+
+static const char *usage(const struct uns_catalog *cat, uint64_t parameter, bool is_file)
+{
+	if (parameter == FSDP)
+		return usage_fsdp(cat, is_file);
+	if (is_file)
+		return "trainer.fit(model, ckpt_path=\"%s\")";
 	if (cat->facts.resumed_by & UNS_BY_ENGINE)
 		return "model.load_state_dict(torch.load(\"%s/pytorch_model.bin\"))  # optimizer.bin, "
 		       "scheduler.bin, client_state.pt likewise";
@@ -72,16 +113,18 @@ static const char *usage(const struct uns_catalog *cat)
 		       : "trainer.train(resume_from_checkpoint=\"%s\")";
 }
 
+static const char *const listed[] = { "", "fsdp", NULL };
+
 extern const struct uns_view uns_view_full;
 const struct uns_view uns_view_full = {
 	.name = "full",
-	UNS_VIEW_IS_BARE,
+	.listed = listed,
+	.parse = parse,
 	.needs_finished = true,
 	.needs_companions = true,
 	.needs_training = true,
 	.supports = supports,
 	.tree = tree,
 	.form = UNS_FORM_FILE,
-	.file_usage = "trainer.fit(model, ckpt_path=\"%s\")",
 	.usage = usage,
 };

@@ -77,9 +77,8 @@ struct uns_view {
 	 * into its directory. */
 	enum uns_form form;
 	/* "AutoModelForCausalLM.from_pretrained(\"%s\")": the line that `unshard show` prints for this
-	 * checkpoint, %s = its path in the view. */
-	const char *(*usage)(const struct uns_catalog *cat);
-	const char *file_usage; /* the same for a checkpoint that is a file */
+	 * checkpoint, %s = its path in the view. is_file: as a file; only where `form` makes one. */
+	const char *(*usage)(const struct uns_catalog *cat, uint64_t parameter, bool is_file);
 };
 
 extern const struct uns_view *const uns_views[]; /* ends with NULL */

@@ -455,10 +455,13 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 }
 
 /* What has no config.json of its own family's trainer is loaded as tensors. */
-static const char *usage(const struct uns_catalog *cat)
+static const char *usage(const struct uns_catalog *cat, uint64_t parameter, bool is_file)
 {
 	bool adapter = false;
 
+	(void)parameter;
+	if (is_file)
+		return "MyLightningModule.load_from_checkpoint(\"%s\")";
 	if (uns_adapter_is(cat, &adapter, NULL) == 0 && adapter)
 		return "PeftModel.from_pretrained(base_model, \"%s\")";
 	if (!cat->facts.is_pretrained)
@@ -477,6 +480,5 @@ const struct uns_view uns_view_weights = {
 	.supports = supports,
 	.tree = tree,
 	.form = UNS_FORM_BOTH,
-	.file_usage = "MyLightningModule.load_from_checkpoint(\"%s\")",
 	.usage = usage,
 };

@@ -45,8 +45,9 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	return add_rest(in, parameter, out, err);
 }
 
-static const char *usage(const struct uns_catalog *cat)
+static const char *usage(const struct uns_catalog *cat, uint64_t parameter, bool is_file)
 {
+	(void)parameter, (void)is_file;
 	if (cat->facts.resumed_by & UNS_BY_LIGHTNING)
 		return "trainer.fit(model, ckpt_path=\"%s\")  # DeepSpeedStrategy, at N ranks";
 	if (cat->facts.family == UNS_FAMILY_RANKS)
