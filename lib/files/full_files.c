@@ -198,7 +198,7 @@ int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids i
 
 	if (!root)
 		return uns_optimizer_root(cat)
-			       ? uns_vtree_note(out,
+			       ? uns_vtree_note(out, err,
 						"%s is hidden: no scheduler was saved with it, and "
 						"a Trainer restores both or, silently, neither",
 						name)

@@ -214,14 +214,12 @@ static int add_optimizers(struct builder *b, struct uns_err *err)
 /* Source: load_checkpoint of the strategies, lightning 2.6. */
 static int note_who_takes_it(const struct builder *b, struct uns_err *err)
 {
-	if (uns_vtree_note(b->out,
+	return uns_vtree_note(b->out, err,
 			   "it was saved without optimizers: a Trainer on one device goes on from "
 			   "the view full, one with FSDPStrategy from full-fsdp, each with fresh "
 			   "optimizers; ModelParallelStrategy goes on from neither, as it asks for "
 			   "states that were not saved: load the weights into the module and call "
-			   "fit without ckpt_path") < 0)
-		return uns_oom(err);
-	return 0;
+			   "fit without ckpt_path");
 }
 
 /* A checkpoint of weights only has no schedulers either, and a Trainer asks for both. */
@@ -297,14 +295,13 @@ static int note_objects(const struct builder *b, struct uns_err *err)
 		if (strcmp(cat->values[i].root, UNS_META_ROOT) == 0 &&
 		    uns_value_fits(cat->values[i].value, MAX_META_NODES, MAX_META_DEPTH))
 			cls = object_in(cat->values[i].value);
-	if (!cls ||
-	    uns_vtree_note(b->out,
-			   "meta.pt holds an object of class %s, as the training script put "
-			   "it there: torch.load reads this file with weights_only=False, or "
-			   "with that class among its safe globals, like meta.pt itself",
-			   cls) == 0)
+	if (!cls)
 		return 0;
-	return uns_oom(err);
+	return uns_vtree_note(b->out, err,
+			      "meta.pt holds an object of class %s, as the training script put "
+			      "it there: torch.load reads this file with weights_only=False, or "
+			      "with that class among its safe globals, like meta.pt itself",
+			      cls);
 }
 
 /* -- the file -- */

@@ -134,7 +134,7 @@ static int add_own_state(const struct uns_resume_input *in, const struct uns_com
 	if (uns_str_starts(c->name, "pytorch_model_fsdp"))
 		return 0;
 	if (c == uns_resume_own_optimizer(in->catalog) && !in->with_schedule)
-		return uns_vtree_note(out,
+		return uns_vtree_note(out, err,
 				      "%s is hidden: no scheduler was saved with it, and a Trainer "
 				      "restores both or, silently, neither",
 				      c->name);
@@ -155,27 +155,22 @@ static int add_companion(const struct uns_resume_input *in, const struct uns_com
 	if (strcmp(c->name, "trainer_state.json") == 0 && !in->trainer_state_valid)
 		return 0;
 	if (matches(schedule_globs, c->name) && !in->with_schedule)
-		return uns_vtree_note(out,
+		return uns_vtree_note(out, err,
 				      "%s is hidden: there is no optimizer state with it, and a "
 				      "Trainer restores both or neither",
 				      c->name);
 	return uns_vtree_add_file(out, in->catalog, c->name, c->file, err);
 }
 
-static bool is_companion(const struct uns_catalog *cat, const char *name)
-{
-	return uns_catalog_companion(cat, name) != NULL;
-}
-
-static int note_facts(const struct uns_training *t, struct uns_vtree *out)
+static int note_facts(const struct uns_training *t, struct uns_vtree *out, struct uns_err *err)
 {
 	size_t i;
 
 	for (i = 0; i < t->n_notes; i++)
-		UNS_TRY(uns_vtree_note(out, "%s", t->note[i]));
+		UNS_TRY(uns_vtree_note(out, err, "%s", t->note[i]));
 	for (i = 0; i < t->n; i++)
 		if (t->v[i].assumed)
-			UNS_TRY(uns_vtree_note(out,
+			UNS_TRY(uns_vtree_note(out, err,
 					       "trainer_state.json: %s = %s is assumed (%s); set it "
 					       "with `unshard meta set CHECKPOINT %s=VALUE` or "
 					       "-o fact=%s=VALUE",
@@ -195,16 +190,16 @@ static bool write_made_up(const struct uns_training *t, struct uns_text *out)
 	return i > 0;
 }
 
-static int note_made_up(const struct uns_training *t, struct uns_vtree *out)
+static int note_made_up(const struct uns_training *t, struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 
 	if (!write_made_up(t, &text))
 		return 0;
 	if (text.failed)
-		return -ENOMEM;
+		return uns_oom(err);
 	return uns_vtree_note(
-		out,
+		out, err,
 		"trainer_state.json: made up, because nothing here tells: %s. A Trainer that "
 		"resumes finds out epoch, max_steps and num_train_epochs by itself, and goes on "
 		"counting from the others; set one with `unshard meta set CHECKPOINT KEY=VALUE` or "
@@ -239,16 +234,14 @@ int uns_resume_trainer_state_add(const struct uns_resume_input *in, struct uns_v
 
 	if (!in->training || !(in->catalog->facts.resumed_by & UNS_BY_TRAINER))
 		return 0;
-	if (note_facts(in->training, out) < 0)
-		return uns_oom(err);
+	UNS_TRY(note_facts(in->training, out, err));
 	if (in->trainer_state_valid)
 		return 0;
 	code = uns_trainer_state_emit(in->training, &text, &why);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
-		return uns_vtree_note(out, "trainer_state.json cannot be made: %s", why.text);
-	if (note_made_up(in->training, out) < 0)
-		return uns_oom(err);
+		return uns_vtree_note(out, err, "trainer_state.json cannot be made: %s", why.text);
+	UNS_TRY(note_made_up(in->training, out, err));
 	origin = origin_of(in->training, &out->arena);
 	if (!origin)
 		return uns_oom(err);
@@ -264,7 +257,7 @@ int uns_resume_files_add(const struct uns_resume_input *in, struct uns_vtree *ou
 	for (i = 0; i < cat->n_companions; i++)
 		UNS_TRY(add_companion(in, &cat->companions[i], out, err));
 	for (i = 0; i < in->n_borrowed; i++)
-		if (!is_companion(cat, in->borrowed[i].name))
+		if (!uns_catalog_companion(cat, in->borrowed[i].name))
 			UNS_TRY(uns_vtree_add_file(out, cat, in->borrowed[i].name,
 						   in->borrowed[i].file, err));
 	return uns_resume_trainer_state_add(in, out, err);

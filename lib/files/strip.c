@@ -29,9 +29,9 @@ int uns_strip_choose(const char *strip, const char *const *names, size_t n, stru
 	}
 	if (!twice)
 		return 0;
-	if (uns_vtree_note(out, "strip=%s: two tensors would be called %s, so nothing is stripped",
-			   *prefix, name) < 0)
-		return uns_oom(err);
+	UNS_TRY(uns_vtree_note(out, err,
+			       "strip=%s: two tensors would be called %s, so nothing is stripped", *prefix,
+			       name));
 	*prefix = "";
 	return 0;
 }

@@ -48,19 +48,19 @@ int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, co
 	return uns_vtree_add(tree, &v, err);
 }
 
-int uns_vtree_note(struct uns_vtree *tree, const char *fmt, ...)
+int uns_vtree_note(struct uns_vtree *tree, struct uns_err *err, const char *fmt, ...)
 {
 	char text[UNS_ERR_TEXT];
 	va_list ap;
 
 	if (!UNS_ARENA_ROOM(&tree->arena, tree->note, tree->n_notes, tree->cap_notes))
-		return -ENOMEM;
+		return uns_oom(err);
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	tree->note[tree->n_notes] = uns_arena_str(&tree->arena, text);
 	if (!tree->note[tree->n_notes])
-		return -ENOMEM;
+		return uns_oom(err);
 	tree->n_notes++;
 	return 0;
 }
@@ -74,10 +74,10 @@ int uns_vtree_note_findings(struct uns_vtree *tree, const struct uns_finding *f,
 	for (; n && code == 0; n--, f++) {
 		text.len = 0;
 		uns_finding_print(f, &text);
-		code = text.failed ? -ENOMEM : uns_vtree_note(tree, "%s", text.p);
+		code = text.failed ? uns_oom(err) : uns_vtree_note(tree, err, "%s", text.p);
 	}
 	uns_text_fini(&text);
-	return code < 0 ? uns_oom(err) : 0;
+	return code;
 }
 
 static int by_path(const void *a, const void *b)
@@ -118,13 +118,14 @@ static bool keeps(struct uns_vtree *tree, size_t n, const struct uns_vfile *file
 	const struct uns_vfile *above;
 
 	if (n && strcmp(tree->v[n - 1].path, file->path) == 0) {
-		uns_vtree_note(tree, "%s: made twice in one directory; the first is shown",
+		uns_vtree_note(tree, NULL, "%s: made twice in one directory; the first is shown",
 			       file->path);
 		return false;
 	}
 	above = file_above(tree, n, file->path);
 	if (above)
-		uns_vtree_note(tree, "%s: not shown, because %s is a file", file->path, above->path);
+		uns_vtree_note(tree, NULL, "%s: not shown, because %s is a file", file->path,
+			       above->path);
 	return !above;
 }
 

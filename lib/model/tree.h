@@ -42,8 +42,8 @@ int uns_vtree_add_text(struct uns_vtree *tree, const char *path, const char *tex
 		       const char *origin, struct uns_err *err); /* text is copied */
 int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, const char *path,
 		       uint32_t file, struct uns_err *err);
-__attribute__((format(printf, 2, 3))) int uns_vtree_note(struct uns_vtree *tree, const char *fmt,
-							 ...);
+__attribute__((format(printf, 3, 4))) int uns_vtree_note(struct uns_vtree *tree, struct uns_err *err,
+							 const char *fmt, ...);
 /* Say what the tree's files of weights hold; copied, but for the names. */
 int uns_vtree_set_tensors(struct uns_vtree *tree, const struct uns_named_tensor *v, size_t n,
 			  struct uns_err *err);

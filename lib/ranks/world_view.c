@@ -180,15 +180,13 @@ static int note_rng(const struct uns_catalog *cat, uint64_t world, struct uns_wo
 
 	if (!rng.hide && (world == saved || (rng.keep && world <= saved)))
 		return 0;
-	return uns_vtree_note(out,
+	return uns_vtree_note(out, err,
 			      "extra_state_*.pt: random states are those of %llu ranks and left out%s; a "
 			      "manager that finds none keeps its own",
 			      (unsigned long long)saved,
 			      rng.hide	 ? " (-o rng=hide)"
 			      : rng.keep ? " for the ranks that are more"
-					 : " (-o rng=keep shows them)") < 0
-		       ? uns_oom(err)
-		       : 0;
+					 : " (-o rng=keep shows them)");
 }
 
 /* The text as it was, with another number. */

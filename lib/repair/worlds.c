@@ -1,25 +1,20 @@
 /* veRL and EasyR1 save one set of files for each world size, and never delete those of another one
  * that were there: which one is current is said by fsdp_config.json, or by being the only one that
- * is whole. The names are those of formats/ranks.c. */
+ * is whole. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "ranks/names.h"
 #include "repair/repair.h"
 #include "wire/json.h"
 
-enum { MAX_WORLDS = 16, MAX_JSON = 1 << 20, MAX_WORLD = 1 << 16 };
-
-enum kind { MODEL, OPTIM, EXTRA, N_KINDS };
-
-static const char *const prefixes[N_KINDS] = { "model_world_size_", "optim_world_size_",
-					       "extra_state_world_size_" };
+enum { MAX_WORLDS = 16, MAX_JSON = 1 << 20 };
 
 struct world {
 	int64_t size;
-	size_t n[N_KINDS]; /* ranks' files */
+	size_t n[UNS_RANK_KINDS]; /* ranks' files */
 };
 
 struct worlds {
@@ -28,21 +23,9 @@ struct worlds {
 	bool too_many;
 };
 
-/* "model_world_size_4_rank_2.pt" is 4; 0 = no rank's file. */
-static int64_t world_of(const struct uns_entry *e, enum kind *kind)
+static bool is_rank_file(const struct uns_entry *e, struct uns_rank_name *out)
 {
-	const char *tail = strstr(e->name, "_rank_");
-	unsigned long long world, rank;
-	char head[64];
-
-	if (e->kind == UNS_KIND_DIR || !tail || tail - e->name >= (ptrdiff_t)sizeof(head) ||
-	    !uns_str_number(tail, "_rank_", ".pt", &rank))
-		return 0;
-	snprintf(head, sizeof(head), "%.*s", (int)(tail - e->name), e->name);
-	for (*kind = MODEL; *kind < N_KINDS; ++*kind)
-		if (uns_str_number(head, prefixes[*kind], "", &world))
-			return world <= MAX_WORLD && rank < world ? (int64_t)world : 0;
-	return 0;
+	return e->kind != UNS_KIND_DIR && uns_rank_name_parse(e->name, out) && out->rank < out->world;
 }
 
 static struct world *world_get(struct worlds *w, int64_t size)
@@ -62,22 +45,22 @@ static struct world *world_get(struct worlds *w, int64_t size)
 
 static void count(const struct uns_listing *list, struct worlds *out)
 {
+	struct uns_rank_name name;
 	struct world *world;
-	enum kind kind;
-	int64_t size;
 	size_t i;
 
 	for (i = 0; i < list->n; i++) {
-		size = world_of(&list->v[i], &kind);
-		world = size ? world_get(out, size) : NULL;
+		world = is_rank_file(&list->v[i], &name) ? world_get(out, name.world) : NULL;
 		if (world)
-			world->n[kind]++;
+			world->n[name.kind]++;
 	}
 }
 
 static bool is_whole(const struct world *w)
 {
-	return w->n[MODEL] == (size_t)w->size && (!w->n[OPTIM] || w->n[OPTIM] == (size_t)w->size);
+	size_t size = (size_t)w->size, n_optim = w->n[UNS_RANK_OPTIM];
+
+	return w->n[UNS_RANK_MODEL] == size && (!n_optim || n_optim == size);
 }
 
 /* The world size that fsdp_config.json says; 0 = there is none that does. */
@@ -126,13 +109,11 @@ static int drop_others(struct repair *r, struct repair_place *place, const struc
 		       const struct world *kept, const char *why)
 {
 	struct repair_file file = { .drop = true };
-	enum kind kind;
-	int64_t size;
+	struct uns_rank_name name;
 	size_t i;
 
 	for (i = 0; i < list->n; i++) {
-		size = world_of(&list->v[i], &kind);
-		if (!size || size == kept->size)
+		if (!is_rank_file(&list->v[i], &name) || name.world == kept->size)
 			continue;
 		file.path = uns_path_join(&r->arena, place->path, list->v[i].name);
 		if (!file.path)
@@ -141,7 +122,7 @@ static int drop_others(struct repair *r, struct repair_place *place, const struc
 		UNS_TRY(repair_change(r, file.path, UNSHARD_CHANGE_STALE,
 				      "left out: it is of world size %" PRId64 ", and world size %" PRId64
 				      " is current (%s)",
-				      size, kept->size, why));
+				      name.world, kept->size, why));
 	}
 	place->changed = true;
 	return 0;

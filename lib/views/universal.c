@@ -58,50 +58,40 @@ static bool is_trained(const struct uns_map *params, const char *name)
 	return uns_map_get(params, name) != NULL;
 }
 
-struct left_out {
-	size_t frozen, buffers;
-};
-
+/* Frozen parameters, tied names of them, buffers. */
 static int count_left_out(const struct uns_catalog *cat, const struct uns_adam_params *params,
-			  struct left_out *out, struct uns_err *err)
+			  size_t *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map names = UNS_MAP_INIT;
 	const struct uns_tensor *t;
 	size_t i;
 
-	*out = (struct left_out){ 0 };
+	*out = 0;
 	for (i = 0; i < params->n; i++)
 		if (!uns_map_put(&names, params->v[i].name, &params->v[i], NULL))
 			return uns_oom(err);
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
-		if (t->role == UNS_ROLE_BUFFER)
-			out->buffers++;
-		else if (t->role == UNS_ROLE_WEIGHT && !is_trained(&names, t->name) &&
+		*out += t->role == UNS_ROLE_BUFFER ||
+			(t->role == UNS_ROLE_WEIGHT && !is_trained(&names, t->name) &&
 			 (t->alias_of == UNS_NONE ||
-			  !is_trained(&names, cat->tensors[t->alias_of].name)))
-			out->frozen++;
+			  !is_trained(&names, cat->tensors[t->alias_of].name)));
 	}
 	return 0;
 }
 
-static const char *way_out(const struct uns_catalog *cat)
-{
-	return cat->facts.has_engine_state
-		       ? "world-N (N = the number of ranks) restores them"
-		       : "load them from the view weights before training goes on";
-}
-
 /* Its mapping of parameters to the flat buffer does not know of the other order (0.19.8:
  * stage_1_and_2.py, _link_all_hp_params). */
-static int note_round_robin(const struct uns_catalog *cat, struct uns_vtree *out)
+static int note_round_robin(const struct uns_catalog *cat, struct uns_vtree *out,
+			    struct uns_err *err)
 {
 	if (!cat->facts.is_round_robin)
 		return 0;
 	return uns_vtree_note(
-		out, "the run had round_robin_gradients on, and with it DeepSpeed's "
-		     "load_universal mixes parameters up at stages 1 and 2: turn it off to load "
-		     "from here, or load world-N (N = the number of ranks)");
+		out, err,
+		"the run had round_robin_gradients on, and with it DeepSpeed's "
+		"load_universal mixes parameters up at stages 1 and 2: turn it off to load "
+		"from here, or load world-N (N = the number of ranks)");
 }
 
 /* For whom the stage stays. */
@@ -146,21 +136,21 @@ static void write_rates(const struct uns_adam_params *params, struct uns_text *o
 
 /* Of the keys that differ the view leaves out all but lr (zero/universal_files.h). */
 static int note_groups(const struct uns_catalog *cat, const struct uns_adam_params *params,
-		       struct uns_vtree *out)
+		       struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text keys = UNS_TEXT_INIT;
 	UNS_CLEANUP(uns_text_fini) struct uns_text rates = UNS_TEXT_INIT;
 	bool lr;
 
-	UNS_TRY(uns_universal_differing(params, &keys, &lr, NULL));
+	UNS_TRY(uns_universal_differing(params, &keys, &lr, err));
 	if (lr)
 		write_rates(params, &rates);
 	if (rates.failed)
-		return -ENOMEM;
+		return uns_oom(err);
 	if (!keys.len)
 		return 0;
 	return uns_vtree_note(
-		out,
+		out, err,
 		"DeepSpeed's load_universal at stage 3 gives all %zu param groups the first one's "
 		"hyper-parameters; here they differ in %s.%s What differs, except lr, is left out of "
 		"what stage 3 reads, so that each group keeps what the run that resumes gave it.%s",
@@ -170,12 +160,12 @@ static int note_groups(const struct uns_catalog *cat, const struct uns_adam_para
 /* The loader gives all sub-groups the same tensor (0.19.8: stage3.py,
  * load_hp_checkpoint_state_from_checkpoint_dir_stage3). */
 static int note_shared_step(const struct uns_catalog *cat, const struct uns_adam_params *params,
-			    struct uns_vtree *out)
+			    struct uns_vtree *out, struct uns_err *err)
 {
 	if (!params->v[0].step)
 		return 0;
 	return uns_vtree_note(
-		out,
+		out, err,
 		"DeepSpeed's load_universal at stage 3 gives all sub-groups of parameters one "
 		"`step`. torch's Adam advances it once for each of them: where there are several "
 		"(param groups here: %zu), its bias correction runs ahead and the run goes on "
@@ -187,55 +177,47 @@ static int note_shared_step(const struct uns_catalog *cat, const struct uns_adam
 static int note_loader(const struct uns_catalog *cat, const struct uns_adam_params *params,
 		       struct uns_vtree *out, struct uns_err *err)
 {
-	struct left_out n;
-	int code = 0;
+	size_t n;
 
 	UNS_TRY(count_left_out(cat, params, &n, err));
-	if (n.frozen || n.buffers)
-		code = uns_vtree_note(
-			out,
+	if (n)
+		UNS_TRY(uns_vtree_note(
+			out, err,
 			"DeepSpeed's load_universal restores trained parameters only: %zu "
 			"tensors that no optimizer state belongs to (frozen parameters, "
 			"tied names, buffers) keep what the new process initialises them with; %s",
-			n.frozen + n.buffers, way_out(cat));
-	if (code == 0)
-		code = note_groups(cat, params, out);
-	if (code == 0)
-		code = note_round_robin(cat, out);
-	if (code == 0)
-		code = note_shared_step(cat, params, out);
-	if (code == 0 && params->n_widened)
-		code = uns_vtree_note(
-			out,
+			n,
+			cat->facts.has_engine_state
+				? "world-N (N = the number of ranks) restores them"
+				: "load them from the view weights before training goes on"));
+	UNS_TRY(note_groups(cat, params, out, err));
+	UNS_TRY(note_round_robin(cat, out, err));
+	UNS_TRY(note_shared_step(cat, params, out, err));
+	if (params->n_widened)
+		UNS_TRY(uns_vtree_note(
+			out, err,
 			"%zu parameters have no fp32 copy in the checkpoint: fp32.pt is "
 			"the weight, widened",
-			params->n_widened);
-	if (code == 0 && params->n_stateless)
-		code = uns_vtree_note(
-			out,
+			params->n_widened));
+	if (params->n_stateless)
+		UNS_TRY(uns_vtree_note(
+			out, err,
 			"%zu parameters of the param groups have no optimizer state (%s is "
 			"the first): they are not in zero/, and DeepSpeed refuses to load "
 			"if they are trained",
-			params->n_stateless, params->stateless);
-	return code < 0 ? uns_oom(err) : 0;
-}
-
-/* In meta.pt, where Lightning saved any. */
-static bool has_lightning_scheduler(const struct uns_catalog *cat)
-{
-	return uns_value_at(uns_lightning_value(cat, "lr_schedulers"), 0) != NULL;
+			params->n_stateless, params->stateless));
+	return 0;
 }
 
 static int note_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
 {
+	/* Lightning's are in meta.pt. */
 	if (cat->facts.has_engine_state || uns_resume_has_scheduler(cat) ||
-	    has_lightning_scheduler(cat))
+	    uns_value_at(uns_lightning_value(cat, "lr_schedulers"), 0))
 		return 0;
-	return uns_vtree_note(out,
+	return uns_vtree_note(out, err,
 			      "no learning-rate scheduler was saved; a run that has one starts it "
-			      "from the beginning") < 0
-		       ? uns_oom(err)
-		       : 0;
+			      "from the beginning");
 }
 
 static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)

@@ -40,13 +40,6 @@ static bool parse(const char *parameter, uint64_t *out)
 
 /* -- which tensors -- */
 
-/* fp32 is the most exact held. */
-static int masters_of(const struct uns_catalog *cat, uint64_t parameter, struct uns_map *out,
-		      struct uns_err *err)
-{
-	return parameter == UNS_F32 ? uns_masters_find(cat, out, err) : 0;
-}
-
 /* The checkpoint holds the optimizer's copy of this weight only (ZeRO stage 3). */
 static bool is_held_as_master(const struct uns_catalog *cat, const struct uns_tensor *t)
 {
@@ -70,19 +63,14 @@ static int never_hidden(int code)
 	return code && code != -ENOTSUP ? code : -EBADMSG;
 }
 
-static int known_problem(const struct uns_catalog *cat, struct uns_err *why)
-{
-	int code = uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, why);
-
-	return code < 0 ? never_hidden(code) : 0;
-}
-
 static int proof(const struct uns_catalog *cat, uint64_t parameter, size_t *n_shown,
 		 struct uns_err *why)
 {
-	int code = parameter == UNS_F32 ? uns_masters_check(cat, why) : 0;
+	int code = uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, why);
 	size_t i;
 
+	if (code == 0 && parameter == UNS_F32)
+		code = uns_masters_check(cat, why);
 	for (i = 0; i < cat->n_tensors && code == 0; i++) {
 		if (!uns_role_is_model(cat->tensors[i].role))
 			continue;
@@ -96,7 +84,6 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 {
 	size_t n_shown = 0;
 
-	UNS_TRY(known_problem(cat, why));
 	UNS_TRY(proof(cat, parameter, &n_shown, why));
 	if (!n_shown)
 		return uns_catalog_fail(cat,
@@ -251,15 +238,11 @@ static int choose_strip(struct assembly *a, struct uns_vtree *out, struct uns_er
 	return uns_strip_choose(a->in->strip, names, n, out, &a->strip, err);
 }
 
-static bool is_widened(const struct uns_tensor *source, enum uns_dtype out)
-{
-	return uns_dtype_size(source->dtype) < uns_dtype_size(out);
-}
-
 static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *err)
 {
 	const struct uns_catalog *cat = a->in->catalog;
 	const struct uns_tensor *t, *source;
+	enum uns_dtype type;
 	const char *name;
 	size_t i;
 
@@ -278,9 +261,10 @@ static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *e
 			return uns_oom(err);
 		a->n_masters += source != t;
 		a->n_rounded += source == t && is_held_as_master(cat, t);
-		if (is_widened(source, out_type(t, a->parameter)))
+		type = out_type(t, a->parameter);
+		if (uns_dtype_size(source->dtype) < uns_dtype_size(type))
 			uns_text_printf(&a->widened, "%s%s", a->n_widened++ ? ", " : "", name);
-		a->v[a->n++] = (struct uns_named_tensor){ name, source, out_type(t, a->parameter) };
+		a->v[a->n++] = (struct uns_named_tensor){ name, source, type };
 	}
 	return a->widened.failed ? uns_oom(err) : 0;
 }
@@ -320,7 +304,8 @@ static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *e
 	for (i = 0; i < in->n_tied; i++)
 		if (!uns_map_put(&a->tied, in->tied[i]->name, (void *)in->tied[i], NULL))
 			return uns_oom(err);
-	UNS_TRY(masters_of(in->catalog, a->parameter, &a->masters, err));
+	if (a->parameter == UNS_F32) /* the most exact that is held */
+		UNS_TRY(uns_masters_find(in->catalog, &a->masters, err));
 	UNS_TRY(choose_strip(a, out, err));
 	UNS_TRY(choose(a, &out->arena, err));
 	origin = origin_of(a, &out->arena);
@@ -376,15 +361,16 @@ static bool is_borrowed(const struct uns_view_input *in, const char *name)
 	return false;
 }
 
-static int note_adapter(const struct uns_view_input *in, struct uns_vtree *out)
+static int note_adapter(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
 	if (is_borrowed(in, "adapter_config.json"))
 		return 0;
 	return uns_vtree_note(
-		out, "these weights are a PEFT adapter but adapter_config.json was not "
-		     "found, and PeftModel.from_pretrained needs it: put the adapter's "
-		     "adapter_config.json into the run directory, or mount with -o model=DIR "
-		     "where DIR holds it");
+		out, err,
+		"these weights are a PEFT adapter but adapter_config.json was not "
+		"found, and PeftModel.from_pretrained needs it: put the adapter's "
+		"adapter_config.json into the run directory, or mount with -o model=DIR "
+		"where DIR holds it");
 }
 
 static int note_config(const struct uns_view_input *in, bool passed, struct uns_vtree *out,
@@ -396,13 +382,12 @@ static int note_config(const struct uns_view_input *in, bool passed, struct uns_
 	if (!uns_span_left(&in->config))
 		return 0;
 	UNS_TRY(uns_config_parse(in->config, &out->arena, &facts, err));
-	if (uns_config_check(&facts, in->catalog, &why) < 0 &&
-	    uns_vtree_note(out, "config.json does not fit these weights: %s", why.text) < 0)
-		return uns_oom(err);
+	if (uns_config_check(&facts, in->catalog, &why) < 0)
+		UNS_TRY(uns_vtree_note(out, err, "config.json does not fit these weights: %s", why.text));
 	if (!facts.renamed_on_save || passed)
 		return 0;
 	return uns_vtree_note(
-		out,
+		out, err,
 		"transformers 5 publishes models of type %s under other tensor names than "
 		"it holds in memory: the weights here have the names that were saved, "
 		"which from_pretrained reads; a program that expects the published names may not",
@@ -413,12 +398,11 @@ static int notes(const struct uns_view_input *in, const struct assembly *a, bool
 		 struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_TRY(uns_vtree_note_findings(out, in->notes, in->n_notes, err));
-	if (passed && in->n_tied &&
-	    uns_vtree_note(out, "the directory's own weights files are "
-				"shown unchanged, tied tensors included") < 0)
-		return uns_oom(err);
-	if (a->adapter && note_adapter(in, out) < 0)
-		return uns_oom(err);
+	if (passed && in->n_tied)
+		UNS_TRY(uns_vtree_note(out, err, "the directory's own weights files are "
+						 "shown unchanged, tied tensors included"));
+	if (a->adapter)
+		UNS_TRY(note_adapter(in, out, err));
 	return note_config(in, passed, out, err);
 }
 
@@ -433,8 +417,7 @@ static int add_lightning(const struct uns_view_input *in, uint64_t parameter, st
 
 	if (uns_lightning_check(in->catalog, false, &why) == 0)
 		return uns_lightning_add(&file, out, err);
-	return uns_vtree_note(out, "there is no .ckpt file here: %s", why.text) < 0 ? uns_oom(err)
-										    : 0;
+	return uns_vtree_note(out, err, "there is no .ckpt file here: %s", why.text);
 }
 
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,

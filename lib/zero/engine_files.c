@@ -26,7 +26,7 @@ static int add_file(const struct uns_catalog *cat, const char *name, const char 
 		return uns_vtree_add(out, &file, err);
 	if (code == -ENOMEM)
 		return uns_oom(err);
-	return uns_vtree_note(out, "%s is left out: %s", name, why.text) < 0 ? uns_oom(err) : 0;
+	return uns_vtree_note(out, err, "%s is left out: %s", name, why.text);
 }
 
 /* -- a plain engine -- */
@@ -100,9 +100,9 @@ int uns_engine_scaler_add(const struct uns_catalog *cat, struct uns_vtree *out, 
 	    !uns_value_put_str(arena, root, "_growth_tracker",
 			       uns_value_new_int(arena, (s.at - s.last_overflow - 1) % s.window)))
 		return uns_oom(err);
-	if (uns_vtree_note(out, "scaler.pt is fp16's loss scale: a Trainer with fp16 goes on with it, one "
-				"without fp16 fails on it") < 0)
-		return uns_oom(err);
+	UNS_TRY(uns_vtree_note(out, err,
+			       "scaler.pt is fp16's loss scale: a Trainer with fp16 goes on with it, one "
+			       "without fp16 fails on it"));
 	return add_file(cat, "scaler.pt", "scaler",
 			"DeepSpeed's DynamicLossScaler as torch's GradScaler", root, NULL, out, err);
 }

@@ -85,9 +85,7 @@ static int can_write(const struct uns_named_value *v, struct uns_vtree *out, str
 		return uns_oom(err);
 	if (code == 0)
 		return 1;
-	return uns_vtree_note(out, "%s is left out of %s: %s", v->name, v->root, why.text) < 0
-		       ? uns_oom(err)
-		       : 0;
+	return uns_vtree_note(out, err, "%s is left out of %s: %s", v->name, v->root, why.text);
 }
 
 static int put_saved(const struct uns_named_value *v, struct uns_vtree *out, struct uns_value *dict,

@@ -31,11 +31,6 @@ static int look_below(const struct uns_zero_run *run, const char *name, struct u
 	return run->is_tag(&list);
 }
 
-static bool is_tag_below(const struct uns_zero_run *run, const char *name)
-{
-	return look_below(run, name, NULL) > 0;
-}
-
 static bool is_trainer(const struct uns_zero_run *run)
 {
 	unsigned long long n;
@@ -74,22 +69,22 @@ static bool has_weights(const struct uns_listing *list)
 	       uns_listing_has_glob(list, "adapter_model.*");
 }
 
-static bool is_run_of_one(const struct uns_zero_run *run)
-{
-	return is_trainer(run) || is_accelerate(run) || is_lightning(run) ||
-	       has_weights(run->list);
-}
-
 /* -- probe -- */
 
-/* A directory that may be a tag, by its name alone when there is no `latest`. */
+/* A directory that trainers and DeepSpeed call so. */
+static bool has_tag_name(const struct uns_entry *e)
+{
+	return e->kind != UNS_KIND_FILE && e->kind != UNS_KIND_OTHER &&
+	       (uns_str_starts(e->name, "global_step") || strcmp(e->name, "pytorch_model") == 0 ||
+		strcmp(e->name, "checkpoint") == 0);
+}
+
+/* By its name alone when there is no `latest`. */
 static bool may_be_tag(const struct uns_zero_run *run, const struct uns_entry *e)
 {
-	if (e->kind == UNS_KIND_FILE || e->kind == UNS_KIND_OTHER)
-		return false;
-	return uns_listing_has_file(run->list, run->latest) ||
-	       uns_str_starts(e->name, "global_step") || strcmp(e->name, "pytorch_model") == 0 ||
-	       strcmp(e->name, "checkpoint") == 0;
+	if (uns_listing_has_file(run->list, run->latest))
+		return e->kind != UNS_KIND_FILE && e->kind != UNS_KIND_OTHER;
+	return has_tag_name(e);
 }
 
 static bool has_tag(const struct uns_zero_run *run)
@@ -100,7 +95,7 @@ static bool has_tag(const struct uns_zero_run *run)
 		if (!may_be_tag(run, &run->list->v[i]))
 			continue;
 		listed++;
-		if (is_tag_below(run, run->list->v[i].name))
+		if (look_below(run, run->list->v[i].name, NULL) > 0)
 			return true;
 	}
 	return false;
@@ -110,14 +105,9 @@ int uns_zero_run_probe(const struct uns_zero_run *run)
 {
 	if (run->is_tag(run->list))
 		return 90;
-	return is_run_of_one(run) && has_tag(run) ? 95 : 0;
-}
-
-static bool has_tag_name(const struct uns_entry *e)
-{
-	return e->kind != UNS_KIND_FILE && e->kind != UNS_KIND_OTHER &&
-	       (uns_str_starts(e->name, "global_step") || strcmp(e->name, "pytorch_model") == 0 ||
-		strcmp(e->name, "checkpoint") == 0);
+	if (!is_trainer(run) && !is_accelerate(run) && !is_lightning(run) && !has_weights(run->list))
+		return 0; /* a run of several */
+	return has_tag(run) ? 95 : 0;
 }
 
 /* A directory that merely holds one of such a name may hold others' checkpoints too. */
@@ -279,15 +269,6 @@ static int add_marks(struct uns_zero_run *run, struct uns_catalog *cat, struct u
 	return 0;
 }
 
-static int add_beside(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
-{
-	UNS_TRY(add_marks(run, cat, err));
-	if (*run->tag)
-		UNS_TRY(uns_beside_add(cat, run->root, run->tag_path, run->tag, &run->tag_list,
-				       err));
-	return uns_beside_add(cat, run->root, run->path, "", run->list, err);
-}
-
 /* -- facts -- */
 
 /* The Trainer's step where there is one: that is what a resumed run goes on from. */
@@ -343,7 +324,11 @@ static int finish(struct uns_zero_run *run, struct uns_catalog *cat,
 	struct uns_facts *facts = &cat->facts;
 	int64_t mp = found->mp_world_size > 0 ? found->mp_world_size : 1;
 
-	UNS_TRY(add_beside(run, cat, err));
+	UNS_TRY(add_marks(run, cat, err));
+	if (*run->tag)
+		UNS_TRY(uns_beside_add(cat, run->root, run->tag_path, run->tag, &run->tag_list,
+				       err));
+	UNS_TRY(uns_beside_add(cat, run->root, run->path, "", run->list, err));
 	facts->framework = maker(run);
 	if (strcmp(run->latest, "latest") == 0) {
 		facts->tracker = UNS_TRACKER_DEEPSPEED;

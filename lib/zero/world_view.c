@@ -132,11 +132,10 @@ int uns_world_zero_add(const struct uns_catalog *cat, uint64_t world, struct uns
 	UNS_TRY(plan_of(cat, world, &scratch, &plan, &names, err));
 	UNS_TRY(uns_zero_files_add(&plan, &names, out, err));
 	UNS_TRY(add_marks(cat, out, err));
-	if (plan.reordered &&
-	    uns_vtree_note(out,
-			   "round_robin_gradients deals parameters out to ranks: their order in "
-			   "the optimizer's shards is that of %llu ranks",
-			   (unsigned long long)world) < 0)
-		return uns_oom(err);
-	return 0;
+	if (!plan.reordered)
+		return 0;
+	return uns_vtree_note(out, err,
+			      "round_robin_gradients deals parameters out to ranks: their order in "
+			      "the optimizer's shards is that of %llu ranks",
+			      (unsigned long long)world);
 }
