@@ -312,10 +312,7 @@ static int add_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *
 		.root = place->root,
 		.role = place->role,
 		.dtype = e->dtype,
-		.shape = { .n = (uint32_t)e->n_dims },
-		.group = -1,
-		.position = -1,
-		.alias_of = UNS_NONE,
+		.shape = { .n = (uint32_t)e->n_dims }, UNS_TENSOR_ALONE,
 		.inferred = place->inferred,
 	};
 	struct uns_err why = { 0 };

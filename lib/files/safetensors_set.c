@@ -260,10 +260,7 @@ static int add_tensor(struct set *s, const struct group *g, struct uns_err *err)
 				     .key = e->name,
 				     .root = "",
 				     .role = UNS_ROLE_WEIGHT,
-				     .dtype = e->dtype,
-				     .group = -1,
-				     .position = -1,
-				     .alias_of = UNS_NONE };
+				     .dtype = e->dtype, UNS_TENSOR_ALONE };
 	struct uns_err why = { .keep = &s->temp };
 	uint32_t index;
 

@@ -94,8 +94,7 @@ static int add_storage(struct meta *m, const struct uns_reader *r,
 		       const struct uns_zip_record *record, const char *key, struct uns_err *err)
 {
 	struct uns_tensor t = { .name = key, .key = key, .root = UNS_META_ROOT,
-				.role = UNS_ROLE_OTHER, .dtype = UNS_U8, .group = -1,
-				.position = -1, .alias_of = UNS_NONE,
+				.role = UNS_ROLE_OTHER, .dtype = UNS_U8, UNS_TENSOR_ALONE,
 				.shape = { .n = 1, .dim = { record->size_bytes } } };
 	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .file = m->file, .rank = -1,
 				   .container = UNS_RAW, .length_bytes = record->size_bytes,

@@ -26,6 +26,19 @@ static struct uns_store *hold_or_fail(struct unshard *u, struct uns_err *err, in
 	return store;
 }
 
+static int set_all(struct unshard *u, const struct uns_store_fact *facts, size_t n, struct uns_err *err)
+{
+	struct uns_store *store;
+	int code;
+
+	store = hold_or_fail(u, err, &code);
+	if (!store)
+		return code;
+	code = uns_store_set_all(store, facts, n, err);
+	store_release(&u->store);
+	return code;
+}
+
 int unshard_meta_list(unshard *u, const char *path, const struct unshard_calls *calls,
 		      struct unshard_error *error)
 {
@@ -184,7 +197,6 @@ static int import_file(struct unshard *u, const char *path, const char *file, si
 	const char *origin = uns_arena_printf(&arena, "imported from %s", file);
 	const char *subject = store_subject(&u->store, path, &arena);
 	struct uns_store_fact *facts = NULL;
-	struct uns_store *store;
 	struct uns_root *root;
 	size_t i;
 	int code;
@@ -200,12 +212,7 @@ static int import_file(struct unshard *u, const char *path, const char *file, si
 		if (strcmp(facts[i].key, UNITS_FACT) == 0)
 			UNS_TRY(bind_units(u, path, &arena, &facts[i], err));
 	}
-	store = hold_or_fail(u, err, &code);
-	if (!store)
-		return code;
-	code = uns_store_set_all(store, facts, *n, err);
-	store_release(&u->store);
-	return code;
+	return set_all(u, facts, *n, err);
 }
 
 int unshard_meta_import_file(unshard *u, const char *path, const char *file, size_t *n_facts,
@@ -312,19 +319,12 @@ static int import(struct unshard *u, const char *text, size_t *n, struct uns_err
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	struct uns_store_fact *facts = NULL;
-	struct uns_store *store;
-	int code;
 
 	if (strlen(text) > MAX_IMPORT_BYTES)
 		return uns_fail(err, -EFBIG, "an import of %zu bytes is too long", strlen(text));
 	UNS_TRY(uns_json_parse(uns_span_of(text, strlen(text)), &json, err));
 	UNS_TRY(read_facts(json, &arena, &facts, n, err));
-	store = hold_or_fail(u, err, &code);
-	if (!store)
-		return code;
-	code = uns_store_set_all(store, facts, *n, err);
-	store_release(&u->store);
-	return code;
+	return set_all(u, facts, *n, err);
 }
 
 int unshard_meta_import(unshard *u, const char *json, size_t *n_facts, struct unshard_error *error)

@@ -3,6 +3,8 @@
  * argument have been through uns_shape_check and uns_box_inside, so nothing overflows here. */
 #include "model/box.h"
 
+#include <string.h>
+
 #include <stdio.h>
 
 #include "base/checked.h"
@@ -83,6 +85,13 @@ bool uns_box_inside(const struct uns_box *box, const struct uns_shape *shape)
 		if (!uns_inside(box->lo[d], box->len[d], shape->dim[d]))
 			return false;
 	return box->n == shape->n;
+}
+
+bool uns_box_equal(const struct uns_box *a, const struct uns_box *b)
+{
+	size_t n = a->n * sizeof(a->lo[0]);
+
+	return a->n == b->n && memcmp(a->lo, b->lo, n) == 0 && memcmp(a->len, b->len, n) == 0;
 }
 
 bool uns_box_overlap(const struct uns_box *a, const struct uns_box *b)

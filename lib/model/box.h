@@ -35,6 +35,7 @@ const char *uns_shape_text(const struct uns_shape *shape, char *buf, size_t size
 uint64_t uns_box_elems(const struct uns_box *box);
 bool uns_box_inside(const struct uns_box *box, const struct uns_shape *shape);
 bool uns_box_overlap(const struct uns_box *a, const struct uns_box *b);
+bool uns_box_equal(const struct uns_box *a, const struct uns_box *b);
 
 /* A box of a tensor is a sequence of runs: stretches of elements that are contiguous both in the
  * flattened full tensor and in the flattened box. Run k starts at element uns_runs_at(k) of the full

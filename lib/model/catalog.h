@@ -87,6 +87,8 @@ struct uns_tensor {
 	bool sharded; /* of per-rank files: saved as a DTensor or ShardedTensor, even where one rank has
 	               * it all; the others are plain tensors, which ranks hold copies of */
 };
+/* In an initialiser: in no param group (yet), and no other name of another tensor. */
+#define UNS_TENSOR_ALONE .group = -1, .position = -1, .alias_of = UNS_NONE
 
 struct uns_group {
 	const struct uns_value *hyper; /* DICT without "params" */

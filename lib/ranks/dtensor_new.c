@@ -215,7 +215,7 @@ static const struct uns_value *mesh_layout(const struct making *m, const struct 
 	return make_object(m, was, fields, &out, NULL) < 0 ? NULL : out;
 }
 
-/* The managers call their only dimension so. */
+/* veRL and EasyR1 call the mesh's only dimension "fsdp". */
 static const struct uns_value *dim_names(const struct making *m, const struct uns_value *was)
 {
 	if (was->kind == UNS_VALUE_NONE || (uns_value_at(was, 0) && !uns_value_at(was, 1)))

@@ -1,4 +1,4 @@
-/* See rank_extra.h. All ranks step their schedulers together, so equal ones are of one save; random
+/* See ranks/extra.h. All ranks step their schedulers together, so equal ones are of one save; random
  * states differ by nature. */
 #include "ranks/extra.h"
 

@@ -1,17 +1,10 @@
 /* What no rank's file tells alone: keys that only some have, copies that differ, names that lie.
- * Owns these findings; how ranks' views of a tensor became one is rank_merge.c's. */
+ * Owns these findings; how ranks' views of a tensor became one is ranks/merge.c's. */
 #include "ranks/merged.h"
 
 #include <string.h>
 
 #include "ranks/merge.h"
-
-static bool same_box(const struct uns_box *a, const struct uns_box *b)
-{
-	size_t n = a->n * sizeof(a->lo[0]);
-
-	return a->n == b->n && memcmp(a->lo, b->lo, n) == 0 && memcmp(a->len, b->len, n) == 0;
-}
 
 /* The part before `part` that holds the same elements; NULL = there is none. */
 static const struct uns_rank_part *replica_of(const struct uns_merged *t,
@@ -19,7 +12,7 @@ static const struct uns_rank_part *replica_of(const struct uns_merged *t,
 {
 	const struct uns_rank_part *p = t->first;
 
-	while (p != part && !same_box(&p->piece.box, &part->piece.box))
+	while (p != part && !uns_box_equal(&p->piece.box, &part->piece.box))
 		p = p->next;
 	return p == part ? NULL : p;
 }
@@ -101,7 +94,7 @@ static int tell_copy(struct uns_rank_merge *m, const struct uns_rank_read *f,
 		NULL);
 }
 
-/* A mesh of fewer ranks than there are files is told by who knows the world. */
+/* That the mesh has fewer ranks than there are files is found in formats/ranks.c, which knows the world size. */
 static int judge_names(struct uns_rank_merge *m)
 {
 	size_t n = uns_rank_merge_renamed(m);

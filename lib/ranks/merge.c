@@ -292,8 +292,7 @@ static bool same_piece(const struct uns_piece *a, const struct uns_piece *b)
 	size_t n = a->box.n * sizeof(a->box.lo[0]);
 
 	return a->file == b->file && a->offset_bytes == b->offset_bytes &&
-	       a->length_bytes == b->length_bytes && a->box.n == b->box.n &&
-	       memcmp(a->box.lo, b->box.lo, n) == 0 && memcmp(a->box.len, b->box.len, n) == 0 &&
+	       a->length_bytes == b->length_bytes && uns_box_equal(&a->box, &b->box) &&
 	       !a->stride_elems == !b->stride_elems &&
 	       (!a->stride_elems || memcmp(a->stride_elems, b->stride_elems, n) == 0);
 }
@@ -374,18 +373,14 @@ int uns_rank_merge_emit(struct uns_rank_merge *m, struct uns_err *err)
 static bool same_content(const struct uns_merged *a, const struct uns_merged *b)
 {
 	const struct uns_rank_part *p = a->first, *q = b->first;
-	size_t n;
 
 	if (a->tensor.dtype != b->tensor.dtype ||
 	    !uns_shape_equal(&a->tensor.shape, &b->tensor.shape))
 		return false;
-	for (; p && q; p = p->next, q = q->next) {
-		n = p->piece.box.n * sizeof(p->piece.box.lo[0]);
+	for (; p && q; p = p->next, q = q->next)
 		if (!p->piece.crc32 || p->piece.crc32 != q->piece.crc32 ||
-		    memcmp(p->piece.box.lo, q->piece.box.lo, n) != 0 ||
-		    memcmp(p->piece.box.len, q->piece.box.len, n) != 0)
+		    !uns_box_equal(&p->piece.box, &q->piece.box))
 			return false;
-	}
 	return !p && !q;
 }
 

@@ -318,10 +318,7 @@ static int emit_one(struct uns_rank_optim *o, const struct uns_stretched *s, siz
 				.state = s->state,
 				.role = s->role,
 				.dtype = first_of(o, s)->dtype,
-				.shape = p->shape,
-				.group = -1,
-				.position = -1,
-				.alias_of = UNS_NONE,
+				.shape = p->shape, UNS_TENSOR_ALONE,
 				.inferred = true };
 	uint64_t first = 0;
 	uint32_t unused;

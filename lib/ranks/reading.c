@@ -1,4 +1,4 @@
-/* See rank_reading.h. Owns the findings about files; must not know what they should hold. */
+/* See ranks/reading.h. Owns the findings about files; must not know what they should hold. */
 #include "ranks/reading.h"
 
 #include <string.h>

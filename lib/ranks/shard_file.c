@@ -33,8 +33,8 @@ static bool is_numbered(const struct uns_catalog *cat)
 	return false;
 }
 
-/* The checkpoint is FSDP1's. EasyR1's manager knows no other and says nothing; veRL's says which, and
- * FSDP1's numbered states are no DTensors. */
+/* Was it saved with FSDP1? veRL's fsdp_config.json says which FSDP. EasyR1's manager, which knows FSDP1 only, writes no
+ * such file. Optimizer states that are numbered are FSDP1's too, but hold no DTensors. */
 static bool is_fsdp1(const struct uns_catalog *cat)
 {
 	const char *config = uns_value_str(uns_rank_shard_value(cat, "fsdp_config"));
@@ -131,7 +131,7 @@ static const struct uns_value *local_of(struct making *m, const struct uns_tenso
 	return uns_torch_leaf_add(&m->leaves, &m->arena, &leaf);
 }
 
-/* Names that share bytes share a storage, as they did. */
+/* Names that share bytes in the checkpoint share one storage here too. */
 static const struct uns_value *storage_of(struct making *m, const struct uns_tensor *t)
 {
 	const struct uns_tensor *all = m->shard->cat->tensors;

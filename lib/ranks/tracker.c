@@ -1,4 +1,4 @@
-/* See rank_tracker.h. Both trainers start from scratch, with a line in their output, where the
+/* See ranks/tracker.h. Both trainers start from scratch, with a line in their output, where the
  * tracker names a step that is not there; both fail where it cannot be read. */
 #include "ranks/tracker.h"
 

@@ -109,8 +109,7 @@ static int emit_unit(struct uns_rank_optim *o, const struct uns_stretched *s, st
 		const struct uns_rank_param *p = &o->params->v[unit->param[i]];
 		const struct uns_tensor t = { .name = p->name, .key = s->key, .root = "optimizer",
 					      .state = s->state, .role = s->role,
-					      .dtype = s->by_file[0].dtype, .shape = p->shape,
-					      .group = -1, .position = -1, .alias_of = UNS_NONE,
+					      .dtype = s->by_file[0].dtype, .shape = p->shape, UNS_TENSOR_ALONE,
 					      .inferred = true };
 
 		n = uns_shape_elems(&p->shape);

@@ -1,4 +1,4 @@
-/* See rank_values.h. Knows values, not what they stand for. */
+/* See ranks/values.h. Knows values, not what they stand for. */
 #include "ranks/values.h"
 
 #include <stdio.h>

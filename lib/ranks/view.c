@@ -1,4 +1,4 @@
-/* See rank_view.h. Knows boxes and strides; must not know other ranks. */
+/* See ranks/view.h. Knows boxes and strides; must not know other ranks. */
 #include "ranks/view.h"
 
 #include <string.h>

@@ -175,7 +175,7 @@ static int copy_entry(struct copying *c, const char *path, const char *to, enum 
 	return uns_fail(err, -ENOTSUP, "%s is neither a file, a directory nor a link", path);
 }
 
-static int sync_dir(const char *path, struct uns_err *err)
+int repair_sync_dir(const char *path, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -225,7 +225,7 @@ static int copy_dir(struct copying *c, const char *path, const char *to, int dep
 		UNS_TRY(copy_entry(c, child, out, list.v[i].kind, depth, err));
 	}
 	UNS_TRY(write_new(c, path, &list, to, err));
-	return sync_dir(to, err);
+	return repair_sync_dir(to, err);
 }
 
 static int add_sizes(struct repair *r, const char *path, int depth, uint64_t *bytes,

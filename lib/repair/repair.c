@@ -384,15 +384,6 @@ static int check_copy(struct repair *r, const struct target *t, bool deep,
 	return code;
 }
 
-static int sync_parent(const struct target *t, struct uns_err *err)
-{
-	UNS_CLEANUP(uns_close_p) int fd = open(t->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	if (fd < 0 || fsync(fd) < 0)
-		return uns_fail(err, -errno, "%s: %s", t->parent, strerror(errno));
-	return 0;
-}
-
 static int write_copy(struct repair *r, const struct target *t, bool deep,
 		      struct repair_watch *watch, struct uns_err *err)
 {
@@ -400,7 +391,7 @@ static int write_copy(struct repair *r, const struct target *t, bool deep,
 	UNS_TRY(check_copy(r, t, deep, watch, err));
 	if (chmod(t->partial, 0755) < 0 || rename(t->partial, t->out) < 0)
 		return uns_fail(err, -errno, "%s: %s", t->out, strerror(errno));
-	return sync_parent(t, err);
+	return repair_sync_dir(t->parent, err);
 }
 
 enum { ABANDONED_S = 60 }; /* a copy that was begun, and is not locked yet, is younger */

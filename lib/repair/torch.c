@@ -33,10 +33,7 @@ static int add_storage(struct rewriting *w, uint32_t file, size_t i, const struc
 				      .root = "",
 				      .role = UNS_ROLE_OTHER,
 				      .dtype = s->from,
-				      .shape = { .n = 1, .dim = { elems } },
-				      .group = -1,
-				      .position = -1,
-				      .alias_of = UNS_NONE };
+				      .shape = { .n = 1, .dim = { elems } }, UNS_TENSOR_ALONE };
 	const struct uns_piece piece = { .kind = UNS_PIECE_RANGE,
 					 .range = { 0, elems },
 					 .file = file,

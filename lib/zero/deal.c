@@ -109,7 +109,7 @@ static int is_copy(const struct uns_zero_world *w, const struct uns_tensor *mast
 				    err);
 }
 
-/* Nothing may take them for the copies of what they are called after. */
+/* They hold other parameters' values than their names say: no view may take them for the weights' fp32 copies. */
 static void disown_masters(struct uns_catalog *cat)
 {
 	size_t i;

@@ -73,7 +73,7 @@ struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_gro
 
 /* -- what was saved -- */
 
-/* 1 = it can be written, 0 = not, and told. */
+/* 1 = it can be written; 0 = it cannot, and a note says so. */
 static int can_write(const struct uns_named_value *v, struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
@@ -119,7 +119,7 @@ static bool is_inside(const struct uns_tensor *t, const char *key)
 	       strcmp(t->root + strlen(UNS_CLIENT_INSIDE), key) == 0;
 }
 
-/* NULL: there was none of that number that could be read. */
+/* The tensor of the next number; NULL = it could not be read. */
 static const struct uns_tensor *next_inside(struct inside *in)
 {
 	const size_t wanted = in->n++;
@@ -136,7 +136,7 @@ static const struct uns_tensor *next_inside(struct inside *in)
 	return NULL;
 }
 
-/* One that is not in the catalog stays what it is, which cannot be written. */
+/* A tensor that could not be read is not in the catalog. It stays the value it was, which uns_pickle_emit refuses. */
 static int put_leaf(void *ctx, const struct uns_value *v, const struct uns_value **out,
 		    struct uns_err *err)
 {

@@ -138,10 +138,7 @@ static int add_param(struct frozen *f, size_t i, struct uns_zero_names *names, s
 				.root = "model",
 				.role = UNS_ROLE_WEIGHT,
 				.shape = p->shape,
-				.dtype = dtype_of(f, i),
-				.group = -1,
-				.position = -1,
-				.alias_of = UNS_NONE };
+				.dtype = dtype_of(f, i), UNS_TENSOR_ALONE };
 	struct uns_zero_run run = { 0 };
 	uint32_t index;
 

@@ -124,8 +124,7 @@ static int add_one(struct adding *a, const char *name, const char *key, const st
 		   struct uns_err *err)
 {
 	const struct uns_zero_param *param = uns_map_get(&a->shapes, name);
-	struct uns_tensor t = { .name = name, .key = name, .root = MODEL_ROOT, .group = -1,
-				.position = -1, .alias_of = UNS_NONE,
+	struct uns_tensor t = { .name = name, .key = name, .root = MODEL_ROOT, UNS_TENSOR_ALONE,
 				.inferred = a->inferred };
 	struct uns_piece piece;
 

@@ -154,7 +154,7 @@ static int add_optimizer(struct opening *o, struct world *w, struct uns_err *err
 	return add_optim_values(o, z, err);
 }
 
-/* What is known now, for after more has become known. Keys are borrowed. */
+/* What `from` holds now; `from` grows later. Keys are borrowed. */
 static int copy_map(const struct uns_map *from, struct uns_map *to, struct uns_err *err)
 {
 	const char *key;
@@ -167,7 +167,7 @@ static int copy_map(const struct uns_map *from, struct uns_map *to, struct uns_e
 	return 0;
 }
 
-/* The ranks that shapes were cut for matter to sub-groups only. */
+/* n_ranks is only needed to find the sub-groups. */
 static int add_universal(struct opening *o, struct world *w, struct uns_err *err)
 {
 	struct uns_zero_universal u = { .root = o->in->root,
@@ -298,7 +298,7 @@ static bool is_pipeline(const struct world *w)
 	return !module || module->kind == UNS_VALUE_NONE;
 }
 
-/* 1 = yes, and told. */
+/* 1 = it is, and a finding says so. */
 static int is_tensor_parallel(struct opening *o, const struct world *w, struct uns_err *err)
 {
 	const struct uns_value *dims =

@@ -48,7 +48,7 @@ static bool is_accelerate(const struct uns_zero_run *run)
 	       uns_listing_find(run->list, "pytorch_model");
 }
 
-/* Its only tag, whatever the directory is called; a plain engine may call one of several so. */
+/* Lightning's tag is "checkpoint", and the only one. A plain engine may give one of several tags that name. */
 static bool is_lightning(const struct uns_zero_run *run)
 {
 	size_t i;
@@ -164,7 +164,7 @@ static int count_tags(const struct uns_zero_run *run, size_t *n, const char **la
 	return 0;
 }
 
-/* No view minds: each finds its tag by itself. */
+/* Only a note: no view goes by `latest`. */
 static int tell_stale(struct uns_zero_run *run, struct uns_catalog *cat, const char *where,
 		      const char *latest, const char *tag, struct uns_err *err)
 {

@@ -6,7 +6,7 @@
 #include "model/tree.h"
 #include "zero/plan.h"
 
-/* common: what all ranks' optimizer_state_dict begins with (zero_shard_common). */
+/* common: what all ranks' optimizer_state_dict begins with (uns_zero_shard_common). */
 int uns_zero_shard_common(const struct uns_zero_plan *plan, struct uns_vtree *out,
 			  const struct uns_value **common, struct uns_err *err);
 int uns_zero_shard_add(const struct uns_zero_plan *plan, const struct uns_value *common,

@@ -122,8 +122,8 @@ static bool fits(const struct group *s, uint64_t rank, uint64_t elems)
 	return s->layout.sliced ? elems == real : elems >= real && elems <= s->layout.part_elems;
 }
 
-/* All of the padding is recorded with the last rank; with what each really has it would be right too. A
- * shard under another rank's name shows here. */
+/* DeepSpeed records the whole group's padding in the last rank's file and 0 in the others; each rank's own padding is
+ * accepted too. A file that was renamed to another rank's name fails here. */
 static int check_padding(const struct group *s, uint64_t rank, const struct uns_zero_rank_group *h,
 			 struct uns_err *err)
 {
@@ -159,7 +159,7 @@ static int check_dtype(const struct group *s, uint64_t rank, const char *what,
 						       { "group", uns_num(s->g) } }));
 }
 
-/* The file that has the most: what others lack is missing there. */
+/* The rank's group with the most states: a state that another rank's file lacks is missing there. */
 static const struct uns_zero_rank_group *richest(const struct group *s)
 {
 	const struct uns_zero_rank_group *most = &s->w->any->group[s->g], *h;
@@ -407,7 +407,7 @@ static int add_group(struct group *s, int32_t *position, struct uns_map *seen, s
 
 	if (check_group(s, &why) < 0)
 		return uns_zero_world_problem_or_fail(s->w, &why, err);
-	/* Without states the fp32 copies are sound still. */
+	/* Unfit states leave the fp32 copies usable. */
 	s->stateless = check_states(s, &why) < 0;
 	if (s->stateless)
 		UNS_TRY(uns_catalog_problem_or_fail(s->w->cat, UNS_SCOPE_OPTIMIZER, &why, err));

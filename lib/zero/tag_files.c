@@ -116,7 +116,7 @@ static const struct uns_value *empty(struct model *m, const struct uns_tensor *t
 	return uns_torch_leaf_add(&m->state.leaves, &m->arena, &leaf);
 }
 
-/* Names that share bytes share a storage, as they did. */
+/* Names that share bytes in the checkpoint share one storage here too. */
 static const struct uns_value *shared(struct model *m, const struct uns_tensor *t)
 {
 	const struct uns_tensor *of =
@@ -250,7 +250,7 @@ static const struct uns_value *shapes_value(const struct uns_zero_plan *plan,
 	return list;
 }
 
-/* Ranks but the first say nothing of them at stage 3. */
+/* At stage 3 only rank 0's file lists them. */
 static const struct uns_value *shared_params(const struct model *m, struct uns_arena *arena)
 {
 	const struct uns_value *v =

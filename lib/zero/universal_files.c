@@ -160,7 +160,7 @@ static int add_aliases(const struct uns_universal_input *in, struct uns_vtree *o
 
 /* -- what the param groups agree on -- */
 
-/* 1, 0. Values that cannot be written as a pickle are told apart from all others. */
+/* 1 or 0. A value that cannot be written as a pickle equals no other. */
 static int equal(const struct uns_value *a, const struct uns_value *b, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text x = UNS_TEXT_INIT;

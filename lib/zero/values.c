@@ -53,8 +53,7 @@ static int add_tensor(struct uns_catalog *cat, const struct uns_zero_file *file,
 		      const char *name, const struct uns_value *v, struct uns_err *err)
 {
 	struct uns_tensor t = { .name = name, .key = name, .root = root,
-				.role = UNS_ROLE_OTHER, .group = -1, .position = -1,
-				.alias_of = UNS_NONE };
+				.role = UNS_ROLE_OTHER, UNS_TENSOR_ALONE };
 	struct uns_piece piece;
 
 	if (uns_zero_file_tensor(file, v, &cat->arena, &t, &piece, NULL) < 0)
