@@ -100,8 +100,8 @@ struct repair_watch {
 int repair_measure(struct repair *r, const char *path, uint64_t *bytes, struct uns_err *err);
 /* All of it into `to`, an empty directory that exists; synced. */
 int repair_copy(struct repair *r, const char *to, struct repair_watch *watch, struct uns_err *err);
-void repair_remove(const char *path);
-/* A directory's entries are on the disk. */
-int repair_sync_dir(const char *path, struct uns_err *err); /* a directory with all in it */
+void repair_remove(const char *path); /* a directory with all in it */
+/* Wait until a directory's entries are on the disk. */
+int repair_sync_dir(const char *path, struct uns_err *err);
 
 #endif
