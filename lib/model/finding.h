@@ -1,6 +1,6 @@
 /* A finding: something that is wrong with a checkpoint, or worth knowing about it, as a value. From where
  * it is found to where it is printed it is its kind (id) and its particulars: which file, rank and tensor,
- * what was expected there and what was found. The words are in one table, model/finding_words.c, and become
+ * what was expected there and what was found. The words are in one table, model/finding_kinds.h, and become
  * a sentence only when somebody reads it: nothing decides by a sentence, nothing compares two.
  *
  * A finding borrows its texts. Who keeps one keeps a copy (uns_finding_copy). */
@@ -13,7 +13,14 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "model/finding_ids.h"
+
+/* The kinds of findings: UNS_FOUND_SHARD_MISSING and so on, one for each row of the table of words. */
+enum uns_finding_id {
+#define KIND(ID, ...) UNS_FOUND_##ID,
+#include "model/finding_kinds.h"
+#undef KIND
+	UNS_N_FINDINGS,
+};
 
 enum uns_severity {
 	UNS_PROBLEM, /* something is lost, fails or goes on wrongly until it is dealt with */

@@ -3,7 +3,7 @@
 
 A table stands between <!-- generated: NAME --> and <!-- end --> in its page:
 
-    findings   lib/model/finding_words.c, one entry per id
+    findings   lib/model/finding_kinds.h, one row per id
     rules      lib/check/setting_rules.c, settings of a training's configuration
     views      lib/views/*.c
     formats    lib/formats/*.c
@@ -98,28 +98,23 @@ def quoted(text):
 
 
 def findings(root):
-    source = read(root, "lib", "model", "finding_words.c")
-    macros = c_macros(source)
-    table = source[source.index("static const struct uns_finding_words words"):]
+    macros = c_macros(read(root, "lib", "model", "finding_words.c"))
+    table = read(root, "lib", "model", "finding_kinds.h")
     lines = []
     for part in re.split(r"/\* -- (?=[^*]*-- \*/)", table)[1:]:
-        title, body = part.split(" -- */", 1)
+        title, rows = part.split(" -- */", 1)
         lines += ["", f"### {title[0].upper()}{title[1:]}", "", "| id | reported as | severity | message | what to do |",
                   "|---|---|---|---|---|"]
-        for entry in re.findall(r"\{\n(.*?)\n\t\},", body, re.S):
-            name = field(entry, "name", macros)
-            code = re.search(r"\.code = (\w+)", entry)
-            note = "UNS_NOTE" in entry
-            severity = "note" if note else f"problem, {CODES[code.group(1)]}"
-            check = field(entry, "check", macros) or (
-                "note" if note else "not_supported" if code.group(1) == "UNKNOWN" else "damaged")
-            advice = field(entry, "advice", macros)
+        for name, code, words in re.findall(r'^KIND\(\w+, (\w+), (\w+),\s+((?:"(?:[^"\\]|\\.)*"|[^")])+)\)$', rows, re.M):
+            words = ".sentence = " + words
+            severity = "note" if code == "NOTE" else f"problem, {CODES[code]}"
+            check = field(words, "check", macros) or {"NOTE": "note", "UNKNOWN": "not_supported"}.get(code, "damaged")
+            advice = field(words, "advice", macros)
             if advice is None:
-                incomplete = code and code.group(1) == "INCOMPLETE" and not note
-                advice = macros["COPY_BACK"] + macros["OR_BEFORE"] if incomplete else ""
+                advice = macros["COPY_BACK"] + macros["OR_BEFORE"] if code == "INCOMPLETE" else ""
             advice = re.sub(r"^[:;.] ", "", advice)
             lines.append(f'| <a id="{name}"></a>`{name}` | `{check}` | {severity} | '
-                         f'{quoted(plain(field(entry, "sentence", macros)))} | {quoted(plain(advice)) if advice else "-"} |')
+                         f'{quoted(plain(field(words, "sentence", macros)))} | {quoted(plain(advice)) if advice else "-"} |')
     return lines[1:]
 
 

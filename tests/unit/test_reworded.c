@@ -1,5 +1,5 @@
 /* No word about damage decides anything. The golden checkpoints, as they are and with each file missing, cut
- * or overwritten in its turn, are checked twice: with the sentences of model/finding_words.c, and with one
+ * or overwritten in its turn, are checked twice: with the sentences of model/finding_kinds.h, and with one
  * meaningless sentence for all of them. The same findings come out, with the same fields.
  *
  * -Wl,--wrap=uns_finding_words (tests/CMakeLists.txt). */

@@ -1,0 +1,566 @@
+/* Every kind of finding with its words: the only place where anything is said about damage. Programs know a
+ * finding by its name, which stays as it is; the words may change at any time, as only people read them.
+ *
+ *     KIND(ID, name, code or NOTE, sentence, .advice = what to do, .check = its name for `unshard check`)
+ *
+ * How a sentence and its advice are written, and what is true of a kind without .advice or .check, is in
+ * finding.h (struct uns_finding_words), which makes the enum of these rows. finding_words.c makes the table
+ * of them and defines what they spell in capitals. A row becomes an entry of the manual. */
+
+/* -- a file, or a part of one, that cannot be read: what its parser says -- */
+KIND(PART_UNREADABLE, part_unreadable, DAMAGED, "{cause}")
+KIND(FILE_UNREADABLE, file_unreadable, DAMAGED, "{file}: {cause}")
+KIND(TENSOR_UNREADABLE, tensor_unreadable, DAMAGED, "{file}: {tensor}: {cause}")
+KIND(ITEM_UNREADABLE, item_unreadable, DAMAGED, "{tensor}: {cause}")
+KIND(ITEM_FILE_MISSING, item_file_missing, INCOMPLETE, "[{tensor}: ]{file} is missing",
+     .advice = COPY_BACK)
+KIND(ITEM_CUT, item_cut, DAMAGED,
+     "[{tensor}: ]{file} is cut short: expected at least {expected} bytes, found {found}",
+     .advice = COPY_AGAIN)
+KIND(ITEM_TOO_LARGE, item_too_large, UNKNOWN,
+     "[{tensor}: ]{file}: an object of {found} bytes; at most {expected} are read")
+KIND(FILE_MISSING, file_missing, INCOMPLETE, "{file} is missing")
+KIND(WEIGHTS_FILE_MISSING, weights_file_missing, INCOMPLETE, "{file} is missing",
+     .advice = ": " COPY_BACK)
+
+/* -- shards that do not hold every element of a tensor exactly once -- */
+KIND(SHARD_MISSING, shard_missing, INCOMPLETE,
+     "{file} is missing: [rank {rank}'s|a] part of {tensor} ({shape}) is there",
+     .advice = COPY_BACK)
+KIND(SHARD_IS_NO_FILE, shard_is_no_file, DAMAGED,
+     "{file} is not a regular file (a link that leads out of the source is not followed): [rank {rank}'s|a] part of {tensor} ({shape}) is there")
+KIND(SHARD_CUT, shard_cut, DAMAGED,
+     "{file} is cut short: expected at least {expected} bytes, found {found}; [rank {rank}'s|a] part of {tensor} ({shape}) is not all there",
+     .advice = COPY_AGAIN)
+KIND(COPIES_DIFFER_IN_LENGTH, copies_differ_in_length, DAMAGED,
+     "{tensor}: two copies of one part have different lengths ({expected} bytes in {other_file}, {found} in {file})")
+KIND(TENSOR_HAS_A_HOLE, tensor_has_a_hole, DAMAGED,
+     "{tensor}: [{unit}s {first} to {last} of {total} are|{unit} {first} of {total} is] in no shard[ (have {n_ranks|rank|ranks} {ranks}[; file {file.name} is missing[, and {more} more]])|[ (file {file.name} is missing[, and {more} more])]]")
+KIND(TENSOR_HAS_A_HOLE_BEHIND, tensor_has_a_hole_behind, DAMAGED,
+     "{tensor} ({shape}): a part behind element {first} of {total} is in no shard")
+KIND(SHARDS_OVERLAP, shards_overlap, DAMAGED,
+     "{tensor}: two shards hold the same elements (from {unit} {first} on): one of {file}, one of {other_file}")
+KIND(SHARDS_INTERLEAVE, shards_interleave, UNKNOWN,
+     "{tensor}: {n} shards that interleave too much to be checked")
+KIND(SHARDS_OF_TWO_KINDS, shards_of_two_kinds, UNKNOWN,
+     "{tensor}: boxes and flat ranges of one tensor are mixed")
+KIND(TENSORS_NOT_COVERED, tensors_not_covered, DAMAGED,
+     "{cause}[ (and {more} more tensors are like it)]",
+     .advice = "copy the files again from the training machine" OR_BEFORE)
+KIND(NO_WEIGHTS, no_weights, UNKNOWN, "{checkpoint} holds no model weights")
+
+/* -- torch distributed checkpoints -- */
+KIND(METADATA_MISSING, metadata_missing, INCOMPLETE,
+     "{file} is missing[ ({torn} is there: the save was interrupted)]: the save did not finish, or the file was not copied; without it the .distcp files cannot be read")
+KIND(RANK_METADATA_MISSING, rank_metadata_missing, INCOMPLETE,
+     "{file} is missing: what rank {rank} saved is not known", .advice = COPY_BACK)
+KIND(TRANSFORM_UNKNOWN, transform_unknown, UNKNOWN,
+     "{file}: items were saved through \"{found}\"{n|| and more}, which cannot be undone here; only {expected} is known")
+KIND(ITEM_NOT_SAVED, item_not_saved, DAMAGED, "{file}: {tensor} is listed but was not saved")
+KIND(HYPER_IN_PARTS, hyper_in_parts, UNKNOWN,
+     "{file}: {tensor}: a hyper-parameter that was saved in several parts")
+KIND(HYPER_NOT_ONE_NUMBER, hyper_not_one_number, UNKNOWN,
+     "{file}: {tensor}: a hyper-parameter that is not one number")
+KIND(WEIGHT_NOT_PLANNED, weight_not_planned, DAMAGED,
+     "{file}: {tensor} is spelled like a weight, but planner_data does not say what it is")
+KIND(OPTIMIZER_IS_NUMBERED, optimizer_is_numbered, UNKNOWN,
+     "{file}: the optimizer's state is keyed by parameter numbers, not names; which number is which parameter is not recorded")
+KIND(NO_TENSOR_BELOW_KEY, no_tensor_below_key, INCOMPLETE,
+     "{file}: no tensor is below the key \"{expected}\"; the first one there is called {found}")
+KIND(GROUP_MISSING, group_missing, DAMAGED,
+     "{file}: param group {group} of {optimizer} is not there")
+KIND(GROUP_UNLISTED, group_unlisted, DAMAGED,
+     "{file}: param group {group} of {optimizer} does not say which parameters are in it")
+KIND(GROUP_IS_NUMBERED, group_is_numbered, UNKNOWN,
+     "{file}: param group {group} of {optimizer} lists its parameters by number, not by name; which number is which parameter is not recorded")
+KIND(HYPERS_TOO_DIVERSE, hypers_too_diverse, UNKNOWN,
+     "{file}: parameters have more than {expected} different sets of hyper-parameters")
+KIND(HYPERS_PER_PARAMETER, hypers_per_parameter, NOTE,
+     "{file}: hyper-parameters are stored with each parameter; equal ones were taken for one param group ({n} groups)")
+KIND(MEGATRON_OPTIMIZER, megatron_optimizer, UNKNOWN,
+     "{checkpoint}: Megatron-Core keeps its optimizer's param groups in common.pt, in a form of its own: the optimizer is served as it is, in the view dcp")
+
+/* -- DeepSpeed -- */
+KIND(ZERO_MODEL_FILE_MISSING, zero_model_file_missing, INCOMPLETE,
+     "{checkpoint}: there is no model file ({expected}, or one of each rank): only it says which parameters the optimizer's shards hold")
+KIND(ZERO_OPTIMIZER_MISSING, zero_optimizer_missing, INCOMPLETE,
+     "{checkpoint}: there are no optimizer shards ({expected}) of the parameters that {file} lists: the save did not finish, or they were not copied")
+KIND(ZERO_FROZEN_SLICES_MISSING, zero_frozen_slices_missing, INCOMPLETE,
+     "{file} (data-parallel rank {rank}) is missing: expected a model file of each of {expected} ranks, which hold slices of the frozen parameters",
+     .advice = COPY_BACK)
+KIND(ZERO_MODEL_FILES_MISSING, zero_model_files_missing, NOTE,
+     "{file} (data-parallel rank {rank}) is missing: expected a model file of each of {expected} ranks; nothing that is needed is in it")
+KIND(ZERO_WEIGHTS_ROUNDED, zero_weights_rounded, NOTE,
+     "ZeRO stage 3 saves no weights: {n} of them are the optimizer's fp32 copies, given out in the model's type")
+KIND(ZERO_TENSOR_PARALLEL, zero_tensor_parallel, UNKNOWN,
+     "{checkpoint} holds tensor-parallel slices of {n} model-parallel ranks, and does not record how each parameter was cut: this is not supported")
+KIND(ZERO_LAYER_MISSING, zero_layer_missing, INCOMPLETE,
+     "{checkpoint}: the optimizer holds {tensor}, but no layer_*-model_states.pt does: a layer's file is missing")
+KIND(ZERO_EXPERTS, zero_experts, UNKNOWN,
+     "{file}: experts in files of their own ({n} of them) are not supported")
+KIND(ZERO_HYPERS_NOT_SAVED, zero_hypers_not_saved, NOTE,
+     "{file}: saved with elastic_checkpoint, which leaves out the param groups' hyper-parameters (learning rate, weight decay): from the view universal training goes on with those of its own config, and the other views cannot hold the optimizer")
+KIND(ZERO_SUB_GROUPS_UNASSIGNED, zero_sub_groups_unassigned, UNKNOWN,
+     "{file}: {expected} param groups in {found} sub-groups, and nothing records which sub-group belongs to which group")
+KIND(ZERO_WEIGHT_MISSING, zero_weight_missing, INCOMPLETE,
+     "{file}: {tensor} is in neither the model's state dict, nor the optimizer, nor the frozen parameters: a file is missing or damaged")
+KIND(ZERO_GATHERED_UNREADABLE, zero_gathered_unreadable, NOTE,
+     "{file} is not used, the weights are taken from the optimizer's fp32 copies: {cause}")
+KIND(ZERO_GATHERED_INCOMPLETE, zero_gathered_incomplete, NOTE,
+     "{file} is not used, it does not hold {tensor} in its full shape: the weights are taken from the optimizer's fp32 copies")
+KIND(ZERO_STATE_MISSING, zero_state_missing, INCOMPLETE,
+     "{file} is missing; other parameters have theirs")
+KIND(ZERO_STATE_SHAPE, zero_state_shape, DAMAGED,
+     "{file}: the tensor has shape {found}; expected {expected}")
+KIND(ZERO_PARAMETER_MISSING, zero_parameter_missing, INCOMPLETE,
+     "{file} is missing, which {other_file} lists")
+KIND(ZERO_FROZEN_SLICE_ABSENT, zero_frozen_slice_absent, DAMAGED,
+     "{file}: frozen_param_fragments has no {tensor}")
+KIND(ZERO_FROZEN_SLICE_STRIDED, zero_frozen_slice_strided, UNKNOWN,
+     "{file}: the slice of {tensor} is not contiguous")
+KIND(ZERO_FROZEN_SLICE_SIZE, zero_frozen_slice_size, DAMAGED,
+     "{file}: rank {rank}'s slice of the frozen {tensor} has {found} elements; expected {expected} (its shape cut for {n} ranks)")
+KIND(ZERO_FROZEN_TYPES_DIFFER, zero_frozen_types_differ, DAMAGED,
+     "{checkpoint}: ranks hold the frozen {tensor} in different types, or not at all")
+KIND(ZERO_GROUP_TOO_LARGE, zero_group_too_large, DAMAGED,
+     "{file}: the {what} of group {group} are too many")
+KIND(ZERO_PARTITION_SIZE, zero_partition_size, DAMAGED,
+     "{file}: {part} of group {group}, rank {rank}, has {found} elements; expected {expected} of the {total} that param_shapes of {other_file} add up to over {n} ranks: the files are damaged or of different checkpoints")
+KIND(ZERO_PARTITION_PADDING, zero_partition_padding, DAMAGED,
+     "{file}: group {group} is said to end in {found} elements of padding; expected {expected} for rank {rank} of {n}: the file is another rank's, or of another checkpoint")
+KIND(ZERO_PARTITION_TYPE, zero_partition_type, DAMAGED,
+     "{file}: {part} of group {group}, rank {rank}, is {found}; expected {expected} as in the other ranks' files: the files are of different checkpoints")
+KIND(ZERO_PARTITION_STATE_ABSENT, zero_partition_state_absent, DAMAGED,
+     "{file}: the optimizer's {part} of group {group}, rank {rank}, is not there; other ranks' files have it: the file is damaged or of another checkpoint")
+KIND(ZERO_PARTITIONS_SUM, zero_partitions_sum, DAMAGED,
+     "group {group}: param_shapes of {file} add up to {expected} elements, but the partitions of {n} ranks to {found}: the files are damaged or of different checkpoints")
+KIND(ZERO_PARAMETER_TWICE, zero_parameter_twice, DAMAGED,
+     "{file} lists {tensor}, which another param group or another model-parallel rank holds already")
+KIND(ZERO_GROUPS_DIFFER, zero_groups_differ, DAMAGED,
+     "{file} lists {expected} groups of parameters, but the optimizer's shards hold {found}: they are of different checkpoints")
+KIND(ZERO_RANKS_DIFFER, zero_ranks_differ, DAMAGED,
+     "{file}: stage {stage}, {groups} groups, cut for {cut} ranks, but stage {other_stage}, {other_groups} groups, {other_cut} ranks in another rank's file: they are of different checkpoints")
+KIND(ZERO_VERSIONS_DIFFER, zero_versions_differ, DAMAGED,
+     "{file} was saved by DeepSpeed {found}, another rank's file by {expected}: they are of different checkpoints")
+KIND(ZERO_SHARDS_MISSING, zero_shards_missing, INCOMPLETE,
+     "{file} (data-parallel rank {rank}) is missing[{?more}, and others after it]: expected the optimizer's shards of {expected} ranks, found {found}",
+     .advice = COPY_BACK)
+KIND(ZERO_GROUPS_CUT_UNEVENLY, zero_groups_cut_unevenly, UNKNOWN,
+     "{file}: its param groups are cut for different numbers of ranks (mixture of experts), which is not supported")
+KIND(ZERO_SHARD_TOO_MANY, zero_shard_too_many, DAMAGED,
+     "the optimizer is cut for {expected} ranks, and {file} would be the shard of rank {rank}: a file was renamed, or is of another checkpoint")
+KIND(ZERO_PARTITIONS_REPEATED, zero_partitions_repeated, UNKNOWN,
+     "the optimizer is cut for {expected} ranks, but there are shards of {found} (as {file}): partitions that are kept several times (MiCS, hpZ) are not supported")
+KIND(ZERO_TOO_MANY_RANKS, zero_too_many_ranks, DAMAGED,
+     "the optimizer is said to be cut for {found} ranks")
+KIND(ZERO_RANK_TOO_HIGH, zero_rank_too_high, UNKNOWN, "{file}: a rank above {expected}")
+KIND(ZERO_NUMBER_AMBIGUOUS, zero_number_ambiguous, UNKNOWN,
+     "{file}: {found} weights may be parameter {number} of the optimizer, whose names were not saved (they are with ZeRO stages 1 to 3)")
+KIND(ZERO_FILE_RENAMED, zero_file_renamed, DAMAGED,
+     "{file}: the file was saved as {found}: it was renamed, or is another rank's",
+     .advice = "copy the right one back from the training machine")
+KIND(ZERO_FILE_MISSING, zero_file_missing, INCOMPLETE, "{file}: the file is missing",
+     .advice = COPY_BACK)
+KIND(ZERO_NOT_THE_FP32_COPY, zero_not_the_fp32_copy, DAMAGED,
+     "{file} is not the fp32 copy of {tensor} in {other_file}: ds_to_universal mixes parameters up where round_robin_gradients was on",
+     .advice = "take the universal view of the checkpoint that it was made from")
+KIND(ZERO_LATEST_STALE, zero_latest_stale, ELSEWHERE,
+     "{file} names {found}, which is not there: DeepSpeed finds nothing to go on from",
+     .advice = "copy that tag back from the training machine, or write {tag} into the file",
+     .check = "tracker")
+KIND(ZERO_SEVERAL_TAGS, zero_several_tags, NOTE, "{checkpoint} holds {n} tags; this is {tag}",
+     .advice = ". Give another tag's directory as SOURCE to see it")
+KIND(ZERO_NO_TAG, zero_no_tag, INCOMPLETE,
+     "{checkpoint}: there is no tag directory with shards in it")
+
+/* -- files of ranks -- */
+KIND(RANK_TENSOR_DAMAGED, rank_tensor_damaged, DAMAGED,
+     "{file}: {tensor}: {cause}[ (and {more} more of its tensors)]", .advice = COPY_AGAIN)
+KIND(RANK_TENSOR_UNKNOWN, rank_tensor_unknown, UNKNOWN,
+     "{file}: {tensor}: {cause}[ (and {more} more of its tensors)]")
+KIND(RANK_TENSOR_MISTYPED, rank_tensor_mistyped, DAMAGED,
+     "{file}: {tensor}: its data are {found}, but it is declared as {expected}[ (and {more} more of its tensors)]",
+     .advice = COPY_AGAIN OR_BEFORE)
+KIND(RANK_PART_SHAPE, rank_part_shape, DAMAGED,
+     "{file}: {tensor}: this rank holds a part of shape {found}; expected {expected}[ (and {more} more of its tensors)]",
+     .advice = COPY_AGAIN)
+KIND(RANK_TYPES_DIFFER, rank_types_differ, DAMAGED,
+     "{file}: {tensor} is {found} there, but {expected} in {other_file.name}[ (and {more} more of its tensors)]",
+     .advice = COPY_AGAIN OR_BEFORE)
+KIND(RANK_SHAPES_DIFFER, rank_shapes_differ, DAMAGED,
+     "{file}: {tensor} is a {found_kind} tensor of shape {found} there, but a {expected_kind} one of shape {expected} in {other_file.name}[ (and {more} more of its tensors)]",
+     .advice = COPY_AGAIN OR_BEFORE)
+KIND(RANK_MESHES_DIFFER, rank_meshes_differ, DAMAGED,
+     "{file}: {tensor} is cut over ranks of shape {found} there, over {expected} in {other_file.name}[ (and {more} more of its tensors)]",
+     .advice = COPY_AGAIN OR_BEFORE)
+KIND(RANK_TENSOR_ABSENT, rank_tensor_absent, DAMAGED,
+     "{file}: {tensor} is not there, but in {other_file.name}[ (and {more} more of its tensors)]",
+     .advice = COPY_AGAIN OR_BEFORE)
+KIND(RANK_TENSOR_ONLY_THERE, rank_tensor_only_there, DAMAGED,
+     "{file}: {tensor} is there, but not in {other_file.name}[ (and {more} more of its tensors)]",
+     .advice = COPY_AGAIN OR_BEFORE)
+KIND(RANK_STEPS_DIFFER, rank_steps_differ, DAMAGED,
+     "{file}: {tensor} is {found} there, but {expected} in {other_file.name}[ (and {more} more of its tensors)]",
+     .advice = OF_TWO_SAVES)
+KIND(RANK_GROUPS_DIFFER, rank_groups_differ, DAMAGED,
+     "{file}: {key} of param group {group} is {found} there, but {expected} in {other_file.name}[ (and {more} more of its tensors)]",
+     .advice = OF_TWO_SAVES)
+KIND(RANK_SCHEDULERS_DIFFER, rank_schedulers_differ, DAMAGED,
+     "{file}: {key} of the learning rate scheduler is {found} there, but {expected} in {other_file.name}[ (and {more} more of its tensors)]",
+     .advice = OF_TWO_SAVES)
+KIND(RANK_SCHEDULER_ONLY_SOME, rank_scheduler_only_some, DAMAGED,
+     "{file}: it has {found} learning rate scheduler, and {other_file.name} has {expected}[ (and {more} more of its tensors)]",
+     .advice = OF_TWO_SAVES)
+KIND(RANK_REPLICAS_DIFFER, rank_replicas_differ, DAMAGED,
+     "{file}: {tensor} differs there from the copy of the same elements in {other_file.name}[ (and {more} more of its tensors)]",
+     .advice = "move the file of the rank that is wrong away, then the other copy is taken")
+KIND(RANK_PLAIN_TENSORS_DIFFER, rank_plain_tensors_differ, UNKNOWN,
+     "{file}: {tensor} differs from the tensor of that name and shape in {other_file}, and neither says which part of the whole it is[ (and {more} more of its tensors)]")
+KIND(RANK_MORE_FILES, rank_more_files, DAMAGED,
+     "{n} more files have tensors with problems like these")
+KIND(RANK_FILE_COPIED, rank_file_copied, DAMAGED,
+     "{file} was written by rank {found}, as {other_file.name} was: rank {rank}'s own is not there",
+     .advice = COPY_BACK)
+KIND(RANK_FILE_RENAMED, rank_file_renamed, DAMAGED,
+     "{file} was written by rank {found}, not by rank {rank} as its name says[ (and {more} more like it)]: who resumes from the files takes one rank's part for another's",
+     .advice =
+	     "rename them back, or copy them again from the training machine (what is put together here goes by what they record)")
+KIND(RANK_BUFFERS_DIFFER, rank_buffers_differ, NOTE,
+     "{tensor} differs between ranks[ (as do {more} more buffers)]; it is taken from {file}, not {other_file.name}")
+KIND(RANK_FILE_MISSING, rank_file_missing, INCOMPLETE,
+     "{file} is missing, rank {rank}'s part[{?copies} (other ranks hold copies of it, which are taken here)]",
+     .advice = COPY_BACK)
+KIND(RANK_FILES_MISSING, rank_files_missing, INCOMPLETE,
+     "{file} and {more} more {more|file|files} are missing, the parts of ranks {ranks}[{?copies} (other ranks hold copies of it, which are taken here)]",
+     .advice = "copy them back from the training machine")
+KIND(RANK_FILE_UNREADABLE, rank_file_unreadable, DAMAGED,
+     "{file}: {cause}[{?copies} (other ranks hold copies of it, which are taken here)]",
+     .advice = COPY_AGAIN)
+KIND(RANK_FILE_UNKNOWN, rank_file_unknown, UNKNOWN,
+     "{file}: {cause}[{?copies} (other ranks hold copies of it, which are taken here)]")
+KIND(RANK_FILES_UNREADABLE, rank_files_unreadable, DAMAGED, "{n} more files cannot be read",
+     .advice = "copy them again from the training machine")
+KIND(RANK_NO_TENSORS, rank_no_tensors, UNKNOWN, "{file}: the file holds no tensors by name")
+KIND(RANK_NUMBERS_UNLIKE_MODEL, rank_numbers_unlike_model, UNKNOWN,
+     "{checkpoint}: the optimizer numbers {found} parameters, the model has {expected}: no file says which ones they are")
+KIND(RANK_NUMBERED_SHAPE, rank_numbered_shape, DAMAGED,
+     "{checkpoint}: optimizer state {tensor} has shape {found}; expected {expected}, that of {parameter}, which is the parameter of that number in the model's order")
+KIND(RANK_STATES_DIFFER_IN_LENGTH, rank_states_differ_in_length, DAMAGED,
+     "{file}: {tensor} has {found} elements, but {other_tensor} has {expected}: an optimizer's states of one parameter are as long as each other",
+     .advice = COPY_AGAIN OR_BEFORE)
+KIND(RANK_STATE_ABSENT, rank_state_absent, DAMAGED,
+     "{file}: {other_tensor} is there, but not {tensor}", .advice = COPY_AGAIN OR_BEFORE)
+KIND(RANK_STATE_SIZE, rank_state_size, DAMAGED,
+     "{checkpoint}: the ranks' parts of optimizer state {tensor} have {found} elements together; expected {expected}, those of {parameter}, which is parameter {number} in the model's order",
+     .advice = "copy the ranks' files again from the training machine" OR_BEFORE)
+KIND(RANK_ORDER_UNKNOWN, rank_order_unknown, DAMAGED,
+     "{checkpoint}: the model's files and their names disagree on who is which rank, so the order of the ranks' parts of the optimizer cannot be told",
+     .advice = "rename them back, or copy them again from the training machine")
+KIND(RANK_UNIT_ABSENT, rank_unit_absent, DAMAGED,
+     "{checkpoint}: rank {rank}'s file has no part of the flat unit's {tensor}, which {file.name} has",
+     .advice = COPY_AGAIN OR_BEFORE)
+KIND(RANK_UNIT_LENGTH, rank_unit_length, DAMAGED,
+     "{file}: {tensor} has {found} elements there, but {expected} in {other_file.name}: flat units are padded to the same length on all ranks",
+     .advice = COPY_AGAIN OR_BEFORE)
+KIND(RANK_UNITS_SIZE, rank_units_size, DAMAGED,
+     "{checkpoint}: the optimizer's {n} flat units have {found} elements on all ranks together; expected {expected}, the model's parameters and their padding (torch's _sharded_numel_padded cannot come from them)",
+     .advice = GO_BEFORE)
+KIND(RANK_UNITS_UNNAMED, rank_units_unnamed, UNKNOWN,
+     "{checkpoint}: the optimizer's state is that of {n} flat units (FSDP1 with use_orig_params=False), and no file says which of the model's {parameters} parameters lie in which, in what order; the weights are served without it",
+     .advice = " (-o assume=fsdp-units, or a layout: unshard meta import)")
+KIND(RANK_UNITS_MAP_IS_OF_OTHER_FILES, rank_units_map_is_of_other_files, UNKNOWN,
+     "{checkpoint}: the optimizer's state is that of {n} flat units (FSDP1 with use_orig_params=False), and no file says which of the model's {parameters} parameters lie in which, in what order; the weights are served without it",
+     .advice =
+	     " (the layout that was imported is of other files than those that are there now: import it again if it is theirs too)")
+KIND(RANK_UNITS_NOT_GUESSED, rank_units_not_guessed, UNKNOWN,
+     "{checkpoint}: the optimizer's state is that of {n} flat units (FSDP1 with use_orig_params=False), and no file says which of the model's {parameters} parameters lie in which, in what order; the weights are served without it (-o assume=fsdp-units: {cause})")
+KIND(RANK_UNITS_MAP_DOES_NOT_FIT, rank_units_map_does_not_fit, DAMAGED,
+     "{checkpoint}: {cause} (imported by unshard meta import)")
+KIND(RANK_UNITS_NAMED, rank_units_named, NOTE,
+     "{checkpoint}: the optimizer's state by name is {cause}")
+KIND(RANK_CONFIG_UNREADABLE, rank_config_unreadable, DAMAGED,
+     "{file} [{?json}says no world_size above 0|is no JSON object]: the ranks' files are read by the world size in their names",
+     .advice = "copy it again from the training machine, verl's model merger needs it")
+KIND(RANK_WORLD_UNLIKE_CONFIG, rank_world_unlike_config, INCOMPLETE,
+     "{checkpoint}: fsdp_config.json says world size {expected}, but the files are of world size {found}",
+     .advice = ": copy the missing files back from the training machine")
+KIND(RANK_WORLDS_MIXED, rank_worlds_mixed, DAMAGED,
+     "{checkpoint} holds files of world sizes {found}, and nothing says which are current",
+     .advice = ": move the others away (of one save, all ranks have the same world size)")
+KIND(RANK_OLD_WORLDS, rank_old_worlds, NOTE,
+     "{checkpoint} holds files of world sizes {found}; those of {expected} are read, as fsdp_config.json says")
+KIND(RANK_MODEL_NOT_SAVED, rank_model_not_saved, NOTE,
+     "{checkpoint} holds no model files: the trainer was told not to save them")
+KIND(RANK_MESH_UNLIKE_NAMES, rank_mesh_unlike_names, DAMAGED,
+     "{checkpoint}: the model was saved by {found} ranks, its files are named for {expected}",
+     .advice = ": rename them as they were, or copy them again from the training machine")
+KIND(RANK_MOMENT_MISSING, rank_moment_missing, DAMAGED,
+     "{checkpoint}: the optimizer has {found} of {tensor} and no {expected}[ (and {more} more parameters are like it)]",
+     .advice = GO_BEFORE)
+KIND(RANK_MOMENT_TYPES_DIFFER, rank_moment_types_differ, DAMAGED,
+     "{checkpoint}: exp_avg of {tensor} is {expected}, but its exp_avg_sq is {found}[ (and {more} more parameters are like it)]: an optimizer keeps both in one type",
+     .advice = GO_BEFORE)
+
+/* -- Hugging Face -- */
+KIND(SHARD_COUNT_UNKNOWN, shard_count_unknown, NOTE,
+     "this form does not record how many shards there were: {n} were found; if the last ranks' files were lost, tensors end early")
+KIND(INDEX_MISSING, index_missing, INCOMPLETE,
+     "{file} is missing: it is written after the files it names, so the save did not end or the copy is not complete",
+     .advice = "")
+KIND(INDEX_NAMES_ABSENT_TENSOR, index_names_absent_tensor, DAMAGED,
+     "{file} names tensor {tensor} in {other_file}, which does not hold it")
+KIND(TENSOR_IN_TWO_FILES, tensor_in_two_files, DAMAGED,
+     "tensor {tensor} is whole in both {other_file} and {file}")
+KIND(TENSOR_UNLIKE_IN_FILES, tensor_unlike_in_files, DAMAGED,
+     "tensor {tensor} has another type or rank in {file} than in {other_file}")
+KIND(TENSOR_OFFSET_OVERFLOWS, tensor_offset_overflows, DAMAGED,
+     "tensor {tensor}: offset overflows in {file}")
+KIND(SECOND_MODEL, second_model, NOTE,
+     "{file} is a second model of this checkpoint: only model 0 is shown as weights")
+KIND(MODEL_MISSING, model_missing, INCOMPLETE,
+     "{checkpoint} has no pytorch_model_fsdp_0: the save did not finish, or the directory was not copied")
+
+/* -- an optimizer, or weights, that a view cannot put together -- */
+KIND(OPTIMIZERS_SEVERAL, optimizers_several, UNKNOWN,
+     "{checkpoint} has several optimizers ({one}, {other}): DeepSpeed's engine has one")
+KIND(OPTIMIZER_STATES_UNNAMED, optimizer_states_unnamed, UNKNOWN,
+     "{checkpoint} holds no optimizer state with parameter names, which DeepSpeed's universal checkpoint is made of")
+KIND(OPTIMIZER_STATELESS, optimizer_stateless, UNKNOWN,
+     "{checkpoint}: the optimizer has no states yet")
+KIND(OPTIMIZER_STATE_OTHER, optimizer_state_other, UNKNOWN,
+     "{checkpoint}: the optimizer keeps {state} of {tensor}; a universal checkpoint has exp_avg, exp_avg_sq and step only (Adam, AdamW)")
+KIND(OPTIMIZER_STATE_STRAY, optimizer_state_stray, DAMAGED,
+     "{checkpoint}: optimizer state {tensor} belongs to no param group's parameter")
+KIND(OPTIMIZER_STATE_NO_TENSOR, optimizer_state_no_tensor, UNKNOWN,
+     "{checkpoint}: optimizer state {tensor} is not a tensor; only tensor states can be served")
+KIND(OPTIMIZER_STATE_MISSING, optimizer_state_missing, INCOMPLETE,
+     "{checkpoint}: parameter {tensor} has no {state}")
+KIND(OPTIMIZER_STATE_TOO_WIDE, optimizer_state_too_wide, UNKNOWN,
+     "{checkpoint}: {state} of {tensor} is {found}, which does not fit into fp32")
+KIND(OPTIMIZER_STATE_SHAPE, optimizer_state_shape, DAMAGED,
+     "{checkpoint}: {state} of {tensor} is not of the parameter's shape")
+KIND(OPTIMIZER_STATE_UNLIKE, optimizer_state_unlike, INCOMPLETE,
+     "{checkpoint}: {state} of {tensor} is not there, or not as that of other parameters")
+KIND(OPTIMIZER_WEIGHT_MISSING, optimizer_weight_missing, INCOMPLETE,
+     "{checkpoint}: the optimizer has states of {tensor}, but there is no weight of that name")
+KIND(OPTIMIZER_STEP_NOT_ONE, optimizer_step_not_one, UNKNOWN,
+     "{checkpoint}: step of {tensor} is not one number")
+KIND(OPTIMIZER_STEP_UNKNOWN, optimizer_step_unknown, INCOMPLETE,
+     "{checkpoint}: parameter {tensor} has moments but no step, and the training step is not known",
+     .advice = "set it with `unshard meta set CHECKPOINT global_step=N`")
+KIND(GROUPS_MISSING, groups_missing, INCOMPLETE,
+     "{checkpoint}: the optimizer's param groups were not saved, so its states cannot be put in order")
+KIND(GROUPS_UNORDERED, groups_unordered, UNKNOWN,
+     "{checkpoint}: hyper-parameters were saved with each parameter, in several param groups whose order is not recorded, and DeepSpeed knows groups by their order")
+KIND(GROUPS_SHARE_A_PARAMETER, groups_share_a_parameter, DAMAGED,
+     "{checkpoint}: parameter {tensor} is in two param groups")
+KIND(GROUPS_WITHOUT_SETTINGS, groups_without_settings, UNKNOWN,
+     "{checkpoint}: hyper-parameters of the param groups (learning rate, weight decay) were not saved, as with elastic_checkpoint",
+     .advice = "only the view universal can do without them")
+KIND(SETTING_UNNAMED, setting_unnamed, UNKNOWN, "{checkpoint}: a hyper-parameter has no name")
+KIND(OPTIMIZER_NUMBERED, optimizer_numbered, UNKNOWN,
+     "{file.name} of {checkpoint} numbers its parameters and FSDP needs their names",
+     .advice = "resume without FSDP from the view full")
+KIND(NO_WEIGHTS_UNDER_ROOT, no_weights_under_root, UNKNOWN,
+     "{checkpoint} holds no model weights (optimizer or other state only)",
+     .advice = "if they are below another key, name it with -o root=KEY")
+KIND(NO_METADATA, no_metadata, UNKNOWN,
+     "{checkpoint} is not a torch distributed checkpoint: it has no .metadata")
+KIND(LIGHTNING_META_UNREADABLE, lightning_meta_unreadable, DAMAGED,
+     "{checkpoint}: meta.pt could not be read")
+KIND(LIGHTNING_META_STORAGE, lightning_meta_storage, UNKNOWN,
+     "{checkpoint}: meta.pt names a storage {found}, and a file that continues it cannot: torch numbers them from 0")
+KIND(PIPELINE_NAMES, pipeline_names, UNKNOWN,
+     "{checkpoint} was saved by a pipeline, whose names for parameters are not those of a model in one piece")
+KIND(PIPELINE_NUMBERS, pipeline_numbers, UNKNOWN,
+     "{checkpoint} was saved by a pipeline: each stage's optimizer numbers its own parameters, and how one process would number them all is not recorded")
+
+/* -- what cannot be sharded for another number of ranks -- */
+KIND(NOT_ZERO, not_zero, UNKNOWN, "{checkpoint} is not a DeepSpeed ZeRO checkpoint")
+KIND(NO_ZERO_SHARDS, no_zero_shards, UNKNOWN,
+     "{checkpoint} has no ZeRO optimizer shards of data-parallel ranks")
+KIND(MODEL_PARALLEL, model_parallel, UNKNOWN,
+     "{checkpoint} was saved by several model-parallel ranks ({file.name}): only data-parallel checkpoints can be cut anew")
+KIND(ZERO_CUT_NOT_POSSIBLE, zero_cut_not_possible, UNKNOWN, "{checkpoint}: {cause}")
+KIND(ZERO_COPY_UNLIKE, zero_copy_unlike, INCOMPLETE,
+     "{checkpoint}: the optimizer's fp32 copy or step of {tensor} is not there, or not of the type that others are")
+KIND(ZERO_PADDINGS, zero_paddings, DAMAGED,
+     "{checkpoint}: param_alignment_paddings is not of these groups")
+KIND(ZERO_SUB_GROUPS, zero_sub_groups, UNKNOWN,
+     "{checkpoint} has {found} sub-groups of parameters, where sub_group_size and {ranks} ranks ask for {expected}: how another number of ranks would be cut is not known")
+KIND(ZERO_SHAPES_UNLIKE_GROUPS, zero_shapes_unlike_groups, DAMAGED,
+     "{checkpoint}: param_shapes lists {found} parameters in {found_groups} groups, the optimizer's param groups are {expected_groups} with {expected}")
+KIND(ZERO_FROZEN_MISSING, zero_frozen_missing, INCOMPLETE,
+     "{checkpoint}: the frozen parameter {tensor} is not there")
+KIND(TOO_MANY_SLICES, too_many_slices, UNKNOWN,
+     "{checkpoint}: {n} parameters sliced for {ranks} ranks are more than is laid out at once ({most} slices)",
+     .advice = "the view universal loads at any number of ranks")
+KIND(TOO_MANY_SHARDS, too_many_shards, UNKNOWN,
+     "{checkpoint}: {n} tensors for {ranks} ranks are more than is laid out at once ({most} shards)",
+     .advice = "the views full and full-fsdp load at any number of ranks")
+KIND(FLAT_OPTIMIZER, flat_optimizer, UNKNOWN,
+     "{checkpoint}: the optimizer's state is FSDP1's own (flattened parameters, cut by how the model was wrapped): only DTensors can be sharded anew for other ranks",
+     .advice = "the view full-fsdp holds it by name")
+KIND(NO_DTENSORS, no_dtensors, UNKNOWN,
+     "{checkpoint} holds no DTensors (FSDP without a device mesh saves ShardedTensors): only DTensors can be sharded anew for other ranks")
+KIND(TENSOR_WITHOUT_ROWS, tensor_without_rows, UNKNOWN,
+     "{checkpoint}: {tensor} is sharded and has no rows")
+KIND(OPTIMIZER_STATE_PLACELESS, optimizer_state_placeless, UNKNOWN,
+     "{checkpoint}: the optimizer's {tensor} has no known place")
+KIND(TOO_MANY_STATES, too_many_states, UNKNOWN,
+     "{checkpoint}: the optimizer keeps more than {most} states for {tensor}")
+KIND(SCHEDULER_UNREADABLE, scheduler_unreadable, DAMAGED,
+     "{checkpoint}: the scheduler's state cannot be read from {file.name}",
+     .advice = ": copy the file back from the training machine")
+KIND(NO_FLAT_UNITS, no_flat_units, UNKNOWN,
+     "{checkpoint} has no flat units: its optimizer is named without a layout, or was not saved")
+
+/* -- what stands beside a checkpoint -- */
+KIND(CONFIG_UNUSABLE, config_unusable, NOTE, "config.json of {where} cannot be used: {cause}",
+     .check = "config")
+KIND(CONFIG_DOES_NOT_FIT, config_does_not_fit, NOTE,
+     "config.json of {where} does not fit this checkpoint: {cause}",
+     .advice = "name the right directory with -o model=DIR", .check = "config")
+KIND(NO_CONFIG, no_config, NOTE,
+     "there is no config.json beside these weights: from_pretrained needs one",
+     .advice =
+	     ". Put the model's config.json (and tokenizer) into the run directory, or mount with -o model=DIR where DIR holds them")
+KIND(MODEL_FACT_UNUSABLE, model_fact_unusable, NOTE, "the fact \"model\" cannot be used: {cause}")
+KIND(MODEL_DIR_UNUSABLE, model_dir_unusable, NOTE, "the model directory cannot be used: {cause}")
+KIND(FILES_BORROWED, files_borrowed, NOTE, "{what} borrowed from {where}")
+KIND(TIED_WEIGHT_LEFT_OUT, tied_weight_left_out, NOTE,
+     "{tensor} is left out: config.json ties it to {other_tensor}, proven equal by {how}")
+KIND(TIED_WEIGHTS_DIFFER, tied_weights_differ, NOTE,
+     "config.json ties {tensor} to {other_tensor} but their bytes differ ({how}): both are kept, and from_pretrained will use the latter for both")
+KIND(TIE_NOT_COMPARED, tie_not_compared, NOTE,
+     "{tensor} is kept beside {other_tensor}: they could not be compared: {cause}")
+
+/* -- a checkpoint as a whole, and what a view can make of it -- */
+KIND(CHECKPOINT_UNREADABLE, checkpoint_unreadable, DAMAGED, "{cause}", .check = "unreadable")
+KIND(VIEW_NOT_POSSIBLE, view_not_possible, UNKNOWN, "{cause}")
+KIND(SAVE_GOING_ON, save_going_on, INCOMPLETE,
+     "the save may still be going on: the file that is written last is not there, and something changed less than {expected} s ago (-o settle=)")
+
+/* -- what a Trainer misses that resumes -- */
+KIND(TRAINER_STATE_MISSING, trainer_state_missing, INCOMPLETE,
+     "{checkpoint} has no trainer_state.json: a Trainer that resumes from it fails with FileNotFoundError",
+     .advice =
+	     "copy it back from the training machine, or resume from a mount, whose view full makes one",
+     .check = "trainer_state")
+KIND(TRAINER_STATE_UNUSABLE, trainer_state_unusable, DAMAGED,
+     "a Trainer cannot resume from trainer_state.json of {checkpoint}: {cause}",
+     .advice =
+	     "copy it back from the training machine, or resume from a mount, whose view full makes one",
+     .check = "trainer_state")
+KIND(SCHEDULER_MISSING, scheduler_missing, INCOMPLETE,
+     "{checkpoint} has an optimizer and no scheduler.pt: a Trainer restores both or neither, so both would silently start afresh",
+     .advice = "copy scheduler.pt back from the training machine", .check = "scheduler")
+KIND(OPTIMIZER_MISSING, optimizer_missing, INCOMPLETE,
+     "{checkpoint} has scheduler.pt and no optimizer: a Trainer restores both or neither, so both would silently start afresh",
+     .advice = "copy optimizer_0 (or optimizer.pt, optimizer.bin) back from the training machine",
+     .check = "optimizer")
+KIND(SAVED_WEIGHTS_ONLY, saved_weights_only, NOTE,
+     "{checkpoint} was saved with save_weights_only: trainer.fit cannot go on from it (KeyError 'optimizer_0' or 'optimizer_states', \"contains only the model\")",
+     .advice =
+	     "a Trainer on one device goes on, with fresh optimizers, from a mount's view full, one with FSDPStrategy from full-fsdp",
+     .check = "weights_only")
+KIND(RNG_FILE_MISSING, rng_file_missing, INCOMPLETE,
+     "{file.name} of {checkpoint} is missing: there are {found} of {expected} ranks' random states, and rank {rank} would go on with others",
+     .advice = COPY_BACK, .check = "rng")
+KIND(RNG_MISSING, rng_missing, NOTE,
+     "{checkpoint} has no rng_state files: a Trainer that resumes from it shuffles and drops out differently, and only an info line says so",
+     .advice = "copy them back from the training machine", .check = "rng")
+KIND(RNG_OF_FEWER_RANKS, rng_of_fewer_ranks, INCOMPLETE,
+     "the shards of {checkpoint} are of {expected} ranks and its random states of {found}",
+     .advice = ": copy the other ranks' {prefix}*{suffix} back, or the directory mixes two saves",
+     .check = "rng")
+KIND(RNG_OF_MORE_RANKS, rng_of_more_ranks, NOTE,
+     "{checkpoint} has random states of {found} ranks and shards of {expected}: unless those ranks had nothing to write, the directory mixes two saves",
+     .check = "rng")
+KIND(CONFIG_UNLIKE_WEIGHTS, config_unlike_weights, DAMAGED,
+     "config.json does not fit the weights of {checkpoint}: {cause}",
+     .advice =
+	     "put the config.json that the run was started with beside it, or mount with -o model=DIR",
+     .check = "config")
+KIND(CONFIG_MISSING, config_missing, NOTE,
+     "there is no config.json beside the weights of {checkpoint}: from_pretrained needs one",
+     .advice =
+	     "put the model's config.json and tokenizer into the run directory, or mount with -o model=DIR",
+     .check = "config")
+KIND(STILL_SAVING, still_saving, NOTE,
+     "{checkpoint} changed less than {expected} s ago and its save has not ended",
+     .advice = ": check it again later (-o settle=)", .check = "saving")
+KIND(SAVE_END_UNKNOWN, save_end_unknown, NOTE,
+     "nothing in {checkpoint} says that its save ended, though what is there is whole",
+     .advice =
+	     ": if a file that the script saves last is missing, go on from the checkpoint before it",
+     .check = "unfinished")
+
+/* -- files that name a run's last checkpoint -- */
+KIND(TRACKER_UNUSABLE, tracker_unusable, DAMAGED,
+     "{file.name} of {checkpoint} {cause}: {trainer} fails when it looks there for the last checkpoint",
+     .advice =
+	     "[set it to {newest}, the newest step that is there, if that one is whole|delete it, there is no step to go on from]",
+     .check = "tracker")
+KIND(TRACKER_STALE, tracker_stale, ELSEWHERE,
+     "{file.name} of {checkpoint} names step {found}, and there is no global_step_{found}: {trainer} would start from scratch",
+     .advice =
+	     "copy the directory back, or [set it to {newest}, the newest step that is there, if that one is whole|delete it, there is no step to go on from]",
+     .check = "tracker")
+
+/* -- directories without a checkpoint -- */
+KIND(UNREADABLE_DIRECTORY, unreadable_directory, DAMAGED,
+     "{file} cannot be read, so that nothing in it was looked at: {cause}", .check = "unreadable")
+KIND(NOTHING_FOUND, nothing_found, INCOMPLETE,
+     "there is no checkpoint below {file}: nothing was saved yet, or the saves failed (FSDP SHARDED_STATE_DICT with save_only_model leaves nothing before transformers 4.50)",
+     .advice = "", .check = "nothing")
+KIND(LEFTOVER_UNKNOWN, leftover_unknown, NOTE,
+     "{checkpoint} is in a form that is not known here ({file}), so nothing of it was checked",
+     .check = "not_read")
+KIND(LEFTOVER_STAGING, leftover_staging, INCOMPLETE,
+     "{checkpoint} is what a Trainer renames when a save has ended: this one did not end",
+     .advice = "go on from the checkpoint before it and delete this directory", .check = "staging")
+KIND(NO_WEIGHTS_LEFT, no_weights_left, INCOMPLETE,
+     "{checkpoint} holds no weights, only files such as {file}: nothing can be recovered from it",
+     .advice = NOT_BEGUN, .check = "no_weights")
+KIND(NOTHING_LEFT, nothing_left, INCOMPLETE,
+     "{checkpoint} is empty: nothing can be recovered from it", .advice = NOT_BEGUN,
+     .check = "empty")
+KIND(NO_WEIGHTS_LEFT_OF_TRAINER, no_weights_left_of_trainer, INCOMPLETE,
+     "{checkpoint} holds no weights, only files such as {file}: nothing can be recovered from it",
+     .advice = SAVE_ONLY_MODEL, .check = "no_weights")
+KIND(NOTHING_LEFT_OF_TRAINER, nothing_left_of_trainer, INCOMPLETE,
+     "{checkpoint} is empty: nothing can be recovered from it", .advice = SAVE_ONLY_MODEL,
+     .check = "empty")
+KIND(NO_WEIGHTS_LEFT_OF_LIGHTNING, no_weights_left_of_lightning, INCOMPLETE,
+     "{checkpoint} holds no weights, only files such as {file}: nothing can be recovered from it",
+     .advice = SAVE_WEIGHTS_ONLY, .check = "no_weights")
+KIND(NOTHING_LEFT_OF_LIGHTNING, nothing_left_of_lightning, INCOMPLETE,
+     "{checkpoint} is empty: nothing can be recovered from it", .advice = SAVE_WEIGHTS_ONLY,
+     .check = "empty")
+
+/* -- what only reading all bytes tells (check --deep) -- */
+KIND(BYTES_UNREADABLE, bytes_unreadable, DAMAGED, "{cause}", .advice = COPY_BACK OR_BEFORE,
+     .check = "unreadable")
+KIND(RECORD_CRC_DIFFERS, record_crc_differs, DAMAGED,
+     "{file.name}[ (rank {rank})]: record {record}[ of tensor {tensor}], {bytes} bytes at {at}, has CRC {found}, the archive says {expected}: it was damaged after it was saved",
+     .advice = COPY_BACK OR_BEFORE, .check = "crc")
+KIND(ITEM_CRC_DIFFERS, item_crc_differs, DAMAGED,
+     "{file.name}[ (rank {rank})]: tensor {tensor}, decompressed, has CRC {found}, its item says {expected}: it was damaged after it was saved",
+     .advice = COPY_BACK OR_BEFORE, .check = "crc")
+KIND(NOT_FINITE, not_finite, DAMAGED,
+     "{what} has [{nans} {nans|NaN|NaNs}[{?infs} and ]][{infs} {infs|infinity|infinities}] among its {n} elements, the first is element {first}, in {file.name}[ (rank {rank})]: training diverged, or the file was damaged",
+     .advice = "go on from a checkpoint before that", .check = "not_finite")
+KIND(MORE_NOT_FINITE, more_not_finite, DAMAGED,
+     "{n} more tensors of {checkpoint} are not finite either: [{nans} {nans|NaN|NaNs}[{?infs} and ]][{infs} {infs|infinity|infinities}] in all",
+     .check = "not_finite")
+KIND(FP32_COPY_DIFFERS, fp32_copy_differs, DAMAGED,
+     "weight {tensor} is not its fp32 copy rounded to {dtype} in {n} of {total} elements: element {first} is {found} in {file.name}[ (rank {rank})], and {exact} of {other_file.name}[ (rank {other_rank})] rounds to {expected}; one of the files is of another save or was changed",
+     .advice =
+	     ": copy both back from the training machine, or take the fp32 copies alone (view weights-fp32)",
+     .check = "master")
+KIND(MORE_FP32_COPIES_DIFFER, more_fp32_copies_differ, DAMAGED,
+     "{n} more weights of {checkpoint} are not their fp32 copies rounded either", .check = "master")
+KIND(NO_CRCS, no_crcs, NOTE,
+     "{n} {n|file|files} of {checkpoint} recorded no CRCs of data (set_crc32_options(False)), the first is {file.name}: damage in them cannot be told",
+     .check = "no_crc")
