@@ -80,6 +80,21 @@ struct uns_value *uns_pickle_bytes(struct uns_pickle *m, enum uns_value_kind kin
 	return v;
 }
 
+struct uns_value *uns_pickle_dotted(struct uns_pickle *m, const char *outer, size_t outer_len,
+				    const char *inner, size_t inner_len)
+{
+	struct uns_value *v = value_new(m, UNS_VALUE_GLOBAL);
+	char *cls = v ? uns_pickle_alloc(m, outer_len + inner_len + 2, 1) : NULL;
+
+	if (!cls)
+		return NULL;
+	memcpy(cls, outer, outer_len);
+	cls[outer_len] = '.';
+	memcpy(cls + outer_len + 1, inner, inner_len);
+	v->cls = cls;
+	return v;
+}
+
 static bool stack_reserve(struct uns_value_stack *s, size_t more)
 {
 	size_t need = s->n + more, cap = s->cap ? s->cap : 64;
@@ -114,19 +129,18 @@ static size_t above_mark(const struct uns_pickle *m)
 	return m->stack.n - (m->n_marks ? m->mark[m->n_marks - 1] : 0);
 }
 
-static int pop(struct uns_pickle *m, struct uns_value **out)
-{
-	if (above_mark(m) == 0)
-		return damaged(m, "the stack is empty");
-	*out = m->stack.v[--m->stack.n];
-	return 0;
-}
-
 static int top(struct uns_pickle *m, struct uns_value **out)
 {
 	if (above_mark(m) == 0)
 		return damaged(m, "the stack is empty");
 	*out = m->stack.v[m->stack.n - 1];
+	return 0;
+}
+
+static int pop(struct uns_pickle *m, struct uns_value **out)
+{
+	UNS_TRY(top(m, out));
+	m->stack.n--;
 	return 0;
 }
 
@@ -179,22 +193,23 @@ static int op_dup(struct uns_pickle *m)
 
 /* -- arguments of opcodes -- */
 
-static int take_le(struct uns_pickle *m, unsigned n_bytes, uint64_t *out)
+/* The number behind the opcode, in as many bytes as the table says. */
+static int take_number(struct uns_pickle *m, uint64_t *out)
 {
 	const uint8_t *p;
 
-	if (!uns_span_take(&m->in, n_bytes, &p))
+	if (!uns_span_take(&m->in, m->arg, &p))
 		return truncated(m);
-	*out = uns_le(p, n_bytes);
+	*out = uns_le(p, m->arg);
 	return 0;
 }
 
-/* A length of n_bytes bytes, then that many bytes. */
-static int take_counted(struct uns_pickle *m, unsigned n_bytes, const uint8_t **p, size_t *n)
+/* Such a number, which is a length, then that many bytes. */
+static int take_counted(struct uns_pickle *m, const uint8_t **p, size_t *n)
 {
 	uint64_t len;
 
-	UNS_TRY(take_le(m, n_bytes, &len));
+	UNS_TRY(take_number(m, &len));
 	if (len > uns_span_left(&m->in))
 		return damaged(m, "a string is longer than what is left");
 	*n = (size_t)len;
@@ -223,24 +238,16 @@ static int op_none(struct uns_pickle *m)
 	return push(m, m->none);
 }
 
-static int push_bool(struct uns_pickle *m, bool b)
+static int op_bool(struct uns_pickle *m)
 {
+	bool b = m->arg;
+
 	if (!m->boolean[b]) {
 		m->boolean[b] = value_new(m, UNS_VALUE_BOOL);
 		if (m->boolean[b])
 			m->boolean[b]->b = b;
 	}
 	return push(m, m->boolean[b]);
-}
-
-static int op_true(struct uns_pickle *m)
-{
-	return push_bool(m, true);
-}
-
-static int op_false(struct uns_pickle *m)
-{
-	return push_bool(m, false);
 }
 
 static int push_int(struct uns_pickle *m, int64_t i)
@@ -258,36 +265,24 @@ static int push_int(struct uns_pickle *m, int64_t i)
 	return push(m, v);
 }
 
-static int op_binint(struct uns_pickle *m)
+/* Only that of four bytes has a sign. */
+static int op_int(struct uns_pickle *m)
 {
 	uint64_t u;
 
-	UNS_TRY(take_le(m, 4, &u));
-	return push_int(m, (int32_t)(uint32_t)u);
-}
-
-static int op_binint1(struct uns_pickle *m)
-{
-	uint64_t u;
-
-	UNS_TRY(take_le(m, 1, &u));
-	return push_int(m, (int64_t)u);
-}
-
-static int op_binint2(struct uns_pickle *m)
-{
-	uint64_t u;
-
-	UNS_TRY(take_le(m, 2, &u));
-	return push_int(m, (int64_t)u);
+	UNS_TRY(take_number(m, &u));
+	return push_int(m, m->arg == 4 ? (int32_t)(uint32_t)u : (int64_t)u);
 }
 
 /* Two's complement, little endian. Bytes that only repeat the sign are dropped first: Python writes
- * 2^63 with nine. */
-static int push_long(struct uns_pickle *m, const uint8_t *p, size_t n)
+ * 2^63 with nine. A negative length is longer than any input. */
+static int op_long(struct uns_pickle *m)
 {
+	const uint8_t *p;
 	uint64_t u;
+	size_t n;
 
+	UNS_TRY(take_counted(m, &p, &n));
 	while (n > 1 && p[n - 1] == (p[n - 2] & 0x80 ? 0xff : 0))
 		n--;
 	if (n > 8)
@@ -298,24 +293,6 @@ static int push_long(struct uns_pickle *m, const uint8_t *p, size_t n)
 	return push_int(m, (int64_t)u);
 }
 
-static int op_long1(struct uns_pickle *m)
-{
-	const uint8_t *p;
-	size_t n;
-
-	UNS_TRY(take_counted(m, 1, &p, &n));
-	return push_long(m, p, n);
-}
-
-static int op_long4(struct uns_pickle *m) /* a negative length is longer than any input */
-{
-	const uint8_t *p;
-	size_t n;
-
-	UNS_TRY(take_counted(m, 4, &p, &n));
-	return push_long(m, p, n);
-}
-
 static int op_binfloat(struct uns_pickle *m)
 {
 	struct uns_value *v = value_new(m, UNS_VALUE_FLOAT);
@@ -323,7 +300,7 @@ static int op_binfloat(struct uns_pickle *m)
 
 	if (!v)
 		return no_memory(m);
-	UNS_TRY(take_le(m, 8, &bits));
+	UNS_TRY(take_number(m, &bits));
 	bits = __builtin_bswap64(bits); /* the one big-endian number in a pickle */
 	memcpy(&v->f, &bits, sizeof(v->f));
 	return push(m, v);
@@ -331,76 +308,36 @@ static int op_binfloat(struct uns_pickle *m)
 
 /* -- text and bytes -- */
 
-static int push_unicode(struct uns_pickle *m, unsigned n_bytes)
+static int op_unicode(struct uns_pickle *m)
 {
 	const uint8_t *p;
 	size_t n;
 
-	UNS_TRY(take_counted(m, n_bytes, &p, &n));
+	UNS_TRY(take_counted(m, &p, &n));
 	if (!uns_utf8_valid(p, n, true))
 		return damaged(m, "a string is not UTF-8");
 	return push(m, uns_pickle_bytes(m, UNS_VALUE_STR, p, n));
 }
 
-static int op_short_binunicode(struct uns_pickle *m)
-{
-	return push_unicode(m, 1);
-}
-
-static int op_binunicode(struct uns_pickle *m)
-{
-	return push_unicode(m, 4);
-}
-
-static int op_binunicode8(struct uns_pickle *m)
-{
-	return push_unicode(m, 8);
-}
-
-static int push_bytes(struct uns_pickle *m, unsigned n_bytes)
+static int op_bytes(struct uns_pickle *m)
 {
 	const uint8_t *p;
 	size_t n;
 
-	UNS_TRY(take_counted(m, n_bytes, &p, &n));
+	UNS_TRY(take_counted(m, &p, &n));
 	return push(m, uns_pickle_bytes(m, UNS_VALUE_BYTES, p, n));
 }
 
-static int op_short_binbytes(struct uns_pickle *m)
-{
-	return push_bytes(m, 1);
-}
-
-static int op_binbytes(struct uns_pickle *m)
-{
-	return push_bytes(m, 4);
-}
-
-static int op_binbytes8(struct uns_pickle *m) /* and BYTEARRAY8 */
-{
-	return push_bytes(m, 8);
-}
-
 /* Python 2's str: text if it is UTF-8, else bytes. */
-static int push_string(struct uns_pickle *m, unsigned n_bytes)
+static int op_string(struct uns_pickle *m)
 {
 	const uint8_t *p;
 	size_t n;
 
-	UNS_TRY(take_counted(m, n_bytes, &p, &n));
-	return push(m, uns_pickle_bytes(m, uns_utf8_valid(p, n, false) ? UNS_VALUE_STR :
-									 UNS_VALUE_BYTES,
-					p, n));
-}
-
-static int op_short_binstring(struct uns_pickle *m)
-{
-	return push_string(m, 1);
-}
-
-static int op_binstring(struct uns_pickle *m)
-{
-	return push_string(m, 4);
+	UNS_TRY(take_counted(m, &p, &n));
+	return push(
+		m, uns_pickle_bytes(
+			   m, uns_utf8_valid(p, n, false) ? UNS_VALUE_STR : UNS_VALUE_BYTES, p, n));
 }
 
 /* -- tuples -- */
@@ -433,49 +370,21 @@ static int op_tuple(struct uns_pickle *m)
 	return push_tuple(m, items, n);
 }
 
-static int op_empty_tuple(struct uns_pickle *m)
+static int op_tuple_of_top(struct uns_pickle *m)
 {
-	return push_tuple(m, NULL, 0);
-}
+	size_t n = m->arg;
 
-static int tuple_of_top(struct uns_pickle *m, size_t n)
-{
 	if (above_mark(m) < n)
 		return damaged(m, "the stack is empty");
 	m->stack.n -= n;
-	return push_tuple(m, m->stack.v + m->stack.n, n);
-}
-
-static int op_tuple1(struct uns_pickle *m)
-{
-	return tuple_of_top(m, 1);
-}
-
-static int op_tuple2(struct uns_pickle *m)
-{
-	return tuple_of_top(m, 2);
-}
-
-static int op_tuple3(struct uns_pickle *m)
-{
-	return tuple_of_top(m, 3);
+	return push_tuple(m, n ? m->stack.v + m->stack.n : NULL, n);
 }
 
 /* -- containers that grow -- */
 
-static int op_empty_list(struct uns_pickle *m)
+static int op_empty(struct uns_pickle *m)
 {
-	return push(m, uns_pickle_growing(m, UNS_VALUE_LIST));
-}
-
-static int op_empty_dict(struct uns_pickle *m)
-{
-	return push(m, uns_pickle_growing(m, UNS_VALUE_DICT));
-}
-
-static int op_empty_set(struct uns_pickle *m)
-{
-	return push(m, uns_pickle_growing(m, UNS_VALUE_SET));
+	return push(m, uns_pickle_growing(m, m->arg));
 }
 
 /* The top of the stack as a container of this kind. If it is an object, it is of a subclass of list
@@ -568,25 +477,15 @@ static int op_append(struct uns_pickle *m)
 	return seq_append(m, list, &item, 1);
 }
 
-static int append_above_mark(struct uns_pickle *m, enum uns_value_kind kind)
+static int op_append_all(struct uns_pickle *m)
 {
 	struct uns_value **items;
 	struct uns_growing *seq;
 	size_t n;
 
 	UNS_TRY(pop_mark(m, &items, &n));
-	UNS_TRY(top_growing(m, kind, &seq));
+	UNS_TRY(top_growing(m, m->arg, &seq));
 	return seq_append(m, seq, items, n);
-}
-
-static int op_appends(struct uns_pickle *m)
-{
-	return append_above_mark(m, UNS_VALUE_LIST);
-}
-
-static int op_additems(struct uns_pickle *m)
-{
-	return append_above_mark(m, UNS_VALUE_SET);
 }
 
 static int op_frozenset(struct uns_pickle *m)
@@ -628,20 +527,10 @@ static int op_setitems(struct uns_pickle *m)
 static int push_global(struct uns_pickle *m, const char *module, size_t module_len,
 		       const char *name, size_t name_len)
 {
-	struct uns_value *v = value_new(m, UNS_VALUE_GLOBAL);
-	char *cls;
-
 	if (memchr(module, '\0', module_len) || memchr(name, '\0', name_len) ||
 	    !uns_utf8_valid(module, module_len, false) || !uns_utf8_valid(name, name_len, false))
 		return damaged(m, "a class has no proper name");
-	cls = v ? uns_pickle_alloc(m, module_len + name_len + 2, 1) : NULL;
-	if (!cls)
-		return no_memory(m);
-	memcpy(cls, module, module_len);
-	cls[module_len] = '.';
-	memcpy(cls + module_len + 1, name, name_len);
-	v->cls = cls;
-	return push(m, v);
+	return push(m, uns_pickle_dotted(m, module, module_len, name, name_len));
 }
 
 /* The name on top of the stack was pushed by this opcode. */
@@ -818,10 +707,28 @@ static int memo_put(struct uns_pickle *m, uint64_t at)
 	return 0;
 }
 
-static int memo_get(struct uns_pickle *m, uint64_t at)
+/* MEMOIZE's number is how many entries were put before. */
+static int op_memoize(struct uns_pickle *m)
+{
+	if (m->trace)
+		m->trace->strange = true;
+	return memo_put(m, m->n_memo);
+}
+
+static int op_put(struct uns_pickle *m)
+{
+	uint64_t at;
+
+	UNS_TRY(take_number(m, &at));
+	return memo_put(m, at);
+}
+
+static int op_get(struct uns_pickle *m)
 {
 	struct uns_value *v, *own;
+	uint64_t at;
 
+	UNS_TRY(take_number(m, &at));
 	if (at >= m->memo.n || !m->memo.v[at])
 		return damaged(m, "a memo number was never written");
 	v = m->memo.v[at];
@@ -835,53 +742,13 @@ static int memo_get(struct uns_pickle *m, uint64_t at)
 	return trace_name(m, (int64_t)at, true);
 }
 
-/* MEMOIZE's number is how many entries were put before. */
-static int op_memoize(struct uns_pickle *m)
-{
-	if (m->trace)
-		m->trace->strange = true;
-	return memo_put(m, m->n_memo);
-}
-
-static int op_binput(struct uns_pickle *m)
-{
-	uint64_t at;
-
-	UNS_TRY(take_le(m, 1, &at));
-	return memo_put(m, at);
-}
-
-static int op_long_binput(struct uns_pickle *m)
-{
-	uint64_t at;
-
-	UNS_TRY(take_le(m, 4, &at));
-	return memo_put(m, at);
-}
-
-static int op_binget(struct uns_pickle *m)
-{
-	uint64_t at;
-
-	UNS_TRY(take_le(m, 1, &at));
-	return memo_get(m, at);
-}
-
-static int op_long_binget(struct uns_pickle *m)
-{
-	uint64_t at;
-
-	UNS_TRY(take_le(m, 4, &at));
-	return memo_get(m, at);
-}
-
 /* -- the beginning and the end -- */
 
 static int op_proto(struct uns_pickle *m)
 {
 	uint64_t version;
 
-	UNS_TRY(take_le(m, 1, &version));
+	UNS_TRY(take_number(m, &version));
 	if (version < 2 || version > 5)
 		return uns_fail(m->err, -ENOTSUP, "pickle protocol %u is not known (2 to 5 are)",
 				(unsigned)version);
@@ -894,7 +761,7 @@ static int op_frame(struct uns_pickle *m) /* FRAME: only a hint for reading ahea
 
 	if (m->trace)
 		m->trace->strange = true; /* it tells a length */
-	UNS_TRY(take_le(m, 8, &len));
+	UNS_TRY(take_number(m, &len));
 	return len <= uns_span_left(&m->in) ? 0 : damaged(m, "a frame passes the end: cut short?");
 }
 
@@ -906,58 +773,63 @@ static int op_stop(struct uns_pickle *m)
 	return 0;
 }
 
-static int (*const opcode[256])(struct uns_pickle *m) = {
-	['('] = op_mark,
-	['.'] = op_stop,
-	['0'] = op_pop,
-	['1'] = op_pop_mark,
-	['2'] = op_dup,
-	['B'] = op_binbytes,
-	['C'] = op_short_binbytes,
-	['G'] = op_binfloat,
-	['J'] = op_binint,
-	['K'] = op_binint1,
-	['M'] = op_binint2,
-	['N'] = op_none,
-	['Q'] = op_binpersid,
-	['R'] = op_reduce,
-	['T'] = op_binstring,
-	['U'] = op_short_binstring,
-	['X'] = op_binunicode,
-	[']'] = op_empty_list,
-	['a'] = op_append,
-	['b'] = op_build,
-	['c'] = op_global,
-	['e'] = op_appends,
-	['h'] = op_binget,
-	['j'] = op_long_binget,
-	['q'] = op_binput,
-	['r'] = op_long_binput,
-	['s'] = op_setitem,
-	['t'] = op_tuple,
-	['u'] = op_setitems,
-	['}'] = op_empty_dict,
-	[')'] = op_empty_tuple,
-	[0x80] = op_proto,
-	[0x81] = op_newobj,
-	[0x85] = op_tuple1,
-	[0x86] = op_tuple2,
-	[0x87] = op_tuple3,
-	[0x88] = op_true,
-	[0x89] = op_false,
-	[0x8a] = op_long1,
-	[0x8b] = op_long4,
-	[0x8c] = op_short_binunicode,
-	[0x8d] = op_binunicode8,
-	[0x8e] = op_binbytes8,
-	[0x8f] = op_empty_set,
-	[0x90] = op_additems,
-	[0x91] = op_frozenset,
-	[0x92] = op_newobj_ex,
-	[0x93] = op_stack_global,
-	[0x94] = op_memoize,
-	[0x95] = op_frame,
-	[0x96] = op_binbytes8, /* BYTEARRAY8 */
+/* `arg` is, by the handler: how many bytes the number (or the length) behind the opcode has, how many items
+ * of the stack it takes, which value it pushes, or which kind of container it is about. */
+static const struct {
+	int (*run)(struct uns_pickle *m);
+	unsigned arg;
+} opcode[256] = {
+	['('] = { op_mark },
+	['.'] = { op_stop },
+	['0'] = { op_pop },
+	['1'] = { op_pop_mark },
+	['2'] = { op_dup },
+	['B'] = { op_bytes, 4 },
+	['C'] = { op_bytes, 1 },
+	['G'] = { op_binfloat, 8 },
+	['J'] = { op_int, 4 },
+	['K'] = { op_int, 1 },
+	['M'] = { op_int, 2 },
+	['N'] = { op_none },
+	['Q'] = { op_binpersid },
+	['R'] = { op_reduce },
+	['T'] = { op_string, 4 },
+	['U'] = { op_string, 1 },
+	['X'] = { op_unicode, 4 },
+	[']'] = { op_empty, UNS_VALUE_LIST },
+	['a'] = { op_append },
+	['b'] = { op_build },
+	['c'] = { op_global },
+	['e'] = { op_append_all, UNS_VALUE_LIST },
+	['h'] = { op_get, 1 },
+	['j'] = { op_get, 4 },
+	['q'] = { op_put, 1 },
+	['r'] = { op_put, 4 },
+	['s'] = { op_setitem },
+	['t'] = { op_tuple },
+	['u'] = { op_setitems },
+	['}'] = { op_empty, UNS_VALUE_DICT },
+	[')'] = { op_tuple_of_top, 0 },
+	[0x80] = { op_proto, 1 },
+	[0x81] = { op_newobj },
+	[0x85] = { op_tuple_of_top, 1 },
+	[0x86] = { op_tuple_of_top, 2 },
+	[0x87] = { op_tuple_of_top, 3 },
+	[0x88] = { op_bool, true },
+	[0x89] = { op_bool, false },
+	[0x8a] = { op_long, 1 },
+	[0x8b] = { op_long, 4 },
+	[0x8c] = { op_unicode, 1 },
+	[0x8d] = { op_unicode, 8 },
+	[0x8e] = { op_bytes, 8 },
+	[0x8f] = { op_empty, UNS_VALUE_SET },
+	[0x90] = { op_append_all, UNS_VALUE_SET },
+	[0x91] = { op_frozenset },
+	[0x92] = { op_newobj_ex },
+	[0x93] = { op_stack_global },
+	[0x94] = { op_memoize },
+	[0x95] = { op_frame, 8 },
+	[0x96] = { op_bytes, 8 }, /* BYTEARRAY8 */
 };
 
 static int step(struct uns_pickle *m)
@@ -967,10 +839,11 @@ static int step(struct uns_pickle *m)
 	m->op_at = (size_t)(m->in.p - m->start);
 	if (!uns_take_u8(&m->in, &op))
 		return damaged(m, "it ends without STOP: cut short?");
-	if (!opcode[op])
+	if (!opcode[op].run)
 		return uns_fail(m->err, -ENOTSUP, "pickle opcode 0x%02x at byte %zu is not known",
 				op, m->op_at);
-	return opcode[op](m);
+	m->arg = opcode[op].arg;
+	return opcode[op].run(m);
 }
 
 static void pickle_fini(struct uns_pickle *m)
@@ -990,8 +863,8 @@ int uns_pickle_parse_traced(struct uns_span *in, struct uns_arena *arena,
 	if (uns_span_left(in) == 0)
 		return uns_fail(err, -EBADMSG, "pickle is empty");
 	if (*in->p != 0x80)
-		return uns_fail(err, -ENOTSUP, "pickle starts with 0x%02x: protocols 2 to 5 are known",
-				*in->p);
+		return uns_fail(err, -ENOTSUP,
+				"pickle starts with 0x%02x: protocols 2 to 5 are known", *in->p);
 	m.start = in->p;
 	m.used_before = arena->used_bytes;
 	m.limit_bytes = UNS_PICKLE_MEMORY_MIN + UNS_PICKLE_MEMORY_PER_BYTE * uns_span_left(in);

@@ -32,6 +32,7 @@ struct uns_pickle {
 	struct uns_span in;
 	const uint8_t *start;
 	size_t op_at; /* of the current opcode, bytes from start: for messages */
+	unsigned arg; /* of the current opcode, from the table of opcodes */
 	struct uns_arena *arena;
 	size_t used_before, limit_bytes;
 	bool over_limit, done;
@@ -51,6 +52,9 @@ void *uns_pickle_alloc(struct uns_pickle *m, size_t n, size_t size);
 struct uns_value *uns_pickle_growing(struct uns_pickle *m, enum uns_value_kind kind);
 struct uns_value *uns_pickle_bytes(struct uns_pickle *m, enum uns_value_kind kind, const void *p,
 				   size_t n);
+/* The GLOBAL "outer.inner". */
+struct uns_value *uns_pickle_dotted(struct uns_pickle *m, const char *outer, size_t outer_len,
+				    const char *inner, size_t inner_len);
 
 /* callable(*args) as data: a plain container if the callable makes one, otherwise an OBJECT. args is
  * a TUPLE. NULL = no memory. */

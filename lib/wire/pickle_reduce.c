@@ -140,8 +140,7 @@ static bool is_bytes_call(const struct uns_value *callable, const struct uns_val
 	const char *name = builtin(callable);
 
 	return (strcmp(name, "bytes") == 0 || strcmp(name, "bytearray") == 0) &&
-	       (args->seq.n == 0 ||
-		(args->seq.n == 1 && args->seq.v[0]->kind == UNS_VALUE_BYTES));
+	       (args->seq.n == 0 || (args->seq.n == 1 && args->seq.v[0]->kind == UNS_VALUE_BYTES));
 }
 
 /* defaultdict(factory) is a dict as far as data goes; its items follow by SETITEMS. */
@@ -159,28 +158,11 @@ static bool is_pairs_call(const struct uns_value *callable, const struct uns_val
 }
 
 /* getattr(Class, 'Inner'): how protocol 2 names a nested class. */
-static struct uns_value *nested_name(struct uns_pickle *m, const struct uns_value *args)
-{
-	const char *outer = args->seq.v[0]->cls, *inner = uns_value_str(args->seq.v[1]);
-	size_t outer_len = strlen(outer), inner_len = strlen(inner);
-	struct uns_value *v = uns_pickle_growing(m, UNS_VALUE_GLOBAL);
-	char *cls = v ? uns_pickle_alloc(m, outer_len + inner_len + 2, 1) : NULL;
-
-	if (!cls)
-		return NULL;
-	memcpy(cls, outer, outer_len);
-	cls[outer_len] = '.';
-	memcpy(cls + outer_len + 1, inner, inner_len);
-	v->cls = cls;
-	return v;
-}
-
 static bool is_nested_name(const struct uns_value *callable, const struct uns_value *args)
 {
 	return strcmp(builtin(callable), "getattr") == 0 && args->seq.n == 2 &&
-	       args->seq.v[0]->kind == UNS_VALUE_GLOBAL &&
-	       args->seq.v[1]->kind == UNS_VALUE_STR && args->seq.v[1]->bytes.n <= MAX_NAME &&
-	       uns_value_str(args->seq.v[1]);
+	       args->seq.v[0]->kind == UNS_VALUE_GLOBAL && args->seq.v[1]->kind == UNS_VALUE_STR &&
+	       args->seq.v[1]->bytes.n <= MAX_NAME && uns_value_str(args->seq.v[1]);
 }
 
 struct uns_value *uns_pickle_reduce(struct uns_pickle *m, const struct uns_value *callable,
@@ -202,6 +184,7 @@ struct uns_value *uns_pickle_reduce(struct uns_pickle *m, const struct uns_value
 		return uns_pickle_bytes(m, UNS_VALUE_BYTES, first ? first->bytes.p : "",
 					first ? first->bytes.n : 0);
 	if (is_nested_name(callable, args))
-		return nested_name(m, args);
+		return uns_pickle_dotted(m, first->cls, strlen(first->cls), args->seq.v[1]->bytes.p,
+					 args->seq.v[1]->bytes.n);
 	return uns_pickle_object(m, callable, args);
 }

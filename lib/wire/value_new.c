@@ -3,96 +3,76 @@
 
 #include <string.h>
 
-static struct uns_value *value_new(struct uns_arena *arena, enum uns_value_kind kind)
+static struct uns_value *value_new(struct uns_arena *arena, struct uns_value is)
 {
 	struct uns_value *v = UNS_NEW(arena, struct uns_value);
 
 	if (v)
-		v->kind = kind;
+		*v = is;
 	return v;
 }
 
+#define NEW(...) value_new(arena, (struct uns_value){ __VA_ARGS__ })
+
 struct uns_value *uns_value_new_none(struct uns_arena *arena)
 {
-	return value_new(arena, UNS_VALUE_NONE);
+	return NEW(.kind = UNS_VALUE_NONE);
 }
 
 struct uns_value *uns_value_new_bool(struct uns_arena *arena, bool b)
 {
-	struct uns_value *v = value_new(arena, UNS_VALUE_BOOL);
-
-	if (v)
-		v->b = b;
-	return v;
+	return NEW(.kind = UNS_VALUE_BOOL, .b = b);
 }
 
 struct uns_value *uns_value_new_int(struct uns_arena *arena, int64_t i)
 {
-	struct uns_value *v = value_new(arena, UNS_VALUE_INT);
-
-	if (v)
-		v->i = i;
-	return v;
+	return NEW(.kind = UNS_VALUE_INT, .i = i);
 }
 
 struct uns_value *uns_value_new_float(struct uns_arena *arena, double f)
 {
-	struct uns_value *v = value_new(arena, UNS_VALUE_FLOAT);
-
-	if (v)
-		v->f = f;
-	return v;
+	return NEW(.kind = UNS_VALUE_FLOAT, .f = f);
 }
 
 struct uns_value *uns_value_new_str(struct uns_arena *arena, const char *s)
 {
-	struct uns_value *v = value_new(arena, UNS_VALUE_STR);
-
-	if (v) {
-		v->bytes.p = s;
-		v->bytes.n = strlen(s);
-	}
-	return v;
+	return NEW(.kind = UNS_VALUE_STR, .bytes = { s, strlen(s) });
 }
 
 struct uns_value *uns_value_new_tensor(struct uns_arena *arena, size_t index)
 {
-	struct uns_value *v = value_new(arena, UNS_VALUE_TENSOR);
-
-	if (v)
-		v->tensor = index;
-	return v;
+	return NEW(.kind = UNS_VALUE_TENSOR, .tensor = index);
 }
 
 struct uns_value *uns_value_new_global(struct uns_arena *arena, const char *cls)
 {
-	struct uns_value *v = value_new(arena, UNS_VALUE_GLOBAL);
-
-	if (v)
-		v->cls = cls;
-	return v;
+	return NEW(.kind = UNS_VALUE_GLOBAL, .cls = cls);
 }
 
 struct uns_value *uns_value_new_object(struct uns_arena *arena, const char *cls,
 				       const struct uns_value *args, const struct uns_value *state)
 {
-	struct uns_value *v = args ? value_new(arena, UNS_VALUE_OBJECT) : NULL;
+	return args ? NEW(.kind = UNS_VALUE_OBJECT, .cls = cls, .object.args = args, .state = state)
+		    : NULL;
+}
 
-	if (!v)
+static struct uns_value *seq_new(struct uns_arena *arena, enum uns_value_kind kind, size_t cap)
+{
+	struct uns_value *v = NEW(.kind = kind);
+
+	if (v && !(v->seq.v = UNS_NEW_N(arena, const struct uns_value *, cap)))
 		return NULL;
-	v->cls = cls;
-	v->object.args = args;
-	v->state = state;
 	return v;
 }
 
 struct uns_value *uns_value_new_tuple(struct uns_arena *arena, size_t cap)
 {
-	struct uns_value *v = uns_value_new_list(arena, cap);
+	return seq_new(arena, UNS_VALUE_TUPLE, cap);
+}
 
-	if (v)
-		v->kind = UNS_VALUE_TUPLE;
-	return v;
+struct uns_value *uns_value_new_list(struct uns_arena *arena, size_t cap)
+{
+	return seq_new(arena, UNS_VALUE_LIST, cap);
 }
 
 struct uns_value *uns_value_new_size(struct uns_arena *arena, const uint64_t *dim, uint32_t n)
@@ -108,18 +88,9 @@ struct uns_value *uns_value_new_size(struct uns_arena *arena, const uint64_t *di
 					    : NULL;
 }
 
-struct uns_value *uns_value_new_list(struct uns_arena *arena, size_t cap)
-{
-	struct uns_value *v = value_new(arena, UNS_VALUE_LIST);
-
-	if (v && !(v->seq.v = UNS_NEW_N(arena, const struct uns_value *, cap)))
-		return NULL;
-	return v;
-}
-
 struct uns_value *uns_value_new_dict(struct uns_arena *arena, size_t cap)
 {
-	struct uns_value *v = value_new(arena, UNS_VALUE_DICT);
+	struct uns_value *v = NEW(.kind = UNS_VALUE_DICT);
 
 	if (v && (!(v->dict.key = UNS_NEW_N(arena, const struct uns_value *, cap)) ||
 		  !(v->dict.v = UNS_NEW_N(arena, const struct uns_value *, cap))))
@@ -167,10 +138,11 @@ struct uns_value *uns_value_new_dict_of(struct uns_arena *arena, const struct un
 
 /* -- copies -- */
 
-static const struct uns_value *copy(struct uns_arena *arena, const struct uns_value *v, bool *failed);
+static const struct uns_value *copy(struct uns_arena *arena, const struct uns_value *v,
+				    bool *failed);
 
-static const struct uns_value **copy_all(struct uns_arena *arena, const struct uns_value **v, size_t n,
-					 bool *failed)
+static const struct uns_value **copy_all(struct uns_arena *arena, const struct uns_value **v,
+					 size_t n, bool *failed)
 {
 	const struct uns_value **out = UNS_NEW_N(arena, const struct uns_value *, n);
 	size_t i;
@@ -213,7 +185,8 @@ static void copy_content(struct uns_arena *arena, struct uns_value *v, bool *fai
 }
 
 /* uns_value_fits was asked first, so the depth is bounded. */
-static const struct uns_value *copy(struct uns_arena *arena, const struct uns_value *v, bool *failed)
+static const struct uns_value *copy(struct uns_arena *arena, const struct uns_value *v,
+				    bool *failed)
 {
 	struct uns_value *out = v && !*failed ? UNS_NEW(arena, struct uns_value) : NULL;
 
