@@ -27,13 +27,15 @@ int uns_oom(struct uns_err *err)
 
 int uns_fail_as(struct uns_err *err, const struct uns_err *why)
 {
-	if (!err || err->code)
-		return why->code;
-	uns_fail(err, why->code, "%s", why->text);
-	err->finding = why->finding;
-	err->file = why->file;
-	err->cause = why->cause;
-	return err->code;
+	bool first = err && !err->code;
+	int code = uns_fail(err, why->code, "%s", why->text);
+
+	if (first && err->keep) {
+		err->finding = why->finding;
+		err->file = why->file;
+		err->cause = why->cause;
+	}
+	return code;
 }
 
 bool uns_code_is_finding(int code)

@@ -316,7 +316,7 @@ int uns_root_stat(const struct uns_root *root, const char *rel, bool follow, str
 	if (!follow || fd == -EXDEV)
 		fd = open_below(root, rel, O_PATH | O_CLOEXEC | O_NOFOLLOW, err);
 	else if (fd < 0)
-		uns_fail(err, fd, "%s", unused.text);
+		uns_fail_as(err, &unused);
 	if (fd < 0)
 		return fd;
 	UNS_TRY(stat_fd(root, rel, fd, out, err));
@@ -481,7 +481,7 @@ int uns_root_open_file(const struct uns_root *root, const char *rel, int *fd, st
 	if (file == -ENXIO || file == -ENODEV) /* a socket, a device without driver */
 		return fail_not_regular(root, rel, err);
 	if (file < 0) {
-		uns_fail(err, file, "%s", why.text);
+		uns_fail_as(err, &why);
 		uns_fail_about(err, rel);
 		return file;
 	}

@@ -89,7 +89,7 @@ static int file_stat(const struct uns_catalog *cat, const struct uns_root *root,
 	else if (code == -ELOOP || code == -EXDEV)
 		file->stat.kind = UNS_KIND_LINK;
 	else if (code < 0)
-		return uns_fail(err, code, "%s", why.text);
+		return uns_fail_as(err, &why);
 	return 0;
 }
 

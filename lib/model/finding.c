@@ -147,6 +147,23 @@ int uns_fail_with(struct uns_err *err, const struct uns_finding *f)
 	return uns_fail(err, code, "%s", text.p);
 }
 
+/* false = out of memory. */
+static bool copy_text(struct uns_arena *arena, const char **text)
+{
+	return !*text || (*text = uns_arena_str(arena, *text));
+}
+
+int uns_fail_copy(struct uns_err *err, const struct uns_err *why)
+{
+	struct uns_err own = *why;
+
+	if (err && !err->code && err->keep)
+		if ((own.finding && !(own.finding = uns_finding_copy(err->keep, own.finding))) ||
+		    !copy_text(err->keep, &own.file) || !copy_text(err->keep, &own.cause))
+			return uns_oom(err);
+	return uns_fail_as(err, &own);
+}
+
 int uns_finding_code(int code)
 {
 	switch (code) {
@@ -174,6 +191,18 @@ struct uns_finding uns_finding_of_err(const struct uns_err *err, enum uns_scope 
 		};
 	f.scope = scope;
 	f.code = uns_finding_code(err->code);
+	return f;
+}
+
+struct uns_finding uns_finding_quoting(enum uns_finding_id id, const struct uns_err *err,
+				       enum uns_scope scope)
+{
+	struct uns_finding f = uns_finding_of_err(err, scope);
+
+	if (!err->finding) {
+		f.id = id;
+		f.arg[0].is = uns_str(err->text);
+	}
 	return f;
 }
 

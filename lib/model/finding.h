@@ -116,9 +116,16 @@ int uns_findings_add(struct uns_findings *list, struct uns_arena *arena, const s
  * a copy. Returns the code. */
 __attribute__((cold)) int uns_fail_with(struct uns_err *err, const struct uns_finding *f);
 
+/* Fail for the reason that `why` has, with copies of all that it carries: why->keep may go. */
+__attribute__((cold)) int uns_fail_copy(struct uns_err *err, const struct uns_err *why);
+
 /* What an error says, as a value: the finding that it carries, or one that only quotes it. Borrows from
  * err. */
 struct uns_finding uns_finding_of_err(const struct uns_err *err, enum uns_scope scope);
+
+/* The same, but what only quotes the error is of kind `id`, whose sentence is "{cause}": the error's own. */
+struct uns_finding uns_finding_quoting(enum uns_finding_id id, const struct uns_err *err,
+				       enum uns_scope scope);
 
 /* Under which code it is told that a read failed with this one (uns_code_is_finding): damage for a link that
  * may not be followed, or leads in circles. */

@@ -264,7 +264,7 @@ static int verdict_of(const struct asked *a, const struct uns_view *view, const 
 		return uns_oom(err);
 	code = show_state_of(a->u, a->place, view, number, &state, &why);
 	if (code < 0)
-		return uns_fail(err, code, "%s", why.text);
+		return uns_fail_copy(err, &why);
 	row->state = show_state_text(state);
 	if (state != SHOW_OK)
 		row->why = uns_arena_str(&out->arena, why.text);
@@ -316,7 +316,7 @@ int info_json(struct unshard *u, struct place *place, bool tensors, const char *
 	int code = snapshot_get(u, place, &snap, &why);
 
 	if (code < 0 && !uns_code_is_finding(code))
-		return uns_fail(err, code, "%s", why.text);
+		return uns_fail_copy(err, &why);
 	if (code < 0) {
 		f = reason_of_failure(place, &why, &views.arena);
 		if (f)

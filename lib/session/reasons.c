@@ -9,10 +9,9 @@
 const struct uns_finding *reason_of_failure(const struct place *place, const struct uns_err *why,
 					    struct uns_arena *arena)
 {
-	struct uns_finding f = uns_finding_of_err(why, UNS_SCOPE_ALL);
+	struct uns_finding f =
+		uns_finding_quoting(UNS_FOUND_CHECKPOINT_UNREADABLE, why, UNS_SCOPE_ALL);
 
-	if (!why->finding)
-		f.id = UNS_FOUND_CHECKPOINT_UNREADABLE;
 	if (!f.checkpoint)
 		f.checkpoint = place->path;
 	return uns_finding_copy(arena, &f);
@@ -77,7 +76,7 @@ static int add_of_view(struct unshard *u, struct place *place, const struct uns_
 	if (code == -ENOMEM || (code == 0 && state != SHOW_DAMAGED))
 		return code;
 	if (code < 0)
-		uns_fail(&r->moment, code, "%s", why.text);
+		uns_fail_as(&r->moment, &why);
 	f = why.finding ? why.finding : reason_of_failure(place, &why, &r->arena);
 	if (f && is_told(r, f)) {
 		r->n_serious++;
@@ -117,7 +116,7 @@ int reasons_find(struct unshard *u, struct place *place, struct reasons *out, st
 		snapshot_put(u, snap);
 	} else if (code != -ENOMEM) {
 		if (!uns_code_is_finding(code))
-			uns_fail(&out->moment, code, "%s", why.text);
+			uns_fail_as(&out->moment, &why);
 		code = add(out, reason_of_failure(place, &why, &out->arena), NULL, true);
 	}
 	return code < 0 ? uns_oom(err) : 0;

@@ -74,11 +74,8 @@ static int verdict_find_out(struct unshard *u, struct place *place, const struct
 
 	UNS_TRY(snapshot_get(u, place, &snap, why));
 	code = view->supports(snap->cat, parameter, &own);
-	f = uns_finding_of_err(&own, UNS_SCOPE_NOTE);
-	if (own.finding)
-		f.scope = own.finding->scope;
-	else
-		f.id = UNS_FOUND_VIEW_NOT_POSSIBLE;
+	f = uns_finding_quoting(UNS_FOUND_VIEW_NOT_POSSIBLE, &own,
+				own.finding ? own.finding->scope : UNS_SCOPE_NOTE);
 	if (!f.checkpoint)
 		f.checkpoint = place->path;
 	pthread_mutex_lock(&u->lock);
@@ -298,7 +295,7 @@ static int tree_or_problem(struct unshard *u, struct place *place, struct snapsh
 		uns_vtree_fini(&shown->tree);
 		return problem_tree(shown, place, &why, err);
 	}
-	return code < 0 ? uns_fail(err, code, "%s", why.text) : 0;
+	return code < 0 ? uns_fail_copy(err, &why) : 0;
 }
 
 static int shown_build(struct unshard *u, struct place *place, struct snapshot *snap,
@@ -311,7 +308,7 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 	size_t i;
 
 	if (show_state_of(u, place, shown->view, shown->parameter, &state, &why) < 0)
-		return uns_fail(err, why.code, "%s", why.text);
+		return uns_fail_copy(err, &why);
 	if (state == SHOW_OK)
 		UNS_TRY(tree_or_problem(u, place, snap, shown, err));
 	else if (state == SHOW_DAMAGED)

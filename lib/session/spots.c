@@ -114,7 +114,7 @@ static int check_shown(struct unshard *u, struct spot *spot, struct uns_err *err
 	if (code == -EACCES && spot_is_dir(spot) && !*spot->key.inside)
 		return 0; /* kept to others: it stands there, and fails for who looks into it */
 	if (code < 0)
-		return uns_fail(err, code, "%s", why.text);
+		return uns_fail_as(err, &why);
 	if (state == SHOW_OK || state == SHOW_DAMAGED)
 		return 0;
 	return uns_fail(err, -ENOENT, "%s", why.text);

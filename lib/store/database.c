@@ -111,7 +111,7 @@ int database_begin(struct uns_store *store, struct uns_err *err)
 	int code;
 
 	if (store->why_read_only.code)
-		return uns_fail(err, store->why_read_only.code, "%s", store->why_read_only.text);
+		return uns_fail_as(err, &store->why_read_only);
 	if (store->read_only)
 		return uns_fail(err, -EROFS, "metadata store %s cannot be written: it is read-only",
 				store->path);
@@ -327,5 +327,5 @@ int database_open(struct uns_store *store, struct uns_err *err)
 		return 0;
 	}
 	database_close(store);
-	return uns_fail(err, code, "%s", why.text);
+	return uns_fail_as(err, &why);
 }

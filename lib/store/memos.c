@@ -201,7 +201,7 @@ int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key,
 	if (first)
 		uns_log(store->log, UNS_LOG_WARN,
 			"nothing is remembered from here on (serving goes on): %s", why.text);
-	return code < 0 ? uns_fail(err, code, "%s", why.text) : 0;
+	return code < 0 ? uns_fail_as(err, &why) : 0;
 }
 
 /* -- forgetting -- */

@@ -142,7 +142,7 @@ static int open_or_begin(struct uns_store *store, char **note, struct uns_err *e
 	}
 	if (code == -EBADMSG)
 		return start_anew(store, &why, note, err);
-	return code < 0 ? uns_fail(err, code, "%s", why.text) : 0;
+	return code < 0 ? uns_fail_as(err, &why) : 0;
 }
 
 int uns_store_open(const char *path, const struct uns_log *log, struct uns_store **out, char **note,

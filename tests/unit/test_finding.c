@@ -168,6 +168,55 @@ static void test_errors(void **state)
 	assert_string_equal(f.file, "a.pt");
 }
 
+/* What only quotes an error says all of its sentence, and knows the file. */
+static void test_quoting(void **state)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	struct uns_err err = { .keep = &arena };
+	struct uns_finding f;
+
+	(void)state;
+	uns_fail(&err, -ELOOP, "leads in circles");
+	uns_fail_in_file(&err, "run/a.pt");
+	f = uns_finding_quoting(UNS_FOUND_CHECKPOINT_UNREADABLE, &err, UNS_SCOPE_ALL);
+	assert_int_equal(f.id, UNS_FOUND_CHECKPOINT_UNREADABLE);
+	assert_int_equal(f.code, -EBADMSG);
+	assert_string_equal(f.file, "run/a.pt");
+	uns_finding_print(&f, &text);
+	assert_string_equal(text.p, "run/a.pt: leads in circles");
+}
+
+/* Who fails for the same reason knows as much, also when the arena of the first has gone. */
+static void test_handed_on(void **state)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_arena passing = UNS_ARENA_INIT;
+	struct uns_err why = { .keep = &passing }, err = { .keep = &arena }, plain = { 0 };
+	char path[] = "run/a.pt";
+
+	(void)state;
+	uns_fail_with(&why, UNS_FINDING(.id = UNS_FOUND_FILE_MISSING, .file = path));
+	assert_int_equal(uns_fail_copy(&err, &why), -ENODATA);
+	assert_int_equal(uns_fail_copy(&plain, &why), -ENODATA);
+	uns_arena_fini(&passing);
+	assert_int_equal(err.finding->id, UNS_FOUND_FILE_MISSING);
+	assert_string_equal(err.finding->file, "run/a.pt");
+	assert_string_equal(plain.text, err.text);
+	assert_null(plain.finding);
+
+	why = (struct uns_err){ .keep = &passing };
+	passing = UNS_ARENA_INIT;
+	err = (struct uns_err){ .keep = &arena };
+	uns_fail(&why, -EBADMSG, "is empty");
+	uns_fail_in_file(&why, path);
+	assert_int_equal(uns_fail_copy(&err, &why), -EBADMSG);
+	uns_arena_fini(&passing);
+	assert_string_equal(err.file, "run/a.pt");
+	assert_string_equal(err.cause, "is empty");
+	assert_string_equal(err.text, "run/a.pt: is empty");
+}
+
 /* What is said of the files, and what only of this moment. */
 static void test_codes(void **state)
 {
@@ -188,6 +237,7 @@ int main(void)
 		cmocka_unit_test(test_table),	  cmocka_unit_test(test_scopes_and_severities),
 		cmocka_unit_test(test_sentences), cmocka_unit_test(test_advice),
 		cmocka_unit_test(test_equal),	  cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_quoting),	  cmocka_unit_test(test_handed_on),
 		cmocka_unit_test(test_codes),
 	};
 
