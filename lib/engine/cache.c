@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #include "base/checked.h"
 #include "base/cleanup.h"
@@ -28,7 +29,7 @@ enum state { FILLING, READY, MOVING };
 
 struct uns_cached {
 	struct uns_cached *next;          /* in its bucket; or among the dead */
-	struct uns_cached *newer, *older; /* by last use */
+	TAILQ_ENTRY(uns_cached) by_use;
 	struct uns_cache *cache;
 	const void *owner;
 	uint64_t id;
@@ -46,7 +47,8 @@ struct uns_cached {
 struct uns_cache {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a state, a pin or a budget */
-	struct uns_cached *bucket[N_BUCKETS], *newest, *oldest, *dead;
+	struct uns_cached *bucket[N_BUCKETS], *dead;
+	TAILQ_HEAD(, uns_cached) by_use; /* the oldest use first */
 	struct uns_cache_limits held, max;
 	char *dir;
 	struct uns_counters *count;
@@ -69,6 +71,7 @@ int uns_cache_new(const struct uns_cache_limits *max, const char *dir, struct un
 	c->max = *max;
 	c->count = count;
 	c->log = log;
+	TAILQ_INIT(&c->by_use);
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_cond_init(&c->changed, NULL);
 	*out = c;
@@ -101,12 +104,12 @@ static void unlock(struct uns_cache *c)
 
 void uns_cache_free(struct uns_cache *c)
 {
-	struct uns_cached *e, *older;
+	struct uns_cached *e;
 
 	if (!c)
 		return;
-	for (e = c->newest; e; e = older) {
-		older = e->older;
+	while ((e = TAILQ_FIRST(&c->by_use))) {
+		TAILQ_REMOVE(&c->by_use, e, by_use);
 		e->next = NULL;
 		free_entries(e);
 	}
@@ -135,20 +138,6 @@ static struct uns_cached *find(struct uns_cache *c, const void *owner, uint64_t 
 	return e;
 }
 
-static void order_remove(struct uns_cache *c, struct uns_cached *e)
-{
-	*(e->newer ? &e->newer->older : &c->newest) = e->older;
-	*(e->older ? &e->older->newer : &c->oldest) = e->newer;
-	e->newer = e->older = NULL;
-}
-
-static void order_add(struct uns_cache *c, struct uns_cached *e)
-{
-	e->older = c->newest;
-	*(e->older ? &e->older->newer : &c->oldest) = e;
-	c->newest = e;
-}
-
 static void count_mem(struct uns_cache *c, uint64_t add, uint64_t remove)
 {
 	c->held.mem_bytes += add - remove;
@@ -168,7 +157,7 @@ static void table_remove(struct uns_cache *c, struct uns_cached *e)
 	while (*p != e)
 		p = &(*p)->next;
 	*p = e->next;
-	order_remove(c, e);
+	TAILQ_REMOVE(&c->by_use, e, by_use);
 }
 
 /* Give back what is counted for an entry that has left the table, and have it freed. */
@@ -195,10 +184,11 @@ static void entry_remove(struct uns_cache *c, struct uns_cached *e)
 
 static struct uns_cached *oldest_idle(struct uns_cache *c, bool in_memory)
 {
-	struct uns_cached *e = c->oldest;
+	struct uns_cached *e;
 
-	while (e && (e->state != READY || e->n_pins || (e->mem != NULL) != in_memory))
-		e = e->newer;
+	TAILQ_FOREACH(e, &c->by_use, by_use)
+		if (e->state == READY && !e->n_pins && (e->mem != NULL) == in_memory)
+			break;
 	return e;
 }
 
@@ -325,7 +315,7 @@ static struct uns_cached *entry_add(struct uns_cache *c, const void *owner, uint
 	e->fd = -1;
 	e->next = *bucket;
 	*bucket = e;
-	order_add(c, e);
+	TAILQ_INSERT_TAIL(&c->by_use, e, by_use);
 	return e;
 }
 
@@ -384,8 +374,8 @@ static int get_locked(struct uns_cache *c, const void *owner, uint64_t id, uint6
 		e->state = READY;
 		pthread_cond_broadcast(&c->changed);
 	}
-	order_remove(c, e);
-	order_add(c, e);
+	TAILQ_REMOVE(&c->by_use, e, by_use);
+	TAILQ_INSERT_TAIL(&c->by_use, e, by_use);
 	e->n_pins++;
 	*out = e;
 	return 0;
@@ -415,8 +405,8 @@ void uns_cache_drop(struct uns_cache *c, const void *owner)
 	struct uns_cached *e, *newer;
 
 	pthread_mutex_lock(&c->lock);
-	for (e = c->oldest; e; e = newer) {
-		newer = e->newer;
+	for (e = TAILQ_FIRST(&c->by_use); e; e = newer) {
+		newer = TAILQ_NEXT(e, by_use);
 		if (e->owner != owner)
 			continue;
 		table_remove(c, e);

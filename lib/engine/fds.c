@@ -32,6 +32,7 @@ size_t uns_fds_budget(void)
 void uns_fds_init(struct uns_fds *fds, size_t max_open, struct uns_counters *count)
 {
 	*fds = (struct uns_fds){ .count = count, .max_open = max_open };
+	TAILQ_INIT(&fds->idle);
 	pthread_mutex_init(&fds->lock, NULL);
 	pthread_cond_init(&fds->room, NULL);
 }
@@ -46,18 +47,8 @@ void uns_fds_fini(struct uns_fds *fds)
 
 static void idle_remove(struct uns_fds *fds, struct uns_fd_slot *slot)
 {
-	*(slot->newer ? &slot->newer->older : &fds->newest) = slot->older;
-	*(slot->older ? &slot->older->newer : &fds->oldest) = slot->newer;
-	slot->newer = slot->older = NULL;
+	TAILQ_REMOVE(&fds->idle, slot, idle);
 	slot->is_idle = false;
-}
-
-static void idle_add(struct uns_fds *fds, struct uns_fd_slot *slot)
-{
-	slot->older = fds->newest;
-	*(slot->older ? &slot->older->newer : &fds->oldest) = slot;
-	fds->newest = slot;
-	slot->is_idle = true;
 }
 
 static void count_open(struct uns_fds *fds, int change)
@@ -117,7 +108,7 @@ static int open_checked(const struct uns_file *file, int *out, uint64_t *nlink,
 	if (code == -ENOENT)
 		return fail_stale(file, err, "was removed");
 	if (code < 0)
-		return uns_fail(err, code, "%s", why.text);
+		return uns_fail_as(err, &why);
 	if (!uns_identity_equal(&now.id, &file->stat.id))
 		return fail_changed(file, &now.id, err);
 	if (fstat(fd, &st) < 0)
@@ -135,12 +126,12 @@ static bool reserve(struct uns_fds *fds, const struct uns_fd_slot *slot, bool sc
 {
 	const size_t max = scarce ? 1 : fds->max_open;
 
-	while (!slot->is_open && fds->n_open >= max && !fds->oldest)
+	while (!slot->is_open && fds->n_open >= max && TAILQ_EMPTY(&fds->idle))
 		pthread_cond_wait(&fds->room, &fds->lock);
 	if (slot->is_open)
 		return false;
 	if (fds->n_open >= max)
-		*victim = slot_release(fds, fds->oldest);
+		*victim = slot_release(fds, TAILQ_FIRST(&fds->idle));
 	count_open(fds, 1);
 	return true;
 }
@@ -164,7 +155,7 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 		count_open(fds, -1);
 		if ((code == -EMFILE || code == -ENFILE) && fds->n_open)
 			return 1;
-		return uns_fail(err, code, "%s", why.text);
+		return uns_fail_as(err, &why);
 	}
 	if (slot->is_open) { /* another thread was faster */
 		count_open(fds, -1);
@@ -201,7 +192,8 @@ void uns_fds_unpin(struct uns_fds *fds, struct uns_fd_slot *slot)
 {
 	pthread_mutex_lock(&fds->lock);
 	if (--slot->n_pins == 0) {
-		idle_add(fds, slot);
+		TAILQ_INSERT_TAIL(&fds->idle, slot, idle);
+		slot->is_idle = true;
 		pthread_cond_signal(&fds->room);
 	}
 	pthread_mutex_unlock(&fds->lock);

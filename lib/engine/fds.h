@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/queue.h>
 
 #include "base/error.h"
 #include "engine/counters.h"
@@ -13,7 +14,7 @@
 
 /* One per source file, zero-initialised; all fields belong to the table's lock. */
 struct uns_fd_slot {
-	struct uns_fd_slot *newer, *older; /* among the open ones that are not pinned */
+	TAILQ_ENTRY(uns_fd_slot) idle; /* while it is open and not pinned */
 	bool is_open, is_idle;
 	int fd;         /* stable while pinned */
 	unsigned n_pins;
@@ -24,7 +25,7 @@ struct uns_fd_slot {
 struct uns_fds {
 	pthread_mutex_t lock;
 	pthread_cond_t room; /* a slot became idle or was closed */
-	struct uns_fd_slot *newest, *oldest; /* idle ones */
+	TAILQ_HEAD(, uns_fd_slot) idle; /* the oldest use first */
 	size_t n_open, max_open; /* n_open counts those being opened */
 	struct uns_counters *count;
 };

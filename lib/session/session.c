@@ -62,6 +62,7 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 		.lock = &u->lock,
 		.changed = &u->changed,
 	};
+	TAILQ_INIT(&u->snapshots.by_use);
 }
 
 static int session_open(struct unshard *u, const char *source, const struct unshard_options *o,

@@ -3,6 +3,8 @@
 #ifndef UNS_SESSION_SNAPSHOT_H
 #define UNS_SESSION_SNAPSHOT_H
 
+#include <sys/queue.h>
+
 #include "engine/engine.h"
 #include "facts/companions.h"
 #include "facts/ties.h"
@@ -26,9 +28,11 @@ struct learned {
 	bool known, busy; /* guarded by the session's lock */
 };
 
+TAILQ_HEAD(snapshot_list, snapshot);
+
 struct snapshot {
-	struct snapshot *newer, *older; /* LRU */
-	struct place *place;            /* NULL once the place has moved on */
+	TAILQ_ENTRY(snapshot) by_use; /* while it has a place; else among those to be freed */
+	struct place *place;          /* NULL once the place has moved on */
 	unsigned refs;
 	size_t bytes;
 

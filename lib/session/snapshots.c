@@ -47,43 +47,27 @@ static size_t snapshot_bytes(const struct snapshot *snap)
 	return bytes;
 }
 
-static void lru_unlink(struct snapshot_cache *c, struct snapshot *snap)
-{
-	*(snap->newer ? &snap->newer->older : &c->newest) = snap->older;
-	*(snap->older ? &snap->older->newer : &c->oldest) = snap->newer;
-	snap->newer = snap->older = NULL;
-}
-
-static void lru_push(struct snapshot_cache *c, struct snapshot *snap)
-{
-	snap->older = c->newest;
-	*(c->newest ? &c->newest->newer : &c->oldest) = snap;
-	c->newest = snap;
-}
-
 /* Out of the table; the caller frees it once the lock is dropped if nobody holds it. */
 static void table_remove(struct snapshot_cache *c, struct snapshot *snap)
 {
-	lru_unlink(c, snap);
+	TAILQ_REMOVE(&c->by_use, snap, by_use);
 	c->bytes -= snap->bytes;
 	if (snap->place)
 		snap->place->snap = NULL;
 	snap->place = NULL;
 }
 
-static struct snapshot *evict(struct snapshot_cache *c)
+static void evict(struct snapshot_cache *c, struct snapshot_list *dead)
 {
-	struct snapshot *snap, *newer, *dead = NULL;
+	struct snapshot *snap, *newer;
 
-	for (snap = c->oldest; snap && c->bytes > c->budget_bytes; snap = newer) {
-		newer = snap->newer;
+	for (snap = TAILQ_FIRST(&c->by_use); snap && c->bytes > c->budget_bytes; snap = newer) {
+		newer = TAILQ_NEXT(snap, by_use);
 		if (snap->refs)
 			continue;
 		table_remove(c, snap);
-		snap->older = dead;
-		dead = snap;
+		TAILQ_INSERT_TAIL(dead, snap, by_use);
 	}
-	return dead;
 }
 
 void snapshots_account(struct snapshot_cache *c, struct snapshot *snap)
@@ -97,13 +81,13 @@ void snapshots_account(struct snapshot_cache *c, struct snapshot *snap)
 
 /* -- the same without it -- */
 
-static void free_chain(struct snapshot *dead)
+static void free_all(struct snapshot_list *dead)
 {
-	struct snapshot *next;
+	struct snapshot *snap;
 
-	for (; dead; dead = next) {
-		next = dead->older;
-		snapshot_free(dead);
+	while ((snap = TAILQ_FIRST(dead))) {
+		TAILQ_REMOVE(dead, snap, by_use);
+		snapshot_free(snap);
 	}
 }
 
@@ -119,23 +103,24 @@ void snapshots_forget(void *ctx, struct place *place)
 	if (snap && snap->refs)
 		snap = NULL; /* freed by whoever holds it */
 	pthread_mutex_unlock(c->lock);
-	free_chain(snap);
+	if (snap)
+		snapshot_free(snap);
 }
 
 void snapshots_put(struct snapshot_cache *c, struct snapshot *snap)
 {
-	struct snapshot *dead = NULL;
+	struct snapshot_list dead = TAILQ_HEAD_INITIALIZER(dead);
 
 	if (!snap)
 		return;
 	pthread_mutex_lock(c->lock);
 	snap->refs--;
 	if (!snap->place && !snap->refs)
-		dead = snap; /* forgotten while it was held */
+		TAILQ_INSERT_TAIL(&dead, snap, by_use); /* forgotten while it was held */
 	else
-		dead = evict(c);
+		evict(c, &dead);
 	pthread_mutex_unlock(c->lock);
-	free_chain(dead);
+	free_all(&dead);
 }
 
 bool snapshots_learn(struct snapshot_cache *c, struct learned *learned)
@@ -272,8 +257,8 @@ static int snapshot_build(const struct snapshot_cache *c, const struct place *pl
 
 /* Lock held. The place may have been replaced while the snapshot was built: then the snapshot belongs
  * to its caller alone. */
-static struct snapshot *publish(struct snapshot_cache *c, struct place *place,
-				struct snapshot *snap)
+static void publish(struct snapshot_cache *c, struct place *place, struct snapshot *snap,
+		    struct snapshot_list *dead)
 {
 	snap->refs = 1;
 	if (!place->replaced && !place->snap) {
@@ -282,22 +267,18 @@ static struct snapshot *publish(struct snapshot_cache *c, struct place *place,
 		place->finished = snap->cat->facts.finished;
 		place->step = snap->cat->facts.step;
 		place->world_size = snap->cat->facts.world_size;
-		lru_push(c, snap);
+		TAILQ_INSERT_TAIL(&c->by_use, snap, by_use);
 		snapshots_account(c, snap);
 	}
-	return evict(c);
+	evict(c, dead);
 }
 
-/* What is wrong with the moment, and not with the files, is not remembered: who asks again may get an
- * answer. Lock held. Returns what is to be freed. */
-static struct uns_finding *remember_failure(struct place *place, const struct uns_err *err)
+/* Lock held. Returns what is to be freed. */
+static struct uns_finding *remember_failure(struct place *place, const struct uns_finding *f)
 {
-	const struct uns_finding f = uns_finding_of_err(err, UNS_SCOPE_ALL);
 	struct uns_finding *was = place->open_why;
 
-	if (!uns_code_is_finding(err->code))
-		return NULL;
-	place->open_why = uns_finding_dup(&f);
+	place->open_why = uns_finding_dup(f);
 	return was;
 }
 
@@ -305,11 +286,14 @@ static int build_for(struct snapshot_cache *c, struct place *place, struct snaps
 		     struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct snapshot *snap = NULL, *dead = NULL;
+	struct snapshot_list dead = TAILQ_HEAD_INITIALIZER(dead);
+	struct snapshot *snap = NULL;
 	struct uns_capture *capture = NULL;
 	struct uns_err own = { .keep = &arena };
 	bool seen = places_capture(c->places, place, &capture, &own) == 0;
 	int code = seen ? snapshot_build(c, place, capture, &snap, &own) : own.code;
+	const struct uns_finding f =
+		uns_finding_quoting(UNS_FOUND_CHECKPOINT_UNREADABLE, &own, UNS_SCOPE_ALL);
 	struct uns_finding *was = NULL;
 
 	uns_capture_free(capture);
@@ -317,18 +301,18 @@ static int build_for(struct snapshot_cache *c, struct place *place, struct snaps
 		malloc_trim(0); /* parsing metadata leaves large holes */
 	pthread_mutex_lock(c->lock);
 	if (code == 0)
-		dead = publish(c, place, snap);
-	else if (seen)
-		was = remember_failure(place, &own);
+		publish(c, place, snap, &dead);
+	else if (seen && uns_code_is_finding(code)) /* what is wrong with the moment is forgotten */
+		was = remember_failure(place, &f);
 	place->building = false;
 	pthread_cond_broadcast(c->changed);
 	pthread_mutex_unlock(c->lock);
 	free(was);
-	free_chain(dead);
+	free_all(&dead);
 	*out = snap;
-	if (code < 0 && own.finding)
-		return uns_fail_with(err, own.finding);
-	return code < 0 ? uns_fail(err, code, "%s", own.text) : 0;
+	if (code < 0 && seen && uns_code_is_finding(code))
+		return uns_fail_with(err, &f); /* as who asks again is told */
+	return code < 0 ? uns_fail_copy(err, &own) : 0;
 }
 
 int snapshots_get(struct snapshot_cache *c, struct place *place, struct snapshot **out,
@@ -343,8 +327,8 @@ int snapshots_get(struct snapshot_cache *c, struct place *place, struct snapshot
 	snap = place->snap;
 	if (snap) {
 		snap->refs++;
-		lru_unlink(c, snap);
-		lru_push(c, snap);
+		TAILQ_REMOVE(&c->by_use, snap, by_use);
+		TAILQ_INSERT_TAIL(&c->by_use, snap, by_use);
 	} else if (place->open_why) {
 		code = uns_fail_with(err, place->open_why);
 	} else {

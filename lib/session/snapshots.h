@@ -21,7 +21,7 @@ struct snapshot_cache {
 	/* The places' own. */
 	pthread_mutex_t *lock;
 	pthread_cond_t *changed;
-	struct snapshot *newest, *oldest;
+	struct snapshot_list by_use; /* the oldest use first */
 	size_t bytes;
 };
 
