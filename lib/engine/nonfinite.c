@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/span.h"
+
 /* gcc at -O2 does not vectorise loops of unknown length. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #pragma GCC optimize("O3")
@@ -16,64 +18,30 @@ enum { BLOCK = 4096 }; /* elements */
  * where `mantissa` is 0. */
 struct pattern {
 	uint64_t exponent, mantissa;
-	size_t size_bytes;
-	unsigned parts; /* 2 = complex */
+	size_t size_bytes; /* 0 = not such a type */
+	unsigned parts;    /* 2 = complex */
 };
 
-static bool pattern_of(enum uns_dtype t, struct pattern *out)
-{
-	static const struct pattern f16 = { 0x7c00, 0x03ff, 2, 1 }, bf16 = { 0x7f80, 0x007f, 2, 1 },
-				    f32 = { 0x7f800000, 0x007fffff, 4, 1 },
-				    c64 = { 0x7f800000, 0x007fffff, 4, 2 },
-				    f64 = { 0x7ff0000000000000, 0x000fffffffffffff, 8, 1 },
-				    c128 = { 0x7ff0000000000000, 0x000fffffffffffff, 8, 2 },
-				    e5m2 = { 0x7c, 0x03, 1, 1 };
+static const struct pattern patterns[UNS_N_DTYPES + 1] = {
+	[UNS_F16] = { 0x7c00, 0x03ff, 2, 1 },
+	[UNS_BF16] = { 0x7f80, 0x007f, 2, 1 },
+	[UNS_F32] = { 0x7f800000, 0x007fffff, 4, 1 },
+	[UNS_F64] = { 0x7ff0000000000000, 0x000fffffffffffff, 8, 1 },
+	[UNS_C64] = { 0x7f800000, 0x007fffff, 4, 2 },
+	[UNS_C128] = { 0x7ff0000000000000, 0x000fffffffffffff, 8, 2 },
+	[UNS_F8_E5M2] = { 0x7c, 0x03, 1, 1 },
+};
 
-	switch (t) {
-	case UNS_F16:
-		*out = f16;
-		return true;
-	case UNS_BF16:
-		*out = bf16;
-		return true;
-	case UNS_F32:
-		*out = f32;
-		return true;
-	case UNS_F64:
-		*out = f64;
-		return true;
-	case UNS_C64:
-		*out = c64;
-		return true;
-	case UNS_C128:
-		*out = c128;
-		return true;
-	case UNS_F8_E5M2:
-		*out = e5m2;
-		return true;
-	default:
-		return false;
-	}
-}
-
-/* The other 8-bit types have no infinity, and one or two bytes that are NaN. */
-static bool nan_of(enum uns_dtype t, uint8_t *mask, uint8_t *value)
-{
-	switch (t) {
-	case UNS_F8_E4M3:
-		*mask = 0x7f, *value = 0x7f;
-		return true;
-	case UNS_F8_E8M0:
-		*mask = 0xff, *value = 0xff;
-		return true;
-	case UNS_F8_E4M3FNUZ:
-	case UNS_F8_E5M2FNUZ:
-		*mask = 0xff, *value = 0x80;
-		return true;
-	default:
-		return false;
-	}
-}
+/* The other 8-bit types have no infinity, and one or two bytes that are NaN: those that are `value`
+ * under `mask`. A mask of 0 = not such a type. */
+static const struct {
+	uint8_t mask, value;
+} nans[UNS_N_DTYPES + 1] = {
+	[UNS_F8_E4M3] = { 0x7f, 0x7f },
+	[UNS_F8_E8M0] = { 0xff, 0xff },
+	[UNS_F8_E4M3FNUZ] = { 0xff, 0x80 },
+	[UNS_F8_E5M2FNUZ] = { 0xff, 0x80 },
+};
 
 /* -- is there one? -- */
 
@@ -87,41 +55,23 @@ static bool any8(const uint8_t *p, size_t n, uint8_t mask, uint8_t value)
 	return hits;
 }
 
-static bool any16(const uint8_t *p, size_t n, uint16_t mask)
-{
-	uint16_t v, hits = 0;
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		memcpy(&v, p + 2 * i, 2);
-		hits |= (uint16_t)((v & mask) == mask);
+/* Does one of n numbers of so many bits have all bits of the mask? */
+#define ANY(bits)                                                                                  \
+	static bool any##bits(const uint8_t *p, size_t n, uint##bits##_t mask)                     \
+	{                                                                                          \
+		uint##bits##_t v, hits = 0;                                                        \
+		size_t i;                                                                          \
+                                                                                                   \
+		for (i = 0; i < n; i++) {                                                          \
+			memcpy(&v, p + bits / 8 * i, bits / 8);                                    \
+			hits |= (uint##bits##_t)((v & mask) == mask);                              \
+		}                                                                                  \
+		return hits;                                                                       \
 	}
-	return hits;
-}
-
-static bool any32(const uint8_t *p, size_t n, uint32_t mask)
-{
-	uint32_t v, hits = 0;
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		memcpy(&v, p + 4 * i, 4);
-		hits |= (uint32_t)((v & mask) == mask);
-	}
-	return hits;
-}
-
-static bool any64(const uint8_t *p, size_t n, uint64_t mask)
-{
-	uint64_t v, hits = 0;
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		memcpy(&v, p + 8 * i, 8);
-		hits |= (uint64_t)((v & mask) == mask);
-	}
-	return hits;
-}
+ANY(16)
+ANY(32)
+ANY(64)
+#undef ANY
 
 static bool any(const struct pattern *f, const uint8_t *p, size_t n)
 {
@@ -149,15 +99,6 @@ static void see(struct uns_nonfinite *seen, uint64_t at, bool nan)
 		seen->n_inf++;
 }
 
-static uint64_t little(const uint8_t *p, size_t n)
-{
-	uint64_t v = 0;
-
-	while (n-- > 0)
-		v = v << 8 | p[n];
-	return v;
-}
-
 static void each(const struct pattern *f, const uint8_t *p, size_t n, uint64_t at,
 		 struct uns_nonfinite *seen)
 {
@@ -169,7 +110,7 @@ static void each(const struct pattern *f, const uint8_t *p, size_t n, uint64_t a
 	for (i = 0; i < n; i++) {
 		nan = inf = false;
 		for (k = 0; k < f->parts; k++, p += f->size_bytes) {
-			v = little(p, f->size_bytes);
+			v = uns_le(p, (unsigned)f->size_bytes);
 			if ((v & f->exponent) != f->exponent)
 				continue;
 			nan |= (v & f->mantissa) != 0;
@@ -193,21 +134,18 @@ static void each_nan(const uint8_t *p, size_t n, uint8_t mask, uint8_t value, ui
 void uns_nonfinite_count(enum uns_dtype dtype, const void *src, size_t n, uint64_t at,
 			 struct uns_nonfinite *seen)
 {
+	const struct pattern *f = &patterns[dtype];
+	uint8_t mask = nans[dtype].mask, value = nans[dtype].value;
 	const uint8_t *p = src;
-	uint8_t mask, value;
-	struct pattern f;
 	size_t m;
 
-	if (nan_of(dtype, &mask, &value)) {
-		if (any8(p, n, mask, value))
-			each_nan(p, n, mask, value, at, seen);
+	if (mask && any8(p, n, mask, value))
+		each_nan(p, n, mask, value, at, seen);
+	if (!f->size_bytes)
 		return;
-	}
-	if (!pattern_of(dtype, &f))
-		return;
-	for (; n; n -= m, p += m * f.parts * f.size_bytes, at += m) {
+	for (; n; n -= m, p += m * f->parts * f->size_bytes, at += m) {
 		m = n < BLOCK ? n : BLOCK;
-		if (any(&f, p, m * f.parts))
-			each(&f, p, m, at, seen);
+		if (any(f, p, m * f->parts))
+			each(f, p, m, at, seen);
 	}
 }
