@@ -20,6 +20,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "base/search.h"
 #include "engine/decode.h"
 #include "engine/source_read.h"
 #include "model/cover.h"
@@ -288,21 +289,13 @@ static bool ends_ascend(const struct uns_gather *g)
 /* The first piece that may hold byte `at`: all before it end there or earlier. */
 static size_t first_piece(const struct uns_gather *g, uint64_t at)
 {
-	size_t lo = 0, hi = g->n_pieces;
 	uint64_t start, end;
+	size_t i;
 
 	if (g->n_pieces < 2 || !ends_ascend(g))
 		return 0;
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		piece_span(g, &g->piece[mid], &start, &end);
-		if (end <= at)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	UNS_SEARCH(i, g->n_pieces, (piece_span(g, &g->piece[i], &start, &end), end <= at));
+	return i;
 }
 
 /* The first piece from `i` on that holds something wanted and is not a replica of the one before;

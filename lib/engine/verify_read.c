@@ -11,6 +11,7 @@
 #include "base/array.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "base/search.h"
 #include "engine/decode.h"
 #include "engine/source_read.h"
 
@@ -69,7 +70,7 @@ static int note_unreadable(struct uns_verify *v, struct uns_verify_file *f,
 	int code;
 
 	if (why->code == -ENOMEM || why->code == -EINTR)
-		return uns_fail(err, why->code, "%s", why->text);
+		return uns_fail_as(err, why);
 	pthread_mutex_lock(&v->lock);
 	code = uns_verify_unreadable(f, why->text);
 	pthread_mutex_unlock(&v->lock);
@@ -89,16 +90,10 @@ static int add_job(struct reading *r, const struct job *job)
 /* The first record that ends behind byte `at`. */
 static size_t record_at(const struct uns_verify_file *f, uint64_t at)
 {
-	size_t lo = 0, hi = f->n_records, mid;
+	size_t i;
 
-	while (lo < hi) {
-		mid = lo + (hi - lo) / 2;
-		if (f->record[mid].at + f->record[mid].len <= at)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	UNS_SEARCH(i, f->n_records, f->record[i].at + f->record[i].len <= at);
+	return i;
 }
 
 static int add_stretch(struct reading *r, uint32_t file, uint64_t at, uint64_t len)
@@ -204,18 +199,12 @@ static void look_at_span(struct uns_verify *v, struct uns_verify_span *span, con
 
 static void look_at_block(struct uns_verify *v, struct uns_verify_file *f, const struct block *b)
 {
-	size_t lo = 0, hi = f->n_spans, mid;
+	size_t i;
 
-	while (lo < hi) { /* the first that may end behind the block's start */
-		mid = lo + (hi - lo) / 2;
-		if (f->reach[mid] <= b->at)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	for (; lo < f->n_spans && f->span[lo].at < b->end; lo++)
-		if (f->span[lo].at + f->span[lo].len > b->at)
-			look_at_span(v, &f->span[lo], b);
+	UNS_SEARCH(i, f->n_spans, f->reach[i] <= b->at); /* the first that may end behind the block's start */
+	for (; i < f->n_spans && f->span[i].at < b->end; i++)
+		if (f->span[i].at + f->span[i].len > b->at)
+			look_at_span(v, &f->span[i], b);
 }
 
 static int read_block(struct uns_verify *v, struct uns_verify_file *f, struct job *job,
@@ -228,7 +217,7 @@ static int read_block(struct uns_verify *v, struct uns_verify_file *f, struct jo
 	b.held = uns_u64_min(b.end + MAX_ELEM_BYTES - 1,
 			     uns_u64_max(b.end, v->b->cat->files[job->file].stat.id.size));
 	if (uns_source_pread(v->b, job->file, buf, (size_t)(b.held - b.at), b.at, &why) < 0)
-		return uns_fail(err, why.code, "%s", why.text);
+		return uns_fail_as(err, &why);
 	crc_block(f, job, &b);
 	look_at_block(v, f, &b);
 	return uns_verify_step(v, b.end - b.at, err);

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
+#include "base/search.h"
 #include "io/access.h"
 
 /* What a stat answered. */
@@ -80,7 +81,7 @@ int uns_capture_new(const struct uns_root *root, const char *path, const char *h
 	if (code == -ENOENT && uns_root_stat(root, path, true, &c->top, NULL) == 0)
 		code = uns_fail(err, -ENOTDIR, "%s is not a directory", path);
 	else if (code < 0)
-		uns_fail(err, code, "%s", why.text);
+		uns_fail_as(err, &why);
 	if (code < 0)
 		uns_capture_free(c);
 	else
@@ -309,20 +310,10 @@ static const struct dir *dir_of(const struct uns_capture *c, const char *path)
 /* Listings are sorted. */
 static const struct uns_entry *entry_of(const struct uns_listing *list, const char *name)
 {
-	size_t lo = 0, hi = list->n, mid;
-	int order;
+	size_t i;
 
-	while (lo < hi) {
-		mid = lo + (hi - lo) / 2;
-		order = uns_str_natural(list->v[mid].name, name);
-		if (order == 0)
-			return &list->v[mid];
-		if (order < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return NULL;
+	UNS_SEARCH(i, list->n, uns_str_natural(list->v[i].name, name) < 0);
+	return i < list->n && strcmp(list->v[i].name, name) == 0 ? &list->v[i] : NULL;
 }
 
 /* What is known without a look: a path that was asked for before, an entry of a filled directory, or

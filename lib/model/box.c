@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/checked.h"
+#include "base/search.h"
 
 int uns_shape_check(const struct uns_shape *shape, enum uns_dtype dtype, struct uns_err *err)
 {
@@ -154,14 +155,8 @@ uint64_t uns_runs_at(const struct uns_runs *runs, uint64_t k)
 
 uint64_t uns_runs_find(const struct uns_runs *runs, uint64_t elem)
 {
-	uint64_t lo = 0, hi = runs->n, mid;
+	uint64_t k;
 
-	while (lo < hi) {
-		mid = lo + (hi - lo) / 2;
-		if (uns_runs_at(runs, mid) + runs->run_elems > elem)
-			hi = mid;
-		else
-			lo = mid + 1;
-	}
-	return lo;
+	UNS_SEARCH(k, runs->n, uns_runs_at(runs, k) + runs->run_elems <= elem);
+	return k;
 }

@@ -5,6 +5,7 @@
 
 #include "base/array.h"
 #include "base/checked.h"
+#include "base/search.h"
 
 static void builder_fail(struct uns_layout_builder *b, const char *why)
 {
@@ -140,18 +141,11 @@ int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, u
 
 size_t uns_layout_find(const struct uns_layout *layout, uint64_t at_bytes)
 {
-	size_t lo = 0, hi = layout->n;
+	const struct uns_segment *s = layout->segment;
+	size_t i;
 
-	while (lo < hi) { /* the first segment that ends behind at_bytes */
-		size_t mid = lo + (hi - lo) / 2;
-		const struct uns_segment *s = &layout->segment[mid];
-
-		if (s->at_bytes + s->len_bytes <= at_bytes)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	UNS_SEARCH(i, layout->n, s[i].at_bytes + s[i].len_bytes <= at_bytes);
+	return i;
 }
 
 const struct uns_piece *uns_segment_pieces(const struct uns_layout *layout,

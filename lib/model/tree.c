@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/path.h"
+#include "base/search.h"
 
 int uns_vtree_add(struct uns_vtree *tree, const struct uns_vfile *file, struct uns_err *err)
 {
@@ -143,20 +144,10 @@ void uns_vtree_seal(struct uns_vtree *tree)
 
 const struct uns_vfile *uns_vtree_find(const struct uns_vtree *tree, const char *path)
 {
-	size_t lo = 0, hi = tree->n;
+	size_t i;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		int c = uns_str_natural(tree->v[mid].path, path);
-
-		if (c == 0)
-			return &tree->v[mid];
-		if (c < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return NULL;
+	UNS_SEARCH(i, tree->n, uns_str_natural(tree->v[i].path, path) < 0);
+	return i < tree->n && strcmp(tree->v[i].path, path) == 0 ? &tree->v[i] : NULL;
 }
 
 int uns_vtree_set_tensors(struct uns_vtree *tree, const struct uns_named_tensor *v, size_t n,

@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "base/search.h"
 #include "engine/cast.h"
 #include "repair/leaves.h"
 #include "wire/pickle_rename.h"
@@ -58,17 +59,11 @@ static int by_address(const void *a, const void *b, void *trace)
 static enum uns_dtype *site_of(const struct rewrite *w, const struct uns_value *v)
 {
 	const struct uns_pickle_trace *trace = &w->f->trace;
-	size_t lo = 0, hi = trace->n, mid;
+	const size_t *site = w->by_value;
+	size_t i;
 
-	while (lo < hi) {
-		mid = lo + (hi - lo) / 2;
-		if ((uintptr_t)trace->v[w->by_value[mid]].value < (uintptr_t)v)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < trace->n && trace->v[w->by_value[lo]].value == v ? &w->site[w->by_value[lo]]
-								     : NULL;
+	UNS_SEARCH(i, trace->n, (uintptr_t)trace->v[site[i]].value < (uintptr_t)v);
+	return i < trace->n && trace->v[site[i]].value == v ? &w->site[site[i]] : NULL;
 }
 
 static bool is_right(const struct repair_leaf *leaf)

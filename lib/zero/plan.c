@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/map.h"
+#include "base/search.h"
 #include "files/optimizer_state.h"
 
 struct planning {
@@ -396,16 +397,10 @@ static const struct uns_tensor *source_of(const struct uns_zero_member *m, size_
 /* The first member that ends behind `at`. */
 static size_t member_at(const struct uns_zero_cut *cut, uint64_t at)
 {
-	size_t lo = 0, hi = cut->n, mid;
+	size_t i;
 
-	while (lo < hi) {
-		mid = lo + (hi - lo) / 2;
-		if (cut->v[mid].at + cut->v[mid].elems <= at)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	UNS_SEARCH(i, cut->n, cut->v[i].at + cut->v[i].elems <= at);
+	return i;
 }
 
 static struct uns_zero_layout layout_of(const struct uns_zero_plan *plan,
