@@ -138,7 +138,7 @@ static void compare_block(struct uns_verify *v, struct uns_verify_pair *pair, co
 
 		if (memcmp(x, y, size) == 0)
 			continue;
-		if (isnan(number(t, x)) && isnan(number(t, y))) /* NaN is a flaw of its own */
+		if (isnan(number(t, x)) && isnan(number(t, y))) /* NaNs are reported as such */
 			continue;
 		if (!n++)
 			first = i;

@@ -40,7 +40,7 @@ struct uns_capture {
 	struct uns_err fault;   /* uns_capture_fault */
 };
 
-/* Returns the code. Who keeps a directory to others does so for good: that is no fault. */
+/* Returns the code, and keeps a failure of the moment. -EACCES is none: it lasts. */
 static int note_fault(struct uns_capture *c, int code, const char *path)
 {
 	if (code < 0 && code != -EACCES && !uns_code_is_finding(code))

@@ -178,7 +178,7 @@ static bool beside(const struct cover *c, const struct uns_file *file)
 	return other && uns_path_name(other) == other + dir && !strncmp(file->path, other, dir);
 }
 
-/* "0, 1, 4 to 7": who wrote the pieces that are there. Gives how many they are. */
+/* "0, 1, 4 to 7": the ranks that wrote the pieces that are there. Returns how many ranks. */
 static size_t ranks_there(const struct cover *c, struct uns_text *out)
 {
 	UNS_CLEANUP(uns_free_p) int32_t *rank = calloc(c->n + 1, sizeof(*rank));
@@ -194,7 +194,7 @@ static size_t ranks_there(const struct cover *c, struct uns_text *out)
 	return rank[0] == rank[n - 1] ? 1 : n;
 }
 
-/* The first file beside the others that is missing; gives how many are. */
+/* The first of the missing files. Returns how many are missing. */
 static size_t files_missing(const struct cover *c, const char **first)
 {
 	size_t i, n = 0;

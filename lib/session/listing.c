@@ -157,7 +157,7 @@ static int list_shown(struct unshard_listing *l, struct spot *spot, struct uns_e
 	return 0;
 }
 
-/* A checkpoint that is a file here: its names instead of its own. 0 = it is none. */
+/* If the view shows this checkpoint as one file: adds the names that it has there. Returns 1 then, else 0. */
 static int add_forms(struct unshard_listing *l, const struct spot_key *dir, const struct uns_entry *entry,
 		     struct uns_err *err)
 {
@@ -286,7 +286,7 @@ int unshard_node_list(const unshard_node *node, unshard_listing **out,
 {
 	struct uns_err err = { 0 };
 	struct spot spot;
-	bool moved_on; /* what is there now is listed all the same */
+	bool moved_on; /* not asked: if the node has changed, its present entries are listed */
 	int code = node_spot(node, &spot, &moved_on, &err);
 
 	if (code == 0)

@@ -121,7 +121,7 @@ static int add_surroundings(const struct place *place, struct uns_capture *captu
 	uint64_t bytes = f->source_bytes;
 
 	UNS_TRY(siblings_borrowed(capture, arena, place->path, add_beside, f, err));
-	/* A finished one must stay as it is while its run goes on. */
+	/* A checkpoint with its own trainer_state.json does not change when its run saves the next one. */
 	if (!state_is_whole(place, capture, arena, f))
 		UNS_TRY(siblings_telling(capture, arena, place->path, add_beside, f, err));
 	f->newest_ns = newest;
@@ -181,7 +181,7 @@ static bool still_plain(const struct place *place, struct uns_capture *capture)
 	       !watched_changed(&place->watched, capture);
 }
 
-/* Every directory below this one that was listed by now. */
+/* Watch every directory below `path` that a format has listed in this capture. */
 static int watch(struct uns_capture *capture, const char *path, struct watched *w,
 		 struct uns_err *err)
 {
@@ -212,7 +212,7 @@ static int find_newest(struct uns_capture *capture, const char *path, struct fin
 	if (code == 0)
 		code = add_directory(capture, &arena, path, &of, MAX_DEPTH - 1, NULL);
 	f->newest_ns =
-		of.newest_ns; /* one that cannot be read is no reason not to show the others */
+		of.newest_ns; /* an entry that cannot be read does not keep the directory from being shown */
 	return code == -ENOMEM ? uns_oom(err) : 0;
 }
 

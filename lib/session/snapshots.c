@@ -47,7 +47,7 @@ static size_t snapshot_bytes(const struct snapshot *snap)
 	return bytes;
 }
 
-/* Out of the table; the caller frees it once the lock is dropped if nobody holds it. */
+/* Takes it out of the table. If it has no references, the caller frees it after dropping the lock. */
 static void table_remove(struct snapshot_cache *c, struct snapshot *snap)
 {
 	TAILQ_REMOVE(&c->by_use, snap, by_use);
@@ -101,7 +101,7 @@ void snapshots_forget(void *ctx, struct place *place)
 	if (snap)
 		table_remove(c, snap);
 	if (snap && snap->refs)
-		snap = NULL; /* freed by whoever holds it */
+		snap = NULL; /* snapshots_put frees it with its last reference */
 	pthread_mutex_unlock(c->lock);
 	if (snap)
 		snapshot_free(snap);
@@ -116,7 +116,7 @@ void snapshots_put(struct snapshot_cache *c, struct snapshot *snap)
 	pthread_mutex_lock(c->lock);
 	snap->refs--;
 	if (!snap->place && !snap->refs)
-		TAILQ_INSERT_TAIL(&dead, snap, by_use); /* forgotten while it was held */
+		TAILQ_INSERT_TAIL(&dead, snap, by_use); /* snapshots_forget took its place */
 	else
 		evict(c, &dead);
 	pthread_mutex_unlock(c->lock);
@@ -311,7 +311,7 @@ static int build_for(struct snapshot_cache *c, struct place *place, struct snaps
 	free_all(&dead);
 	*out = snap;
 	if (code < 0 && seen && uns_code_is_finding(code))
-		return uns_fail_with(err, &f); /* as who asks again is told */
+		return uns_fail_with(err, &f); /* the next caller gets the same finding from place->open_why */
 	return code < 0 ? uns_fail_copy(err, &own) : 0;
 }
 
@@ -344,7 +344,7 @@ int snapshots_get(struct snapshot_cache *c, struct place *place, struct snapshot
 
 /* -- CRCs, one asker at a time: a second would read the same data again -- */
 
-/* Lock held. Somebody who waits must be able to give up as well. */
+/* Lock held. A caller can also give up while it waits for its turn. */
 static int wait_turn(const struct snapshot_cache *c, const struct snapshot *snap,
 		     const struct uns_stop *stop, struct uns_err *err)
 {

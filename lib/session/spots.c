@@ -112,7 +112,7 @@ static int check_shown(struct unshard *u, struct spot *spot, struct uns_err *err
 	int code = show_state_of(u, spot->place, spot->key.view, spot->key.parameter, &state, &why);
 
 	if (code == -EACCES && spot_is_dir(spot) && !*spot->key.inside)
-		return 0; /* kept to others: it stands there, and fails for who looks into it */
+		return 0; /* we may not read it: its name is shown, and opening it fails */
 	if (code < 0)
 		return uns_fail_as(err, &why);
 	if (state == SHOW_OK || state == SHOW_DAMAGED)

@@ -116,8 +116,8 @@ static int held_bytes(struct uns_store *store, uint64_t *out, struct uns_err *er
 	return row < 0 ? row : 0;
 }
 
-/* Delete the least recently used memos until the rest fits; of equally old ones those that were put
- * first. */
+/* Delete the least recently used memos until the rest fits. Of two with the same last use, the one that
+ * was put first goes first. */
 static int evict(struct uns_store *store, struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;

@@ -106,7 +106,7 @@ static bool is_current(const struct store_link *s)
 	return s->handle && stat(s->path, &st) == 0 && st.st_dev == s->dev && st.st_ino == s->ino;
 }
 
-/* Also one that could only be read: whether that was a fault of the moment shows when it is opened again. */
+/* A store that could only be opened for reading is opened again, too: that may have been a fault of the moment. */
 static bool wants_opening(const struct store_link *s)
 {
 	if (s->handle && !is_current(s))
