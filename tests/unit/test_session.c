@@ -20,7 +20,7 @@
 
 /* -- what happens while the lock is held -- */
 
-static pthread_mutex_t *watched_lock; /* NULL = nobody watches */
+static pthread_mutex_t *_Atomic watched_lock; /* NULL = nobody watches */
 static _Thread_local bool held;
 static _Atomic unsigned n_under_lock, n_freed, n_trims;
 

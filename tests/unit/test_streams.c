@@ -48,7 +48,7 @@ int __wrap_posix_fadvise64(int fd, off_t at, off_t len, int advice)
 	off_t page;
 
 	assert_int_equal(advice, POSIX_FADV_WILLNEED);
-	assert_true(len > 0 && len <= 128 * 1024); /* what a kernel with its own read-ahead takes */
+	assert_true(len > 0 && len <= MiB);
 	for (page = at / PAGE; page * PAGE < at + len; page++)
 		shard[i].asked[page]++;
 	asked_bytes += (uint64_t)len;
