@@ -25,7 +25,7 @@
  *     -EINVAL        an argument is wrong: an option, a struct's size, a box outside its tensor, the
  *                    length of a buffer
  *     -E2BIG         a struct has a field set that this library does not know: it is older than the program
- *     -EEXIST        unshard_repair: the new directory is there already
+ *     -EEXIST        unshard_repair, unshard_export: the new directory is there already
  *     -EFBIG         a text is longer than is taken
  *   about this moment: the same call may succeed later, and nothing of it is remembered
  *     -EACCES, -EPERM             it may not be read, or written
@@ -33,7 +33,7 @@
  *     -EMFILE, -ENFILE            too many files are open
  *     -ENOMEM                     no memory
  *     -ENOSPC, -EDQUOT, -EROFS    where a copy, a spilled piece or a fact would be written
- *     -EBUSY, -EAGAIN             another process is at it: the metadata store
+ *     -EBUSY, -EAGAIN             another process is at it: the metadata store, an export
  *
  * Any other code is the system's own. What a callback returns to end a call is returned as it is, and need
  * not be an errno; -EINTR says "given up".
@@ -50,7 +50,7 @@
  *
  * Structs grow at their end, and no function changes its parameters, as long as the library's name
  * (libunshard.so.0) stays. Every struct but unshard_error begins with its `size`.
- *   - Structs of the caller (options, calls, stat, check_counts): the caller sets `size` to their sizeof,
+ *   - Structs of the caller (options, calls, stat, check_counts, exported): the caller sets `size` to their sizeof,
  *     which the macro UNSHARD_..._INIT does: { UNSHARD_OPTIONS_INIT, .view = "full" }. All else is zero
  *     at first.
  *     From a program that was built with an older header comes a shorter struct. The fields that it lacks
@@ -528,11 +528,11 @@ enum unshard_change_kind {
 	UNSHARD_CHANGE_DTYPE,    /* "dtype": tensors got another type */
 	UNSHARD_CHANGE_STALE,    /* "stale": a file of another world size, left out */
 	UNSHARD_CHANGE_TRACKER,  /* "tracker": the file that names the last checkpoint was made again */
-	UNSHARD_CHANGE_LEFT_OUT, /* "left_out": a checkpoint that is not sound */
+	UNSHARD_CHANGE_LEFT_OUT, /* "left_out": a checkpoint that is not sound, or that the view cannot show */
 	UNSHARD_CHANGE_UNREADABLE, /* "unreadable": a directory that could not be read, left out */
 };
 
-/* Something that a repaired copy has otherwise than its source. */
+/* Something that a repaired copy, or an export, has otherwise than its source. */
 struct unshard_change {
 	size_t size;
 	const char *path; /* below SOURCE */
@@ -558,6 +558,51 @@ struct unshard_change {
  * place for it. */
 UNSHARD_API int unshard_repair(unshard *u, const char *path, const char *out, unsigned flags,
 			       const struct unshard_calls *calls, struct unshard_error *err);
+
+/* -- a view as an ordinary directory, without a mount -- */
+
+#define UNSHARD_EXPORTED_INIT .size = sizeof(struct unshard_exported)
+
+struct unshard_exported {
+	size_t size; /* UNSHARD_EXPORTED_INIT */
+	size_t checkpoints, files;
+	uint64_t size_bytes;   /* of all files */
+	uint64_t shared_bytes; /* of them: by reflink, not written */
+	uint64_t kept_bytes;   /* of them: found there by UNSHARD_EXPORT_RESUME, not written again */
+};
+
+/* Flags of unshard_export. Others are refused (-EINVAL). */
+enum {
+	/* Complete what an earlier export to the same `out` left when it was ended. Every byte that is there is
+	 * compared with the view's, and written again where it differs. Where nothing was left, begin. */
+	UNSHARD_EXPORT_RESUME = 1,
+	/* Read everything back from the disk and compare it with the view before `out` appears. */
+	UNSHARD_EXPORT_VERIFY = 2,
+	/* Add the file SHA256SUMS with the SHA-256 of each other file, as sha256sum(1) writes and checks it. */
+	UNSHARD_EXPORT_CHECKSUMS = 4,
+};
+
+/* Write what the tree has at VIEW/`path` as the new directory `out`: a checkpoint, or a directory with
+ * checkpoints and what else is there. view NULL: "weights"; in a session that shows one view: that one. Every
+ * file holds the bytes of the tree's, with its times and its mode made writable for the owner. A checkpoint that
+ * the view shows as one file becomes that file in `out`. Links that stay in what is exported are links again;
+ * others become the file that they lead to.
+ * `out` must not exist or be an empty directory, and does not lie in `path`. It appears whole or not at all:
+ * written as `out`.partial beside it, every file and directory synced, renamed. If the call fails or is
+ * ended, out.partial stays, for UNSHARD_EXPORT_RESUME or to be removed. Written by several threads; memory: that
+ * of the checkpoint's metadata and a few MiB a thread.
+ * A checkpoint below `path` that the view cannot show is left out, and so is a directory that cannot be read:
+ * calls->change receives each (UNSHARD_CHANGE_LEFT_OUT, UNSHARD_CHANGE_UNREADABLE) at the end.
+ * calls->progress: UNSHARD_WRITING, then UNSHARD_READING for the two other flags. exported may be NULL.
+ * Returns how much was left out.
+ * -ENODATA, -EBADMSG, -ENOTSUP: the view cannot show the checkpoint, or there is none that it can show.
+ * -ENOSPC: said before anything is written, if the file system tells what is free. -EEXIST: there is an `out`,
+ * or what an earlier export left. -EBUSY: another export is writing to it. -EINVAL: not a place for it. */
+UNSHARD_API int unshard_export(unshard *u, const char *path, const char *view, const char *out,
+			       unsigned flags, const struct unshard_calls *calls,
+			       struct unshard_exported *exported, struct unshard_error *err);
+
+/* -- configs, before a training -- */
 
 /* What is known to go wrong with a training that these config files together describe
  * (TrainingArguments, Accelerate, DeepSpeed, LightningCLI; JSON or YAML), before it starts:

@@ -2,7 +2,8 @@
 #include "arguments.h"
 
 #include <getopt.h>
-
+#include <string.h>
+#include <unistd.h>
 
 int arguments_parse(struct arguments *a, const struct command *self, int argc, char **argv)
 {
@@ -53,4 +54,21 @@ int arguments_open(struct arguments *a, const char *source, unshard **out)
 	if (unshard_open(source, library, out, &err) < 0)
 		return command_fail("%s", err.text);
 	return -1;
+}
+
+int arguments_open_above(struct arguments *a, char *path, unshard **out, const char **below)
+{
+	char *slash = strrchr(path, '/');
+
+	*below = slash + 1;
+	if (slash == path || !slash[1]) {
+		*below = "";
+	} else {
+		*slash = '\0';
+		if (access(path, R_OK | X_OK) < 0) {
+			*slash = '/';
+			*below = "";
+		}
+	}
+	return arguments_open(a, path, out);
 }

@@ -20,5 +20,9 @@ void arguments_fini(struct arguments *a);
 /* Open `source` with the options; warnings and errors are logged, to stderr unless log= names a
  * file. */
 int arguments_open(struct arguments *a, const char *source, unshard **out);
+/* The same for a checkpoint or a run at `path`, absolute, which is cut: the directory above it is opened, so that
+ * the run's files beside a checkpoint are seen; where that may not be read, or there is none, the directory itself.
+ * *below: its path below what was opened; points into `path`. */
+int arguments_open_above(struct arguments *a, char *path, unshard **out, const char **below);
 
 #endif

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "arguments.h"
 #include "progress.h"
@@ -315,27 +314,18 @@ static int repair_below(struct check *c, unshard *u, const char *path)
 	return repaired(c);
 }
 
-/* The directory above is opened as SOURCE, so that the run's files beside a checkpoint are seen;
- * where that may not be read, or there is none, the directory itself. */
 static int check_path(struct check *c, char *path)
 {
-	char *slash = strrchr(path, '/');
+	const char *name = strrchr(path, '/') + 1, *below;
 	unshard *u = NULL;
-	bool above = slash != path && slash[1];
 	int status;
 
-	c->top = slash[1] ? slash + 1 : path;
-	if (above) {
-		*slash = '\0';
-		above = access(path, R_OK | X_OK) == 0;
-		if (!above)
-			*slash = '/';
-	}
+	c->top = *name ? name : path;
 	if (!c->a.options.log && !c->a.options.debug)
 		c->a.options.log = "/dev/null"; /* what would be logged is found and told */
-	status = arguments_open(&c->a, path, &u);
+	status = arguments_open_above(&c->a, path, &u, &below);
 	if (status < 0)
-		status = (c->repair ? repair_below : check_below)(c, u, above ? slash + 1 : "");
+		status = (c->repair ? repair_below : check_below)(c, u, below);
 	unshard_close(u);
 	return status;
 }

@@ -13,7 +13,7 @@
 #include "options.h"
 
 static const struct command *const commands[] = { &cmd_mount, &cmd_umount, &cmd_ls, &cmd_show,
-						  &cmd_check, &cmd_meta, &cmd_warm };
+						  &cmd_check, &cmd_export, &cmd_meta, &cmd_warm };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 int command_fail(const char *fmt, ...)

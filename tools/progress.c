@@ -33,10 +33,32 @@ static bool is_time(struct progress *p)
 	return true;
 }
 
+/* ", 640 MB/s, 1:05 left": as fast as since the phase began. */
+static void print_rate(const struct progress *p, const struct unshard_progress *now)
+{
+	int64_t ms = now_ms() - p->since_ms;
+	uint64_t rate = ms > 0 ? now->done_bytes * 1000 / (uint64_t)ms : 0, left_s;
+	char text[32];
+
+	if (!rate || now->done_bytes > now->total_bytes)
+		return;
+	left_s = (now->total_bytes - now->done_bytes + rate - 1) / rate;
+	text_bytes(rate, text);
+	fprintf(stderr, ", %s/s, ", text);
+	if (left_s >= 3600)
+		fprintf(stderr, "%llu:", (unsigned long long)(left_s / 3600));
+	fprintf(stderr, left_s >= 3600 ? "%02llu:%02llu left" : "%llu:%02llu left",
+		(unsigned long long)(left_s / 60 % 60), (unsigned long long)(left_s % 60));
+}
+
 void progress_step(struct progress *p, const struct unshard_progress *now)
 {
 	char done[32], total[32];
 
+	if (p->wanted && now->phase != p->phase) {
+		p->phase = now->phase;
+		p->since_ms = now_ms();
+	}
 	if (!is_time(p))
 		return;
 	if (now->phase == UNSHARD_SCANNING) {
@@ -48,6 +70,7 @@ void progress_step(struct progress *p, const struct unshard_progress *now)
 	text_bytes(now->total_bytes, total);
 	fprintf(stderr, "\r\033[K%s: %s of %s", now->phase == UNSHARD_READING ? "reading" : "writing",
 		done, total);
+	print_rate(p, now);
 }
 
 void progress_end(struct progress *p)

@@ -1,4 +1,4 @@
-/* How far a long scan, or a long read, is, on a terminal. */
+/* How far a long scan, or a long read or write, is, on a terminal. */
 #ifndef TOOLS_PROGRESS_H
 #define TOOLS_PROGRESS_H
 
@@ -10,6 +10,8 @@
 struct progress {
 	bool wanted, shown;
 	int64_t next_ms; /* monotonic: not drawn before */
+	enum unshard_phase phase;
+	int64_t since_ms; /* when the phase began */
 };
 
 void progress_start(struct progress *p);

@@ -60,6 +60,12 @@ void uns_backing_free(struct uns_backing *backing);
 ssize_t uns_read(struct uns_backing *backing, const struct uns_layout *layout, void *buf, size_t len,
 		 uint64_t off, struct uns_err *err);
 
+/* Lend a source file's descriptor to `use`, between two checks that the file is the one that the catalog saw:
+ * -ESTALE when it is not. */
+int uns_backing_lend(struct uns_backing *backing, uint32_t file,
+		     int (*use)(void *ctx, int fd, struct uns_err *err), void *ctx,
+		     struct uns_err *err);
+
 /* Read the item headers of a tensor's pieces now, in parallel, and check them against the catalog
  * (dtype, shape). Otherwise the first read of a piece does that. */
 int uns_backing_resolve(struct uns_backing *backing, const struct uns_tensor *tensor,

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/checked.h"
+#include "engine/engine.h"
 
 /* For tests and benchmarks: storage that answers slowly. */
 static void delay(unsigned us)
@@ -77,6 +78,30 @@ int uns_source_pread_now(struct uns_backing *b, uint32_t file, void *buf, size_t
 	if (b->engine->delay_read_us)
 		return -EAGAIN;
 	return read_source(b, file, buf, len, off, false, err);
+}
+
+static int lend_pinned(struct uns_backing *b, uint32_t file,
+		       int (*use)(void *ctx, int fd, struct uns_err *err), void *ctx,
+		       struct uns_err *err)
+{
+	struct uns_fds *fds = &b->engine->fds;
+
+	UNS_TRY(uns_fds_check(fds, &b->slot[file], &b->cat->files[file], err));
+	UNS_TRY(use(ctx, b->slot[file].fd, err));
+	return uns_fds_check(fds, &b->slot[file], &b->cat->files[file], err);
+}
+
+int uns_backing_lend(struct uns_backing *b, uint32_t file,
+		     int (*use)(void *ctx, int fd, struct uns_err *err), void *ctx,
+		     struct uns_err *err)
+{
+	int code = uns_fds_pin(&b->engine->fds, &b->slot[file], &b->cat->files[file], err);
+
+	if (code == 0) {
+		code = lend_pinned(b, file, use, ctx, err);
+		uns_fds_unpin(&b->engine->fds, &b->slot[file]);
+	}
+	return count_failure(b, code);
 }
 
 int uns_source_check(struct uns_backing *b, uint32_t file, struct uns_err *err)

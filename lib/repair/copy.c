@@ -1,56 +1,27 @@
 /* Writing what was planned: every other file as it is, by the file system's own means where it has
  * any. */
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
-#include <linux/fs.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "out/disk.h"
 #include "repair/repair.h"
 
-enum { COPY_BYTES = 8 << 20, BUFFER_BYTES = 1 << 20, MAX_DEPTH = 64, OPEN_FILES = 16 };
+enum { MAX_DEPTH = 64 };
 
 struct copying {
 	struct repair *r;
 	struct repair_watch *watch;
 };
 
-/* Right behind a call that has set errno. */
-static int fail_at(const char *path, struct uns_err *err)
+static int step(void *ctx, uint64_t n_bytes, struct uns_err *err)
 {
-	int code = -errno;
-
-	return uns_fail(err, code, "%s: %s", path, strerror(-code));
-}
-
-int repair_write(int fd, const void *bytes, size_t len, const char *path, struct uns_err *err)
-{
-	const uint8_t *p = bytes;
-	ssize_t n;
-
-	for (; len; p += n, len -= (size_t)n) {
-		n = write(fd, p, len);
-		if (n < 0 && errno == EINTR)
-			n = 0;
-		else if (n < 0)
-			return fail_at(path, err);
-		else if (n == 0)
-			return uns_fail(err, -ENOSPC, "%s: %s", path, strerror(ENOSPC));
-	}
-	return 0;
-}
-
-static int step(struct copying *c, uint64_t n_bytes, struct uns_err *err)
-{
-	struct repair_watch *w = c->watch;
+	struct repair_watch *w = ((struct copying *)ctx)->watch;
 
 	w->done_bytes += n_bytes;
 	if (caller_progress(w->caller, UNSHARD_WRITING, w->done_bytes, w->total_bytes))
@@ -60,54 +31,15 @@ static int step(struct copying *c, uint64_t n_bytes, struct uns_err *err)
 
 /* -- one file -- */
 
-/* What is still to be copied: from byte `at` on. */
-static int copy_by_buffer(struct copying *c, const char *path, int from, const char *out, int to,
-			  uint64_t at, uint64_t size, struct uns_err *err)
-{
-	UNS_CLEANUP(uns_free_p) uint8_t *buf = malloc(BUFFER_BYTES);
-	size_t n;
-
-	if (!buf)
-		return uns_oom(err);
-	for (; at < size; at += n) {
-		n = (size_t)uns_u64_min(BUFFER_BYTES, size - at);
-		UNS_TRY(uns_fd_pread(from, buf, n, at, path, err));
-		UNS_TRY(repair_write(to, buf, n, out, err));
-		UNS_TRY(step(c, n, err));
-	}
-	return 0;
-}
-
-/* Shares the blocks, or copies inside the kernel; by hand where it can do neither, or fails: then a read or
- * a write of its own says which file is at fault. */
-static int copy_bytes(struct copying *c, const char *path, int from, const char *out, int to,
-		      uint64_t size, struct uns_err *err)
-{
-	off_t in = 0;
-	ssize_t n;
-
-	if (ioctl(to, FICLONE, from) == 0)
-		return step(c, size, err);
-	while ((uint64_t)in < size) {
-		n = copy_file_range(from, &in, to, NULL,
-				    uns_u64_min(COPY_BYTES, size - (uint64_t)in), 0);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return copy_by_buffer(c, path, from, out, to, (uint64_t)in, size, err);
-		UNS_TRY(step(c, (uint64_t)n, err));
-	}
-	return 0;
-}
-
 static int copy_whole(struct copying *c, const char *path, const char *out, int to,
 		      struct uns_stat *st, struct uns_err *err)
 {
+	const struct uns_copied told = { step, c };
 	UNS_CLEANUP(uns_close_p) int from = -1;
 	struct uns_identity after;
 
 	UNS_TRY(uns_root_open_file(c->r->u->root, path, &from, st, err));
-	UNS_TRY(copy_bytes(c, path, from, out, to, st->id.size, err));
+	UNS_TRY(uns_copy_file(from, path, to, out, st->id.size, &told, err));
 	UNS_TRY(uns_fd_identity(from, &after, NULL, err));
 	if (!uns_identity_equal(&after, &st->id))
 		return uns_fail(err, -ESTALE, "%s changed while it was copied", path);
@@ -121,14 +53,14 @@ static int fill(struct copying *c, const char *path, const struct repair_file *p
 	struct timespec times[2];
 
 	if (plan && plan->text)
-		return repair_write(to, plan->text, strlen(plan->text), out, err);
+		return uns_write(to, plan->text, strlen(plan->text), UNS_AT_CURSOR, out, err);
 	if (plan)
 		return repair_torch_write(c->r, plan->torch, to, out, err);
 	UNS_TRY(copy_whole(c, path, out, to, &st, err));
 	times[0] = times[1] = (struct timespec){ .tv_sec = st.id.mtime_ns / 1000000000,
 						 .tv_nsec = st.id.mtime_ns % 1000000000 };
 	if (fchmod(to, st.mode | S_IWUSR) < 0 || futimens(to, times) < 0)
-		return fail_at(out, err);
+		return uns_fail_errno(out, err);
 	return 0;
 }
 
@@ -138,9 +70,9 @@ static int write_file(struct copying *c, const char *path, const char *to,
 	UNS_CLEANUP(uns_close_p) int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 
 	if (fd < 0)
-		return fail_at(to, err);
+		return uns_fail_errno(to, err);
 	UNS_TRY(fill(c, path, plan, to, fd, err));
-	return fsync(fd) < 0 ? fail_at(to, err) : 0;
+	return fsync(fd) < 0 ? uns_fail_errno(to, err) : 0;
 }
 
 static int write_link(struct copying *c, const char *path, const char *to, struct uns_err *err)
@@ -148,7 +80,7 @@ static int write_link(struct copying *c, const char *path, const char *to, struc
 	const char *target;
 
 	UNS_TRY(uns_root_readlink(c->r->u->root, path, &c->r->arena, &target, err));
-	return symlink(target, to) < 0 ? fail_at(to, err) : 0;
+	return symlink(target, to) < 0 ? uns_fail_errno(to, err) : 0;
 }
 
 /* -- directories -- */
@@ -165,7 +97,7 @@ static int copy_entry(struct copying *c, const char *path, const char *to, enum 
 		return 0;
 	if (kind == UNS_KIND_DIR) {
 		if (mkdir(to, 0755) < 0)
-			return fail_at(to, err);
+			return uns_fail_errno(to, err);
 		return copy_dir(c, path, to, depth + 1, err);
 	}
 	if (plan || kind == UNS_KIND_FILE)
@@ -173,13 +105,6 @@ static int copy_entry(struct copying *c, const char *path, const char *to, enum 
 	if (kind == UNS_KIND_LINK)
 		return write_link(c, path, to, err);
 	return uns_fail(err, -ENOTSUP, "%s is neither a file, a directory nor a link", path);
-}
-
-int repair_sync_dir(const char *path, struct uns_err *err)
-{
-	UNS_CLEANUP(uns_close_p) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	return fd < 0 || fsync(fd) < 0 ? fail_at(path, err) : 0;
 }
 
 /* Files that are made and have no old form. */
@@ -225,7 +150,7 @@ static int copy_dir(struct copying *c, const char *path, const char *to, int dep
 		UNS_TRY(copy_entry(c, child, out, list.v[i].kind, depth, err));
 	}
 	UNS_TRY(write_new(c, path, &list, to, err));
-	return repair_sync_dir(to, err);
+	return uns_sync_dir(to, err);
 }
 
 static int add_sizes(struct repair *r, const char *path, int depth, uint64_t *bytes,
@@ -264,18 +189,4 @@ int repair_copy(struct repair *r, const char *to, struct repair_watch *watch, st
 	struct copying c = { r, watch };
 
 	return copy_dir(&c, r->path, to, 0, err);
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-	(void)st;
-	(void)type;
-	(void)at;
-	remove(path);
-	return 0;
-}
-
-void repair_remove(const char *path)
-{
-	nftw(path, remove_one, OPEN_FILES, FTW_DEPTH | FTW_PHYS);
 }

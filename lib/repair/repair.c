@@ -16,6 +16,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/path.h"
+#include "out/disk.h"
+#include "out/target.h"
 
 enum { MAX_WALK_DEPTH = 64 };
 
@@ -300,64 +302,19 @@ static int plan(struct repair *r, bool deep, const struct repair_watch *watch, s
 
 /* -- writing -- */
 
-struct target {
-	char out[PATH_MAX];     /* absolute */
-	char partial[PATH_MAX]; /* beside it */
-	char parent[PATH_MAX];
-};
-
-/* Then the rename takes its place. */
-static bool is_empty_dir(const char *path)
-{
-	DIR *dir = opendir(path);
-	const struct dirent *e;
-	size_t n = 0;
-
-	while (dir && (e = readdir(dir)) != NULL)
-		n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
-	if (dir)
-		closedir(dir);
-	return dir && !n;
-}
-
 /* OUT does not exist yet, or is empty; its directory is there and not in what is repaired. */
-static int find_target(struct repair *r, const char *out, struct target *t, struct uns_err *err)
+static int find_target(struct repair *r, const char *out, struct uns_target *t, struct uns_err *err)
 {
-	char copy[PATH_MAX], source[PATH_MAX];
-	const char *name;
-	size_t n = strlen(out);
-	char *slash;
+	char source[PATH_MAX];
 
-	while (n > 1 && out[n - 1] == '/')
-		n--;
-	if (!n || n >= sizeof(copy))
-		return uns_fail(err, -EINVAL, "the path of the copy is empty or too long");
-	memcpy(copy, out, n);
-	copy[n] = '\0';
-	slash = strrchr(copy, '/');
-	name = slash ? slash + 1 : copy;
-	if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-		return uns_fail(err, -EINVAL, "%s: a copy needs a name of its own", out);
-	if (slash)
-		*slash = '\0';
-	if (!realpath(!slash ? "." : slash == copy ? "/" : copy, t->parent))
-		return uns_fail(err, -errno, "%s: its directory: %s", out, strerror(errno));
 	if (snprintf(source, sizeof(source), "%s%s%s", r->u->real_root, *r->path ? "/" : "",
-		     r->path) >= (int)sizeof(source) ||
-	    snprintf(t->out, sizeof(t->out), "%s/%s", t->parent, name) >= (int)sizeof(t->out) ||
-	    snprintf(t->partial, sizeof(t->partial), "%s.partial-XXXXXX", t->out) >=
-		    (int)sizeof(t->partial))
+		     r->path) >= (int)sizeof(source))
 		return uns_fail(err, -ENAMETOOLONG, "%s: the path is too long", out);
-	if (uns_path_within(t->out, source))
-		return uns_fail(err, -EINVAL, "%s lies in %s, which is never written to", out,
-				source);
-	if (faccessat(AT_FDCWD, t->out, F_OK, AT_SYMLINK_NOFOLLOW) == 0 && !is_empty_dir(t->out))
-		return uns_fail(err, -EEXIST, "%s exists and is not an empty directory", out);
-	return 0;
+	return uns_target_find(t, out, ".partial-XXXXXX", source, err);
 }
 
 /* As anybody would check it: by a session of its own. */
-static int check_copy(struct repair *r, const struct target *t, bool deep,
+static int check_copy(struct repair *r, const struct uns_target *t, bool deep,
 		      const struct repair_watch *watch, struct uns_err *err)
 {
 	const struct unshard_options options = { UNSHARD_OPTIONS_INIT,
@@ -384,14 +341,12 @@ static int check_copy(struct repair *r, const struct target *t, bool deep,
 	return code;
 }
 
-static int write_copy(struct repair *r, const struct target *t, bool deep,
+static int write_copy(struct repair *r, const struct uns_target *t, bool deep,
 		      struct repair_watch *watch, struct uns_err *err)
 {
 	UNS_TRY(repair_copy(r, t->partial, watch, err));
 	UNS_TRY(check_copy(r, t, deep, watch, err));
-	if (chmod(t->partial, 0755) < 0 || rename(t->partial, t->out) < 0)
-		return uns_fail(err, -errno, "%s: %s", t->out, strerror(errno));
-	return repair_sync_dir(t->parent, err);
+	return uns_target_finish(t, err);
 }
 
 enum { ABANDONED_S = 60 }; /* a copy that was begun, and is not locked yet, is younger */
@@ -406,7 +361,7 @@ static bool is_abandoned(int dir)
 }
 
 /* What a killed repair left of this very OUT. What cannot be removed is left for later. */
-static void remove_abandoned(const struct target *t)
+static void remove_abandoned(const struct uns_target *t)
 {
 	const char *prefix = uns_path_name(t->partial);
 	const size_t n = strlen(prefix) - strlen("XXXXXX");
@@ -425,7 +380,7 @@ static void remove_abandoned(const struct target *t)
 		}
 		dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (dir >= 0 && is_abandoned(dir))
-			repair_remove(path);
+			uns_remove_tree(path);
 		uns_close_p(&dir);
 	}
 	if (parent)
@@ -436,7 +391,7 @@ static int make(struct repair *r, const char *out, bool deep, struct repair_watc
 		struct uns_err *err)
 {
 	UNS_CLEANUP(uns_close_p) int lock = -1;
-	struct target t;
+	struct uns_target t;
 	int code;
 
 	UNS_TRY(find_target(r, out, &t, err));
@@ -453,7 +408,7 @@ static int make(struct repair *r, const char *out, bool deep, struct repair_watc
 		flock(lock, LOCK_SH);
 	code = write_copy(r, &t, deep, watch, err);
 	if (code < 0)
-		repair_remove(t.partial);
+		uns_remove_tree(t.partial);
 	return code;
 }
 

@@ -88,9 +88,6 @@ int repair_torch_write(struct repair *r, const struct repair_torch *torch, int f
 
 /* -- copy.c -- */
 
-/* All of it, however little the system takes at a time; `path` is the file's, for the sentence. */
-int repair_write(int fd, const void *bytes, size_t len, const char *path, struct uns_err *err);
-
 struct repair_watch {
 	struct caller *caller;
 	uint64_t done_bytes, total_bytes;
@@ -100,8 +97,5 @@ struct repair_watch {
 int repair_measure(struct repair *r, const char *path, uint64_t *bytes, struct uns_err *err);
 /* All of it into `to`, an empty directory that exists; synced. */
 int repair_copy(struct repair *r, const char *to, struct repair_watch *watch, struct uns_err *err);
-void repair_remove(const char *path); /* a directory with all in it */
-/* Wait until a directory's entries are on the disk. */
-int repair_sync_dir(const char *path, struct uns_err *err);
 
 #endif

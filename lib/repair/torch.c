@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "files/torch_file.h"
+#include "out/disk.h"
 #include "repair/repair.h"
 
 enum { WRITE_BYTES = 1 << 20 };
@@ -101,7 +102,7 @@ int repair_torch_write(struct repair *r, const struct repair_torch *torch, int f
 		n = uns_read(w.backing, &w.layout, buf, WRITE_BYTES, at, err);
 		if (n < 0)
 			return uns_fail_in(err, "%s", torch->path);
-		UNS_TRY(repair_write(fd, buf, (size_t)n, out, err));
+		UNS_TRY(uns_write(fd, buf, (size_t)n, UNS_AT_CURSOR, out, err));
 	}
 	return 0;
 }

@@ -1,4 +1,6 @@
 /* Open files: each pins what its bytes come from. */
+#include "session/files.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,6 +151,17 @@ int unshard_node_open(const unshard_node *node, const struct unshard_calls *call
 		code = open_at(node_session(node), &spot, unshard_node_path(node), calls, out, st,
 			       &err);
 	return give_error(error, &err, code);
+}
+
+bool file_is_source(const struct unshard_file *f, struct uns_backing **backing, uint32_t *source)
+{
+	const struct uns_piece *piece = f->layout && f->layout->n == 1 ? f->layout->segment[0].piece : NULL;
+
+	if (!piece)
+		return false;
+	*backing = f->backing;
+	*source = piece->file;
+	return true;
 }
 
 static ssize_t read_text(const struct unshard_file *f, void *buf, size_t len, uint64_t off)

@@ -413,3 +413,21 @@ int show_tree(struct unshard *u, struct place *place, struct snapshot *snap,
 	*out = code < 0 ? NULL : shown;
 	return code;
 }
+
+int show_served(struct unshard *u, struct place *place, struct snapshot *snap,
+		const struct uns_view *view, uint64_t parameter, const struct shown **out,
+		struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err why = { .keep = &arena };
+	enum show_state state;
+	int code = show_state_of(u, place, view, parameter, &state, &why);
+
+	if (code < 0 || state != SHOW_OK)
+		return uns_fail(err, why.code, "%s", why.text);
+	UNS_TRY(show_tree(u, place, snap, view, parameter, out, err));
+	if (uns_vtree_find(&(*out)->tree, SHOW_PROBLEM_FILE))
+		return uns_fail(err, -EBADMSG, "%s: the view %s cannot show it: its %s says why",
+				place->path, view->name, SHOW_PROBLEM_FILE);
+	return 0;
+}

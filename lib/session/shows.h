@@ -18,6 +18,11 @@ int show_state_of(struct unshard *u, struct place *place, const struct uns_view 
 int show_tree(struct unshard *u, struct place *place, struct snapshot *snap,
 	      const struct uns_view *view, uint64_t parameter, const struct shown **out,
 	      struct uns_err *err);
+/* The same of a view that can show the checkpoint. Else fails with why it cannot: -ENOTSUP, -ENODATA,
+ * -EBADMSG. */
+int show_served(struct unshard *u, struct place *place, struct snapshot *snap,
+		const struct uns_view *view, uint64_t parameter, const struct shown **out,
+		struct uns_err *err);
 /* What a view has to say about a checkpoint that it can show, found out without making its tree: into
  * out->note. */
 int show_notes(struct unshard *u, struct place *place, struct snapshot *snap,

@@ -104,24 +104,14 @@ static int add_own(struct unshard_tensors *l, struct uns_err *err)
 
 static int add_of_view(struct unshard_tensors *l, const char *name, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_err why = { .keep = &arena };
 	uint64_t parameter;
 	const struct uns_view *view = view_find(name, strlen(name), &parameter);
 	const struct shown *shown;
-	enum show_state state;
 	size_t i;
-	int code;
 
 	if (!view)
 		return uns_fail(err, -ENOENT, "there is no view %s", name);
-	code = show_state_of(l->u, l->place, view, parameter, &state, &why);
-	if (code < 0 || state != SHOW_OK)
-		return uns_fail(err, why.code, "%s", why.text);
-	UNS_TRY(show_tree(l->u, l->place, l->snap, view, parameter, &shown, err));
-	if (uns_vtree_find(&shown->tree, SHOW_PROBLEM_FILE))
-		return uns_fail(err, -EBADMSG, "%s: the view %s cannot show it: its %s says why",
-				l->place->path, name, SHOW_PROBLEM_FILE);
+	UNS_TRY(show_served(l->u, l->place, l->snap, view, parameter, &shown, err));
 	if (!shown->tree.n_tensors)
 		return uns_fail(err, -ENOTSUP,
 				"%s: the view %s has no files of weights whose tensors could be "

@@ -25,7 +25,8 @@ BELOW.update({folder: NOUNS | {"files"} | FAMILIES for folder in ("formats", "vi
 BELOW["facts"] = NOUNS | {"engine", "store", "files"}
 BELOW["api"] = set(BELOW)
 BELOW["session"] = set(BELOW)
-ABOVE = ("scan", "meta", "warm", "tensors", "check", "repair")  # trades of their own; each sees the session, none another
+BELOW["out"] = {"base", "io"}  # what is written: for rooms above the session, which alone write
+ABOVE = ("scan", "meta", "warm", "tensors", "check", "repair", "export")  # each sees the session, none another
 BELOW.update({folder: set(BELOW) for folder in ABOVE})
 PUBLIC = "unshard.h"
 PUBLISHES = ("api", "session") + ABOVE

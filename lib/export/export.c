@@ -1,0 +1,148 @@
+/* unshard_export: list, make the tree, write, read back, rename. */
+#include "export/export.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+
+/* As many wait for storage, or put together what the kernel has in memory. */
+enum { THREADS = 8 };
+
+int export_fail(struct uns_err *err, int code, const struct unshard_error *why)
+{
+	return uns_fail(err, code, "%s", why->text[0] ? why->text : strerror(-code));
+}
+
+int export_step(struct export *e, enum unshard_phase phase, _Atomic uint64_t *done, uint64_t n_bytes,
+		uint64_t total_bytes, struct uns_err *err)
+{
+	uint64_t sum = *done += n_bytes;
+
+	return caller_progress(&e->caller, phase, sum, total_bytes) ? uns_fail(err, -EINTR, "interrupted") : 0;
+}
+
+static int choose_view(struct export *e, const char *name, struct uns_err *err)
+{
+	const struct session_options *o = &e->u->opt;
+
+	if (!name && o->only) {
+		e->view = o->only;
+		e->parameter = o->only_parameter;
+		e->view_name = o->only->name;
+		return 0;
+	}
+	e->view_name = name ? name : "weights";
+	e->view = view_find(e->view_name, strlen(e->view_name), &e->parameter);
+	if (!e->view)
+		return uns_fail(err, -ENOENT, "there is no view %s", e->view_name);
+	if (o->only && (o->only != e->view || o->only_parameter != e->parameter))
+		return uns_fail(err, -EINVAL, "view %s: the session shows the view %s alone", e->view_name,
+				o->only->name);
+	return 0;
+}
+
+static int find_target(struct export *e, const char *out, struct uns_err *err)
+{
+	char source[PATH_MAX];
+
+	if (snprintf(source, sizeof(source), "%s%s%s", e->u->real_root, *e->path ? "/" : "", e->path) >=
+	    (int)sizeof(source))
+		return uns_fail(err, -ENAMETOOLONG, "%s: the path is too long", e->path);
+	return uns_target_find(&e->target, out, ".partial", source, err);
+}
+
+static int read_back(struct export *e, struct uns_pool *pool, struct uns_err *err)
+{
+	if (e->flags & UNSHARD_EXPORT_VERIFY)
+		UNS_TRY(export_verify(e, pool, err));
+	if (e->flags & UNSHARD_EXPORT_CHECKSUMS)
+		UNS_TRY(export_checksums(e, pool, err));
+	return 0;
+}
+
+/* Whatever fails here leaves what was written. */
+static int fill(struct export *e, struct uns_pool *pool, struct uns_err *err)
+{
+	int code = export_write(e, pool, err);
+
+	if (code == 0)
+		code = read_back(e, pool, err);
+	if (code == 0)
+		code = export_sync_tree(e, err);
+	if (code == 0)
+		code = uns_target_finish(&e->target, err);
+	if (code < 0)
+		uns_fail_in(err, "%s is left and can be resumed (--resume)", e->target.partial);
+	return code;
+}
+
+static int check_names(const struct export *e, struct uns_err *err)
+{
+	if ((e->flags & UNSHARD_EXPORT_CHECKSUMS) &&
+	    uns_map_index(&e->by_path, EXPORT_CHECKSUMS) != UNS_MAP_NO_INDEX)
+		return uns_fail(err, -EEXIST, "%s: the view has a file of this name itself", EXPORT_CHECKSUMS);
+	return 0;
+}
+
+static int make(struct export *e, const char *out, const char *view, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_close_p) int lock = -1;
+	struct uns_pool *pool;
+	int code;
+
+	UNS_TRY(choose_view(e, view, err));
+	UNS_TRY(find_target(e, out, err));
+	UNS_TRY(export_plan(e, err));
+	UNS_TRY(check_names(e, err));
+	UNS_TRY(export_make_tree(e, &lock, err));
+	UNS_TRY(uns_pool_new(THREADS - 1, &pool, err)); /* the caller's thread works too */
+	code = fill(e, pool, err);
+	uns_pool_free(pool);
+	return code;
+}
+
+static int hand_over(const struct export *e)
+{
+	int told = 0;
+	size_t i;
+
+	for (i = 0; told == 0 && e->caller.calls.change && i < e->n_changes; i++)
+		told = e->caller.calls.change(e->caller.calls.ctx, &e->change[i]);
+	return told ? told : (int)e->n_changes;
+}
+
+static void export_fini(struct export *e)
+{
+	size_t i;
+
+	for (i = 0; i < e->n; i++)
+		unshard_node_unref(e->entry[i].node);
+	uns_map_fini(&e->by_path);
+	uns_map_fini(&e->left_out);
+	uns_arena_fini(&e->arena);
+}
+
+int unshard_export(unshard *u, const char *path, const char *view, const char *out, unsigned flags,
+		   const struct unshard_calls *calls, struct unshard_exported *exported,
+		   struct unshard_error *error)
+{
+	const unsigned known =
+		UNSHARD_EXPORT_RESUME | UNSHARD_EXPORT_VERIFY | UNSHARD_EXPORT_CHECKSUMS;
+	UNS_CLEANUP(export_fini) struct export e = { .u = u, .path = path, .flags = flags,
+						     .made = CALLER_OWN(struct unshard_exported) };
+	struct uns_err err = { 0 };
+	int code = caller_flags(flags, known, &err);
+
+	if (code == 0)
+		code = caller_init(&e.caller, calls, &err);
+	if (code < 0)
+		return give_error(error, &err, code);
+	code = make(&e, out, view, &err);
+	if (code == 0)
+		code = hand_over(&e);
+	if (code >= 0 && exported)
+		code = caller_give(exported, &e.made, "exported", &err) < 0 ? err.code : code;
+	return give_error(error, &err, caller_fini(&e.caller, code));
+}

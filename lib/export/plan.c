@@ -1,0 +1,325 @@
+/* Everything that the tree has at VIEW/path, by way of its nodes, and what the view cannot show. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/path.h"
+#include "export/export.h"
+#include "session/nodes.h"
+#include "session/shows.h"
+
+enum { MAX_DEPTH = 64 };
+
+static void free_listing(unshard_listing **listing)
+{
+	unshard_listing_free(*listing);
+}
+
+static void unref_node(unshard_node **node)
+{
+	unshard_node_unref(*node);
+}
+
+/* -- what is left out -- */
+
+static int leave_out(struct export *e, const char *path, enum unshard_change_kind kind, const char *why,
+		     struct uns_err *err)
+{
+	const char *copy = uns_arena_str(&e->arena, path), *text = uns_arena_str(&e->arena, why);
+
+	if (!copy || !text || !UNS_ARENA_ROOM(&e->arena, e->change, e->n_changes, e->cap_changes) ||
+	    !uns_map_put(&e->left_out, copy, (void *)copy, NULL))
+		return uns_oom(err);
+	e->change[e->n_changes++] = (struct unshard_change){ sizeof(struct unshard_change), copy, kind, text };
+	return 0;
+}
+
+/* A directory that cannot be looked into. What says nothing about this directory fails. */
+static int pass_over(struct export *e, const char *path, const struct uns_err *why, struct uns_err *err)
+{
+	switch (why->code) {
+	case -ENOENT:
+	case -ENOTDIR:
+		return 0; /* it has gone meanwhile */
+	case -ENOMEM:
+	case -EINTR:
+	case -EMFILE:
+	case -ENFILE:
+		return uns_fail(err, why->code, "%s", why->text);
+	default:
+		return leave_out(e, path, UNSHARD_CHANGE_UNREADABLE, why->text, err);
+	}
+}
+
+/* Fails with why the view does not show this checkpoint. */
+static int prove_shown(struct export *e, struct place *place, struct uns_err *err)
+{
+	const struct shown *shown;
+	struct snapshot *snap;
+	int code;
+
+	UNS_TRY(snapshot_get(e->u, place, &snap, err));
+	code = show_served(e->u, place, snap, e->view, e->parameter, &shown, err);
+	snapshot_put(e->u, snap);
+	return code;
+}
+
+static int judge(struct export *e, struct place *place, struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	int code = prove_shown(e, place, &why);
+
+	if (code == 0)
+		e->made.checkpoints++;
+	else if (strcmp(place->path, e->path) == 0)
+		return uns_fail(err, code, "%s", why.text);
+	else if (code == -ENOTSUP || code == -ENODATA || code == -EBADMSG)
+		return leave_out(e, place->path, UNSHARD_CHANGE_LEFT_OUT, why.text, err);
+	else
+		return pass_over(e, place->path, &why, err);
+	return 0;
+}
+
+/* The checkpoints right in a directory of SOURCE: the tree does not list those that its view cannot show. */
+static int judge_children(struct export *e, const char *dir, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_listing list;
+	struct place *place;
+	const char *path;
+	size_t i;
+	int code = 0;
+
+	UNS_TRY(uns_root_list(e->u->root, dir, &arena, &list, err));
+	for (i = 0; i < list.n && code == 0; i++) {
+		struct uns_err why = { 0 };
+
+		path = uns_path_join(&arena, dir, list.v[i].name);
+		if (!path)
+			return uns_oom(err);
+		if (list.v[i].kind != UNS_KIND_DIR || session_hides(e->u, path))
+			continue;
+		if (place_get(e->u, path, &place, &why) < 0) {
+			UNS_TRY(pass_over(e, path, &why, err));
+			continue;
+		}
+		if (place->format)
+			code = judge(e, place, err);
+		else if (places_in_the_making(&e->u->places, place))
+			code = leave_out(e, path, UNSHARD_CHANGE_LEFT_OUT,
+					 "something in it changed a moment ago, and it may become a "
+					 "checkpoint (-o settle=)", err);
+		place_put(e->u, place);
+	}
+	return code;
+}
+
+/* -- what is there -- */
+
+static int add_entry(struct export *e, const struct export_entry *entry, struct uns_err *err)
+{
+	if (e->n >= UNS_MAP_NO_INDEX || !UNS_ARENA_ROOM(&e->arena, e->entry, e->n, e->cap) ||
+	    !uns_map_put_index(&e->by_path, entry->path, (uint32_t)e->n))
+		return uns_oom(err);
+	e->entry[e->n++] = *entry;
+	return 0;
+}
+
+static int add_file(struct export *e, const char *path, unshard_node *node, struct uns_err *err)
+{
+	struct export_entry file = { .path = path, .kind = EXPORT_FILE, .stat = { UNSHARD_STAT_INIT } };
+	struct unshard_error why = { 0 };
+	int code = unshard_node_stat(node, &file.stat, &why);
+
+	if (code < 0)
+		return export_fail(err, code, &why);
+	UNS_TRY(add_entry(e, &file, err));
+	e->entry[e->n - 1].node = unshard_node_ref(node);
+	e->made.files++;
+	e->made.size_bytes += file.stat.size_bytes;
+	return 0;
+}
+
+/* The node of what a path of the tree names. */
+static int find_node(struct unshard *u, const char *tree_path, unshard_node **out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(unref_node) unshard_node *at = NULL;
+	struct unshard_error why = { 0 };
+	unshard_node *next;
+	const char *name;
+	size_t n;
+	int code = unshard_root(u, &at, &why);
+
+	for (; code == 0 && *tree_path; tree_path += n + (tree_path[n] == '/')) {
+		n = strcspn(tree_path, "/");
+		if (!n)
+			continue;
+		name = uns_arena_strn(&arena, tree_path, n);
+		if (!name)
+			return uns_oom(err);
+		code = unshard_lookup(at, name, &next, NULL, &why);
+		if (code == 0) {
+			unshard_node_unref(at);
+			at = next;
+		}
+	}
+	if (code < 0)
+		return export_fail(err, code, &why);
+	*out = UNS_TAKE(at);
+	return 0;
+}
+
+static const char *top_of_tree(struct export *e, struct uns_arena *arena)
+{
+	return uns_path_join(arena, e->u->opt.only ? "" : e->view_name, e->path);
+}
+
+/* A link is one again if what it leads to is exported too; else it is the file that it leads to. */
+static int add_link(struct export *e, const char *path, unshard_node *node, struct uns_err *err)
+{
+	UNS_CLEANUP(unref_node) unshard_node *there = NULL;
+	struct export_entry link = { .path = path, .kind = EXPORT_LINK };
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
+	struct unshard_error why = { 0 };
+	const char *from = unshard_node_path(node), *to;
+	char *target;
+	int code = unshard_node_readlink(node, &target, &why);
+
+	if (code < 0)
+		return export_fail(err, code, &why);
+	link.target = uns_arena_str(&e->arena, target);
+	unshard_free(target);
+	if (!link.target)
+		return uns_oom(err);
+	to = uns_path_resolve(&e->arena, uns_path_parent(&e->arena, from), link.target);
+	if (to && !uns_path_within(to, top_of_tree(e, &e->arena))) {
+		if (find_node(e->u, to, &there, NULL) == 0 &&
+		    unshard_node_stat(there, &st, NULL) == 0 && st.kind == UNSHARD_FILE)
+			return add_file(e, path, there, err);
+		return leave_out(e, from, UNSHARD_CHANGE_LEFT_OUT,
+				 "it is a link to something that is not exported, and no file", err);
+	}
+	return add_entry(e, &link, err);
+}
+
+static int add_dir(struct export *e, const char *path, unshard_node *node, int depth,
+		   struct uns_err *err);
+
+/* A directory of SOURCE's own: the checkpoints in it are judged before it is listed. */
+static int enter(struct export *e, const unshard_node *node, struct uns_err *err)
+{
+	struct spot spot;
+	int code;
+
+	UNS_TRY(node_spot(node, &spot, NULL, err));
+	code = spot.key.kind == SPOT_SOURCE ? judge_children(e, spot.key.path, err) : 0;
+	spot_fini(e->u, &spot);
+	return code;
+}
+
+/* 1 = it belongs to a checkpoint that is left out. */
+static int is_left_out(struct export *e, const unshard_node *node, struct uns_err *err)
+{
+	struct spot spot;
+	int found;
+
+	if (!e->left_out.n)
+		return 0;
+	UNS_TRY(node_spot(node, &spot, NULL, err));
+	found = spot.key.kind == SPOT_SHOWN && uns_map_get(&e->left_out, spot.key.path);
+	spot_fini(e->u, &spot);
+	return found;
+}
+
+static int add_child(struct export *e, const char *dir, const unshard_listing *list, size_t i, int depth,
+		     struct uns_err *err)
+{
+	const struct unshard_dirent *d = unshard_listing_at(list, i);
+	UNS_CLEANUP(unref_node) unshard_node *node = NULL;
+	const char *path = uns_path_join(&e->arena, dir, d->name);
+	struct unshard_error why = { 0 };
+	int code = unshard_listing_node(list, i, &node, &why);
+
+	if (code < 0)
+		return export_fail(err, code, &why);
+	if (!path)
+		return uns_oom(err);
+	UNS_TRY(code = is_left_out(e, node, err));
+	if (code)
+		return 0;
+	if (d->stat.kind == UNSHARD_DIR)
+		return add_dir(e, path, node, depth + 1, err);
+	return (d->stat.kind == UNSHARD_LINK ? add_link : add_file)(e, path, node, err);
+}
+
+static int add_dir(struct export *e, const char *path, unshard_node *node, int depth,
+		   struct uns_err *err)
+{
+	UNS_CLEANUP(free_listing) unshard_listing *list = NULL;
+	struct unshard_error why = { 0 };
+	size_t i;
+	int code;
+
+	if (depth > MAX_DEPTH)
+		return uns_fail(err, -ELOOP, "%s: directories too deep", unshard_node_path(node));
+	if (caller_scanned(&e->caller, e->n, e->made.checkpoints))
+		return uns_fail(err, -EINTR, "interrupted");
+	UNS_TRY(enter(e, node, err));
+	code = unshard_node_list(node, &list, &why);
+	if (code < 0)
+		return export_fail(err, code, &why);
+	if (*path)
+		UNS_TRY(add_entry(e, &(struct export_entry){ .path = path, .kind = EXPORT_DIR }, err));
+	for (i = 0; i < unshard_listing_count(list); i++)
+		UNS_TRY(add_child(e, path, list, i, depth, err));
+	return 0;
+}
+
+/* -- the top -- */
+
+/* The place itself where it is a checkpoint: why it cannot be shown is why there is no export. */
+static int judge_top(struct export *e, struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	struct place *place;
+	int code = place_get(e->u, e->path, &place, &why);
+
+	if (code == -ENOENT || code == -ENOTDIR)
+		return 0; /* it may be the name of a view's one file */
+	if (code < 0)
+		return uns_fail(err, code, "%s", why.text);
+	if (place->format)
+		code = judge(e, place, err);
+	place_put(e->u, place);
+	return code;
+}
+
+int export_plan(struct export *e, struct uns_err *err)
+{
+	UNS_CLEANUP(unref_node) unshard_node *top = NULL;
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
+	struct unshard_error why = { 0 };
+	const char *tree_path = top_of_tree(e, &e->arena);
+	int code;
+
+	if (!tree_path)
+		return uns_oom(err);
+	UNS_TRY(judge_top(e, err));
+	UNS_TRY(find_node(e->u, tree_path, &top, err));
+	code = unshard_node_stat(top, &st, &why);
+	if (code < 0)
+		return export_fail(err, code, &why);
+	if (st.kind != UNSHARD_DIR) {
+		e->made.checkpoints = 1;
+		return add_file(e, uns_path_name(e->path), top, err);
+	}
+	UNS_TRY(add_dir(e, "", top, 0, err));
+	if (!e->made.checkpoints)
+		return uns_fail(err, -ENODATA, "%s: there is no checkpoint that the view %s can show%s%s",
+				*e->path ? e->path : uns_root_path(e->u->root), e->view_name,
+				e->n_changes ? ": " : "", e->n_changes ? e->change[0].text : "");
+	return 0;
+}

@@ -1,0 +1,223 @@
+/* unshard export: a view of a checkpoint, or of a run, as an ordinary directory. */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arguments.h"
+#include "progress.h"
+#include "text.h"
+
+struct export {
+	struct arguments a;
+	const char *view, *out;
+	unsigned flags;
+	cJSON *changes; /* NULL = lines are wanted */
+	struct progress progress;
+	struct unshard_exported made;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+	(void)number;
+	interrupted = 1;
+}
+
+static int step(void *ctx, const struct unshard_progress *p)
+{
+	struct export *e = ctx;
+
+	progress_step(&e->progress, p);
+	return interrupted ? -EINTR : 0;
+}
+
+static int visit_change(void *ctx, const struct unshard_change *change)
+{
+	struct export *e = ctx;
+	cJSON *o;
+
+	progress_end(&e->progress);
+	if (e->changes) {
+		o = cJSON_CreateObject();
+		json_add(o, "path", change->path);
+		json_add(o, "kind", unshard_change_name(change->kind));
+		json_add(o, "text", change->text);
+		return cJSON_AddItemToArray(e->changes, o) ? 0 : -ENOMEM;
+	}
+	text_print(change->path);
+	printf("\n  %-10s  ", unshard_change_name(change->kind));
+	text_print(change->text);
+	putchar('\n');
+	return 0;
+}
+
+/* why: there is no export. */
+static int print_json(struct export *e, const char *why)
+{
+	cJSON *o = cJSON_CreateObject();
+	char *text;
+
+	json_add(o, "exported", why ? NULL : e->out);
+	if (why)
+		json_add(o, "why", why);
+	json_add(o, "view", e->view);
+	cJSON_AddNumberToObject(o, "checkpoints", (double)e->made.checkpoints);
+	cJSON_AddNumberToObject(o, "files", (double)e->made.files);
+	cJSON_AddNumberToObject(o, "size_bytes", (double)e->made.size_bytes);
+	cJSON_AddNumberToObject(o, "shared_bytes", (double)e->made.shared_bytes);
+	cJSON_AddNumberToObject(o, "kept_bytes", (double)e->made.kept_bytes);
+	if (cJSON_AddItemToObject(o, "changes", e->changes))
+		e->changes = NULL;
+	text = cJSON_Print(o);
+	if (text)
+		puts(text);
+	cJSON_Delete(o);
+	cJSON_free(text);
+	return text ? EXIT_DONE : command_fail("out of memory");
+}
+
+static void print_summary(const struct export *e)
+{
+	char bytes[32];
+
+	text_bytes(e->made.size_bytes, bytes);
+	text_print(e->out);
+	printf(": %s of %zu checkpoint%s, %zu file%s, %s", e->view, e->made.checkpoints,
+	       e->made.checkpoints == 1 ? "" : "s", e->made.files, e->made.files == 1 ? "" : "s", bytes);
+	if (e->made.shared_bytes) {
+		text_bytes(e->made.shared_bytes, bytes);
+		printf(" (%s shared with the source)", bytes);
+	}
+	if (e->made.kept_bytes) {
+		text_bytes(e->made.kept_bytes, bytes);
+		printf(" (%s were there)", bytes);
+	}
+	puts(e->flags & UNSHARD_EXPORT_VERIFY ? "; read back and equal" : "");
+}
+
+/* The view cannot show it: that is an answer too. */
+static int not_exported(struct export *e, const char *why)
+{
+	if (e->changes && print_json(e, why) != EXIT_DONE)
+		return EXIT_COULD_NOT;
+	if (!e->changes)
+		command_fail("%s", why);
+	return EXIT_PROBLEM;
+}
+
+static int export_path(struct export *e, unshard *u, const char *path)
+{
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = e, .progress = step,
+					     .change = visit_change };
+	struct sigaction action = { .sa_handler = on_signal };
+	struct unshard_error err = { 0 };
+	int code, status = EXIT_DONE;
+
+	progress_start(&e->progress);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	code = unshard_export(u, path, e->view, e->out, e->flags, &calls, &e->made, &err);
+	progress_end(&e->progress);
+	if (code == -ENODATA || code == -EBADMSG || code == -ENOTSUP)
+		return not_exported(e, err.text);
+	if (code < 0)
+		return command_fail("%s", err.text[0] ? err.text : "out of memory");
+	if (e->changes)
+		status = print_json(e, NULL);
+	else
+		print_summary(e);
+	return status == EXIT_DONE && code > 0 ? EXIT_PROBLEM : status;
+}
+
+static int open_and_export(struct export *e, char *path)
+{
+	const char *below;
+	unshard *u = NULL;
+	int status = arguments_open_above(&e->a, path, &u, &below);
+
+	if (status < 0)
+		status = export_path(e, u, below);
+	unshard_close(u);
+	return status;
+}
+
+static int parse(struct export *e, const struct command *self, int argc, char **argv)
+{
+	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
+					       { "json", no_argument, NULL, 'j' },
+					       { "view", required_argument, NULL, 'v' },
+					       { "resume", no_argument, NULL, 'r' },
+					       { "verify", no_argument, NULL, 'V' },
+					       { "checksums", no_argument, NULL, 'c' },
+					       { "store", required_argument, NULL, 'S' },
+					       { 0 } };
+	struct unshard_error err = { 0 };
+	int c;
+
+	while ((c = getopt_long(argc, argv, "ho:", longs, NULL)) != -1) {
+		if (c == 'h')
+			return command_help(self);
+		if (c == '?')
+			return command_usage(self);
+		if (c == 'j' && !e->changes && !(e->changes = cJSON_CreateArray()))
+			return command_fail("out of memory");
+		if (c == 'v')
+			e->view = optarg;
+		e->flags |= c == 'r'   ? UNSHARD_EXPORT_RESUME
+			    : c == 'V' ? UNSHARD_EXPORT_VERIFY
+			    : c == 'c' ? UNSHARD_EXPORT_CHECKSUMS
+				       : 0;
+		if (c == 'o' && options_parse(&e->a.options, optarg, &err) < 0)
+			return command_fail("%s", err.text);
+		if (c == 'S' && options_store(&e->a.options, optarg, &err) < 0)
+			return command_fail("%s", err.text);
+	}
+	if (argc - optind != 2)
+		return command_usage(self);
+	e->a.argument = argv[optind];
+	e->out = argv[optind + 1];
+	return -1;
+}
+
+static int export_run(const struct command *self, int argc, char **argv)
+{
+	struct export e = { .a = { .log = { .fd = -1 } }, .view = "weights",
+			    .made = { UNSHARD_EXPORTED_INIT } };
+	int status = parse(&e, self, argc, argv);
+	char *path = status < 0 ? realpath(e.a.argument, NULL) : NULL;
+
+	if (status < 0)
+		status = path ? open_and_export(&e, path)
+			      : command_fail("%s: %s", e.a.argument, strerror(errno));
+	free(path);
+	cJSON_Delete(e.changes);
+	arguments_fini(&e.a);
+	return status;
+}
+
+const struct command cmd_export = {
+	.name = "export",
+	.arguments = "CHECKPOINT-or-RUN OUT [--view VIEW] [--resume] [--verify] [--checksums] [--json] "
+		     "[-o OPTION,...]",
+	.summary = "write a view as an ordinary directory, without a mount",
+	.help = "Writes what a mount shows of the checkpoint, or of the run, in one view: every file has\n"
+		"the bytes that the mount's has. Needs no /dev/fuse. OUT must not exist, or be an empty\n"
+		"directory; it appears when all of it is on the disk. Exit status: 0 done; 1 the view\n"
+		"cannot show the checkpoint, or something of the run was left out; 2 could not be done.\n\n"
+		"  --view VIEW                weights (default), weights-bf16, full, dcp, universal,\n"
+		"                             world-8, ...\n"
+		"  --resume                   complete OUT.partial, which an export that was ended left;\n"
+		"                             what is there is compared with the view\n"
+		"  --verify                   read OUT back from the disk and compare it with the view\n"
+		"  --checksums                add SHA256SUMS, for sha256sum -c\n"
+		"  --json                     one object: what was written, and what was left out\n"
+		"  --store FILE|none          the same as -o store=\n"
+		"  -o OPTION,...              see below; may be repeated\n"
+		"  -h, --help                 this text\n",
+	.takes_options = true,
+	.run = export_run,
+};
