@@ -12,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "base/search.h"
 #include "engine/engine.h"
 #include "out/disk.h"
 #include "session/files.h"
@@ -243,16 +244,10 @@ static int verify_block(const struct block *b, uint8_t *buf, struct uns_err *err
 
 static size_t file_of_block(const struct work *w, uint64_t block)
 {
-	size_t lo = 0, hi = w->n - 1, mid;
+	size_t i;
 
-	while (lo < hi) {
-		mid = hi - (hi - lo) / 2;
-		if (w->file[mid]->first_block <= block)
-			lo = mid;
-		else
-			hi = mid - 1;
-	}
-	return lo;
+	UNS_SEARCH(i, w->n, w->file[i]->first_block <= block);
+	return i - 1;
 }
 
 static int do_block(void *ctx, size_t item, struct uns_err *err)

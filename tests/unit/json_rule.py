@@ -13,7 +13,8 @@ COMMANDS = [["ls", GOLDEN], ["show", f"{GOLDEN}/run/checkpoint-2"], ["show", f"{
             ["show", f"{GOLDEN}/dcp/megatron/iter_0000010"], ["check", f"{GOLDEN}/zero/other"],
             ["check", f"{GOLDEN}/run", "--deep"],
             ["check", "--config", f"{GOLDEN}/check/sharded_save_only_model.bad.json"],
-            ["check", f"{GOLDEN}/run", "--repair", f"{GOLDEN}/no-such-directory"]]
+            ["check", f"{GOLDEN}/run", "--repair", f"{GOLDEN}/no-such-directory"],
+            ["export", f"{GOLDEN}/ranks/fsdp2", f"{GOLDEN}/no-such-directory", "--view", "dcp"]]
 
 
 def keys(value, within=""):
