@@ -17,6 +17,7 @@
 #include "dcp/item.h"
 #include "dcp/names.h"
 #include "dcp/metadata.h"
+#include "dcp/plain.h"
 
 /* 70B on 32 ranks has 10 MB of metadata; a thousand ranks of a larger model a few hundred. */
 #define MAX_METADATA_BYTES (UINT64_C(1) << 30)
@@ -38,6 +39,7 @@ struct dir {
 	struct uns_dcp_naming naming;
 	struct uns_dcp_reader reader;
 	struct uns_dcp_groups groups;
+	struct uns_dcp_plain plain;
 	struct uns_map file_of;      /* storage path -> index + 1 */
 	struct uns_map reported;     /* transforms and files that a problem names already */
 	struct uns_map last_decoded; /* hyper-parameter's name -> the last item of it */
@@ -47,6 +49,7 @@ struct dir {
 static void dir_fini(struct dir *d)
 {
 	uns_dcp_groups_fini(&d->groups);
+	uns_dcp_plain_fini(&d->plain);
 	uns_dcp_reader_fini(&d->reader);
 	uns_map_fini(&d->file_of);
 	uns_map_fini(&d->reported);
@@ -332,7 +335,7 @@ static int add_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *
 	for (i = 0; i < e->n_chunks; i++)
 		UNS_TRY(add_chunk(d, e, &e->chunk[i], scope_of(place), err));
 	d->any_weight |= t.role == UNS_ROLE_WEIGHT;
-	return 0;
+	return uns_dcp_plain_judge(&d->plain, scope_of(place), err);
 }
 
 /* -- objects -- */
@@ -520,6 +523,7 @@ static int add_entries(struct dir *d, struct uns_err *err)
 	UNS_TRY(uns_dcp_naming_init(&d->naming, &d->meta, d->roots, &d->cat->arena, err));
 	for (i = 0; i < d->meta.n_entries; i++)
 		UNS_TRY(add_entry(d, &d->meta.entry[i], err));
+	UNS_TRY(uns_dcp_plain_finish(&d->plain, err));
 	UNS_TRY(uns_dcp_groups_finish(&d->groups, err));
 	if (d->numbered)
 		UNS_TRY(report(d, UNS_FOUND_OPTIMIZER_IS_NUMBERED, UNS_SCOPE_OPTIMIZER, NULL, err));
@@ -538,6 +542,7 @@ int uns_dcp_dir_add(struct uns_catalog *cat, const struct uns_root *root, const 
 	d.prefix = uns_arena_str(&cat->arena, prefix);
 	uns_dcp_reader_init(&d.reader, cat);
 	uns_dcp_groups_init(&d.groups, cat, d.path);
+	uns_dcp_plain_init(&d.plain, cat, &d.reader, d.path);
 	if (!d.path || !d.prefix)
 		return uns_oom(err);
 	UNS_TRY(uns_list_seen(root, cat->capture, path, &d.scratch, &d.list, err));

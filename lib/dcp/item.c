@@ -10,7 +10,12 @@
 #include "base/cleanup.h"
 #include "wire/torchfile.h"
 
-enum { MAX_ITEM_BYTES = 64 << 20, WINDOW_BYTES = 256 << 10 };
+enum {
+	MAX_ITEM_BYTES = 64 << 20,
+	WINDOW_BYTES = 256 << 10,
+	HEAD_BYTES = 8 << 10,
+	HEAD_STORED_BYTES = 160 << 10, /* a zstd block has 128 KiB at most, stored and decoded */
+};
 
 void uns_dcp_reader_init(struct uns_dcp_reader *reader, const struct uns_catalog *cat)
 {
@@ -50,10 +55,6 @@ static int check_extent(const struct uns_file *f, const struct uns_dcp_place_in_
 	if (f->missing)
 		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ITEM_FILE_MISSING,
 						      .file = f->path));
-	if (place->length_bytes > MAX_ITEM_BYTES)
-		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ITEM_TOO_LARGE, .file = f->path,
-						      .expected = uns_num(MAX_ITEM_BYTES),
-						      .found = uns_num(place->length_bytes)));
 	if (!uns_inside(place->offset_bytes, place->length_bytes, f->stat.id.size))
 		return uns_fail_with(
 			err, UNS_FINDING(.id = UNS_FOUND_ITEM_CUT, .file = f->path,
@@ -83,11 +84,12 @@ static int fill_window(struct uns_dcp_reader *reader, const struct uns_file *f, 
 	return 0;
 }
 
+/* The first `len` bytes, as they lie there. ahead: what lies behind them is read along, for the next item. */
 static int stored_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_place_in_file *place,
-			struct uns_arena *arena, struct uns_span *out, struct uns_err *err)
+			size_t len, bool ahead, struct uns_arena *arena, struct uns_span *out,
+			struct uns_err *err)
 {
 	const struct uns_file *f = &reader->cat->files[place->file];
-	size_t len = (size_t)place->length_bytes;
 	uint8_t *bytes;
 
 	UNS_TRY(check_extent(f, place, err));
@@ -96,10 +98,11 @@ static int stored_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_plac
 	if (!bytes)
 		return uns_oom(err);
 	*out = uns_span_of(bytes, len);
-	if (len > WINDOW_BYTES)
-		return uns_fd_pread(reader->fd, bytes, len, place->offset_bytes, f->path, err);
-	if (!in_window(reader, place->offset_bytes, len))
+	if (!in_window(reader, place->offset_bytes, len)) {
+		if (len > WINDOW_BYTES || !ahead)
+			return uns_fd_pread(reader->fd, bytes, len, place->offset_bytes, f->path, err);
 		UNS_TRY(fill_window(reader, f, place->offset_bytes, err));
+	}
 	memcpy(bytes, reader->window + (place->offset_bytes - reader->at_bytes), len);
 	return 0;
 }
@@ -143,11 +146,58 @@ static int unzstd(struct uns_span in, struct uns_arena *arena, struct uns_span *
 int uns_dcp_item_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_place_in_file *place,
 		       struct uns_arena *arena, struct uns_span *out, struct uns_err *err)
 {
+	const struct uns_file *f = &reader->cat->files[place->file];
 	struct uns_span stored;
 
-	UNS_TRY(stored_bytes(reader, place, arena, &stored, err));
+	if (!f->missing && place->length_bytes > MAX_ITEM_BYTES)
+		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ITEM_TOO_LARGE, .file = f->path,
+						      .expected = uns_num(MAX_ITEM_BYTES),
+						      .found = uns_num(place->length_bytes)));
+	UNS_TRY(stored_bytes(reader, place, (size_t)place->length_bytes, true, arena, &stored,
+			     err));
 	if (place->codec == UNS_CODEC_ZSTD)
 		return unzstd(stored, arena, out, err);
+	*out = stored;
+	return 0;
+}
+
+/* What the first blocks hold. */
+static int unzstd_head(struct uns_span in, struct uns_arena *arena, struct uns_span *out,
+		       struct uns_err *err)
+{
+	uint8_t *bytes = uns_arena_alloc(arena, HEAD_BYTES, 1);
+	ZSTD_inBuffer from = { in.p, uns_span_left(&in), 0 };
+	ZSTD_outBuffer to = { bytes, HEAD_BYTES, 0 };
+	ZSTD_DStream *stream = ZSTD_createDStream();
+	size_t before, code = 0;
+
+	if (!bytes || !stream) {
+		ZSTD_freeDStream(stream);
+		return uns_oom(err);
+	}
+	do {
+		before = from.pos + to.pos;
+		code = ZSTD_decompressStream(stream, &to, &from);
+	} while (!ZSTD_isError(code) && to.pos < to.size && from.pos + to.pos > before);
+	ZSTD_freeDStream(stream);
+	if (ZSTD_isError(code) && ZSTD_getErrorCode(code) == ZSTD_error_memory_allocation)
+		return uns_oom(err);
+	if (ZSTD_isError(code))
+		return uns_fail(err, -EBADMSG, "damaged zstd frame (%s)", ZSTD_getErrorName(code));
+	*out = uns_span_of(bytes, to.pos);
+	return 0;
+}
+
+int uns_dcp_item_head(struct uns_dcp_reader *reader, const struct uns_dcp_place_in_file *place,
+		      struct uns_arena *arena, struct uns_span *out, struct uns_err *err)
+{
+	bool zstd = place->codec == UNS_CODEC_ZSTD;
+	size_t len = (size_t)uns_u64_min(place->length_bytes, zstd ? HEAD_STORED_BYTES : HEAD_BYTES);
+	struct uns_span stored;
+
+	UNS_TRY(stored_bytes(reader, place, len, false, arena, &stored, err));
+	if (zstd)
+		return unzstd_head(stored, arena, out, err);
 	*out = stored;
 	return 0;
 }

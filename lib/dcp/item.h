@@ -30,6 +30,10 @@ struct uns_dcp_place_in_file {
 int uns_dcp_item_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_place_in_file *place,
 		       struct uns_arena *arena, struct uns_span *out, struct uns_err *err);
 
+/* The item's first bytes, decompressed, in the arena: 8 KiB, or all of it. The same errors; no bound on the item. */
+int uns_dcp_item_head(struct uns_dcp_reader *reader, const struct uns_dcp_place_in_file *place,
+		      struct uns_arena *arena, struct uns_span *out, struct uns_err *err);
+
 /* The object an item holds. A tensor of one number is given as that number. */
 int uns_dcp_item_value(struct uns_span bytes, struct uns_arena *arena,
 		       const struct uns_value **out, struct uns_err *err);

@@ -105,8 +105,6 @@ static int parse_item(const struct uns_tensor *tensor, const struct uns_piece *p
 	struct uns_torchfile file;
 
 	UNS_TRY(uns_torchfile_open(r, arena, &file, err));
-	if (!uns_torch_is_tensor(file.root))
-		return uns_fail(err, -EBADMSG, "the item is not a tensor");
 	UNS_TRY(uns_torch_tensor(&file, file.root, out, err));
 	return check_item(tensor, piece, out, err);
 }

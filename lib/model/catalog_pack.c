@@ -417,6 +417,7 @@ static int tensor(struct pack *p, size_t i, struct uns_err *err)
 	t.alias_of = (uint32_t)below(p, t.alias_of, (uint64_t)UNS_NONE + 1);
 	t.inferred = yes(p, t.inferred);
 	t.sharded = yes(p, t.sharded);
+	t.strange = yes(p, t.strange);
 	n = count(p, t.n_pieces);
 	UNS_TRY(result(p, err));
 	if (!p->out)

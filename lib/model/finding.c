@@ -69,8 +69,11 @@ static struct uns_finding *copy_into(struct uns_finding *room, const struct uns_
 
 	*room = *f;
 	room->code = code_of(f);
-	/* What is sound, for all that is known, and in a form that some view cannot be made of. */
-	room->severity = room->code == -ENOTSUP ? UNS_NOTE : uns_finding_words(f->id)->severity;
+	/* What is sound, for all that is known, and in a form that some view cannot be made of, is no
+	 * problem, unless no view has the weights. */
+	room->severity = room->code == -ENOTSUP && room->scope != UNS_SCOPE_WEIGHTS ?
+				 UNS_NOTE :
+				 uns_finding_words(f->id)->severity;
 	visit_texts(room, move_text, &texts);
 	return room;
 }

@@ -56,6 +56,9 @@ KIND(RANK_METADATA_MISSING, rank_metadata_missing, INCOMPLETE,
      "{file} is missing: what rank {rank} saved is not known", .advice = COPY_BACK)
 KIND(TRANSFORM_UNKNOWN, transform_unknown, UNKNOWN,
      "{file}: items were saved through \"{found}\"{n|| and more}, which cannot be undone here; only {expected} is known")
+KIND(TENSORS_NOT_PLAIN, tensors_not_plain, UNKNOWN,
+     "{file}: {tensor}[ and {more} more are| is] {found}: what its bytes mean is not understood here",
+     .advice = "; the view dcp shows the files unchanged, for the program that wrote them")
 KIND(ITEM_NOT_SAVED, item_not_saved, DAMAGED, "{file}: {tensor} is listed but was not saved")
 KIND(HYPER_IN_PARTS, hyper_in_parts, UNKNOWN,
      "{file}: {tensor}: a hyper-parameter that was saved in several parts")

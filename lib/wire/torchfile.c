@@ -8,6 +8,8 @@
 
 #include "base/checked.h"
 
+static const char FROM_TYPE[] = "torch._tensor._rebuild_from_type_v2";
+
 enum { MAX_PICKLE_BYTES = 1 << 28, MAX_SMALL_BYTES = 64, MAX_WRAPPERS = 4 };
 
 /* -- the archive -- */
@@ -54,6 +56,11 @@ int uns_torchfile_open(const struct uns_reader *r, struct uns_arena *arena,
 	return uns_torchfile_open_traced(r, arena, out, &unused, NULL, err);
 }
 
+bool uns_torchfile_peek(struct uns_span head, struct uns_arena *arena, const struct uns_value **out)
+{
+	return uns_zip_first(&head, "data.pkl") && uns_pickle_parse(&head, arena, out, NULL) == 0;
+}
+
 /* -- tensors -- */
 
 static bool is_call(const struct uns_value *v, const char *function)
@@ -79,6 +86,33 @@ static bool is_rebuild(const struct uns_value *function, bool *v3)
 	return *v3 || uns_value_is(function, "torch._utils._rebuild_tensor_v2");
 }
 
+static bool is_parameter(const struct uns_value *v)
+{
+	return is_call(v, "torch._utils._rebuild_parameter") ||
+	       is_call(v, "torch._utils._rebuild_parameter_with_state");
+}
+
+/* Subclasses whose elements are those of the tensor in one of their fields. */
+static const struct {
+	const char *cls, *field;
+} wrapping[] = {
+	/* float8 training: cast when FSDP gathers it */
+	{ "torchao.float8.fsdp_utils.WeightWithDynamicFloat8CastTensor", "_tensor" },
+};
+
+/* The tensor that _rebuild_from_type_v2(function, class, args, state) wraps, or NULL. */
+static const struct uns_value *wrapped(const struct uns_value *args)
+{
+	size_t i;
+
+	if (!uns_value_is(uns_value_at(args, 0), "torch._utils._rebuild_wrapper_subclass"))
+		return NULL;
+	for (i = 0; i < sizeof(wrapping) / sizeof(wrapping[0]); i++)
+		if (uns_value_is(uns_value_at(args, 1), wrapping[i].cls))
+			return uns_value_get(uns_value_at(args, 3), wrapping[i].field);
+	return NULL;
+}
+
 /* Parameters wrap a tensor; tensors and parameters with Python attributes are wrapped again. */
 static bool find_call(const struct uns_value *v, struct call *out)
 {
@@ -88,19 +122,17 @@ static bool find_call(const struct uns_value *v, struct call *out)
 		out->args = v->object.args;
 		if (is_rebuild(v, &out->v3))
 			return out->args != NULL;
-		if (is_call(v, "torch._tensor._rebuild_from_type_v2")) {
-			const struct uns_value *function = uns_value_at(out->args, 0);
-
-			if (!is_plain_class(uns_value_at(out->args, 1)) ||
-			    !is_rebuild(function, &out->v3))
-				return false;
+		if (is_parameter(v)) {
+			v = uns_value_at(out->args, 0);
+		} else if (!is_call(v, FROM_TYPE)) {
+			return false;
+		} else if (is_plain_class(uns_value_at(out->args, 1)) &&
+			   is_rebuild(uns_value_at(out->args, 0), &out->v3)) {
 			out->args = uns_value_at(out->args, 2);
 			return out->args != NULL;
+		} else {
+			v = wrapped(out->args);
 		}
-		if (!is_call(v, "torch._utils._rebuild_parameter") &&
-		    !is_call(v, "torch._utils._rebuild_parameter_with_state"))
-			return false;
-		v = uns_value_at(out->args, 0);
 	}
 	return false;
 }
@@ -110,6 +142,22 @@ bool uns_torch_is_tensor(const struct uns_value *v)
 	struct call call;
 
 	return find_call(v, &call);
+}
+
+/* Fail for what find_call does not find. */
+static int fail_unreadable(const struct uns_value *v, struct uns_err *err)
+{
+	const struct uns_value *cls = NULL;
+	int depth;
+
+	for (depth = 0; is_parameter(v) && depth < MAX_WRAPPERS; depth++)
+		v = uns_value_at(v->object.args, 0);
+	if (!v || v->kind != UNS_VALUE_OBJECT)
+		return uns_fail(err, -EBADMSG, "not a tensor");
+	if (is_call(v, FROM_TYPE))
+		cls = uns_value_at(v->object.args, 1);
+	return cls && cls->cls ? uns_fail(err, -ENOTSUP, "a tensor of class %s", cls->cls) :
+				 uns_fail(err, -ENOTSUP, "not a tensor of a known form: %s", v->cls);
 }
 
 static int parse_dims(const struct uns_value *v, uint64_t *dims, size_t *n, struct uns_err *err)
@@ -140,14 +188,23 @@ static int parse_shape(const struct call *call, struct uns_torch_tensor *out, st
 }
 
 /* The conjugate and negative bits change what the bytes mean. */
-static int check_metadata(const struct call *call, struct uns_err *err)
+static bool has_metadata(const struct call *call)
 {
 	const struct uns_value *meta = uns_value_at(call->args, call->v3 ? 7 : 6);
 
-	if (!meta || meta->kind == UNS_VALUE_NONE ||
-	    (meta->kind == UNS_VALUE_DICT && meta->dict.n == 0))
-		return 0;
-	return uns_fail(err, -ENOTSUP, "a tensor with metadata (conjugate or negative bit)");
+	return meta && meta->kind != UNS_VALUE_NONE &&
+	       !(meta->kind == UNS_VALUE_DICT && meta->dict.n == 0);
+}
+
+int uns_torch_readable(const struct uns_value *v, struct uns_err *err)
+{
+	struct call call;
+
+	if (!find_call(v, &call))
+		return fail_unreadable(v, err);
+	if (has_metadata(&call))
+		return uns_fail(err, -ENOTSUP, "a tensor with metadata (conjugate or negative bit)");
+	return 0;
 }
 
 static const char *name_in_torch(const struct uns_value *v)
@@ -280,12 +337,10 @@ int uns_torch_tensor(const struct uns_torchfile *file, const struct uns_value *v
 	struct call call;
 
 	*out = (struct uns_torch_tensor){ 0 };
-	if (!find_call(v, &call))
-		return uns_fail(err, -EBADMSG, "not a tensor%s%s", v && v->cls ? ": " : "",
-				v && v->cls ? v->cls : "");
+	UNS_TRY(uns_torch_readable(v, err));
+	find_call(v, &call);
 	if (file->big_endian)
 		return uns_fail(err, -ENOTSUP, "the tensors are big-endian");
-	UNS_TRY(check_metadata(&call, err));
 	UNS_TRY(parse_shape(&call, out, err));
 	UNS_TRY(parse_storage(file, &call, out, err));
 	UNS_TRY(check_inside(out, err));

@@ -26,6 +26,10 @@ int uns_torchfile_open_traced(const struct uns_reader *r, struct uns_arena *aren
 			      struct uns_torchfile *out, struct uns_span *pickle,
 			      struct uns_pickle_trace *trace, struct uns_err *err);
 
+/* What the file holds, as its first bytes alone say: data.pkl is torch.save's first record. false: it is not
+ * all there, or something else comes first. */
+bool uns_torchfile_peek(struct uns_span head, struct uns_arena *arena, const struct uns_value **out);
+
 /* Where one tensor's bytes are. */
 struct uns_torch_tensor {
 	enum uns_dtype dtype;
@@ -40,9 +44,13 @@ struct uns_torch_tensor {
 	bool contiguous;        /* C order without gaps (dims of size 1 do not count; empty is) */
 };
 
-/* true if v is a call of torch._utils._rebuild_tensor_v2 or _v3, or of _rebuild_parameter around
- * one. */
+/* true if v is a call of torch._utils._rebuild_tensor_v2 or _v3, or of _rebuild_parameter around one, or a
+ * subclass that merely wraps one. */
 bool uns_torch_is_tensor(const struct uns_value *v);
+
+/* 0: its bytes are its values. -ENOTSUP: they mean something else, as those of a subclass and of a conjugated
+ * tensor do; the sentence, which may follow on "is", names the class. -EBADMSG: v is no tensor. */
+int uns_torch_readable(const struct uns_value *v, struct uns_err *err);
 
 /* Where such a tensor's bytes are; reads one local header. */
 int uns_torch_tensor(const struct uns_torchfile *file, const struct uns_value *v,

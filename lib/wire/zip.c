@@ -433,6 +433,20 @@ int uns_zip_data(const struct uns_reader *r, const struct uns_zip_record *record
 	return parse_local(record, header, n, start_bytes, err);
 }
 
+bool uns_zip_first(struct uns_span *head, const char *name)
+{
+	const uint8_t *header, *found;
+	size_t n_found, n = strlen(name);
+
+	if (!uns_span_take(head, LOCAL_BYTES, &header) || uns_le(header, 4) != LOCAL_SIGNATURE ||
+	    uns_le(header + 8, 2) != 0)
+		return false;
+	n_found = (size_t)uns_le(header + 26, 2);
+	return uns_span_take(head, n_found, &found) &&
+	       uns_span_skip(head, (size_t)uns_le(header + 28, 2)) && n_found > n &&
+	       found[n_found - n - 1] == '/' && memcmp(found + n_found - n, name, n) == 0;
+}
+
 static int check_crc(const struct uns_zip_record *record, struct uns_span bytes, struct uns_err *err)
 {
 	uint32_t crc = (uint32_t)crc32_z(0, bytes.p, uns_span_left(&bytes));

@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/reader.h"
+#include "base/span.h"
 
 struct uns_zip_record {
 	const char *name;      /* full, "archive/data/0"; NUL-terminated */
@@ -39,6 +40,10 @@ int uns_zip_open(const struct uns_reader *r, struct uns_arena *arena, struct uns
 
 /* The record called prefix + name, or NULL. O(log n). */
 const struct uns_zip_record *uns_zip_find(const struct uns_zip *zip, const char *name);
+
+/* The archive's first bytes, moved on to the data of its first record: false unless that is PREFIX/name, and
+ * stored. How long it is its local header does not say. */
+bool uns_zip_first(struct uns_span *head, const char *name);
 
 /* Where the record's data starts in the archive: reads the 30-byte local header and the name behind
  * it. Checks signature, name, that [start, start+size) ends before the next record, and that it is

@@ -66,7 +66,7 @@ static struct uns_catalog *example(const struct fixture *f)
 	uns_catalog_add_tensor(cat, &(struct uns_tensor){ .name = "w", .key = "model.w",
 		.root = "model", .role = UNS_ROLE_WEIGHT, .dtype = UNS_F32,
 		.shape = { 2, { 4, 4 } }, .group = 0, .position = 0, .alias_of = UNS_NONE,
-		.inferred = true }, NULL, NULL);
+		.inferred = true, .strange = true }, NULL, NULL);
 	uns_catalog_add_piece(cat, &(struct uns_piece){ .kind = UNS_PIECE_BOX,
 		.box = { 2, { 0, 0 }, { 2, 4 } }, .file = a, .rank = 0, .container = UNS_RAW,
 		.offset_bytes = 64, .length_bytes = 32 }, NULL);
@@ -241,6 +241,7 @@ static void same(const struct uns_catalog *a, const struct uns_catalog *b)
 		assert_int_equal(a->tensors[i].group, b->tensors[i].group);
 		assert_int_equal(a->tensors[i].position, b->tensors[i].position);
 		assert_int_equal(a->tensors[i].inferred, b->tensors[i].inferred);
+		assert_int_equal(a->tensors[i].strange, b->tensors[i].strange);
 	}
 }
 

@@ -1,0 +1,36 @@
+/* Which tensors of a DCP directory are plain: their items hold nothing but their elements. `.metadata` does not
+ * tell a subclass of torch.Tensor from a tensor, and a subclass's bytes may mean anything (int8 with scales,
+ * 8-bit optimizer states, a conjugated tensor). The class stands in the item's pickle. Private to dcp/.
+ *
+ * Few items are read, whatever the size of the model: of tensors that are named alike but for numbers
+ * (layers.0.w, layers.1.w), with chunks of one dtype and shape in items of one length, one tells about all. A
+ * class's name makes a longer item: torch.save pads to 64 bytes, and the call that rebuilds a subclass takes more.
+ * Complex tensors, whose conjugate bit takes less, and compressed items are read one by one. */
+#ifndef UNS_DCP_PLAIN_H
+#define UNS_DCP_PLAIN_H
+
+#include "base/map.h"
+#include "dcp/item.h"
+
+struct uns_dcp_plain {
+	struct uns_catalog *cat;
+	struct uns_dcp_reader *reader;
+	const char *where; /* the directory, for findings */
+	struct uns_arena scratch;
+	struct uns_map by_look; /* tensors that look alike -> struct look, of one that was read */
+	struct uns_map refused; /* scope and sentence -> struct refused */
+};
+
+/* `where` in the catalog's arena. */
+void uns_dcp_plain_init(struct uns_dcp_plain *plain, struct uns_catalog *cat,
+			struct uns_dcp_reader *reader, const char *where);
+void uns_dcp_plain_fini(struct uns_dcp_plain *plain);
+
+/* The catalog's last tensor, with all its pieces: what is not plain is refused within this scope. An item that is
+ * not there, or cannot be read as one, is left to whoever reads it. */
+int uns_dcp_plain_judge(struct uns_dcp_plain *plain, enum uns_scope scope, struct uns_err *err);
+
+/* What was refused becomes findings, one for each class and scope. */
+int uns_dcp_plain_finish(struct uns_dcp_plain *plain, struct uns_err *err);
+
+#endif
