@@ -1,6 +1,6 @@
 """Checkpoints made by the real frameworks, and mounts of them.
 
-Checkpoints are generated once (tests/e2e/make, by torchrun) and kept in tests/e2e/.cache under a hash
+Checkpoints are generated once (tests/e2e/make, by torchrun) and kept in tests/e2e/.cache beside a hash
 of their generator, of what it imports and of the frameworks' versions. Nothing here is ever skipped: a framework that is
 missing is a failure."""
 
@@ -118,18 +118,17 @@ def generated(script, world, out, cases):
 @pytest.fixture(scope="session")
 def made():
     """made("t2", "tied-f1-fp32") -> the directory of that case; see launches.py."""
+    base = HERE / ".cache"
+
     def get(launch, case):
-        base = HERE / ".cache" / cache_key(launch)
-        where = base / launch
-        if not where.exists():
-            base.mkdir(parents=True, exist_ok=True)
-            with open(base / (launch + ".lock"), "w") as lock:  # of another run in this checkout
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if not where.exists():
-                    script, world, cases = LAUNCHES[launch]
-                    half = where.with_name(launch + ".making")
-                    generated(script, world, half, cases)
-                    half.rename(where)
+        where, key = base / launch, base / (launch + ".key")
+        base.mkdir(exist_ok=True)
+        with open(base / (launch + ".lock"), "w") as lock:  # of another run in this checkout
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not key.exists() or key.read_text() != cache_key(launch):
+                key.unlink(missing_ok=True)
+                generated(*LAUNCHES[launch][:2], where, LAUNCHES[launch][2])
+                key.write_text(cache_key(launch))
         return where / case
 
     return get
