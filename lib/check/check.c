@@ -315,7 +315,7 @@ static int check_snapshot(struct checking *c, struct place *place, struct snapsh
 	int code;
 
 	UNS_TRY(reasons_find(c->u, place, &reasons, err));
-	if (!place_finished(c->u, place) && place_unsettled(c->u, place))
+	if (place_saving(c->u, place))
 		return saving(c);
 	code = check_reasons(c, &reasons);
 	if (code || !snap)

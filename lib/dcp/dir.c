@@ -18,6 +18,7 @@
 #include "dcp/names.h"
 #include "dcp/metadata.h"
 #include "dcp/plain.h"
+#include "model/save_times.h"
 
 /* 70B on 32 ranks has 10 MB of metadata; a thousand ranks of a larger model a few hundred. */
 #define MAX_METADATA_BYTES (UINT64_C(1) << 30)
@@ -531,6 +532,40 @@ static int add_entries(struct dir *d, struct uns_err *err)
 	return uns_catalog_assign_groups(d->cat, err);
 }
 
+/* The metadata that has been there longest: where each rank wrote its own, none waited for another, and a rank that
+ * saved again has shards newer than the others' metadata. */
+static int oldest_metadata(struct dir *d, const char **out, struct uns_err *err)
+{
+	const struct uns_entry *whole = uns_listing_find(&d->list, ".metadata");
+	int64_t oldest = INT64_MAX;
+	unsigned long long rank;
+	struct uns_stat st;
+	const char *path;
+	size_t i;
+
+	*out = NULL;
+	for (i = 0; i < d->list.n; i++) {
+		if (whole ? &d->list.v[i] != whole : !rank_metadata(d->list.v[i].name, &rank))
+			continue;
+		path = uns_path_join(&d->cat->arena, d->path, d->list.v[i].name);
+		if (!path)
+			return uns_oom(err);
+		UNS_TRY(uns_stat_seen(d->root, d->cat->capture, path, &st, err));
+		if (st.id.mtime_ns < oldest)
+			*out = path;
+		oldest = st.id.mtime_ns < oldest ? st.id.mtime_ns : oldest;
+	}
+	return 0;
+}
+
+static int check_times(struct dir *d, struct uns_err *err)
+{
+	struct uns_save_end end = { .root = d->root, .below = d->path };
+
+	UNS_TRY(oldest_metadata(d, &end.path, err));
+	return uns_save_times_check(d->cat, &end, err);
+}
+
 int uns_dcp_dir_add(struct uns_catalog *cat, const struct uns_root *root, const char *path,
 		    const char *prefix, const struct uns_dcp_roots *roots, struct uns_err *err)
 {
@@ -548,5 +583,6 @@ int uns_dcp_dir_add(struct uns_catalog *cat, const struct uns_root *root, const 
 	UNS_TRY(uns_list_seen(root, cat->capture, path, &d.scratch, &d.list, err));
 	UNS_TRY(add_companions(&d, err)); /* first: also without metadata these files are its source */
 	UNS_TRY(read_metadata(&d, err));
-	return add_entries(&d, err);
+	UNS_TRY(add_entries(&d, err));
+	return check_times(&d, err);
 }

@@ -9,7 +9,6 @@
 
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -98,7 +97,6 @@ static int open_checked(const struct uns_file *file, int *out, uint64_t *nlink,
 	UNS_CLEANUP(uns_close_p) int fd = -1;
 	struct uns_err why = { 0 };
 	struct uns_stat now;
-	struct stat st;
 	int code;
 
 	if (file->missing)
@@ -111,9 +109,7 @@ static int open_checked(const struct uns_file *file, int *out, uint64_t *nlink,
 		return uns_fail_as(err, &why);
 	if (!uns_identity_equal(&now.id, &file->stat.id))
 		return fail_changed(file, &now.id, err);
-	if (fstat(fd, &st) < 0)
-		return uns_fail(err, -EIO, "%s/%s: %m", uns_root_path(file->root), file->path);
-	*nlink = st.st_nlink;
+	*nlink = now.nlink;
 	*out = fd;
 	fd = -1;
 	return 0;

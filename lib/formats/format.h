@@ -38,6 +38,10 @@ struct uns_format {
 	int (*open)(const struct uns_directory *dir, const struct uns_format_options *options,
 		    struct uns_catalog *cat, struct uns_err *err);
 	bool wants_units; /* open looks at fsdp_units */
+	/* Names of files above a checkpoint that its writer writes last, NULL at the end, and in how many of the
+	 * directories above it they may lie. NULL = there are none. */
+	const char *const *marks;
+	unsigned marks_up;
 };
 
 extern const struct uns_format *const uns_formats[]; /* ends with NULL */

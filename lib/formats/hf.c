@@ -18,6 +18,7 @@
 #include "base/map.h"
 #include "base/path.h"
 #include "model/cover.h"
+#include "model/save_times.h"
 #include "ranks/files.h"
 #include "files/resume_files.h"
 #include "files/safetensors_set.h"
@@ -419,6 +420,21 @@ static int is_finished(const struct uns_catalog *cat, const struct uns_directory
 	return weights_whole(cat, err);
 }
 
+/* save_pretrained writes the index after the files that it names, a Trainer its state after everything. */
+static int check_times(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err)
+{
+	const struct source *source = source_of(dir);
+	struct uns_save_end end = { .root = dir->root, .below = dir->path };
+
+	if (source && source->index) {
+		end.path = uns_path_join(&cat->arena, dir->path, source->index);
+		UNS_TRY(uns_save_times_check(cat, &end, err));
+	}
+	end.path = uns_path_join(&cat->arena, dir->path, "trainer_state.json");
+	end.is_state = true;
+	return uns_save_times_check(cat, &end, err);
+}
+
 static int open_hf(const struct uns_directory *dir, const struct uns_format_options *options,
 		   struct uns_catalog *cat, struct uns_err *err)
 {
@@ -428,6 +444,7 @@ static int open_hf(const struct uns_directory *dir, const struct uns_format_opti
 	fill_facts(cat, dir);
 	UNS_TRY(add_weights(cat, dir, err));
 	UNS_TRY(add_companions(cat, dir, err));
+	UNS_TRY(check_times(cat, dir, err));
 	uns_resume_find(cat);
 	UNS_TRY(uns_catalog_seal(cat, err));
 	UNS_TRY(finished = is_finished(cat, dir, err));

@@ -19,6 +19,7 @@
 #include "files/beside.h"
 #include "files/resume_files.h"
 #include "dcp/dir.h"
+#include "model/save_times.h"
 #include "ranks/files.h"
 
 enum { MAX_INDEX = 1024 };
@@ -380,6 +381,20 @@ static int find_facts(struct source *s, struct uns_err *err)
 	return 0;
 }
 
+/* Of an Accelerate save the random states come last; those of the first rank are always there. */
+static int check_times(struct source *s, struct uns_err *err)
+{
+	const char *last = s->cat->facts.of_trainer ? "trainer_state.json" : "random_states_0.pkl";
+
+	return uns_save_times_check(
+		s->cat,
+		&(struct uns_save_end){ .root = s->dir->root,
+					.path = uns_path_join(&s->cat->arena, s->dir->path, last),
+					.below = s->dir->path,
+					.is_state = true },
+		err);
+}
+
 static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
 		    struct uns_catalog *cat, struct uns_err *err)
 {
@@ -395,6 +410,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 						err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	UNS_TRY(find_facts(&s, err));
+	UNS_TRY(check_times(&s, err));
 	uns_resume_find(cat);
 	return uns_catalog_seal(cat, err);
 }

@@ -16,6 +16,7 @@
 #include "base/path.h"
 #include "model/meta_file.h"
 #include "files/beside.h"
+#include "model/save_times.h"
 #include "files/lightning_file.h"
 #include "files/resume_files.h"
 #include "dcp/dir.h"
@@ -199,6 +200,13 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	find_facts(cat, dir);
 	UNS_TRY(add_shards(cat, dir, options, err));
 	UNS_TRY(add_meta(cat, dir, err));
+	UNS_TRY(uns_save_times_check(cat,
+				     &(struct uns_save_end){
+					     .root = dir->root,
+					     .path = uns_path_join(&cat->arena, dir->path, META),
+					     .below = dir->path,
+					     .is_state = true },
+				     err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	cat->facts.is_weights_only = !uns_lightning_has_optimizer(cat);
 	uns_resume_find(cat);

@@ -20,6 +20,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "model/cover.h"
+#include "model/save_times.h"
 #include "files/beside.h"
 #include "files/resume_files.h"
 #include "ranks/extra.h"
@@ -533,14 +534,36 @@ static int find_framework(struct source *s, const char *run, struct uns_err *err
 	return 0;
 }
 
+/* The directory of all steps; NULL = there is none below the root. */
+static int find_run(struct source *s, const char **run, struct uns_err *err)
+{
+	const char *step = step_dir(s);
+
+	*run = step && *step ? uns_path_parent(&s->scratch, step) : NULL;
+	return *run || !step || !*step ? 0 : uns_oom(err);
+}
+
+/* Each of them is written last by its trainer. */
+static int check_times(struct source *s, struct uns_err *err)
+{
+	struct uns_save_end end = { .root = s->dir->root, .below = s->dir->path };
+	const char *const *name, *run;
+
+	UNS_TRY(find_run(s, &run, err));
+	for (name = uns_rank_trackers; run && *name; name++) {
+		end.path = uns_path_join(&s->cat->arena, run, *name);
+		UNS_TRY(uns_save_times_check(s->cat, &end, err));
+	}
+	return 0;
+}
+
 static int find_facts(struct source *s, struct uns_err *err)
 {
-	const char *step = step_dir(s), *run = NULL;
+	const char *step = step_dir(s), *run;
 	struct uns_facts *facts = &s->cat->facts;
 	int64_t saved = UNS_UNKNOWN;
 
-	if (step && *step)
-		run = uns_path_parent(&s->scratch, step);
+	UNS_TRY(find_run(s, &run, err));
 	facts->format = "ranks";
 	facts->family = UNS_FAMILY_RANKS;
 	facts->is_pretrained = true;
@@ -582,6 +605,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 		UNS_TRY(check_moments(&s, err));
 	}
 	UNS_TRY(add_companions(&s, err));
+	UNS_TRY(check_times(&s, err));
 	uns_resume_find(cat);
 	UNS_TRY(uns_catalog_seal(cat, err));
 	UNS_TRY(check_cover(&s, UNS_SCOPE_WEIGHTS, uns_role_is_model, err));
@@ -595,4 +619,6 @@ const struct uns_format uns_format_ranks = {
 	.begun = begun,
 	.open = open_dir,
 	.wants_units = true,
+	.marks = uns_rank_trackers,
+	.marks_up = 2,
 };

@@ -63,10 +63,14 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 }
 
 extern const struct uns_format uns_format_universal;
+static const char *const marks[] = { "latest_universal", NULL };
+
 const struct uns_format uns_format_universal = {
 	.name = "universal",
 	.family = UNS_FAMILY_UNIVERSAL,
 	.probe = probe,
 	.begun = begun,
 	.open = open_dir,
+	.marks = marks,
+	.marks_up = 1,
 };

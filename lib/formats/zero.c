@@ -59,10 +59,14 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 }
 
 extern const struct uns_format uns_format_zero;
+static const char *const marks[] = { "latest", NULL };
+
 const struct uns_format uns_format_zero = {
 	.name = "zero",
 	.family = UNS_FAMILY_ZERO,
 	.probe = probe,
 	.begun = begun,
 	.open = open_dir,
+	.marks = marks,
+	.marks_up = 1,
 };

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -205,46 +206,45 @@ static enum uns_kind kind_of_mode(mode_t mode)
 	return S_ISLNK(mode) ? UNS_KIND_LINK : UNS_KIND_OTHER;
 }
 
-static int64_t ns_of(struct timespec t)
+static int64_t ns_of(struct statx_timestamp t)
 {
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void stat_of(const struct stat *st, struct uns_stat *out)
+static int stat_at(int dir, const char *name, int flags, struct uns_stat *out)
 {
+	struct statx st;
+
+	if (statx(dir, name, flags, STATX_BASIC_STATS | STATX_BTIME, &st) < 0)
+		return -errno;
 	*out = (struct uns_stat){
-		.kind = kind_of_mode(st->st_mode),
-		.mode = st->st_mode & 07777,
-		.uid = st->st_uid,
-		.gid = st->st_gid,
-		.id = { .dev = st->st_dev,
-			.ino = st->st_ino,
-			.size = (uint64_t)st->st_size,
-			.mtime_ns = ns_of(st->st_mtim),
-			.ctime_ns = ns_of(st->st_ctim) },
+		.kind = kind_of_mode(st.stx_mode),
+		.mode = st.stx_mode & 07777,
+		.uid = st.stx_uid,
+		.gid = st.stx_gid,
+		.id = { .dev = makedev(st.stx_dev_major, st.stx_dev_minor),
+			.ino = st.stx_ino,
+			.size = st.stx_size,
+			.mtime_ns = ns_of(st.stx_mtime),
+			.ctime_ns = ns_of(st.stx_ctime) },
+		.nlink = st.stx_nlink,
+		.born_ns = st.stx_mask & STATX_BTIME ? ns_of(st.stx_btime) : 0,
 	};
+	return 0;
 }
 
 static int stat_fd(const struct uns_root *root, const char *rel, int fd, struct uns_stat *out,
 		   struct uns_err *err)
 {
-	struct stat st;
+	int code = stat_at(fd, "", AT_EMPTY_PATH, out);
 
-	if (fstat(fd, &st) < 0)
-		return uns_root_fail(root, rel, -errno, err);
-	stat_of(&st, out);
-	return 0;
+	return code < 0 ? uns_root_fail(root, rel, code, err) : 0;
 }
 
 int uns_dir_stat(const struct uns_root *root, int dir, const char *name, struct uns_stat *out)
 {
-	struct stat st;
-
 	count_look(root);
-	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	stat_of(&st, out);
-	return 0;
+	return stat_at(dir, name, AT_SYMLINK_NOFOLLOW, out);
 }
 
 /* `path` below `dir`; NULL when it is not. */
@@ -261,13 +261,13 @@ static int go_through(const struct uns_base *base, const char *path, struct uns_
 	const char *slash = path;
 	char dir[PATH_MAX];
 	struct uns_stat st;
-	struct stat is;
+	int code;
 
 	while ((slash = strchr(slash, '/'))) {
 		snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
-		if (fstatat(base->fd, dir, &is, AT_SYMLINK_NOFOLLOW) < 0)
-			return -errno;
-		stat_of(&is, &st);
+		code = stat_at(base->fd, dir, AT_SYMLINK_NOFOLLOW, &st);
+		if (code < 0)
+			return code;
 		uns_access_through(out, &st);
 		slash++;
 	}
@@ -528,15 +528,14 @@ int uns_root_read_file(const struct uns_root *root, const char *rel, uint64_t ma
 
 int uns_fd_identity(int fd, struct uns_identity *out, uint64_t *nlink, struct uns_err *err)
 {
-	struct uns_stat converted;
-	struct stat st;
+	struct uns_stat st;
+	int code = stat_at(fd, "", AT_EMPTY_PATH, &st);
 
-	if (fstat(fd, &st) < 0)
-		return uns_fail(err, errno == ESTALE ? -ESTALE : -EIO, "fstat: %m");
-	stat_of(&st, &converted);
-	*out = converted.id;
+	if (code < 0)
+		return uns_fail(err, code == -ESTALE ? code : -EIO, "stat: %s", strerror(-code));
+	*out = st.id;
 	if (nlink)
-		*nlink = st.st_nlink;
+		*nlink = st.nlink;
 	return 0;
 }
 

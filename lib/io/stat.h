@@ -25,6 +25,8 @@ struct uns_stat {
 			* directory, those that the directories on its way allow, too (io/access.h) */
 	uint32_t uid, gid;
 	struct uns_identity id;
+	uint64_t nlink;
+	int64_t born_ns; /* when the inode was made; 0 = the file system does not say */
 };
 
 #endif

@@ -184,6 +184,8 @@ struct uns_facts {
 	int64_t step;          /* UNS_UNKNOWN when not known, all of these */
 	int64_t world_size;
 	bool finished; /* the file that the writer writes last is there: the save has ended */
+	bool overwritten; /* and some shard is newer: unless that was long ago, another save is going on, */
+	bool weights_overwritten; /* and has reached the weights, but may not have written all of them */
 	const char *units; /* "assumed: ..", "imported: ..": where the layout of an optimizer's flat units
 	                    * is from, which no file of the checkpoint says; NULL = there are none */
 };

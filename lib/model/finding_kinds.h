@@ -442,7 +442,15 @@ KIND(TIE_NOT_COMPARED, tie_not_compared, NOTE,
 KIND(CHECKPOINT_UNREADABLE, checkpoint_unreadable, DAMAGED, "{cause}", .check = "unreadable")
 KIND(VIEW_NOT_POSSIBLE, view_not_possible, UNKNOWN, "{cause}")
 KIND(SAVE_GOING_ON, save_going_on, INCOMPLETE,
-     "the save may still be going on: the file that is written last is not there, and something changed less than {expected} s ago (-o settle=)")
+     "the save may still be going on: the file that is written last is not there, or older than a shard, and something changed less than {expected} s ago (-o settle=)")
+KIND(SAVES_MIXED, saves_mixed, INCOMPLETE,
+     "{file.name} of {checkpoint} was written to again {found} min after {last.name}, which is written last: a second save into this directory did not end, and its files lie among those of the first",
+     .advice = "go on from another checkpoint; if you put {file.name} there yourself, touch {last}",
+     .check = "mixed")
+KIND(SAVES_MAY_BE_MIXED, saves_may_be_mixed, NOTE,
+     "{file.name} of {checkpoint} is {found} min newer than {last.name}, which is written last",
+     .advice = ": unless the files were copied here one by one, a second save did not end, and files of two saves are mixed",
+     .check = "mixed")
 
 /* -- what a Trainer misses that resumes -- */
 KIND(TRAINER_STATE_MISSING, trainer_state_missing, INCOMPLETE,

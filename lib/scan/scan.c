@@ -14,26 +14,24 @@ struct walk {
 };
 
 /* What was found out when the checkpoint was opened. */
-static bool copy_facts(struct unshard *u, const struct place *place, struct unshard_checkpoint *out)
+static void copy_facts(struct unshard *u, const struct place *place, struct unshard_checkpoint *out)
 {
-	bool finished;
-
 	pthread_mutex_lock(&u->lock);
 	out->step = place->step;
 	out->world_size = place->world_size;
-	finished = place->finished;
 	pthread_mutex_unlock(&u->lock);
-	return finished;
 }
 
-static enum unshard_state state_of(const struct unshard *u, const struct place *place,
-			    const struct reasons *reasons, bool finished)
+static enum unshard_state state_of(struct unshard *u, const struct place *place,
+				   const struct reasons *reasons)
 {
+	if (place_weights_change(u, place))
+		return UNSHARD_SAVING;
 	if (!reasons->n_serious)
 		return UNSHARD_OK;
 	if (reasons->moment.code)
 		return UNSHARD_UNREADABLE;
-	return !finished && place_unsettled(u, place) ? UNSHARD_SAVING : UNSHARD_DAMAGED;
+	return place_saving(u, place) ? UNSHARD_SAVING : UNSHARD_DAMAGED;
 }
 
 static int hand_over(const struct walk *w, const struct unshard_checkpoint *c)
@@ -52,7 +50,8 @@ static int visit_checkpoint(struct walk *w, struct place *place, struct uns_err 
 
 	UNS_TRY(reasons_find(w->u, place, &reasons, err));
 	c.size_bytes = place->source_bytes;
-	c.state = state_of(w->u, place, &reasons, copy_facts(w->u, place, &c));
+	copy_facts(w->u, place, &c);
+	c.state = state_of(w->u, place, &reasons);
 	while (i < reasons.n && !reasons.v[i].serious)
 		i++;
 	if (i < reasons.n)

@@ -36,6 +36,9 @@ static int open_source_file(struct unshard_file *f, const struct spot *spot, str
 	UNS_TRY(uns_catalog_add_file(f->own, f->u->root, spot->key.path, &file, err));
 	if (f->own->files[file].missing)
 		return uns_fail(err, -ESTALE, "%s has gone", spot->key.path);
+	/* Or the kernel would read another file to the end of this one. */
+	if (!uns_identity_equal(&f->own->files[file].stat.id, &spot->stat.id))
+		return uns_fail(err, -ESTALE, "%s changed while it was opened", spot->key.path);
 	UNS_TRY(uns_layout_of_file(&f->own->arena, f->own, file, &f->own_layout, err));
 	UNS_TRY(uns_backing_new(f->u->engine, f->own, &f->own_backing, err));
 	f->layout = &f->own_layout;

@@ -28,7 +28,7 @@ struct finding {
 	struct facts_seen facts;
 	struct uns_identity state_id;
 	bool state_whole;
-	int64_t newest_ns;
+	int64_t newest_ns, newest_file_ns; /* of any change; of what any file holds */
 	uint64_t source_bytes;
 };
 
@@ -46,6 +46,8 @@ static void finding_add(struct finding *f, const char *name, const struct uns_st
 	if (st->kind == UNS_KIND_FILE) {
 		h = uns_hash_u64(h, id->size);
 		f->source_bytes += id->size;
+		if (id->mtime_ns > f->newest_file_ns)
+			f->newest_file_ns = id->mtime_ns;
 	}
 	f->generation = h;
 	if (changed > f->newest_ns)
@@ -111,6 +113,31 @@ static void add_beside(void *ctx, const char *name, const struct uns_stat *st)
 		finding_add(f, name, st);
 	else
 		f->generation = uns_hash_str(f->generation, name);
+}
+
+/* Which files that end a save are older than the checkpoint's own (model/save_times.h). No more than that: they
+ * are written again by each later save of the run. */
+static int add_marks(const struct place *place, struct uns_capture *capture, struct uns_arena *arena,
+		     struct finding *f, struct uns_err *err)
+{
+	const char *const *name, *dir = place->path, *path;
+	struct uns_stat st;
+	unsigned up;
+
+	for (up = 0; f->format->marks && up < f->format->marks_up && *dir; up++) {
+		dir = uns_path_parent(arena, dir);
+		for (name = f->format->marks; dir && *name; name++) {
+			path = uns_path_join(arena, dir, *name);
+			if (!path)
+				return uns_oom(err);
+			if (uns_capture_stat(capture, path, &st, NULL) == 0 &&
+			    st.id.mtime_ns < f->newest_file_ns)
+				f->generation = uns_hash_str(f->generation, *name);
+		}
+		if (!dir)
+			return uns_oom(err);
+	}
+	return 0;
 }
 
 /* Files beside the checkpoint that its views may borrow or learn from. */
@@ -237,6 +264,7 @@ static int add_generation(struct place_table *t, const struct place *place,
 	f->generation = uns_hash_str(f->generation, f->format->name);
 	UNS_TRY(add_directory(capture, &arena, path, f, 0, err));
 	f->own_generation = uns_hash_end(f->generation);
+	UNS_TRY(add_marks(place, capture, &arena, f, err));
 	UNS_TRY(add_surroundings(place, capture, &arena, f, err));
 	f->source_generation = f->generation = uns_hash_end(f->generation);
 	f->facts = place->facts;

@@ -69,7 +69,7 @@ struct place {
 	struct snapshot *snap; /* NULL = none in memory */
 	struct verdict *verdict;
 	struct uns_finding *open_why; /* what keeps its files from being opened at all, or NULL */
-	bool finished;                /* facts.finished */
+	bool finished, overwritten, weights_overwritten; /* of the facts */
 	int64_t step, world_size;
 	bool told;         /* that it is damaged, in the log */
 	bool assumed_told; /* what is assumed about its training, in the log */

@@ -67,6 +67,29 @@ static inline bool place_finished(struct unshard *u, const struct place *place)
 	return finished;
 }
 
+/* Somebody may be writing it: it changed a moment ago, and nothing says that the save has ended, or shards are
+ * newer than what does. */
+static inline bool place_saving(struct unshard *u, const struct place *place)
+{
+	bool saving;
+
+	pthread_mutex_lock(&u->lock);
+	saving = !place->finished || place->overwritten;
+	pthread_mutex_unlock(&u->lock);
+	return saving && place_unsettled(u, place);
+}
+
+/* The weights may be of two saves at this moment. */
+static inline bool place_weights_change(struct unshard *u, const struct place *place)
+{
+	bool change;
+
+	pthread_mutex_lock(&u->lock);
+	change = place->weights_overwritten;
+	pthread_mutex_unlock(&u->lock);
+	return change && place_unsettled(u, place);
+}
+
 static inline int snapshot_get(struct unshard *u, struct place *place, struct snapshot **out,
 			       struct uns_err *err)
 {

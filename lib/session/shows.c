@@ -123,7 +123,7 @@ int show_state_of(struct unshard *u, struct place *place, const struct uns_view 
 
 	if (!verdict_known(u, place, view, parameter, &code, why))
 		code = verdict_find_out(u, place, view, parameter, why);
-	unfinished = !place_finished(u, place) && place_unsettled(u, place);
+	unfinished = place_saving(u, place);
 	if (code == -ENOTSUP)
 		*out = SHOW_NONE;
 	else if (may_be_unfinished(code) && unfinished)
@@ -134,7 +134,7 @@ int show_state_of(struct unshard *u, struct place *place, const struct uns_view 
 		*out = code < 0 ? SHOW_DAMAGED : SHOW_OK;
 	if (*out == SHOW_DAMAGED && is_news(u, &place->told))
 		uns_log(&u->log, UNS_LOG_WARN, "%s: %s", place->path, why->text);
-	if (*out == SHOW_OK && view->needs_finished && unfinished) {
+	if (*out == SHOW_OK && unfinished && (view->needs_finished || place_weights_change(u, place))) {
 		*out = SHOW_SAVING;
 		still_saving(u, place, why);
 	}

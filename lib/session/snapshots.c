@@ -265,6 +265,8 @@ static void publish(struct snapshot_cache *c, struct place *place, struct snapsh
 		snap->place = place;
 		place->snap = snap;
 		place->finished = snap->cat->facts.finished;
+		place->overwritten = snap->cat->facts.overwritten;
+		place->weights_overwritten = snap->cat->facts.weights_overwritten;
 		place->step = snap->cat->facts.step;
 		place->world_size = snap->cat->facts.world_size;
 		TAILQ_INSERT_TAIL(&c->by_use, snap, by_use);

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "files/beside.h"
+#include "model/save_times.h"
 #include "zero/engine_state.h"
 #include "zero/mark.h"
 
@@ -348,6 +349,25 @@ static int finish(struct uns_zero_run *run, struct uns_catalog *cat,
 	return 0;
 }
 
+/* Rank 0 writes `latest` after its shards, also where it names another tag by now; who calls the engine writes
+ * the state of the training after that. */
+static int check_times(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
+{
+	const char *dir = *run->tag ? run->path : uns_path_parent(&run->scratch, run->path);
+	const char *state = is_trainer(run) ? "trainer_state.json" : "random_states_0.pkl";
+	struct uns_save_end end = { .root = run->root, .below = run->tag_path };
+
+	if (!*run->tag && !*run->path)
+		return 0;
+	end.path = dir ? uns_path_join(&cat->arena, dir, run->latest) : NULL;
+	UNS_TRY(uns_save_times_check(cat, &end, err));
+	if (!*run->tag)
+		return 0;
+	end.path = uns_path_join(&cat->arena, run->path, state);
+	end.is_state = true;
+	return uns_save_times_check(cat, &end, err);
+}
+
 int uns_zero_run_add(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
 {
 	struct uns_zero_input in = { .root = run->root };
@@ -369,6 +389,7 @@ int uns_zero_run_add(struct uns_zero_run *run, struct uns_catalog *cat, struct u
 	}
 	UNS_TRY(uns_zero_add(cat, &in, &found, err));
 	UNS_TRY(finish(run, cat, &found, err));
+	UNS_TRY(check_times(run, cat, err));
 	uns_engine_facts(cat);
 	return 0;
 }

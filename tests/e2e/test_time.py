@@ -87,6 +87,33 @@ def test_a_save_that_died_is_hidden_then_listed_with_its_problem(made, copied, m
         (folder / "pretrained-1/model.safetensors").read_bytes()
 
 
+def test_a_second_save_is_hidden_until_it_has_ended(tmp_path, mount, eventually):
+    """As torch writes it: the shards anew in place, one after another, and .metadata by a rename at last."""
+    ckpt = tmp_path / "src/ckpt"
+
+    def save(value):
+        state = {f"w{i}": torch.full((64,), float(value)) for i in range(4)}
+        dist_cp.save({"model": state}, no_dist=True,
+                     storage_writer=dist_cp.FileSystemWriter(ckpt, single_file_per_rank=False))
+
+    save(1)
+    m = mount(ckpt.parent, f"settle={LONG_S}", changing=True)
+    path = m / "weights/ckpt/model.safetensors"
+    first = path.read_bytes()
+    late = sorted(ckpt.glob("*.distcp"))[::2]
+    old = [(p, p.read_bytes(), p.stat().st_mtime_ns) for p in late]
+    os.link(ckpt / ".metadata", tmp_path / "metadata")
+    save(2)
+    for shard, content, mtime in old:  # as before these were written
+        shard.write_bytes(content)
+        os.utime(shard, ns=(mtime, mtime))
+    (tmp_path / "metadata").rename(ckpt / ".metadata")
+    eventually(lambda: not path.exists() and "ckpt" not in os.listdir(m / "weights"))
+    save(2)
+    eventually(lambda: path.exists() and path.read_bytes() != first)
+    assert path.read_bytes()[-1024:] == torch.full((256,), 2.0).numpy().tobytes()
+
+
 def test_a_run_that_grows(made, copied, mount, eventually):
     folder = made("t2", "tied-f1-fp32")
     run = copied(folder / "run")

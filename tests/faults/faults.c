@@ -415,7 +415,7 @@ STAT(statfs64, statfs64)
 
 EXPORT int statx(int dir, const char *path, int flags, unsigned mask, struct statx *out)
 {
-	FAIL_IF(FAULTS_STAT, dir, path);
+	FAIL_IF(FAULTS_STAT, dir, flags & AT_EMPTY_PATH && !*path ? NULL : path);
 	return REAL(statx)(dir, path, flags, mask, out);
 }
 

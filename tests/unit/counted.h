@@ -21,8 +21,8 @@ static _Atomic unsigned counted; /* calls so far */
 		return __real_##name args;         \
 	}
 
-COUNTED(int, fstat64, (int fd, struct stat *st), (fd, st))
-COUNTED(int, fstatat64, (int fd, const char *name, struct stat *st, int flags), (fd, name, st, flags))
+COUNTED(int, statx, (int dir, const char *name, int flags, unsigned mask, struct statx *st),
+	(dir, name, flags, mask, st))
 COUNTED(ssize_t, getdents64, (int fd, void *buf, size_t len), (fd, buf, len))
 COUNTED(ssize_t, readlinkat, (int fd, const char *name, char *buf, size_t len), (fd, name, buf, len))
 COUNTED(ssize_t, pread64, (int fd, void *buf, size_t len, off_t off), (fd, buf, len, off))

@@ -1,0 +1,166 @@
+/* A shard that is newer than the end of its save was written by a later save, or is a copy. It was written by a
+ * later save if it took much longer to write than its size explains: it was there when the first save ended. If
+ * it was born later, too, and long after everything else, then nobody can tell. */
+#include "model/save_times.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/array.h"
+
+#define SECOND_NS INT64_C(1000000000)
+
+enum {
+	PAUSE_S = 60,     /* between two files of one copy: hardly more */
+	NS_PER_BYTE = 1000, /* a copy writes 1 MB/s at least, */
+	SLOWER = 10,        /* and not ten times as slowly as the other shards were written */
+	MODEL = 1, OPTIMIZER = 2,
+};
+
+struct shards {
+	struct uns_catalog *cat;
+	const struct uns_save_end *end;
+	struct uns_stat last; /* of the file that ends the save */
+	unsigned char *holds; /* of each file of the catalog: MODEL, OPTIMIZER; 0 = no shard */
+	unsigned old, fresh;  /* what files hold that are older than `last`, and newer */
+	double ns_per_byte;   /* of the slowest of the older ones */
+	uint32_t file;        /* the newest of all */
+	unsigned overwritten; /* what newer ones hold that were there before, or came long after */
+	bool grew;            /* a newer one was written to long after its birth, and after `last` */
+};
+
+static bool is_copy_with_times(const struct uns_stat *st)
+{
+	return st->born_ns > st->id.mtime_ns;
+}
+
+/* When the end of the save was there. Where only its copy kept its time, and the shard's did not, that is when
+ * the copy was made. */
+static int64_t ended_ns(const struct shards *s, const struct uns_stat *shard)
+{
+	if (is_copy_with_times(&s->last) && !is_copy_with_times(shard))
+		return s->last.born_ns;
+	return s->last.id.mtime_ns;
+}
+
+static int64_t late_ns(const struct shards *s, const struct uns_stat *shard)
+{
+	return shard->id.mtime_ns - ended_ns(s, shard);
+}
+
+/* How long a copy may need for the file. */
+static int64_t patience_ns(const struct shards *s, const struct uns_stat *shard)
+{
+	double pace = s->ns_per_byte * SLOWER;
+
+	if (!s->ns_per_byte || pace > NS_PER_BYTE)
+		pace = NS_PER_BYTE;
+	return PAUSE_S * SECOND_NS + (int64_t)(pace * (double)shard->id.size);
+}
+
+static bool find_shards(struct shards *s)
+{
+	const struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors;
+	const struct uns_file *f;
+	uint32_t i;
+
+	s->holds = UNS_NEW_N(&s->cat->arena, unsigned char, s->cat->n_files);
+	if (!s->holds)
+		return false;
+	for (; t < end; t++) {
+		for (i = t->first_piece; i < t->first_piece + t->n_pieces; i++) {
+			f = &s->cat->files[s->cat->pieces[i].file];
+			if (!f->missing && f->root == s->end->root &&
+			    strncmp(f->path, s->end->below, strlen(s->end->below)) == 0)
+				s->holds[s->cat->pieces[i].file] |=
+					uns_role_is_model(t->role) || t->role == UNS_ROLE_MASTER ?
+						MODEL : OPTIMIZER;
+		}
+	}
+	return true;
+}
+
+static void look_at_old(struct shards *s, const struct uns_stat *st, unsigned holds)
+{
+	double ns = (double)(st->id.mtime_ns - st->born_ns);
+
+	s->old |= holds;
+	if (st->born_ns && ns > 0 && st->id.size && ns / (double)st->id.size > s->ns_per_byte)
+		s->ns_per_byte = ns / (double)st->id.size;
+}
+
+static void look_at_fresh(struct shards *s, uint32_t file, unsigned holds)
+{
+	const struct uns_stat *st = &s->cat->files[file].stat;
+	int64_t patience = patience_ns(s, st);
+
+	if (!s->fresh || st->id.mtime_ns > s->cat->files[s->file].stat.id.mtime_ns)
+		s->file = file;
+	s->fresh |= holds;
+	if (!is_copy_with_times(st) && (!st->born_ns || st->born_ns < ended_ns(s, st) ||
+					late_ns(s, st) > patience))
+		s->overwritten |= holds;
+	if (st->born_ns && st->id.mtime_ns - st->born_ns > patience && late_ns(s, st) > patience)
+		s->grew = true;
+}
+
+static void compare(struct shards *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < s->cat->n_files; i++)
+		if (s->holds[i] && late_ns(s, &s->cat->files[i].stat) <= 0)
+			look_at_old(s, &s->cat->files[i].stat, s->holds[i]);
+	for (i = 0; i < s->cat->n_files; i++)
+		if (s->holds[i] && late_ns(s, &s->cat->files[i].stat) > 0)
+			look_at_fresh(s, i, s->holds[i]);
+}
+
+static bool is_told(const struct uns_catalog *cat)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_findings; i++)
+		if (cat->findings[i].id == UNS_FOUND_SAVES_MIXED ||
+		    cat->findings[i].id == UNS_FOUND_SAVES_MAY_BE_MIXED)
+			return true;
+	return false;
+}
+
+static int tell(const struct shards *s, struct uns_err *err)
+{
+	const struct uns_file *newest = &s->cat->files[s->file];
+	int64_t late = late_ns(s, &newest->stat);
+	struct uns_finding f = { .id = UNS_FOUND_SAVES_MAY_BE_MIXED,
+				 .scope = UNS_SCOPE_NOTE,
+				 .file = newest->path,
+				 .found = uns_num((uint64_t)(late / (60 * SECOND_NS))),
+				 .arg = { { "last", uns_str(s->end->path) } } };
+
+	if (late <= patience_ns(s, &newest->stat) || is_told(s->cat))
+		return 0;
+	if (s->grew) {
+		f.id = UNS_FOUND_SAVES_MIXED;
+		f.scope = s->old & s->fresh & MODEL ? UNS_SCOPE_ALL : UNS_SCOPE_OPTIMIZER;
+	}
+	return uns_catalog_add_finding(s->cat, &f, err);
+}
+
+int uns_save_times_check(struct uns_catalog *cat, const struct uns_save_end *end, struct uns_err *err)
+{
+	struct shards s = { .cat = cat, .end = end };
+	struct uns_err why = { 0 };
+	int code;
+
+	if (!end->path || !end->below)
+		return uns_oom(err);
+	code = uns_stat_seen(end->root, cat->capture, end->path, &s.last, &why);
+	if (code < 0)
+		return uns_fail_if_passing(err, code, &why);
+	if (!find_shards(&s))
+		return uns_oom(err);
+	compare(&s);
+	cat->facts.overwritten |= s.overwritten != 0;
+	cat->facts.weights_overwritten |= s.overwritten & MODEL && (!end->is_state || s.old & MODEL);
+	return s.fresh && (s.old || end->is_state) ? tell(&s, err) : 0;
+}

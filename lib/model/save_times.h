@@ -1,0 +1,24 @@
+/* Are all shards of the save that ended? A writer that saves into a directory once more writes its shards anew,
+ * one after another, and at last the file by which readers know that the save has ended. Until then, and for good
+ * if it dies, shards of two saves lie under the marks of the first: all sizes are right, and the bytes are mixed.
+ * Only times tell.
+ *
+ * Copies have times of their own: in whatever order, but one file right after another, each written from its
+ * birth on. */
+#ifndef UNS_MODEL_SAVE_TIMES_H
+#define UNS_MODEL_SAVE_TIMES_H
+
+#include "model/catalog.h"
+
+struct uns_save_end {
+	const struct uns_root *root;
+	const char *path;  /* the file that the writer writes last; nothing is done where there is none */
+	const char *below; /* of these shards: those whose paths begin so */
+	bool is_state;     /* it holds a part of the training itself, which goes with the shards */
+};
+
+/* Compares the files that the catalog's pieces lie in with the one that ends their save. Sets
+ * facts.overwritten and weights_overwritten; adds a finding where they are of two saves, or may be. Before seal. */
+int uns_save_times_check(struct uns_catalog *cat, const struct uns_save_end *end, struct uns_err *err);
+
+#endif
