@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_BLOCK = 4096, LAST_BLOCK = 1 << 20, ALIGN = 16 };
+enum { FIRST_BLOCK = 4096, LAST_BLOCK = 1 << 20, ALIGN = 8 };
 
 struct uns_arena_block {
 	struct uns_arena_block *next;

@@ -11,7 +11,7 @@ struct uns_arena {
 
 #define UNS_ARENA_INIT ((struct uns_arena){ 0 })
 
-/* Zeroed memory, 16-byte aligned; NULL when out of memory or n * size overflows.
+/* Zeroed memory, 8-byte aligned; NULL when out of memory or n * size overflows.
  * n == 0 gives a valid pointer to nothing. */
 void *uns_arena_alloc(struct uns_arena *arena, size_t n, size_t size);
 #define UNS_NEW(arena, type) ((type *)uns_arena_alloc((arena), 1, sizeof(type)))

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 
 /* A model has a handful of groups; comparing parameters' keys with each group's must stay cheap. */
@@ -15,7 +16,7 @@ struct uns_dcp_group {
 	const char *root;
 	int64_t index;     /* -1: the keys of one parameter */
 	const char *param; /* then: its name */
-	const struct uns_value **key, **value;
+	struct uns_pair *pair;
 	size_t n, cap;
 	const struct uns_value *params;
 	struct uns_dcp_group *next;
@@ -61,22 +62,15 @@ static int group_set(struct uns_dcp_groups *groups, struct uns_dcp_group *g,
 		     const struct uns_value *key, const struct uns_value *value,
 		     struct uns_err *err)
 {
-	size_t cap = g->cap ? g->cap * 2 : 16;
 	const char *name = uns_value_str(key);
 
 	if (name && strcmp(name, "params") == 0) {
 		g->params = value;
 		return 0;
 	}
-	if (g->n == g->cap) {
-		g->key = uns_arena_grow(&groups->scratch, g->key, g->n, cap, sizeof(*g->key));
-		g->value = uns_arena_grow(&groups->scratch, g->value, g->n, cap, sizeof(*g->value));
-		if (!g->key || !g->value)
-			return uns_oom(err);
-		g->cap = cap;
-	}
-	g->key[g->n] = key;
-	g->value[g->n++] = value;
+	if (!UNS_ARENA_ROOM(&groups->scratch, g->pair, g->n, g->cap))
+		return uns_oom(err);
+	g->pair[g->n++] = (struct uns_pair){ key, value };
 	return 0;
 }
 
@@ -88,8 +82,8 @@ static int set_named(struct uns_dcp_groups *groups, struct uns_dcp_group *g, con
 	if (!key)
 		return uns_oom(err);
 	key->kind = UNS_VALUE_STR;
-	key->bytes.p = name;
-	key->bytes.n = strlen(name);
+	key->bytes = name;
+	key->n = (uint32_t)strlen(name);
 	return group_set(groups, g, key, value, err);
 }
 
@@ -117,8 +111,8 @@ int uns_dcp_groups_add_list(struct uns_dcp_groups *groups, const char *root,
 		g = group_of(groups, root, (int64_t)i, NULL);
 		if (!g)
 			return uns_oom(err);
-		for (k = 0; dict->kind == UNS_VALUE_DICT && k < dict->dict.n; k++)
-			UNS_TRY(group_set(groups, g, dict->dict.key[k], dict->dict.v[k], err));
+		for (k = 0; dict->kind == UNS_VALUE_DICT && k < dict->n; k++)
+			UNS_TRY(group_set(groups, g, dict->pair[k].key, dict->pair[k].value, err));
 	}
 	return 0;
 }
@@ -132,10 +126,9 @@ static const struct uns_value *hyper_of(struct uns_arena *arena, const struct un
 	if (!dict)
 		return NULL;
 	dict->kind = UNS_VALUE_DICT;
-	dict->dict.n = g->n;
-	dict->dict.key = uns_arena_grow(arena, g->key, g->n, g->n, sizeof(*g->key));
-	dict->dict.v = uns_arena_grow(arena, g->value, g->n, g->n, sizeof(*g->value));
-	return dict->dict.key && dict->dict.v ? dict : NULL;
+	dict->n = (uint32_t)g->n;
+	dict->pair = uns_arena_grow(arena, g->pair, g->n, g->n, sizeof(*g->pair));
+	return dict->pair ? dict : NULL;
 }
 
 /* false: a parameter that is only numbered, or no list at all. */
@@ -153,7 +146,7 @@ static bool params_of(const struct uns_value *list, struct uns_group *out)
 
 static size_t length_of(const struct uns_value *v)
 {
-	return v && (v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE) ? v->seq.n : 0;
+	return v && (v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE) ? v->n : 0;
 }
 
 static int report(struct uns_dcp_groups *groups, enum uns_finding_id id,
@@ -234,13 +227,13 @@ static bool value_equal(const struct uns_value *a, const struct uns_value *b, un
 	case UNS_VALUE_FLOAT:
 		return memcmp(&a->f, &b->f, sizeof(a->f)) == 0;
 	case UNS_VALUE_STR:
-		return a->bytes.n == b->bytes.n && !memcmp(a->bytes.p, b->bytes.p, a->bytes.n);
+		return a->n == b->n && !memcmp(a->bytes, b->bytes, a->n);
 	case UNS_VALUE_LIST:
 	case UNS_VALUE_TUPLE:
-		for (i = 0; i < a->seq.n && a->seq.n == b->seq.n; i++)
-			if (!value_equal(a->seq.v[i], b->seq.v[i], depth - 1))
+		for (i = 0; i < a->n && a->n == b->n; i++)
+			if (!value_equal(a->item[i], b->item[i], depth - 1))
 				return false;
-		return a->seq.n == b->seq.n;
+		return a->n == b->n;
 	default:
 		return false;
 	}
@@ -254,8 +247,8 @@ static bool same_hyper(const struct uns_dcp_group *a, const struct uns_dcp_group
 	if (a->n != b->n || strcmp(a->root, b->root) != 0)
 		return false;
 	for (i = 0; i < a->n; i++)
-		if (!value_equal(a->key[i], b->key[i], 1) ||
-		    !value_equal(a->value[i], b->value[i], 3))
+		if (!value_equal(a->pair[i].key, b->pair[i].key, 1) ||
+		    !value_equal(a->pair[i].value, b->pair[i].value, 3))
 			return false;
 	return true;
 }

@@ -310,14 +310,14 @@ static int add_group(struct uns_dcp_made *m, const struct uns_group *g, size_t i
 	struct key k = { .root = "optimizer", .in_group = true, .group = index };
 	size_t i;
 
-	for (i = 0; g->hyper && i < g->hyper->dict.n; i++) {
-		k.name = uns_value_str(g->hyper->dict.key[i]);
+	for (i = 0; g->hyper && i < g->hyper->n; i++) {
+		k.name = uns_value_str(g->hyper->pair[i].key);
 		if (!k.name)
 			return uns_catalog_fail(m->cat,
 						UNS_FINDING(.id = UNS_FOUND_SETTING_UNNAMED,
 							    .scope = UNS_SCOPE_OPTIMIZER),
 						err);
-		UNS_TRY(add_item(m, &k, NULL, g->hyper->dict.v[i], err));
+		UNS_TRY(add_item(m, &k, NULL, g->hyper->pair[i].value, err));
 	}
 	return add_names(m, g, index, err);
 }
@@ -345,7 +345,7 @@ int uns_dcp_made_new(const struct uns_catalog *cat, struct uns_arena *arena,
 	if (!m)
 		return uns_oom(err);
 	for (i = 0; i < cat->n_groups; i++)
-		most += 1 + (cat->groups[i].hyper ? cat->groups[i].hyper->dict.n : 0) +
+		most += 1 + (cat->groups[i].hyper ? cat->groups[i].hyper->n : 0) +
 			3 * cat->groups[i].n_params;
 	*m = (struct uns_dcp_made){
 		.cat = cat, .arena = arena, .scratch = scratch, .data = { .arena = arena }

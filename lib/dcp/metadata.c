@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/budget.h"
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
@@ -14,10 +15,6 @@
 #include "wire/pickle.h"
 #include "wire/value.h"
 
-/* What a chunk and a path element cost at least in a pickle that shares nothing between entries, as
- * no writer does. A file whose entries ask for more than its own size is made to exhaust memory. */
-enum { CHUNK_BYTES = 16, STEP_BYTES = 2 };
-
 struct parse {
 	struct uns_arena values; /* the pickle; freed at the end */
 	struct uns_arena *arena; /* the result */
@@ -25,12 +22,12 @@ struct parse {
 	struct uns_dcp_items items;
 	struct uns_map described; /* flat key -> its value in state_dict_metadata, until listed */
 	const struct uns_value *planner, *state_dict;
-	uint64_t budget_bytes;
+	size_t budget_bytes; /* that chunks and path elements may still take: entries may share them */
 	struct uns_dcp_metadata *out;
 	struct uns_err *err;
 };
 
-static int spend(struct parse *p, size_t n, uint64_t each_bytes, const char *key)
+static int spend(struct parse *p, size_t n, size_t each_bytes, const char *key)
 {
 	if (n > p->budget_bytes / each_bytes)
 		return uns_fail(p->err, -EBADMSG,
@@ -130,12 +127,12 @@ static int parse_chunks(struct parse *p, const struct uns_value *chunks, struct 
 
 	if (!chunks || (chunks->kind != UNS_VALUE_LIST && chunks->kind != UNS_VALUE_TUPLE))
 		return odd(p, e, -EBADMSG, "has no list of chunks");
-	UNS_TRY(spend(p, chunks->seq.n, CHUNK_BYTES, e->key));
-	e->chunk = UNS_NEW_N(p->arena, struct uns_dcp_chunk, chunks->seq.n);
+	UNS_TRY(spend(p, chunks->n, sizeof(*e->chunk), e->key));
+	e->chunk = UNS_NEW_N(p->arena, struct uns_dcp_chunk, chunks->n);
 	if (!e->chunk)
 		return uns_oom(p->err);
-	for (i = 0; i < chunks->seq.n && e->kind == UNS_DCP_TENSOR; i++)
-		UNS_TRY(parse_chunk(p, chunks->seq.v[i], e));
+	for (i = 0; i < chunks->n && e->kind == UNS_DCP_TENSOR; i++)
+		UNS_TRY(parse_chunk(p, chunks->item[i], e));
 	return 0;
 }
 
@@ -160,17 +157,17 @@ static int parse_path(struct parse *p, const struct uns_value *path, struct uns_
 	struct uns_dcp_step *step;
 	size_t i;
 
-	UNS_TRY(spend(p, path->seq.n, STEP_BYTES, e->key));
-	step = UNS_NEW_N(p->arena, struct uns_dcp_step, path->seq.n);
+	UNS_TRY(spend(p, path->n, sizeof(*step), e->key));
+	step = UNS_NEW_N(p->arena, struct uns_dcp_step, path->n);
 	if (!step)
 		return uns_oom(p->err);
-	for (i = 0; i < path->seq.n; i++) {
-		step[i].key = uns_dcp_string(&p->strings, path->seq.v[i]);
-		if (!step[i].key && !uns_value_int(path->seq.v[i], &step[i].index))
+	for (i = 0; i < path->n; i++) {
+		step[i].key = uns_dcp_string(&p->strings, path->item[i]);
+		if (!step[i].key && !uns_value_int(path->item[i], &step[i].index))
 			return odd(p, e, -EBADMSG, "has a path of other than names and numbers");
 	}
 	e->path = step;
-	e->n_path = path->seq.n;
+	e->n_path = path->n;
 	return 0;
 }
 
@@ -205,7 +202,7 @@ static int list_entry(struct parse *p, const char *key, const struct uns_value *
 	struct uns_dcp_entry *e = &p->out->entry[p->out->n_entries++];
 	const struct uns_value *described = uns_map_del(&p->described, key);
 	bool has_path = path && (path->kind == UNS_VALUE_TUPLE || path->kind == UNS_VALUE_LIST) &&
-			path->seq.n > 0;
+			path->n > 0;
 
 	e->key = key;
 	e->dtype = UNS_DTYPE_NONE;
@@ -234,11 +231,11 @@ static int collect_described(struct parse *p)
 	void *old = NULL;
 	size_t i;
 
-	for (i = 0; i < dict->dict.n; i++) {
-		key = entry_key(p, dict->dict.key[i]);
+	for (i = 0; i < dict->n; i++) {
+		key = entry_key(p, dict->pair[i].key);
 		if (!key)
 			return p->err ? p->err->code : -EBADMSG;
-		if (!uns_map_put(&p->described, key, (void *)(uintptr_t)dict->dict.v[i], &old))
+		if (!uns_map_put(&p->described, key, (void *)(uintptr_t)dict->pair[i].value, &old))
 			return uns_oom(p->err);
 		if (old)
 			return uns_fail(p->err, -EBADMSG, "'%s' is described twice", key);
@@ -251,11 +248,11 @@ static int list_planned(struct parse *p)
 	const char *key;
 	size_t i;
 
-	for (i = 0; p->out->has_paths && i < p->planner->dict.n; i++) {
-		key = entry_key(p, p->planner->dict.key[i]);
+	for (i = 0; p->out->has_paths && i < p->planner->n; i++) {
+		key = entry_key(p, p->planner->pair[i].key);
 		if (!key)
 			return p->err ? p->err->code : -EBADMSG;
-		UNS_TRY(list_entry(p, key, p->planner->dict.v[i]));
+		UNS_TRY(list_entry(p, key, p->planner->pair[i].value));
 	}
 	return 0;
 }
@@ -265,8 +262,8 @@ static int list_unplanned(struct parse *p)
 	const char *key;
 	size_t i;
 
-	for (i = 0; i < p->state_dict->dict.n; i++) {
-		key = uns_dcp_string(&p->strings, p->state_dict->dict.key[i]);
+	for (i = 0; i < p->state_dict->n; i++) {
+		key = uns_dcp_string(&p->strings, p->state_dict->pair[i].key);
 		if (!key)
 			return uns_oom(p->err);
 		if (uns_map_get(&p->described, key))
@@ -277,11 +274,10 @@ static int list_unplanned(struct parse *p)
 
 static int list_entries(struct parse *p)
 {
-	size_t n_planned = p->out->has_paths ? p->planner->dict.n : 0;
+	size_t n_planned = p->out->has_paths ? p->planner->n : 0;
 
 	UNS_TRY(collect_described(p));
-	p->out->entry = UNS_NEW_N(p->arena, struct uns_dcp_entry,
-				  n_planned + p->state_dict->dict.n);
+	p->out->entry = UNS_NEW_N(p->arena, struct uns_dcp_entry, n_planned + p->state_dict->n);
 	if (!p->out->entry)
 		return uns_oom(p->err);
 	UNS_TRY(list_planned(p));
@@ -300,8 +296,8 @@ static const char *path_text(struct parse *p, const struct uns_value *v)
 
 	if (!parts || !uns_str_starts(v->cls, "pathlib."))
 		return uns_dcp_string(&p->strings, v);
-	for (i = 0; i < parts->seq.n && text.len < UNS_DCP_MAX_NAME; i++) {
-		part = uns_dcp_string(&p->strings, parts->seq.v[i]);
+	for (i = 0; i < parts->n && text.len < UNS_DCP_MAX_NAME; i++) {
+		part = uns_dcp_string(&p->strings, parts->item[i]);
 		if (!part)
 			return NULL;
 		if (text.len && text.p[text.len - 1] != '/')
@@ -345,11 +341,12 @@ int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *arena,
 			   struct uns_dcp_metadata *out, struct uns_err *err)
 {
 	struct uns_err why = { .keep = err ? err->keep : NULL };
-	UNS_CLEANUP(parse_fini) struct parse p = { .arena = arena,
-						   .strings.arena = arena,
-						   .out = out,
-						   .budget_bytes = uns_span_left(&in),
-						   .err = &why };
+	UNS_CLEANUP(parse_fini)
+	struct parse p = { .arena = arena,
+			   .strings.arena = arena,
+			   .out = out,
+			   .budget_bytes = uns_parse_budget(uns_span_left(&in)),
+			   .err = &why };
 	int code;
 
 	*out = (struct uns_dcp_metadata){ 0 };

@@ -13,7 +13,7 @@ const char *uns_dcp_string(struct uns_dcp_strings *strings, const struct uns_val
 {
 	const char *text, *kept;
 
-	if (!v || v->kind != UNS_VALUE_STR || v->bytes.n > UNS_DCP_MAX_NAME)
+	if (!v || v->kind != UNS_VALUE_STR || v->n > UNS_DCP_MAX_NAME)
 		return NULL;
 	text = uns_value_str(v);
 	if (!text)
@@ -54,17 +54,17 @@ static int parse_transforms(const struct uns_value *v, const char *name,
 
 	if (!v || v->kind == UNS_VALUE_NONE)
 		return 0;
-	if ((v->kind != UNS_VALUE_LIST && v->kind != UNS_VALUE_TUPLE) || v->seq.n > MAX_TRANSFORMS)
+	if ((v->kind != UNS_VALUE_LIST && v->kind != UNS_VALUE_TUPLE) || v->n > MAX_TRANSFORMS)
 		return uns_fail(err, -ENOTSUP, "the transforms of '%s' are not a short list", name);
-	out->transform = UNS_NEW_N(strings->arena, const char *, v->seq.n);
+	out->transform = UNS_NEW_N(strings->arena, const char *, v->n);
 	if (!out->transform)
 		return uns_oom(err);
-	for (i = 0; i < v->seq.n; i++) {
-		out->transform[i] = uns_dcp_string(strings, v->seq.v[i]);
+	for (i = 0; i < v->n; i++) {
+		out->transform[i] = uns_dcp_string(strings, v->item[i]);
 		if (!out->transform[i])
 			return uns_fail(err, -ENOTSUP, "a transform of '%s' has no name", name);
 	}
-	out->n_transforms = v->seq.n;
+	out->n_transforms = v->n;
 	return 0;
 }
 
@@ -177,13 +177,13 @@ int uns_dcp_items_parse(const struct uns_value *storage_data, struct uns_dcp_str
 		return 0;
 	if (storage_data->kind != UNS_VALUE_DICT)
 		return uns_fail(err, -EBADMSG, "storage_data is not a dict");
-	UNS_TRY(items_reserve(out, storage_data->dict.n, err));
-	for (i = 0; i < storage_data->dict.n; i++) {
+	UNS_TRY(items_reserve(out, storage_data->n, err));
+	for (i = 0; i < storage_data->n; i++) {
 		item = UNS_NEW(strings->arena, struct uns_dcp_item);
 		if (!item)
 			return uns_oom(err);
-		UNS_TRY(parse_index(storage_data->dict.key[i], strings, item, err));
-		UNS_TRY(parse_info(storage_data->dict.v[i], item->name, strings, &item->storage,
+		UNS_TRY(parse_index(storage_data->pair[i].key, strings, item, err));
+		UNS_TRY(parse_info(storage_data->pair[i].value, item->name, strings, &item->storage,
 				   err));
 		UNS_TRY(item_add(out, item, err));
 	}

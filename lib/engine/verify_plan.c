@@ -312,16 +312,16 @@ static int add_value_tensors(struct plan *p, const struct uns_torchfile *file,
 {
 	const bool dict = v->kind == UNS_VALUE_DICT;
 	const bool seq = v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE;
-	size_t i, n = dict ? v->dict.n : seq ? v->seq.n : 0;
+	size_t i, n = dict ? v->n : seq ? v->n : 0;
 	char *child;
 
 	if (uns_torch_is_tensor(v))
 		return add_value_tensor(p, file, v, name);
 	for (i = 0; i < n; i++) {
-		child = child_name(&p->out->arena, name, dict ? v->dict.key[i] : NULL, i);
+		child = child_name(&p->out->arena, name, dict ? v->pair[i].key : NULL, i);
 		if (!child)
 			return -ENOMEM;
-		UNS_TRY(add_value_tensors(p, file, dict ? v->dict.v[i] : v->seq.v[i], child));
+		UNS_TRY(add_value_tensors(p, file, dict ? v->pair[i].value : v->item[i], child));
 	}
 	return 0;
 }

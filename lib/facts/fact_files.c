@@ -94,8 +94,8 @@ static int from_json(struct facts *f, const struct uns_root *root, const char *n
 /* An enum member is pickled as its class called with its value: SchedulerType("linear"). */
 static const struct uns_value *plain(const struct uns_value *v)
 {
-	if (v->kind == UNS_VALUE_OBJECT && v->object.args && v->object.args->seq.n == 1)
-		return v->object.args->seq.v[0];
+	if (v->kind == UNS_VALUE_OBJECT && v->object.args && v->object.args->n == 1)
+		return v->object.args->item[0];
 	return v;
 }
 
@@ -129,8 +129,8 @@ static int from_fields(struct facts *f, const struct uns_value *object, struct u
 	const struct uns_value *state = object->state;
 	size_t i;
 
-	for (i = 0; state && state->kind == UNS_VALUE_DICT && i < state->dict.n; i++)
-		UNS_TRY(add_value(f, uns_value_str(state->dict.key[i]), state->dict.v[i], err));
+	for (i = 0; state && state->kind == UNS_VALUE_DICT && i < state->n; i++)
+		UNS_TRY(add_value(f, uns_value_str(state->pair[i].key), state->pair[i].value, err));
 	return 0;
 }
 

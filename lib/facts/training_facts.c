@@ -714,9 +714,9 @@ static int64_t plain_step(struct collect *c)
 	if (!f || !torch_source_open(c, f->root, f->path, &s))
 		return UNS_UNKNOWN;
 	state = uns_value_get(s.torch.root, "state");
-	if (!state || state->kind != UNS_VALUE_DICT || !state->dict.n)
+	if (!state || state->kind != UNS_VALUE_DICT || !state->n)
 		return UNS_UNKNOWN;
-	return tensor_step(c, &s, uns_value_get(state->dict.v[0], "step"));
+	return tensor_step(c, &s, uns_value_get(state->pair[0].value, "step"));
 }
 
 static int64_t named_step(const struct collect *c)

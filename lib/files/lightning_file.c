@@ -71,7 +71,7 @@ int uns_lightning_front(const struct uns_catalog *cat, struct uns_span *pickle,
 					UNS_FINDING(.id = UNS_FOUND_LIGHTNING_META_UNREADABLE,
 						    .scope = UNS_SCOPE_ALL),
 					err);
-	*pickle = uns_span_of(v->bytes.p, v->bytes.n);
+	*pickle = uns_span_of(v->bytes, v->n);
 	*leaves = (struct uns_torch_leaves){ calloc(n + 1, sizeof(*leaves->v)), n, n + 1 };
 	if (!leaves->v)
 		return uns_oom(err);
@@ -277,11 +277,11 @@ static const char *object_in(const struct uns_value *v)
 					    strncmp(v->cls, "torch.", 6) != 0))
 		return v->cls;
 	if (v->kind == UNS_VALUE_DICT)
-		for (i = 0; i < v->dict.n && !found; i++)
-			found = object_in(v->dict.v[i]);
+		for (i = 0; i < v->n && !found; i++)
+			found = object_in(v->pair[i].value);
 	if (v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE || v->kind == UNS_VALUE_SET)
-		for (i = 0; i < v->seq.n && !found; i++)
-			found = object_in(v->seq.v[i]);
+		for (i = 0; i < v->n && !found; i++)
+			found = object_in(v->item[i]);
 	return found;
 }
 

@@ -62,11 +62,11 @@ static int add_values(struct meta *m, struct uns_err *err)
 
 	if (root->kind != UNS_VALUE_DICT)
 		return uns_fail(err, -ENOTSUP, "it holds no dict");
-	for (i = 0; i < root->dict.n; i++) {
-		key = uns_value_str(root->dict.key[i]);
+	for (i = 0; i < root->n; i++) {
+		key = uns_value_str(root->pair[i].key);
 		if (!key)
 			return uns_fail(err, -ENOTSUP, "it holds a key that is not a name");
-		UNS_TRY(add_value(m, UNS_META_ROOT, key, root->dict.v[i], err));
+		UNS_TRY(add_value(m, UNS_META_ROOT, key, root->pair[i].value, err));
 	}
 	return 0;
 }
@@ -86,8 +86,8 @@ static int add_pickle(struct meta *m, const struct uns_reader *r, struct uns_err
 	rest = text;
 	UNS_TRY(uns_pickle_parse(&rest, arena, &unused, err));
 	bytes->kind = UNS_VALUE_BYTES;
-	bytes->bytes.p = (const char *)text.p;
-	bytes->bytes.n = (size_t)(rest.p - text.p) - 1;
+	bytes->bytes = (const char *)text.p;
+	bytes->n = (uint32_t)(rest.p - text.p) - 1;
 	return add_value(m, UNS_META_PICKLE, "", bytes, err);
 }
 

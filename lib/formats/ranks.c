@@ -330,11 +330,10 @@ static int keep_config(struct source *s, uint32_t file, struct uns_err *err)
 	if (!code)
 		return 0;
 	text->kind = UNS_VALUE_STR;
-	text->bytes.p = uns_arena_strn(&s->cat->arena, (const char *)bytes.p,
-				       uns_span_left(&bytes));
-	if (!text->bytes.p)
+	text->bytes = uns_arena_strn(&s->cat->arena, (const char *)bytes.p, uns_span_left(&bytes));
+	if (!text->bytes)
 		return uns_oom(err);
-	text->bytes.n = uns_span_left(&bytes);
+	text->n = (uint32_t)uns_span_left(&bytes);
 	v.value = text;
 	return uns_catalog_add_value(s->cat, &v, err);
 }

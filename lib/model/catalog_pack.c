@@ -222,23 +222,21 @@ static void values(struct pack *p, const struct uns_value ***v, size_t n, unsign
 
 static void dict(struct pack *p, struct uns_value *v, unsigned depth)
 {
-	size_t n = count(p, v->dict.n), i;
+	size_t n = count(p, v->n), i;
 
-	if (!p->out) {
-		v->dict.key = room(p, n, sizeof(*v->dict.key));
-		v->dict.v = room(p, n, sizeof(*v->dict.v));
-	}
+	if (!p->out)
+		v->pair = room(p, n, sizeof(*v->pair));
 	for (i = 0; !p->bad && i < n; i++) {
-		const struct uns_value *key = value(p, p->out ? v->dict.key[i] : NULL, depth);
-		const struct uns_value *of = value(p, p->out ? v->dict.v[i] : NULL, depth);
+		const struct uns_value *key = value(p, p->out ? v->pair[i].key : NULL, depth);
+		const struct uns_value *of = value(p, p->out ? v->pair[i].value : NULL, depth);
 
 		p->bad |= !key || !of;
 		if (!p->out) {
-			v->dict.key[i] = key;
-			v->dict.v[i] = of;
+			v->pair[i].key = key;
+			v->pair[i].value = of;
 		}
 	}
-	v->dict.n = p->bad ? 0 : n;
+	v->n = p->bad ? 0 : (uint32_t)n;
 }
 
 static void content(struct pack *p, struct uns_value *v, unsigned depth)
@@ -265,14 +263,17 @@ static void content(struct pack *p, struct uns_value *v, unsigned depth)
 	case UNS_VALUE_BIGINT:
 	case UNS_VALUE_STR:
 	case UNS_VALUE_BYTES:
-		v->bytes.p = bytes(p, v->bytes.p, &v->bytes.n);
+		n = v->n;
+		v->bytes = bytes(p, v->bytes, &n);
+		p->bad |= n > UINT32_MAX;
+		v->n = (uint32_t)n;
 		return;
 	case UNS_VALUE_LIST:
 	case UNS_VALUE_TUPLE:
 	case UNS_VALUE_SET:
-		n = count(p, v->seq.n);
-		values(p, &v->seq.v, n, depth);
-		v->seq.n = p->bad ? 0 : n;
+		n = count(p, v->n);
+		values(p, &v->item, n, depth);
+		v->n = p->bad ? 0 : (uint32_t)n;
 		return;
 	case UNS_VALUE_DICT:
 		dict(p, v, depth);

@@ -540,12 +540,12 @@ static int parse_sharded(const struct uns_value *state, struct uns_arena *arena,
 		out->mesh_size = -1;
 	out->n_mesh = out->mesh_size > 0;
 	out->mesh[0] = out->n_mesh ? (uint64_t)out->mesh_size : 0;
-	out->n_shards = shards->seq.n;
+	out->n_shards = shards->n;
 	out->shard = UNS_NEW_N(arena, struct uns_local_shard, out->n_shards);
 	if (!out->shard)
 		return uns_oom(err);
 	for (i = 0; i < out->n_shards; i++)
-		UNS_TRY(parse_shard(shards->seq.v[i], out, arena, &out->shard[i], err));
+		UNS_TRY(parse_shard(shards->item[i], out, arena, &out->shard[i], err));
 	return 0;
 }
 

@@ -327,11 +327,11 @@ static const struct uns_value *meta_arg(const struct making *m, const struct uns
 
 static const struct uns_value *tensor_meta(const struct making *m, const struct uns_value *was)
 {
-	size_t i, n = was->object.args->seq.n;
+	size_t i, n = was->object.args->n;
 	struct uns_value *args = uns_value_new_tuple(m->arena, n);
 
 	for (i = 0; i < n; i++)
-		if (!uns_value_append(args, meta_arg(m, was->object.args->seq.v[i])))
+		if (!uns_value_append(args, meta_arg(m, was->object.args->item[i])))
 			return NULL;
 	return uns_value_new_object(m->arena, was->cls, args, NULL);
 }
@@ -363,8 +363,8 @@ static int check_fields(const struct uns_value *object, const struct field *fiel
 
 	if (!state || state->kind != UNS_VALUE_DICT || object->kind != UNS_VALUE_OBJECT)
 		return uns_fail(err, -ENOTSUP, "a DTensor of a form that is not known");
-	for (i = 0; i < state->dict.n; i++) {
-		const char *name = uns_value_str(state->dict.key[i]);
+	for (i = 0; i < state->n; i++) {
+		const char *name = uns_value_str(state->pair[i].key);
 
 		if (!find_field(fields, name))
 			return uns_fail(err, -ENOTSUP,
@@ -384,11 +384,11 @@ static int make_object(const struct making *m, const struct uns_value *was,
 	size_t i;
 
 	UNS_TRY(check_fields(was, fields, err));
-	state = uns_value_new_dict(m->arena, old->dict.n);
-	for (i = 0; i < old->dict.n; i++) {
-		const struct field *f = find_field(fields, uns_value_str(old->dict.key[i]));
+	state = uns_value_new_dict(m->arena, old->n);
+	for (i = 0; i < old->n; i++) {
+		const struct field *f = find_field(fields, uns_value_str(old->pair[i].key));
 
-		if (!uns_value_put(state, old->dict.key[i], f->make(m, old->dict.v[i])))
+		if (!uns_value_put(state, old->pair[i].key, f->make(m, old->pair[i].value)))
 			return uns_oom(err);
 	}
 	*out = uns_value_new_object(m->arena, was->cls, was->object.args, state);

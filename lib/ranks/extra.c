@@ -21,11 +21,12 @@ static void extra_fini(struct extra *e)
 }
 
 static int compare(struct extra *e, const struct uns_rank_source *source,
-		   const struct uns_value *scheduler)
+		   const struct uns_value *scheduler, struct uns_err *err)
 {
 	struct uns_rank_findings *findings = &e->files.merge.findings;
 	bool none = scheduler->kind == UNS_VALUE_NONE;
 	struct uns_rank_difference d;
+	int differ;
 
 	if (none != (e->scheduler->kind == UNS_VALUE_NONE))
 		return uns_rank_findings_add(
@@ -35,8 +36,9 @@ static int compare(struct extra *e, const struct uns_rank_source *source,
 					      .expected = uns_str(none ? "one" : "none"),
 					      .found = uns_str(none ? "no" : "a"),
 					      .arg = { { "other_file", uns_str(e->path) } }));
-	if (!uns_rank_values_differ(e->scheduler, scheduler, &d))
-		return 0;
+	differ = uns_rank_values_differ(e->scheduler, scheduler, &d, err);
+	if (differ <= 0)
+		return differ;
 	return uns_rank_findings_add(findings,
 				     UNS_FINDING(.id = UNS_FOUND_RANK_SCHEDULERS_DIFFER,
 						 .scope = UNS_SCOPE_SHARDED, .file = source->path,
@@ -69,7 +71,7 @@ static int add_extra(void *ctx, struct uns_rank_source *source, struct uns_err *
 		return uns_fail(err, -EBADMSG,
 				"it has no \"" SCHEDULER "\", which is restored from there");
 	if (e->files.n_read)
-		return compare(e, source, scheduler);
+		return compare(e, source, scheduler, err);
 	e->scheduler = scheduler;
 	e->path = source->path;
 	return keep(e, source, err);

@@ -94,10 +94,10 @@ static int keep_form(struct reading *r, const struct uns_rank_source *source,
 	bare->kind = UNS_VALUE_DICT;
 	bare->cls = dict->cls;
 	bare->state = dict->state;
-	while (i < dict->dict.n && !is_dtensor(dict->dict.v[i]))
+	while (i < dict->n && !is_dtensor(dict->pair[i].value))
 		i++;
-	if (i < dict->dict.n)
-		UNS_TRY(add_value(r, source, UNS_RANK_FORM, "dtensor", dict->dict.v[i], err));
+	if (i < dict->n)
+		UNS_TRY(add_value(r, source, UNS_RANK_FORM, "dtensor", dict->pair[i].value, err));
 	return add_value(r, source, UNS_RANK_FORM, "state_dict", bare, err);
 }
 
@@ -111,13 +111,13 @@ static int add_model(void *ctx, struct uns_rank_source *source, struct uns_err *
 		return uns_fail(err, -ENOTSUP, "the file holds no state dict");
 	if (!r->files.n_read)
 		UNS_TRY(keep_form(r, source, dict, err));
-	for (i = 0; i < dict->dict.n; i++) {
-		const char *name = uns_value_str(dict->dict.key[i]);
+	for (i = 0; i < dict->n; i++) {
+		const char *name = uns_value_str(dict->pair[i].key);
 
 		if (!name)
 			return uns_fail(err, -ENOTSUP,
 					"a state dict with a key that is not a name");
-		UNS_TRY(add_model_entry(r, source, name, dict->dict.v[i], err));
+		UNS_TRY(add_model_entry(r, source, name, dict->pair[i].value, err));
 	}
 	return 0;
 }
@@ -250,13 +250,13 @@ static int add_param_state(struct reading *r, struct uns_rank_source *source,
 
 	if (!dict || dict->kind != UNS_VALUE_DICT)
 		return uns_fail(err, -ENOTSUP, "the optimizer state of %s is no dict", owner->key);
-	for (i = 0; i < dict->dict.n; i++) {
-		const char *state = uns_value_str(dict->dict.key[i]);
+	for (i = 0; i < dict->n; i++) {
+		const char *state = uns_value_str(dict->pair[i].key);
 
 		if (!state)
 			return uns_fail(err, -ENOTSUP, "the optimizer state of %s has no names",
 					owner->key);
-		UNS_TRY(add_state_entry(r, source, owner, state, dict->dict.v[i], err));
+		UNS_TRY(add_state_entry(r, source, owner, state, dict->pair[i].value, err));
 	}
 	return 0;
 }
@@ -296,24 +296,25 @@ static int add_group(struct reading *r, const struct uns_value *group, struct un
 	if (!params || params->kind != UNS_VALUE_LIST)
 		return uns_fail(err, -ENOTSUP, "a param group without its list of parameters");
 	out.hyper = uns_value_new_dict_of(&r->files.cat->arena, group, "params", 0);
-	out.param = UNS_NEW_N(&r->files.cat->arena, const char *, params->seq.n);
+	out.param = UNS_NEW_N(&r->files.cat->arena, const char *, params->n);
 	if (!out.hyper || !out.param)
 		return uns_oom(err);
-	for (; out.n_params < params->seq.n; out.n_params++) {
-		UNS_TRY(owner_of(r, params->seq.v[out.n_params], &owner, err));
+	for (; out.n_params < params->n; out.n_params++) {
+		UNS_TRY(owner_of(r, params->item[out.n_params], &owner, err));
 		out.param[out.n_params] = owner.name;
 	}
 	return uns_catalog_add_group(r->files.cat, &out, err);
 }
 
 static int compare_group(struct reading *r, const struct uns_rank_source *source, size_t at,
-			 const struct uns_value *group)
+			 const struct uns_value *group, struct uns_err *err)
 {
 	const struct uns_value *first = uns_value_at(r->groups, at);
 	struct uns_rank_difference d;
+	int differ = uns_rank_values_differ(first, group, &d, err);
 
-	if (!uns_rank_values_differ(first, group, &d))
-		return 0;
+	if (differ <= 0)
+		return differ;
 	return uns_rank_findings_add(&r->files.merge.findings,
 				     UNS_FINDING(.id = UNS_FOUND_RANK_GROUPS_DIFFER,
 						 .scope = UNS_SCOPE_OPTIMIZER, .file = source->path,
@@ -333,15 +334,15 @@ static int add_groups(struct reading *r, const struct uns_rank_source *source,
 	if (!r->files.n_read) {
 		r->groups = groups;
 		r->first_path = source->path;
-	} else if (groups->seq.n != r->groups->seq.n) {
+	} else if (groups->n != r->groups->n) {
 		return uns_fail(err, -EBADMSG,
-				"the optimizer has %zu param groups there, but %zu in %s",
-				groups->seq.n, r->groups->seq.n, uns_path_name(r->first_path));
+				"the optimizer has %u param groups there, but %u in %s", groups->n,
+				r->groups->n, uns_path_name(r->first_path));
 	}
-	for (i = 0; i < groups->seq.n; i++) {
+	for (i = 0; i < groups->n; i++) {
 		if (!r->files.n_read)
-			UNS_TRY(add_group(r, groups->seq.v[i], err));
-		else if (compare_group(r, source, i, groups->seq.v[i]) < 0)
+			UNS_TRY(add_group(r, groups->item[i], err));
+		else if (compare_group(r, source, i, groups->item[i], err) < 0)
 			return uns_oom(err);
 	}
 	return 0;
@@ -355,27 +356,26 @@ static int check_numbers(struct reading *r, const struct uns_value *groups, stru
 	int64_t number;
 	size_t i;
 
-	if (!r->params || !params || params->kind != UNS_VALUE_LIST || !params->seq.n ||
-	    params->seq.v[0]->kind != UNS_VALUE_INT)
+	if (!r->params || !params || params->kind != UNS_VALUE_LIST || !params->n ||
+	    params->item[0]->kind != UNS_VALUE_INT)
 		return 0;
-	if (groups->seq.n > 1)
-		return uns_fail(
-			err, -ENOTSUP,
-			"the optimizer numbers its parameters over %zu param groups, and no "
-			"file says which parameter is in which group",
-			groups->seq.n);
-	for (i = 0; i < params->seq.n; i++)
-		if (!uns_value_int(params->seq.v[i], &number) || number != (int64_t)i)
+	if (groups->n > 1)
+		return uns_fail(err, -ENOTSUP,
+				"the optimizer numbers its parameters over %u param groups, and no "
+				"file says which parameter is in which group",
+				groups->n);
+	for (i = 0; i < params->n; i++)
+		if (!uns_value_int(params->item[i], &number) || number != (int64_t)i)
 			return uns_fail(
 				err, -ENOTSUP,
 				"the optimizer's param group does not number its parameters "
 				"0, 1, 2, ...");
-	if (r->files.n_read && r->optim.n_ids != params->seq.n)
+	if (r->files.n_read && r->optim.n_ids != params->n)
 		return uns_fail(
 			err, -EBADMSG,
-			"the optimizer has %zu parameters there, but %zu in the first rank's file",
-			params->seq.n, r->optim.n_ids);
-	r->optim.n_ids = params->seq.n;
+			"the optimizer has %u parameters there, but %zu in the first rank's file",
+			params->n, r->optim.n_ids);
+	r->optim.n_ids = params->n;
 	return 0;
 }
 
@@ -416,9 +416,9 @@ static int add_optimizer(void *ctx, struct uns_rank_source *source, struct uns_e
 		return uns_fail(err, -ENOTSUP, "an optimizer state dict without param groups");
 	UNS_TRY(check_numbers(r, groups, err));
 	UNS_TRY(leave_twins_out(r, err));
-	for (i = 0; i < dict->dict.n; i++) {
-		UNS_TRY(owner_of(r, dict->dict.key[i], &owner, err));
-		UNS_TRY(add_param_state(r, source, &owner, dict->dict.v[i], err));
+	for (i = 0; i < dict->n; i++) {
+		UNS_TRY(owner_of(r, dict->pair[i].key, &owner, err));
+		UNS_TRY(add_param_state(r, source, &owner, dict->pair[i].value, err));
 	}
 	return add_groups(r, source, groups, err);
 }

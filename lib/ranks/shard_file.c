@@ -273,7 +273,7 @@ static int put_state(struct states *s, const char *key, const struct uns_value *
 		    !uns_value_put(s->dict, owner_key(s, owner), dict))
 			return uns_oom(err);
 	}
-	if (dict->dict.n == MAX_STATES)
+	if (dict->n == MAX_STATES)
 		return uns_catalog_fail(s->m->shard->cat,
 					UNS_FINDING(.id = UNS_FOUND_TOO_MANY_STATES,
 						    .scope = UNS_SCOPE_OPTIMIZER, .tensor = owner,

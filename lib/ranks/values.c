@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/map.h"
 #include "base/text.h"
 
 enum { MAX_NODES = 1 << 20, MAX_DEPTH = 32 };
@@ -53,13 +54,12 @@ static bool equal(const struct uns_value *a, const struct uns_value *b)
 	case UNS_VALUE_STR:
 	case UNS_VALUE_BYTES:
 	case UNS_VALUE_BIGINT:
-		return a->bytes.n == b->bytes.n && !memcmp(a->bytes.p, b->bytes.p, a->bytes.n);
+		return a->n == b->n && !memcmp(a->bytes, b->bytes, a->n);
 	case UNS_VALUE_LIST:
 	case UNS_VALUE_TUPLE:
-		return a->seq.n == b->seq.n && all_equal(a->seq.v, b->seq.v, a->seq.n);
+		return a->n == b->n && all_equal(a->item, b->item, a->n);
 	case UNS_VALUE_DICT:
-		return a->dict.n == b->dict.n && all_equal(a->dict.key, b->dict.key, a->dict.n) &&
-		       all_equal(a->dict.v, b->dict.v, a->dict.n);
+		return a->n == b->n && all_equal(a->item, b->item, uns_value_n_items(a));
 	case UNS_VALUE_GLOBAL:
 		return strcmp(a->cls, b->cls) == 0;
 	default:
@@ -82,13 +82,13 @@ static bool add_text(struct uns_text *t, const struct uns_value *v)
 	} else if (is_number(v)) {
 		uns_text_printf(t, "%.15g", number(v));
 	} else if (uns_value_str(v)) {
-		uns_text_printf(t, "'%s'", v->bytes.p);
+		uns_text_printf(t, "'%s'", v->bytes);
 	} else if (v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE) {
 		uns_text_str(t, v->kind == UNS_VALUE_LIST ? "[" : "(");
-		for (i = 0; i < v->seq.n; i++) {
+		for (i = 0; i < v->n; i++) {
 			uns_text_str(t, i ? ", " : "");
 			if (t->len > sizeof(((struct uns_rank_difference *)0)->first) ||
-			    !add_text(t, v->seq.v[i]))
+			    !add_text(t, v->item[i]))
 				return false;
 		}
 		uns_text_str(t, v->kind == UNS_VALUE_LIST ? "]" : ")");
@@ -122,23 +122,41 @@ static bool is_dict(const struct uns_value *v)
 	return v && v->kind == UNS_VALUE_DICT && uns_value_fits(v, MAX_NODES, MAX_DEPTH);
 }
 
-bool uns_rank_values_differ(const struct uns_value *first, const struct uns_value *second,
-			    struct uns_rank_difference *out)
+/* Of equal keys the last counts. false = out of memory. */
+static bool index_dict(struct uns_map *map, const struct uns_value *dict)
 {
 	const char *key;
 	size_t i;
 
-	if (!is_dict(first) || !is_dict(second))
-		return false;
-	for (i = 0; i < first->dict.n; i++) {
-		key = uns_value_str(first->dict.key[i]);
-		if (key && differ_at(key, first->dict.v[i], uns_value_get(second, key), out))
-			return true;
+	for (i = 0; i < dict->n; i++) {
+		key = uns_value_str(dict->pair[i].key);
+		if (key && !uns_map_put(map, key, (void *)(uintptr_t)dict->pair[i].value, NULL))
+			return false;
 	}
-	for (i = 0; i < second->dict.n; i++) {
-		key = uns_value_str(second->dict.key[i]);
-		if (key && differ_at(key, uns_value_get(first, key), second->dict.v[i], out))
+	return true;
+}
+
+static bool any_differs(const struct uns_map *first, const struct uns_map *second,
+			const struct uns_map *keys, struct uns_rank_difference *out)
+{
+	const char *key;
+	size_t at = 0;
+
+	while (uns_map_next(keys, &at, &key, NULL))
+		if (differ_at(key, uns_map_get(first, key), uns_map_get(second, key), out))
 			return true;
-	}
 	return false;
+}
+
+int uns_rank_values_differ(const struct uns_value *first, const struct uns_value *second,
+			   struct uns_rank_difference *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map a = UNS_MAP_INIT;
+	UNS_CLEANUP(uns_map_fini) struct uns_map b = UNS_MAP_INIT;
+
+	if (!is_dict(first) || !is_dict(second))
+		return 0;
+	if (!index_dict(&a, first) || !index_dict(&b, second))
+		return uns_oom(err);
+	return any_differs(&a, &b, &a, out) || any_differs(&a, &b, &b, out);
 }

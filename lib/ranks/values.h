@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "base/error.h"
 #include "wire/value.h"
 
 struct uns_rank_difference {
@@ -12,9 +13,9 @@ struct uns_rank_difference {
 	char first[64], second[64]; /* its values for people; "another value" where they are long */
 };
 
-/* Two dicts: the first key whose values are not equal. What is opaque (tensors, objects) is not
- * compared, nor what is too large or deep to be walked; false then, and where either is no dict. */
-bool uns_rank_values_differ(const struct uns_value *first, const struct uns_value *second,
-			    struct uns_rank_difference *out);
+/* Two dicts: 1 and the first key whose values are not equal, or 0. What is opaque (tensors, objects) is
+ * not compared, nor what is too large or deep to be walked; 0 then, and where either is no dict. */
+int uns_rank_values_differ(const struct uns_value *first, const struct uns_value *second,
+			   struct uns_rank_difference *out, struct uns_err *err);
 
 #endif

@@ -105,11 +105,11 @@ static int require_names(struct rewrite *w, const struct repair_leaf *leaf,
 	if (v->kind == UNS_VALUE_GLOBAL)
 		return require_name(w, leaf, v);
 	if (v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE)
-		n = v->seq.n;
+		n = v->n;
 	for (i = 0; i < n; i++)
-		UNS_TRY(require_names(w, leaf, v->seq.v[i]));
-	for (i = 0; v->kind == UNS_VALUE_DICT && i < v->dict.n; i++)
-		UNS_TRY(require_names(w, leaf, v->dict.v[i]));
+		UNS_TRY(require_names(w, leaf, v->item[i]));
+	for (i = 0; v->kind == UNS_VALUE_DICT && i < v->n; i++)
+		UNS_TRY(require_names(w, leaf, v->pair[i].value));
 	if (v->kind == UNS_VALUE_OBJECT)
 		UNS_TRY(require_names(w, leaf, v->object.args));
 	return require_names(w, leaf, v->state);

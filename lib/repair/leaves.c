@@ -133,16 +133,16 @@ static int add_leaves(struct repair_set *set, struct repair_rank *f, const struc
 {
 	const bool dict = v->kind == UNS_VALUE_DICT;
 	const bool seq = v->kind == UNS_VALUE_LIST || v->kind == UNS_VALUE_TUPLE;
-	size_t i, n = dict ? v->dict.n : seq ? v->seq.n : 0;
+	size_t i, n = dict ? v->n : seq ? v->n : 0;
 	char *child;
 
 	if (uns_torch_is_tensor(v) || uns_dtensor_is(v))
 		return add_leaf(set, f, v, name);
 	for (i = 0; i < n; i++) {
-		child = child_name(&set->arena, name, dict ? v->dict.key[i] : NULL, i);
+		child = child_name(&set->arena, name, dict ? v->pair[i].key : NULL, i);
 		if (!child)
 			return -ENOMEM;
-		UNS_TRY(add_leaves(set, f, dict ? v->dict.v[i] : v->seq.v[i], child));
+		UNS_TRY(add_leaves(set, f, dict ? v->pair[i].value : v->item[i], child));
 	}
 	return 0;
 }

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/budget.h"
 #include "base/cleanup.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -13,8 +14,12 @@
 /* Integers up to here are exact in the double that cJSON keeps; the next one may be rounded. */
 static const double MAX_EXACT = 9007199254740991.0;
 
+/* What one value and one string take in memory: cJSON's struct, and the heap's own share. */
+enum { VALUE_BYTES = sizeof(cJSON) + 16, STRING_BYTES = 32 };
+
 struct scan {
 	const char *p, *start, *end;
+	size_t need_bytes;  /* that cJSON will ask for */
 	const char *copied; /* input before this is in `text` already */
 	struct uns_text *text;
 };
@@ -23,6 +28,8 @@ struct scan {
  * does not end. */
 static int scan_string(struct scan *s, struct uns_err *err)
 {
+	const char *open = s->p;
+
 	for (s->p++; s->p < s->end && *s->p != '"'; s->p++) {
 		if (*s->p != '\\' || s->p + 1 == s->end)
 			continue;
@@ -33,6 +40,7 @@ static int scan_string(struct scan *s, struct uns_err *err)
 	}
 	if (s->p < s->end)
 		s->p++;
+	s->need_bytes += STRING_BYTES + (size_t)(s->p - open);
 	return 0;
 }
 
@@ -61,20 +69,31 @@ static void replace_with_null(struct scan *s, size_t len)
 static int rewrite(struct uns_span in, struct uns_text *text, struct uns_err *err)
 {
 	const char *start = (const char *)in.p;
-	struct scan s = { start, start, start + uns_span_left(&in), start, text };
-	size_t len;
+	struct scan s = { .p = start,
+			  .start = start,
+			  .end = start + uns_span_left(&in),
+			  .copied = start,
+			  .text = text,
+			  .need_bytes =
+				  VALUE_BYTES + 2 * uns_span_left(&in) }; /* the text, growing */
+	size_t len, limit = uns_parse_budget(uns_span_left(&in));
 
 	while (s.p < s.end) {
 		if (*s.p == '"') {
 			UNS_TRY(scan_string(&s, err));
 			continue;
 		}
+		s.need_bytes += *s.p == ',' || *s.p == '[' || *s.p == '{' ? VALUE_BYTES : 0;
 		len = *s.p == 'N' || *s.p == 'I' || *s.p == '-' ? python_token(s.p, s.end) : 0;
 		if (len)
 			replace_with_null(&s, len);
 		else
 			s.p++;
 	}
+	if (s.need_bytes > limit)
+		return uns_fail(err, -ENOTSUP,
+				"JSON of %zu bytes asks for more than %zu bytes of memory",
+				uns_span_left(&in), limit);
 	uns_text_add(text, s.copied, (size_t)(s.p - s.copied));
 	return text->failed ? uns_oom(err) : 0;
 }

@@ -10,7 +10,8 @@
 #include "base/span.h"
 
 /* Whole input must be one value (Python's NaN, Infinity and -Infinity are read as null).
- * Caller owns *out: cJSON_Delete, or UNS_CLEANUP(uns_json_free_p). -EBADMSG with the position. */
+ * Caller owns *out: cJSON_Delete, or UNS_CLEANUP(uns_json_free_p). -EBADMSG with the position;
+ * -ENOTSUP a value that takes more memory than base/budget.h allows. */
 int uns_json_parse(struct uns_span in, cJSON **out, struct uns_err *err);
 void uns_json_free_p(cJSON **json);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/budget.h"
 #include "base/cleanup.h"
 #include "base/utf8.h"
 #include "wire/pickle_machine.h"
@@ -34,19 +35,24 @@ static int no_memory(struct uns_pickle *m)
 
 /* -- memory -- */
 
-void *uns_pickle_alloc(struct uns_pickle *m, size_t n, size_t size)
+static bool within_limit(struct uns_pickle *m, size_t n, size_t size)
 {
-	size_t need, used = m->arena->used_bytes - m->used_before;
+	size_t used = m->arena->used_bytes - m->used_before +
+		      (m->stack.cap + m->memo.cap) * sizeof(*m->stack.v) +
+		      m->cap_marks * sizeof(*m->mark),
+	       need;
 
-	if (__builtin_mul_overflow(n, size, &need) || used > m->limit_bytes ||
-	    need > m->limit_bytes - used) {
-		m->over_limit = true;
-		return NULL;
-	}
-	return uns_arena_alloc(m->arena, n, size);
+	m->over_limit = __builtin_mul_overflow(n, size, &need) || used > m->limit_bytes ||
+			need > m->limit_bytes - used;
+	return !m->over_limit;
 }
 
-static struct uns_value *value_new(struct uns_pickle *m, enum uns_value_kind kind)
+void *uns_pickle_alloc(struct uns_pickle *m, size_t n, size_t size)
+{
+	return within_limit(m, n, size) ? uns_arena_alloc(m->arena, n, size) : NULL;
+}
+
+struct uns_value *uns_pickle_value(struct uns_pickle *m, enum uns_value_kind kind)
 {
 	struct uns_value *v = uns_pickle_alloc(m, 1, sizeof(*v));
 
@@ -55,35 +61,25 @@ static struct uns_value *value_new(struct uns_pickle *m, enum uns_value_kind kin
 	return v;
 }
 
-struct uns_value *uns_pickle_growing(struct uns_pickle *m, enum uns_value_kind kind)
-{
-	struct uns_growing *g = uns_pickle_alloc(m, 1, sizeof(*g));
-
-	if (!g)
-		return NULL;
-	g->value.kind = kind;
-	return &g->value;
-}
-
 struct uns_value *uns_pickle_bytes(struct uns_pickle *m, enum uns_value_kind kind, const void *p,
 				   size_t n)
 {
-	struct uns_value *v = value_new(m, kind);
+	struct uns_value *v = uns_pickle_value(m, kind);
 	char *copy = v ? uns_pickle_alloc(m, n + 1, 1) : NULL;
 
 	if (!copy)
 		return NULL;
 	if (n)
 		memcpy(copy, p, n);
-	v->bytes.p = copy;
-	v->bytes.n = n;
+	v->bytes = copy;
+	v->n = (uint32_t)n;
 	return v;
 }
 
 struct uns_value *uns_pickle_dotted(struct uns_pickle *m, const char *outer, size_t outer_len,
 				    const char *inner, size_t inner_len)
 {
-	struct uns_value *v = value_new(m, UNS_VALUE_GLOBAL);
+	struct uns_value *v = uns_pickle_value(m, UNS_VALUE_GLOBAL);
 	char *cls = v ? uns_pickle_alloc(m, outer_len + inner_len + 2, 1) : NULL;
 
 	if (!cls)
@@ -95,15 +91,17 @@ struct uns_value *uns_pickle_dotted(struct uns_pickle *m, const char *outer, siz
 	return v;
 }
 
-static bool stack_reserve(struct uns_value_stack *s, size_t more)
+static bool stack_reserve(struct uns_pickle *m, struct uns_value_stack *s, size_t more)
 {
-	size_t need = s->n + more, cap = s->cap ? s->cap : 64;
+	size_t need = s->n + more, cap = s->cap + s->cap / 2 + 64;
 	struct uns_value **v;
 
 	if (need <= s->cap)
 		return true;
-	while (cap < need)
-		cap *= 2;
+	if (cap < need)
+		cap = need;
+	if (!within_limit(m, cap - s->cap, sizeof(*v)))
+		return false;
 	v = realloc(s->v, cap * sizeof(*v));
 	if (!v)
 		return false;
@@ -117,7 +115,7 @@ static bool stack_reserve(struct uns_value_stack *s, size_t more)
 
 static int push(struct uns_pickle *m, struct uns_value *v)
 {
-	if (!v || !stack_reserve(&m->stack, 1))
+	if (!v || !stack_reserve(m, &m->stack, 1))
 		return no_memory(m);
 	m->stack.v[m->stack.n++] = v;
 	return 0;
@@ -158,7 +156,8 @@ static int pop_mark(struct uns_pickle *m, struct uns_value ***items, size_t *n)
 
 static int op_mark(struct uns_pickle *m)
 {
-	if (!UNS_HEAP_ROOM(m->mark, m->n_marks, m->cap_marks))
+	if (!within_limit(m, m->n_marks == m->cap_marks ? m->cap_marks : 0, sizeof(*m->mark)) ||
+	    !UNS_HEAP_ROOM(m->mark, m->n_marks, m->cap_marks))
 		return no_memory(m);
 	m->mark[m->n_marks++] = m->stack.n;
 	return 0;
@@ -183,12 +182,52 @@ static int op_pop_mark(struct uns_pickle *m)
 	return pop_mark(m, &items, &n);
 }
 
+/* -- values that are used more than once -- */
+
+static int charge(struct uns_pickle *m, size_t uses, size_t items)
+{
+	size_t more;
+
+	if (!__builtin_mul_overflow(uses, items, &more) && more <= m->limit_shared - m->shared) {
+		m->shared += more;
+		return 0;
+	}
+	return uns_fail(m->err, -ENOTSUP,
+			"pickle of %zu bytes uses the same items more than %zu times",
+			(size_t)(m->in.end - m->start), m->limit_shared);
+}
+
+static size_t items_of(const struct uns_value *v)
+{
+	if (v->kind != UNS_VALUE_OBJECT)
+		return uns_value_n_items(v);
+	return uns_value_n_items(v->object.args) + uns_value_n_items(v->state);
+}
+
+static int push_again(struct uns_pickle *m, struct uns_value *v)
+{
+	UNS_TRY(charge(m, 1, items_of(v)));
+	if (v->uses < UINT16_MAX)
+		v->uses++;
+	return push(m, v);
+}
+
+/* A value that is used again and again is given more. */
+static int charge_more(struct uns_pickle *m, const struct uns_value *v, size_t items)
+{
+	if (v->uses == UINT16_MAX)
+		return uns_fail(m->err, -ENOTSUP,
+				"pickle gives items to a value that it used %u times before",
+				v->uses);
+	return charge(m, v->uses, items);
+}
+
 static int op_dup(struct uns_pickle *m)
 {
 	struct uns_value *v;
 
 	UNS_TRY(top(m, &v));
-	return push(m, v);
+	return push_again(m, v);
 }
 
 /* -- arguments of opcodes -- */
@@ -234,7 +273,7 @@ static int take_line(struct uns_pickle *m, const uint8_t **p, size_t *n)
 static int op_none(struct uns_pickle *m)
 {
 	if (!m->none)
-		m->none = value_new(m, UNS_VALUE_NONE);
+		m->none = uns_pickle_value(m, UNS_VALUE_NONE);
 	return push(m, m->none);
 }
 
@@ -243,7 +282,7 @@ static int op_bool(struct uns_pickle *m)
 	bool b = m->arg;
 
 	if (!m->boolean[b]) {
-		m->boolean[b] = value_new(m, UNS_VALUE_BOOL);
+		m->boolean[b] = uns_pickle_value(m, UNS_VALUE_BOOL);
 		if (m->boolean[b])
 			m->boolean[b]->b = b;
 	}
@@ -252,17 +291,15 @@ static int op_bool(struct uns_pickle *m)
 
 static int push_int(struct uns_pickle *m, int64_t i)
 {
-	struct uns_value *v;
+	struct uns_value **recent = &m->recent[((uint64_t)i ^ (uint64_t)i >> 12) % UNS_PICKLE_INTS];
 
-	if (i >= 0 && i < UNS_PICKLE_SMALL && m->small[i])
-		return push(m, m->small[i]);
-	v = value_new(m, UNS_VALUE_INT);
-	if (!v)
-		return no_memory(m);
-	v->i = i;
-	if (i >= 0 && i < UNS_PICKLE_SMALL)
-		m->small[i] = v;
-	return push(m, v);
+	if (!*recent || (*recent)->i != i) {
+		*recent = uns_pickle_value(m, UNS_VALUE_INT);
+		if (!*recent)
+			return no_memory(m);
+		(*recent)->i = i;
+	}
+	return push(m, *recent);
 }
 
 /* Only that of four bytes has a sign. */
@@ -295,7 +332,7 @@ static int op_long(struct uns_pickle *m)
 
 static int op_binfloat(struct uns_pickle *m)
 {
-	struct uns_value *v = value_new(m, UNS_VALUE_FLOAT);
+	struct uns_value *v = uns_pickle_value(m, UNS_VALUE_FLOAT);
 	uint64_t bits;
 
 	if (!v)
@@ -348,16 +385,16 @@ static int push_tuple(struct uns_pickle *m, struct uns_value **items, size_t n)
 
 	if (n == 0 && m->unit)
 		return push(m, m->unit);
-	v = value_new(m, UNS_VALUE_TUPLE);
+	v = uns_pickle_value(m, UNS_VALUE_TUPLE);
 	if (!v)
 		return no_memory(m);
-	v->seq.n = n;
+	v->n = (uint32_t)n;
 	if (n == 0)
 		m->unit = v;
-	else if (!(v->seq.v = uns_pickle_alloc(m, n, sizeof(*v->seq.v))))
+	else if (!(v->item = uns_pickle_alloc(m, n, sizeof(*v->item))))
 		return no_memory(m);
 	else
-		memcpy(v->seq.v, items, n * sizeof(*items));
+		memcpy(v->item, items, n * sizeof(*items));
 	return push(m, v);
 }
 
@@ -384,142 +421,104 @@ static int op_tuple_of_top(struct uns_pickle *m)
 
 static int op_empty(struct uns_pickle *m)
 {
-	return push(m, uns_pickle_growing(m, m->arg));
+	return push(m, uns_pickle_value(m, m->arg));
 }
 
 /* The top of the stack as a container of this kind. If it is an object, it is of a subclass of list
  * or dict, and is turned into that. */
-static int top_growing(struct uns_pickle *m, enum uns_value_kind kind, struct uns_growing **out)
+static int top_growing(struct uns_pickle *m, enum uns_value_kind kind, struct uns_value **out)
 {
 	struct uns_value *v;
 
 	UNS_TRY(top(m, &v));
 	if (v->kind == UNS_VALUE_OBJECT && kind != UNS_VALUE_SET && v->cls) {
 		v->kind = kind;
-		memset(&v->dict, 0, sizeof(v->dict));
+		v->item = NULL;
 	}
 	if (v->kind != kind)
 		return damaged(m, "items are given to a value that cannot hold them");
-	*out = (struct uns_growing *)v;
+	*out = v;
 	return 0;
 }
 
-/* The first room is exact, since most containers are filled by one opcode; after that it doubles. */
-static size_t grown_cap(size_t n, size_t more)
+/* The first room is exact, since most containers are filled by one opcode; one that has grown since
+ * has room for a power of two. */
+static size_t room_of(const struct uns_value *v, size_t n)
 {
-	return n > more ? 2 * n : n + more;
+	size_t cap = 1;
+
+	if (!v->grown)
+		return n;
+	while (cap < n)
+		cap *= 2;
+	return cap;
 }
 
-static const struct uns_value **array_grow(struct uns_pickle *m, const struct uns_value **old,
-					   size_t n, size_t cap)
+/* Behind what the container holds: n pointers, for a dict keys and values by turns. */
+static int add_items(struct uns_pickle *m, struct uns_value *v, struct uns_value **items, size_t n)
 {
-	const struct uns_value **v = uns_pickle_alloc(m, cap, sizeof(*v));
+	size_t each = v->kind == UNS_VALUE_DICT ? 2 : 1, have = v->n, all = have + n / each;
+	const struct uns_value **old = v->item;
 
-	if (v && n)
-		memcpy(v, old, n * sizeof(*v));
-	return v;
-}
-
-static int seq_append(struct uns_pickle *m, struct uns_growing *g, struct uns_value **items,
-		      size_t n)
-{
-	size_t have = g->value.seq.n, cap = grown_cap(have, n);
-
+	if (n % each)
+		return damaged(m, "a key has no value");
 	if (n == 0)
 		return 0;
-	if (have + n > g->cap) {
-		g->value.seq.v = array_grow(m, g->value.seq.v, have, cap);
-		if (!g->value.seq.v)
+	UNS_TRY(charge_more(m, v, n));
+	if (all > room_of(v, have)) {
+		v->grown = have > 0;
+		v->item = uns_pickle_alloc(m, room_of(v, all) * each, sizeof(*v->item));
+		if (!v->item)
 			return no_memory(m);
-		g->cap = cap;
+		if (have)
+			memcpy(v->item, old, have * each * sizeof(*old));
 	}
-	memcpy(g->value.seq.v + have, items, n * sizeof(*items));
-	g->value.seq.n += n;
-	return 0;
-}
-
-static int dict_reserve(struct uns_pickle *m, struct uns_growing *g, size_t n)
-{
-	size_t have = g->value.dict.n, cap = grown_cap(have, n);
-
-	if (have + n <= g->cap)
-		return 0;
-	g->value.dict.key = array_grow(m, g->value.dict.key, have, cap);
-	g->value.dict.v = g->value.dict.key ? array_grow(m, g->value.dict.v, have, cap) : NULL;
-	if (!g->value.dict.v)
-		return no_memory(m);
-	g->cap = cap;
-	return 0;
-}
-
-static int dict_set(struct uns_pickle *m, struct uns_growing *g, struct uns_value **items, size_t n)
-{
-	size_t i, at = g->value.dict.n;
-
-	if (n % 2)
-		return damaged(m, "a key has no value");
-	UNS_TRY(dict_reserve(m, g, n / 2));
-	for (i = 0; i < n; i += 2, at++) {
-		g->value.dict.key[at] = items[i];
-		g->value.dict.v[at] = items[i + 1];
-	}
-	g->value.dict.n = at;
+	memcpy(v->item + have * each, items, n * sizeof(*items));
+	v->n = (uint32_t)all;
 	return 0;
 }
 
 static int op_append(struct uns_pickle *m)
 {
 	struct uns_value *item;
-	struct uns_growing *list;
+	struct uns_value *list;
 
 	UNS_TRY(pop(m, &item));
 	UNS_TRY(top_growing(m, UNS_VALUE_LIST, &list));
-	return seq_append(m, list, &item, 1);
+	return add_items(m, list, &item, 1);
 }
 
-static int op_append_all(struct uns_pickle *m)
+static int op_add_all(struct uns_pickle *m)
 {
-	struct uns_value **items;
-	struct uns_growing *seq;
+	struct uns_value **items, *v;
 	size_t n;
 
 	UNS_TRY(pop_mark(m, &items, &n));
-	UNS_TRY(top_growing(m, m->arg, &seq));
-	return seq_append(m, seq, items, n);
+	UNS_TRY(top_growing(m, m->arg, &v));
+	return add_items(m, v, items, n);
 }
 
 static int op_frozenset(struct uns_pickle *m)
 {
-	struct uns_value *set = uns_pickle_growing(m, UNS_VALUE_SET), **items;
+	struct uns_value *set = uns_pickle_value(m, UNS_VALUE_SET), **items;
 	size_t n;
 
 	if (!set)
 		return no_memory(m);
 	UNS_TRY(pop_mark(m, &items, &n));
-	UNS_TRY(seq_append(m, (struct uns_growing *)set, items, n));
+	UNS_TRY(add_items(m, set, items, n));
 	return push(m, set);
 }
 
 static int op_setitem(struct uns_pickle *m)
 {
 	struct uns_value *pair[2];
-	struct uns_growing *dict;
+	struct uns_value *dict;
 
 	UNS_TRY(pop(m, &pair[1]));
 	UNS_TRY(pop(m, &pair[0]));
 	UNS_TRY(top_growing(m, UNS_VALUE_DICT, &dict));
-	return dict_set(m, dict, pair, 2);
-}
-
-static int op_setitems(struct uns_pickle *m)
-{
-	struct uns_value **items;
-	struct uns_growing *dict;
-	size_t n;
-
-	UNS_TRY(pop_mark(m, &items, &n));
-	UNS_TRY(top_growing(m, UNS_VALUE_DICT, &dict));
-	return dict_set(m, dict, items, n);
+	return add_items(m, dict, pair, 2);
 }
 
 /* -- names and objects -- */
@@ -540,24 +539,16 @@ static int trace_name(struct uns_pickle *m, int64_t memo, bool again)
 
 	if (!t)
 		return 0;
-	if (!UNS_ARENA_ROOM(m->arena, t->v, t->n, t->cap))
+	if (!within_limit(m, t->n == t->cap ? 2 * t->cap : 0, sizeof(*t->v)) ||
+	    !UNS_ARENA_ROOM(m->arena, t->v, t->n, t->cap))
 		return no_memory(m);
+	m->stack.v[m->stack.n - 1]->named = true;
 	t->v[t->n++] = (struct uns_pickle_site){ .value = m->stack.v[m->stack.n - 1],
 						 .at = m->op_at,
 						 .len = (size_t)(m->in.p - m->start) - m->op_at,
 						 .memo = memo,
 						 .again = again };
 	return 0;
-}
-
-static bool is_site(const struct uns_pickle_trace *t, const struct uns_value *v)
-{
-	size_t i;
-
-	for (i = t->n; i-- > 0;)
-		if (t->v[i].value == v)
-			return true;
-	return false;
 }
 
 /* Protocol 2's pickler puts a name into the memo right behind the opcode that pushed it, once, and
@@ -573,6 +564,8 @@ static int trace_put(struct uns_pickle *m, const struct uns_value *v, uint64_t a
 	if (at >= m->named_cap) {
 		size_t cap = 2 * (size_t)at + 64;
 
+		if (!within_limit(m, cap, sizeof(*grown)))
+			return no_memory(m);
 		grown = uns_arena_grow(m->arena, m->named, m->named_cap, cap, sizeof(*grown));
 		if (!grown)
 			return no_memory(m);
@@ -587,7 +580,7 @@ static int trace_put(struct uns_pickle *m, const struct uns_value *v, uint64_t a
 		last->len = (size_t)(m->in.p - m->start) - last->at;
 		last->memo = (int64_t)at;
 		m->named[at] = true;
-	} else if (v->kind == UNS_VALUE_GLOBAL && is_site(t, v)) {
+	} else if (v->kind == UNS_VALUE_GLOBAL && v->named) {
 		t->strange = true;
 	}
 	return 0;
@@ -614,7 +607,7 @@ static int op_stack_global(struct uns_pickle *m)
 		return damaged(m, "a class has no proper name");
 	if (m->trace)
 		m->trace->strange = true; /* the memo's name was spelled at another site */
-	return push_global(m, module->bytes.p, module->bytes.n, name->bytes.p, name->bytes.n);
+	return push_global(m, module->bytes, module->n, name->bytes, name->n);
 }
 
 static int pop_call(struct uns_pickle *m, struct uns_value **callable, struct uns_value **args)
@@ -651,7 +644,7 @@ static int op_newobj_ex(struct uns_pickle *m)
 	UNS_TRY(pop_call(m, &callable, &args));
 	if (kwargs->kind != UNS_VALUE_DICT)
 		return damaged(m, "the keyword arguments of a call are not a dict");
-	if (kwargs->dict.n) {
+	if (kwargs->n) {
 		all[0] = args;
 		all[1] = kwargs;
 		UNS_TRY(push_tuple(m, all, 2));
@@ -669,7 +662,7 @@ static int op_build(struct uns_pickle *m)
 	if (!object->cls || object->kind == UNS_VALUE_GLOBAL)
 		return damaged(m, "state is given to a value that is not an object");
 	object->state = state;
-	return 0;
+	return charge_more(m, object, uns_value_n_items(state));
 }
 
 static int op_binpersid(struct uns_pickle *m)
@@ -677,7 +670,7 @@ static int op_binpersid(struct uns_pickle *m)
 	struct uns_value *id, *object;
 
 	UNS_TRY(pop(m, &id));
-	object = uns_pickle_growing(m, UNS_VALUE_OBJECT);
+	object = uns_pickle_value(m, UNS_VALUE_OBJECT);
 	if (!object)
 		return no_memory(m);
 	object->cls = UNS_PERSISTENT_ID;
@@ -697,7 +690,7 @@ static int memo_put(struct uns_pickle *m, uint64_t at)
 	if (at > (uint64_t)(m->in.end - m->start))
 		return damaged(m, "a memo number is too large");
 	if (at >= m->memo.n) {
-		if (!stack_reserve(&m->memo, (size_t)at + 1 - m->memo.n))
+		if (!stack_reserve(m, &m->memo, (size_t)at + 1 - m->memo.n))
 			return no_memory(m);
 		m->memo.n = (size_t)at + 1;
 	}
@@ -733,8 +726,8 @@ static int op_get(struct uns_pickle *m)
 		return damaged(m, "a memo number was never written");
 	v = m->memo.v[at];
 	if (!m->trace || !m->named[at])
-		return push(m, v);
-	own = value_new(m, UNS_VALUE_GLOBAL);
+		return push_again(m, v);
+	own = uns_pickle_value(m, UNS_VALUE_GLOBAL);
 	if (!own)
 		return no_memory(m);
 	own->cls = v->cls;
@@ -800,14 +793,14 @@ static const struct {
 	['a'] = { op_append },
 	['b'] = { op_build },
 	['c'] = { op_global },
-	['e'] = { op_append_all, UNS_VALUE_LIST },
+	['e'] = { op_add_all, UNS_VALUE_LIST },
 	['h'] = { op_get, 1 },
 	['j'] = { op_get, 4 },
 	['q'] = { op_put, 1 },
 	['r'] = { op_put, 4 },
 	['s'] = { op_setitem },
 	['t'] = { op_tuple },
-	['u'] = { op_setitems },
+	['u'] = { op_add_all, UNS_VALUE_DICT },
 	['}'] = { op_empty, UNS_VALUE_DICT },
 	[')'] = { op_tuple_of_top, 0 },
 	[0x80] = { op_proto, 1 },
@@ -823,7 +816,7 @@ static const struct {
 	[0x8d] = { op_unicode, 8 },
 	[0x8e] = { op_bytes, 8 },
 	[0x8f] = { op_empty, UNS_VALUE_SET },
-	[0x90] = { op_append_all, UNS_VALUE_SET },
+	[0x90] = { op_add_all, UNS_VALUE_SET },
 	[0x91] = { op_frozenset },
 	[0x92] = { op_newobj_ex },
 	[0x93] = { op_stack_global },
@@ -862,12 +855,16 @@ int uns_pickle_parse_traced(struct uns_span *in, struct uns_arena *arena,
 
 	if (uns_span_left(in) == 0)
 		return uns_fail(err, -EBADMSG, "pickle is empty");
+	if (uns_span_left(in) > UINT32_MAX)
+		return uns_fail(err, -ENOTSUP, "pickle of %zu bytes is too large",
+				uns_span_left(in));
 	if (*in->p != 0x80)
 		return uns_fail(err, -ENOTSUP,
 				"pickle starts with 0x%02x: protocols 2 to 5 are known", *in->p);
 	m.start = in->p;
 	m.used_before = arena->used_bytes;
-	m.limit_bytes = UNS_PICKLE_MEMORY_MIN + UNS_PICKLE_MEMORY_PER_BYTE * uns_span_left(in);
+	m.limit_bytes = uns_parse_budget(uns_span_left(in));
+	m.limit_shared = uns_share_budget(uns_span_left(in));
 	while (!m.done)
 		UNS_TRY(step(&m));
 	*out = m.stack.v[0];

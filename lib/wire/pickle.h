@@ -13,8 +13,8 @@
  * -ENOTSUP an opcode of protocol 0/1 or an extension that we do not know).
  * Names are kept as spelled ("__builtin__.set" by protocol 2, "builtins.set" later). NEWOBJ_EX with
  * keyword arguments has args (positional tuple, keyword dict).
- * Cost: O(bytes) time; memory is bounded by 64 MiB + 32 times the input's size (a memoised value is
- * shared, not copied), more is -ENOTSUP. Depth of nesting is not recursion here, but a reader of the
+ * Cost: O(bytes) time; memory is bounded by base/budget.h (a memoised value is shared, not copied), and
+ * so is how many items sharing adds to the tree; more is -ENOTSUP. Depth of nesting is not recursion here, but a reader of the
  * result beware: see uns_value_fits. */
 #ifndef UNS_WIRE_PICKLE_H
 #define UNS_WIRE_PICKLE_H

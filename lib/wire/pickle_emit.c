@@ -82,12 +82,12 @@ static int emit_str(struct emitter *e, const char *s, size_t n)
 
 static int emit_bigint(struct emitter *e, const struct uns_value *v)
 {
-	if (v->bytes.n > 255)
-		return uns_fail(e->err, -ENOTSUP, "an integer of %zu bytes is too long to pickle",
-				v->bytes.n);
+	if (v->n > 255)
+		return uns_fail(e->err, -ENOTSUP, "an integer of %u bytes is too long to pickle",
+				v->n);
 	op(e, '\x8a');
-	put_le(e, v->bytes.n, 1);
-	uns_text_add(e->out, v->bytes.p, v->bytes.n);
+	put_le(e, v->n, 1);
+	uns_text_add(e->out, v->bytes, v->n);
 	return 0;
 }
 
@@ -155,11 +155,11 @@ static int emit_tuple(struct emitter *e, const struct uns_value *v)
 {
 	size_t i;
 
-	if (v->seq.n > 3)
+	if (v->n > 3)
 		op(e, '(');
-	for (i = 0; i < v->seq.n; i++)
-		UNS_TRY(emit(e, v->seq.v[i]));
-	close_tuple(e, v->seq.n);
+	for (i = 0; i < v->n; i++)
+		UNS_TRY(emit(e, v->item[i]));
+	close_tuple(e, v->n);
 	return 0;
 }
 
@@ -167,11 +167,11 @@ static int emit_items(struct emitter *e, const struct uns_value *v)
 {
 	size_t i;
 
-	if (!v->seq.n)
+	if (!v->n)
 		return 0;
 	op(e, '(');
-	for (i = 0; i < v->seq.n; i++)
-		UNS_TRY(emit(e, v->seq.v[i]));
+	for (i = 0; i < v->n; i++)
+		UNS_TRY(emit(e, v->item[i]));
 	op(e, 'e');
 	return 0;
 }
@@ -180,12 +180,12 @@ static int emit_pairs(struct emitter *e, const struct uns_value *v)
 {
 	size_t i;
 
-	if (!v->dict.n)
+	if (!v->n)
 		return 0;
 	op(e, '(');
-	for (i = 0; i < v->dict.n; i++) {
-		UNS_TRY(emit(e, v->dict.key[i]));
-		UNS_TRY(emit(e, v->dict.v[i]));
+	for (i = 0; i < v->n; i++) {
+		UNS_TRY(emit(e, v->pair[i].key));
+		UNS_TRY(emit(e, v->pair[i].value));
 	}
 	op(e, 'u');
 	return 0;
@@ -386,7 +386,7 @@ static int emit(struct emitter *e, const struct uns_value *v)
 		emit_float(e, v->f);
 		return 0;
 	case UNS_VALUE_STR:
-		return emit_str(e, v->bytes.p, v->bytes.n);
+		return emit_str(e, v->bytes, v->n);
 	case UNS_VALUE_LIST:
 		op(e, ']');
 		return emit_items(e, v);

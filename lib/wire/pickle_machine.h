@@ -11,21 +11,12 @@
 struct uns_pickle_trace;
 
 enum {
-	UNS_PICKLE_SMALL = 256, /* ints that are built once */
-	/* What values may take: real checkpoints need 5 to 15 bytes for a byte of pickle. */
-	UNS_PICKLE_MEMORY_MIN = 64 << 20,
-	UNS_PICKLE_MEMORY_PER_BYTE = 32,
+	UNS_PICKLE_INTS = 4096, /* ints that are remembered, since shapes and offsets repeat */
 };
 
 struct uns_value_stack {
 	struct uns_value **v; /* malloc'd; entries past n are NULL or stale */
 	size_t n, cap;
-};
-
-/* A LIST, SET, DICT or OBJECT while it may still be given items: all four are allocated like this. */
-struct uns_growing {
-	struct uns_value value;
-	size_t cap; /* items that seq.v, or dict.key and dict.v, have room for */
 };
 
 struct uns_pickle {
@@ -34,7 +25,10 @@ struct uns_pickle {
 	size_t op_at; /* of the current opcode, bytes from start: for messages */
 	unsigned arg; /* of the current opcode, from the table of opcodes */
 	struct uns_arena *arena;
-	size_t used_before, limit_bytes;
+	size_t used_before,
+		limit_bytes; /* of the arena, the stack, the memo and the marks together */
+	size_t shared,
+		limit_shared; /* items reached again through values that are used more than once */
 	bool over_limit, done;
 	struct uns_err *err;
 
@@ -44,12 +38,12 @@ struct uns_pickle {
 	struct uns_pickle_trace *trace; /* NULL = not wanted */
 	bool *named; /* for each memo number: a site put a name there; NULL without a trace */
 	size_t named_cap;
-	struct uns_value *none, *boolean[2], *unit, *small[UNS_PICKLE_SMALL];
+	struct uns_value *none, *boolean[2], *unit, *recent[UNS_PICKLE_INTS];
 };
 
 /* Zeroed memory from the arena, or NULL: out of memory or over the limit. */
 void *uns_pickle_alloc(struct uns_pickle *m, size_t n, size_t size);
-struct uns_value *uns_pickle_growing(struct uns_pickle *m, enum uns_value_kind kind);
+struct uns_value *uns_pickle_value(struct uns_pickle *m, enum uns_value_kind kind);
 struct uns_value *uns_pickle_bytes(struct uns_pickle *m, enum uns_value_kind kind, const void *p,
 				   size_t n);
 /* The GLOBAL "outer.inner". */

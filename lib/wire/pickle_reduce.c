@@ -19,7 +19,7 @@ static bool is_seq(const struct uns_value *v)
 struct uns_value *uns_pickle_object(struct uns_pickle *m, const struct uns_value *callable,
 				    const struct uns_value *args)
 {
-	struct uns_value *v = uns_pickle_growing(m, UNS_VALUE_OBJECT);
+	struct uns_value *v = uns_pickle_value(m, UNS_VALUE_OBJECT);
 
 	if (!v)
 		return NULL;
@@ -30,7 +30,7 @@ struct uns_value *uns_pickle_object(struct uns_pickle *m, const struct uns_value
 
 static struct uns_value *empty_dict(struct uns_pickle *m, const struct uns_value *callable)
 {
-	struct uns_value *v = uns_pickle_growing(m, UNS_VALUE_DICT);
+	struct uns_value *v = uns_pickle_value(m, UNS_VALUE_DICT);
 
 	if (v)
 		v->cls = callable->cls;
@@ -42,42 +42,41 @@ static struct uns_value *empty_dict(struct uns_pickle *m, const struct uns_value
 static struct uns_value *dict_of_pairs(struct uns_pickle *m, const struct uns_value *callable,
 				       const struct uns_value *args)
 {
-	const struct uns_value *pairs = args->seq.v[0], *pair;
+	const struct uns_value *pairs = args->item[0], *pair;
 	struct uns_value *v = empty_dict(m, callable);
-	size_t i, n = pairs->seq.n;
+	size_t i, n = pairs->n;
 
 	if (!v)
 		return NULL;
-	v->dict.key = uns_pickle_alloc(m, n, sizeof(*v->dict.key));
-	v->dict.v = uns_pickle_alloc(m, n, sizeof(*v->dict.v));
-	if (!v->dict.key || !v->dict.v)
+	v->pair = uns_pickle_alloc(m, n, sizeof(*v->pair));
+	if (!v->pair)
 		return NULL;
 	for (i = 0; i < n; i++) {
-		pair = pairs->seq.v[i];
-		if (!is_seq(pair) || pair->seq.n != 2)
+		pair = pairs->item[i];
+		if (!is_seq(pair) || pair->n != 2)
 			return uns_pickle_object(m, callable, args);
-		v->dict.key[i] = uns_value_at(pair, 0);
-		v->dict.v[i] = uns_value_at(pair, 1);
+		v->pair[i] = (struct uns_pair){ pair->item[0], pair->item[1] };
 	}
-	v->dict.n = n;
-	((struct uns_growing *)v)->cap = n;
+	v->n = (uint32_t)n;
 	return v;
 }
 
 static struct uns_value *set_of(struct uns_pickle *m, const struct uns_value *args)
 {
 	const struct uns_value *items = uns_value_at(args, 0);
-	struct uns_value *v = uns_pickle_growing(m, UNS_VALUE_SET);
+	struct uns_value *v = uns_pickle_value(m, UNS_VALUE_SET);
 
-	if (v && items)
-		v->seq = items->seq; /* shared: the set's cap is 0, so it never writes there */
+	if (v && items) { /* shared: the set's room is exact, so it never writes there */
+		v->item = items->item;
+		v->n = items->n;
+	}
 	return v;
 }
 
 /* Code points below 256 as bytes; false when there are others. */
 static bool latin1_of(const struct uns_value *text, uint8_t *out, size_t *n)
 {
-	const uint8_t *p = (const uint8_t *)text->bytes.p, *end = p + text->bytes.n;
+	const uint8_t *p = (const uint8_t *)text->bytes, *end = p + text->n;
 
 	for (*n = 0; p < end; ++*n) {
 		if (*p >= 0x80 && *p > 0xc3)
@@ -92,7 +91,7 @@ static bool is_text(const struct uns_value *v, const char *text)
 {
 	size_t len = strlen(text);
 
-	return v->kind == UNS_VALUE_STR && v->bytes.n == len && memcmp(v->bytes.p, text, len) == 0;
+	return v->kind == UNS_VALUE_STR && v->n == len && memcmp(v->bytes, text, len) == 0;
 }
 
 /* _codecs.encode(text, 'latin1'): how protocol 2 spells bytes. */
@@ -100,23 +99,25 @@ static struct uns_value *encoded(struct uns_pickle *m, const struct uns_value *c
 				 const struct uns_value *args)
 {
 	const struct uns_value *text = uns_value_at(args, 0);
-	struct uns_value *v = uns_pickle_bytes(m, UNS_VALUE_BYTES, text->bytes.p, text->bytes.n);
+	struct uns_value *v = uns_pickle_bytes(m, UNS_VALUE_BYTES, text->bytes, text->n);
 	uint8_t *out;
+	size_t n;
 
 	if (!v)
 		return NULL;
-	out = (uint8_t *)(uintptr_t)v->bytes.p;
-	if (!latin1_of(text, out, &v->bytes.n))
+	out = (uint8_t *)(uintptr_t)v->bytes;
+	if (!latin1_of(text, out, &n))
 		return uns_pickle_object(m, callable, args);
-	out[v->bytes.n] = 0;
+	out[n] = 0;
+	v->n = (uint32_t)n;
 	return v;
 }
 
 static bool is_latin1_call(const struct uns_value *callable, const struct uns_value *args)
 {
-	return uns_value_is(callable, "_codecs.encode") && args->seq.n == 2 &&
-	       args->seq.v[0]->kind == UNS_VALUE_STR &&
-	       (is_text(args->seq.v[1], "latin1") || is_text(args->seq.v[1], "latin-1"));
+	return uns_value_is(callable, "_codecs.encode") && args->n == 2 &&
+	       args->item[0]->kind == UNS_VALUE_STR &&
+	       (is_text(args->item[1], "latin1") || is_text(args->item[1], "latin-1"));
 }
 
 static const char *builtin(const struct uns_value *callable)
@@ -131,7 +132,7 @@ static bool is_set_call(const struct uns_value *callable, const struct uns_value
 	const char *name = builtin(callable);
 
 	return (strcmp(name, "set") == 0 || strcmp(name, "frozenset") == 0) &&
-	       (args->seq.n == 0 || (args->seq.n == 1 && is_seq(args->seq.v[0])));
+	       (args->n == 0 || (args->n == 1 && is_seq(args->item[0])));
 }
 
 /* bytes() and bytearray(), bytearray(b'..'). */
@@ -140,29 +141,29 @@ static bool is_bytes_call(const struct uns_value *callable, const struct uns_val
 	const char *name = builtin(callable);
 
 	return (strcmp(name, "bytes") == 0 || strcmp(name, "bytearray") == 0) &&
-	       (args->seq.n == 0 || (args->seq.n == 1 && args->seq.v[0]->kind == UNS_VALUE_BYTES));
+	       (args->n == 0 || (args->n == 1 && args->item[0]->kind == UNS_VALUE_BYTES));
 }
 
 /* defaultdict(factory) is a dict as far as data goes; its items follow by SETITEMS. */
 static bool is_empty_dict_call(const struct uns_value *callable, const struct uns_value *args)
 {
 	if (uns_value_is(callable, "collections.OrderedDict"))
-		return args->seq.n == 0;
-	return uns_value_is(callable, "collections.defaultdict") && args->seq.n <= 1;
+		return args->n == 0;
+	return uns_value_is(callable, "collections.defaultdict") && args->n <= 1;
 }
 
 static bool is_pairs_call(const struct uns_value *callable, const struct uns_value *args)
 {
-	return uns_value_is(callable, "collections.OrderedDict") && args->seq.n == 1 &&
-	       is_seq(args->seq.v[0]);
+	return uns_value_is(callable, "collections.OrderedDict") && args->n == 1 &&
+	       is_seq(args->item[0]);
 }
 
 /* getattr(Class, 'Inner'): how protocol 2 names a nested class. */
 static bool is_nested_name(const struct uns_value *callable, const struct uns_value *args)
 {
-	return strcmp(builtin(callable), "getattr") == 0 && args->seq.n == 2 &&
-	       args->seq.v[0]->kind == UNS_VALUE_GLOBAL && args->seq.v[1]->kind == UNS_VALUE_STR &&
-	       args->seq.v[1]->bytes.n <= MAX_NAME && uns_value_str(args->seq.v[1]);
+	return strcmp(builtin(callable), "getattr") == 0 && args->n == 2 &&
+	       args->item[0]->kind == UNS_VALUE_GLOBAL && args->item[1]->kind == UNS_VALUE_STR &&
+	       args->item[1]->n <= MAX_NAME && uns_value_str(args->item[1]);
 }
 
 struct uns_value *uns_pickle_reduce(struct uns_pickle *m, const struct uns_value *callable,
@@ -181,10 +182,10 @@ struct uns_value *uns_pickle_reduce(struct uns_pickle *m, const struct uns_value
 	if (is_latin1_call(callable, args))
 		return encoded(m, callable, args);
 	if (is_bytes_call(callable, args))
-		return uns_pickle_bytes(m, UNS_VALUE_BYTES, first ? first->bytes.p : "",
-					first ? first->bytes.n : 0);
+		return uns_pickle_bytes(m, UNS_VALUE_BYTES, first ? first->bytes : "",
+					first ? first->n : 0);
 	if (is_nested_name(callable, args))
-		return uns_pickle_dotted(m, first->cls, strlen(first->cls), args->seq.v[1]->bytes.p,
-					 args->seq.v[1]->bytes.n);
+		return uns_pickle_dotted(m, first->cls, strlen(first->cls), args->item[1]->bytes,
+					 args->item[1]->n);
 	return uns_pickle_object(m, callable, args);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/budget.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/map.h"
@@ -21,6 +22,7 @@ struct scan {
 	struct uns_st_header *out;
 	struct uns_map names;
 	size_t cap, cap_meta;
+	size_t used_before, limit_bytes; /* of the arena */
 	struct uns_err *err;
 };
 
@@ -84,6 +86,17 @@ static int take_u64(struct scan *s, uint64_t *out)
 		return damaged(s, "a whole number");
 	*out = v;
 	return 0;
+}
+
+/* -- memory -- */
+
+static int within_limit(struct scan *s, size_t n, size_t size)
+{
+	if (s->arena->used_bytes - s->used_before + n * size <= s->limit_bytes)
+		return 0;
+	return uns_fail(s->err, -ENOTSUP,
+			"safetensors header of %zu bytes asks for more than %zu bytes of memory",
+			(size_t)(s->in.end - s->start), s->limit_bytes);
 }
 
 /* -- strings -- */
@@ -185,11 +198,13 @@ static size_t raw_length(const struct scan *s)
 
 static int take_string(struct scan *s, const char **out)
 {
-	size_t n = 0, len;
+	size_t n = 0, len, n_raw;
 	char *text;
 
 	UNS_TRY(need_char(s, '"'));
-	text = uns_arena_alloc(s->arena, raw_length(s) + 1, 1);
+	n_raw = raw_length(s);
+	UNS_TRY(within_limit(s, n_raw + 1, 1));
+	text = uns_arena_alloc(s->arena, n_raw + 1, 1);
 	if (!text)
 		return uns_oom(s->err);
 	while (s->in.p < s->in.end && *s->in.p != '"') {
@@ -363,32 +378,33 @@ static int parse_tensor(struct scan *s, struct uns_st_entry *e)
 
 /* -- the whole -- */
 
-static struct uns_st_entry *entry_new(struct scan *s, const char *name)
+static int entry_new(struct scan *s, const char *name, struct uns_st_entry **out)
 {
-	struct uns_st_entry *v;
-
+	if (s->out->n == s->cap)
+		UNS_TRY(within_limit(s, 2 * s->cap, sizeof(**out)));
 	if (!UNS_ARENA_ROOM(s->arena, s->out->v, s->out->n, s->cap))
-		return NULL;
-	v = &s->out->v[s->out->n++];
-	v->name = name;
-	return v;
+		return uns_oom(s->err);
+	*out = &s->out->v[s->out->n++];
+	(*out)->name = name;
+	return 0;
 }
 
-static bool meta_reserve(struct scan *s)
+static int meta_reserve(struct scan *s)
 {
 	size_t n = s->out->n_meta, cap = s->cap_meta ? s->cap_meta * 2 : 4;
 	const char **key, **value;
 
 	if (n < s->cap_meta)
-		return true;
+		return 0;
+	UNS_TRY(within_limit(s, 2 * cap, sizeof(*key)));
 	key = uns_arena_grow(s->arena, s->out->meta_key, n, cap, sizeof(*key));
 	value = uns_arena_grow(s->arena, s->out->meta_value, n, cap, sizeof(*value));
 	if (!key || !value)
-		return false;
+		return uns_oom(s->err);
 	s->out->meta_key = key;
 	s->out->meta_value = value;
 	s->cap_meta = cap;
-	return true;
+	return 0;
 }
 
 static int parse_meta(struct scan *s)
@@ -401,8 +417,7 @@ static int parse_meta(struct scan *s)
 	if (take_char(s, '}'))
 		return 0;
 	do {
-		if (!meta_reserve(s))
-			return uns_oom(s->err);
+		UNS_TRY(meta_reserve(s));
 		UNS_TRY(take_string(s, &h->meta_key[h->n_meta]));
 		UNS_TRY(need_char(s, ':'));
 		UNS_TRY(take_string(s, &h->meta_value[h->n_meta]));
@@ -413,7 +428,7 @@ static int parse_meta(struct scan *s)
 
 static int parse_member(struct scan *s)
 {
-	struct uns_st_entry *e;
+	struct uns_st_entry *e = NULL;
 	const char *name;
 	void *old = NULL;
 
@@ -425,8 +440,8 @@ static int parse_member(struct scan *s)
 		return uns_fail(s->err, -EBADMSG, "safetensors header has '%s' twice", name);
 	if (strcmp(name, "__metadata__") == 0)
 		return parse_meta(s);
-	e = entry_new(s, name);
-	return e ? parse_tensor(s, e) : uns_oom(s->err);
+	UNS_TRY(entry_new(s, name, &e));
+	return parse_tensor(s, e);
 }
 
 static int parse_header(struct scan *s)
@@ -483,11 +498,14 @@ static void scan_fini(struct scan *s)
 static int parse_bytes(const uint8_t *bytes, size_t len, struct uns_arena *arena,
 		       struct uns_st_header *out, struct uns_err *err)
 {
-	UNS_CLEANUP(scan_fini) struct scan s = { .in = uns_span_of(bytes, len),
-						 .start = bytes,
-						 .arena = arena,
-						 .out = out,
-						 .err = err };
+	UNS_CLEANUP(scan_fini)
+	struct scan s = { .in = uns_span_of(bytes, len),
+			  .start = bytes,
+			  .arena = arena,
+			  .out = out,
+			  .used_before = arena->used_bytes,
+			  .limit_bytes = uns_parse_budget(len) - len, /* its copy */
+			  .err = err };
 
 	if (!uns_utf8_valid(bytes, len, false))
 		return uns_fail(err, -EBADMSG, "safetensors header is not UTF-8");

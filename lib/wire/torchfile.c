@@ -193,7 +193,7 @@ static bool has_metadata(const struct call *call)
 	const struct uns_value *meta = uns_value_at(call->args, call->v3 ? 7 : 6);
 
 	return meta && meta->kind != UNS_VALUE_NONE &&
-	       !(meta->kind == UNS_VALUE_DICT && meta->dict.n == 0);
+	       !(meta->kind == UNS_VALUE_DICT && meta->n == 0);
 }
 
 int uns_torch_readable(const struct uns_value *v, struct uns_err *err)

@@ -11,7 +11,12 @@ static bool is_seq(const struct uns_value *v)
 
 static bool is_text(const struct uns_value *v, const char *text, size_t len)
 {
-	return v->kind == UNS_VALUE_STR && v->bytes.n == len && memcmp(v->bytes.p, text, len) == 0;
+	return v->kind == UNS_VALUE_STR && v->n == len && memcmp(v->bytes, text, len) == 0;
+}
+
+size_t uns_value_n_items(const struct uns_value *v)
+{
+	return is_seq(v) ? v->n : v && v->kind == UNS_VALUE_DICT ? 2 * (size_t)v->n : 0;
 }
 
 const struct uns_value *uns_value_get(const struct uns_value *dict, const char *key)
@@ -20,9 +25,9 @@ const struct uns_value *uns_value_get(const struct uns_value *dict, const char *
 
 	if (!dict || dict->kind != UNS_VALUE_DICT)
 		return NULL;
-	for (i = dict->dict.n; i > 0; i--)
-		if (is_text(dict->dict.key[i - 1], key, len))
-			return dict->dict.v[i - 1];
+	for (i = dict->n; i > 0; i--)
+		if (is_text(dict->pair[i - 1].key, key, len))
+			return dict->pair[i - 1].value;
 	return NULL;
 }
 
@@ -31,25 +36,25 @@ const struct uns_value *uns_value_get_number(const struct uns_value *dict, uint6
 	uint64_t number;
 	size_t i;
 
-	for (i = 0; dict && dict->kind == UNS_VALUE_DICT && i < dict->dict.n; i++)
-		if (uns_value_u64(dict->dict.key[i], &number) && number == key)
-			return dict->dict.v[i];
+	for (i = 0; dict && dict->kind == UNS_VALUE_DICT && i < dict->n; i++)
+		if (uns_value_u64(dict->pair[i].key, &number) && number == key)
+			return dict->pair[i].value;
 	return NULL;
 }
 
 const struct uns_value *uns_value_at(const struct uns_value *seq, size_t i)
 {
-	return is_seq(seq) && i < seq->seq.n ? seq->seq.v[i] : NULL;
+	return is_seq(seq) && i < seq->n ? seq->item[i] : NULL;
 }
 
 const struct uns_value *uns_value_field(const struct uns_value *object, const char *name)
 {
 	const struct uns_value *state = object ? object->state : NULL, *found;
 
-	if (!state || state->kind != UNS_VALUE_TUPLE || state->seq.n != 2)
+	if (!state || state->kind != UNS_VALUE_TUPLE || state->n != 2)
 		return uns_value_get(state, name);
-	found = uns_value_get(state->seq.v[1], name);
-	return found ? found : uns_value_get(state->seq.v[0], name);
+	found = uns_value_get(state->item[1], name);
+	return found ? found : uns_value_get(state->item[0], name);
 }
 
 bool uns_value_int(const struct uns_value *v, int64_t *out)
@@ -78,9 +83,9 @@ bool uns_value_float(const struct uns_value *v, double *out)
 
 const char *uns_value_str(const struct uns_value *v)
 {
-	if (!v || v->kind != UNS_VALUE_STR || memchr(v->bytes.p, '\0', v->bytes.n))
+	if (!v || v->kind != UNS_VALUE_STR || memchr(v->bytes, '\0', v->n))
 		return NULL;
-	return v->bytes.p;
+	return v->bytes;
 }
 
 bool uns_value_is(const struct uns_value *v, const char *cls)
@@ -110,11 +115,8 @@ static bool walk(const struct uns_value *v, size_t *nodes, unsigned depth)
 	--*nodes;
 	if (v->state && !walk(v->state, nodes, depth - 1))
 		return false;
-	if (is_seq(v))
-		return walk_all(v->seq.v, v->seq.n, nodes, depth - 1);
-	if (v->kind == UNS_VALUE_DICT)
-		return walk_all(v->dict.key, v->dict.n, nodes, depth - 1) &&
-		       walk_all(v->dict.v, v->dict.n, nodes, depth - 1);
+	if (!walk_all(v->item, uns_value_n_items(v), nodes, depth - 1))
+		return false;
 	return v->kind != UNS_VALUE_OBJECT || walk(v->object.args, nodes, depth - 1);
 }
 
@@ -135,12 +137,11 @@ bool uns_value_dims(const struct uns_value *v, uint64_t *dims, size_t cap, size_
 	const struct uns_value *seq = size_args(v);
 	size_t i;
 
-	if (!seq || (seq->kind != UNS_VALUE_TUPLE && seq->kind != UNS_VALUE_LIST) ||
-	    seq->seq.n > cap)
+	if (!seq || (seq->kind != UNS_VALUE_TUPLE && seq->kind != UNS_VALUE_LIST) || seq->n > cap)
 		return false;
-	for (i = 0; i < seq->seq.n; i++)
-		if (!uns_value_u64(seq->seq.v[i], &dims[i]))
+	for (i = 0; i < seq->n; i++)
+		if (!uns_value_u64(seq->item[i], &dims[i]))
 			return false;
-	*n = seq->seq.n;
+	*n = seq->n;
 	return true;
 }

@@ -10,13 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum uns_value_kind {
+enum __attribute__((packed)) uns_value_kind {
 	UNS_VALUE_NONE,
 	UNS_VALUE_BOOL,
 	UNS_VALUE_INT,    /* fits in int64_t */
-	UNS_VALUE_BIGINT, /* little-endian two's complement in `bytes` */
+	UNS_VALUE_BIGINT, /* little-endian two's complement */
 	UNS_VALUE_FLOAT,
-	UNS_VALUE_STR,   /* UTF-8; NUL-terminated, may hold NULs: use n */
+	UNS_VALUE_STR, /* UTF-8; NUL-terminated, may hold NULs: use n */
 	UNS_VALUE_BYTES,
 	UNS_VALUE_LIST,
 	UNS_VALUE_TUPLE,
@@ -27,24 +27,20 @@ enum uns_value_kind {
 	UNS_VALUE_TENSOR, /* in what we emit only: an index into a table of tensors (pickle_emit.h) */
 };
 
+/* 32 bytes: what is read of a large checkpoint's metadata is mostly these. */
 struct uns_value {
 	enum uns_value_kind kind;
+	bool grown : 1, named : 1; /* these three are wire/pickle.c's own */
+	uint16_t uses;
+	uint32_t n; /* of `bytes`, `item` or `pair` */
 	union {
 		bool b;
 		int64_t i;
 		double f;
-		struct { /* STR, BYTES, BIGINT */
-			const char *p;
-			size_t n;
-		} bytes;
-		struct { /* LIST, TUPLE, SET */
-			const struct uns_value **v;
-			size_t n;
-		} seq;
-		struct { /* DICT */
-			const struct uns_value **key, **v;
-			size_t n;
-		} dict;
+		const char *bytes; /* STR, BYTES, BIGINT */
+		const struct uns_value *
+			*item; /* LIST, TUPLE, SET; of a DICT its keys and values by turns */
+		struct uns_pair *pair; /* DICT */
 		struct { /* OBJECT */
 			const struct uns_value *args; /* TUPLE; NULL for a bare persistent id */
 		} object;
@@ -52,6 +48,10 @@ struct uns_value {
 	};
 	const char *cls; /* GLOBAL, OBJECT, subclass of LIST or DICT: "module.name"; else NULL */
 	const struct uns_value *state; /* what BUILD gave; NULL = none */
+};
+
+struct uns_pair {
+	const struct uns_value *key, *value;
 };
 
 /* The class name of a persistent id (torch: args = ('storage', class, key, location, numel)). */
@@ -62,6 +62,8 @@ struct uns_value {
 const struct uns_value *uns_value_get(const struct uns_value *dict, const char *key);
 const struct uns_value *uns_value_get_number(const struct uns_value *dict, uint64_t key);
 const struct uns_value *uns_value_at(const struct uns_value *seq, size_t i);
+/* How many `item` has: of a DICT both keys and values; 0 for what holds none. */
+size_t uns_value_n_items(const struct uns_value *v);
 /* A field of an object's state, which is a dict, or (dict or None, dict of slots). */
 const struct uns_value *uns_value_field(const struct uns_value *object, const char *name);
 bool uns_value_int(const struct uns_value *v, int64_t *out);   /* INT or BOOL */

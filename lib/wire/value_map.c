@@ -6,42 +6,26 @@ enum { MAX_NODES = 1 << 20, MAX_DEPTH = 64 };
 static int map(const struct uns_value *v, const struct uns_value_mapper *m, struct uns_arena *arena,
 	       const struct uns_value **out, struct uns_err *err);
 
-/* If nothing in `of` changes, *out is `of` itself. */
-static int map_all(const struct uns_value **of, size_t n, const struct uns_value_mapper *m,
-		   struct uns_arena *arena, const struct uns_value ***out, struct uns_err *err)
-{
-	const struct uns_value **made = UNS_NEW_N(arena, const struct uns_value *, n);
-	size_t i;
-
-	if (!made)
-		return uns_oom(err);
-	*out = of;
-	for (i = 0; i < n; i++) {
-		UNS_TRY(map(of[i], m, arena, &made[i], err));
-		if (made[i] != of[i])
-			*out = made;
-	}
-	return 0;
-}
-
 static int map_inside(const struct uns_value *v, const struct uns_value_mapper *m,
 		      struct uns_arena *arena, const struct uns_value **out, struct uns_err *err)
 {
-	bool dict = v->kind == UNS_VALUE_DICT;
-	const struct uns_value **of = dict ? v->dict.v : v->seq.v, **inside;
-	struct uns_value *copy;
+	size_t n = uns_value_n_items(v), step = v->kind == UNS_VALUE_DICT ? 2 : 1, i;
+	const struct uns_value **inside = UNS_NEW_N(arena, const struct uns_value *, n);
+	struct uns_value *copy = UNS_NEW(arena, struct uns_value);
+	bool changed = false;
 
-	UNS_TRY(map_all(of, dict ? v->dict.n : v->seq.n, m, arena, &inside, err));
-	if (inside == of)
-		return 0;
-	copy = UNS_NEW(arena, struct uns_value);
-	if (!copy)
+	if (!inside || !copy)
 		return uns_oom(err);
+	for (i = 0; i < n; i++)
+		inside[i] = v->item[i];
+	for (i = step - 1; i < n; i += step) { /* a dict's keys stay */
+		UNS_TRY(map(v->item[i], m, arena, &inside[i], err));
+		changed |= inside[i] != v->item[i];
+	}
+	if (!changed)
+		return 0;
 	*copy = *v;
-	if (dict)
-		copy->dict.v = inside;
-	else
-		copy->seq.v = inside;
+	copy->item = inside;
 	*out = copy;
 	return 0;
 }

@@ -36,7 +36,7 @@ struct uns_value *uns_value_new_float(struct uns_arena *arena, double f)
 
 struct uns_value *uns_value_new_str(struct uns_arena *arena, const char *s)
 {
-	return NEW(.kind = UNS_VALUE_STR, .bytes = { s, strlen(s) });
+	return NEW(.kind = UNS_VALUE_STR, .bytes = s, .n = (uint32_t)strlen(s));
 }
 
 struct uns_value *uns_value_new_tensor(struct uns_arena *arena, size_t index)
@@ -60,7 +60,7 @@ static struct uns_value *seq_new(struct uns_arena *arena, enum uns_value_kind ki
 {
 	struct uns_value *v = NEW(.kind = kind);
 
-	if (v && !(v->seq.v = UNS_NEW_N(arena, const struct uns_value *, cap)))
+	if (v && !(v->item = UNS_NEW_N(arena, const struct uns_value *, cap)))
 		return NULL;
 	return v;
 }
@@ -92,8 +92,7 @@ struct uns_value *uns_value_new_dict(struct uns_arena *arena, size_t cap)
 {
 	struct uns_value *v = NEW(.kind = UNS_VALUE_DICT);
 
-	if (v && (!(v->dict.key = UNS_NEW_N(arena, const struct uns_value *, cap)) ||
-		  !(v->dict.v = UNS_NEW_N(arena, const struct uns_value *, cap))))
+	if (v && !(v->pair = UNS_NEW_N(arena, struct uns_pair, cap)))
 		return NULL;
 	return v;
 }
@@ -102,7 +101,7 @@ bool uns_value_append(struct uns_value *list, const struct uns_value *v)
 {
 	if (!list || !v)
 		return false;
-	list->seq.v[list->seq.n++] = v;
+	list->item[list->n++] = v;
 	return true;
 }
 
@@ -110,8 +109,8 @@ bool uns_value_put(struct uns_value *dict, const struct uns_value *key, const st
 {
 	if (!dict || !key || !v)
 		return false;
-	dict->dict.key[dict->dict.n] = key;
-	dict->dict.v[dict->dict.n++] = v;
+	dict->pair[dict->n].key = key;
+	dict->pair[dict->n++].value = v;
 	return true;
 }
 
@@ -124,14 +123,15 @@ bool uns_value_put_str(struct uns_arena *arena, struct uns_value *dict, const ch
 struct uns_value *uns_value_new_dict_of(struct uns_arena *arena, const struct uns_value *dict,
 					const char *without, size_t more)
 {
-	size_t i, n = dict && dict->kind == UNS_VALUE_DICT ? dict->dict.n : 0;
+	size_t i, n = dict && dict->kind == UNS_VALUE_DICT ? dict->n : 0;
 	struct uns_value *out = uns_value_new_dict(arena, n + more);
 	const char *key;
 
 	for (i = 0; out && i < n; i++) {
-		key = without ? uns_value_str(dict->dict.key[i]) : NULL;
+		key = without ? uns_value_str(dict->pair[i].key) : NULL;
 		if (!key || strcmp(key, without) != 0)
-			uns_value_put(out, dict->dict.key[i], dict->dict.v[i]); /* there is room */
+			uns_value_put(out, dict->pair[i].key,
+				      dict->pair[i].value); /* there is room */
 	}
 	return out;
 }
@@ -159,17 +159,14 @@ static void copy_content(struct uns_arena *arena, struct uns_value *v, bool *fai
 	case UNS_VALUE_STR:
 	case UNS_VALUE_BYTES:
 	case UNS_VALUE_BIGINT:
-		v->bytes.p = uns_arena_strn(arena, v->bytes.p, v->bytes.n);
-		*failed |= !v->bytes.p;
+		v->bytes = uns_arena_strn(arena, v->bytes, v->n);
+		*failed |= !v->bytes;
 		return;
 	case UNS_VALUE_LIST:
 	case UNS_VALUE_TUPLE:
 	case UNS_VALUE_SET:
-		v->seq.v = copy_all(arena, v->seq.v, v->seq.n, failed);
-		return;
 	case UNS_VALUE_DICT:
-		v->dict.key = copy_all(arena, v->dict.key, v->dict.n, failed);
-		v->dict.v = copy_all(arena, v->dict.v, v->dict.n, failed);
+		v->item = copy_all(arena, v->item, uns_value_n_items(v), failed);
 		return;
 	case UNS_VALUE_OBJECT:
 		v->object.args = copy(arena, v->object.args, failed);

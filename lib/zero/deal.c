@@ -19,8 +19,8 @@ static bool agrees(const struct uns_zero_world *w, size_t g, const char *const *
 	map = uns_value_at(map, g);
 	if (!map || map->kind != UNS_VALUE_DICT)
 		return true;
-	for (i = 0; i < map->dict.n; i++) {
-		name = uns_value_str(map->dict.key[i]);
+	for (i = 0; i < map->n; i++) {
+		name = uns_value_str(map->pair[i].key);
 		if (i >= n || !name || strcmp(name, names[i]) != 0)
 			return false;
 	}

@@ -95,7 +95,7 @@ static bool is_buffer(const struct uns_value *names, const char *name)
 	size_t i;
 
 	for (i = 0; uns_value_at(names, i); i++) {
-		buffer = uns_value_str(names->seq.v[i]);
+		buffer = uns_value_str(names->item[i]);
 		if (buffer && strcmp(buffer, name) == 0)
 			return true;
 	}

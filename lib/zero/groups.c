@@ -13,7 +13,7 @@ static size_t n_groups(const struct uns_zero_world *w)
 	const struct uns_value *groups = w->any->param_groups;
 
 	if (groups)
-		return groups->seq.n;
+		return groups->n;
 	return w->any->stage == 3 ? 0 : w->n_shapes; /* elastic_checkpoint */
 }
 
@@ -51,8 +51,8 @@ static bool assign_by_number(const struct uns_zero_world *w, int32_t *out)
 	size_t g, i, next = 0;
 	uint64_t number;
 
-	for (g = 0; groups && g < groups->seq.n; g++) {
-		params = uns_value_get(groups->seq.v[g], "params");
+	for (g = 0; groups && g < groups->n; g++) {
+		params = uns_value_get(groups->item[g], "params");
 		for (i = 0; uns_value_at(params, i); i++) {
 			if (next == w->n_shapes ||
 			    !uns_value_u64(uns_value_at(params, i), &number) || number != next)

@@ -193,7 +193,7 @@ static int list_buffers(const struct uns_zero_model *model, struct uns_map *out,
 	size_t i;
 
 	for (i = 0; uns_value_at(list, i); i++) {
-		name = uns_value_str(list->seq.v[i]);
+		name = uns_value_str(list->item[i]);
 		if (name && !uns_map_put(out, name, (void *)list, NULL))
 			return uns_oom(err);
 	}
@@ -225,12 +225,12 @@ int uns_zero_model_add(struct uns_catalog *cat, const struct uns_zero_model *mod
 		return uns_fail(err, -ENOTSUP, "the file holds no state dict of the model");
 	UNS_TRY(list_buffers(model, &a.buffers, err));
 	UNS_TRY(list_shapes(model, &a.shapes, err));
-	for (i = 0; i < module->dict.n; i++) {
-		key = uns_value_str(module->dict.key[i]);
+	for (i = 0; i < module->n; i++) {
+		key = uns_value_str(module->pair[i].key);
 		if (!key)
 			return uns_fail(err, -ENOTSUP, "a state dict with a key that is not a name");
-		UNS_TRY(name_of(&a, prefix, key, module->dict.v[i], &name, err));
-		UNS_TRY(add_one(&a, name, key, module->dict.v[i], err));
+		UNS_TRY(name_of(&a, prefix, key, module->pair[i].value, &name, err));
+		UNS_TRY(add_one(&a, name, key, module->pair[i].value, err));
 	}
 	return 0;
 }
@@ -261,9 +261,9 @@ int uns_zero_model_add_shared(struct uns_catalog *cat, const struct uns_zero_mod
 	const char *name, *owner;
 	size_t i;
 
-	for (i = 0; shared && shared->kind == UNS_VALUE_DICT && i < shared->dict.n; i++) {
-		name = uns_value_str(shared->dict.key[i]);
-		owner = uns_value_str(shared->dict.v[i]);
+	for (i = 0; shared && shared->kind == UNS_VALUE_DICT && i < shared->n; i++) {
+		name = uns_value_str(shared->pair[i].key);
+		owner = uns_value_str(shared->pair[i].value);
 		if (!name || !owner)
 			return uns_fail(err, -ENOTSUP, "shared_params does not map names to names");
 		UNS_TRY(add_alias(cat, &names->masters, name, owner, err));
@@ -291,9 +291,9 @@ static int check_module(struct uns_catalog *cat, const struct uns_zero_model *mo
 	const char *name;
 	size_t i;
 
-	for (i = 0; module && module->kind == UNS_VALUE_DICT && i < module->dict.n; i++) {
-		name = uns_value_str(module->dict.key[i]);
-		if (!name || !uns_torch_is_tensor(module->dict.v[i]) ||
+	for (i = 0; module && module->kind == UNS_VALUE_DICT && i < module->n; i++) {
+		name = uns_value_str(module->pair[i].key);
+		if (!name || !uns_torch_is_tensor(module->pair[i].value) ||
 		    uns_map_get(&names->weights, name))
 			continue;
 		UNS_TRY(lacks(cat, path, name, err));

@@ -66,14 +66,14 @@ static int parse_states(const struct uns_zero_file *file, const struct uns_value
 		return 0;
 	if (dict->kind != UNS_VALUE_DICT)
 		return uns_fail(err, -ENOTSUP, "the state of group %zu is no dict", g);
-	out->state = UNS_NEW_N(arena, struct uns_zero_state, dict->dict.n);
+	out->state = UNS_NEW_N(arena, struct uns_zero_state, dict->n);
 	if (!out->state)
 		return uns_oom(err);
-	for (i = 0; i < dict->dict.n; i++) {
-		name = uns_value_str(dict->dict.key[i]);
+	for (i = 0; i < dict->n; i++) {
+		name = uns_value_str(dict->pair[i].key);
 		if (!name)
 			return uns_fail(err, -ENOTSUP, "the state of group %zu has no names", g);
-		UNS_TRY(parse_state(file, name, dict->dict.v[i], g, out, err));
+		UNS_TRY(parse_state(file, name, dict->pair[i].value, g, out, err));
 	}
 	return 0;
 }
@@ -116,8 +116,8 @@ static int find_partitions(struct uns_zero_optim *o, struct uns_err *err)
 
 	if (uns_value_u64(v, &o->partitions) || !v)
 		return 0;
-	for (i = 0; is_list(v) && i < v->seq.n; i++) {
-		if (!uns_value_u64(v->seq.v[i], &n))
+	for (i = 0; is_list(v) && i < v->n; i++) {
+		if (!uns_value_u64(v->item[i], &n))
 			return uns_fail(err, -EBADMSG, "partition_count is not a list of counts");
 		o->uneven |= i > 0 && n != o->partitions;
 		if (n > o->partitions)
@@ -163,12 +163,12 @@ static int parse(const struct uns_zero_file *file, struct uns_arena *arena,
 			     o->stage == 3 ? "optimizer_state_dict" : "base_optimizer_state");
 	base = uns_value_get(base, "param_groups");
 	o->param_groups = is_list(base) ? base : NULL;
-	o->n_groups = fp32->seq.n;
+	o->n_groups = fp32->n;
 	o->group = UNS_NEW_N(arena, struct uns_zero_rank_group, o->n_groups);
 	if (!o->group)
 		return uns_oom(err);
 	for (g = 0; g < o->n_groups; g++)
-		UNS_TRY(parse_group(file, o, fp32->seq.v[g], g, arena, err));
+		UNS_TRY(parse_group(file, o, fp32->item[g], g, arena, err));
 	return 0;
 }
 

@@ -190,9 +190,10 @@ static bool is_dealt(const struct planning *p)
 		return uns_zero_is_round_robin(p->config);
 	for (g = 0; g < p->plan->n_groups; g++) {
 		shapes = uns_value_at(p->shapes, g);
-		for (i = 0; shapes && shapes->kind == UNS_VALUE_DICT && i < shapes->dict.n &&
-			    i < p->plan->group[g].n_params; i++) {
-			const char *name = uns_value_str(shapes->dict.key[i]);
+		for (i = 0; shapes && shapes->kind == UNS_VALUE_DICT && i < shapes->n &&
+			    i < p->plan->group[g].n_params;
+		     i++) {
+			const char *name = uns_value_str(shapes->pair[i].key);
 
 			if (name && strcmp(name, p->plan->group[g].param[i]) != 0)
 				return true;
@@ -276,11 +277,11 @@ static int check_sliced(struct planning *p, struct uns_err *err)
 		n += make_sliced(p, g, p->member + first, p->old_world, NULL);
 		first += p->plan->group[g].n_params;
 	}
-	if (p->shapes->seq.n != n)
+	if (p->shapes->n != n)
 		return uns_catalog_fail(
 			p->plan->cat,
 			UNS_FINDING(.id = UNS_FOUND_ZERO_SUB_GROUPS, .scope = UNS_SCOPE_OPTIMIZER,
-				    .expected = uns_num(n), .found = uns_num(p->shapes->seq.n),
+				    .expected = uns_num(n), .found = uns_num(p->shapes->n),
 				    .arg = { { "ranks", uns_num(p->old_world) } }),
 			err);
 	return 0;
@@ -317,18 +318,18 @@ static int check_shapes(const struct planning *p, struct uns_err *err)
 
 	if (!p->shapes || p->shapes->kind != UNS_VALUE_LIST)
 		return unsupported(p, "param_shapes is not a list of groups", err);
-	for (g = 0; g < p->shapes->seq.n; g++) {
-		if (p->shapes->seq.v[g]->kind != UNS_VALUE_DICT)
+	for (g = 0; g < p->shapes->n; g++) {
+		if (p->shapes->item[g]->kind != UNS_VALUE_DICT)
 			return unsupported(p, "param_shapes is not a list of groups", err);
-		n += p->shapes->seq.v[g]->dict.n;
+		n += p->shapes->item[g]->n;
 	}
-	if ((!p->plan->sliced && p->shapes->seq.n != p->plan->n_groups) || n != p->plan->n_members)
+	if ((!p->plan->sliced && p->shapes->n != p->plan->n_groups) || n != p->plan->n_members)
 		return uns_catalog_fail(
 			p->plan->cat,
 			UNS_FINDING(.id = UNS_FOUND_ZERO_SHAPES_UNLIKE_GROUPS,
 				    .scope = UNS_SCOPE_OPTIMIZER,
 				    .expected = uns_num(p->plan->n_members), .found = uns_num(n),
-				    .arg = { { "found_groups", uns_num(p->shapes->seq.n) },
+				    .arg = { { "found_groups", uns_num(p->shapes->n) },
 					     { "expected_groups", uns_num(p->plan->n_groups) } }),
 			err);
 	return 0;

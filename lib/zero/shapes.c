@@ -30,12 +30,12 @@ int uns_zero_shapes_parse(const struct uns_value *dict, struct uns_arena *arena,
 		return 0;
 	if (dict->kind != UNS_VALUE_DICT)
 		return uns_fail(err, -ENOTSUP, "param_shapes is not a dict");
-	out->v = UNS_NEW_N(arena, struct uns_zero_param, dict->dict.n);
+	out->v = UNS_NEW_N(arena, struct uns_zero_param, dict->n);
 	if (!out->v)
 		return uns_oom(err);
-	for (i = 0; i < dict->dict.n; i++)
-		UNS_TRY(parse_param(dict->dict.key[i], dict->dict.v[i], &out->v[i], err));
-	out->n = dict->dict.n;
+	for (i = 0; i < dict->n; i++)
+		UNS_TRY(parse_param(dict->pair[i].key, dict->pair[i].value, &out->v[i], err));
+	out->n = dict->n;
 	return 0;
 }
 
@@ -50,13 +50,12 @@ int uns_zero_shapes_parse_list(const struct uns_value *list, struct uns_arena *a
 		return 0;
 	if (!bare && list->kind != UNS_VALUE_LIST)
 		return uns_fail(err, -ENOTSUP, "param_shapes is not a list");
-	count = bare ? 1 : list->seq.n;
+	count = bare ? 1 : list->n;
 	*out = UNS_NEW_N(arena, struct uns_zero_shapes, count);
 	if (!*out)
 		return uns_oom(err);
 	for (i = 0; i < count; i++)
-		UNS_TRY(uns_zero_shapes_parse(bare ? list : list->seq.v[i], arena, &(*out)[i],
-					      err));
+		UNS_TRY(uns_zero_shapes_parse(bare ? list : list->item[i], arena, &(*out)[i], err));
 	*n = count;
 	return 0;
 }

@@ -181,7 +181,7 @@ static const struct uns_value *slice(struct model *m, const struct uns_tensor *t
 
 static int put_fragments(struct model *m, const struct uns_value *shapes, struct uns_err *err)
 {
-	struct uns_value *dict = uns_value_new_dict(&m->arena, shapes->dict.n);
+	struct uns_value *dict = uns_value_new_dict(&m->arena, shapes->n);
 	const struct uns_tensor *t;
 	const char *name;
 	size_t i;
@@ -189,8 +189,8 @@ static int put_fragments(struct model *m, const struct uns_value *shapes, struct
 	if (!dict)
 		return uns_oom(err);
 	dict->cls = "collections.OrderedDict";
-	for (i = 0; i < shapes->dict.n; i++) {
-		name = uns_value_str(shapes->dict.key[i]);
+	for (i = 0; i < shapes->n; i++) {
+		name = uns_value_str(shapes->pair[i].key);
 		t = name ? uns_catalog_find(m->plan->cat, UNS_ROLE_WEIGHT, name) : NULL;
 		if (!t)
 			return uns_catalog_fail(m->plan->cat,
@@ -307,7 +307,7 @@ static int add_model(const struct uns_zero_plan *plan, const struct uns_zero_nam
 					    "ranks" };
 	const struct uns_value *frozen =
 		uns_catalog_value(plan->cat, "model_states", "frozen_param_shapes");
-	bool differ = frozen && frozen->kind == UNS_VALUE_DICT && frozen->dict.n;
+	bool differ = frozen && frozen->kind == UNS_VALUE_DICT && frozen->n;
 	uint64_t r;
 
 	for (r = 0; r < (plan->sliced ? plan->world : 1); r++) {

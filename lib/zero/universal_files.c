@@ -216,8 +216,8 @@ int uns_universal_differing(const struct uns_adam_params *params, struct uns_tex
 	*lr = !same;
 	for (g = 0; g < params->n_groups; g++) {
 		hyper = params->group[g]->hyper;
-		for (i = 0; hyper && i < hyper->dict.n; i++) {
-			key = uns_value_str(hyper->dict.key[i]);
+		for (i = 0; hyper && i < hyper->n; i++) {
+			key = uns_value_str(hyper->pair[i].key);
 			if (!key || !is_new_key(params, g, key))
 				continue;
 			UNS_TRY(same = is_agreed(params, key, err));
@@ -251,17 +251,18 @@ static const struct uns_value *stage3_groups(const struct uns_universal_input *i
 {
 	const struct uns_adam_params *params = in->params;
 	const struct uns_value *hyper = params->group[0]->hyper;
-	struct uns_value *agreed = uns_value_new_dict(arena, hyper ? hyper->dict.n : 0);
+	struct uns_value *agreed = uns_value_new_dict(arena, hyper ? hyper->n : 0);
 	struct uns_value *list = uns_value_new_list(arena, params->n_groups);
 	struct uns_group first = *params->group[0];
 	const char *key;
 	size_t i;
 	int same;
 
-	for (i = 0; agreed && hyper && i < hyper->dict.n; i++) {
-		key = uns_value_str(hyper->dict.key[i]);
+	for (i = 0; agreed && hyper && i < hyper->n; i++) {
+		key = uns_value_str(hyper->pair[i].key);
 		same = !key || strcmp(key, "lr") == 0 ? 1 : is_agreed(params, key, NULL);
-		if (same < 0 || (same && !uns_value_put(agreed, hyper->dict.key[i], hyper->dict.v[i])))
+		if (same < 0 ||
+		    (same && !uns_value_put(agreed, hyper->pair[i].key, hyper->pair[i].value)))
 			return NULL;
 	}
 	first.hyper = agreed;

@@ -116,15 +116,15 @@ int uns_zero_values_add_model(struct uns_catalog *cat, const struct uns_zero_fil
 	const char *name;
 	size_t i;
 
-	for (i = 0; root->kind == UNS_VALUE_DICT && i < root->dict.n; i++) {
-		name = uns_value_str(root->dict.key[i]);
+	for (i = 0; root->kind == UNS_VALUE_DICT && i < root->n; i++) {
+		name = uns_value_str(root->pair[i].key);
 		if (!name || uns_str_in(name, model_tensors))
 			continue;
 		if (uns_str_in(name, uns_engine_keys) || uns_str_in(name, uns_engine_counters))
-			UNS_TRY(add_value(cat, file->index, "model_states", name, root->dict.v[i],
-					  err));
+			UNS_TRY(add_value(cat, file->index, "model_states", name,
+					  root->pair[i].value, err));
 		else
-			UNS_TRY(add_client(cat, file, name, root->dict.v[i], err));
+			UNS_TRY(add_client(cat, file, name, root->pair[i].value, err));
 	}
 	return 0;
 }
@@ -135,10 +135,11 @@ int uns_zero_values_add_optim(struct uns_catalog *cat, uint32_t file, const stru
 	const char *name;
 	size_t i;
 
-	for (i = 0; dict && dict->kind == UNS_VALUE_DICT && i < dict->dict.n; i++) {
-		name = uns_value_str(dict->dict.key[i]);
+	for (i = 0; dict && dict->kind == UNS_VALUE_DICT && i < dict->n; i++) {
+		name = uns_value_str(dict->pair[i].key);
 		if (name && !uns_str_in(name, optim_tensors))
-			UNS_TRY(add_value(cat, file, "optim_states", name, dict->dict.v[i], err));
+			UNS_TRY(add_value(cat, file, "optim_states", name, dict->pair[i].value,
+					  err));
 	}
 	return 0;
 }

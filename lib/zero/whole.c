@@ -120,11 +120,11 @@ static int find_weights(struct whole *w, struct uns_err *err)
 	uint64_t number;
 	size_t g, k;
 
-	for (g = 0; g < w->groups->seq.n; g++) {
+	for (g = 0; g < w->groups->n; g++) {
 		list = params_of(w, g);
-		for (k = 0; list && k < list->seq.n; k++) {
+		for (k = 0; list && k < list->n; k++) {
 			master = w->masters ? uns_value_at(uns_value_at(w->masters, g), k) : NULL;
-			if (!uns_value_u64(list->seq.v[k], &number) || number >= w->n ||
+			if (!uns_value_u64(list->item[k], &number) || number >= w->n ||
 			    w->named[number] || (w->masters && !master))
 				return uns_fail(err, -EBADMSG,
 						"param group %zu does not number the parameters", g);
@@ -144,9 +144,9 @@ static int prepare(struct whole *w, const struct uns_value *dict, struct uns_err
 	w->groups = uns_value_get(inner ? inner : dict, "param_groups");
 	if (!w->groups || w->groups->kind != UNS_VALUE_LIST || (inner && !w->masters))
 		return uns_fail(err, -ENOTSUP, "an optimizer without ZeRO of a form that is not known");
-	for (g = 0; g < w->groups->seq.n; g++) {
+	for (g = 0; g < w->groups->n; g++) {
 		list = params_of(w, g);
-		w->n += list ? list->seq.n : 0;
+		w->n += list ? list->n : 0;
 	}
 	if (w->n > MAX_PARAMS)
 		return uns_fail(err, -ENOTSUP, "an optimizer of %zu parameters", w->n);
@@ -205,10 +205,10 @@ static int add_param(struct whole *w, const struct place *p, uint64_t number,
 	UNS_TRY(add_tensor(w, p, NULL, master, &index, err));
 	if (!uns_map_put_index(&w->names->masters, p->name, index))
 		return uns_oom(err);
-	for (i = 0; state && state->kind == UNS_VALUE_DICT && i < state->dict.n; i++) {
-		name = uns_value_str(state->dict.key[i]);
-		if (name && uns_torch_is_tensor(state->dict.v[i]))
-			UNS_TRY(add_tensor(w, p, name, state->dict.v[i], &index, err));
+	for (i = 0; state && state->kind == UNS_VALUE_DICT && i < state->n; i++) {
+		name = uns_value_str(state->pair[i].key);
+		if (name && uns_torch_is_tensor(state->pair[i].value))
+			UNS_TRY(add_tensor(w, p, name, state->pair[i].value, &index, err));
 	}
 	return 0;
 }
@@ -221,12 +221,12 @@ static int add_group(struct whole *w, size_t g, const uint32_t *index, struct un
 	uint64_t number;
 	size_t k;
 
-	out.hyper = uns_value_new_dict_of(&w->cat->arena, w->groups->seq.v[g], "params", 0);
-	out.param = UNS_NEW_N(&w->cat->arena, const char *, list ? list->seq.n : 0);
+	out.hyper = uns_value_new_dict_of(&w->cat->arena, w->groups->item[g], "params", 0);
+	out.param = UNS_NEW_N(&w->cat->arena, const char *, list ? list->n : 0);
 	if (!out.hyper || !out.param)
 		return uns_oom(err);
-	for (k = 0; list && k < list->seq.n; k++) {
-		uns_value_u64(list->seq.v[k], &number); /* checked when it was named */
+	for (k = 0; list && k < list->n; k++) {
+		uns_value_u64(list->item[k], &number); /* checked when it was named */
 		place.weight = index[number];
 		place.name = w->cat->tensors[place.weight].name;
 		place.position = (int32_t)k;
@@ -248,7 +248,7 @@ static int add_all(struct whole *w, struct uns_err *err)
 		return uns_oom(err);
 	for (i = 0; i < w->n; i++)
 		index[i] = w->named[i] ? (uint32_t)(w->named[i] - w->cat->tensors) : 0;
-	for (g = 0; g < w->groups->seq.n; g++)
+	for (g = 0; g < w->groups->n; g++)
 		UNS_TRY(add_group(w, g, index, err));
 	return 0;
 }

@@ -23,9 +23,9 @@ static void touch(const struct uns_value *v)
 	touch(v->state);
 	if (v->kind == UNS_VALUE_OBJECT)
 		touch(v->object.args);
-	for (i = 0; v->kind == UNS_VALUE_DICT && i < v->dict.n; i++) {
-		touch(v->dict.key[i]);
-		touch(v->dict.v[i]);
+	for (i = 0; v->kind == UNS_VALUE_DICT && i < v->n; i++) {
+		touch(v->pair[i].key);
+		touch(v->pair[i].value);
 	}
 	for (i = 0; uns_value_at(v, i); i++)
 		touch(uns_value_at(v, i));

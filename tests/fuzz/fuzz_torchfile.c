@@ -26,8 +26,8 @@ static void touch(const struct uns_torchfile *file, const struct uns_value *v,
 	touch(file, v->state, arena);
 	if (v->kind == UNS_VALUE_OBJECT)
 		touch(file, v->object.args, arena);
-	for (i = 0; v->kind == UNS_VALUE_DICT && i < v->dict.n; i++)
-		touch(file, v->dict.v[i], arena);
+	for (i = 0; v->kind == UNS_VALUE_DICT && i < v->n; i++)
+		touch(file, v->pair[i].value, arena);
 	for (i = 0; uns_value_at(v, i); i++)
 		touch(file, uns_value_at(v, i), arena);
 }

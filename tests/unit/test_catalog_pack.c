@@ -125,19 +125,19 @@ static void same_value(const struct uns_value *a, const struct uns_value *b)
 	if (a->kind == UNS_VALUE_FLOAT)
 		assert_memory_equal(&a->f, &b->f, sizeof(a->f));
 	if (a->kind == UNS_VALUE_STR) {
-		assert_int_equal(a->bytes.n, b->bytes.n);
-		assert_memory_equal(a->bytes.p, b->bytes.p, a->bytes.n);
+		assert_int_equal(a->n, b->n);
+		assert_memory_equal(a->bytes, b->bytes, a->n);
 	}
 	if (a->kind == UNS_VALUE_LIST || a->kind == UNS_VALUE_TUPLE) {
-		assert_int_equal(a->seq.n, b->seq.n);
-		for (i = 0; i < a->seq.n; i++)
-			same_value(a->seq.v[i], b->seq.v[i]);
+		assert_int_equal(a->n, b->n);
+		for (i = 0; i < a->n; i++)
+			same_value(a->item[i], b->item[i]);
 	}
 	if (a->kind == UNS_VALUE_DICT) {
-		assert_int_equal(a->dict.n, b->dict.n);
-		for (i = 0; i < a->dict.n; i++) {
-			same_value(a->dict.key[i], b->dict.key[i]);
-			same_value(a->dict.v[i], b->dict.v[i]);
+		assert_int_equal(a->n, b->n);
+		for (i = 0; i < a->n; i++) {
+			same_value(a->pair[i].key, b->pair[i].key);
+			same_value(a->pair[i].value, b->pair[i].value);
 		}
 	}
 	same_value(a->state, b->state);

@@ -169,13 +169,13 @@ static void reads_paths(void **state)
 
 static const struct uns_value number_1 = { .kind = UNS_VALUE_INT, .i = 1 },
 			      number_2 = { .kind = UNS_VALUE_INT, .i = 2 },
-			      name_a = { .kind = UNS_VALUE_STR, .bytes = { "a", 1 } },
-			      name_b = { .kind = UNS_VALUE_STR, .bytes = { "b", 1 } };
+			      name_a = { .kind = UNS_VALUE_STR, .bytes = "a", .n = 1 },
+			      name_b = { .kind = UNS_VALUE_STR, .bytes = "b", .n = 1 };
 static const struct uns_value *list_a[] = { &name_a }, *list_b[] = { &name_b },
 			      *list_1[] = { &number_1 };
-static const struct uns_value params_a = { .kind = UNS_VALUE_LIST, .seq = { list_a, 1 } },
-			      params_b = { .kind = UNS_VALUE_LIST, .seq = { list_b, 1 } },
-			      params_1 = { .kind = UNS_VALUE_LIST, .seq = { list_1, 1 } };
+static const struct uns_value params_a = { .kind = UNS_VALUE_LIST, .item = list_a, .n = 1 },
+			      params_b = { .kind = UNS_VALUE_LIST, .item = list_b, .n = 1 },
+			      params_1 = { .kind = UNS_VALUE_LIST, .item = list_1, .n = 1 };
 
 static const struct {
 	const char *name;

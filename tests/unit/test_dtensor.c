@@ -121,8 +121,8 @@ static void test_sharded_tensor(void **state)
 	(void)state;
 	load(&f, "torch2.0.1/model_world_size_2_rank_1.pt");
 	parse_file(&f);
-	for (i = 0; i < f.torch.root->dict.n; i++) {
-		const struct uns_value *v = f.torch.root->dict.v[i];
+	for (i = 0; i < f.torch.root->n; i++) {
+		const struct uns_value *v = f.torch.root->pair[i].value;
 
 		if (!uns_dtensor_is(v))
 			continue;
@@ -164,9 +164,9 @@ static void test_coordinate_from_the_file_name(void **state)
 	load(&g, "torch2.1.2/model_world_size_3_rank_1.pt");
 	change(&g, name, "_coordinate_xx_dim");
 	parse_file(&g);
-	for (i = 0; i < f.torch.root->dict.n; i++) {
-		const struct uns_value *v = f.torch.root->dict.v[i];
-		const struct uns_value *w = g.torch.root->dict.v[i];
+	for (i = 0; i < f.torch.root->n; i++) {
+		const struct uns_value *v = f.torch.root->pair[i].value;
+		const struct uns_value *w = g.torch.root->pair[i].value;
 
 		if (!uns_dtensor_is(v))
 			continue;

@@ -85,10 +85,10 @@ static const struct uns_value *a_dtensor(const struct file *f)
 	const struct uns_value *dict = f->torch.root;
 	size_t i = 0;
 
-	while (i < dict->dict.n && !uns_dtensor_is(dict->dict.v[i]))
+	while (i < dict->n && !uns_dtensor_is(dict->pair[i].value))
 		i++;
-	assert_true(i < dict->dict.n);
-	return dict->dict.v[i];
+	assert_true(i < dict->n);
+	return dict->pair[i].value;
 }
 
 static const struct {

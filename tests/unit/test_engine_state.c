@@ -15,14 +15,14 @@ static const struct uns_value no_args = { .kind = UNS_VALUE_TUPLE };
 static const struct uns_value tensor = { .kind = UNS_VALUE_OBJECT,
 					 .cls = "torch._utils._rebuild_tensor_v2",
 					 .object.args = &no_args };
-static const struct uns_value key = { .kind = UNS_VALUE_STR, .bytes = { "k", 1 } };
+static const struct uns_value key = { .kind = UNS_VALUE_STR, .bytes = "k", .n = 1 };
 static const struct uns_value object = { .kind = UNS_VALUE_OBJECT, .cls = "m.C",
 					 .object.args = &no_args };
 
-static const struct uns_value *keys[] = { &key }, *held[] = { &tensor };
-static const struct uns_value dict = { .kind = UNS_VALUE_DICT, .dict = { keys, held, 1 } };
+static struct uns_pair held[] = { { &key, &tensor } };
+static const struct uns_value dict = { .kind = UNS_VALUE_DICT, .pair = held, .n = 1 };
 static const struct uns_value *items[] = { &two, &dict, &tensor };
-static const struct uns_value list = { .kind = UNS_VALUE_LIST, .seq = { items, 3 } };
+static const struct uns_value list = { .kind = UNS_VALUE_LIST, .item = items, .n = 3 };
 
 static void add_value(struct uns_catalog *cat, const char *root, const char *name,
 		      const struct uns_value *v)

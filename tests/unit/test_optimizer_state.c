@@ -88,13 +88,13 @@ static void test_ids_are_positions_over_all_groups(void **state)
 	start(&m);
 	assert_int_equal(build(&m, UNS_IDS_NUMBERS, 7, &out, NULL), 0);
 	states = uns_value_get(out.root, "state");
-	assert_int_equal(states->dict.n, 3);
+	assert_int_equal(states->n, 3);
 	for (i = 0; i < 3; i++)
-		assert_true(uns_value_int(states->dict.key[i], &id) && id == (int64_t)i);
+		assert_true(uns_value_int(states->pair[i].key, &id) && id == (int64_t)i);
 	/* b is 0, c is 1, a is 2: whose exp_avg is whose? */
-	assert_ptr_equal(m.leaves.v[uns_value_get(states->dict.v[0], "exp_avg")->tensor].tensor,
+	assert_ptr_equal(m.leaves.v[uns_value_get(states->pair[0].value, "exp_avg")->tensor].tensor,
 			 &m.tensors[1]);
-	assert_ptr_equal(m.leaves.v[uns_value_get(states->dict.v[2], "exp_avg")->tensor].tensor,
+	assert_ptr_equal(m.leaves.v[uns_value_get(states->pair[2].value, "exp_avg")->tensor].tensor,
 			 &m.tensors[0]);
 	groups = uns_value_get(out.root, "param_groups");
 	ids = uns_value_get(uns_value_at(groups, 1), "params");

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "base/budget.h"
 #include "wire/pickle.h"
 
 #define BYTES(text) text, sizeof(text) - 1
@@ -47,8 +48,8 @@ static void repr_bytes(struct uns_text *t, const struct uns_value *v)
 {
 	size_t i;
 
-	for (i = 0; i < v->bytes.n; i++)
-		uns_text_printf(t, "%02x", (unsigned char)v->bytes.p[i]);
+	for (i = 0; i < v->n; i++)
+		uns_text_printf(t, "%02x", (unsigned char)v->bytes[i]);
 }
 
 static void repr_dict(struct uns_text *t, const struct uns_value *v)
@@ -56,11 +57,11 @@ static void repr_dict(struct uns_text *t, const struct uns_value *v)
 	size_t i;
 
 	uns_text_str(t, "{");
-	for (i = 0; i < v->dict.n; i++) {
+	for (i = 0; i < v->n; i++) {
 		uns_text_str(t, i ? ", " : "");
-		repr(t, v->dict.key[i]);
+		repr(t, v->pair[i].key);
 		uns_text_str(t, ": ");
-		repr(t, v->dict.v[i]);
+		repr(t, v->pair[i].value);
 	}
 	uns_text_str(t, "}");
 }
@@ -87,9 +88,9 @@ static void repr(struct uns_text *t, const struct uns_value *v)
 		uns_text_printf(t, "%.17g", v->f);
 		break;
 	case UNS_VALUE_STR:
-		assert_int_equal(v->bytes.p[v->bytes.n], 0);
+		assert_int_equal(v->bytes[v->n], 0);
 		uns_text_str(t, "'");
-		uns_text_add(t, v->bytes.p, v->bytes.n);
+		uns_text_add(t, v->bytes, v->n);
 		uns_text_str(t, "'");
 		break;
 	case UNS_VALUE_BYTES:
@@ -97,13 +98,13 @@ static void repr(struct uns_text *t, const struct uns_value *v)
 		repr_bytes(t, v);
 		break;
 	case UNS_VALUE_LIST:
-		repr_items(t, "[", v->seq.v, v->seq.n, "]");
+		repr_items(t, "[", v->item, v->n, "]");
 		break;
 	case UNS_VALUE_TUPLE:
-		repr_items(t, "(", v->seq.v, v->seq.n, ")");
+		repr_items(t, "(", v->item, v->n, ")");
 		break;
 	case UNS_VALUE_SET:
-		repr_items(t, "set{", v->seq.v, v->seq.n, "}");
+		repr_items(t, "set{", v->item, v->n, "}");
 		break;
 	case UNS_VALUE_DICT:
 		repr_dict(t, v);
@@ -350,16 +351,16 @@ static void test_shared_and_cyclic(void **state)
 
 	(void)state;
 	assert_int_equal(parse(BYTES(P "]q\0h\0a."), &arena, &v, &err), 0);
-	assert_ptr_equal(v->seq.v[0], v);
+	assert_ptr_equal(v->item[0], v);
 	assert_false(uns_value_fits(v, 1000, 1000));
 	/* A set made of a list keeps what the list held then. */
 	assert_int_equal(parse(BYTES(P "]q\0K\1ac__builtin__\nset\nh\0\x85Rh\0K\2aK\3a\x87."),
 			       &arena, &v, &err),
 			 0);
-	assert_int_equal(v->seq.v[0]->seq.n, 3);
-	assert_int_equal(v->seq.v[1]->kind, UNS_VALUE_SET);
-	assert_int_equal(v->seq.v[1]->seq.n, 1);
-	assert_int_equal(v->seq.v[2]->seq.n, 3);
+	assert_int_equal(v->item[0]->n, 3);
+	assert_int_equal(v->item[1]->kind, UNS_VALUE_SET);
+	assert_int_equal(v->item[1]->n, 1);
+	assert_int_equal(v->item[2]->n, 3);
 }
 
 static void repeat(struct uns_text *t, const char *bytes, size_t len, size_t n)
@@ -378,8 +379,8 @@ static void test_deep(void **state)
 
 	(void)state;
 	uns_text_add(&text, BYTES(P));
-	repeat(&text, BYTES("]"), 1000000);
-	repeat(&text, BYTES("a"), 999999);
+	repeat(&text, BYTES("]"), 300000);
+	repeat(&text, BYTES("a"), 299999);
 	uns_text_str(&text, ".");
 	assert_int_equal(parse(text.p, text.len, &arena, &v, &err), 0);
 	assert_false(uns_value_fits(v, 10000000, 1000));
@@ -401,16 +402,65 @@ static void test_memory(void **state)
 	uns_text_add(&text, BYTES("t."));
 	assert_int_equal(parse(text.p, text.len, &arena, &v, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "bytes of memory"));
-	assert_true(arena.used_bytes < (64 << 20) + 32 * text.len + 4096);
+	assert_true(arena.used_bytes < uns_parse_budget(text.len));
+}
+
+/* A value of a thousand items may be used a hundred times, but not four hundred: whoever walks the tree
+ * meets the items each time. */
+static void test_shared_items(void **state)
+{
+	enum { ITEMS = 1000, FEW = 100, MANY = 400 };
+	static const struct part {
+		const char *bytes;
+		size_t len, times;
+	} kinds[][6] = {
+#define PART(bytes, times) { bytes, sizeof(bytes) - 1, times }
+		{ PART(P "(]q\1(", 1), PART("N", ITEMS), PART("e", 1), PART("h\1", 0),
+		  PART("t.", 1) },
+		{ PART(P "(}q\1(", 1), PART("NN", ITEMS), PART("u", 1), PART("h\1", 0),
+		  PART("t.", 1) },
+		{ PART(P "((", 1), PART("N", ITEMS), PART("t", 1), PART("2", 0), PART("t.", 1) },
+		{ PART(P "(]q\1", 1), PART("h\1", 0), PART("(", 1), PART("N", ITEMS),
+		  PART("et.", 1) },
+		{ PART(P "(cm\nC\n)\x81q\1}(", 1), PART("NN", ITEMS), PART("ub", 1), PART("h\1", 0),
+		  PART("t.", 1) },
+		{ PART(P "(cm\nC\n)\x81q\1", 1), PART("h\1", 0), PART("}(", 1), PART("NN", ITEMS),
+		  PART("ubt.", 1) },
+#undef PART
+	};
+	size_t k, i;
+	int many;
+
+	(void)state;
+	for (k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+		for (many = 0; many < 2; many++) {
+			UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+			UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+			struct uns_err err = { 0 };
+			const struct uns_value *v;
+
+			for (i = 0; kinds[k][i].bytes; i++)
+				repeat(&text, kinds[k][i].bytes, kinds[k][i].len,
+				       kinds[k][i].times ? kinds[k][i].times
+				       : many            ? MANY
+							 : FEW);
+			assert_int_equal(parse(text.p, text.len, &arena, &v, &err),
+					 many ? -ENOTSUP : 0);
+			assert_true(!many || strstr(err.text, "uses the same items"));
+		}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good),   cmocka_unit_test(test_bad),
-		cmocka_unit_test(test_cut),    cmocka_unit_test(test_behind),
+		cmocka_unit_test(test_good),
+		cmocka_unit_test(test_bad),
+		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_behind),
 		cmocka_unit_test(test_shared_and_cyclic),
-		cmocka_unit_test(test_deep),   cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_deep),
+		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_shared_items),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

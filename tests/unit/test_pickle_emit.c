@@ -94,12 +94,12 @@ static void test_containers_keep_their_order(void **state)
 	assert_true(uns_value_put(dict, uns_value_new_str(&b.arena, "a"),
 				  uns_value_new_none(&b.arena)));
 	v = again(&b, dict, NULL, 0);
-	assert_int_equal(v->dict.n, 3);
-	assert_string_equal(uns_value_str(v->dict.key[0]), "z");
-	assert_true(v->dict.key[1]->kind == UNS_VALUE_INT && v->dict.key[1]->i == 5);
-	assert_string_equal(uns_value_str(v->dict.key[2]), "a");
-	assert_true(uns_value_at(v->dict.v[0], 0)->i == 7);
-	assert_int_equal(v->dict.v[1]->seq.n, 0);
+	assert_int_equal(v->n, 3);
+	assert_string_equal(uns_value_str(v->pair[0].key), "z");
+	assert_true(v->pair[1].key->kind == UNS_VALUE_INT && v->pair[1].key->i == 5);
+	assert_string_equal(uns_value_str(v->pair[2].key), "a");
+	assert_true(uns_value_at(v->pair[0].value, 0)->i == 7);
+	assert_int_equal(v->pair[1].value->n, 0);
 	done(&b);
 }
 

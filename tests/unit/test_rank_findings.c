@@ -154,29 +154,31 @@ static void values_differ(void **state)
 	(void)state;
 	object->kind = UNS_VALUE_OBJECT;
 	object->cls = "torch._utils._rebuild_tensor_v2";
-	assert_false(
-		uns_rank_values_differ(dict(&arena, "lr", number), dict(&arena, "lr", seven), &d));
-	assert_true(
-		uns_rank_values_differ(dict(&arena, "lr", one), dict(&arena, "lr", number), &d));
+	assert_false(uns_rank_values_differ(dict(&arena, "lr", number), dict(&arena, "lr", seven),
+					    &d, NULL));
+	assert_true(uns_rank_values_differ(dict(&arena, "lr", one), dict(&arena, "lr", number), &d,
+					   NULL));
 	assert_string_equal(d.key, "lr");
 	assert_string_equal(d.first, "0.25");
 	assert_string_equal(d.second, "7");
-	assert_true(uns_rank_values_differ(dict(&arena, NULL, NULL), dict(&arena, "lr", one), &d));
+	assert_true(uns_rank_values_differ(dict(&arena, NULL, NULL), dict(&arena, "lr", one), &d,
+					   NULL));
 	assert_string_equal(d.first, "not there");
-	assert_true(uns_rank_values_differ(dict(&arena, "lr", one), dict(&arena, NULL, NULL), &d));
+	assert_true(uns_rank_values_differ(dict(&arena, "lr", one), dict(&arena, NULL, NULL), &d,
+					   NULL));
 	assert_string_equal(d.second, "not there");
 	assert_true(uns_rank_values_differ(dict(&arena, "betas", pair(&arena, 0.5, 0.75)),
-					   dict(&arena, "betas", pair(&arena, 0.5, 1)), &d));
+					   dict(&arena, "betas", pair(&arena, 0.5, 1)), &d, NULL));
 	assert_string_equal(d.first, "(0.5, 0.75)");
 	assert_string_equal(d.second, "(0.5, 1)");
 	/* What is opaque is not compared with its like, and no text is made of it. */
-	assert_false(
-		uns_rank_values_differ(dict(&arena, "lr", object), dict(&arena, "lr", object), &d));
-	assert_true(
-		uns_rank_values_differ(dict(&arena, "lr", object), dict(&arena, "lr", one), &d));
+	assert_false(uns_rank_values_differ(dict(&arena, "lr", object), dict(&arena, "lr", object),
+					    &d, NULL));
+	assert_true(uns_rank_values_differ(dict(&arena, "lr", object), dict(&arena, "lr", one), &d,
+					   NULL));
 	assert_string_equal(d.first, "another value");
-	assert_false(uns_rank_values_differ(one, number, &d));
-	assert_false(uns_rank_values_differ(NULL, dict(&arena, "lr", one), &d));
+	assert_false(uns_rank_values_differ(one, number, &d, NULL));
+	assert_false(uns_rank_values_differ(NULL, dict(&arena, "lr", one), &d, NULL));
 }
 
 /* A value that holds itself is not walked. */
@@ -188,10 +190,11 @@ static void cycles(void **state)
 
 	(void)state;
 	list->kind = UNS_VALUE_LIST;
-	list->seq.v = UNS_NEW_N(&arena, const struct uns_value *, 1);
-	list->seq.v[0] = list;
-	list->seq.n = 1;
-	assert_false(uns_rank_values_differ(dict(&arena, "l", list), dict(&arena, "l", list), &d));
+	list->item = UNS_NEW_N(&arena, const struct uns_value *, 1);
+	list->item[0] = list;
+	list->n = 1;
+	assert_false(
+		uns_rank_values_differ(dict(&arena, "l", list), dict(&arena, "l", list), &d, NULL));
 }
 
 int main(void)

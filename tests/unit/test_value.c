@@ -9,7 +9,10 @@
 #include "wire/value.h"
 #include "wire/value_map.h"
 
-#define STR(text) { .kind = UNS_VALUE_STR, .bytes = { text, sizeof(text) - 1 } }
+#define STR(text)                                                                                  \
+	{                                                                                          \
+		.kind = UNS_VALUE_STR, .bytes = text, .n = sizeof(text) - 1                        \
+	}
 #define INT(number) { .kind = UNS_VALUE_INT, .i = number }
 
 static const struct uns_value a = STR("a"), b = STR("b"), nul = STR("a\0b"), empty = STR("");
@@ -18,9 +21,10 @@ static const struct uns_value yes = { .kind = UNS_VALUE_BOOL, .b = true };
 static const struct uns_value half = { .kind = UNS_VALUE_FLOAT, .f = 0.5 };
 static const struct uns_value none = { .kind = UNS_VALUE_NONE };
 
-static const struct uns_value *keys[] = { &a, &b, &a, &one }, *values[] = { &one, &two, &minus, &a };
-static const struct uns_value dict = { .kind = UNS_VALUE_DICT, .dict = { keys, values, 4 } };
-static const struct uns_value other_dict = { .kind = UNS_VALUE_DICT, .dict = { keys + 1, values, 1 } };
+static struct uns_pair pairs[] = { { &a, &one }, { &b, &two }, { &a, &minus }, { &one, &a } };
+static struct uns_pair other_pairs[] = { { &b, &one } };
+static const struct uns_value dict = { .kind = UNS_VALUE_DICT, .pair = pairs, .n = 4 };
+static const struct uns_value other_dict = { .kind = UNS_VALUE_DICT, .pair = other_pairs, .n = 1 };
 
 static void test_get(void **state)
 {
@@ -35,7 +39,8 @@ static void test_get(void **state)
 
 static void test_at(void **state)
 {
-	const struct uns_value tuple = { .kind = UNS_VALUE_TUPLE, .seq = { values, 2 } };
+	const struct uns_value *values[] = { &one, &two };
+	const struct uns_value tuple = { .kind = UNS_VALUE_TUPLE, .item = values, .n = 2 };
 
 	(void)state;
 	assert_ptr_equal(uns_value_at(&tuple, 1), &two);
@@ -48,8 +53,8 @@ static void test_at(void **state)
 static void test_field(void **state)
 {
 	const struct uns_value *slots[] = { &none, &dict }, *both[] = { &dict, &other_dict };
-	const struct uns_value tuple = { .kind = UNS_VALUE_TUPLE, .seq = { slots, 2 } };
-	const struct uns_value pair = { .kind = UNS_VALUE_TUPLE, .seq = { both, 2 } };
+	const struct uns_value tuple = { .kind = UNS_VALUE_TUPLE, .item = slots, .n = 2 };
+	const struct uns_value pair = { .kind = UNS_VALUE_TUPLE, .item = both, .n = 2 };
 	const struct uns_value plain = { .kind = UNS_VALUE_OBJECT, .cls = "m.C", .state = &dict };
 	const struct uns_value slotted = { .kind = UNS_VALUE_OBJECT, .cls = "m.C", .state = &tuple };
 	const struct uns_value mixed = { .kind = UNS_VALUE_OBJECT, .cls = "m.C", .state = &pair };
@@ -103,13 +108,13 @@ static void test_is(void **state)
 static void test_dims(void **state)
 {
 	const struct uns_value *good[] = { &one, &two }, *bad[] = { &one, &minus };
-	const struct uns_value tuple = { .kind = UNS_VALUE_TUPLE, .seq = { good, 2 } };
-	const struct uns_value negative = { .kind = UNS_VALUE_LIST, .seq = { bad, 2 } };
+	const struct uns_value tuple = { .kind = UNS_VALUE_TUPLE, .item = good, .n = 2 };
+	const struct uns_value negative = { .kind = UNS_VALUE_LIST, .item = bad, .n = 2 };
 	const struct uns_value *tuple_arg[] = { &tuple };
-	const struct uns_value args = { .kind = UNS_VALUE_TUPLE, .seq = { tuple_arg, 1 } };
+	const struct uns_value args = { .kind = UNS_VALUE_TUPLE, .item = tuple_arg, .n = 1 };
 	const struct uns_value unit = { .kind = UNS_VALUE_TUPLE };
 	const struct uns_value *unit_arg[] = { &unit };
-	const struct uns_value unit_args = { .kind = UNS_VALUE_TUPLE, .seq = { unit_arg, 1 } };
+	const struct uns_value unit_args = { .kind = UNS_VALUE_TUPLE, .item = unit_arg, .n = 1 };
 	const struct uns_value size = { .kind = UNS_VALUE_OBJECT,
 					.cls = "torch.Size",
 					.object.args = &args };
@@ -137,7 +142,7 @@ static void test_dims(void **state)
 static void test_fits(void **state)
 {
 	const struct uns_value *items[] = { &one, &one, &one };
-	struct uns_value list = { .kind = UNS_VALUE_LIST, .seq = { items, 3 } }, laughs[40];
+	struct uns_value list = { .kind = UNS_VALUE_LIST, .item = items, .n = 3 }, laughs[40];
 	const struct uns_value *twice[40][2];
 	size_t i;
 
@@ -152,7 +157,7 @@ static void test_fits(void **state)
 	assert_false(uns_value_fits(&list, 1000, 1000));
 	for (i = 0; i < 40; i++) { /* 2^40 when written out */
 		twice[i][0] = twice[i][1] = i ? &laughs[i - 1] : &one;
-		laughs[i] = (struct uns_value){ .kind = UNS_VALUE_LIST, .seq = { twice[i], 2 } };
+		laughs[i] = (struct uns_value){ .kind = UNS_VALUE_LIST, .item = twice[i], .n = 2 };
 	}
 	assert_false(uns_value_fits(&laughs[39], 100000, 1000));
 }
@@ -173,14 +178,15 @@ static void test_map(void **state)
 {
 	const struct uns_value *inner_items[] = { &two, &one }, *outer_items[] = { NULL, &half, &one };
 	const struct uns_value *plain_items[] = { &two, &half };
-	const struct uns_value inner = { .kind = UNS_VALUE_TUPLE, .seq = { inner_items, 2 } };
+	const struct uns_value inner = { .kind = UNS_VALUE_TUPLE, .item = inner_items, .n = 2 };
 	const struct uns_value object = { .kind = UNS_VALUE_OBJECT, .cls = "m.C",
 					  .object.args = &inner };
-	struct uns_value list = { .kind = UNS_VALUE_LIST, .seq = { outer_items, 3 } };
-	const struct uns_value plain = { .kind = UNS_VALUE_LIST, .seq = { plain_items, 2 } };
-	const struct uns_value *dict_values[] = { &list, &object, &plain };
-	const struct uns_value top = { .kind = UNS_VALUE_DICT, .cls = "collections.OrderedDict",
-				       .dict = { keys, dict_values, 3 } };
+	struct uns_value list = { .kind = UNS_VALUE_LIST, .item = outer_items, .n = 3 };
+	const struct uns_value plain = { .kind = UNS_VALUE_LIST, .item = plain_items, .n = 2 };
+	struct uns_pair mapped[] = { { &a, &list }, { &b, &object }, { &a, &plain } };
+	const struct uns_value top = {
+		.kind = UNS_VALUE_DICT, .cls = "collections.OrderedDict", .pair = mapped, .n = 3
+	};
 	struct uns_arena arena = UNS_ARENA_INIT;
 	size_t n = 0;
 	const struct uns_value_mapper mapper = { two_for_one, &n };
@@ -192,15 +198,15 @@ static void test_map(void **state)
 	assert_int_equal(uns_value_map(&top, &mapper, &arena, &got, &err), 0);
 	assert_int_equal(n, 2); /* not the one among the object's arguments */
 	assert_string_equal(got->cls, top.cls);
-	assert_ptr_equal(got->dict.key, top.dict.key);
-	got_list = got->dict.v[0];
+	assert_ptr_equal(got->pair[0].key, &a);
+	got_list = got->pair[0].value;
 	assert_int_equal(got_list->kind, UNS_VALUE_LIST);
 	assert_int_equal(uns_value_at(got_list, 0)->kind, UNS_VALUE_TUPLE);
 	assert_ptr_equal(uns_value_at(uns_value_at(got_list, 0), 1), &two);
 	assert_ptr_equal(uns_value_at(got_list, 1), &half);
 	assert_ptr_equal(uns_value_at(got_list, 2), &two);
-	assert_ptr_equal(got->dict.v[1], &object);
-	assert_ptr_equal(got->dict.v[2], &plain); /* shared: nothing in it has changed */
+	assert_ptr_equal(got->pair[1].value, &object);
+	assert_ptr_equal(got->pair[2].value, &plain); /* shared: nothing in it has changed */
 	assert_ptr_equal(uns_value_at(&list, 2), &one);
 	assert_int_equal(uns_value_map(&one, &mapper, &arena, &got, &err), 0);
 	assert_ptr_equal(got, &two);
