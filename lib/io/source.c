@@ -20,6 +20,7 @@
 #include "base/path.h"
 #include "io/access.h"
 #include "io/follow.h"
+#include "io/numbers.h"
 
 enum {
 	FILE_FLAGS = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY,
@@ -223,7 +224,7 @@ static int stat_at(int dir, const char *name, int flags, struct uns_stat *out)
 		.uid = st.stx_uid,
 		.gid = st.stx_gid,
 		.id = { .dev = makedev(st.stx_dev_major, st.stx_dev_minor),
-			.ino = st.stx_ino,
+			.ino = uns_inodes_last(st.stx_dev_major, st.stx_dev_minor) ? st.stx_ino : 0,
 			.size = st.stx_size,
 			.mtime_ns = ns_of(st.stx_mtime),
 			.ctime_ns = ns_of(st.stx_ctime) },

@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What must stay equal for bytes read earlier to still be the file's bytes. */
+/* What must stay equal for bytes read earlier to still be the file's bytes. ino is 0 on file systems whose numbers
+ * do not last (io/numbers.h): there the rest has to tell. */
 struct uns_identity {
 	uint64_t dev, ino, size;
 	int64_t mtime_ns, ctime_ns;

@@ -1,0 +1,84 @@
+/* What was looked up is kept for the process, as device numbers are the kernel's own: first come, and those that do
+ * not fit any more in the place of the oldest. A device of a disk is never looked up. */
+#include "io/numbers.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEPT = 64 };
+
+static struct {
+	pthread_rwlock_t lock;
+	struct {
+		unsigned dev_minor;
+		bool last;
+	} v[KEPT];
+	size_t n; /* ever looked up */
+} known = { .lock = PTHREAD_RWLOCK_INITIALIZER };
+
+static bool type_has_numbers(const char *type)
+{
+	static const char *const without[] = { "fuse ", "fuse.", "cifs ", "smb3 " };
+	size_t i;
+
+	for (i = 0; i < sizeof(without) / sizeof(*without); i++)
+		if (strncmp(type, without[i], strlen(without[i])) == 0)
+			return false;
+	return true;
+}
+
+/* "36 35 0:42 /root /mount/point rw - fuse.rclone source options" */
+static bool look_up(unsigned dev_minor)
+{
+	FILE *table = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL;
+	const char *type;
+	unsigned is_major, is_minor;
+	bool last = true;
+	size_t cap = 0;
+
+	while (table && getline(&line, &cap, table) >= 0) {
+		type = strstr(line, " - ");
+		if (type && sscanf(line, "%*u %*u %u:%u", &is_major, &is_minor) == 2 && !is_major &&
+		    is_minor == dev_minor)
+			last = type_has_numbers(type + 3);
+	}
+	free(line);
+	if (table)
+		fclose(table);
+	return last;
+}
+
+/* -1 = not known. */
+static int find(unsigned dev_minor)
+{
+	size_t i, n = known.n < KEPT ? known.n : KEPT;
+
+	for (i = 0; i < n; i++)
+		if (known.v[i].dev_minor == dev_minor)
+			return known.v[i].last;
+	return -1;
+}
+
+bool uns_inodes_last(unsigned dev_major, unsigned dev_minor)
+{
+	int last;
+
+	if (dev_major)
+		return true;
+	pthread_rwlock_rdlock(&known.lock);
+	last = find(dev_minor);
+	pthread_rwlock_unlock(&known.lock);
+	if (last >= 0)
+		return last;
+	last = look_up(dev_minor);
+	pthread_rwlock_wrlock(&known.lock);
+	if (find(dev_minor) < 0) {
+		known.v[known.n % KEPT].dev_minor = dev_minor;
+		known.v[known.n++ % KEPT].last = last;
+	}
+	pthread_rwlock_unlock(&known.lock);
+	return last;
+}

@@ -1,0 +1,128 @@
+"""Sources on file systems that keep less than a disk does: tests/fuse/renumber_fs.c gives each file another inode
+number every second, and, where told so, times of whole seconds."""
+
+import errno
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import UNSHARD, eventually, is_mounted
+
+RENUMBER = Path(UNSHARD).parent / "renumber_fs"
+CHANGES = 4  # of the inode numbers, during which readers read
+LONG_S = 600
+
+
+class Network:
+    def __init__(self, source, path):
+        self.source, self.path = source, path
+
+    def up(self, *how):
+        self.process = subprocess.Popen([str(RENUMBER), str(self.source), str(self.path), *how])
+        eventually(lambda: is_mounted(self.path))
+
+    def down(self):
+        unmount = ["fusermount3", "-u", str(self.path)]
+        eventually(lambda: subprocess.run(unmount).returncode == 0)  # not while a daemon that ends holds it
+        assert self.process.wait() == 0
+
+
+@pytest.fixture
+def network(tmp_path, copied, made):
+    """A run of two checkpoints, below renumber_fs."""
+    path = tmp_path / "network"
+    path.mkdir()
+    net = Network(copied(made("t2", "tied-f1-fp32") / "run"), path)
+    yield net
+    if is_mounted(path):
+        subprocess.run(["fusermount3", "-uz", str(path)], check=True)
+    net.process.wait()
+
+
+@pytest.fixture(params=["fine", "coarse"])
+def times(request):
+    return request.param
+
+
+def read_while_numbers_change(net, m, want, times_changed, until):
+    """Whole files anew, and one file that stays open, around the page cache: no error, no other bytes, no other
+    inode number."""
+    path = m / "weights/checkpoint-1/model.safetensors"
+    shard = next(net.path.glob("checkpoint-1/**/*.distcp"))
+    was, ino, n = shard.stat().st_ino, path.stat().st_ino, 0
+    changed = 0
+    held = os.open(path, os.O_RDONLY)
+    while changed < times_changed or time.monotonic() < until:
+        os.posix_fadvise(held, 0, 0, os.POSIX_FADV_DONTNEED)
+        assert os.pread(held, len(want), 0) == want
+        assert path.read_bytes() == want
+        assert path.stat().st_ino == ino
+        n += 1
+        now = shard.stat().st_ino
+        changed, was = changed + (now != was), now
+    os.close(held)
+    assert "ESTALE" not in (m / ".unshard/errors.log").read_text()
+    return n, changed
+
+
+def hold(network, made, mount, times, changes, until=0.0):
+    network.up(times)
+    want = (made("t2", "tied-f1-fp32") / "pretrained-1/model.safetensors").read_bytes()
+    m = mount(network.path, changing=True)
+    n, changed = read_while_numbers_change(network, m, want, changes, until)
+    print(f"{n} reads, {changed} times other inode numbers")
+    assert not (m / ".unshard/errors.log").read_text()
+
+
+def test_inode_numbers_that_do_not_last(network, made, mount, times):
+    hold(network, made, mount, times, CHANGES)
+
+
+@pytest.mark.long
+def test_ten_minutes_of_readers(network, made, mount, times):
+    hold(network, made, mount, times, CHANGES, time.monotonic() + LONG_S)
+
+
+def test_what_was_learned_holds_after_a_remount(network, mount, command, tmp_path, times):
+    inodes = set()
+
+    def mounted_once():
+        network.up(times)
+        m = mount(network.path, f"store={tmp_path / 'store.db'}", changing=True)
+        path = m / "weights/checkpoint-1/model.safetensors"
+        assert path.read_bytes()
+        inodes.add(path.stat().st_ino)
+        stats = json.loads((m / ".unshard/stats.json").read_text())
+        command("umount", m)
+        network.down()
+        return stats["catalogs_remembered"] and not stats["catalogs_opened"]
+
+    eventually(mounted_once)  # what changed a moment ago is not kept
+    assert len(inodes) == 1
+
+
+@pytest.mark.parametrize("how", ["replaced", "written to", "cut"])
+def test_a_source_that_changes_is_stale_within_one_read(network, mount, times, how):
+    network.up(times)
+    m = mount(network.path, changing=True)
+    held = os.open(m / "weights/checkpoint-1/model.safetensors", os.O_RDONLY)
+    size = os.fstat(held).st_size
+    assert len(os.pread(held, size, 0)) == size
+    for shard in network.source.glob("checkpoint-1/pytorch_model_fsdp_0/*.distcp"):
+        data = shard.read_bytes()
+        if how == "replaced":
+            shard.with_suffix(".new").write_bytes(data)
+            shard.with_suffix(".new").rename(shard)
+        elif how == "cut":
+            os.truncate(shard, len(data) // 2)
+        else:
+            shard.write_bytes(data)
+    os.posix_fadvise(held, 0, 0, os.POSIX_FADV_DONTNEED)
+    with pytest.raises(OSError) as failed:
+        os.pread(held, size, 0)
+    assert failed.value.errno == errno.ESTALE
+    os.close(held)
