@@ -4,6 +4,8 @@ number every second, and, where told so, times of whole seconds."""
 import errno
 import json
 import os
+import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -38,8 +40,9 @@ def network(tmp_path, copied, made):
     path.mkdir()
     net = Network(copied(made("t2", "tied-f1-fp32") / "run"), path)
     yield net
-    if is_mounted(path):
-        subprocess.run(["fusermount3", "-uz", str(path)], check=True)
+    net.process.send_signal(signal.SIGCONT)
+    if is_mounted(net.path):
+        subprocess.run(["fusermount3", "-uz", str(net.path)], check=True)
     net.process.wait()
 
 
@@ -126,3 +129,35 @@ def test_a_source_that_changes_is_stale_within_one_read(network, mount, times, h
         os.pread(held, size, 0)
     assert failed.value.errno == errno.ESTALE
     os.close(held)
+
+
+def test_a_source_that_hangs_stalls_its_own_readers_and_ctrl_c_ends_them(network, mount, made, tmp_path):
+    source = tmp_path / "both"
+    shutil.copytree(made("t2", "tied-f1-fp32") / "run", source / "near")
+    network.path.rmdir()
+    network.path = source / "far"
+    network.path.mkdir()
+    network.up()
+    m = mount(source, changing=True)
+    near, far = (m / f"weights/{name}/checkpoint-1/model.safetensors" for name in ("near", "far"))
+    want = near.read_bytes()
+    assert far.read_bytes() == want
+    held = [os.open(far, os.O_RDONLY) for _ in range(8)]
+    os.kill(network.process.pid, signal.SIGSTOP)
+    os.posix_fadvise(held[0], 0, 0, os.POSIX_FADV_DONTNEED)
+    readers = [subprocess.Popen(["cat"], stdin=fd, stdout=subprocess.PIPE) for fd in held]
+    before = json.loads((m / ".unshard/stats.json").read_text())["reads"]
+    for _ in range(3):
+        with open(near, "rb") as f:
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            assert f.read() == want
+    assert json.loads((m / ".unshard/stats.json").read_text())["reads"] > before
+    assert all(r.poll() is None for r in readers)
+    for r in readers:
+        r.send_signal(signal.SIGINT)
+    assert [r.wait() for r in readers] == [-signal.SIGINT] * len(readers)
+    os.kill(network.process.pid, signal.SIGCONT)
+    for fd in held:
+        os.close(fd)
+    for r in readers:
+        r.stdout.close()

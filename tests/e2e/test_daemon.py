@@ -1,0 +1,191 @@
+"""The serving process: what it leaves behind when it ends, what it holds after long use, what it calls on SOURCE."""
+
+import contextlib
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, UNSHARD, is_mounted
+
+GOLDEN = ROOT / "tests/golden/run"
+PROCESSES, THREADS = 4, 16
+CHECKPOINTS = 300
+VIEWS = ("weights", "weights-bf16", "full", "full-fsdp", "dcp", "universal", "world-3")
+GROWTH_BYTES = 8 << 20  # of the resident set, once all places are known: allocators keep holes
+
+READERS = """
+import os, sys, threading
+path, threads = sys.argv[1], int(sys.argv[2])
+begun = threading.Semaphore(0)
+
+def read():
+    told = False
+    while True:
+        try:
+            fd = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            while os.read(fd, 1 << 16):
+                pass
+            os.close(fd)
+        except OSError:
+            return
+        if not told:
+            begun.release()
+        told = True
+
+all = [threading.Thread(target=read) for _ in range(threads)]
+for t in all:
+    t.start()
+for t in all:
+    begun.acquire()
+print("reading", flush=True)
+for t in all:
+    t.join()
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    return shutil.copytree(GOLDEN, tmp_path / "source")
+
+
+ENDS = {
+    "SIGTERM": lambda m, command: os.kill(m.pid(), signal.SIGTERM),
+    "umount": lambda m, command: command("umount", m),
+    "fusermount3 -uz": lambda m, command: subprocess.run(["fusermount3", "-uz", str(m)], check=True),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_nothing_is_left_behind_under_64_readers(run, mount, command, eventually, how):
+    m = mount(run)
+    pid = m.pid()
+    readers = [subprocess.Popen([sys.executable, "-c", READERS, str(m / "weights/checkpoint-2/model.safetensors"),
+                                 str(THREADS)], stdout=subprocess.PIPE) for _ in range(PROCESSES)]
+    assert [r.stdout.readline() for r in readers] == [b"reading\n"] * PROCESSES
+    since = time.monotonic()
+    ENDS[how](m, command)
+    assert [r.wait() for r in readers] == [0] * PROCESSES
+    eventually(lambda: not Path(f"/proc/{pid}").exists() and not is_mounted(m), every=0.01)
+    print(f"{how}: ended after {time.monotonic() - since:.2f} s")
+    assert os.listdir(m) == []
+    for r in readers:
+        r.stdout.close()
+
+
+# -- long use --
+
+
+def held(m):
+    status = Path(f"/proc/{m.pid()}/status").read_text()
+    return {"fds": len(os.listdir(f"/proc/{m.pid()}/fd")),
+            "threads": int(re.search(r"Threads:\s+(\d+)", status)[1]),
+            "bytes": int(re.search(r"VmRSS:\s+(\d+)", status)[1]) * 1024}
+
+
+def operate(m, rng):
+    """One operation on a path that is there or not."""
+    at = m / rng.choice(VIEWS) / f"run/checkpoint-{rng.randrange(CHECKPOINTS + 3)}"
+    what = rng.choice(("list", "stat", "read", "read", "map", "absent", "info"))
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        if what == "list":
+            os.listdir(at)
+        elif what == "stat":
+            (at / "model.safetensors").stat()
+        elif what == "absent":
+            (at / f"no{rng.randrange(100)}").stat()
+        elif what == "info":
+            (at / ".unshard/provenance.json").read_bytes()
+        else:
+            names = [e.path for e in os.scandir(at) if e.is_file()]
+            if names:
+                with open(rng.choice(names), "rb") as f:
+                    f.seek(rng.randrange(1 << 16))
+                    f.read(rng.choice((1, 4096, 1 << 17)))
+
+
+def long_use(m, steps):
+    seed = random.SystemRandom().randrange(1 << 32)
+    rng = random.Random(seed)
+    for _ in range(steps // 2):
+        operate(m, rng)
+    before = held(m)
+    for _ in range(steps // 2):
+        operate(m, rng)
+    after = held(m)
+    print(f"seed {seed}: {before} -> {after}")
+    assert after["threads"] <= before["threads"] + 2, seed
+    assert after["fds"] <= before["fds"] + 4, seed
+    assert after["bytes"] <= before["bytes"] + GROWTH_BYTES, seed
+
+
+@pytest.fixture
+def many(tmp_path, mount):
+    """A mount of 300 checkpoints, with memory for few of them, all looked at once."""
+    source = tmp_path / "many/run"
+    source.mkdir(parents=True)
+    for path in GOLDEN.iterdir():
+        if path.is_file():
+            shutil.copy(path, source)
+    first = source / "checkpoint-0"
+    shutil.copytree(GOLDEN / "checkpoint-2", first)
+    for i in range(1, CHECKPOINTS):
+        shutil.copytree(first, source / f"checkpoint-{i}", copy_function=os.link)
+    m = mount(source.parent, "mem=8")
+    for view in VIEWS[:-1]:
+        for name in sorted(os.listdir(m / view / "run")):
+            with contextlib.suppress(NotADirectoryError):
+                os.listdir(m / view / "run" / name)
+    return m
+
+
+def test_long_use_leaves_memory_threads_and_descriptors_flat(many):
+    long_use(many, 6000)
+
+
+@pytest.mark.long
+def test_a_million_operations(many):
+    long_use(many, 1_000_000)
+
+
+# -- what it calls --
+
+CHANGES = ("write", "pwrite64", "writev", "ftruncate", "truncate", "rename", "renameat", "renameat2", "unlink",
+           "unlinkat", "rmdir", "mkdir", "mkdirat", "link", "linkat", "symlink", "symlinkat", "chmod", "fchmod",
+           "fchmodat", "chown", "fchown", "fchownat", "utimensat", "fallocate", "setxattr", "fsetxattr", "mknodat")
+
+
+def test_nothing_is_called_that_would_change_the_source(run, mnt, tmp_path, eventually):
+    """All views of a mount, and a check, under strace: SOURCE is opened to be read, and no more."""
+    trace = tmp_path / "trace"
+    strace = ["strace", "-f", "-y", "-o", str(trace), "-e", "trace=openat,openat2,creat," + ",".join(CHANGES)]
+    serving = subprocess.Popen([*strace, str(UNSHARD), "mount", "-f", str(run), str(mnt), "-o", "settle=0,store=none"],
+                               stderr=subprocess.DEVNULL)
+    eventually(lambda: is_mounted(mnt))
+    for view in VIEWS:
+        at = mnt / view / "checkpoint-2"
+        for path in at.rglob("*") if at.exists() else ():
+            if path.is_file():
+                path.read_bytes()
+    with pytest.raises(OSError):
+        (mnt / "weights/checkpoint-2/new").write_bytes(b"")
+    subprocess.run([str(UNSHARD), "umount", str(mnt)], check=True)
+    assert serving.wait() == 0
+    calls = trace.read_text()
+    subprocess.run([*strace, str(UNSHARD), "check", "--deep", "--store", "none", str(run)], capture_output=True)
+    calls += trace.read_text()
+    of_source = [line for line in calls.splitlines() if str(run) in line]
+    assert len(of_source) > 50
+    for line in of_source:
+        assert not re.search(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|O_TMPFILE|O_APPEND", line), line
+        call = re.match(r"\d+\s+(\w+)\((\d+<[^>]*>)?", line)
+        if call and call[1] in CHANGES:  # of another file that names it, as a line of the log
+            assert call[2] and str(run) not in call[2], line
