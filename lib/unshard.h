@@ -585,7 +585,7 @@ enum {
 /* Write what the tree has at VIEW/`path` as the new directory `out`: a checkpoint, or a directory with
  * checkpoints and what else is there. view NULL: "weights"; in a session that shows one view: that one. Every
  * file holds the bytes of the tree's, with its times and its mode made writable for the owner. A checkpoint that
- * the view shows as one file becomes that file in `out`. Links that stay in what is exported are links again;
+ * the view shows as one file, and not as a directory too, becomes that file in `out`. Links that stay in what is exported are links again;
  * others become the file that they lead to.
  * `out` must not exist or be an empty directory, and does not lie in `path`. It appears whole or not at all:
  * written as `out`.partial beside it, every file and directory synced, renamed. If the call fails or is

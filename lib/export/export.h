@@ -33,7 +33,8 @@ struct export {
 	const struct uns_view *view;
 	uint64_t parameter;
 	const char *view_name;
-	const char *path; /* below SOURCE */
+	const char *path;     /* below SOURCE */
+	const char *shown_at; /* below the view: its name there may be another */
 	unsigned flags;
 	struct uns_target target;
 	struct uns_arena arena;

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "export/export.h"
+#include "session/forms.h"
 #include "session/nodes.h"
 #include "session/shows.h"
 
@@ -172,9 +173,9 @@ static int find_node(struct unshard *u, const char *tree_path, unshard_node **ou
 	return 0;
 }
 
-static const char *top_of_tree(struct export *e, struct uns_arena *arena)
+static const char *top_of_tree(const struct export *e, struct uns_arena *arena)
 {
-	return uns_path_join(arena, e->u->opt.only ? "" : e->view_name, e->path);
+	return uns_path_join(arena, e->u->opt.only ? "" : e->view_name, e->shown_at);
 }
 
 /* A link is one again if what it leads to is exported too; else it is the file that it leads to. */
@@ -280,6 +281,19 @@ static int add_dir(struct export *e, const char *path, unshard_node *node, int d
 
 /* -- the top -- */
 
+/* Of a checkpoint that the view shows as a file and as a directory, it is the directory that is exported. */
+static int choose_form(struct export *e, const struct place *place, struct uns_err *err)
+{
+	struct form_names names;
+
+	if (!forms_has_file(e->view, place))
+		return 0;
+	UNS_TRY(forms_names(e->u, e->view, place, &e->arena, &names, err));
+	if (names.dir_is_listed)
+		e->shown_at = uns_path_join(&e->arena, uns_path_parent(&e->arena, e->path), names.dir);
+	return e->shown_at ? 0 : uns_oom(err);
+}
+
 /* The place itself where it is a checkpoint: why it cannot be shown is why there is no export. */
 static int judge_top(struct export *e, struct uns_err *err)
 {
@@ -293,6 +307,8 @@ static int judge_top(struct export *e, struct uns_err *err)
 		return uns_fail(err, code, "%s", why.text);
 	if (place->format)
 		code = judge(e, place, err);
+	if (place->format && code == 0)
+		code = choose_form(e, place, err);
 	place_put(e->u, place);
 	return code;
 }
@@ -302,19 +318,21 @@ int export_plan(struct export *e, struct uns_err *err)
 	UNS_CLEANUP(unref_node) unshard_node *top = NULL;
 	struct unshard_stat st = { UNSHARD_STAT_INIT };
 	struct unshard_error why = { 0 };
-	const char *tree_path = top_of_tree(e, &e->arena);
+	const char *tree_path;
 	int code;
 
+	e->shown_at = e->path;
+	UNS_TRY(judge_top(e, err));
+	tree_path = top_of_tree(e, &e->arena);
 	if (!tree_path)
 		return uns_oom(err);
-	UNS_TRY(judge_top(e, err));
 	UNS_TRY(find_node(e->u, tree_path, &top, err));
 	code = unshard_node_stat(top, &st, &why);
 	if (code < 0)
 		return export_fail(err, code, &why);
 	if (st.kind != UNSHARD_DIR) {
 		e->made.checkpoints = 1;
-		return add_file(e, uns_path_name(e->path), top, err);
+		return add_file(e, uns_path_name(e->shown_at), top, err);
 	}
 	UNS_TRY(add_dir(e, "", top, 0, err));
 	if (!e->made.checkpoints)

@@ -152,6 +152,16 @@ def test_a_model_trained_with_deepspeed(made, tmp_path):
         assert torch.equal(half[name], tensor.to(half[name].dtype)), name
 
 
+def test_a_lightning_checkpoint(made, tmp_path):
+    """Its weights are a directory; all of it is one file, as Lightning saves it."""
+    folder = made("l2", "fsdp")
+    export(folder / "run/step=2.ckpt", tmp_path / "out")
+    assert (tmp_path / "out/model.safetensors").exists() and trees.weights(tmp_path / "out")
+    export(folder / "run/step=2.ckpt", tmp_path / "full", "--view", "full")
+    assert os.listdir(tmp_path / "full") == ["step=2.ckpt"]
+    assert torch.load(tmp_path / "full/step=2.ckpt", weights_only=False)["global_step"] == 2
+
+
 # -- what is ended, and resumed --
 
 @pytest.fixture

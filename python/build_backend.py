@@ -1,0 +1,159 @@
+"""Builds the wheel and the source archive (PEP 517) with nothing but the standard library, cmake and a C compiler.
+
+The wheel holds the package, libunshard with the libraries that it needs, and the command. It is one for all
+Pythons, since ctypes loads the library, and for every Linux whose glibc is not older than what was linked: the
+wheel's tag names that version."""
+
+import base64
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "python/unshard"
+# Every Linux has them, with glibc.
+OF_THE_SYSTEM = re.compile(r"linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|gcc_s|resolv)\.so")
+
+
+def project():
+    """Fields of pyproject.toml, and its text; tomllib came with Python 3.11 only."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    return dict(re.findall(r'^([\w-]+) = "(.*)"$', text, re.M)), text
+
+
+def stem():
+    fields, _ = project()
+    return f"{fields['name']}-{fields['version']}"
+
+
+def metadata():
+    fields, _ = project()
+    head = [("Metadata-Version", "2.1"), ("Name", fields["name"]), ("Version", fields["version"]),
+            ("Summary", fields["description"]), ("License", fields["license"]),
+            ("Requires-Python", fields["requires-python"]), ("Description-Content-Type", "text/markdown")]
+    return "".join(f"{name}: {value}\n" for name, value in head) + "\n" + (ROOT / fields["readme"]).read_text("utf-8")
+
+
+def entry_points():
+    _, text = project()
+    found = {group: re.search(rf"^\[{re.escape(table)}\]\n(.*?)(?:\n\n|\Z)", text, re.M | re.S).group(1).strip()
+             for group, table in (("console_scripts", "project.scripts"),
+                                  ("fsspec.specs", 'project.entry-points."fsspec.specs"'))}
+    return "\n".join(f"[{group}]\n{lines}\n" for group, lines in found.items()).replace('"', "")
+
+
+# -- what is compiled --
+
+def run(*command):
+    try:
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    except FileNotFoundError:
+        sys.exit(f"{command[0]} is missing: docs/install.md lists what a build needs (installing a wheel needs none)")
+
+
+def compile_into(folder):
+    """The library, under the name that it is loaded by, and the command; both find libraries beside them."""
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    run("cmake", "-S", str(ROOT), "-B", str(folder / "build"), *generator, "-DCMAKE_BUILD_TYPE=Release",
+        "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON", "-DCMAKE_INSTALL_RPATH=$ORIGIN",
+        "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,--disable-new-dtags -s", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags -s")
+    run("cmake", "--build", str(folder / "build"), "--parallel", str(os.cpu_count() or 1), "--target",
+        "unshard_shared", "unshard")
+    made = folder / "_lib"
+    made.mkdir()
+    shutil.copy(folder / "build/lib/libunshard.so.0", made)
+    shutil.copy(folder / "build/bin/unshard", made)
+    return made
+
+
+def add_needed(made):
+    """The libraries that these two need, under the names that they are looked for."""
+    for program in ("libunshard.so.0", "unshard"):
+        for name, path in re.findall(r"^\s*(\S+) => (/\S+)", run("ldd", str(made / program)), re.M):
+            if not OF_THE_SYSTEM.match(name) and not (made / name).exists():
+                shutil.copy(path, made / name)
+
+
+def tag_of(made):
+    """py3-none-manylinux_2_34_x86_64: by the newest version of glibc's symbols that any of them needs."""
+    newest = max(tuple(map(int, found.split(b"."))) for file in made.iterdir()
+                 for found in re.findall(rb"\0GLIBC_(\d+\.\d+)(?=[.\0])", file.read_bytes()))
+    return f"py3-none-manylinux_{newest[0]}_{newest[1]}_{platform.machine()}"
+
+
+# -- the wheel --
+
+class Wheel:
+    """A zip file whose last entry lists all others."""
+
+    def __init__(self, path):
+        self.zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
+        self.record = []
+
+    def add(self, name, content, executable=False):
+        info = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
+        info.external_attr = (0o100755 if executable else 0o100644) << 16
+        info.compress_type = zipfile.ZIP_DEFLATED
+        self.zip.writestr(info, content)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        self.record.append(f"{name},sha256={digest},{len(content)}\n")
+
+    def close(self):
+        name = f"{stem()}.dist-info/RECORD"
+        self.zip.writestr(name, "".join(self.record) + f"{name},,\n")
+        self.zip.close()
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    """PEP 517."""
+    del config_settings, metadata_directory
+    with tempfile.TemporaryDirectory() as folder:
+        made = compile_into(Path(folder))
+        add_needed(made)
+        tag = tag_of(made)
+        name = f"{stem()}-{tag}.whl"
+        wheel = Wheel(Path(wheel_directory) / name)
+        for file in sorted(PACKAGE.iterdir()):
+            if file.suffix in (".py", ".typed"):
+                wheel.add(f"unshard/{file.name}", file.read_bytes())
+        for file in sorted(made.iterdir()):
+            wheel.add(f"unshard/_lib/{file.name}", file.read_bytes(), executable=True)
+        told = {"METADATA": metadata(), "entry_points.txt": entry_points(),
+                "licenses/LICENSE": (ROOT / "LICENSE").read_text("utf-8"),
+                "WHEEL": f"Wheel-Version: 1.0\nGenerator: unshard\nRoot-Is-Purelib: false\nTag: {tag}\n"}
+        for file, text in told.items():
+            wheel.add(f"{stem()}.dist-info/{file}", text.encode())
+        wheel.close()
+    return name
+
+
+# -- the source archive --
+
+def sources():
+    """Tracked files of a clone; all files of an archive that was unpacked."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode == 0 and listed.stdout:
+        return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    return [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.rglob("*"))
+            if path.is_file() and path.name != "PKG-INFO"]
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    """PEP 517."""
+    del config_settings
+    with tarfile.open(Path(sdist_directory) / f"{stem()}.tar.gz", "w:gz") as archive:
+        for name in sources():
+            archive.add(ROOT / name, f"{stem()}/{name}", recursive=False)
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8") as info:
+            info.write(metadata())
+            info.flush()
+            archive.add(info.name, f"{stem()}/PKG-INFO")
+    return f"{stem()}.tar.gz"

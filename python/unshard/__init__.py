@@ -1,0 +1,28 @@
+"""Sharded training checkpoints as the directories that frameworks load, without a mount.
+
+>>> import unshard
+>>> with unshard.open("tests/golden/run") as session:
+...     weights = session.tensors("checkpoint-2", view="weights")
+...     weights["model.norm.weight"].dtype
+'bfloat16'
+
+Everything reads; nothing is ever written to the source. Calls into the library release the GIL."""
+
+from ._library import lib as _lib
+from .errors import Damaged, Error, Incomplete, NotFound, NotSupported, Stale
+from .session import (Change, Checkpoint, Entry, Exported, Fact, File, Finding, Kind, Progress, Session, Stat, Tensor,
+                      Tensors, open)  # pylint: disable=redefined-builtin
+
+__version__ = _lib.unshard_version().decode()
+__all__ = ["Change", "Checkpoint", "Damaged", "Entry", "Error", "Exported", "Fact", "File", "Finding", "Incomplete",
+           "Kind", "NotFound", "NotSupported", "Progress", "Session", "Stale", "Stat", "Tensor", "Tensors", "open"]
+
+_WITH_TORCH = {"load_file": "loading", "load_state_dict": "loading", "safe_open": "loading", "Reader": "dcp"}
+
+
+def __getattr__(name: str):
+    """What needs torch is imported when it is asked for."""
+    if name not in _WITH_TORCH:
+        raise AttributeError(f"module 'unshard' has no attribute '{name}'")
+    import importlib
+    return getattr(importlib.import_module(f"{__name__}.{_WITH_TORCH[name]}"), name)

@@ -1,0 +1,138 @@
+"""libunshard by ctypes: the structs, callbacks and functions of unshard.h, and nothing else.
+
+ctypes releases the GIL for the duration of each call, and takes it again for a callback."""
+
+import ctypes as c
+import os
+from pathlib import Path
+
+MAX_DIMS = 8
+
+
+class ErrorStruct(c.Structure):
+    _fields_ = [("code", c.c_int), ("text", c.c_char * 512)]
+
+
+class Sized(c.Structure):
+    """A struct of the caller: begins with its size."""
+
+    def __init__(self, **values):
+        super().__init__(c.sizeof(type(self)), **values)
+
+
+LOG = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_char_p)
+STRINGS = c.POINTER(c.c_char_p)
+
+
+class Options(Sized):
+    _fields_ = [("size", c.c_size_t), ("view", c.c_char_p), ("mountpoint", c.c_char_p),
+                ("weight_root", STRINGS), ("n_weight_root", c.c_size_t), ("model", STRINGS), ("n_model", c.c_size_t),
+                ("follow", STRINGS), ("n_follow", c.c_size_t), ("max_shard_size_bytes", c.c_uint64),
+                ("mem_bytes", c.c_uint64), ("cache_dir", c.c_char_p), ("cache_size_bytes", c.c_uint64),
+                ("store", c.c_char_p), ("fact", STRINGS), ("n_fact", c.c_size_t), ("strip", c.c_char_p),
+                ("log", LOG), ("log_ctx", c.c_void_p), ("log_level", c.c_int), ("settle_seconds", c.c_uint),
+                ("delay_read_us", c.c_uint), ("no_settling", c.c_bool), ("no_store", c.c_bool),
+                ("hide_rng", c.c_bool), ("keep_rng", c.c_bool), ("crc_exact", c.c_bool),
+                ("assume_fsdp_units", c.c_bool), ("trim_memory", c.c_bool), ("reserved", c.c_bool * 5)]
+
+
+class Progress(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("phase", c.c_int), ("directories", c.c_size_t), ("checkpoints", c.c_size_t),
+                ("done_bytes", c.c_uint64), ("total_bytes", c.c_uint64)]
+
+
+class Checkpoint(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("path", c.c_char_p), ("format", c.c_char_p), ("step", c.c_int64),
+                ("world_size", c.c_int64), ("size_bytes", c.c_uint64), ("state", c.c_int), ("problem", c.c_char_p)]
+
+
+class Finding(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("path", c.c_char_p), ("check", c.c_char_p), ("severity", c.c_int),
+                ("scope", c.c_int), ("text", c.c_char_p), ("id", c.c_char_p), ("code", c.c_int), ("view", c.c_char_p),
+                ("file", c.c_char_p), ("rank", c.c_int64), ("tensor", c.c_char_p), ("expected", c.c_char_p),
+                ("found", c.c_char_p), ("advice", c.c_char_p)]
+
+
+class Change(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("path", c.c_char_p), ("kind", c.c_int), ("text", c.c_char_p)]
+
+
+class Fact(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("subject", c.c_char_p), ("key", c.c_char_p), ("json", c.c_char_p),
+                ("origin", c.c_char_p), ("time_s", c.c_int64)]
+
+
+TOLD = {"progress": Progress, "checkpoint": Checkpoint, "finding": Finding, "change": Change, "fact": Fact}
+CALLBACK = {name: c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(struct)) for name, struct in TOLD.items()}
+
+
+class Calls(Sized):
+    _fields_ = [("size", c.c_size_t), ("ctx", c.c_void_p)] + list(CALLBACK.items())
+
+
+class Stat(Sized):
+    _fields_ = [("size", c.c_size_t), ("kind", c.c_int), ("mode", c.c_uint32), ("uid", c.c_uint32),
+                ("gid", c.c_uint32), ("nlink", c.c_uint32), ("size_bytes", c.c_uint64), ("mtime_ns", c.c_int64),
+                ("ino", c.c_uint64), ("stable", c.c_bool), ("live", c.c_bool), ("reserved", c.c_bool * 6)]
+
+
+class Dirent(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("stat", Stat)]
+
+
+class Tensor(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("name", c.c_char_p), ("key", c.c_char_p), ("root", c.c_char_p),
+                ("state", c.c_char_p), ("role", c.c_int), ("dtype", c.c_int), ("n_dims", c.c_uint32),
+                ("shape", c.c_uint64 * MAX_DIMS), ("size_bytes", c.c_uint64)]
+
+
+class CheckCounts(Sized):
+    _fields_ = [("size", c.c_size_t), ("checkpoints", c.c_size_t), ("problems", c.c_size_t), ("notes", c.c_size_t),
+                ("unjudged", c.c_size_t), ("read_bytes", c.c_uint64)]
+
+
+class Exported(Sized):
+    _fields_ = [("size", c.c_size_t), ("checkpoints", c.c_size_t), ("files", c.c_size_t), ("size_bytes", c.c_uint64),
+                ("shared_bytes", c.c_uint64), ("kept_bytes", c.c_uint64)]
+
+
+HERE = Path(__file__).resolve().parent / "_lib"  # of a wheel: the library, what it needs, and the command
+
+
+def load():
+    """$UNSHARD_LIBRARY, the wheel's own, or the system's."""
+    own = HERE / "libunshard.so.0"
+    return c.CDLL(os.environ.get("UNSHARD_LIBRARY") or (str(own) if own.exists() else "libunshard.so.0"))
+
+
+def declare(lib):
+    p, err = c.c_void_p, c.POINTER(ErrorStruct)
+    out, calls, text, size = c.POINTER(p), c.POINTER(Calls), c.c_char_p, c.c_size_t
+    sizes = c.POINTER(c.c_uint64)
+    signatures = {
+        "version": (text,), "free": (None, p), "dtype_size": (size, c.c_int),
+        "open": (c.c_int, text, c.POINTER(Options), out, err), "close": (None, p),
+        "stat": (c.c_int, p, text, c.POINTER(Stat), err), "readlink": (c.c_int, p, text, out, err),
+        "list": (c.c_int, p, text, out, err), "listing_count": (size, p),
+        "listing_at": (c.POINTER(Dirent), p, size), "listing_free": (None, p),
+        "file_open": (c.c_int, p, text, calls, out, c.POINTER(Stat), err), "file_close": (None, p),
+        "pread": (c.c_ssize_t, p, p, size, c.c_uint64, err),
+        "scan": (c.c_int, p, calls, err), "describe": (c.c_int, p, text, c.c_int, text, out, err),
+        "problems": (c.c_int, p, text, calls, c.POINTER(size), err),
+        "check": (c.c_int, p, text, c.c_uint, calls, c.POINTER(CheckCounts), err),
+        "meta_list": (c.c_int, p, text, calls, err), "meta_set": (c.c_int, p, text, text, text, text, err),
+        "meta_unset": (c.c_int, p, text, text, err),
+        "export": (c.c_int, p, text, text, text, c.c_uint, calls, c.POINTER(Exported), err),
+        "tensors_open": (c.c_int, p, text, text, out, err), "tensors_close": (None, p), "tensors_count": (size, p),
+        "tensors_at": (c.POINTER(Tensor), p, size),
+        "tensor_read": (c.c_int, p, size, sizes, sizes, c.c_int, p, size, err),
+        "dtype_name": (text, c.c_int), "role_name": (text, c.c_int), "state_name": (text, c.c_int),
+        "scope_name": (text, c.c_int), "change_name": (text, c.c_int),
+    }
+    for name, (returns, *takes) in signatures.items():
+        function = getattr(lib, f"unshard_{name}")
+        function.restype, function.argtypes = returns, takes
+    return lib
+
+
+lib = declare(load())

@@ -1,0 +1,564 @@
+"""A session: one directory of runs, shown as the tree that a mount shows."""
+
+from __future__ import annotations
+
+import ctypes as c
+import dataclasses
+import enum
+import io
+import json
+import logging
+import os
+from typing import Any, Callable, Iterable, Iterator, Mapping
+
+from . import _library as native
+from ._library import lib
+from .errors import error
+
+log = logging.getLogger("unshard")
+LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
+
+
+class Kind(enum.Enum):
+    FILE, DIRECTORY, LINK = range(3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stat:
+    """Of a name of the tree. `size` is exact before any byte is read."""
+    kind: Kind
+    mode: int
+    uid: int
+    gid: int
+    size: int
+    mtime_ns: int
+    ino: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    name: str
+    stat: Stat
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """`path` is below the source; `step` and `world_size` are None if not known."""
+    path: str
+    format: str | None
+    step: int | None
+    world_size: int | None
+    size_bytes: int
+    state: str
+    problem: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Something that is wrong, or worth knowing. Programs go by `id` and `check`; `text` is for people."""
+    path: str
+    check: str
+    severity: str
+    scope: str
+    text: str
+    id: str | None
+    code: int
+    view: str | None
+    file: str | None
+    rank: int | None
+    tensor: str | None
+    expected: str | None
+    found: str | None
+    advice: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What an export left out."""
+    path: str
+    kind: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """What is known about a training, and kept in the metadata store."""
+    subject: str
+    key: str
+    value: Any
+    origin: str
+    time_s: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    phase: str
+    directories: int
+    checkpoints: int
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    checkpoints: int
+    files: int
+    size_bytes: int
+    shared_bytes: int
+    kept_bytes: int
+    left_out: list[Change]
+
+
+def text(value: bytes | None) -> str | None:
+    """Names may be any bytes: as os.fsdecode has them."""
+    return None if value is None else os.fsdecode(value)
+
+
+def must(code: int, err: native.ErrorStruct) -> int:
+    if code < 0:
+        raise error(code, err.text.decode(errors="replace") or os.strerror(-code))
+    return code
+
+
+def stat_of(st: native.Stat) -> Stat:
+    return Stat(Kind(st.kind), st.mode, st.uid, st.gid, st.size_bytes, st.mtime_ns, st.ino)
+
+
+def checkpoint_of(x: native.Checkpoint) -> Checkpoint:
+    return Checkpoint(text(x.path), text(x.format), x.step if x.step >= 0 else None,
+                      x.world_size if x.world_size >= 0 else None, x.size_bytes,
+                      lib.unshard_state_name(x.state).decode(), text(x.problem))
+
+
+def finding_of(x: native.Finding) -> Finding:
+    return Finding(text(x.path), text(x.check), ("note", "problem", "not judged")[x.severity],
+                   lib.unshard_scope_name(x.scope).decode(), text(x.text), text(x.id), x.code, text(x.view),
+                   text(x.file), x.rank if x.rank >= 0 else None, text(x.tensor), text(x.expected), text(x.found),
+                   text(x.advice))
+
+
+def change_of(x: native.Change) -> Change:
+    return Change(text(x.path), lib.unshard_change_name(x.kind).decode(), text(x.text))
+
+
+def fact_of(x: native.Fact) -> Fact:
+    return Fact(text(x.subject), text(x.key), json.loads(x.json), text(x.origin), x.time_s)
+
+
+def progress_of(x: native.Progress) -> Progress:
+    return Progress(("scanning", "reading", "writing")[x.phase], x.directories, x.checkpoints, x.done_bytes,
+                    x.total_bytes)
+
+
+MAKE = {"checkpoint": checkpoint_of, "finding": finding_of, "change": change_of, "fact": fact_of,
+        "progress": progress_of}
+GIVEN_UP = 1  # returned by a callback that raised
+
+
+class Told:
+    """Functions that a call of the library calls. What one raises ends the call and is raised by it."""
+
+    def __init__(self, **functions: Callable | None):
+        self.raised: BaseException | None = None
+        self.calls = native.Calls()
+        for name, function in functions.items():
+            if function:
+                setattr(self.calls, name, native.CALLBACK[name](self.guard(function, MAKE[name])))
+
+    def guard(self, function: Callable, make: Callable) -> Callable:
+        def call(_, struct):
+            try:
+                function(make(struct.contents))
+            except BaseException as e:  # pylint: disable=broad-except
+                self.raised = self.raised or e
+                return GIVEN_UP
+            return 0
+        return call
+
+    def must(self, code: int, err: native.ErrorStruct) -> int:
+        if self.raised:
+            raise self.raised
+        return must(code, err)
+
+
+def strings(values: str | Iterable[str] | None):
+    """A list of C strings and its length, for a pair of fields."""
+    listed = [values] if isinstance(values, str) else list(values or ())
+    return (c.c_char_p * len(listed))(*map(os.fsencode, listed)) if listed else None, len(listed)
+
+
+def log_line(_, level, line):
+    log.log(LEVELS[level], "%s", line.decode(errors="replace"))
+
+
+LOG_LINE = native.LOG(log_line)
+
+
+def options_of(view, model, follow, facts, weights_key, store, settle_seconds, other) -> native.Options:
+    """The struct of open()'s arguments."""
+    o = native.Options(log=LOG_LINE, log_level=1)
+    o.view = None if view is None else view.encode()
+    for name, values in (("model", model), ("follow", follow), ("weight_root", weights_key)):
+        array, n = strings(values if not isinstance(values, os.PathLike) else os.fspath(values))
+        if n:
+            setattr(o, name, array)
+            setattr(o, f"n_{name}", n)
+    array, n = strings([f"{key}={json.dumps(value)}" for key, value in (facts or {}).items()])
+    if n:
+        o.fact, o.n_fact = array, n
+    o.no_store = store is None
+    o.store = None if store in (None, "default") else os.fsencode(store)
+    o.no_settling = settle_seconds == 0
+    o.settle_seconds = settle_seconds
+    for name, value in other.items():
+        if name not in ("max_shard_size_bytes", "mem_bytes", "cache_dir", "cache_size_bytes", "strip", "hide_rng",
+                        "keep_rng", "crc_exact", "assume_fsdp_units", "trim_memory", "delay_read_us"):
+            raise TypeError(f"open() got an unexpected keyword argument '{name}'")
+        setattr(o, name, os.fsencode(value) if name in ("cache_dir", "strip") else value)
+    return o
+
+
+class Session:
+    """What unshard.open() returns. Any number of threads may use it at once; close() is for one, after all others
+    have ended. It closes the session's files and lists of tensors too."""
+
+    def __init__(self, source: str | os.PathLike, options: native.Options):
+        self.source = os.fspath(source)
+        # What of the library is open in the session: handle -> the function that closes it. No Python object, so that
+        # the order in which the garbage collector ends them does not matter.
+        self.opened: dict[int, Callable] = {}
+        self._handle, err = c.c_void_p(), native.ErrorStruct()
+        must(lib.unshard_open(os.fsencode(source), c.byref(options), c.byref(self._handle), c.byref(err)), err)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing that was made of the session may be used any more. Closing twice is allowed."""
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle:
+            while self.opened:
+                opened, close = self.opened.popitem()
+                close(opened)
+            lib.unshard_close(handle)
+
+    @property
+    def handle(self) -> c.c_void_p:
+        if not self._handle:
+            raise ValueError("the session is closed")
+        return self._handle
+
+    # -- the tree --
+
+    def stat(self, path: str = "") -> Stat:
+        """Of a path of the tree: "weights/llama/checkpoint-2"."""
+        st, err = native.Stat(), native.ErrorStruct()
+        must(lib.unshard_stat(self.handle, os.fsencode(path), c.byref(st), c.byref(err)), err)
+        return stat_of(st)
+
+    def list(self, path: str = "") -> list[Entry]:
+        """What is in a directory of the tree, in natural order of names."""
+        listing, err = c.c_void_p(), native.ErrorStruct()
+        must(lib.unshard_list(self.handle, os.fsencode(path), c.byref(listing), c.byref(err)), err)
+        try:
+            entries = (lib.unshard_listing_at(listing, i).contents for i in range(lib.unshard_listing_count(listing)))
+            return [Entry(text(e.name), stat_of(e.stat)) for e in entries]
+        finally:
+            lib.unshard_listing_free(listing)
+
+    def readlink(self, path: str) -> str:
+        target, err = c.c_void_p(), native.ErrorStruct()
+        must(lib.unshard_readlink(self.handle, os.fsencode(path), c.byref(target), c.byref(err)), err)
+        return os.fsdecode(take(target))
+
+    def file(self, path: str) -> File:
+        """A file of the tree, open for reading: as open(path, "rb", buffering=0) of a mount."""
+        return File(self, path)
+
+    def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
+        """Bytes of a file of the tree; size -1: all from `offset` on."""
+        with self.file(path) as f:
+            wanted = max(0, f.stat.size - offset) if size < 0 else size
+            return bytes(f.pread(wanted, offset))
+
+    # -- checkpoints --
+
+    def checkpoints(self, progress: Callable[[Progress], None] | None = None) -> list[Checkpoint]:
+        """Every checkpoint below the source, in natural order."""
+        found: list[Checkpoint] = []
+        told, err = Told(checkpoint=found.append, progress=progress), native.ErrorStruct()
+        told.must(lib.unshard_scan(self.handle, c.byref(told.calls), c.byref(err)), err)
+        return found
+
+    def info(self, checkpoint: str, what: str = "info") -> dict:
+        """What a checkpoint is, its views and its problems; what="tensors": with the pieces of each tensor;
+        "provenance": where the files of the views come from. `checkpoint` is below the source."""
+        made, err = c.c_void_p(), native.ErrorStruct()
+        number = ("info", "tensors", "provenance").index(what)
+        must(lib.unshard_describe(self.handle, os.fsencode(checkpoint), number, None, c.byref(made), c.byref(err)), err)
+        return json.loads(take(made))
+
+    def problems(self, checkpoint: str) -> list[Finding]:
+        """Everything known to be wrong with one checkpoint, and notes."""
+        found: list[Finding] = []
+        told, err = Told(finding=found.append), native.ErrorStruct()
+        told.must(lib.unshard_problems(self.handle, os.fsencode(checkpoint), c.byref(told.calls), None, c.byref(err)),
+                  err)
+        return found
+
+    def check(self, path: str = "", deep: bool = False,
+              progress: Callable[[Progress], None] | None = None) -> list[Finding]:
+        """As `unshard check`: of a checkpoint, or of every one below a directory. deep: reads all data."""
+        found: list[Finding] = []
+        told, err = Told(finding=found.append, progress=progress), native.ErrorStruct()
+        told.must(lib.unshard_check(self.handle, os.fsencode(path), 1 if deep else 0, c.byref(told.calls), None,
+                                    c.byref(err)), err)
+        return found
+
+    def facts(self, path: str = "") -> list[Fact]:
+        """Facts of the metadata store that hold for a checkpoint or a directory. The session needs a store."""
+        found: list[Fact] = []
+        told, err = Told(fact=found.append), native.ErrorStruct()
+        told.must(lib.unshard_meta_list(self.handle, os.fsencode(path), c.byref(told.calls), c.byref(err)), err)
+        return found
+
+    def set_fact(self, path: str, key: str, value: Any) -> None:
+        """Keep a fact for a checkpoint, or for all below a directory."""
+        err = native.ErrorStruct()
+        must(lib.unshard_meta_set(self.handle, os.fsencode(path), key.encode(), json.dumps(value).encode(), None,
+                                  c.byref(err)), err)
+
+    def unset_fact(self, path: str, key: str) -> None:
+        err = native.ErrorStruct()
+        must(lib.unshard_meta_unset(self.handle, os.fsencode(path), key.encode(), c.byref(err)), err)
+
+    def tensors(self, checkpoint: str, view: str | None = None) -> Tensors:
+        """The tensors of a checkpoint by name; view: those in the view's files of weights, as they are there."""
+        return Tensors(self, checkpoint, view)
+
+    def export(self, path: str, out: str | os.PathLike, view: str | None = None, *, resume: bool = False,
+               verify: bool = False, checksums: bool = False,
+               progress: Callable[[Progress], None] | None = None) -> Exported:
+        """As `unshard export`: what the tree has at VIEW/path, as the new directory `out`."""
+        left: list[Change] = []
+        told, err, made = Told(change=left.append, progress=progress), native.ErrorStruct(), native.Exported()
+        told.must(lib.unshard_export(self.handle, os.fsencode(path), None if view is None else view.encode(),
+                                     os.fsencode(out), resume | verify << 1 | checksums << 2, c.byref(told.calls),
+                                     c.byref(made), c.byref(err)), err)
+        return Exported(made.checkpoints, made.files, made.size_bytes, made.shared_bytes, made.kept_bytes, left)
+
+
+def take(memory: c.c_void_p) -> bytes:
+    """A text of the library, which is given back."""
+    try:
+        return c.string_at(memory)
+    finally:
+        lib.unshard_free(memory)
+
+
+def address(buffer, writable: bool = True):
+    """(what keeps it, address, bytes) of any contiguous buffer."""
+    view = memoryview(buffer).cast("B")
+    if writable and view.readonly:
+        raise TypeError("the buffer is read-only")
+    return (c.c_char * len(view)).from_buffer(view) if len(view) else None, len(view)
+
+
+class Opened:
+    """A file or a list of tensors of the library, until it is closed, or its session is."""
+
+    def __init__(self, session: Session, handle: c.c_void_p, close: Callable, what: str):
+        self.session, self._number, self._what = session, handle.value, what
+        session.opened[self._number] = close
+
+    @property
+    def handle(self) -> int:
+        if self._number not in self.session.opened:
+            raise ValueError(f"the {self._what} is closed")
+        return self._number
+
+    def close(self) -> None:
+        close = self.session.opened.pop(self._number, None)
+        if close:
+            close(self._number)
+        self._number = None
+
+    __del__ = close
+
+
+class File(io.RawIOBase):
+    """One file of the tree. Reads give the bytes that `stat` describes, or raise Stale. pread and preadinto may be
+    called by several threads at once."""
+
+    def __init__(self, session: Session, path: str):
+        super().__init__()
+        handle, st, err = c.c_void_p(), native.Stat(), native.ErrorStruct()
+        must(lib.unshard_file_open(session.handle, os.fsencode(path), None, c.byref(handle), c.byref(st),
+                                   c.byref(err)), err)
+        self._opened = Opened(session, handle, lib.unshard_file_close, "file")
+        self.path, self.stat, self._at = path, stat_of(st), 0
+
+    def close(self) -> None:
+        if hasattr(self, "_opened"):
+            self._opened.close()
+        super().close()
+
+    def preadinto(self, buffer, offset: int) -> int:
+        """Fills the buffer from byte `offset` on; fewer bytes only at the end of the file."""
+        memory, n = address(buffer)
+        err = native.ErrorStruct()
+        return must(lib.unshard_pread(self._opened.handle, memory, n, offset, c.byref(err)), err)
+
+    def pread(self, size: int, offset: int) -> bytearray:
+        out = bytearray(max(0, min(size, self.stat.size - offset)))
+        del out[self.preadinto(out, offset):]
+        return out
+
+    def readinto(self, buffer) -> int:
+        n = self.preadinto(buffer, self._at)
+        self._at += n
+        return n
+
+    def readall(self) -> bytes:
+        out = self.pread(self.stat.size - self._at, self._at)
+        self._at += len(out)
+        return bytes(out)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        at = offset + (0, self._at, self.stat.size)[whence]
+        if at < 0:
+            raise ValueError(f"negative seek value {at}")
+        self._at = at
+        return at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """A tensor of a checkpoint. `state` is None for a weight, else which of the optimizer's states it is."""
+    name: str
+    key: str
+    root: str
+    state: str | None
+    role: str
+    dtype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+    index: int
+    opened: Opened = dataclasses.field(repr=False, compare=False)
+
+    def readinto(self, buffer, lo: Iterable[int] | None = None, length: Iterable[int] | None = None,
+                 dtype: str | None = None) -> None:
+        """All of it, or the box [lo, lo + length), in C order into a buffer of exactly its size; dtype: rounded to
+        another floating dtype, as torch's Tensor.to() does."""
+        memory, n = address(buffer)
+        self.read_at(memory, n, lo, length, dtype)
+
+    def read_at(self, memory, n_bytes: int, lo=None, length=None, dtype: str | None = None) -> None:
+        """The same at an address."""
+        err = native.ErrorStruct()
+        sizes = c.c_uint64 * max(1, len(self.shape))
+        first, count = (None if x is None else sizes(*x) for x in (lo, length))
+        must(lib.unshard_tensor_read(self.opened.handle, self.index, first, count,
+                                     -1 if dtype is None else DTYPES.index(dtype), memory, n_bytes, c.byref(err)), err)
+
+    def read(self, lo=None, length=None, dtype: str | None = None) -> bytearray:
+        """The same as new bytes."""
+        elements = 1
+        for n in self.shape if length is None else tuple(length):
+            elements *= n
+        out = bytearray(elements * itemsize(dtype or self.dtype))
+        self.readinto(out, lo, length, dtype)
+        return out
+
+
+def names_of_dtypes() -> list[str]:
+    out: list[str] = []
+    while lib.unshard_dtype_name(len(out)):
+        out.append(lib.unshard_dtype_name(len(out)).decode())
+    return out
+
+
+DTYPES = names_of_dtypes()  # torch's names, in the order of unshard.h
+
+
+def itemsize(dtype: str) -> int:
+    return lib.unshard_dtype_size(DTYPES.index(dtype))
+
+
+class Tensors(Mapping[str, Tensor]):
+    """The tensors of a checkpoint: those of the model by name; an optimizer's states by get(name, state)."""
+
+    def __init__(self, session: Session, checkpoint: str, view: str | None):
+        handle, err = c.c_void_p(), native.ErrorStruct()
+        must(lib.unshard_tensors_open(session.handle, os.fsencode(checkpoint),
+                                      None if view is None else view.encode(), c.byref(handle), c.byref(err)), err)
+        self._opened = Opened(session, handle, lib.unshard_tensors_close, "list of tensors")
+        self.all = [self._tensor(i) for i in range(lib.unshard_tensors_count(self._opened.handle))]
+        self._by_name: dict[tuple[str, str | None], Tensor] = {}
+        for t in self.all:
+            self._by_name.setdefault((t.name, t.state), t)
+        self._names = [name for name, state in self._by_name if state is None]
+
+    def _tensor(self, i: int) -> Tensor:
+        x = lib.unshard_tensors_at(self._opened.handle, i).contents
+        return Tensor(text(x.name), text(x.key), text(x.root), text(x.state), lib.unshard_role_name(x.role).decode(),
+                      DTYPES[x.dtype], tuple(x.shape[:x.n_dims]), x.size_bytes, i, self._opened)
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def __enter__(self) -> Tensors:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._by_name[name, None]
+
+    def state(self, name: str, state: str) -> Tensor:
+        """An optimizer's state of the parameter: "exp_avg", "exp_avg_sq", "master", "step"."""
+        return self._by_name[name, state]
+
+    __hash__ = object.__hash__  # it is itself, not what it holds
+    __eq__ = object.__eq__
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def open(source: str | os.PathLike, *, view: str | None = None, model: str | Iterable[str] | None = None,  # pylint: disable=redefined-builtin
+         follow: str | Iterable[str] | None = None, facts: Mapping[str, Any] | None = None,
+         weights_key: str | Iterable[str] | None = None, store: str | os.PathLike | None = None,
+         settle_seconds: int = 60, **other: Any) -> Session:
+    """Show the checkpoints below `source` as the tree that a mount shows, without a mount.
+
+    view: show this one view at the root. model, follow, facts, weights_key, settle_seconds: as `-o model=`,
+    `follow=`, `fact=`, `root=`, `settle=` of the command. store: the metadata store's file, "default" for the
+    user's own, None for none. Further options of unshard.h by their names: strip, mem_bytes, crc_exact, ...
+
+    >>> with open("tests/golden/run") as session:
+    ...     [c.path for c in session.checkpoints()]
+    ...     [e.name for e in session.list("weights/checkpoint-2")][:3]
+    ['checkpoint-2']
+    ['config.json', 'generation_config.json', 'model.safetensors']
+    """
+    return Session(source, options_of(view, model, follow, facts, weights_key, store, settle_seconds, other))

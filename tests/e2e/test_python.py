@@ -1,0 +1,364 @@
+"""The Python package: as it is installed, and against the frameworks' own loading."""
+
+import ctypes
+import doctest
+import errno
+import gc
+import importlib
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import trees
+from conftest import LONGEST_S, MAKE, ROOT, must_have_worked
+
+GOLDEN = ROOT / "tests/golden"
+LIBRARY = ROOT / "build/dev/lib/libunshard.so.0"  # this Python is not instrumented by sanitizers
+sys.path.insert(0, str(ROOT / "python"))
+os.environ.setdefault("UNSHARD_LIBRARY", str(LIBRARY))
+import unshard  # noqa: E402
+from unshard import _library as native  # noqa: E402
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+
+
+@pytest.fixture
+def run():
+    with unshard.open(GOLDEN / "run", settle_seconds=0) as session:
+        yield session
+
+
+# -- the library's interface --
+
+STRUCTS = {"error": native.ErrorStruct, "options": native.Options, "progress": native.Progress,
+           "checkpoint": native.Checkpoint, "finding": native.Finding, "change": native.Change, "fact": native.Fact,
+           "calls": native.Calls, "stat": native.Stat, "dirent": native.Dirent, "tensor": native.Tensor,
+           "check_counts": native.CheckCounts, "exported": native.Exported}
+
+
+def test_structs_are_those_of_the_header(tmp_path):
+    lines = [f'printf("{name}.{field} %zu %zu\\n", offsetof(struct unshard_{name}, {field}), '
+             f"sizeof(((struct unshard_{name} *)0)->{field}));" for name, struct in STRUCTS.items()
+             for field, _ in struct._fields_]
+    lines += [f'printf("{name} %zu\\n", sizeof(struct unshard_{name}));' for name in STRUCTS]
+    source = tmp_path / "structs.c"
+    source.write_text('#include <stdio.h>\n#include "unshard.h"\nint main(void) {' + "\n".join(lines) + "return 0; }\n")
+    subprocess.run(["cc", "-I", ROOT / "lib", source, "-o", tmp_path / "structs"], check=True)
+    told = subprocess.run([tmp_path / "structs"], capture_output=True, text=True, check=True).stdout
+    ours = [f"{name}.{f} {getattr(s, f).offset} {getattr(s, f).size}" for name, s in STRUCTS.items()
+            for f, _ in s._fields_] + [f"{name} {ctypes.sizeof(s)}" for name, s in STRUCTS.items()]
+    assert told.split("\n")[:-1] == ours
+
+
+@pytest.mark.parametrize("name", ["", ".session", ".errors", ".loading", ".filesystem"])
+def test_what_the_documentation_shows(monkeypatch, name):
+    import fsspec
+    module = importlib.import_module(f"unshard{name}")
+    fsspec.register_implementation("unshard", "unshard.filesystem.UnshardFileSystem", clobber=True)
+    monkeypatch.chdir(ROOT)
+    done = doctest.testmod(module)
+    assert done.attempted and not done.failed
+
+
+# -- a session --
+
+def test_the_tree_is_the_mounts(run, mount):
+    m = mount(GOLDEN / "run", "store=none")
+    for view in ("weights", "full", "dcp"):
+        top = m / view
+        for folder, dirs, files in os.walk(top):
+            path = os.path.relpath(folder, m.path)
+            assert sorted(e.name for e in run.list(path)) == sorted(dirs + files)
+            for name in files:
+                want = Path(folder, name)
+                st = run.stat(f"{path}/{name}")
+                assert (st.size, st.mtime_ns, st.ino) == (want.stat().st_size, want.stat().st_mtime_ns,
+                                                          want.stat().st_ino)
+                assert run.read(f"{path}/{name}") == want.read_bytes()
+                assert run.read(f"{path}/{name}", 3, 10) == want.read_bytes()[3:13]
+
+
+def test_a_file_is_a_file(run, mount):
+    with run.file("weights/checkpoint-2/model.safetensors") as f:
+        data = f.read()
+        f.seek(-5, os.SEEK_END)
+        assert f.read() == data[-5:] and f.tell() == len(data)
+        f.seek(8)
+        buffer = bytearray(100)
+        assert f.readinto(buffer) == 100 and bytes(buffer) == data[8:108]
+        assert f.pread(10, len(data) - 3) == data[-3:] and f.pread(10, len(data)) == b""
+        with pytest.raises(TypeError):
+            f.preadinto(b"123", 0)
+    with pytest.raises(ValueError):
+        f.read()
+
+
+def test_checkpoints_problems_facts_and_info(run, tmp_path):
+    found, = run.checkpoints()
+    assert (found.path, found.format, found.step, found.world_size, found.state) == ("checkpoint-2", "hf_fsdp", 2, 2,
+                                                                                    "ok")
+    assert run.info("checkpoint-2")["step"] == 2
+    assert {t["role"] for t in run.info("checkpoint-2", "tensors")} >= {"weight", "exp_avg"}
+    assert run.problems("checkpoint-2") == [] and run.check() == []
+    with unshard.open(GOLDEN / "run", store=tmp_path / "store.db", settle_seconds=0) as session:
+        session.set_fact("", "train_batch_size", 4)
+        fact, = session.facts("checkpoint-2")
+        assert (fact.key, fact.value, fact.subject) == ("train_batch_size", 4, str(GOLDEN / "run"))
+        session.unset_fact("", "train_batch_size")
+        assert session.facts("checkpoint-2") == []
+
+
+def test_damage_is_named(copied):
+    source = copied(GOLDEN / "run")
+    shard = source / "checkpoint-2/pytorch_model_fsdp_0/__1_0.distcp"
+    os.truncate(shard, 1000)
+    with unshard.open(source, settle_seconds=0) as session:
+        problem = next(p for p in session.problems("checkpoint-2") if p.file and p.file.endswith("__1_0.distcp"))
+        assert (problem.severity, problem.scope, problem.code) == ("problem", "weights", -errno.EBADMSG)
+        assert problem.text in [f.text for f in session.check()]
+        with pytest.raises(unshard.Damaged, match="__1_0.distcp") as failed:
+            session.tensors("checkpoint-2", "weights")
+        assert failed.value.errno == errno.EBADMSG
+
+
+@pytest.mark.parametrize("call,raised,words", [
+    (lambda s: s.stat("weights/nothing"), unshard.NotFound, "nothing"),
+    (lambda s: s.list("weigths"), unshard.NotFound, "there is no view weigths"),
+    (lambda s: s.read("weights/checkpoint-2"), unshard.Error, "is a directory"),
+    (lambda s: s.tensors("checkpoint-2", "world-3"), unshard.NotSupported, "checkpoint-2"),
+    (lambda s: s.tensors("checkpoint-2")["model.norm.weight"].read([0], [21]), unshard.Error, "the box"),
+    (lambda s: s.facts("checkpoint-2"), FileNotFoundError, "store"),
+    (lambda s: unshard.open("/no/such/source"), unshard.NotFound, "/no/such/source"),
+    (lambda s: unshard.open("/", colour=1), TypeError, "colour"),
+])
+def test_errors_carry_the_sentence(run, call, raised, words):
+    with pytest.raises(raised, match=words):
+        call(run)
+
+
+def test_a_callback_that_raises_ends_the_call(run):
+    class Enough(Exception):
+        pass
+
+    def progress(_):
+        raise Enough
+
+    with pytest.raises(Enough):
+        run.check(deep=True, progress=progress)
+    assert run.check(deep=True) == []
+
+
+def test_what_is_open_is_closed_with_the_session():
+    session = unshard.open(GOLDEN / "run", settle_seconds=0)
+    tensors, file = session.tensors("checkpoint-2"), session.file("weights/checkpoint-2/config.json")
+    session.close()
+    session.close()
+    for use in (tensors["model.norm.weight"].read, file.readall, session.list):
+        with pytest.raises(ValueError):
+            use()
+    del tensors, file, session
+    gc.collect()
+
+
+def test_the_gil_is_released():
+    """Another thread runs while one waits in the library: no thread is made to let others run here, so that who kept
+    the GIL would see nothing change meanwhile."""
+    turns, changed, ended = [0], [], threading.Event()
+
+    def read_until_it_changed():
+        with unshard.open(GOLDEN / "run", settle_seconds=0, delay_read_us=50_000) as session:
+            tensor = session.tensors("checkpoint-2", "weights")["model.norm.weight"]
+            for _ in range(100):
+                before = turns[0]
+                tensor.read()
+                if turns[0] != before:
+                    changed.append(turns[0])
+                    break
+        ended.set()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e6)
+    try:
+        reader = threading.Thread(target=read_until_it_changed)
+        reader.start()
+        while not ended.is_set():
+            turns[0] += 1
+            time.sleep(0)
+        reader.join(LONGEST_S)
+    finally:
+        sys.setswitchinterval(interval)
+    assert changed
+
+
+def test_export(run, tmp_path):
+    seen = []
+    made = run.export("checkpoint-2", tmp_path / "out", verify=True, checksums=True, progress=seen.append)
+    assert made.files == 5 and made.left_out == [] and {p.phase for p in seen} >= {"writing", "reading"}
+    assert (tmp_path / "out/model.safetensors").read_bytes() == (GOLDEN / "run.model.safetensors").read_bytes()
+    with pytest.raises(unshard.Error, match="exists") as failed:
+        run.export("checkpoint-2", tmp_path / "out")
+    assert failed.value.errno == errno.EEXIST
+
+
+def test_the_garbage_collector_may_end_things_in_any_order():
+    """A session and what it opened in one circle of garbage: the library wants the session closed last."""
+    for _ in range(50):
+        session = unshard.open(GOLDEN / "run", settle_seconds=0)
+        tensors, file = session.tensors("checkpoint-2"), session.file("weights/checkpoint-2/config.json")
+        session.itself = [session, tensors, file]
+        del session, tensors, file
+        gc.collect()
+
+
+def test_a_tensor_keeps_what_it_is_read_from():
+    tensor = unshard.open(GOLDEN / "run", settle_seconds=0).tensors("checkpoint-2")["model.norm.weight"]
+    gc.collect()
+    assert len(tensor.read()) == tensor.size_bytes
+
+
+# -- tensors --
+
+SOURCES = [("t2", "untied-f1-bf16", "run/checkpoint-2"), ("t3", "tied-f2-fp32", "run/checkpoint-2"),
+           ("v3", "verl-f2", "run/global_step_2/actor"), ("d2", "zstd-bf16", "run"), ("h2", "z3-bf16", "run"),
+           ("l2", "fsdp", "run")]
+
+
+def checkpoint_of(made, launch, case, path):
+    top = made(launch, case) / path
+    with unshard.open(top, settle_seconds=0) as session:
+        return top / session.checkpoints()[-1].path
+
+
+@pytest.mark.parametrize("launch,case,path", SOURCES)
+@pytest.mark.parametrize("view", ["weights", "weights-fp16"])
+def test_load_file_is_what_safetensors_loads(made, mount, launch, case, path, view):
+    checkpoint = checkpoint_of(made, launch, case, path)
+    m = mount(checkpoint.parent, "store=none")
+    want = trees.weights(m / view / checkpoint.name.removesuffix(".ckpt"))
+    trees.assert_same(unshard.load_file(checkpoint, view), want)
+    lazy = unshard.load_file(checkpoint, view, lazy=True)
+    trees.assert_same({name: lazy[name] for name in lazy}, want)
+    assert sorted(dict(lazy.items())) == sorted(want)
+
+
+def test_safe_open_is_safetensors(made):
+    folder = made("t2", "untied-f1-bf16")
+    with unshard.safe_open(folder / "run/checkpoint-2") as got, \
+            safe_open(folder / "pretrained-2/model.safetensors", framework="pt") as want:
+        assert sorted(got.keys()) == sorted(want.keys()) and got.metadata() == want.metadata()
+        for name in want.keys():
+            a, b = got.get_slice(name), want.get_slice(name)
+            assert a.get_shape() == b.get_shape() and a.get_dtype() == b.get_dtype()
+            assert torch.equal(got.get_tensor(name), want.get_tensor(name))
+            whole = want.get_tensor(name)
+            for index in [] if not whole.dim() else [slice(1, 3), slice(None), slice(-4, -1), 0, -1, slice(5, 2), slice(None, None, 2)]:
+                assert torch.equal(a[index], whole[index]), (name, index)
+            if whole.dim() == 2:
+                for index in [(slice(1, 3), slice(2, 9)), (slice(None), 3), (-1, slice(4)), (2, 2)]:
+                    assert torch.equal(a[index], whole[index]), (name, index)
+            with pytest.raises(IndexError):
+                a[whole.shape[0] if whole.dim() else 0]
+
+
+def test_load_state_dict(made):
+    for launch, case in (("t3", "tied-f2-fp32"), ("h2", "z3-bf16")):
+        checkpoint = checkpoint_of(made, launch, case, "run")
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(checkpoint.parent if not (
+            checkpoint / "config.json").exists() else checkpoint))
+        found = unshard.load_file(checkpoint)
+        told = unshard.load_state_dict(model, checkpoint, strict=False)
+        assert not told.missing_keys
+        for name, tensor in model.state_dict().items():
+            if name in found:
+                assert torch.equal(tensor, found[name].to(tensor.dtype)), name
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("launch,case,path,live", [
+    ("e2", "z3-bf16", "run", "live.safetensors"), ("v2", "verl-f2", "run/global_step_2/actor", "live/model.safetensors"),
+    ("t2", "untied-f1-bf16", "run", "live-2.safetensors")])
+def test_dcp_loads_on_any_number_of_ranks(made, launch, case, path, live, world):
+    checkpoint = checkpoint_of(made, launch, case, path)
+    must_have_worked(subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}",
+         MAKE / "load_by_reader.py", checkpoint, made(launch, case) / live, *(["model."] if world == 3 else [])],
+        capture_output=True, text=True, timeout=LONGEST_S, env=ENVIRONMENT))
+
+
+def test_fsspec_reads_a_view(made):
+    from unshard.filesystem import UnshardFileSystem
+    folder = made("t2", "untied-f1-bf16")
+    fs = UnshardFileSystem()
+    top = f"unshard://weights{folder}/run/checkpoint-2"
+    assert sorted(os.path.basename(p) for p in fs.ls(top, detail=False)) == ["config.json", "model.safetensors"]
+    want = (folder / "pretrained-2/model.safetensors").read_bytes()
+    assert fs.cat_file(f"{top}/model.safetensors") == want and fs.size(f"{top}/model.safetensors") == len(want)
+    assert fs.cat_file(f"{top}/model.safetensors", 10, 20) == want[10:20]
+    with fs.open(f"{top}/model.safetensors", block_size=1000) as f:
+        f.seek(500)
+        assert f.read(5000) == want[500:5500]
+    assert fs.isdir(top) and not fs.exists(f"{top}/nothing")
+    with pytest.raises(OSError):
+        fs.open(f"{top}/new", "wb")
+
+
+# -- as it is installed --
+
+CLEAN = """
+import sys, unshard
+with unshard.open(sys.argv[1], settle_seconds=0) as session:
+    assert [c.path for c in session.checkpoints()] == ["checkpoint-2"]
+    data = session.read("weights/checkpoint-2/model.safetensors")
+assert data == open(sys.argv[2], "rb").read()
+assert not {"torch", "numpy", "fsspec"} & set(sys.modules)
+print(unshard.__file__)
+"""
+
+
+def test_the_wheel_in_a_clean_environment(tmp_path):
+    """Built by pip from a clone; installed and used without a compiler, a package index or the library's packages."""
+    must_have_worked(subprocess.run([sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", "-w", tmp_path, ROOT],
+                                    capture_output=True, text=True, timeout=LONGEST_S))
+    wheel, = tmp_path.glob("*.whl")
+    assert re.fullmatch(r"unshard-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name)
+    must_have_worked(subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], capture_output=True, text=True,
+                                    timeout=LONGEST_S))
+    clean = {"PATH": str(tmp_path / "venv/bin"), "HOME": str(tmp_path)}
+
+    def run(*command):
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=LONGEST_S, env=clean)
+        must_have_worked(done)
+        return done.stdout
+
+    run("pip", "install", "--no-index", wheel)
+    told = run("python", "-c", CLEAN, GOLDEN / "run", GOLDEN / "run.model.safetensors")
+    assert told.startswith(str(tmp_path / "venv"))
+    version = run("unshard", "--version")
+    assert version == run("python", "-m", "unshard", "--version") and version.startswith("unshard ")
+    run("unshard", "export", GOLDEN / "run/checkpoint-2", tmp_path / "out", "-o", "settle=0,store=none")
+    assert (tmp_path / "out/model.safetensors").read_bytes() == (GOLDEN / "run.model.safetensors").read_bytes()
+    needed = subprocess.run(["ldd", *(tmp_path / "venv").rglob("libunshard.so.0")], capture_output=True, text=True).stdout
+    for name, path in re.findall(r"(\S+) => (\S+)", needed):
+        assert str(tmp_path) in path or re.match(r"lib(c|m|pthread|dl)\.so", name), needed
+
+
+def test_the_source_archive_holds_what_a_build_needs(tmp_path):
+    sys.path.insert(0, str(ROOT / "python"))
+    import build_backend
+    import tarfile
+    name = build_backend.build_sdist(tmp_path)
+    with tarfile.open(tmp_path / name) as archive:
+        inside = {n.split("/", 1)[1] for n in archive.getnames()}
+    assert {"pyproject.toml", "CMakeLists.txt", "lib/unshard.h", "python/build_backend.py", "PKG-INFO"} <= inside
+
+
