@@ -320,7 +320,8 @@ static int check_snapshot(struct checking *c, struct place *place, struct snapsh
 	code = check_reasons(c, &reasons);
 	if (code || !snap)
 		return code;
-	if (uns_root_list(c->u->root, place->path, &arena, &s.list, &why) < 0)
+	if (place->stat.kind == UNS_KIND_DIR &&
+	    uns_root_list(c->u->root, place->path, &arena, &s.list, &why) < 0)
 		return visit_unreadable(c, place->path, 1, &why, err);
 	code = check_opened(c, &s, before);
 	return code == 0 && c->deep ? check_deep(c, snap, err) : code;
@@ -446,7 +447,10 @@ static int walk_children(struct checking *c, const char *path, int depth, struct
 		child = uns_path_join(&arena, path, list.v[i].name);
 		if (!child)
 			return uns_oom(err);
-		if (list.v[i].kind == UNS_KIND_DIR && !session_hides(c->u, child))
+		if (session_hides(c->u, child))
+			continue;
+		if (list.v[i].kind == UNS_KIND_DIR ||
+		    (list.v[i].kind == UNS_KIND_FILE && places_may_be_file(child)))
 			code = walk(c, child, depth + 1, err);
 	}
 	return code;

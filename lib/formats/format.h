@@ -8,7 +8,7 @@
 struct uns_directory {
 	const struct uns_root *root;
 	const char *path; /* below root */
-	const struct uns_listing *list;
+	const struct uns_listing *list; /* NULL: it is one file, for formats with probe_file */
 	struct uns_capture *capture; /* for what is below (uns_list_seen); may be NULL */
 };
 
@@ -28,6 +28,10 @@ struct uns_format {
 	 * format with the highest answer opens. Give: 30 files of a kind, 60 typical layout, 90
 	 * unmistakable. */
 	int (*probe)(const struct uns_directory *dir);
+	/* Instead of `probe`, for checkpoints that are one file: what their names end with (the list with NULL); 1 =
+	 * mine, 0 = not. May read the file; fails only in passing. */
+	const char *const *file_endings;
+	int (*probe_file)(const struct uns_root *root, const char *path, struct uns_err *err);
 	/* Of a directory that no format's probe takes: is it the beginning of one of mine? By names, like
 	 * probe: what only such a save or copy brings is there, what probe goes by is not (yet). It is
 	 * hidden while something in it changes (-o settle=), so it must be none that holds other

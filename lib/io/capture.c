@@ -67,6 +67,12 @@ void uns_capture_free(struct uns_capture *c)
 int uns_capture_new(const struct uns_root *root, const char *path, const char *hidden,
 		    struct uns_capture **out, struct uns_err *err)
 {
+	return uns_capture_new_of(root, path, hidden, false, out, err);
+}
+
+int uns_capture_new_of(const struct uns_root *root, const char *path, const char *hidden, bool file,
+		       struct uns_capture **out, struct uns_err *err)
+{
 	struct uns_capture *c = calloc(1, sizeof(*c));
 	struct uns_err why = { 0 };
 	int code;
@@ -78,7 +84,10 @@ int uns_capture_new(const struct uns_root *root, const char *path, const char *h
 	c->fd = -1;
 	c->path = uns_arena_str(&c->arena, path);
 	code = c->path ? uns_root_open_dir(root, path, &c->fd, &c->top, &why) : uns_oom(&why);
-	if (code == -ENOENT && uns_root_stat(root, path, true, &c->top, NULL) == 0)
+	if ((code == -ENOENT || code == -ENOTDIR) && file &&
+	    uns_root_stat(root, path, true, &c->top, NULL) == 0 && c->top.kind == UNS_KIND_FILE)
+		code = 0;
+	else if (code == -ENOENT && uns_root_stat(root, path, true, &c->top, NULL) == 0)
 		code = uns_fail(err, -ENOTDIR, "%s is not a directory", path);
 	else if (code < 0)
 		uns_fail_as(err, &why);

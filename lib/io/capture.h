@@ -16,7 +16,10 @@ struct uns_capture;
 
 /* Open directory `path` below root and stat it; nothing is listed yet. `hidden` (a path below root,
  * borrowed; NULL = none) is left out as if it were not there, and never touched.
- * -ENOENT; -ENOTDIR when it is no directory. */
+ * -ENOENT; -ENOTDIR when it is no directory. A regular file is stat'ed alone where `file` says so: stats of what
+ * lies around it come from the capture then. */
+int uns_capture_new_of(const struct uns_root *root, const char *path, const char *hidden, bool file,
+		       struct uns_capture **out, struct uns_err *err);
 int uns_capture_new(const struct uns_root *root, const char *path, const char *hidden,
 		    struct uns_capture **out, struct uns_err *err);
 void uns_capture_free(struct uns_capture *capture); /* NULL is allowed */

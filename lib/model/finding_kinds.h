@@ -59,6 +59,11 @@ KIND(TRANSFORM_UNKNOWN, transform_unknown, UNKNOWN,
 KIND(TENSORS_NOT_PLAIN, tensors_not_plain, UNKNOWN,
      "{file}: {tensor}[ and {more} more are| is] {found}: what its bytes mean is not understood here",
      .advice = "; the view dcp shows the files unchanged, for the program that wrote them")
+KIND(TORCH_FILE_LEGACY, torch_file_legacy, UNKNOWN,
+     "{file} has the form of torch before 1.6 (no zip archive), which is not read",
+     .advice = ": load it with torch.load, save it again with torch.save")
+KIND(FILE_IS_SHOWN, file_is_shown, UNKNOWN,
+     "a checkpoint that is one file: this view shows the file unchanged", .advice = "")
 KIND(ITEM_NOT_SAVED, item_not_saved, DAMAGED, "{file}: {tensor} is listed but was not saved")
 KIND(HYPER_IN_PARTS, hyper_in_parts, UNKNOWN,
      "{file}: {tensor}: a hyper-parameter that was saved in several parts")

@@ -23,6 +23,7 @@
 /* The files of model or optimizer while they are being read. */
 struct reading {
 	struct uns_rank_reading files;
+	const char *const *keys; /* where a model's state dict lies in the file; NULL = it is the file */
 	const struct uns_rank_params *params; /* what numbers stand for; NULL = nothing */
 	struct uns_rank_params
 		without_twins;          /* what `params` points to where they are not counted */
@@ -107,7 +108,9 @@ static int add_model(void *ctx, struct uns_rank_source *source, struct uns_err *
 	const struct uns_value *dict = source->torch->root;
 	size_t i;
 
-	if (dict->kind != UNS_VALUE_DICT)
+	for (i = 0; r->keys && r->keys[i]; i++)
+		dict = uns_value_get(dict, r->keys[i]);
+	if (!dict || dict->kind != UNS_VALUE_DICT)
 		return uns_fail(err, -ENOTSUP, "the file holds no state dict");
 	if (!r->files.n_read)
 		UNS_TRY(keep_form(r, source, dict, err));
@@ -164,21 +167,39 @@ static int collect_params(struct reading *r, struct uns_rank_params *out, struct
 	return 0;
 }
 
+static int read_model(struct reading *r, struct uns_catalog *cat, const struct uns_root *root,
+		      const struct uns_rank_file *files, size_t n, struct uns_err *err)
+{
+	UNS_TRY(uns_rank_reading_init(&r->files, cat, root, UNS_SCOPE_WEIGHTS, n, err));
+	UNS_TRY(uns_rank_reading_add(&r->files, files, n, add_model, r, err));
+	if (!r->files.n_read || r->files.merge.first || r->files.merge.findings.n)
+		return 0;
+	return uns_catalog_add_finding(cat,
+				       UNS_FINDING(.id = UNS_FOUND_RANK_NO_TENSORS,
+						   .scope = UNS_SCOPE_WEIGHTS,
+						   .file = files[0].path),
+				       err);
+}
+
 int uns_rank_files_add_model_params(struct uns_catalog *cat, const struct uns_root *root,
 				    const struct uns_rank_file *files, size_t n,
 				    struct uns_rank_params *params, struct uns_err *err)
 {
 	UNS_CLEANUP(reading_fini) struct reading r = { 0 };
 
-	UNS_TRY(uns_rank_reading_init(&r.files, cat, root, UNS_SCOPE_WEIGHTS, n, err));
-	UNS_TRY(uns_rank_reading_add(&r.files, files, n, add_model, &r, err));
-	if (r.files.n_read && !r.files.merge.first && !r.files.merge.findings.n)
-		return uns_catalog_add_finding(cat,
-					       UNS_FINDING(.id = UNS_FOUND_RANK_NO_TENSORS,
-							   .scope = UNS_SCOPE_WEIGHTS,
-							   .file = files[0].path),
-					       err);
+	UNS_TRY(read_model(&r, cat, root, files, n, err));
 	return params ? collect_params(&r, params, err) : 0;
+}
+
+int uns_rank_files_add_model_below(struct uns_catalog *cat, const struct uns_root *root,
+				   const char *path, const char *const *keys, struct uns_err *err)
+{
+	UNS_CLEANUP(reading_fini) struct reading r = { .keys = keys };
+	const struct uns_rank_file one = { .path = path };
+	uint32_t file;
+
+	UNS_TRY(uns_catalog_add_file(cat, root, path, &file, err));
+	return read_model(&r, cat, root, &one, 1, err);
 }
 
 int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *root,

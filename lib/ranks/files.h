@@ -12,6 +12,10 @@
 int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *root,
 			     const struct uns_rank_file *files, size_t n, struct uns_err *err);
 
+/* The same of one whole-model file, whose state dict lies below these keys (end with NULL). */
+int uns_rank_files_add_model_below(struct uns_catalog *cat, const struct uns_root *root,
+				   const char *path, const char *const *keys, struct uns_err *err);
+
 /* The same, and which of the tensors are parameters. */
 int uns_rank_files_add_model_params(struct uns_catalog *cat, const struct uns_root *root,
 				    const struct uns_rank_file *files, size_t n,

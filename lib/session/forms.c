@@ -13,7 +13,7 @@
 bool forms_has_file(const struct uns_view *view, const struct place *place)
 {
 	return place->format && place->format->is_one_file && view->form != UNS_FORM_DIR &&
-	       *place->path;
+	       (view->opens_files || place->stat.kind == UNS_KIND_DIR) && *place->path;
 }
 
 static const char *without(struct uns_arena *arena, const char *name, const char *suffix)
@@ -74,7 +74,8 @@ static int try_directory(struct lookup *l, const char *own, struct uns_err *err)
 	int code = 0;
 
 	if (!path || session_hides(l->u, path) ||
-	    uns_root_stat(l->u->root, path, false, &st, NULL) < 0 || st.kind != UNS_KIND_DIR ||
+	    uns_root_stat(l->u->root, path, false, &st, NULL) < 0 ||
+	    (st.kind != UNS_KIND_DIR && (st.kind != UNS_KIND_FILE || !places_may_be_file(path))) ||
 	    place_get(l->u, path, &place, NULL) < 0)
 		return 0;
 	if (forms_has_file(l->view, place))

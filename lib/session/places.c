@@ -163,6 +163,8 @@ static const struct uns_format *probe(const struct uns_directory *dir)
 	size_t i;
 
 	for (i = 0; uns_formats[i]; i++) {
+		if (!uns_formats[i]->probe)
+			continue;
 		answer = uns_formats[i]->probe(dir);
 		if (answer > sure) {
 			sure = answer;
@@ -252,6 +254,16 @@ static int add_plain(const struct uns_directory *dir, struct finding *f, struct 
 
 /* -- checkpoints -- */
 
+/* With the facts that the store has about it. */
+static void end_generation(struct place_table *t, const struct place *place, struct finding *f)
+{
+	f->source_generation = f->generation = uns_hash_end(f->generation);
+	f->facts = place->facts;
+	store_digest(t->store, place->path, &f->facts);
+	if (f->facts.digest)
+		f->generation = uns_hash_end(uns_hash_u64(f->generation, f->facts.digest));
+}
+
 /* A checkpoint's generation, out of everything that its views may be made of. */
 static int add_generation(struct place_table *t, const struct place *place,
 			  struct uns_capture *capture, struct finding *f, struct uns_err *err)
@@ -266,12 +278,66 @@ static int add_generation(struct place_table *t, const struct place *place,
 	f->own_generation = uns_hash_end(f->generation);
 	UNS_TRY(add_marks(place, capture, &arena, f, err));
 	UNS_TRY(add_surroundings(place, capture, &arena, f, err));
-	f->source_generation = f->generation = uns_hash_end(f->generation);
-	f->facts = place->facts;
-	store_digest(t->store, path, &f->facts);
-	if (f->facts.digest)
-		f->generation = uns_hash_end(uns_hash_u64(f->generation, f->facts.digest));
+	end_generation(t, place, f);
 	return 0;
+}
+
+/* -- checkpoints that are one file -- */
+
+static bool has_ending(const struct uns_format *format, const char *path)
+{
+	const char *const *ending = format->file_endings;
+
+	for (; ending && *ending; ending++)
+		if (uns_str_ends(path, *ending))
+			return true;
+	return false;
+}
+
+bool places_may_be_file(const char *path)
+{
+	size_t i;
+
+	for (i = 0; uns_formats[i]; i++)
+		if (has_ending(uns_formats[i], path))
+			return true;
+	return false;
+}
+
+static int probe_file(const struct uns_root *root, const char *path, const struct uns_format **out,
+		      struct uns_err *err)
+{
+	int mine = 0;
+	size_t i;
+
+	*out = NULL;
+	for (i = 0; uns_formats[i] && !mine; i++) {
+		if (!has_ending(uns_formats[i], path))
+			continue;
+		UNS_TRY(mine = uns_formats[i]->probe_file(root, path, err));
+		if (mine)
+			*out = uns_formats[i];
+	}
+	return 0;
+}
+
+static int look_at_file(struct place_table *t, const struct place *place,
+			struct uns_capture *capture, struct finding *f, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+
+	if (place->known && uns_identity_equal(&place->stat.id, &f->stat.id) && is_old(&f->stat.id))
+		f->format = place->format;
+	else
+		UNS_TRY(probe_file(t->root, place->path, &f->format, err));
+	if (!f->format)
+		return 0;
+	f->generation = uns_hash_str(f->generation, f->format->name);
+	finding_add(f, uns_path_name(place->path), &f->stat);
+	f->own_generation = uns_hash_end(f->generation);
+	UNS_TRY(add_surroundings(place, capture, &arena, f, err));
+	end_generation(t, place, f);
+	return uns_capture_fault(capture, err);
 }
 
 static int look(struct place_table *t, const struct place *place, struct uns_capture *capture,
@@ -280,6 +346,8 @@ static int look(struct place_table *t, const struct place *place, struct uns_cap
 	struct uns_directory dir = { .root = t->root, .path = place->path, .capture = capture };
 
 	f->stat = *uns_capture_top(capture);
+	if (f->stat.kind == UNS_KIND_FILE)
+		return look_at_file(t, place, capture, f, err);
 	if (still_plain(place, capture)) {
 		f->still_plain = true;
 		return 0;
@@ -300,7 +368,8 @@ static int examine(struct place_table *t, const struct place *place, struct find
 
 	*f = (struct finding){ .generation = UNS_HASH_INIT };
 	*capture = NULL;
-	UNS_TRY(uns_capture_new(t->root, place->path, t->hidden, capture, err));
+	UNS_TRY(uns_capture_new_of(t->root, place->path, t->hidden, places_may_be_file(place->path),
+				   capture, err));
 	code = look(t, place, *capture, f, err);
 	if (code < 0 || !f->format) {
 		uns_capture_free(*capture);
@@ -520,7 +589,8 @@ static int conclude(struct place_table *t, struct place *place, int code, struct
 	return code;
 }
 
-int places_get(struct place_table *t, const char *path, struct place **out, struct uns_err *err)
+static int find_place(struct place_table *t, const char *path, struct place **out,
+		      struct uns_err *err)
 {
 	struct uns_capture *capture = NULL;
 	struct finding found;
@@ -538,6 +608,16 @@ int places_get(struct place_table *t, const char *path, struct place **out, stru
 		return 0;
 	code = examine(t, place, &found, &capture, err);
 	return conclude(t, place, code, &found, capture, out, err);
+}
+
+int places_get(struct place_table *t, const char *path, struct place **out, struct uns_err *err)
+{
+	UNS_TRY(find_place(t, path, out, err));
+	if ((*out)->format || (*out)->stat.kind == UNS_KIND_DIR)
+		return 0;
+	places_put(t, *out);
+	*out = NULL;
+	return uns_fail(err, -ENOTDIR, "%s is not a directory", path);
 }
 
 struct place *places_known(struct place_table *t, const char *path)

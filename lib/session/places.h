@@ -97,8 +97,8 @@ struct place_table {
 	struct uns_map map; /* path -> place */
 };
 
-/* What is at this directory of SOURCE: examined now, or at most recheck_ns ago. Returns a reference.
- * -ENOENT, -ENOTDIR. */
+/* What is at this directory of SOURCE, or a file that is a checkpoint: examined now, or at most recheck_ns ago.
+ * Returns a reference. -ENOENT; -ENOTDIR: any other file. */
 int places_get(struct place_table *t, const char *path, struct place **out, struct uns_err *err);
 void places_put(struct place_table *t, struct place *place); /* NULL is allowed */
 /* A reference to what places_get would give without a look, where the path's last name is no link. NULL =
@@ -119,6 +119,8 @@ int places_capture(struct place_table *t, struct place *place, struct uns_captur
 bool places_unsettled(const struct place_table *t, const struct place *place);
 /* It may become a checkpoint, and is not shown until then: begun and unsettled. */
 bool places_in_the_making(const struct place_table *t, const struct place *place);
+/* A file of this name may be a checkpoint (places_get); no other is looked into. */
+bool places_may_be_file(const char *path);
 /* A path that the tree leaves out. */
 bool places_hide(const struct place_table *t, const char *path);
 

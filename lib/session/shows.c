@@ -73,7 +73,9 @@ static int verdict_find_out(struct unshard *u, struct place *place, const struct
 	int code, added = 0;
 
 	UNS_TRY(snapshot_get(u, place, &snap, why));
-	code = view->supports(snap->cat, parameter, &own);
+	code = place->stat.kind == UNS_KIND_FILE && !view->opens_files ?
+		       uns_catalog_fail(snap->cat, UNS_FINDING(.id = UNS_FOUND_FILE_IS_SHOWN), &own) :
+		       view->supports(snap->cat, parameter, &own);
 	f = uns_finding_quoting(UNS_FOUND_VIEW_NOT_POSSIBLE, &own,
 				own.finding ? own.finding->scope : UNS_SCOPE_NOTE);
 	if (!f.checkpoint)

@@ -156,7 +156,8 @@ int snapshots_open_catalog(const struct snapshot_cache *c, const struct place *p
 	struct uns_directory dir = { .root = c->root, .path = place->path, .capture = capture };
 
 	cat->capture = capture;
-	UNS_TRY(uns_capture_list(capture, place->path, &dir.list, err));
+	if (place->stat.kind == UNS_KIND_DIR)
+		UNS_TRY(uns_capture_list(capture, place->path, &dir.list, err));
 	return place->format->open(&dir, options, cat, err);
 }
 

@@ -205,10 +205,28 @@ static int stat_entry(struct unshard *u, struct spot *spot, struct uns_err *err)
 	return 1;
 }
 
+/* 1 = the entry is a file that is a checkpoint, and the view shows what is in it. */
+static int go_to_file(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	int code;
+
+	if (spot->stat.kind != UNS_KIND_FILE || !spot->key.view || !spot->key.view->opens_files ||
+	    !places_may_be_file(spot->key.path))
+		return 0;
+	code = place_get(u, spot->key.path, &spot->place, &why);
+	if (code == -ENOTDIR)
+		return 0;
+	if (code < 0)
+		return uns_fail_as(err, &why);
+	UNS_TRY(go_to_place(u, spot, err));
+	return 1;
+}
+
 /* An entry that no form gives another name. */
 static int go_to_entry(struct unshard *u, struct spot *spot, struct uns_err *err)
 {
-	int followed;
+	int followed, opened;
 
 	if (session_hides(u, spot->key.path))
 		return absent(err);
@@ -219,6 +237,9 @@ static int go_to_entry(struct unshard *u, struct spot *spot, struct uns_err *err
 			places_seen_itself(&u->places, spot->place);
 		return go_to_place(u, spot, err);
 	}
+	UNS_TRY(opened = go_to_file(u, spot, err));
+	if (opened)
+		return 0;
 	if (spot->stat.kind == UNS_KIND_OTHER)
 		return uns_fail(err, -ENOENT, "%s is neither file nor directory", spot->key.path);
 	spot->key.kind = SPOT_SOURCE;
@@ -533,6 +554,18 @@ static void stat_source(const struct uns_stat *st, struct unshard_stat *out)
 	}
 }
 
+/* A directory, also of what is one file in SOURCE: who may read that may look into it. */
+static void stat_place(const struct uns_stat *st, struct unshard_stat *out)
+{
+	stat_source(st, out);
+	if (st->kind == UNS_KIND_DIR)
+		return;
+	out->kind = UNSHARD_DIR;
+	out->mode |= (st->mode & 0444) >> 2;
+	out->size_bytes = 0;
+	out->nlink = 2;
+}
+
 int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *out,
 	      struct uns_err *err)
 {
@@ -540,7 +573,7 @@ int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *o
 
 	*out = (struct unshard_stat){ .size = sizeof(*out), .kind = UNSHARD_DIR, .nlink = 2, .ino = spot->ino };
 	if (spot->place) {
-		stat_source(&spot->place->stat, out);
+		stat_place(&spot->place->stat, out);
 	} else if (spot->key.kind == SPOT_SOURCE || spot->key.kind == SPOT_MARK) {
 		stat_source(&spot->stat, out);
 	} else {

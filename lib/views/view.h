@@ -57,6 +57,8 @@ struct uns_view {
 	bool needs_finished;
 	/* Needs config, tokenizer and so on (uns_view_input's borrowed, tied). */
 	bool needs_companions;
+	/* Shows a checkpoint that is one file as a directory of its name; others show the file unchanged. */
+	bool opens_files;
 	/* Needs uns_view_input's training and trainer_state_valid. */
 	bool needs_training;
 	/* 0; -ENODATA or -EBADMSG: damaged or not complete yet; -ENOTSUP: this kind of checkpoint has no

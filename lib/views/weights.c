@@ -460,6 +460,7 @@ const struct uns_view uns_view_weights = {
 	.listed = listed,
 	.parse = parse,
 	.needs_companions = true,
+	.opens_files = true,
 	.supports = supports,
 	.tree = tree,
 	.form = UNS_FORM_BOTH,
