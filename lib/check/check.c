@@ -447,10 +447,7 @@ static int walk_children(struct checking *c, const char *path, int depth, struct
 		child = uns_path_join(&arena, path, list.v[i].name);
 		if (!child)
 			return uns_oom(err);
-		if (session_hides(c->u, child))
-			continue;
-		if (list.v[i].kind == UNS_KIND_DIR ||
-		    (list.v[i].kind == UNS_KIND_FILE && places_may_be_file(child)))
+		if (session_walks_into(c->u, child, list.v[i].kind))
 			code = walk(c, child, depth + 1, err);
 	}
 	return code;

@@ -149,7 +149,7 @@ static int find_places(struct repair *r, const char *path, int depth, struct uns
 		child = uns_path_join(&arena, path, list.v[i].name);
 		if (!child)
 			return uns_oom(err);
-		if (list.v[i].kind == UNS_KIND_DIR)
+		if (session_walks_into(r->u, child, list.v[i].kind))
 			UNS_TRY(find_places(r, child, depth + 1, err));
 	}
 	return 0;

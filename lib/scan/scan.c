@@ -110,10 +110,7 @@ static int walk_dir(struct walk *w, const char *path, struct uns_err *err)
 		child = uns_path_join(&arena, path, list.v[i].name);
 		if (!child)
 			return uns_oom(err);
-		if (session_hides(w->u, child))
-			continue;
-		if (list.v[i].kind == UNS_KIND_DIR ||
-		    (list.v[i].kind == UNS_KIND_FILE && places_may_be_file(child)))
+		if (session_walks_into(w->u, child, list.v[i].kind))
 			code = walk_dir(w, child, err);
 	}
 	return code;

@@ -107,4 +107,12 @@ static inline bool session_hides(const struct unshard *u, const char *path)
 	return places_hide(&u->places, path);
 }
 
+/* An entry of SOURCE that is a checkpoint, or that checkpoints may lie below: for walks (place_get gives -ENOTDIR for
+ * a file that is none). */
+static inline bool session_walks_into(const struct unshard *u, const char *path, enum uns_kind kind)
+{
+	return !session_hides(u, path) &&
+	       (kind == UNS_KIND_DIR || (kind == UNS_KIND_FILE && places_may_be_file(path)));
+}
+
 #endif

@@ -17,6 +17,7 @@ LAUNCHES = {
                            "verl-f1orig-critic", "verl-f2-tied-bf16"]),
     "v4": ("ranks.py", 4, ["verl-f1", "verl-f1-hsdp", "verl-f1orig", "verl-f1orig-hsdp",
                            "verl-f2-hsdp", "easyr1-f1-hsdp", "easyr1-f2-hsdp", "verl-f2-critic"]),
+    "l1": ("lightning_run.py", 1, ["save:one", "save:one:weights", "save:one-rich"]),
     "l2": ("lightning_run.py", 2, ["save:fsdp", "save:fsdp:weights", "save:mp", "save:mp:weights",
                                    "save:fsdp-rich", "save:mp-rich", "save:fsdp-published"]),
     "e2": ("deepspeed_engine.py", 2, ["z1-bf16", "z2-bf16", "z2-fp32", "z3-bf16", "z3-bf16-subgroups",
