@@ -16,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "model/wrappers.h"
 #include "files/beside.h"
 #include "files/resume_files.h"
 #include "dcp/dir.h"
@@ -412,6 +413,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	UNS_TRY(find_facts(&s, err));
 	UNS_TRY(check_times(&s, err));
 	uns_resume_find(cat);
+	UNS_TRY(uns_wrappers_clean(cat, err));
 	return uns_catalog_seal(cat, err);
 }
 

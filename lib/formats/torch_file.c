@@ -8,6 +8,7 @@
 #include "formats/format.h"
 
 #include "base/cleanup.h"
+#include "model/wrappers.h"
 #include "ranks/state_dict.h"
 
 static int probe_file(const struct uns_root *root, const char *path, struct uns_err *err)
@@ -27,6 +28,7 @@ static int open_file(const struct uns_directory *dir, const struct uns_format_op
 	cat->facts.format = "torch_file";
 	UNS_TRY(uns_state_dict_look(dir->root, dir->path, &file, err));
 	UNS_TRY(uns_state_dict_add(cat, dir->root, &file, err));
+	UNS_TRY(uns_wrappers_clean(cat, err));
 	return uns_catalog_seal(cat, err);
 }
 

@@ -64,6 +64,8 @@ KIND(TORCH_FILE_LEGACY, torch_file_legacy, UNKNOWN,
      .advice = ": load it with torch.load, save it again with torch.save")
 KIND(FILE_IS_SHOWN, file_is_shown, UNKNOWN,
      "a checkpoint that is one file: this view shows the file unchanged", .advice = "")
+KIND(WRAPPERS_LEFT_OUT, wrappers_left_out, NOTE,
+     "names are shown without what modules around others put in ({found} in {tensor}; {n} {n|tensor|tensors}), as torch gives them")
 KIND(ITEM_NOT_SAVED, item_not_saved, DAMAGED, "{file}: {tensor} is listed but was not saved")
 KIND(HYPER_IN_PARTS, hyper_in_parts, UNKNOWN,
      "{file}: {tensor}: a hyper-parameter that was saved in several parts")

@@ -1,0 +1,81 @@
+"""Names that wrapping modules put their own attributes into, as a script that saves by its model's own names has them."""
+
+import json
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dist_cp
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+import trees
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+        self.module = nn.Linear(3, 2)  # an attribute of the user's
+
+
+def net():
+    torch.manual_seed(2)
+    model = nn.Module()
+    model.layers = nn.ModuleList([Block(), Block()])
+    model.head = nn.Linear(3, 2)
+    return model
+
+
+def inside(model, wrap):
+    model.layers[1] = wrap(model.layers[1])
+    return model
+
+
+WRAPPED = {"compiled": lambda m: torch.compile(m),
+           "compiled-inside": lambda m: inside(m, torch.compile),
+           "checkpointed": lambda m: inside(m, checkpoint_wrapper),
+           "data-parallel": nn.DataParallel,
+           "all": lambda m: nn.DataParallel(torch.compile(inside(inside(m, checkpoint_wrapper), torch.compile)))}
+
+
+def saved(model):
+    """As a script's own dict of states by name, one of them no tensor."""
+    weights = {n: p.detach() for n, p in model.named_parameters()}
+    names = list(weights)
+    states = {n: {"exp_avg": weights[n] + 1, "exp_avg_sq": weights[n] + 2, "step": torch.tensor(3.)}
+              for n in names}
+    return {"model": weights, "optimizer": {"state": states, "param_groups": [
+        {"lr": 0.1, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0, "params": names}]}}
+
+
+@pytest.mark.parametrize("case", WRAPPED)
+def test_names_are_as_torch_gives_them(mount, tmp_path, command, case):
+    live = net().state_dict()
+    state = saved(WRAPPED[case](net()))
+    assert state["model"].keys() != live.keys()
+    dist_cp.save(state, checkpoint_id=tmp_path / "source/step-3", no_dist=True)
+    torch.save(state, tmp_path / "source/last.pt")
+    m = mount(tmp_path / "source")
+    for name in ("step-3", "last.pt"):
+        trees.assert_same(trees.tensors(m / "weights" / name / "model.safetensors"), live)
+        said = json.loads((m / "weights" / name / ".unshard/provenance.json").read_text())
+        assert set(said["inferred"]) & set(live)
+        assert "wrappers_left_out" in command("check", tmp_path / "source", "--json").stdout
+    zero = m / "universal/step-3/global_step3/zero"
+    assert {p.name for p in zero.iterdir() if p.is_dir()} == set(live)
+    for name, weight in live.items():
+        assert torch.equal(torch.load(zero / name / "exp_avg.pt")["param"], weight + 1), name
+    net().load_state_dict(trees.tensors(m / "weights/step-3/model.safetensors"))
+
+
+def test_names_that_would_be_alike_stay(mount, tmp_path):
+    weights = {"a._orig_mod.w": torch.ones(2), "a.w": torch.zeros(2)}
+    dist_cp.save({"model": weights}, checkpoint_id=tmp_path / "source/ckpt", no_dist=True)
+    trees.assert_same(trees.tensors(mount(tmp_path / "source") / "weights/ckpt/model.safetensors"), weights)
+
+
+def test_a_module_of_that_name_stays(mount, tmp_path):
+    """`module.` in front of some names is the user's."""
+    live = Block().state_dict()
+    dist_cp.save({"model": live}, checkpoint_id=tmp_path / "source/ckpt", no_dist=True)
+    trees.assert_same(trees.tensors(mount(tmp_path / "source") / "weights/ckpt/model.safetensors"), live)
