@@ -33,6 +33,7 @@ LAUNCHES = {
     "d2": ("plain_dcp.py", 2, ["fsdp1", "fsdp2", "zstd", "threads", "filepertensor", "async",
                                "nocollect", "zstd-bf16"]),
     "d3": ("plain_dcp.py", 3, ["fsdp1", "fsdp2", "nocollect", "hf", "hfconsolidated"]),
+    "p2": ("published.py", 2, ["fsdp", "fsdp-tied", "tp"]),
     "s2": ("subclasses.py", 2, ["float8", "float8-zstd", "adam8bit", "int8", "subclass", "subclass-zstd",
                                 "conj"]),
     "d4": ("plain_dcp.py", 4, ["mesh2d", "mesh2d-bf16", "fsdp2-bf16", "hf-bf16"]),
