@@ -135,14 +135,89 @@ static bool has_bare_optimizer(const struct uns_dcp_metadata *meta)
 	return state && groups;
 }
 
+/* -- optimizers by their shape -- */
+
+/* The element that says 'param_groups', behind at least one key; 0 = there is none. */
+static size_t groups_at(const struct uns_dcp_entry *e)
+{
+	size_t i;
+
+	for (i = 1; i < e->n_path && e->path[i - 1].key; i++)
+		if (step_is(e, i, "param_groups") ||
+		    (i + 1 == e->n_path && step_starts(e, i, "param_groups.")))
+			return i;
+	return 0;
+}
+
+static const char *first_keys(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t count)
+{
+	const char *text = e->path[0].key;
+	size_t i;
+
+	for (i = 1; i < count && text; i++)
+		text = uns_arena_printf(n->arena, "%s.%s", text, e->path[i].key);
+	return text;
+}
+
+/* The path element behind an optimizer's keys, or 0. */
+static size_t below_shaped(const struct uns_dcp_naming *n, const struct uns_dcp_entry *e)
+{
+	size_t i, below;
+
+	for (i = 0; i < n->n_shaped; i++) {
+		below = below_root(e, n->shaped[i]);
+		if (below)
+			return below;
+	}
+	return 0;
+}
+
+/* One with param groups, and with states beside them. */
+static bool has_state_below(const struct uns_dcp_metadata *meta, const char *root)
+{
+	size_t i, at;
+
+	for (i = 0; i < meta->n_entries; i++) {
+		at = below_root(&meta->entry[i], root);
+		if (at && (step_is(&meta->entry[i], at, "state") ||
+			   step_starts(&meta->entry[i], at, "state.")))
+			return true;
+	}
+	return false;
+}
+
+static int find_shaped(struct uns_dcp_naming *n, const struct uns_dcp_metadata *meta,
+		       struct uns_err *err)
+{
+	const struct uns_dcp_entry *e = meta->entry, *end = meta->entry + meta->n_entries;
+	const char *root, *bare = ""; /* has no states */
+	size_t at;
+
+	for (; e < end && n->n_shaped < MAX_ROOTS; e++) {
+		at = below_shaped(n, e) || below_root(e, bare) ? 0 : groups_at(e);
+		if (!at)
+			continue;
+		root = first_keys(n, e, at);
+		root = root ? uns_arena_str(n->arena, root) : NULL;
+		if (!root)
+			return uns_oom(err);
+		if (has_state_below(meta, root))
+			n->shaped[n->n_shaped++] = root;
+		else
+			bare = root;
+	}
+	return 0;
+}
+
 /* Is there one root key that every tensor which may be a weight is below? */
-static const char *find_only_root(const struct uns_dcp_metadata *meta)
+static const char *find_only_root(const struct uns_dcp_naming *n, const struct uns_dcp_metadata *meta)
 {
 	const struct uns_dcp_entry *e = meta->entry, *end = meta->entry + meta->n_entries;
 	const char *only = NULL;
 
 	for (; e < end; e++) {
-		if (e->kind == UNS_DCP_BYTES || (e->path[0].key && is_beside_model(e->path[0].key)))
+		if (e->kind == UNS_DCP_BYTES || below_shaped(n, e) ||
+		    (e->path[0].key && is_beside_model(e->path[0].key)))
 			continue;
 		if (e->n_path < 2 || !e->path[0].key ||
 		    (only && strcmp(only, e->path[0].key) != 0))
@@ -181,7 +256,7 @@ static int find_roots(struct uns_dcp_naming *n, const struct uns_dcp_metadata *m
 		return root ? add_root(n, root, err) : uns_oom(err);
 	}
 	n->rest_is_weights = !n->bare_optimizer;
-	n->only_root = n->has_paths ? find_only_root(meta) : NULL;
+	n->only_root = n->has_paths ? find_only_root(n, meta) : NULL;
 	return 0;
 }
 
@@ -194,6 +269,7 @@ int uns_dcp_naming_init(struct uns_dcp_naming *naming, const struct uns_dcp_meta
 	*naming = (struct uns_dcp_naming){ .roots = roots, .arena = arena,
 					   .has_paths = meta->has_paths };
 	naming->bare_optimizer = has_bare_optimizer(meta);
+	UNS_TRY(find_shaped(naming, meta, err));
 	if (!roots->weights)
 		return find_roots(naming, meta, err);
 	for (i = 0; i < roots->n_weights; i++)
@@ -295,6 +371,10 @@ static bool optimizer_place(struct uns_dcp_naming *n, const struct uns_dcp_entry
 /* The path element after the optimizer's root; 0 = this is not below an optimizer. */
 static size_t below_optimizer(const struct uns_dcp_naming *n, const struct uns_dcp_entry *e)
 {
+	size_t shaped = below_shaped(n, e);
+
+	if (shaped)
+		return shaped;
 	if (step_starts(e, 0, "optim") && e->n_path > 1)
 		return 1;
 	if (n->wrapper && step_is(e, 0, n->wrapper) && step_starts(e, 1, "optim") && e->n_path > 2)

@@ -9,6 +9,8 @@
  *   (OPTIMIZER, 'param_groups')                 torch < 2.3: one item
  *   (OPTIMIZER, 'state.FQN.state')              flatten_optimizer_state_dict=True (torchtitan)
  *   (OPTIMIZER, 'param_groups.FQN.key')
+ *   (ANY..., 'state', FQN, state), (ANY..., 'param_groups', i, key)   an optimizer by its shape, whatever it
+ *                                               is called: ("opt", ..), Composer's ("state", "optimizers", NAME, ..)
  *   one flat key                                no planner_data: split on the first known root only */
 #ifndef UNS_DCP_NAMES_H
 #define UNS_DCP_NAMES_H
@@ -45,6 +47,8 @@ struct uns_dcp_naming {
 	bool rest_is_weights; /* no known root: every tensor that is not optimizer-like */
 	const char *only_root; /* then: the one root key that all of them share, or NULL */
 	const char *wrapper;   /* key around "model" and "optimizer", or NULL */
+	const char *shaped[8]; /* keys joined by dots: below each lie 'state' and 'param_groups' */
+	size_t n_shaped;
 	bool bare_optimizer;   /* 'state' and 'param_groups' are at the top: an optimizer alone */
 	bool has_paths;
 	const char *last_root; /* copied last: roots repeat */

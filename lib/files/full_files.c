@@ -30,6 +30,12 @@ static bool is_passed_through(const struct uns_catalog *cat, uint32_t file)
 	return false;
 }
 
+bool uns_full_is_for_script(const struct uns_catalog *cat)
+{
+	return cat->facts.family == UNS_FAMILY_DCP && !cat->facts.is_in_parts &&
+	       !cat->facts.of_trainer && !cat->facts.resumed_by;
+}
+
 bool uns_full_is_plain(const struct uns_catalog *cat)
 {
 	const struct uns_tensor *t;
@@ -153,11 +159,11 @@ int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
 
 /* -- optimizer -- */
 
-/* What is saved per rank is loaded by the manager that saved it, or by hand; what a DeepSpeed engine saves
- * alone, by hand. */
+/* What is saved per rank is loaded by the manager that saved it, or by hand; what a DeepSpeed engine or a script
+ * with torch.distributed.checkpoint saves alone, by hand. */
 static bool is_for_trainer(const struct uns_catalog *cat)
 {
-	return !(cat->facts.resumed_by & (UNS_BY_ACCELERATE | UNS_BY_ENGINE)) &&
+	return !uns_full_is_for_script(cat) && !(cat->facts.resumed_by & (UNS_BY_ACCELERATE | UNS_BY_ENGINE)) &&
 	       cat->facts.family != UNS_FAMILY_RANKS;
 }
 

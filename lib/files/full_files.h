@@ -18,6 +18,9 @@ struct uns_full_input {
 /* Weights and, where there is one, the optimizer can be served whole. -ENOTSUP without weights. */
 int uns_full_check(const struct uns_catalog *cat, struct uns_err *why);
 
+/* A torch distributed checkpoint that no known trainer resumes from: the script that saved it does. */
+bool uns_full_is_for_script(const struct uns_catalog *cat);
+
 /* Its weights are one process's files already (a Trainer's run without sharding): they, and the
  * optimizer beside them, are passed through. */
 bool uns_full_is_plain(const struct uns_catalog *cat);

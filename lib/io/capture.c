@@ -70,6 +70,20 @@ int uns_capture_new(const struct uns_root *root, const char *path, const char *h
 	return uns_capture_new_of(root, path, hidden, false, out, err);
 }
 
+/* What is no directory is a file; fails as `why` says where it is none, or cannot be looked at now. */
+static int open_file(struct uns_capture *c, struct uns_err *why)
+{
+	struct uns_err own = { 0 };
+	int code = uns_root_stat(c->root, c->path, true, &c->top, &own);
+
+	if (code == 0 && c->top.kind == UNS_KIND_FILE)
+		return 0;
+	if (code == 0 || uns_code_is_finding(code))
+		return why->code;
+	*why = own;
+	return code;
+}
+
 int uns_capture_new_of(const struct uns_root *root, const char *path, const char *hidden, bool file,
 		       struct uns_capture **out, struct uns_err *err)
 {
@@ -84,10 +98,9 @@ int uns_capture_new_of(const struct uns_root *root, const char *path, const char
 	c->fd = -1;
 	c->path = uns_arena_str(&c->arena, path);
 	code = c->path ? uns_root_open_dir(root, path, &c->fd, &c->top, &why) : uns_oom(&why);
-	if ((code == -ENOENT || code == -ENOTDIR) && file &&
-	    uns_root_stat(root, path, true, &c->top, NULL) == 0 && c->top.kind == UNS_KIND_FILE)
-		code = 0;
-	else if (code == -ENOENT && uns_root_stat(root, path, true, &c->top, NULL) == 0)
+	if (code == -ENOTDIR && file)
+		code = open_file(c, &why);
+	if (code == -ENOENT && uns_root_stat(root, path, true, &c->top, NULL) == 0)
 		code = uns_fail(err, -ENOTDIR, "%s is not a directory", path);
 	else if (code < 0)
 		uns_fail_as(err, &why);

@@ -64,14 +64,18 @@ static const struct form *form_of(const struct uns_value *root)
 }
 
 /* torch.save before 1.6, and with _use_new_zipfile_serialization=False: a pickle of this number comes first. */
-static bool is_legacy(const struct uns_reader *r)
+static int is_legacy(const struct uns_reader *r, bool *out, struct uns_err *err)
 {
 	static const uint8_t magic[] = { 0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c,
 					 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19 };
 	uint8_t head[sizeof(magic)];
 
-	return r->size >= sizeof(head) && uns_reader_pread(r, head, sizeof(head), 0, NULL) == 0 &&
-	       memcmp(head, magic, sizeof(magic)) == 0;
+	*out = false;
+	if (r->size < sizeof(head))
+		return 0;
+	UNS_TRY(uns_reader_pread(r, head, sizeof(head), 0, err));
+	*out = memcmp(head, magic, sizeof(magic)) == 0;
+	return 0;
 }
 
 void uns_state_dict_fini(struct uns_state_dict_file *file)
@@ -96,10 +100,11 @@ int uns_state_dict_look(const struct uns_root *root, const char *path,
 		return uns_fail_if_passing(err, code, &why);
 	open_file.fd = fd;
 	r = uns_reader_of_file(&open_file, now.id.size);
-	out->legacy = is_legacy(&r);
-	if (out->legacy)
+	code = is_legacy(&r, &out->legacy, &why);
+	if (code == 0 && out->legacy)
 		return 0;
-	code = uns_torchfile_open(&r, &out->arena, &file, &why);
+	if (code == 0)
+		code = uns_torchfile_open(&r, &out->arena, &file, &why);
 	if (code < 0)
 		return uns_fail_if_passing(err, code, &why);
 	out->root = file.root;

@@ -18,7 +18,7 @@
 
 /* -- names -- */
 
-enum { MAX_ENTRIES = 6, MAX_STEPS = 5 };
+enum { MAX_ENTRIES = 6, MAX_STEPS = 7 };
 
 /* A step "#3" is the int 3. */
 struct named {
@@ -68,6 +68,18 @@ static const struct {
 	{ .name = "one other root",
 	  .v = { { { "net", "a.w" }, 0, "net", "a.w", NULL, UNS_ROLE_WEIGHT, false },
 		 { { "net", "b.w" }, 0, "net", "b.w", NULL, UNS_ROLE_WEIGHT, false } } },
+	{ .name = "a model and an optimizer by their shape",
+	  .v = { { { "net", "a.w" }, 0, "net", "a.w", NULL, UNS_ROLE_WEIGHT, false },
+		 { { "opt", "state", "a.w", "exp_avg" }, UNS_DCP_IS_STATE, "opt", "a.w", "exp_avg",
+		   UNS_ROLE_EXP_AVG, false },
+		 { { "opt", "param_groups", "#0", "lr" }, UNS_DCP_IS_HYPER, "opt", NULL, "lr",
+		   UNS_ROLE_OTHER, false } } },
+	{ .name = "Composer",
+	  .v = { { { "state", "model", "a.w" }, 0, "state.model", "a.w", NULL, UNS_ROLE_WEIGHT, false },
+		 { { "state", "optimizers", "AdamW", "state", "a.w", "step" }, UNS_DCP_IS_STATE,
+		   "AdamW", "a.w", "step", UNS_ROLE_STEP, false },
+		 { { "state", "optimizers", "AdamW", "param_groups", "#0", "lr" }, UNS_DCP_IS_HYPER,
+		   "AdamW", NULL, "lr", UNS_ROLE_OTHER, false } } },
 	{ .name = "two other roots keep their names apart",
 	  .v = { { { "net", "w" }, 0, "", "net.w", NULL, UNS_ROLE_WEIGHT, false },
 		 { { "ema", "w" }, 0, "", "ema.w", NULL, UNS_ROLE_WEIGHT, false } } },
