@@ -108,7 +108,7 @@ struct unshard_options {
 	const char *mountpoint;
 	const char *const *weight_root; /* keys to take weights from instead of "model", "state_dict" */
 	size_t n_weight_root;
-	/* "DIR" or "RUN=DIR": where config and tokenizer are borrowed from (RUN below SOURCE). */
+	/* "DIR" or "RUN=DIR": where config and tokenizer are borrowed from (RUN: a directory below SOURCE). */
 	const char *const *model;
 	size_t n_model;
 	const char *const *follow; /* directories outside SOURCE that links may lead into */
@@ -146,7 +146,8 @@ struct unshard_options {
 	bool reserved[5]; /* zero */
 };
 
-/* Opens SOURCE's descriptor and reads nothing else: O(1). A mount placed over or inside SOURCE
+/* Opens SOURCE's descriptor, and those of the two directories above it, and reads nothing: O(1). Where SOURCE is a
+ * checkpoint itself, config, tokenizer and tracker of its run are looked for there; nothing else is. A mount placed over or inside SOURCE
  * afterwards is never seen by the session. Starts no thread (a caller may fork after it, before the
  * first other call). Changes nothing that belongs to the process: of source files, as many are kept open as
  * the soft RLIMIT_NOFILE leaves room for by now, so that who wants more raises it before. options:
@@ -355,7 +356,8 @@ struct unshard_finding {
 	const char *advice; /* what to do: in `text` too */
 };
 
-/* Everything known to be wrong with one checkpoint, and notes: calls->finding. *n (may be NULL): how many of
+/* Everything known to be wrong with one checkpoint, and notes: calls->finding; while its save may still be going on,
+ * one note that says so ("still_saving") in place of all else. What is handed over so is not logged as well. *n (may be NULL): how many of
  * them keep something from being served. */
 UNSHARD_API int unshard_problems(unshard *u, const char *checkpoint,
 				 const struct unshard_calls *calls, size_t *n,

@@ -10,6 +10,7 @@ int arguments_parse(struct arguments *a, const struct command *self, int argc, c
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
 					       { "json", no_argument, NULL, 'j' },
 					       { "store", required_argument, NULL, 'S' },
+					       { "tensors", optional_argument, NULL, 't' },
 					       { 0 } };
 	struct unshard_error err = { 0 };
 	int c;
@@ -18,8 +19,10 @@ int arguments_parse(struct arguments *a, const struct command *self, int argc, c
 	while ((c = getopt_long(argc, argv, "ho:", longs, NULL)) != -1) {
 		if (c == 'h')
 			return command_help(self);
-		if (c == '?')
+		if (c == '?' || (c == 't' && self != &cmd_show))
 			return command_usage(self);
+		if (c == 't')
+			a->tensors = optarg ? optarg : "*";
 		if (c == 'j')
 			a->json = true;
 		if (c == 'o' && options_parse(&a->options, optarg, &err) < 0)

@@ -6,9 +6,13 @@
 #include "log.h"
 #include "options.h"
 
+/* A line of a verb's help. */
+#define STORE_HELP "  --store FILE|none          the metadata store's file; as -o store=\n"
+
 struct arguments {
 	const char *argument;
 	bool json;
+	const char *tensors; /* --tensors[=GLOB]; NULL = not asked for */
 	struct options options;
 	struct log log;
 };

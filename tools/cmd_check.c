@@ -20,7 +20,8 @@ struct check {
 	const char *repair; /* OUT */
 	bool deep;
 
-	const char *top; /* what SOURCE's "" is called */
+	const char *top;   /* what "" is called: the path as it was given */
+	const char *inside; /* what was given, below the directory that is opened; "" = that itself */
 	cJSON *findings; /* NULL = lines are wanted; of a repair: changes */
 	size_t n_changes, n_unreadable;
 	char *last_path;
@@ -59,15 +60,33 @@ static int add_object(struct check *c, const struct unshard_finding *f)
 	return cJSON_AddItemToArray(c->findings, o) ? 0 : -ENOMEM;
 }
 
+/* A path that the library gave, as the user would type it. */
+static char *shown_of(const struct check *c, const char *path)
+{
+	size_t n = c->inside ? strlen(c->inside) : 0;
+
+	if (!c->inside)
+		return strdup(*path ? path : c->top);
+	if (n && strncmp(path, c->inside, n) == 0 && (!path[n] || path[n] == '/'))
+		path += n + (path[n] == '/');
+	return path_shown(c->top, path);
+}
+
 static int print_path(struct check *c, const char *path)
 {
+	char *shown;
+
 	if (c->last_path && !strcmp(c->last_path, path))
 		return 0;
 	free(c->last_path);
 	c->last_path = strdup(path);
-	text_print(*path ? path : c->top);
-	putchar('\n');
-	return c->last_path ? 0 : -ENOMEM;
+	shown = shown_of(c, path);
+	if (shown) {
+		text_print(shown);
+		putchar('\n');
+	}
+	free(shown);
+	return shown && c->last_path ? 0 : -ENOMEM;
 }
 
 static int visit(void *ctx, const struct unshard_finding *f)
@@ -79,9 +98,9 @@ static int visit(void *ctx, const struct unshard_finding *f)
 	progress_end(&c->progress);
 	if (print_path(c, f->path) < 0)
 		return -ENOMEM;
-	printf("  %-10s  %s: ", severity_text(f->severity), f->check);
+	printf("  %-10s  ", severity_text(f->severity));
 	text_print(f->text);
-	putchar('\n');
+	printf(" [%s]\n", f->check);
 	return 0;
 }
 
@@ -273,12 +292,14 @@ static int not_repaired(struct check *c, const char *why)
 static int repaired(struct check *c)
 {
 	const char *sound = c->n_unreadable
-				    ? "needs no repair: nothing is wrong with what could be read"
-				    : "needs no repair: nothing is wrong with it that a copy would not have";
+				    ? "no problem was found in what could be read. Nothing was written"
+			    : c->deep ? "no problem was found that a copy could fix. Nothing was written"
+				      : "no problem was found that a copy could fix. Data was not read: --deep reads "
+					"it. Nothing was written";
 	int status = EXIT_DONE;
-	char why[128];
+	char why[160];
 
-	snprintf(why, sizeof(why), "it %s", sound);
+	snprintf(why, sizeof(why), "nothing to repair: %s", sound);
 	if (c->findings) {
 		status = print_repair_json(c, c->n_changes ? c->repair : NULL,
 					   c->n_changes ? NULL : why);
@@ -286,7 +307,7 @@ static int repaired(struct check *c)
 		if (c->last_path)
 			putchar('\n');
 		text_print(c->n_changes ? c->repair : c->top);
-		printf(" %s", c->n_changes ? "is a sound copy, with " : sound);
+		printf("%s%s", c->n_changes ? " is a sound copy, with " : ": ", c->n_changes ? "" : why);
 		if (c->n_changes)
 			print_count(c->n_changes, "change", "changes");
 		puts(c->n_changes && c->n_unreadable ? "; what could not be read is not in it" : "");
@@ -316,16 +337,12 @@ static int repair_below(struct check *c, unshard *u, const char *path)
 
 static int check_path(struct check *c, char *path)
 {
-	const char *name = strrchr(path, '/') + 1, *below;
 	unshard *u = NULL;
-	int status;
+	int status = arguments_open_above(&c->a, path, &u, &c->inside);
 
-	c->top = *name ? name : path;
-	if (!c->a.options.log && !c->a.options.debug)
-		c->a.options.log = "/dev/null"; /* what would be logged is found and told */
-	status = arguments_open_above(&c->a, path, &u, &below);
+	c->top = c->a.argument;
 	if (status < 0)
-		status = (c->repair ? repair_below : check_below)(c, u, below);
+		status = (c->repair ? repair_below : check_below)(c, u, c->inside);
 	unshard_close(u);
 	return status;
 }
@@ -338,6 +355,7 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 					       { "repair", required_argument, NULL, 'r' },
 					       { "config", required_argument, NULL, 'c' },
 					       { "versions", required_argument, NULL, 'v' },
+					       { "store", required_argument, NULL, 'S' },
 					       { 0 } };
 	struct unshard_error err = { 0 };
 	int opt;
@@ -359,6 +377,8 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 		if (opt == 'c')
 			c->config[c->n_configs++] = optarg;
 		if (opt == 'o' && options_parse(&c->a.options, optarg, &err) < 0)
+			return command_fail("%s", err.text);
+		if (opt == 'S' && options_store(&c->a.options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
 	}
 	if (argc - optind != (c->n_configs ? 0 : 1) || (c->versions && !c->n_configs) ||
@@ -392,15 +412,15 @@ const struct command cmd_check = {
 	.name = "check",
 	.arguments = "CHECKPOINT-or-RUN [--deep] [--repair OUT] | --config FILE [--versions "
 		     "PACKAGE=VERSION,...] "
-		     "[--json]",
+		     "[--json] [--store FILE|none]",
 	.summary = "name what is wrong with checkpoints, or with configs before training",
 	.help = "Of every checkpoint: shards and files that are damaged or missing, what a trainer "
 		"that\n"
 		"resumes would miss, and directories that are named as checkpoints and hold none; "
 		"each\n"
-		"with what to do. Of configs: settings that are known to lose weights, to fail or "
-		"to go\n"
-		"on wrongly. Nothing is written but OUT. Exit status: 0 sound, or repaired; 1 "
+		"with what to do. Of configs: configurations that are known to lose weights, to "
+		"fail or to\n"
+		"train wrongly. Nothing is written but OUT. Exit status: 0 sound, or repaired; 1 "
 		"problems\n"
 		"found (notes are not problems), no sound copy can be derived, or a directory cannot be\n"
 		"read; 2 could not run.\n\n"
@@ -409,13 +429,10 @@ const struct command cmd_check = {
 		"and\n"
 		"                             infinity, weights against the optimizer's fp32 "
 		"copies\n"
-		"  --repair OUT               write a sound copy where one can be derived (one "
-		"type "
-		"for\n"
-		"                             all ranks, no files of another world size, a "
-		"tracker); "
-		"what\n"
-		"                             it has otherwise is listed\n"
+		"  --repair OUT               write a repaired copy where one can be derived (one "
+		"dtype\n"
+		"                             for all ranks, no files of another number of ranks, a\n"
+		"                             tracker); lists every difference from the source\n"
 		"  --config FILE              TrainingArguments, Accelerate, DeepSpeed or "
 		"LightningCLI, as\n"
 		"                             JSON or YAML; several are taken for one training\n"
@@ -424,7 +441,7 @@ const struct command cmd_check = {
 		"torch;\n"
 		"                             none is guessed\n"
 		"  --json                     one object: counts, findings; or changes\n"
-		"  -o OPTION,...              see below; may be repeated\n"
+		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
 		"  -h, --help                 this text\n",
 	.takes_options = true,
 	.run = check_run,

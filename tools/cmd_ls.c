@@ -11,6 +11,7 @@
 enum { N_COLUMNS = 6 };
 
 struct listing {
+	const char *source; /* as it was given */
 	struct table table;
 	struct table problems; /* path, sentence */
 	cJSON *json;           /* NULL = the table is wanted */
@@ -38,7 +39,7 @@ static void add_row(struct listing *l, const struct unshard_checkpoint *c, const
 	add_number(&l->table, c->world_size);
 	table_add(&l->table, size);
 	table_add(&l->table, unshard_state_name(c->state));
-	if (c->problem) {
+	if (c->problem && c->state != UNSHARD_OK) {
 		table_add(&l->problems, path);
 		table_add(&l->problems, c->problem);
 	}
@@ -71,12 +72,16 @@ static int visit(void *ctx, const struct unshard_checkpoint *c)
 {
 	struct listing *l = ctx;
 
+	char *path = path_shown(l->source, c->path);
+
 	l->n++;
 	l->n_damaged += c->state == UNSHARD_DAMAGED || c->state == UNSHARD_UNREADABLE;
 	if (l->json)
 		add_object(l, c);
-	else
-		add_row(l, c, *c->path ? c->path : ".");
+	else if (path)
+		add_row(l, c, path);
+	l->table.failed |= !path;
+	free(path);
 	return 0;
 }
 
@@ -108,18 +113,18 @@ static void print(struct listing *l)
 	if (l->n)
 		table_print(&l->table, "");
 	else
-		puts("no checkpoint that unshard knows");
+		puts("no checkpoint found");
 	if (l->problems.n_cells) {
 		puts("");
 		table_print(&l->problems, "");
 	}
 }
 
-static int list(unshard *u, bool json)
+static int list(unshard *u, const char *source, bool json)
 {
 	static const char *const head[N_COLUMNS] = { "PATH",  "FORMAT", "STEP",
 						     "RANKS", "SIZE",   "STATE" };
-	struct listing l = { .table = { .n_columns = N_COLUMNS }, .problems = { .n_columns = 2 } };
+	struct listing l = { .source = source, .table = { .n_columns = N_COLUMNS }, .problems = { .n_columns = 2 } };
 	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &l, .progress = step,
 					     .checkpoint = visit };
 	struct unshard_error err = { 0 };
@@ -154,7 +159,7 @@ static int ls_run(const struct command *self, int argc, char **argv)
 	if (status < 0)
 		status = arguments_open(&a, a.argument, &u);
 	if (status < 0)
-		status = list(u, a.json);
+		status = list(u, a.argument, a.json);
 	unshard_close(u);
 	arguments_fini(&a);
 	return status;
@@ -162,12 +167,12 @@ static int ls_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_ls = {
 	.name = "ls",
-	.arguments = "SOURCE [--json] [-o OPTION,...]",
+	.arguments = "SOURCE [--json] [-o OPTION,...] [--store FILE|none]",
 	.summary = "list the checkpoints below SOURCE",
 	.help = "One line for each checkpoint: path, format, step, number of ranks, size of its\n"
 		"files, state (ok, saving, damaged), and below them why damaged ones are.\n\n"
 		"  --json                     an array of objects instead\n"
-		"  -o OPTION,...              see below; may be repeated\n"
+		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
 		"  -h, --help                 this text\n",
 	.takes_options = true,
 	.run = ls_run,

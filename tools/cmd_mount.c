@@ -1,13 +1,12 @@
 /* unshard mount: put together from options, the session and the mount; says where things are. */
+#include <dirent.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "command.h"
+#include "arguments.h"
 #include "fs.h"
-#include "log.h"
-#include "options.h"
 
 struct mount {
 	const struct command *self;
@@ -42,6 +41,66 @@ static void log_failure(void *ctx, int level, const char *line)
 	struct mount *m = ctx;
 
 	log_line(&m->log, level, line);
+}
+
+/* -- what is worth knowing before it is mounted -- */
+
+static size_t entries_of(const char *path)
+{
+	DIR *dir = opendir(path);
+	const struct dirent *e;
+	size_t n = 0;
+
+	while (dir && (e = readdir(dir)))
+		n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+static void tell_covered(const struct mount *m)
+{
+	char *source = realpath(m->source, NULL), *at = realpath(m->mountpoint, NULL);
+	size_t n = at ? strlen(at) : 0, covered = entries_of(m->mountpoint);
+
+	if (source && at && strncmp(source, at, n) == 0 && (!source[n] || source[n] == '/'))
+		fprintf(stderr, "unshard: %s lies in %s: until it is unmounted it cannot be reached by its path\n",
+			m->source, m->mountpoint);
+	else if (covered)
+		fprintf(stderr, "unshard: %s is not empty: until it is unmounted its %zu %s cannot be reached\n",
+			m->mountpoint, covered, covered == 1 ? "entry" : "entries");
+	free(source);
+	free(at);
+}
+
+enum { MOST_LOOKED_AT = 256 };
+
+struct looked {
+	bool found, gave_up;
+};
+
+static int look(void *ctx, const struct unshard_progress *p)
+{
+	struct looked *l = ctx;
+
+	l->found |= p->checkpoints > 0;
+	l->gave_up |= p->directories > MOST_LOOKED_AT;
+	return l->found || l->gave_up;
+}
+
+/* A small tree without a checkpoint is most likely the wrong one. A large one is not gone through for it. */
+static void tell_empty(const struct mount *m)
+{
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
+						 .mountpoint = m->mountpoint };
+	struct looked l = { 0 };
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &l, .progress = look };
+	unshard *u = NULL;
+
+	if (unshard_open(m->source, &options, &u, NULL) == 0 && unshard_scan(u, &calls, NULL) == 0 && !l.found)
+		fprintf(stderr, "unshard: no checkpoint found below %s so far; those that are saved there later appear "
+				"in the mount\n", m->source);
+	unshard_close(u);
 }
 
 static int serve(struct mount *m, unshard *u)
@@ -89,6 +148,8 @@ static int run(struct mount *m)
 		log_close(&m->log);
 		return command_fail("%s", err.text);
 	}
+	tell_covered(m);
+	tell_empty(m);
 	full_source = realpath(m->source, NULL); /* what the mount table shows */
 	if (full_source)
 		m->source = full_source;
@@ -147,7 +208,7 @@ const struct command cmd_mount = {
 		"it is unmounted (unshard umount). Nothing is ever written to SOURCE.\n\n"
 		"  -f, --foreground           serve in this process, until Ctrl-C or umount\n"
 		"  -o OPTION,...              see below; may be repeated\n"
-		"  --store FILE|none          as -o store=: facts and memos are kept in FILE\n"
+		STORE_HELP
 		"  -h, --help                 this text\n",
 	.takes_options = true,
 	.run = mount_run,

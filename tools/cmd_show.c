@@ -1,6 +1,7 @@
 /* unshard show: one checkpoint told for people, from the library's JSON. */
 #include <cJSON.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -109,6 +110,7 @@ static void print_views(const cJSON *views)
 {
 	const cJSON *v;
 	const char *state;
+	bool none;
 
 	if (!cJSON_GetArraySize(views))
 		return;
@@ -119,8 +121,9 @@ static void print_views(const cJSON *views)
 		if (!strcmp(state, "ok")) {
 			text_print(string_of(v, "usage", "ok"));
 		} else {
-			printf("%s: ", !strcmp(state, "none") ? "not possible" : state);
-			text_print(string_of(v, "why", "no reason is given"));
+			none = !strcmp(state, "none");
+			printf("%s: ", none ? "not available" : state);
+			text_print(none ? string_of(v, "why", "no reason is given") : "see problems below");
 		}
 		putchar('\n');
 	}
@@ -197,8 +200,7 @@ static void add_tensor(struct table *t, const cJSON *tensor)
 
 	describe_shape(tensor, &shape);
 	describe_pieces(tensor, &pieces);
-	line_add(&role, "%s%s%s", string_of(tensor, "role", "?"), state ? " " : "",
-		 state ? state : "");
+	line_add(&role, "%s", state ? state : string_of(tensor, "role", "?"));
 	table_add(t, string_of(tensor, "name", "?"));
 	table_add(t, role.text);
 	table_add(t, strncmp(dtype, "torch.", 6) ? dtype : dtype + 6);
@@ -206,25 +208,114 @@ static void add_tensor(struct table *t, const cJSON *tensor)
 	table_add(t, pieces.text);
 }
 
-static int print_tensors(const cJSON *tensors)
+static int print_table(struct table *t)
+{
+	int failed = t->failed;
+
+	if (!failed)
+		table_print(t, "  ");
+	table_fini(t);
+	return failed ? -ENOMEM : 0;
+}
+
+/* Those whose names the pattern fits. */
+static int print_tensors(const cJSON *tensors, const char *glob)
 {
 	static const char *const head[N_COLUMNS] = { "NAME", "ROLE", "DTYPE", "SHAPE", "PIECES" };
 	struct table t = { .n_columns = N_COLUMNS };
 	const cJSON *tensor;
-	int i, failed;
+	int i, n = 0;
 
-	if (!cJSON_GetArraySize(tensors))
-		return 0;
-	printf("\ntensors (%d)\n", cJSON_GetArraySize(tensors));
 	for (i = 0; i < N_COLUMNS; i++)
 		table_add(&t, head[i]);
 	cJSON_ArrayForEach (tensor, tensors)
-		add_tensor(&t, tensor);
-	failed = t.failed;
-	if (!failed)
-		table_print(&t, "  ");
-	table_fini(&t);
-	return failed ? -ENOMEM : 0;
+		if (fnmatch(glob, string_of(tensor, "name", ""), 0) == 0 && ++n)
+			add_tensor(&t, tensor);
+	printf("\ntensors (%d of %d)\n", n, cJSON_GetArraySize(tensors));
+	return print_table(&t);
+}
+
+/* -- modules: what is alike, folded into one row -- */
+
+/* "model.layers.0.mlp.weight" -> "model.layers.*", "model.norm.weight" -> "model.norm". */
+static void module_of(const char *name, struct line *out)
+{
+	const char *dot, *from = name;
+	size_t n;
+
+	out->len = 0;
+	out->text[0] = '\0';
+	for (; (dot = strchr(from, '.')); from = dot + 1) {
+		n = strspn(from, "0123456789");
+		if (n && from[n] == '.') {
+			line_add(out, "%.*s*", (int)(from - name), name);
+			return;
+		}
+	}
+	from = strrchr(name, '.');
+	line_add(out, "%.*s", from ? (int)(from - name) : (int)strlen(name), name);
+}
+
+struct module {
+	char name[160];
+	const char *role, *dtype;
+	int n;
+	bool mixed; /* dtypes */
+};
+
+static bool fold(struct module *m, size_t *n, size_t cap, const cJSON *tensor)
+{
+	const char *role = string_of(tensor, "state", string_of(tensor, "role", "?"));
+	const char *dtype = string_of(tensor, "dtype", "?");
+	struct line name = { .len = 0 };
+	size_t i = 0;
+
+	module_of(string_of(tensor, "name", "?"), &name);
+	while (i < *n && (strcmp(m[i].role, role) != 0 || strcmp(m[i].name, name.text) != 0))
+		i++;
+	if (i == cap)
+		return false;
+	if (i == *n) {
+		m[(*n)++] = (struct module){ .role = role, .dtype = dtype };
+		snprintf(m[i].name, sizeof(m[i].name), "%s", name.text);
+	}
+	m[i].n++;
+	m[i].mixed |= strcmp(m[i].dtype, dtype) != 0;
+	return true;
+}
+
+enum { MODULES_SHOWN = 32 };
+
+static int print_modules(const cJSON *tensors)
+{
+	static const char *const head[] = { "MODULE", "ROLE", "DTYPE", "TENSORS" };
+	struct table t = { .n_columns = sizeof(head) / sizeof(*head) };
+	struct module m[MODULES_SHOWN];
+	const cJSON *tensor;
+	size_t n = 0, i;
+	int unshown = 0;
+	char count[16];
+
+	if (!cJSON_GetArraySize(tensors))
+		return 0;
+	cJSON_ArrayForEach (tensor, tensors)
+		unshown += !fold(m, &n, MODULES_SHOWN, tensor);
+	for (i = 0; i < t.n_columns; i++)
+		table_add(&t, head[i]);
+	for (i = 0; i < n; i++) {
+		table_add(&t, m[i].name);
+		table_add(&t, m[i].role);
+		table_add(&t, m[i].mixed				 ? "several"
+			      : strncmp(m[i].dtype, "torch.", 6) == 0 ? m[i].dtype + 6
+								      : m[i].dtype);
+		snprintf(count, sizeof(count), "%d", m[i].n);
+		table_add(&t, count);
+	}
+	printf("\ntensors (%d; --tensors lists them)\n", cJSON_GetArraySize(tensors));
+	i = (size_t)print_table(&t);
+	if (unshown)
+		printf("  ... and %d more\n", unshown);
+	return (int)i;
 }
 
 /* -- problems -- */
@@ -281,6 +372,7 @@ static void print_notes(const cJSON *views)
 struct shown {
 	unshard *u;
 	const char *name;
+	const char *glob; /* --tensors; NULL = modules */
 	char *info, *tensors;
 	size_t n_serious;
 };
@@ -310,6 +402,16 @@ static const char *tensors_or_none(const struct shown *s)
 	return s->tensors && *s->tensors == '[' ? s->tensors : "[]";
 }
 
+/* What stands for MOUNTPOINT in the lines above. */
+static void print_hint(const struct shown *s, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	int n = slash ? (int)(slash - path) : strcmp(path, ".") ? 1 : 2;
+
+	if (strstr(s->info, "MOUNTPOINT/"))
+		printf("  (MOUNTPOINT: where you mount %.*s)\n", n ? n : 1, slash ? n ? path : "/" : strcmp(path, ".") ? "." : "..");
+}
+
 static int print_text(const struct shown *s, const char *path)
 {
 	cJSON *info = cJSON_Parse(s->info), *tensors = cJSON_Parse(tensors_or_none(s));
@@ -320,8 +422,9 @@ static int print_text(const struct shown *s, const char *path)
 	if (!code) {
 		print_facts(info, path);
 		print_views(cJSON_GetObjectItemCaseSensitive(info, "views"));
+		print_hint(s, path);
 		print_notes(cJSON_GetObjectItemCaseSensitive(info, "views"));
-		code = print_tensors(tensors);
+		code = s->glob ? print_tensors(tensors, s->glob) : print_modules(tensors);
 	}
 	if (!code)
 		code = unshard_problems(s->u, s->name, &calls, NULL, NULL);
@@ -330,10 +433,10 @@ static int print_text(const struct shown *s, const char *path)
 	return code;
 }
 
-static int show(unshard *u, const char *name, const char *path, bool json)
+static int show(unshard *u, const char *name, const char *path, const char *glob, bool json)
 {
 	struct unshard_error err = { 0 };
-	struct shown s = { .u = u, .name = name };
+	struct shown s = { .u = u, .name = name, .glob = glob };
 	int status = EXIT_DONE;
 
 	if (collect(&s, &err) < 0)
@@ -353,15 +456,16 @@ static int show(unshard *u, const char *name, const char *path, bool json)
 static int show_path(struct arguments *a, char *path)
 {
 	char *slash = strrchr(path, '/');
-	char whole[4096];
+	char *typed = path_shown(a->argument, "");
 	unshard *u = NULL;
-	int status;
+	int status = typed ? -1 : command_fail("out of memory");
 
-	snprintf(whole, sizeof(whole), "%s", path);
 	*slash = '\0';
-	status = arguments_open(a, slash == path ? "/" : path, &u);
 	if (status < 0)
-		status = show(u, slash + 1, whole, a->json);
+		status = arguments_open(a, slash == path ? "/" : path, &u);
+	if (status < 0)
+		status = show(u, slash + 1, typed, a->tensors, a->json);
+	free(typed);
 	unshard_close(u);
 	return status;
 }
@@ -382,12 +486,13 @@ static int show_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_show = {
 	.name = "show",
-	.arguments = "CHECKPOINT [--json] [-o OPTION,...]",
+	.arguments = "CHECKPOINT [--tensors[=GLOB]] [--json] [-o OPTION,...] [--store FILE|none]",
 	.summary = "tell what is in a checkpoint, what can be made of it, and why not the rest",
-	.help = "Facts, views with the line to write for each (MOUNTPOINT stands for where the\n"
-		"directory above CHECKPOINT is mounted), tensors with their pieces, problems.\n\n"
+	.help = "What the checkpoint holds, its views with the line to write for each (MOUNTPOINT stands\n"
+		"for where the directory above CHECKPOINT is mounted), its modules, its problems.\n\n"
+		"  --tensors[=GLOB]           every tensor with its pieces, or those whose names match\n"
 		"  --json                     one object: info, tensors\n"
-		"  -o OPTION,...              see below; may be repeated\n"
+		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
 		"  -h, --help                 this text\n",
 	.takes_options = true,
 	.run = show_run,

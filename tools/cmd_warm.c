@@ -107,13 +107,13 @@ static int warm_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_warm = {
 	.name = "warm",
-	.arguments = "CHECKPOINT [-o OPTION,...]",
+	.arguments = "CHECKPOINT [-o OPTION,...] [--store FILE|none]",
 	.summary = "find out the CRCs of a checkpoint's torch files ahead of time",
-	.help = "optimizer.pt, pytorch_model_fsdp.bin and the like are zip files, and a mount makes\n"
-		"up their CRCs only where that is free; -o crc=exact reads the data at the first\n"
-		"open. This reads it now and keeps the CRCs in the metadata store, for mounts of the\n"
+	.help = "optimizer.pt, pytorch_model_fsdp.bin and the like are zip files, and a mount\n"
+		"computes their CRCs only if that needs no reading of tensor data; -o crc=exact reads\n"
+		"the data at the first open. This reads it now and keeps the CRCs in the metadata store, for mounts of the\n"
 		"directory above CHECKPOINT with the same options.\n\n"
-		"  -o OPTION,...              see below; may be repeated\n"
+		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
 		"  -h, --help                 this text\n",
 	.takes_options = true,
 	.run = warm_run,

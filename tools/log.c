@@ -92,5 +92,5 @@ const char *log_where(const char *path, bool foreground)
 		return "stderr";
 	if (access("/dev/log", F_OK) == 0)
 		return "syslog";
-	return "nowhere, as there is no syslog here (-o log=FILE keeps them)";
+	return "nowhere: this machine has no syslog (keep them with -o log=FILE)";
 }

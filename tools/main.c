@@ -2,6 +2,7 @@
 #include <cJSON.h>
 #include <errno.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -67,6 +68,47 @@ static int version(void)
 	return EXIT_DONE;
 }
 
+/* How many letters have to be changed, put in or left out to make b of a. */
+static size_t distance(const char *a, const char *b)
+{
+	size_t row[32], n = strlen(b), i, k, diagonal, above, best;
+
+	if (n + 1 > sizeof(row) / sizeof(row[0]))
+		return SIZE_MAX;
+	for (k = 0; k <= n; k++)
+		row[k] = k;
+	for (i = 0; a[i]; i++) {
+		diagonal = row[0];
+		row[0] = i + 1;
+		for (k = 1; k <= n; k++) {
+			above = row[k];
+			best = diagonal + (a[i] != b[k - 1]);
+			best = best < above + 1 ? best : above + 1;
+			row[k] = best < row[k - 1] + 1 ? best : row[k - 1] + 1;
+			diagonal = above;
+		}
+	}
+	return row[n];
+}
+
+/* One line, with the command that was meant if one is near. */
+static int no_such_command(const char *name)
+{
+	const struct command *near = NULL;
+	size_t i, d, best = 3; /* "list", "unmount" */
+
+	for (i = 0; i < N_COMMANDS; i++) {
+		d = distance(name, commands[i]->name);
+		if (d < best && d < strlen(name)) {
+			best = d;
+			near = commands[i];
+		}
+	}
+	return near ? command_fail("there is no command '%s'; the nearest is '%s' (unshard --help lists all)", name,
+				   near->name)
+		    : command_fail("there is no command '%s' (unshard --help lists all)", name);
+}
+
 /* As mount(8) calls its helper for type "unshard" in fstab: mount.unshard SOURCE DIR -o ... */
 static bool called_as_mount_helper(const char *program)
 {
@@ -123,6 +165,5 @@ int main(int argc, char **argv)
 	for (i = 0; i < N_COMMANDS; i++)
 		if (!strcmp(argv[1], commands[i]->name))
 			return run(commands[i], argc - 1, argv + 1);
-	command_fail("there is no command '%s'", argv[1]);
-	return help(stderr);
+	return no_such_command(argv[1]);
 }

@@ -24,6 +24,20 @@ void text_print(const char *s)
 		putchar((unsigned char)*s < ' ' || *s == 0x7f ? '?' : *s);
 }
 
+char *path_shown(const char *source, const char *path)
+{
+	size_t n = strlen(source);
+	char *shown;
+
+	while (n > 1 && source[n - 1] == '/')
+		n--;
+	if (!*path)
+		return strndup(source, n);
+	if (asprintf(&shown, "%.*s%s%s", (int)n, source, source[n - 1] == '/' ? "" : "/", path) < 0)
+		return NULL;
+	return shown;
+}
+
 /* How many bytes at s are one character of UTF-8; 0 = they are none. */
 static size_t character(const unsigned char *s)
 {

@@ -13,6 +13,10 @@ void text_bytes(uint64_t bytes, char out[32]);
 /* Print text that came from SOURCE: none of its control characters may reach the terminal. */
 void text_print(const char *s);
 
+/* What `path` below the directory that was given as `source` is called from where the user stands: to be pasted
+ * back. On the heap; NULL = out of memory. */
+char *path_shown(const char *source, const char *path);
+
 /* A string of a JSON object: valid UTF-8, U+FFFD for each byte that is none (names of SOURCE may be
  * anything). NULL = null. */
 void json_add(cJSON *object, const char *key, const char *text);

@@ -4,6 +4,8 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/path.h"
@@ -61,8 +63,36 @@ static int copy_strings(struct uns_arena *arena, const char *const *from, size_t
 	return 0;
 }
 
-static int open_model_dir(struct model_dirs *models, const char *text, struct uns_arena *arena,
-			  struct uns_err *err)
+/* A run that is not there is a typing error. */
+static int check_run(const struct uns_root *source, const char *run, struct uns_err *err)
+{
+	struct uns_err why = { 0 };
+	struct uns_stat st;
+	int code = uns_root_stat(source, run, true, &st, &why);
+
+	if (code == 0 && st.kind == UNS_KIND_DIR)
+		return 0;
+	if (code == 0 || code == -ENOENT || code == -EXDEV)
+		return uns_fail(err, -ENOENT, "there is no directory %s below %s", run, uns_root_path(source));
+	return uns_fail_as(err, &why);
+}
+
+/* Where decoded pieces are spilled: what cannot be written there should be known when it is mounted. */
+static int check_cache_dir(const char *dir, struct uns_err *err)
+{
+	struct stat st;
+
+	if (!dir)
+		return 0;
+	if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
+		errno = ENOTDIR;
+	else if (access(dir, W_OK | X_OK) == 0)
+		return 0;
+	return uns_fail(err, -errno, "cache_dir=%s: %s", dir, strerror(errno));
+}
+
+static int open_model_dir(struct model_dirs *models, const char *text, const struct uns_root *source,
+			  struct uns_arena *arena, struct uns_err *err)
 {
 	struct model_dir *m = &models->v[models->n];
 	const struct uns_root_options trusted = { .trusted = true };
@@ -73,6 +103,7 @@ static int open_model_dir(struct model_dirs *models, const char *text, struct un
 		m->run = uns_arena_strn(arena, text, (size_t)(equals - text));
 		if (!m->run)
 			return uns_oom(err);
+		UNS_TRY(check_run(source, m->run, err));
 		text = equals + 1;
 	}
 	UNS_TRY(uns_root_open(text, &trusted, &m->root, err));
@@ -81,7 +112,7 @@ static int open_model_dir(struct model_dirs *models, const char *text, struct un
 }
 
 static int open_models(struct model_dirs *models, const struct unshard_options *o,
-		       struct uns_arena *arena, struct uns_err *err)
+		       const struct uns_root *source, struct uns_arena *arena, struct uns_err *err)
 {
 	size_t i;
 
@@ -89,7 +120,7 @@ static int open_models(struct model_dirs *models, const struct unshard_options *
 	if (!models->v)
 		return uns_oom(err);
 	for (i = 0; i < o->n_model; i++)
-		if (open_model_dir(models, o->model[i], arena, err) < 0)
+		if (open_model_dir(models, o->model[i], source, arena, err) < 0)
 			return uns_fail_in(err, "model=%s", o->model[i]);
 	return 0;
 }
@@ -105,12 +136,33 @@ static int take_facts(struct session_options *out, const struct unshard_options 
 	return copy_strings(arena, o->fact, o->n_fact, &out->fact, err);
 }
 
-static int choose_view(struct session_options *out, const char *name, struct uns_err *err)
+static int no_such_view(const char *name, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text list = UNS_TEXT_INIT;
+	const struct uns_view *const *v;
+	size_t k;
+
+	for (v = uns_views; *v; v++) {
+		for (k = 0; (*v)->listed[k]; k++)
+			uns_text_printf(&list, "%s%s%s%s", list.len ? ", " : "", (*v)->name,
+					*(*v)->listed[k] ? "-" : "", (*v)->listed[k]);
+		if ((*v)->placeholder)
+			uns_text_printf(&list, "%s%s-%s", list.len ? ", " : "", (*v)->name, (*v)->placeholder);
+	}
+	return list.failed ? uns_oom(err)
+			   : uns_fail(err, -EINVAL, "view=%s: there is no such view; there are %s", name, list.p);
+}
+
+static int choose_view(struct session_options *out, const char *name, struct uns_arena *arena,
+		       struct uns_err *err)
 {
 	if (!name)
 		return 0;
 	out->only = view_find(name, strlen(name), &out->only_parameter);
-	return out->only ? 0 : uns_fail(err, -EINVAL, "view=%s: there is no such view", name);
+	if (!out->only)
+		return no_such_view(name, err);
+	name += strlen(out->only->name);
+	return copy_string(arena, name + (*name == '-'), &out->only_text, err);
 }
 
 /* Where the tree is mounted: goes into the lines to write; below SOURCE it is left out, so that the
@@ -162,8 +214,9 @@ int session_options_take(struct session_options *out, const struct unshard_optio
 			 const struct uns_root *root, struct uns_arena *arena, struct uns_err *err)
 {
 	take_numbers(out, o);
-	UNS_TRY(choose_view(out, o->view, err));
-	UNS_TRY(open_models(&out->models, o, arena, err));
+	UNS_TRY(choose_view(out, o->view, arena, err));
+	UNS_TRY(check_cache_dir(o->cache_dir, err));
+	UNS_TRY(open_models(&out->models, o, root, arena, err));
 	UNS_TRY(take_facts(out, o, arena, err));
 	UNS_TRY(find_mountpoint(out, o->mountpoint, root, arena, err));
 	UNS_TRY(take_format(&out->format, o, arena, err));

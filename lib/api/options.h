@@ -14,6 +14,7 @@ struct session_options {
 	size_t n_fact;
 	const struct uns_view *only; /* -o view= */
 	uint64_t only_parameter;
+	const char *only_text; /* its parameter as it was given */
 	const char *mounted_at; /* absolute; NULL = not mounted */
 	const char *hidden;     /* the mountpoint below SOURCE; NULL = elsewhere */
 	const char *strip, *cache_dir;

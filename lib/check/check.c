@@ -13,6 +13,7 @@
 #include "files/trainer_state.h"
 #include "files/beside.h"
 #include "ranks/tracker.h"
+#include "session/shows.h"
 
 enum { MAX_WALK_DEPTH = 64, MAX_LEFTOVER_DEPTH = 4, MAX_STATE_BYTES = 64 << 20 };
 
@@ -60,7 +61,7 @@ int checking_found(struct checking *c, const struct uns_finding *f)
 
 const char *checking_name(const struct checking *c)
 {
-	return uns_path_name(*c->path ? c->path : uns_root_path(c->u->root));
+	return uns_root_name(c->u->root, c->path);
 }
 
 /* What opening the checkpoint found out. */
@@ -277,13 +278,6 @@ static int check_config(struct checking *c, const struct subject *s)
 
 /* -- one checkpoint -- */
 
-static int saving(struct checking *c)
-{
-	return checking_found(
-		c, UNS_FINDING(.id = UNS_FOUND_STILL_SAVING,
-			       .expected = uns_num((uint64_t)c->u->opt.settle_ns / 1000000000)));
-}
-
 static int check_opened(struct checking *c, struct subject *s, size_t problems_before)
 {
 	static int (*const rules[])(struct checking *, const struct subject *) = {
@@ -315,10 +309,8 @@ static int check_snapshot(struct checking *c, struct place *place, struct snapsh
 	int code;
 
 	UNS_TRY(reasons_find(c->u, place, &reasons, err));
-	if (place_saving(c->u, place))
-		return saving(c);
 	code = check_reasons(c, &reasons);
-	if (code || !snap)
+	if (code || !snap || reasons.saving)
 		return code;
 	if (place->stat.kind == UNS_KIND_DIR &&
 	    uns_root_list(c->u->root, place->path, &arena, &s.list, &why) < 0)
@@ -336,6 +328,7 @@ static int check_checkpoint(struct checking *c, struct place *place, struct uns_
 	if (code == -ENOMEM)
 		return uns_fail(err, code, "out of memory");
 	c->counts.checkpoints++;
+	show_handed_over(c->u, place);
 	code = check_snapshot(c, place, code < 0 ? NULL : snap, err);
 	snapshot_put(c->u, snap);
 	return code;
@@ -389,10 +382,13 @@ static int check_leftover(struct checking *c, const struct place *place,
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_leftover l = { .name = name };
+	struct uns_finding f;
 
 	c->path = place->path;
-	if (changed_lately(c->u, place))
-		return saving(c);
+	if (changed_lately(c->u, place)) {
+		f = show_saving(c->u, place, NULL);
+		return checking_found(c, &f);
+	}
 	UNS_TRY(count_files(c, &l, &arena, place->path, 0, err));
 	return checking_found(c, UNS_FINDING(.id = uns_leftover_id(&l), .file = l.some_file));
 }
@@ -459,11 +455,16 @@ static int walk_plain(struct checking *c, const struct place *place, int depth, 
 {
 	const struct unshard_check_counts before = c->counts;
 	enum uns_checkpoint_name name;
+	struct uns_finding f;
 	int code = walk_children(c, place->path, depth, err);
 
 	if (code)
 		return code;
 	c->path = place->path;
+	if (places_in_the_making(&c->u->places, place)) {
+		f = show_saving(c->u, place, NULL);
+		return checking_found(c, &f);
+	}
 	name = uns_checkpoint_name_of(checking_name(c));
 	if (name == UNS_NAME_OTHER || c->counts.checkpoints > before.checkpoints)
 		return 0;

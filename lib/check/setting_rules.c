@@ -225,10 +225,10 @@ const struct uns_setting_rule uns_setting_rules[] = {
 	{ .name = "load_universal_groups",
 	  .judge = universal_groups,
 	  .sentence =
-		  "load_universal at ZeRO stage 3 gives every parameter group the first group's "
-		  "learning rate and weight decay, so several groups that differ (a Trainer "
-		  "with weight_decay has two) go on wrongly and nothing says so; resume with "
-		  "stage 1 or 2, with one group, or without load_universal" },
+		  "load_universal at ZeRO stage 3 gives every parameter group the first group's learning "
+		  "rate and weight decay, so several groups that differ (a Trainer with weight_decay has "
+		  "two) train wrongly and nothing says so; resume with stage 1 or 2, with one group, or "
+		  "without load_universal" },
 	/* Source: measured: ds_to_universal cuts by param_slice_mappings, whose order is another.
 	 */
 	{ .name = "round_robin_gradients",

@@ -48,7 +48,7 @@ static int read_cast(const struct uns_gather *g, const struct uns_segment *s, ui
 	struct window w = { .from = g->tensor->dtype, .to = s->out };
 
 	if (!uns_cast_exists(w.from, w.to))
-		return uns_fail(err, -ENOTSUP, "tensor %s: %s cannot be given out as %s",
+		return uns_fail(err, -ENOTSUP, "tensor %s: %s cannot be converted to %s",
 				g->tensor->key, uns_dtype_info(w.from)->torch,
 				uns_dtype_info(w.to)->torch);
 	room = (size_t)uns_u64_min(UNS_SCRATCH_BYTES / in, len / out + 2);

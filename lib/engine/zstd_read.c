@@ -144,11 +144,11 @@ static int decompress(struct stream *s, uns_zstd_sink *sink, void *ctx, struct u
 static int stream_run(struct stream *s, uns_zstd_sink *sink, void *ctx, struct uns_err *err)
 {
 	if (s->off == s->end)
-		return fail_stream(s, "is cut short", err);
+		return fail_stream(s, "is truncated", err);
 	for (;;) {
 		UNS_TRY(refill(s, err));
 		if (s->in.pos == s->in.size)
-			return s->want ? fail_stream(s, "is cut short", err) : 0;
+			return s->want ? fail_stream(s, "is truncated", err) : 0;
 		if (!s->want)
 			UNS_TRY(start_frame(s, err));
 		UNS_TRY(decompress(s, sink, ctx, err));

@@ -24,6 +24,7 @@ struct search {
 	const struct companions_input *in;
 	struct uns_catalog *cat;
 	struct companions *out;
+	const struct uns_root *run_root; /* the run's directory is below it, which may be above SOURCE; or NULL */
 	struct candidate *candidate;
 	size_t n, cap;
 };
@@ -82,8 +83,9 @@ static int add_candidate(struct search *s, const struct uns_root *root, const ch
 	code = uns_list_seen(root, s->cat->capture, path, &s->out->arena, &c.list, &why);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
-		return root == s->in->root ? 0
-					   : note_unusable(s, UNS_FOUND_MODEL_DIR_UNUSABLE,
+		return root == s->in->root || root == s->run_root
+			       ? 0
+			       : note_unusable(s, UNS_FOUND_MODEL_DIR_UNUSABLE,
 							   uns_root_path(root), &why, err);
 	if (!UNS_ARENA_ROOM(&s->out->arena, s->candidate, s->n, s->cap))
 		return uns_oom(err);
@@ -130,6 +132,20 @@ static int add_model_fact(struct search *s, struct uns_err *err)
 	return note_unusable(s, UNS_FOUND_MODEL_FACT_UNUSABLE, dir, &why, err);
 }
 
+/* Of a checkpoint that is SOURCE itself, the directory above SOURCE: notes say which. */
+static int add_run(struct search *s, struct uns_err *err)
+{
+	struct uns_arena *arena = &s->out->arena;
+	const char *run, *what = "the run directory";
+
+	UNS_TRY(uns_root_up(s->in->root, s->in->path, arena, &s->run_root, &run, err));
+	if (!run)
+		return 0;
+	if (s->run_root != s->in->root)
+		what = uns_arena_printf(arena, "%s, the directory above SOURCE", uns_root_path(s->run_root));
+	return what ? add_candidate(s, s->run_root, run, what, false, err) : uns_oom(err);
+}
+
 static int find_candidates(struct search *s, struct uns_err *err)
 {
 	struct uns_arena *arena = &s->out->arena;
@@ -144,9 +160,7 @@ static int find_candidates(struct search *s, struct uns_err *err)
 	/* EasyR1 */
 	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "lora_adapter"), "lora_adapter/",
 			      true, err));
-	if (*path)
-		UNS_TRY(add_candidate(s, root, uns_path_parent(arena, path), "the run directory",
-				      false, err));
+	UNS_TRY(add_run(s, err));
 	for (i = 0; i < models->n; i++)
 		if (!models->v[i].run || uns_path_within(path, models->v[i].run))
 			UNS_TRY(add_candidate(s, models->v[i].root, "",

@@ -82,26 +82,27 @@ int siblings_state_whole(const struct uns_root *root, struct uns_arena *arena, c
 /* -- for the generation -- */
 
 /* 1 = it is there, 0 = it is not. */
-static int stat_one(struct uns_capture *capture, const char *path, struct uns_stat *st,
-		    struct uns_err *err)
+static int stat_one(const struct uns_root *root, struct uns_capture *capture, const char *path,
+		    struct uns_stat *st, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
-	int code = path ? uns_capture_stat(capture, path, st, &why) : uns_oom(&why);
+	int code = path ? uns_stat_seen(root, capture, path, st, &why) : uns_oom(&why);
 
 	return code == 0 ? 1 : uns_fail_if_passing(err, code, &why);
 }
 
-static int add_names(struct uns_capture *capture, struct uns_arena *arena, const char *run,
-		     const char *const *names, size_t n, siblings_add *add, void *ctx,
+static int add_names(const struct uns_root *root, struct uns_capture *capture, struct uns_arena *arena,
+		     const char *run, const char *const *names, size_t n, siblings_add *add, void *ctx,
 		     struct uns_err *err)
 {
 	struct uns_stat st;
 	size_t i;
 	int found;
 
-	uns_capture_look(capture, run, names, n);
+	if (root == uns_capture_root(capture))
+		uns_capture_look(capture, run, names, n);
 	for (i = 0; i < n; i++) {
-		UNS_TRY(found = stat_one(capture, uns_path_join(arena, run, names[i]), &st, err));
+		UNS_TRY(found = stat_one(root, capture, uns_path_join(arena, run, names[i]), &st, err));
 		if (found)
 			add(ctx, names[i], &st);
 	}
@@ -114,25 +115,25 @@ int siblings_borrowed(struct uns_capture *capture, struct uns_arena *arena, cons
 	static const char *const names[] = { "config.json", "generation_config.json",
 					     "tokenizer.json", "tokenizer_config.json",
 					     "adapter_config.json" };
-	const char *run = *path ? uns_path_parent(arena, path) : NULL;
+	const struct uns_root *root;
+	const char *run;
 
-	if (!*path)
-		return 0;
-	return run ? add_names(capture, arena, run, names, sizeof(names) / sizeof(*names), add, ctx,
-			       err)
-		   : uns_oom(err);
+	UNS_TRY(uns_root_up(uns_capture_root(capture), path, arena, &root, &run, err));
+	return run ? add_names(root, capture, arena, run, names, sizeof(names) / sizeof(*names), add, ctx, err)
+		   : 0;
 }
 
 int siblings_telling(struct uns_capture *capture, struct uns_arena *arena, const char *path,
 		     siblings_add *add, void *ctx, struct uns_err *err)
 {
 	static const char *const names[] = { STATE, "training_args.json", "training_args.bin" };
+	const struct uns_root *root = uns_capture_root(capture);
 	struct siblings s;
 	struct uns_stat st;
 	struct uns_err why = { 0 };
 	char number[32];
 	size_t i;
-	int code = siblings_find(uns_capture_root(capture), capture, arena, path, &s, &why), found;
+	int code = siblings_find(root, capture, arena, path, &s, &why), found;
 
 	if (code < 0 || !s.run)
 		return uns_fail_if_passing(err, code, &why);
@@ -141,9 +142,9 @@ int siblings_telling(struct uns_capture *capture, struct uns_arena *arena, const
 		add(ctx, number, NULL);
 	}
 	for (i = 0; i < s.n_near; i++) {
-		UNS_TRY(found = stat_one(capture, s.near[i].state, &st, err));
+		UNS_TRY(found = stat_one(root, capture, s.near[i].state, &st, err));
 		if (found)
 			add(ctx, s.near[i].state, &st);
 	}
-	return add_names(capture, arena, s.run, names, sizeof(names) / sizeof(*names), add, ctx, err);
+	return add_names(root, capture, arena, s.run, names, sizeof(names) / sizeof(*names), add, ctx, err);
 }

@@ -721,10 +721,9 @@ static int64_t plain_step(struct collect *c)
 
 static int64_t named_step(const struct collect *c)
 {
-	const char *path = *c->path ? c->path : uns_root_path(c->in->root);
 	unsigned long long n;
 
-	return uns_str_number(uns_path_name(path), "checkpoint-", "", &n) && n <= INT64_MAX ?
+	return uns_str_number(uns_root_name(c->in->root, c->path), "checkpoint-", "", &n) && n <= INT64_MAX ?
 		       (int64_t)n :
 		       UNS_UNKNOWN;
 }

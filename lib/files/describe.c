@@ -146,15 +146,15 @@ void uns_describe_finding(struct uns_text *t, const struct uns_finding *f)
 	uns_text_str(t, "}");
 }
 
-static void problems(struct uns_text *t, const struct uns_catalog *cat)
+static void problems_of(struct uns_text *t, const struct uns_findings *problems)
 {
 	size_t i;
 
 	key(t, "problems");
 	uns_text_str(t, "[");
-	for (i = 0; i < cat->n_findings; i++) {
+	for (i = 0; i < problems->n; i++) {
 		uns_text_str(t, i ? ",\n" : "\n");
-		uns_describe_finding(t, &cat->findings[i]);
+		uns_describe_finding(t, &problems->v[i]);
 	}
 	uns_text_str(t, "]");
 }
@@ -192,7 +192,8 @@ static void verdicts(struct uns_text *t, const struct uns_view_verdict *views, s
 }
 
 void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat,
-		       const struct uns_view_verdict *views, size_t n_views)
+		       const struct uns_view_verdict *views, size_t n_views,
+		       const struct uns_findings *problems)
 {
 	struct totals s = add_up(cat);
 
@@ -214,7 +215,7 @@ void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat,
 	key_u64(out, "source_bytes", s.source_bytes);
 	objects(out, cat);
 	verdicts(out, views, n_views);
-	problems(out, cat);
+	problems_of(out, problems);
 	uns_text_str(out, "}\n");
 }
 

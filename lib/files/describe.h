@@ -18,7 +18,8 @@ struct uns_view_verdict {
  *  "objects":[{"name","file","length"}],
  *  "views":{NAME:{"state","why","usage","notes" where there are some}},"problems":[FINDING]} */
 void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat,
-		       const struct uns_view_verdict *views, size_t n_views);
+		       const struct uns_view_verdict *views, size_t n_views,
+		       const struct uns_findings *problems);
 
 /* [{"name","key","role","state","dtype","shape","pieces":[{"file","offset","length","codec",
  *   "box":{"lo","len"} | "range":{"first","count"},"rank"}]}] */

@@ -87,8 +87,8 @@ static const char *weights_origin(struct uns_arena *arena, size_t n_masters)
 	if (!n_masters)
 		return "assembled from the checkpoint's tensors";
 	return uns_arena_printf(arena,
-				"assembled from the checkpoint's tensors; %zu of them are the "
-				"optimizer's fp32 copies, which training goes on from",
+				"assembled from the checkpoint's tensors; %zu of them are the optimizer's "
+				"fp32 copies, which a resumed training begins with",
 				n_masters);
 }
 

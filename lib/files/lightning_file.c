@@ -215,11 +215,10 @@ static int add_optimizers(struct builder *b, struct uns_err *err)
 static int note_who_takes_it(const struct builder *b, struct uns_err *err)
 {
 	return uns_vtree_note(b->out, err,
-			   "it was saved without optimizers: a Trainer on one device goes on from "
-			   "the view full, one with FSDPStrategy from full-fsdp, each with fresh "
-			   "optimizers; ModelParallelStrategy goes on from neither, as it asks for "
-			   "states that were not saved: load the weights into the module and call "
-			   "fit without ckpt_path");
+			   "it was saved without optimizers: a Trainer on one device resumes from the view "
+			   "full, one with FSDPStrategy from full-fsdp, each with new optimizer states; "
+			   "ModelParallelStrategy resumes from neither, as it asks for states that were not "
+			   "saved: load the weights into the module and call fit without ckpt_path");
 }
 
 /* A checkpoint of weights only has no schedulers either, and a Trainer asks for both. */
@@ -247,7 +246,7 @@ static const char *origin_of(const struct builder *b)
 
 	return uns_arena_printf(
 		&b->out->arena, "meta.pt, continued with the checkpoint's tensors%s%s%s",
-		b->in->out == UNS_DTYPE_NONE ? "" : ", floating types given out as ",
+		b->in->out == UNS_DTYPE_NONE ? "" : ", floating dtypes converted to ",
 		b->in->out == UNS_DTYPE_NONE ? "" : torch, b->stand_in ? b->stand_in : "");
 }
 

@@ -200,10 +200,9 @@ static int note_made_up(const struct uns_training *t, struct uns_vtree *out, str
 		return uns_oom(err);
 	return uns_vtree_note(
 		out, err,
-		"trainer_state.json: made up, because nothing here tells: %s. A Trainer that "
-		"resumes finds out epoch, max_steps and num_train_epochs by itself, and goes on "
-		"counting from the others; set one with `unshard meta set CHECKPOINT KEY=VALUE` or "
-		"-o fact=KEY=VALUE",
+		"trainer_state.json: assumed, because no file or fact says: %s. A Trainer that resumes "
+		"finds out epoch, max_steps and num_train_epochs by itself, and continues to count from the "
+		"others; set one with `unshard meta set CHECKPOINT KEY=VALUE` or -o fact=KEY=VALUE",
 		text.p);
 }
 
@@ -219,7 +218,7 @@ static const char *origin_of(const struct uns_training *t, struct uns_arena *are
 		uns_text_printf(&text, "%s %s %s %s", i ? ";" : "", t->v[i].key,
 				t->v[i].assumed ? "assumed," : "from", t->v[i].origin);
 	if (write_made_up(t, &made_up) && !made_up.failed)
-		uns_text_printf(&text, "; made up, because nothing tells: %s", made_up.p);
+		uns_text_printf(&text, "; assumed, because no file or fact says: %s", made_up.p);
 	uns_text_str(&text, "; the rest are TrainerState's defaults");
 	return text.failed || made_up.failed ? NULL : uns_arena_strn(arena, text.p, text.len);
 }

@@ -91,7 +91,7 @@ static void find_facts(const struct uns_directory *dir, struct uns_catalog *cat)
 	cat->facts.framework = "PyTorch distributed checkpoint";
 	if (is_megatron(dir))
 		cat->facts.framework = "Megatron-Core distributed checkpoint";
-	cat->facts.step = step_of_name(uns_path_name(dir->path));
+	cat->facts.step = step_of_name(uns_root_name(dir->root, dir->path));
 	cat->facts.world_size = ranks ? ranks : UNS_UNKNOWN;
 	/* .metadata is renamed into place after all shards are on disk. */
 	cat->facts.finished = uns_dcp_dir_is(dir->list);
@@ -101,7 +101,7 @@ static void find_facts(const struct uns_directory *dir, struct uns_catalog *cat)
 static bool begun(const struct uns_directory *dir)
 {
 	return uns_listing_find(dir->list, ".metadata.tmp") ||
-	       (!dir->list->n && step_of_name(uns_path_name(dir->path)) != UNS_UNKNOWN);
+	       (!dir->list->n && step_of_name(uns_root_name(dir->root, dir->path)) != UNS_UNKNOWN);
 }
 
 static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,

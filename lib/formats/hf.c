@@ -111,7 +111,7 @@ static bool begun(const struct uns_directory *dir)
 	const struct uns_entry *e = uns_listing_find(dir->list, SHARD_DIR);
 	unsigned long long n;
 
-	return uns_str_number(uns_path_name(dir->path), "checkpoint-", "", &n) ||
+	return uns_str_number(uns_root_name(dir->root, dir->path), "checkpoint-", "", &n) ||
 	       (e && e->kind == UNS_KIND_DIR);
 }
 
@@ -150,7 +150,7 @@ static int index_files(const cJSON *map, const struct uns_directory *dir, struct
 		path = name && *name ? uns_path_resolve(arena, dir->path, name) : NULL;
 		if (!path || !uns_path_within(path, dir->path))
 			return uns_fail(err, -EBADMSG,
-					"tensor %s is said to be in a file outside the directory",
+					"tensor %s is recorded to be in a file outside the directory",
 					item->string);
 		if (uns_map_get(&seen, path))
 			continue;
@@ -376,11 +376,6 @@ static int64_t world_size(const struct uns_directory *dir)
 	return any && most < INT32_MAX ? (int64_t)most + 1 : UNS_UNKNOWN;
 }
 
-static const char *dir_name(const struct uns_directory *dir)
-{
-	return uns_path_name(*dir->path ? dir->path : uns_root_path(dir->root));
-}
-
 static void fill_facts(struct uns_catalog *cat, const struct uns_directory *dir)
 {
 	unsigned long long step;
@@ -390,7 +385,7 @@ static void fill_facts(struct uns_catalog *cat, const struct uns_directory *dir)
 	cat->facts.framework = is_training(dir) ? "Hugging Face Trainer" : "Hugging Face model";
 	cat->facts.family = UNS_FAMILY_WHOLE;
 	cat->facts.is_published = cat->facts.is_pretrained = cat->facts.wants_config = true;
-	if (uns_str_number(dir_name(dir), "checkpoint-", "", &step) && step <= INT64_MAX)
+	if (uns_str_number(uns_root_name(dir->root, dir->path), "checkpoint-", "", &step) && step <= INT64_MAX)
 		cat->facts.step = (int64_t)step;
 	cat->facts.world_size = world_size(dir);
 }

@@ -331,21 +331,21 @@ static int find_step(struct source *s, int64_t *step, struct uns_err *err)
 	unsigned long long n;
 
 	*step = UNS_UNKNOWN;
-	if (uns_str_number(uns_path_name(s->dir->path), "checkpoint-", "", &n) && n <= INT64_MAX)
+	if (uns_str_number(uns_root_name(s->dir->root, s->dir->path), "checkpoint-", "", &n) && n <= INT64_MAX)
 		*step = (int64_t)n;
 	else
 		UNS_TRY(uns_beside_step(s->dir->root, s->dir->path, s->dir->list, step, err));
 	return 0;
 }
 
-static bool is_trainer(const struct uns_listing *list, const char *path)
+static bool is_trainer(const struct uns_listing *list, const char *name)
 {
 	unsigned long long n;
 
 	return uns_listing_has_file(list, "trainer_state.json") ||
 	       uns_listing_has_file(list, "rng_state.pth") ||
 	       uns_beside_ranks(list, "rng_state_", ".pth", NULL) ||
-	       uns_str_number(uns_path_name(path), "checkpoint-", "", &n);
+	       uns_str_number(name, "checkpoint-", "", &n);
 }
 
 /* Nothing marks the end of an Accelerate save. Its random states come last, one of each rank. */
@@ -366,7 +366,7 @@ static int find_facts(struct source *s, struct uns_err *err)
 	facts->family = UNS_FAMILY_DCP;
 	facts->is_in_parts = facts->is_pretrained = facts->wants_config = true;
 	facts->has_rng_of_ranks = true;
-	facts->of_trainer = is_trainer(list, s->dir->path);
+	facts->of_trainer = is_trainer(list, uns_root_name(s->dir->root, s->dir->path));
 	if (facts->of_trainer) {
 		facts->framework = "Hugging Face Trainer, FSDP";
 		facts->finished = uns_listing_has_file(list, "trainer_state.json");

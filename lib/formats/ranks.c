@@ -78,12 +78,11 @@ static bool begun(const struct uns_directory *dir)
 /* -- small files beside and above -- */
 
 /* A small file's bytes. 1 = read, 0 = it is not there (or is no file, or too large to be one of these). */
-static int read_small(struct source *s, const char *path, uint64_t max_bytes, struct uns_span *text,
-		      struct uns_err *err)
+static int read_small(struct source *s, const struct uns_root *root, const char *path, uint64_t max_bytes,
+		      struct uns_span *text, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
-	int code = path ? uns_root_read_file(s->dir->root, path, max_bytes, &s->scratch, text, NULL,
-					     &why)
+	int code = path ? uns_root_read_file(root, path, max_bytes, &s->scratch, text, NULL, &why)
 			: uns_oom(&why);
 
 	if (code == 0)
@@ -101,8 +100,9 @@ static int read_config(struct source *s, struct uns_err *err)
 
 	if (!uns_listing_find(s->dir->list, "fsdp_config.json"))
 		return 0;
-	UNS_TRY(code = read_small(s, uns_path_join(&s->scratch, s->dir->path, "fsdp_config.json"),
-				  MAX_JSON, &text, err));
+	UNS_TRY(code = read_small(s, s->dir->root,
+				  uns_path_join(&s->scratch, s->dir->path, "fsdp_config.json"), MAX_JSON,
+				  &text, err));
 	if (code && uns_json_parse(text, &json, NULL) == -ENOMEM)
 		return uns_oom(err);
 	if (json && uns_json_int(json, "world_size", &world) && world > 0 &&
@@ -120,28 +120,39 @@ static int read_config(struct source *s, struct uns_err *err)
 				       err);
 }
 
-static int64_t step_of_name(const char *path)
+static int64_t step_of_name(const struct uns_root *root, const char *path)
 {
 	unsigned long long n;
 
-	if (uns_str_number(uns_path_name(path), "global_step_", "", &n) && n <= INT64_MAX)
+	if (uns_str_number(uns_root_name(root, path), "global_step_", "", &n) && n <= INT64_MAX)
 		return (int64_t)n;
 	return UNS_UNKNOWN;
 }
 
-/* "RUN/global_step_7/actor", or the files lie in global_step_7 itself. */
-static const char *step_dir(struct source *s)
-{
-	const char *parent;
+/* Where a checkpoint of RUN/global_step_7/actor, or RUN/global_step_7 itself, is in its run. */
+struct in_run {
+	int64_t step;
+	unsigned up; /* from the checkpoint's directory to the run's */
+	const struct uns_root *root;
+	const char *run; /* below root; NULL = it is in none, or in one that is not to be looked into */
+};
 
-	if (step_of_name(s->dir->path) != UNS_UNKNOWN)
-		return s->dir->path;
-	parent = *s->dir->path ? uns_path_parent(&s->scratch, s->dir->path) : NULL;
-	return parent && step_of_name(parent) != UNS_UNKNOWN ? parent : NULL;
+static int find_run(struct source *s, struct in_run *out, struct uns_err *err)
+{
+	const char *path = s->dir->path;
+
+	*out = (struct in_run){ .step = UNS_UNKNOWN, .root = s->dir->root };
+	while (path && out->up < 2 && out->step == UNS_UNKNOWN) {
+		out->step = step_of_name(out->root, path);
+		UNS_TRY(uns_root_up(out->root, path, &s->scratch, &out->root, &path, err));
+		out->up++;
+	}
+	out->run = out->step == UNS_UNKNOWN ? NULL : path;
+	return 0;
 }
 
 /* The last step whose save has ended, as either family's tracker says. */
-static int tracked_step(struct source *s, const char *run, int64_t *step, struct uns_err *err)
+static int tracked_step(struct source *s, const struct in_run *in, int64_t *step, struct uns_err *err)
 {
 	const char *const *name = uns_rank_trackers;
 	struct uns_span text;
@@ -149,7 +160,7 @@ static int tracked_step(struct source *s, const char *run, int64_t *step, struct
 
 	*step = UNS_UNKNOWN;
 	for (; *name; name++) {
-		UNS_TRY(code = read_small(s, uns_path_join(&s->scratch, run, *name),
+		UNS_TRY(code = read_small(s, in->root, uns_path_join(&s->scratch, in->run, *name),
 					  UNS_TRACKER_MAX_BYTES, &text, err));
 		if (code && uns_rank_tracker_parse(*name, text, step, NULL) == 0)
 			return 0;
@@ -326,7 +337,7 @@ static int keep_config(struct source *s, uint32_t file, struct uns_err *err)
 
 	if (!text)
 		return uns_oom(err);
-	UNS_TRY(code = read_small(s, s->cat->files[file].path, MAX_JSON, &bytes, err));
+	UNS_TRY(code = read_small(s, s->dir->root, s->cat->files[file].path, MAX_JSON, &bytes, err));
 	if (!code)
 		return 0;
 	text->kind = UNS_VALUE_STR;
@@ -503,54 +514,47 @@ static int check_cover(struct source *s, enum uns_scope scope, bool (*is_part)(e
 /* -- facts -- */
 
 /* 1 = the run's directory holds such a file; 0 = none, or it is no run. */
-static int is_in_run(struct source *s, const char *run, const char *name, struct uns_err *err)
+static int is_in_run(struct source *s, const struct in_run *in, const char *name, struct uns_err *err)
 {
-	const char *path = run ? uns_path_join(&s->scratch, run, name) : NULL;
+	const char *path = in->run ? uns_path_join(&s->scratch, in->run, name) : NULL;
 	struct uns_err why = { 0 };
 	struct uns_stat st;
 	int code;
 
 	if (!path)
-		return run ? uns_oom(err) : 0;
-	code = uns_stat_seen(s->dir->root, s->dir->capture, path, &st, &why);
+		return in->run ? uns_oom(err) : 0;
+	code = uns_stat_seen(in->root, s->dir->capture, path, &st, &why);
 	return code == 0 ? 1 : uns_fail_if_passing(err, code, &why);
 }
 
 /* fsdp_config.json is veRL's; without it, a tracker tells whose trainer keeps one here. */
-static int find_framework(struct source *s, const char *run, struct uns_err *err)
+static int find_framework(struct source *s, const struct in_run *in, struct uns_err *err)
 {
 	bool verl = uns_listing_find(s->dir->list, "fsdp_config.json");
 	struct uns_facts *facts = &s->cat->facts;
 	int easy, tracked;
 
-	UNS_TRY(easy = is_in_run(s, run, "checkpoint_tracker.json", err));
-	UNS_TRY(tracked = is_in_run(s, run, "latest_checkpointed_iteration.txt", err));
+	UNS_TRY(easy = is_in_run(s, in, "checkpoint_tracker.json", err));
+	UNS_TRY(tracked = is_in_run(s, in, "latest_checkpointed_iteration.txt", err));
 	facts->framework = verl ? "veRL, FSDP" : easy ? "EasyR1, FSDP" : "FSDP, one file per rank";
 	if (easy && !(verl && tracked))
 		facts->tracker = UNS_TRACKER_EASYR1;
-	else if (run && (verl || tracked))
+	else if (in->run && (verl || tracked))
 		facts->tracker = UNS_TRACKER_VERL;
 	return 0;
-}
-
-/* The directory of all steps; NULL = there is none below the root. */
-static int find_run(struct source *s, const char **run, struct uns_err *err)
-{
-	const char *step = step_dir(s);
-
-	*run = step && *step ? uns_path_parent(&s->scratch, step) : NULL;
-	return *run || !step || !*step ? 0 : uns_oom(err);
 }
 
 /* Each of them is written last by its trainer. */
 static int check_times(struct source *s, struct uns_err *err)
 {
-	struct uns_save_end end = { .root = s->dir->root, .below = s->dir->path };
-	const char *const *name, *run;
+	struct uns_save_end end = { .below = s->dir->path };
+	const char *const *name;
+	struct in_run in;
 
-	UNS_TRY(find_run(s, &run, err));
-	for (name = uns_rank_trackers; run && *name; name++) {
-		end.path = uns_path_join(&s->cat->arena, run, *name);
+	UNS_TRY(find_run(s, &in, err));
+	end.root = in.root;
+	for (name = uns_rank_trackers; in.run && *name; name++) {
+		end.path = uns_path_join(&s->cat->arena, in.run, *name);
 		UNS_TRY(uns_save_times_check(s->cat, &end, err));
 	}
 	return 0;
@@ -558,21 +562,21 @@ static int check_times(struct source *s, struct uns_err *err)
 
 static int find_facts(struct source *s, struct uns_err *err)
 {
-	const char *step = step_dir(s), *run;
 	struct uns_facts *facts = &s->cat->facts;
 	int64_t saved = UNS_UNKNOWN;
+	struct in_run in;
 
-	UNS_TRY(find_run(s, &run, err));
+	UNS_TRY(find_run(s, &in, err));
 	facts->format = "ranks";
 	facts->family = UNS_FAMILY_RANKS;
 	facts->is_pretrained = true;
-	UNS_TRY(find_framework(s, run, err));
+	UNS_TRY(find_framework(s, &in, err));
 	if (facts->tracker)
-		facts->tracker_up = step == s->dir->path ? 1 : 2;
-	facts->step = step ? step_of_name(step) : UNS_UNKNOWN;
+		facts->tracker_up = in.up;
+	facts->step = in.step;
 	facts->world_size = s->world ? s->world : UNS_UNKNOWN;
-	if (run)
-		UNS_TRY(tracked_step(s, run, &saved, err));
+	if (in.run)
+		UNS_TRY(tracked_step(s, &in, &saved, err));
 	facts->finished = facts->step != UNS_UNKNOWN && saved >= facts->step;
 	return 0;
 }

@@ -32,6 +32,7 @@ enum {
 struct uns_root {
 	struct uns_base *base; /* [0] the root itself, then the follow directories */
 	size_t n_bases;
+	struct uns_root *above; /* NULL = none, or not to be looked into */
 	bool trusted;
 	bool has_openat2; /* older kernels and some sandboxes do not */
 	uint64_t *looks;  /* atomic */
@@ -103,6 +104,7 @@ void uns_root_close(struct uns_root *root)
 		free(root->base[i].real);
 	}
 	if (root) {
+		uns_root_close(root->above);
 		free(root->base);
 		free(root->looks);
 	}
@@ -124,6 +126,38 @@ static bool kernel_has_openat2(int dir)
 	return true;
 }
 
+/* By its descriptor, so that what is mounted over it later is not seen. One that may not be gone through is none. */
+static int open_above(struct uns_root *root, unsigned levels, struct uns_err *err)
+{
+	UNS_CLEANUP(root_close_p) struct uns_root *above = NULL;
+	const struct uns_base *from = &root->base[0];
+	struct uns_base *to;
+	int fd = -1;
+
+	if (levels && *from->real)
+		fd = openat(from->fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	above = calloc(1, sizeof(*above));
+	if (above)
+		above->base = to = calloc(1, sizeof(*to));
+	if (!above || !above->base) {
+		close(fd);
+		return uns_oom(err);
+	}
+	above->n_bases = 1;
+	to->fd = fd;
+	to->real = strndup(from->real, (size_t)(strrchr(from->real, '/') - from->real));
+	to->given = to->real ? strdup(to->real) : NULL;
+	above->looks = calloc(1, sizeof(*above->looks));
+	above->has_openat2 = root->has_openat2;
+	if (!to->given || !above->looks)
+		return uns_oom(err);
+	UNS_TRY(open_above(above, levels - 1, err));
+	root->above = UNS_TAKE(above);
+	return 0;
+}
+
 int uns_root_open(const char *path, const struct uns_root_options *options, struct uns_root **out,
 		  struct uns_err *err)
 {
@@ -143,8 +177,22 @@ int uns_root_open(const char *path, const struct uns_root_options *options, stru
 		UNS_TRY(base_open(i ? options->follow[i - 1] : path, &root->base[i], err));
 	}
 	root->has_openat2 = kernel_has_openat2(root->base[0].fd);
+	UNS_TRY(open_above(root, options ? options->above : 0, err));
 	*out = UNS_TAKE(root);
 	return 0;
+}
+
+int uns_root_up(const struct uns_root *root, const char *rel, struct uns_arena *arena,
+		const struct uns_root **root_up, const char **rel_up, struct uns_err *err)
+{
+	*root_up = *rel ? root : root->above;
+	*rel_up = *rel ? uns_path_parent(arena, rel) : root->above ? "" : NULL;
+	return *rel && !*rel_up ? uns_oom(err) : 0;
+}
+
+const char *uns_root_name(const struct uns_root *root, const char *rel)
+{
+	return uns_path_name(*rel ? rel : root->base[0].real);
 }
 
 const char *uns_root_path(const struct uns_root *root)

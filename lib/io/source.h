@@ -23,6 +23,9 @@ struct uns_root_options {
 	/* Absolute directories that links may lead into (`-o follow=`); borrowed at open. */
 	const char *const *follow;
 	size_t n_follow;
+	/* So many directories above it are roots, too (uns_root_up): a checkpoint that is a root itself has its
+	 * run's files there. */
+	unsigned above;
 };
 
 struct uns_root;
@@ -32,6 +35,13 @@ int uns_root_open(const char *path, const struct uns_root_options *options, stru
 		  struct uns_err *err);
 void uns_root_close(struct uns_root *root);
 const char *uns_root_path(const struct uns_root *root);
+
+/* The directory that holds directory `rel`, as a root and a path below that (in the arena). Of the root itself
+ * it is one above, where the options allow it: *rel_up is NULL if they do not, or if there is none. */
+int uns_root_up(const struct uns_root *root, const char *rel, struct uns_arena *arena,
+		const struct uns_root **root_up, const char **rel_up, struct uns_err *err);
+/* The last component of a directory's absolute name, also of the root's. Lives as long as root and `rel`. */
+const char *uns_root_name(const struct uns_root *root, const char *rel);
 
 /* How often anything below was looked at so far: names opened, directories listed, entries stat'ed. */
 uint64_t uns_root_looks(const struct uns_root *root);

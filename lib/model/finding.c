@@ -285,6 +285,14 @@ static struct uns_datum field_of(const struct uns_finding *f, const char *p)
 	return field(f, p, strcspn(p, ".|}"));
 }
 
+/* Sentences stand below the checkpoint's path, or behind it: its files are named as they are in it. */
+static const char *path_inside(const struct uns_finding *f, const char *file)
+{
+	size_t n = f->checkpoint ? strlen(f->checkpoint) : 0;
+
+	return n && strncmp(file, f->checkpoint, n) == 0 && file[n] == '/' ? file + n + 1 : file;
+}
+
 static void print_field(const struct uns_finding *f, const char *p, const char *end,
 			struct uns_text *out)
 {
@@ -299,6 +307,11 @@ static void print_field(const struct uns_finding *f, const char *p, const char *
 			uns_text_add(out, bar + 1, (size_t)(end - bar - 1));
 	} else if (*how == '.' && d.kind == UNS_DATUM_TEXT) {
 		uns_text_str(out, uns_path_name(d.text));
+	} else if (d.kind == UNS_DATUM_TEXT && (is_named(p, strcspn(p, "}"), "file") ||
+						is_named(p, strcspn(p, "}"), "other_file"))) {
+		uns_text_str(out, path_inside(f, d.text));
+	} else if (d.kind == UNS_DATUM_TEXT && is_named(p, strcspn(p, "}"), "checkpoint")) {
+		uns_text_str(out, *f->checkpoint ? uns_path_name(f->checkpoint) : "the checkpoint");
 	} else if (*p != '?') {
 		uns_datum_print(&d, out);
 	}

@@ -134,7 +134,9 @@ int uns_finding_code(int code);
 /* -- words -- */
 
 /* One kind of finding. A sentence names fields in braces: {file}, {rank}, {tensor}, {expected}, {found},
- * {checkpoint}, or an argument. {file.name} is the last part of a path, {n|file|files} one of two words.
+ * {checkpoint}, or an argument. Who prints it prints the checkpoint's path before it: {file} is the path inside
+ * the checkpoint, {checkpoint} the last component of its path. {file.name} is the last component of a path,
+ * {n|file|files} one of two words.
  * What stands in brackets is left out where one of its fields is not there: [ (rank {rank})]; of [A|B] it is
  * B then. {?copies} prints nothing, but must be there too. */
 struct uns_finding_words {

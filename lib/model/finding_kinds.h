@@ -1,4 +1,4 @@
-/* Every kind of finding with its words: the only place where anything is said about damage. Programs know a
+/* Every kind of finding with its words: the only place that has words for damage. Programs know a
  * finding by its name, which stays as it is; the words may change at any time, as only people read them.
  *
  *     KIND(ID, name, code or NOTE, sentence, .advice = what to do, .check = its name for `unshard check`)
@@ -15,7 +15,7 @@ KIND(ITEM_UNREADABLE, item_unreadable, DAMAGED, "{tensor}: {cause}")
 KIND(ITEM_FILE_MISSING, item_file_missing, INCOMPLETE, "[{tensor}: ]{file} is missing",
      .advice = COPY_BACK)
 KIND(ITEM_CUT, item_cut, DAMAGED,
-     "[{tensor}: ]{file} is cut short: expected at least {expected} bytes, found {found}",
+     "[{tensor}: ]{file} is truncated: expected at least {expected} bytes, found {found}",
      .advice = COPY_AGAIN)
 KIND(ITEM_TOO_LARGE, item_too_large, UNKNOWN,
      "[{tensor}: ]{file}: an object of {found} bytes; at most {expected} are read")
@@ -25,19 +25,19 @@ KIND(WEIGHTS_FILE_MISSING, weights_file_missing, INCOMPLETE, "{file} is missing"
 
 /* -- shards that do not hold every element of a tensor exactly once -- */
 KIND(SHARD_MISSING, shard_missing, INCOMPLETE,
-     "{file} is missing: [rank {rank}'s|a] part of {tensor} ({shape}) is there",
+     "{file} is missing: it holds [rank {rank}'s|a] piece of {tensor} (shape {shape})",
      .advice = COPY_BACK)
 KIND(SHARD_IS_NO_FILE, shard_is_no_file, DAMAGED,
-     "{file} is not a regular file (a link that leads out of the source is not followed): [rank {rank}'s|a] part of {tensor} ({shape}) is there")
+     "{file} is not a regular file (a link that leads out of SOURCE is not followed): it holds [rank {rank}'s|a] piece of {tensor} (shape {shape})")
 KIND(SHARD_CUT, shard_cut, DAMAGED,
-     "{file} is cut short: expected at least {expected} bytes, found {found}; [rank {rank}'s|a] part of {tensor} ({shape}) is not all there",
+     "{file} is truncated: expected at least {expected} bytes, found {found}; [rank {rank}'s|a] piece of {tensor} (shape {shape}) is incomplete",
      .advice = COPY_AGAIN)
 KIND(COPIES_DIFFER_IN_LENGTH, copies_differ_in_length, DAMAGED,
-     "{tensor}: two copies of one part have different lengths ({expected} bytes in {other_file}, {found} in {file})")
+     "{tensor}: two copies of one piece have different lengths ({expected} bytes in {other_file}, {found} in {file})")
 KIND(TENSOR_HAS_A_HOLE, tensor_has_a_hole, DAMAGED,
      "{tensor}: [{unit}s {first} to {last} of {total} are|{unit} {first} of {total} is] in no shard[ (have {n_ranks|rank|ranks} {ranks}[; file {file.name} is missing[, and {more} more]])|[ (file {file.name} is missing[, and {more} more])]]")
 KIND(TENSOR_HAS_A_HOLE_BEHIND, tensor_has_a_hole_behind, DAMAGED,
-     "{tensor} ({shape}): a part behind element {first} of {total} is in no shard")
+     "{tensor} (shape {shape}): a piece after element {first} of {total} is in no shard")
 KIND(SHARDS_OVERLAP, shards_overlap, DAMAGED,
      "{tensor}: two shards hold the same elements (from {unit} {first} on): one of {file}, one of {other_file}")
 KIND(SHARDS_INTERLEAVE, shards_interleave, UNKNOWN,
@@ -68,7 +68,7 @@ KIND(WRAPPERS_LEFT_OUT, wrappers_left_out, NOTE,
      "names are shown without what modules around others put in ({found} in {tensor}; {n} {n|tensor|tensors}), as torch gives them")
 KIND(ITEM_NOT_SAVED, item_not_saved, DAMAGED, "{file}: {tensor} is listed but was not saved")
 KIND(HYPER_IN_PARTS, hyper_in_parts, UNKNOWN,
-     "{file}: {tensor}: a hyper-parameter that was saved in several parts")
+     "{file}: {tensor}: a hyper-parameter that was saved in several pieces")
 KIND(HYPER_NOT_ONE_NUMBER, hyper_not_one_number, UNKNOWN,
      "{file}: {tensor}: a hyper-parameter that is not one number")
 KIND(WEIGHT_NOT_PLANNED, weight_not_planned, DAMAGED,
@@ -78,7 +78,7 @@ KIND(OPTIMIZER_IS_NUMBERED, optimizer_is_numbered, UNKNOWN,
 KIND(NO_TENSOR_BELOW_KEY, no_tensor_below_key, INCOMPLETE,
      "{file}: no tensor is below the key \"{expected}\"; the first one there is called {found}")
 KIND(GROUP_MISSING, group_missing, DAMAGED,
-     "{file}: param group {group} of {optimizer} is not there")
+     "{file}: param group {group} of {optimizer} is missing")
 KIND(GROUP_UNLISTED, group_unlisted, DAMAGED,
      "{file}: param group {group} of {optimizer} does not say which parameters are in it")
 KIND(GROUP_IS_NUMBERED, group_is_numbered, UNKNOWN,
@@ -88,28 +88,28 @@ KIND(HYPERS_TOO_DIVERSE, hypers_too_diverse, UNKNOWN,
 KIND(HYPERS_PER_PARAMETER, hypers_per_parameter, NOTE,
      "{file}: hyper-parameters are stored with each parameter; equal ones were taken for one param group ({n} groups)")
 KIND(MEGATRON_OPTIMIZER, megatron_optimizer, UNKNOWN,
-     "{checkpoint}: Megatron-Core keeps its optimizer's param groups in common.pt, in a form of its own: the optimizer is served as it is, in the view dcp")
+     "Megatron-Core keeps its optimizer's param groups in common.pt, in a form of its own: the optimizer is shown as it is, in the view dcp")
 
 /* -- DeepSpeed -- */
 KIND(ZERO_MODEL_FILE_MISSING, zero_model_file_missing, INCOMPLETE,
-     "{checkpoint}: there is no model file ({expected}, or one of each rank): only it says which parameters the optimizer's shards hold")
+     "there is no model file ({expected}, or one of each rank): only it says which parameters the optimizer's shards hold")
 KIND(ZERO_OPTIMIZER_MISSING, zero_optimizer_missing, INCOMPLETE,
-     "{checkpoint}: there are no optimizer shards ({expected}) of the parameters that {file} lists: the save did not finish, or they were not copied")
+     "there are no optimizer shards ({expected}) of the parameters that {file} lists: the save did not finish, or they were not copied")
 KIND(ZERO_FROZEN_SLICES_MISSING, zero_frozen_slices_missing, INCOMPLETE,
      "{file} (data-parallel rank {rank}) is missing: expected a model file of each of {expected} ranks, which hold slices of the frozen parameters",
      .advice = COPY_BACK)
 KIND(ZERO_MODEL_FILES_MISSING, zero_model_files_missing, NOTE,
      "{file} (data-parallel rank {rank}) is missing: expected a model file of each of {expected} ranks; nothing that is needed is in it")
 KIND(ZERO_WEIGHTS_ROUNDED, zero_weights_rounded, NOTE,
-     "ZeRO stage 3 saves no weights: {n} of them are the optimizer's fp32 copies, given out in the model's type")
+     "ZeRO stage 3 does not save 16-bit weights: {n} {n|weight is|weights are} made from the optimizer's fp32 copies (this is normal)")
 KIND(ZERO_TENSOR_PARALLEL, zero_tensor_parallel, UNKNOWN,
      "{checkpoint} holds tensor-parallel slices of {n} model-parallel ranks, and does not record how each parameter was cut: this is not supported")
 KIND(ZERO_LAYER_MISSING, zero_layer_missing, INCOMPLETE,
-     "{checkpoint}: the optimizer holds {tensor}, but no layer_*-model_states.pt does: a layer's file is missing")
+     "the optimizer holds {tensor}, but no layer_*-model_states.pt does: a layer's file is missing")
 KIND(ZERO_EXPERTS, zero_experts, UNKNOWN,
      "{file}: experts in files of their own ({n} of them) are not supported")
 KIND(ZERO_HYPERS_NOT_SAVED, zero_hypers_not_saved, NOTE,
-     "{file}: saved with elastic_checkpoint, which leaves out the param groups' hyper-parameters (learning rate, weight decay): from the view universal training goes on with those of its own config, and the other views cannot hold the optimizer")
+     "{file}: saved with elastic_checkpoint, which leaves out the param groups' hyper-parameters (learning rate, weight decay): training that resumes from the view universal takes those of its own config, and the other views cannot hold the optimizer")
 KIND(ZERO_SUB_GROUPS_UNASSIGNED, zero_sub_groups_unassigned, UNKNOWN,
      "{file}: {expected} param groups in {found} sub-groups, and nothing records which sub-group belongs to which group")
 KIND(ZERO_WEIGHT_MISSING, zero_weight_missing, INCOMPLETE,
@@ -131,17 +131,17 @@ KIND(ZERO_FROZEN_SLICE_STRIDED, zero_frozen_slice_strided, UNKNOWN,
 KIND(ZERO_FROZEN_SLICE_SIZE, zero_frozen_slice_size, DAMAGED,
      "{file}: rank {rank}'s slice of the frozen {tensor} has {found} elements; expected {expected} (its shape cut for {n} ranks)")
 KIND(ZERO_FROZEN_TYPES_DIFFER, zero_frozen_types_differ, DAMAGED,
-     "{checkpoint}: ranks hold the frozen {tensor} in different types, or not at all")
+     "ranks hold the frozen {tensor} in different dtypes, or not at all")
 KIND(ZERO_GROUP_TOO_LARGE, zero_group_too_large, DAMAGED,
      "{file}: the {what} of group {group} are too many")
 KIND(ZERO_PARTITION_SIZE, zero_partition_size, DAMAGED,
      "{file}: {part} of group {group}, rank {rank}, has {found} elements; expected {expected} of the {total} that param_shapes of {other_file} add up to over {n} ranks: the files are damaged or of different checkpoints")
 KIND(ZERO_PARTITION_PADDING, zero_partition_padding, DAMAGED,
-     "{file}: group {group} is said to end in {found} elements of padding; expected {expected} for rank {rank} of {n}: the file is another rank's, or of another checkpoint")
+     "{file}: group {group} is recorded to end in {found} elements of padding; expected {expected} for rank {rank} of {n}: the file is another rank's, or of another checkpoint")
 KIND(ZERO_PARTITION_TYPE, zero_partition_type, DAMAGED,
      "{file}: {part} of group {group}, rank {rank}, is {found}; expected {expected} as in the other ranks' files: the files are of different checkpoints")
 KIND(ZERO_PARTITION_STATE_ABSENT, zero_partition_state_absent, DAMAGED,
-     "{file}: the optimizer's {part} of group {group}, rank {rank}, is not there; other ranks' files have it: the file is damaged or of another checkpoint")
+     "{file}: the optimizer's {part} of group {group}, rank {rank}, is missing; other ranks' files have it: the file is damaged or of another checkpoint")
 KIND(ZERO_PARTITIONS_SUM, zero_partitions_sum, DAMAGED,
      "group {group}: param_shapes of {file} add up to {expected} elements, but the partitions of {n} ranks to {found}: the files are damaged or of different checkpoints")
 KIND(ZERO_PARAMETER_TWICE, zero_parameter_twice, DAMAGED,
@@ -162,10 +162,11 @@ KIND(ZERO_SHARD_TOO_MANY, zero_shard_too_many, DAMAGED,
 KIND(ZERO_PARTITIONS_REPEATED, zero_partitions_repeated, UNKNOWN,
      "the optimizer is cut for {expected} ranks, but there are shards of {found} (as {file}): partitions that are kept several times (MiCS, hpZ) are not supported")
 KIND(ZERO_TOO_MANY_RANKS, zero_too_many_ranks, DAMAGED,
-     "the optimizer is said to be cut for {found} ranks")
+     "the optimizer is recorded to be cut for {found} ranks")
 KIND(ZERO_RANK_TOO_HIGH, zero_rank_too_high, UNKNOWN, "{file}: a rank above {expected}")
 KIND(ZERO_NUMBER_AMBIGUOUS, zero_number_ambiguous, UNKNOWN,
-     "{file}: {found} weights may be parameter {number} of the optimizer, whose names were not saved (they are with ZeRO stages 1 to 3)")
+     "{file}: the optimizer is not available: ZeRO stage 0 does not save parameter names, and {found} weights match parameter {number} of the optimizer equally well",
+     .advice = "use the views weights, or train at stage 1, 2 or 3")
 KIND(ZERO_FILE_RENAMED, zero_file_renamed, DAMAGED,
      "{file}: the file was saved as {found}: it was renamed, or is another rank's",
      .advice = "copy the right one back from the training machine")
@@ -175,13 +176,13 @@ KIND(ZERO_NOT_THE_FP32_COPY, zero_not_the_fp32_copy, DAMAGED,
      "{file} is not the fp32 copy of {tensor} in {other_file}: ds_to_universal mixes parameters up where round_robin_gradients was on",
      .advice = "take the universal view of the checkpoint that it was made from")
 KIND(ZERO_LATEST_STALE, zero_latest_stale, ELSEWHERE,
-     "{file} names {found}, which is not there: DeepSpeed finds nothing to go on from",
+     "{file} names {found}, and there is no such tag: DeepSpeed finds no checkpoint to resume from",
      .advice = "copy that tag back from the training machine, or write {tag} into the file",
      .check = "tracker")
 KIND(ZERO_SEVERAL_TAGS, zero_several_tags, NOTE, "{checkpoint} holds {n} tags; this is {tag}",
      .advice = ". Give another tag's directory as SOURCE to see it")
 KIND(ZERO_NO_TAG, zero_no_tag, INCOMPLETE,
-     "{checkpoint}: there is no tag directory with shards in it")
+     "there is no tag directory with shards in it")
 
 /* -- files of ranks -- */
 KIND(RANK_TENSOR_DAMAGED, rank_tensor_damaged, DAMAGED,
@@ -189,131 +190,131 @@ KIND(RANK_TENSOR_DAMAGED, rank_tensor_damaged, DAMAGED,
 KIND(RANK_TENSOR_UNKNOWN, rank_tensor_unknown, UNKNOWN,
      "{file}: {tensor}: {cause}[ (and {more} more of its tensors)]")
 KIND(RANK_TENSOR_MISTYPED, rank_tensor_mistyped, DAMAGED,
-     "{file}: {tensor}: its data are {found}, but it is declared as {expected}[ (and {more} more of its tensors)]",
-     .advice = COPY_AGAIN OR_BEFORE)
+     "{file}: dtype mismatch in {tensor}: declared {expected}, stored {found}[ (and {more} more of its tensors)]",
+     .advice = ONE_DTYPE)
 KIND(RANK_PART_SHAPE, rank_part_shape, DAMAGED,
-     "{file}: {tensor}: this rank holds a part of shape {found}; expected {expected}[ (and {more} more of its tensors)]",
+     "{file}: {tensor}: this rank holds a piece of shape {found}; expected {expected}[ (and {more} more of its tensors)]",
      .advice = COPY_AGAIN)
 KIND(RANK_TYPES_DIFFER, rank_types_differ, DAMAGED,
-     "{file}: {tensor} is {found} there, but {expected} in {other_file.name}[ (and {more} more of its tensors)]",
-     .advice = COPY_AGAIN OR_BEFORE)
+     "{file}: dtype mismatch in {tensor}: {found} here, {expected} in {other_file.name}[ (and {more} more of its tensors)]",
+     .advice = ONE_DTYPE)
 KIND(RANK_SHAPES_DIFFER, rank_shapes_differ, DAMAGED,
-     "{file}: {tensor} is a {found_kind} tensor of shape {found} there, but a {expected_kind} one of shape {expected} in {other_file.name}[ (and {more} more of its tensors)]",
+     "{file}: {tensor} is a {found_kind} tensor of shape {found} here, but a {expected_kind} one of shape {expected} in {other_file.name}[ (and {more} more of its tensors)]",
      .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_MESHES_DIFFER, rank_meshes_differ, DAMAGED,
-     "{file}: {tensor} is cut over ranks of shape {found} there, over {expected} in {other_file.name}[ (and {more} more of its tensors)]",
+     "{file}: {tensor} is cut over ranks of shape {found} here, over {expected} in {other_file.name}[ (and {more} more of its tensors)]",
      .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_TENSOR_ABSENT, rank_tensor_absent, DAMAGED,
-     "{file}: {tensor} is not there, but in {other_file.name}[ (and {more} more of its tensors)]",
+     "{file}: {tensor} is missing here, {other_file.name} has it[ (and {more} more of its tensors)]",
      .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_TENSOR_ONLY_THERE, rank_tensor_only_there, DAMAGED,
-     "{file}: {tensor} is there, but not in {other_file.name}[ (and {more} more of its tensors)]",
+     "{file}: {tensor} is here, but not in {other_file.name}[ (and {more} more of its tensors)]",
      .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_STEPS_DIFFER, rank_steps_differ, DAMAGED,
-     "{file}: {tensor} is {found} there, but {expected} in {other_file.name}[ (and {more} more of its tensors)]",
+     "{file}: {tensor} is {found} here, but {expected} in {other_file.name}[ (and {more} more of its tensors)]",
      .advice = OF_TWO_SAVES)
 KIND(RANK_GROUPS_DIFFER, rank_groups_differ, DAMAGED,
-     "{file}: {key} of param group {group} is {found} there, but {expected} in {other_file.name}[ (and {more} more of its tensors)]",
+     "{file}: {key} of param group {group} is {found} here, but {expected} in {other_file.name}[ (and {more} more of its tensors)]",
      .advice = OF_TWO_SAVES)
 KIND(RANK_SCHEDULERS_DIFFER, rank_schedulers_differ, DAMAGED,
-     "{file}: {key} of the learning rate scheduler is {found} there, but {expected} in {other_file.name}[ (and {more} more of its tensors)]",
+     "{file}: {key} of the learning rate scheduler is {found} here, but {expected} in {other_file.name}[ (and {more} more of its tensors)]",
      .advice = OF_TWO_SAVES)
 KIND(RANK_SCHEDULER_ONLY_SOME, rank_scheduler_only_some, DAMAGED,
      "{file}: it has {found} learning rate scheduler, and {other_file.name} has {expected}[ (and {more} more of its tensors)]",
      .advice = OF_TWO_SAVES)
 KIND(RANK_REPLICAS_DIFFER, rank_replicas_differ, DAMAGED,
-     "{file}: {tensor} differs there from the copy of the same elements in {other_file.name}[ (and {more} more of its tensors)]",
+     "{file}: {tensor} differs here from the copy of the same elements in {other_file.name}[ (and {more} more of its tensors)]",
      .advice = "move the file of the rank that is wrong away, then the other copy is taken")
 KIND(RANK_PLAIN_TENSORS_DIFFER, rank_plain_tensors_differ, UNKNOWN,
-     "{file}: {tensor} differs from the tensor of that name and shape in {other_file}, and neither says which part of the whole it is[ (and {more} more of its tensors)]")
+     "{file}: {tensor} differs from the tensor of that name and shape in {other_file}, and neither says which piece of the whole it is[ (and {more} more of its tensors)]")
 KIND(RANK_MORE_FILES, rank_more_files, DAMAGED,
      "{n} more files have tensors with problems like these")
 KIND(RANK_FILE_COPIED, rank_file_copied, DAMAGED,
-     "{file} was written by rank {found}, as {other_file.name} was: rank {rank}'s own is not there",
+     "{file} was written by rank {found}, as {other_file.name} was: rank {rank}'s own file is missing",
      .advice = COPY_BACK)
 KIND(RANK_FILE_RENAMED, rank_file_renamed, DAMAGED,
-     "{file} was written by rank {found}, not by rank {rank} as its name says[ (and {more} more like it)]: who resumes from the files takes one rank's part for another's",
+     "{file} is named rank {rank}, but its content is rank {found}'s[ ({more} other {more|file|files} likewise)]: the mount shows the right data, a trainer that resumes from these files would load another rank's",
      .advice =
-	     "rename them back, or copy them again from the training machine (what is put together here goes by what they record)")
+	     "rename the files back, or copy them again from the training machine")
 KIND(RANK_BUFFERS_DIFFER, rank_buffers_differ, NOTE,
      "{tensor} differs between ranks[ (as do {more} more buffers)]; it is taken from {file}, not {other_file.name}")
 KIND(RANK_FILE_MISSING, rank_file_missing, INCOMPLETE,
-     "{file} is missing, rank {rank}'s part[{?copies} (other ranks hold copies of it, which are taken here)]",
+     "{file} is missing: it holds rank {rank}'s pieces[{?copies} (unshard reads the copies that other ranks hold)]",
      .advice = COPY_BACK)
 KIND(RANK_FILES_MISSING, rank_files_missing, INCOMPLETE,
-     "{file} and {more} more {more|file|files} are missing, the parts of ranks {ranks}[{?copies} (other ranks hold copies of it, which are taken here)]",
+     "{file} and {more} more {more|file|files} are missing: they hold the pieces of ranks {ranks}[{?copies} (unshard reads the copies that other ranks hold)]",
      .advice = "copy them back from the training machine")
 KIND(RANK_FILE_UNREADABLE, rank_file_unreadable, DAMAGED,
-     "{file}: {cause}[{?copies} (other ranks hold copies of it, which are taken here)]",
+     "{file}: {cause}[{?copies} (unshard reads the copies that other ranks hold)]",
      .advice = COPY_AGAIN)
 KIND(RANK_FILE_UNKNOWN, rank_file_unknown, UNKNOWN,
-     "{file}: {cause}[{?copies} (other ranks hold copies of it, which are taken here)]")
+     "{file}: {cause}[{?copies} (unshard reads the copies that other ranks hold)]")
 KIND(RANK_FILES_UNREADABLE, rank_files_unreadable, DAMAGED, "{n} more files cannot be read",
      .advice = "copy them again from the training machine")
 KIND(RANK_NO_TENSORS, rank_no_tensors, UNKNOWN, "{file}: the file holds no tensors by name")
 KIND(RANK_NUMBERS_UNLIKE_MODEL, rank_numbers_unlike_model, UNKNOWN,
-     "{checkpoint}: the optimizer numbers {found} parameters, the model has {expected}: no file says which ones they are")
+     "the optimizer numbers {found} parameters, the model has {expected}: no file says which ones they are")
 KIND(RANK_NUMBERED_SHAPE, rank_numbered_shape, DAMAGED,
-     "{checkpoint}: optimizer state {tensor} has shape {found}; expected {expected}, that of {parameter}, which is the parameter of that number in the model's order")
+     "optimizer state {tensor} has shape {found}; expected {expected}, that of {parameter}, which is the parameter of that number in the model's order")
 KIND(RANK_STATES_DIFFER_IN_LENGTH, rank_states_differ_in_length, DAMAGED,
      "{file}: {tensor} has {found} elements, but {other_tensor} has {expected}: an optimizer's states of one parameter are as long as each other",
      .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_STATE_ABSENT, rank_state_absent, DAMAGED,
      "{file}: {other_tensor} is there, but not {tensor}", .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_STATE_SIZE, rank_state_size, DAMAGED,
-     "{checkpoint}: the ranks' parts of optimizer state {tensor} have {found} elements together; expected {expected}, those of {parameter}, which is parameter {number} in the model's order",
+     "the ranks' pieces of optimizer state {tensor} have {found} elements together; expected {expected}, those of {parameter}, which is parameter {number} in the model's order",
      .advice = "copy the ranks' files again from the training machine" OR_BEFORE)
 KIND(RANK_ORDER_UNKNOWN, rank_order_unknown, DAMAGED,
-     "{checkpoint}: the model's files and their names disagree on who is which rank, so the order of the ranks' parts of the optimizer cannot be told",
+     "the model's files and their names disagree on who is which rank, so the order of the ranks' pieces of the optimizer is not known",
      .advice = "rename them back, or copy them again from the training machine")
 KIND(RANK_UNIT_ABSENT, rank_unit_absent, DAMAGED,
-     "{checkpoint}: rank {rank}'s file has no part of the flat unit's {tensor}, which {file.name} has",
+     "rank {rank}'s file has no piece of the flat unit's {tensor}, which {file.name} has",
      .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_UNIT_LENGTH, rank_unit_length, DAMAGED,
-     "{file}: {tensor} has {found} elements there, but {expected} in {other_file.name}: flat units are padded to the same length on all ranks",
+     "{file}: {tensor} has {found} elements here, but {expected} in {other_file.name}: flat units are padded to the same length on all ranks",
      .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_UNITS_SIZE, rank_units_size, DAMAGED,
-     "{checkpoint}: the optimizer's {n} flat units have {found} elements on all ranks together; expected {expected}, the model's parameters and their padding (torch's _sharded_numel_padded cannot come from them)",
+     "the optimizer's {n} flat units have {found} elements on all ranks together; expected {expected}, the model's parameters and their padding (torch's _sharded_numel_padded cannot come from them)",
      .advice = GO_BEFORE)
 KIND(RANK_UNITS_UNNAMED, rank_units_unnamed, UNKNOWN,
-     "{checkpoint}: the optimizer's state is that of {n} flat units (FSDP1 with use_orig_params=False), and no file says which of the model's {parameters} parameters lie in which, in what order; the weights are served without it",
-     .advice = " (-o assume=fsdp-units, or a layout: unshard meta import)")
+     "the optimizer is not available: FSDP1 (use_orig_params=False) stored the model's {parameters} parameters in {n} flat units and did not record their order; the weights are available",
+     .advice = "to use the optimizer, import a unit map (unshard meta import FILE), or mount with -o assume=fsdp-units")
 KIND(RANK_UNITS_MAP_IS_OF_OTHER_FILES, rank_units_map_is_of_other_files, UNKNOWN,
-     "{checkpoint}: the optimizer's state is that of {n} flat units (FSDP1 with use_orig_params=False), and no file says which of the model's {parameters} parameters lie in which, in what order; the weights are served without it",
+     "the optimizer is not available: FSDP1 (use_orig_params=False) stored the model's {parameters} parameters in {n} flat units and did not record their order; the weights are available",
      .advice =
-	     " (the layout that was imported is of other files than those that are there now: import it again if it is theirs too)")
+	     "the unit map that was imported is of other files than those that are there now: import it again if it is theirs too")
 KIND(RANK_UNITS_NOT_GUESSED, rank_units_not_guessed, UNKNOWN,
-     "{checkpoint}: the optimizer's state is that of {n} flat units (FSDP1 with use_orig_params=False), and no file says which of the model's {parameters} parameters lie in which, in what order; the weights are served without it (-o assume=fsdp-units: {cause})")
+     "the optimizer is not available: FSDP1 (use_orig_params=False) stored the model's {parameters} parameters in {n} flat units and did not record their order; the weights are available (-o assume=fsdp-units could not tell it: {cause})")
 KIND(RANK_UNITS_MAP_DOES_NOT_FIT, rank_units_map_does_not_fit, DAMAGED,
-     "{checkpoint}: {cause} (imported by unshard meta import)")
+     "{cause} (imported by unshard meta import)")
 KIND(RANK_UNITS_NAMED, rank_units_named, NOTE,
-     "{checkpoint}: the optimizer's state by name is {cause}")
+     "the optimizer's state by name is {cause}")
 KIND(RANK_CONFIG_UNREADABLE, rank_config_unreadable, DAMAGED,
-     "{file} [{?json}says no world_size above 0|is no JSON object]: the ranks' files are read by the world size in their names",
+     "{file} [{?json}says no world_size above 0|is no JSON object]: the ranks' files are read by the number of ranks in their names",
      .advice = "copy it again from the training machine, verl's model merger needs it")
 KIND(RANK_WORLD_UNLIKE_CONFIG, rank_world_unlike_config, INCOMPLETE,
-     "{checkpoint}: fsdp_config.json says world size {expected}, but the files are of world size {found}",
+     "fsdp_config.json says {expected} ranks, but the files are of {found}",
      .advice = ": copy the missing files back from the training machine")
 KIND(RANK_WORLDS_MIXED, rank_worlds_mixed, DAMAGED,
-     "{checkpoint} holds files of world sizes {found}, and nothing says which are current",
-     .advice = ": move the others away (of one save, all ranks have the same world size)")
+     "files of saves on different numbers of ranks are mixed: {found}; no file says which save is current",
+     .advice = "move the files of the other saves away, or let --repair OUT write a copy of the one that is complete")
 KIND(RANK_OLD_WORLDS, rank_old_worlds, NOTE,
-     "{checkpoint} holds files of world sizes {found}; those of {expected} are read, as fsdp_config.json says")
+     "files of saves on different numbers of ranks are mixed: {found}; those of {expected} are read, as fsdp_config.json says")
 KIND(RANK_MODEL_NOT_SAVED, rank_model_not_saved, NOTE,
-     "{checkpoint} holds no model files: the trainer was told not to save them")
+     "{checkpoint} holds no model files: the trainer was configured not to save them")
 KIND(RANK_MESH_UNLIKE_NAMES, rank_mesh_unlike_names, DAMAGED,
-     "{checkpoint}: the model was saved by {found} ranks, its files are named for {expected}",
+     "the model was saved by {found} ranks, its files are named for {expected}",
      .advice = ": rename them as they were, or copy them again from the training machine")
 KIND(RANK_MOMENT_MISSING, rank_moment_missing, DAMAGED,
-     "{checkpoint}: the optimizer has {found} of {tensor} and no {expected}[ (and {more} more parameters are like it)]",
+     "the optimizer has {found} of {tensor} and no {expected}[ (and {more} more parameters are like it)]",
      .advice = GO_BEFORE)
 KIND(RANK_MOMENT_TYPES_DIFFER, rank_moment_types_differ, DAMAGED,
-     "{checkpoint}: exp_avg of {tensor} is {expected}, but its exp_avg_sq is {found}[ (and {more} more parameters are like it)]: an optimizer keeps both in one type",
+     "exp_avg of {tensor} is {expected}, but its exp_avg_sq is {found}[ (and {more} more parameters are like it)]: an optimizer keeps both in one dtype",
      .advice = GO_BEFORE)
 
 /* -- Hugging Face -- */
 KIND(SHARD_COUNT_UNKNOWN, shard_count_unknown, NOTE,
-     "this form does not record how many shards there were: {n} were found; if the last ranks' files were lost, tensors end early")
+     "this format does not record how many shards there were: {n} were found; if the last ranks' files were lost, tensors end early")
 KIND(INDEX_MISSING, index_missing, INCOMPLETE,
      "{file} is missing: it is written after the files it names, so the save did not end or the copy is not complete",
      .advice = "")
@@ -322,7 +323,7 @@ KIND(INDEX_NAMES_ABSENT_TENSOR, index_names_absent_tensor, DAMAGED,
 KIND(TENSOR_IN_TWO_FILES, tensor_in_two_files, DAMAGED,
      "tensor {tensor} is whole in both {other_file} and {file}")
 KIND(TENSOR_UNLIKE_IN_FILES, tensor_unlike_in_files, DAMAGED,
-     "tensor {tensor} has another type or rank in {file} than in {other_file}")
+     "tensor {tensor} has another dtype or number of dimensions in {file} than in {other_file}")
 KIND(TENSOR_OFFSET_OVERFLOWS, tensor_offset_overflows, DAMAGED,
      "tensor {tensor}: offset overflows in {file}")
 KIND(SECOND_MODEL, second_model, NOTE,
@@ -336,38 +337,38 @@ KIND(OPTIMIZERS_SEVERAL, optimizers_several, UNKNOWN,
 KIND(OPTIMIZER_STATES_UNNAMED, optimizer_states_unnamed, UNKNOWN,
      "{checkpoint} holds no optimizer state with parameter names, which DeepSpeed's universal checkpoint is made of")
 KIND(OPTIMIZER_STATELESS, optimizer_stateless, UNKNOWN,
-     "{checkpoint}: the optimizer has no states yet")
+     "the optimizer has no states yet")
 KIND(OPTIMIZER_STATE_OTHER, optimizer_state_other, UNKNOWN,
-     "{checkpoint}: the optimizer keeps {state} of {tensor}; a universal checkpoint has exp_avg, exp_avg_sq and step only (Adam, AdamW)")
+     "the optimizer keeps {state} of {tensor}; a universal checkpoint has exp_avg, exp_avg_sq and step only (Adam, AdamW)")
 KIND(OPTIMIZER_STATE_STRAY, optimizer_state_stray, DAMAGED,
-     "{checkpoint}: optimizer state {tensor} belongs to no param group's parameter")
+     "optimizer state {tensor} belongs to no param group's parameter")
 KIND(OPTIMIZER_STATE_NO_TENSOR, optimizer_state_no_tensor, UNKNOWN,
-     "{checkpoint}: optimizer state {tensor} is not a tensor; only tensor states can be served")
+     "optimizer state {tensor} is not a tensor; only tensor states can be shown")
 KIND(OPTIMIZER_STATE_MISSING, optimizer_state_missing, INCOMPLETE,
-     "{checkpoint}: parameter {tensor} has no {state}")
+     "parameter {tensor} has no {state}")
 KIND(OPTIMIZER_STATE_TOO_WIDE, optimizer_state_too_wide, UNKNOWN,
-     "{checkpoint}: {state} of {tensor} is {found}, which does not fit into fp32")
+     "{state} of {tensor} is {found}, which does not fit into fp32")
 KIND(OPTIMIZER_STATE_SHAPE, optimizer_state_shape, DAMAGED,
-     "{checkpoint}: {state} of {tensor} is not of the parameter's shape")
+     "{state} of {tensor} is not of the parameter's shape")
 KIND(OPTIMIZER_STATE_UNLIKE, optimizer_state_unlike, INCOMPLETE,
-     "{checkpoint}: {state} of {tensor} is not there, or not as that of other parameters")
+     "{state} of {tensor} is missing, or not as that of other parameters")
 KIND(OPTIMIZER_WEIGHT_MISSING, optimizer_weight_missing, INCOMPLETE,
-     "{checkpoint}: the optimizer has states of {tensor}, but there is no weight of that name")
+     "the optimizer has states of {tensor}, but there is no weight of that name")
 KIND(OPTIMIZER_STEP_NOT_ONE, optimizer_step_not_one, UNKNOWN,
-     "{checkpoint}: step of {tensor} is not one number")
+     "step of {tensor} is not one number")
 KIND(OPTIMIZER_STEP_UNKNOWN, optimizer_step_unknown, INCOMPLETE,
-     "{checkpoint}: parameter {tensor} has moments but no step, and the training step is not known",
+     "parameter {tensor} has moments but no step, and the training step is not known",
      .advice = "set it with `unshard meta set CHECKPOINT global_step=N`")
 KIND(GROUPS_MISSING, groups_missing, INCOMPLETE,
-     "{checkpoint}: the optimizer's param groups were not saved, so its states cannot be put in order")
+     "the optimizer's param groups were not saved, so its states cannot be put in order")
 KIND(GROUPS_UNORDERED, groups_unordered, UNKNOWN,
-     "{checkpoint}: hyper-parameters were saved with each parameter, in several param groups whose order is not recorded, and DeepSpeed knows groups by their order")
+     "hyper-parameters were saved with each parameter, in several param groups whose order is not recorded, and DeepSpeed knows groups by their order")
 KIND(GROUPS_SHARE_A_PARAMETER, groups_share_a_parameter, DAMAGED,
-     "{checkpoint}: parameter {tensor} is in two param groups")
+     "parameter {tensor} is in two param groups")
 KIND(GROUPS_WITHOUT_SETTINGS, groups_without_settings, UNKNOWN,
-     "{checkpoint}: hyper-parameters of the param groups (learning rate, weight decay) were not saved, as with elastic_checkpoint",
+     "hyper-parameters of the param groups (learning rate, weight decay) were not saved, as with elastic_checkpoint",
      .advice = "only the view universal can do without them")
-KIND(SETTING_UNNAMED, setting_unnamed, UNKNOWN, "{checkpoint}: a hyper-parameter has no name")
+KIND(SETTING_UNNAMED, setting_unnamed, UNKNOWN, "a hyper-parameter has no name")
 KIND(OPTIMIZER_NUMBERED, optimizer_numbered, UNKNOWN,
      "{file.name} of {checkpoint} numbers its parameters and FSDP needs their names",
      .advice = "resume without FSDP from the view full")
@@ -377,9 +378,9 @@ KIND(NO_WEIGHTS_UNDER_ROOT, no_weights_under_root, UNKNOWN,
 KIND(NO_METADATA, no_metadata, UNKNOWN,
      "{checkpoint} is not a torch distributed checkpoint: it has no .metadata")
 KIND(LIGHTNING_META_UNREADABLE, lightning_meta_unreadable, DAMAGED,
-     "{checkpoint}: meta.pt could not be read")
+     "meta.pt could not be read")
 KIND(LIGHTNING_META_STORAGE, lightning_meta_storage, UNKNOWN,
-     "{checkpoint}: meta.pt names a storage {found}, and a file that continues it cannot: torch numbers them from 0")
+     "meta.pt names a storage {found}, and a file that continues it cannot: torch numbers them from 0")
 KIND(PIPELINE_NAMES, pipeline_names, UNKNOWN,
      "{checkpoint} was saved by a pipeline, whose names for parameters are not those of a model in one piece")
 KIND(PIPELINE_NUMBERS, pipeline_numbers, UNKNOWN,
@@ -391,39 +392,39 @@ KIND(NO_ZERO_SHARDS, no_zero_shards, UNKNOWN,
      "{checkpoint} has no ZeRO optimizer shards of data-parallel ranks")
 KIND(MODEL_PARALLEL, model_parallel, UNKNOWN,
      "{checkpoint} was saved by several model-parallel ranks ({file.name}): only data-parallel checkpoints can be cut anew")
-KIND(ZERO_CUT_NOT_POSSIBLE, zero_cut_not_possible, UNKNOWN, "{checkpoint}: {cause}")
+KIND(ZERO_CUT_NOT_POSSIBLE, zero_cut_not_possible, UNKNOWN, "{cause}")
 KIND(ZERO_COPY_UNLIKE, zero_copy_unlike, INCOMPLETE,
-     "{checkpoint}: the optimizer's fp32 copy or step of {tensor} is not there, or not of the type that others are")
+     "the optimizer's fp32 copy or step of {tensor} is missing, or not of the dtype that others have")
 KIND(ZERO_PADDINGS, zero_paddings, DAMAGED,
-     "{checkpoint}: param_alignment_paddings is not of these groups")
+     "param_alignment_paddings is not of these groups")
 KIND(ZERO_SUB_GROUPS, zero_sub_groups, UNKNOWN,
      "{checkpoint} has {found} sub-groups of parameters, where sub_group_size and {ranks} ranks ask for {expected}: how another number of ranks would be cut is not known")
 KIND(ZERO_SHAPES_UNLIKE_GROUPS, zero_shapes_unlike_groups, DAMAGED,
-     "{checkpoint}: param_shapes lists {found} parameters in {found_groups} groups, the optimizer's param groups are {expected_groups} with {expected}")
+     "param_shapes lists {found} parameters in {found_groups} groups, the optimizer's param groups are {expected_groups} with {expected}")
 KIND(ZERO_FROZEN_MISSING, zero_frozen_missing, INCOMPLETE,
-     "{checkpoint}: the frozen parameter {tensor} is not there")
+     "the frozen parameter {tensor} is missing")
 KIND(TOO_MANY_SLICES, too_many_slices, UNKNOWN,
-     "{checkpoint}: {n} parameters sliced for {ranks} ranks are more than is laid out at once ({most} slices)",
+     "{n} parameters sliced for {ranks} ranks are more than is laid out at once ({most} slices)",
      .advice = "the view universal loads at any number of ranks")
 KIND(TOO_MANY_SHARDS, too_many_shards, UNKNOWN,
-     "{checkpoint}: {n} tensors for {ranks} ranks are more than is laid out at once ({most} shards)",
+     "{n} tensors for {ranks} ranks are more than is laid out at once ({most} shards)",
      .advice = "the views full and full-fsdp load at any number of ranks")
 KIND(FLAT_OPTIMIZER, flat_optimizer, UNKNOWN,
-     "{checkpoint}: the optimizer's state is FSDP1's own (flattened parameters, cut by how the model was wrapped): only DTensors can be sharded anew for other ranks",
+     "the optimizer's state is FSDP1's own (flattened parameters, cut by how the model was wrapped): only DTensors can be sharded anew for other ranks",
      .advice = "the view full-fsdp holds it by name")
 KIND(NO_DTENSORS, no_dtensors, UNKNOWN,
      "{checkpoint} holds no DTensors (FSDP without a device mesh saves ShardedTensors): only DTensors can be sharded anew for other ranks")
 KIND(TENSOR_WITHOUT_ROWS, tensor_without_rows, UNKNOWN,
-     "{checkpoint}: {tensor} is sharded and has no rows")
+     "{tensor} is sharded and has no rows")
 KIND(OPTIMIZER_STATE_PLACELESS, optimizer_state_placeless, UNKNOWN,
-     "{checkpoint}: the optimizer's {tensor} has no known place")
+     "the optimizer's {tensor} has no known place")
 KIND(TOO_MANY_STATES, too_many_states, UNKNOWN,
-     "{checkpoint}: the optimizer keeps more than {most} states for {tensor}")
+     "the optimizer keeps more than {most} states for {tensor}")
 KIND(SCHEDULER_UNREADABLE, scheduler_unreadable, DAMAGED,
-     "{checkpoint}: the scheduler's state cannot be read from {file.name}",
+     "the scheduler's state cannot be read from {file.name}",
      .advice = ": copy the file back from the training machine")
 KIND(NO_FLAT_UNITS, no_flat_units, UNKNOWN,
-     "{checkpoint} has no flat units: its optimizer is named without a layout, or was not saved")
+     "{checkpoint} has no flat units: its optimizer is named without a unit map, or was not saved")
 
 /* -- what stands beside a checkpoint -- */
 KIND(CONFIG_UNUSABLE, config_unusable, NOTE, "config.json of {where} cannot be used: {cause}",
@@ -448,11 +449,9 @@ KIND(TIE_NOT_COMPARED, tie_not_compared, NOTE,
 /* -- a checkpoint as a whole, and what a view can make of it -- */
 KIND(CHECKPOINT_UNREADABLE, checkpoint_unreadable, DAMAGED, "{cause}", .check = "unreadable")
 KIND(VIEW_NOT_POSSIBLE, view_not_possible, UNKNOWN, "{cause}")
-KIND(SAVE_GOING_ON, save_going_on, INCOMPLETE,
-     "the save may still be going on: the file that is written last is not there, or older than a shard, and something changed less than {expected} s ago (-o settle=)")
 KIND(SAVES_MIXED, saves_mixed, INCOMPLETE,
      "{file.name} of {checkpoint} was written to again {found} min after {last.name}, which is written last: a second save into this directory did not end, and its files lie among those of the first",
-     .advice = "go on from another checkpoint; if you put {file.name} there yourself, touch {last}",
+     .advice = "resume from another checkpoint; if you put {file.name} there yourself, touch {last}",
      .check = "mixed")
 KIND(SAVES_MAY_BE_MIXED, saves_may_be_mixed, NOTE,
      "{file.name} of {checkpoint} is {found} min newer than {last.name}, which is written last",
@@ -478,15 +477,15 @@ KIND(OPTIMIZER_MISSING, optimizer_missing, INCOMPLETE,
      .advice = "copy optimizer_0 (or optimizer.pt, optimizer.bin) back from the training machine",
      .check = "optimizer")
 KIND(SAVED_WEIGHTS_ONLY, saved_weights_only, NOTE,
-     "{checkpoint} was saved with save_weights_only: trainer.fit cannot go on from it (KeyError 'optimizer_0' or 'optimizer_states', \"contains only the model\")",
+     "{checkpoint} was saved with save_weights_only: trainer.fit cannot resume from it (KeyError 'optimizer_0' or 'optimizer_states', \"contains only the model\")",
      .advice =
-	     "a Trainer on one device goes on, with fresh optimizers, from a mount's view full, one with FSDPStrategy from full-fsdp",
+	     "a Trainer on one device resumes, with new optimizer states, from a mount's view full, one with FSDPStrategy from full-fsdp",
      .check = "weights_only")
 KIND(RNG_FILE_MISSING, rng_file_missing, INCOMPLETE,
-     "{file.name} of {checkpoint} is missing: there are {found} of {expected} ranks' random states, and rank {rank} would go on with others",
+     "{file.name} of {checkpoint} is missing: there are {found} of {expected} ranks' random states, and rank {rank} would resume with others",
      .advice = COPY_BACK, .check = "rng")
 KIND(RNG_MISSING, rng_missing, NOTE,
-     "{checkpoint} has no rng_state files: a Trainer that resumes from it shuffles and drops out differently, and only an info line says so",
+     "{checkpoint} has no rng_state files: a Trainer that resumes from it shuffles and drops out differently",
      .advice = "copy them back from the training machine", .check = "rng")
 KIND(RNG_OF_FEWER_RANKS, rng_of_fewer_ranks, INCOMPLETE,
      "the shards of {checkpoint} are of {expected} ranks and its random states of {found}",
@@ -506,24 +505,25 @@ KIND(CONFIG_MISSING, config_missing, NOTE,
 	     "put the model's config.json and tokenizer into the run directory, or mount with -o model=DIR",
      .check = "config")
 KIND(STILL_SAVING, still_saving, NOTE,
-     "{checkpoint} changed less than {expected} s ago and its save has not ended",
-     .advice = ": check it again later (-o settle=)", .check = "saving")
+     "still being saved: [{file} is not complete yet|the file that is written last is not there yet, or older than a shard], and something changed less than {expected} s ago",
+     .advice = "nothing to do: what is missing {expected} s after the last change is reported as damaged (-o settle=SECONDS)",
+     .check = "saving")
 KIND(SAVE_END_UNKNOWN, save_end_unknown, NOTE,
-     "nothing in {checkpoint} says that its save ended, though what is there is whole",
+     "all files of {checkpoint} that were found are complete, but the file that is written last was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last random_states_N.pkl)",
      .advice =
-	     ": if a file that the script saves last is missing, go on from the checkpoint before it",
+	     "if the save may have been interrupted, resume from the checkpoint before it",
      .check = "unfinished")
 
 /* -- files that name a run's last checkpoint -- */
 KIND(TRACKER_UNUSABLE, tracker_unusable, DAMAGED,
      "{file.name} of {checkpoint} {cause}: {trainer} fails when it looks there for the last checkpoint",
      .advice =
-	     "[set it to {newest}, the newest step that is there, if that one is whole|delete it, there is no step to go on from]",
+	     "[set it to {newest}, the newest step that is there, if that one is whole|delete it, there is no step to resume from]",
      .check = "tracker")
 KIND(TRACKER_STALE, tracker_stale, ELSEWHERE,
      "{file.name} of {checkpoint} names step {found}, and there is no global_step_{found}: {trainer} would start from scratch",
      .advice =
-	     "copy the directory back, or [set it to {newest}, the newest step that is there, if that one is whole|delete it, there is no step to go on from]",
+	     "copy the directory back, or [set it to {newest}, the newest step that is there, if that one is whole|delete it, there is no step to resume from]",
      .check = "tracker")
 
 /* -- directories without a checkpoint -- */
@@ -533,11 +533,11 @@ KIND(NOTHING_FOUND, nothing_found, INCOMPLETE,
      "there is no checkpoint below {file}: nothing was saved yet, or the saves failed (FSDP SHARDED_STATE_DICT with save_only_model leaves nothing before transformers 4.50)",
      .advice = "", .check = "nothing")
 KIND(LEFTOVER_UNKNOWN, leftover_unknown, NOTE,
-     "{checkpoint} is in a form that is not known here ({file}), so nothing of it was checked",
+     "{checkpoint} is in a format that unshard does not know ({file}), so nothing of it was checked",
      .check = "not_read")
 KIND(LEFTOVER_STAGING, leftover_staging, INCOMPLETE,
      "{checkpoint} is what a Trainer renames when a save has ended: this one did not end",
-     .advice = "go on from the checkpoint before it and delete this directory", .check = "staging")
+     .advice = "resume from the checkpoint before it and delete this directory", .check = "staging")
 KIND(NO_WEIGHTS_LEFT, no_weights_left, INCOMPLETE,
      "{checkpoint} holds no weights, only files such as {file}: nothing can be recovered from it",
      .advice = NOT_BEGUN, .check = "no_weights")
@@ -557,7 +557,7 @@ KIND(NOTHING_LEFT_OF_LIGHTNING, nothing_left_of_lightning, INCOMPLETE,
      "{checkpoint} is empty: nothing can be recovered from it", .advice = SAVE_WEIGHTS_ONLY,
      .check = "empty")
 
-/* -- what only reading all bytes tells (check --deep) -- */
+/* -- what only reading all bytes shows (check --deep) -- */
 KIND(BYTES_UNREADABLE, bytes_unreadable, DAMAGED, "{cause}", .advice = COPY_BACK OR_BEFORE,
      .check = "unreadable")
 KIND(RECORD_CRC_DIFFERS, record_crc_differs, DAMAGED,
@@ -568,7 +568,7 @@ KIND(ITEM_CRC_DIFFERS, item_crc_differs, DAMAGED,
      .advice = COPY_BACK OR_BEFORE, .check = "crc")
 KIND(NOT_FINITE, not_finite, DAMAGED,
      "{what} has [{nans} {nans|NaN|NaNs}[{?infs} and ]][{infs} {infs|infinity|infinities}] among its {n} elements, the first is element {first}, in {file.name}[ (rank {rank})]: training diverged, or the file was damaged",
-     .advice = "go on from a checkpoint before that", .check = "not_finite")
+     .advice = "resume from a checkpoint before that", .check = "not_finite")
 KIND(MORE_NOT_FINITE, more_not_finite, DAMAGED,
      "{n} more tensors of {checkpoint} are not finite either: [{nans} {nans|NaN|NaNs}[{?infs} and ]][{infs} {infs|infinity|infinities}] in all",
      .check = "not_finite")
@@ -580,5 +580,5 @@ KIND(FP32_COPY_DIFFERS, fp32_copy_differs, DAMAGED,
 KIND(MORE_FP32_COPIES_DIFFER, more_fp32_copies_differ, DAMAGED,
      "{n} more weights of {checkpoint} are not their fp32 copies rounded either", .check = "master")
 KIND(NO_CRCS, no_crcs, NOTE,
-     "{n} {n|file|files} of {checkpoint} recorded no CRCs of data (set_crc32_options(False)), the first is {file.name}: damage in them cannot be told",
+     "{n} {n|file|files} of {checkpoint} recorded no CRCs of data (set_crc32_options(False)), the first is {file.name}: damage in them cannot be found",
      .check = "no_crc")

@@ -8,10 +8,12 @@
 #define UNKNOWN    -ENOTSUP /* sound, for all that is known, and in a form that is not */
 #define ELSEWHERE  -ENOENT /* the checkpoint is whole; the file that should name it names another */
 
-#define OR_BEFORE  ", or go on from the checkpoint before it"
-#define GO_BEFORE  "go on from the checkpoint before it"
+#define OR_BEFORE  ", or resume from the checkpoint before it"
+#define GO_BEFORE  "resume from the checkpoint before it"
 #define COPY_BACK  "copy it back from the training machine"
 #define COPY_AGAIN "copy the file again from the training machine"
+#define ONE_DTYPE                                                                                  \
+	"--repair OUT writes a copy with one dtype for all ranks where most of them agree; or " COPY_AGAIN OR_BEFORE
 #define OF_TWO_SAVES                                                                               \
 	": the files are of two saves; copy this save's files again from the training machine" OR_BEFORE
 

@@ -357,7 +357,7 @@ static int add_groups(struct reading *r, const struct uns_rank_source *source,
 		r->first_path = source->path;
 	} else if (groups->n != r->groups->n) {
 		return uns_fail(err, -EBADMSG,
-				"the optimizer has %u param groups there, but %u in %s", groups->n,
+				"the optimizer has %u param groups here, but %u in %s", groups->n,
 				r->groups->n, uns_path_name(r->first_path));
 	}
 	for (i = 0; i < groups->n; i++) {
@@ -394,7 +394,7 @@ static int check_numbers(struct reading *r, const struct uns_value *groups, stru
 	if (r->files.n_read && r->optim.n_ids != params->n)
 		return uns_fail(
 			err, -EBADMSG,
-			"the optimizer has %u parameters there, but %zu in the first rank's file",
+			"the optimizer has %u parameters here, but %zu in the first rank's file",
 			params->n, r->optim.n_ids);
 	r->optim.n_ids = params->n;
 	return 0;

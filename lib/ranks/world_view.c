@@ -205,7 +205,7 @@ static int add_config(const struct uns_catalog *cat, uint64_t world, struct uns_
 	if (text.failed)
 		return uns_oom(err);
 	return uns_vtree_add_text(out, "fsdp_config.json", text.p, text.len,
-				  "the checkpoint's own, with another world size", err);
+				  "the checkpoint's own, for another number of ranks", err);
 }
 
 int uns_world_ranks_add(const struct uns_catalog *cat, uint64_t world, struct uns_world_rng rng,

@@ -120,8 +120,8 @@ static int drop_others(struct repair *r, struct repair_place *place, const struc
 			return -ENOMEM;
 		UNS_TRY(repair_plan_file(r, &file));
 		UNS_TRY(repair_change(r, file.path, UNSHARD_CHANGE_STALE,
-				      "left out: it is of world size %" PRId64 ", and world size %" PRId64
-				      " is current (%s)",
+				      "left out: it is of a save on %" PRId64
+				      " ranks, and the save on %" PRId64 " is current (%s)",
 				      name.world, kept->size, why));
 	}
 	place->changed = true;
@@ -150,8 +150,9 @@ int repair_worlds(struct repair *r, struct repair_place *place, struct uns_err *
 		code = drop_others(r, place, &list, kept, why);
 	else
 		code = repair_refuse(r,
-				     "%s holds files of %zu world sizes, and neither fsdp_config.json nor "
-				     "their completeness says which are current",
+				     "%s holds files of saves on %zu different numbers of ranks, and "
+				     "neither fsdp_config.json nor their completeness says which save is "
+				     "current",
 				     place->path, worlds.n);
 	return code < 0 ? uns_oom(err) : 0;
 }

@@ -6,11 +6,13 @@
 #include "base/path.h"
 #include "session/info.h"
 #include "session/reasons.h"
+#include "session/shows.h"
 
 struct walk {
 	struct unshard *u;
 	struct caller caller;
 	size_t n_dirs, n_checkpoints;
+	bool only_count; /* nothing is opened, or told */
 };
 
 /* What was found out when the checkpoint was opened. */
@@ -22,16 +24,13 @@ static void copy_facts(struct unshard *u, const struct place *place, struct unsh
 	pthread_mutex_unlock(&u->lock);
 }
 
-static enum unshard_state state_of(struct unshard *u, const struct place *place,
-				   const struct reasons *reasons)
+static enum unshard_state state_of(const struct reasons *reasons)
 {
-	if (place_weights_change(u, place))
+	if (reasons->saving)
 		return UNSHARD_SAVING;
 	if (!reasons->n_serious)
 		return UNSHARD_OK;
-	if (reasons->moment.code)
-		return UNSHARD_UNREADABLE;
-	return place_saving(u, place) ? UNSHARD_SAVING : UNSHARD_DAMAGED;
+	return reasons->moment.code ? UNSHARD_UNREADABLE : UNSHARD_DAMAGED;
 }
 
 static int hand_over(const struct walk *w, const struct unshard_checkpoint *c)
@@ -48,18 +47,18 @@ static int visit_checkpoint(struct walk *w, struct place *place, struct uns_err 
 					.format = place->format->name };
 	size_t i = 0;
 
+	show_handed_over(w->u, place);
 	UNS_TRY(reasons_find(w->u, place, &reasons, err));
 	c.size_bytes = place->source_bytes;
+	c.state = state_of(&reasons);
 	copy_facts(w->u, place, &c);
-	c.state = state_of(w->u, place, &reasons);
-	while (i < reasons.n && !reasons.v[i].serious)
+	while (i < reasons.n && !reasons.v[i].serious && !reasons.saving)
 		i++;
 	if (i < reasons.n)
 		reason_print(&reasons.v[i], &first);
 	if (first.failed)
 		return uns_oom(err);
 	c.problem = first.p;
-	w->n_checkpoints++;
 	return hand_over(w, &c);
 }
 
@@ -84,6 +83,19 @@ static int visit_unreadable(struct walk *w, const char *path, const struct uns_e
 	return text.failed ? uns_oom(err) : hand_over(w, &c);
 }
 
+/* A save, or a copy, that has only begun: no file says yet what it will be. */
+static int visit_begun(struct walk *w, const struct place *place, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	const struct uns_finding f = show_saving(w->u, place, NULL);
+	struct unshard_checkpoint c = { .size = sizeof(c), .path = place->path, .step = -1, .world_size = -1,
+					.state = UNSHARD_SAVING };
+
+	uns_finding_print(&f, &text);
+	c.problem = text.p;
+	return text.failed ? uns_oom(err) : hand_over(w, &c);
+}
+
 static int walk_dir(struct walk *w, const char *path, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
@@ -91,19 +103,22 @@ static int walk_dir(struct walk *w, const char *path, struct uns_err *err)
 	struct uns_listing list;
 	struct place *place;
 	const char *child;
+	bool leaf;
 	size_t i;
 	int code;
 
 	if (place_get(w->u, path, &place, &why) < 0)
 		return visit_unreadable(w, path, &why, err);
+	w->n_checkpoints += place->format != NULL;
 	code = caller_scanned(&w->caller, ++w->n_dirs, w->n_checkpoints) ? w->caller.answer : 0;
-	if (code == 0 && place->format)
+	if (code == 0 && place->format && !w->only_count)
 		code = visit_checkpoint(w, place, err);
-	if (place->format || code) {
-		place_put(w->u, place);
-		return code;
-	}
+	else if (code == 0 && !w->only_count && places_in_the_making(&w->u->places, place))
+		code = visit_begun(w, place, err);
+	leaf = place->format || code;
 	place_put(w->u, place);
+	if (leaf)
+		return code;
 	if (uns_root_list(w->u->root, path, &arena, &list, &why) < 0)
 		return visit_unreadable(w, path, &why, err);
 	for (i = 0; i < list.n && code == 0; i++) {
@@ -127,18 +142,51 @@ int unshard_scan(unshard *u, const struct unshard_calls *calls, struct unshard_e
 	return give_error(error, &err, code);
 }
 
+static int count_below(struct unshard *u, const char *path, size_t *n, struct uns_err *err)
+{
+	struct walk w = { .u = u, .only_count = true };
+
+	UNS_TRY(walk_dir(&w, path, err));
+	*n = w.n_checkpoints;
+	return 0;
+}
+
+static int not_a_checkpoint(struct unshard *u, const char *path, struct uns_err *err)
+{
+	const char *root = uns_root_path(u->root), *slash = *path ? "/" : "";
+	size_t n;
+
+	UNS_TRY(count_below(u, path, &n, err));
+	if (n)
+		return uns_fail(err, -ENOENT,
+				"%s%s%s is not a checkpoint, but %zu checkpoint%s below it: list them with "
+				"`unshard ls %s%s%s`",
+				root, slash, path, n, n == 1 ? " is" : "s are", root, slash, path);
+	return uns_fail(err, -ENOENT,
+			"%s%s%s is not a checkpoint: no file of a format that unshard knows was found in it "
+			"(FSDP, DCP, DeepSpeed, files of ranks, safetensors)",
+			root, slash, path);
+}
+
 /* The place, which must be a checkpoint. */
 static int checkpoint_get(struct unshard *u, const char *path, struct place **out,
 			  struct uns_err *err)
 {
+	struct uns_finding f;
+	bool begun;
+
 	UNS_TRY(place_get(u, path, out, err));
-	if ((*out)->format)
+	if ((*out)->format) {
+		show_handed_over(u, *out);
 		return 0;
+	}
+	begun = places_in_the_making(&u->places, *out);
+	f = show_saving(u, *out, NULL);
+	f.code = -ENOENT;
+	if (begun)
+		uns_fail_with(err, &f);
 	place_put(u, *out);
-	return uns_fail(err, -ENOENT,
-			"%s is not a checkpoint that unshard knows: there is no .metadata, no "
-			"pytorch_model_fsdp_N, no safetensors file in it",
-			*path ? path : uns_root_path(u->root));
+	return begun ? -ENOENT : not_a_checkpoint(u, path, err);
 }
 
 int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what,

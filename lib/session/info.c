@@ -35,7 +35,7 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 	FIGURE("opens", "files opened", __atomic_load_n(&u->n_opens, __ATOMIC_RELAXED), true);
 	FIGURE("reads", "read requests served", __atomic_load_n(&u->n_reads, __ATOMIC_RELAXED),
 	       true);
-	FIGURE("read_bytes", "bytes given out", __atomic_load_n(&u->n_read_bytes, __ATOMIC_RELAXED),
+	FIGURE("read_bytes", "bytes returned to readers", __atomic_load_n(&u->n_read_bytes, __ATOMIC_RELAXED),
 	       true);
 	FIGURE("errors", "reads that failed (see errors.log)",
 	       __atomic_load_n(&u->n_errors, __ATOMIC_RELAXED), true);
@@ -50,7 +50,7 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 	FIGURE("items_resolved", "shard item headers read", s.items_resolved, true);
 	FIGURE("decoded_pieces", "pieces decompressed or made dense", s.decoded_pieces, true);
 	FIGURE("decoded_bytes", "bytes of decoded pieces", s.decoded_bytes, true);
-	FIGURE("crc_exact", "CRCs in torch files given out that are right", s.crc_exact, true);
+	FIGURE("crc_exact", "CRCs in torch files that are right", s.crc_exact, true);
 	FIGURE("crc_zero", "CRCs in torch files left 0 (not known; -o crc=exact)", s.crc_zero,
 	       true);
 	FIGURE("crc_done", "bytes read to find out CRCs", s.crc_done_bytes, true);
@@ -68,36 +68,47 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 	return n;
 }
 
-/* "full-fsdp" */
-static const char *verdict_view(const struct verdict *v, char *buf, size_t size)
+static void known_problem(const struct place *place, const struct uns_finding *why, struct uns_text *out)
 {
-	const char *const *parameter = v->view->listed;
-	uint64_t number;
-
-	while (*parameter && !(v->view->parse(*parameter, &number) && number == v->parameter))
-		parameter++;
-	snprintf(buf, size, "%s%s%s", v->view->name, *parameter && **parameter ? "-" : "",
-		 *parameter ? *parameter : "");
-	return buf;
-}
-
-/* v NULL = of no view. */
-static void known_problem(const struct place *place, const struct verdict *v,
-			  const struct uns_finding *why, struct uns_text *out)
-{
-	char name[64];
-	const struct reason reason = { why, v ? verdict_view(v, name, sizeof(name)) : NULL, true };
 	const size_t from = out->len;
 
-	uns_text_printf(out, "%s: ", place->path);
-	reason_print(&reason, out);
+	uns_text_printf(out, "%s: ", *place->path ? place->path : ".");
+	uns_finding_print(why, out);
 	uns_text_end_line(out, from);
 }
 
-/* What is known so far: one line for each checkpoint and reason. */
-static void known_problems(struct unshard *u, struct uns_text *out)
+/* That a view does not go with a checkpoint is no problem of it. */
+static bool is_problem(const struct verdict *v)
+{
+	return v->why && v->code != -ENOTSUP;
+}
+
+static bool is_told(const struct place *place, const struct verdict *of)
+{
+	const struct verdict *v = place->verdict;
+
+	while (v != of && !(is_problem(v) && uns_finding_equal(v->why, of->why)))
+		v = v->next;
+	return v != of;
+}
+
+/* Of one checkpoint; lock held. While it is saved, what is missing is no problem yet. */
+static void known_problems_of(struct unshard *u, const struct place *place, struct uns_text *out)
 {
 	const struct verdict *v;
+
+	if ((!place->finished || place->overwritten) && place_unsettled(u, place))
+		return;
+	if (place->open_why)
+		known_problem(place, place->open_why, out);
+	for (v = place->verdict; v; v = v->next)
+		if (is_problem(v) && !is_told(place, v))
+			known_problem(place, v->why, out);
+}
+
+/* What is known so far: one line for each checkpoint and problem. */
+static void known_problems(struct unshard *u, struct uns_text *out)
+{
 	const struct place *place;
 	size_t at = 0;
 	void *value;
@@ -106,13 +117,8 @@ static void known_problems(struct unshard *u, struct uns_text *out)
 	pthread_mutex_lock(&u->lock);
 	while (uns_map_next(&u->places.map, &at, NULL, &value)) {
 		place = value;
-		if (!place->format)
-			continue;
-		if (place->open_why)
-			known_problem(place, NULL, place->open_why, out);
-		for (v = place->verdict; v; v = v->next)
-			if (v->why)
-				known_problem(place, v, v->why, out);
+		if (place->format)
+			known_problems_of(u, place, out);
 	}
 	pthread_mutex_unlock(&u->lock);
 }
@@ -168,9 +174,11 @@ static size_t count_listed(void)
 {
 	size_t i, k, n = 0;
 
-	for (i = 0; uns_views[i]; i++)
+	for (i = 0; uns_views[i]; i++) {
+		n += uns_views[i]->placeholder != NULL;
 		for (k = 0; uns_views[i]->listed[k]; k++)
 			n++;
+	}
 	return n;
 }
 
@@ -207,6 +215,7 @@ static const char *shown_path(const struct asked *a, const struct uns_view *view
 static const char *usage_line(const struct asked *a, const struct uns_view *view, uint64_t parameter,
 			      const char *name, struct uns_arena *arena)
 {
+	const struct uns_view_input in = show_input(a->u, a->snap);
 	const char *below = shown_path(a, view, arena), *path;
 
 	if (!below)
@@ -216,7 +225,7 @@ static const char *usage_line(const struct asked *a, const struct uns_view *view
 	if (!path)
 		return NULL;
 	return expand_usage(
-		arena, view->usage(a->snap->cat, parameter, forms_has_file(view, a->place)), path);
+		arena, view->usage(&in, parameter, forms_has_file(view, a->place)), path);
 }
 
 static int copy_notes(const struct uns_vtree *from, struct uns_arena *arena,
@@ -249,18 +258,18 @@ static int notes_of(const struct asked *a, const struct uns_view *view, struct u
 	return code;
 }
 
+/* parameter: as it is shown; number: what it stands for. */
 static int verdict_of(const struct asked *a, const struct uns_view *view, const char *parameter,
-		      struct views *out, struct uns_err *err)
+		      uint64_t number, struct views *out, struct uns_err *err)
 {
 	struct uns_view_verdict *row = &out->v[out->n];
 	struct uns_err why = { .keep = &out->arena };
 	enum show_state state;
-	uint64_t number;
 	int code;
 
 	row->view = uns_arena_printf(&out->arena, "%s%s%s", view->name, *parameter ? "-" : "",
 				     parameter);
-	if (!row->view || !view->parse(parameter, &number))
+	if (!row->view)
 		return uns_oom(err);
 	code = show_state_of(a->u, a->place, view, number, &state, &why);
 	if (code < 0)
@@ -278,14 +287,26 @@ static int verdict_of(const struct asked *a, const struct uns_view *view, const 
 
 static int all_verdicts(const struct asked *a, struct views *out, struct uns_err *err)
 {
+	const int64_t ranks = a->snap->cat->facts.world_size;
+	const struct uns_view *view;
+	uint64_t number;
 	size_t i, k;
 
 	out->v = UNS_NEW_N(&out->arena, struct uns_view_verdict, count_listed());
 	if (!out->v)
 		return uns_oom(err);
-	for (i = 0; uns_views[i]; i++)
-		for (k = 0; uns_views[i]->listed[k]; k++)
-			UNS_TRY(verdict_of(a, uns_views[i], uns_views[i]->listed[k], out, err));
+	if (a->u->opt.only)
+		return verdict_of(a, a->u->opt.only, a->u->opt.only_text, a->u->opt.only_parameter, out, err);
+	for (i = 0; uns_views[i]; i++) {
+		view = uns_views[i];
+		for (k = 0; view->listed[k]; k++)
+			if (view->parse(view->listed[k], &number))
+				UNS_TRY(verdict_of(a, view, view->listed[k], number, out, err));
+		/* At as many ranks as saved it. */
+		if (view->placeholder)
+			UNS_TRY(verdict_of(a, view, view->placeholder, ranks > 0 ? (uint64_t)ranks : 1, out,
+					   err));
+	}
 	return 0;
 }
 
@@ -306,11 +327,29 @@ static void failed_json(const struct place *place, const struct uns_finding *why
 	uns_text_str(out, "]}\n");
 }
 
+/* What is wrong with the checkpoint, as unshard_problems says it, and which config.json is missing or not used. */
+static int problems_of(struct unshard *u, struct place *place, const struct snapshot *snap,
+		       struct uns_arena *arena, struct uns_findings *out, struct uns_err *err)
+{
+	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
+	const struct uns_findings *notes = &snap->beside.notes;
+	size_t i;
+
+	UNS_TRY(reasons_find(u, place, &reasons, err));
+	for (i = 0; i < reasons.n; i++)
+		UNS_TRY(uns_findings_add(out, arena, reasons.v[i].finding, err));
+	for (i = 0; i < notes->n && snap->cat->facts.wants_config; i++)
+		if (notes->v[i].id != UNS_FOUND_FILES_BORROWED)
+			UNS_TRY(uns_findings_add(out, arena, &notes->v[i], err));
+	return 0;
+}
+
 int info_json(struct unshard *u, struct place *place, bool tensors, const char *usage_path,
 	      struct uns_text *out, struct uns_err *err)
 {
 	UNS_CLEANUP(views_fini) struct views views = { 0 };
 	struct uns_err why = { .keep = &views.arena };
+	struct uns_findings problems = { 0 };
 	const struct uns_finding *f;
 	struct snapshot *snap;
 	int code = snapshot_get(u, place, &snap, &why);
@@ -329,7 +368,9 @@ int info_json(struct unshard *u, struct place *place, bool tensors, const char *
 		code = all_verdicts(&(struct asked){ u, place, snap, usage_path }, &views,
 				    err);
 		if (code == 0)
-			uns_describe_info(out, snap->cat, views.v, views.n);
+			code = problems_of(u, place, snap, &views.arena, &problems, err);
+		if (code == 0)
+			uns_describe_info(out, snap->cat, views.v, views.n, &problems);
 	}
 	snapshot_put(u, snap);
 	return code == 0 && out->failed ? uns_oom(err) : code;

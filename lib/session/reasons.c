@@ -47,14 +47,15 @@ static int add(struct reasons *r, const struct uns_finding *f, const char *view,
 	return 0;
 }
 
-static bool is_told(const struct reasons *r, const struct uns_finding *f)
+/* NULL = not yet. */
+static struct reason *find(const struct reasons *r, const struct uns_finding *f)
 {
 	size_t i;
 
 	for (i = 0; i < r->n; i++)
 		if (uns_finding_equal(r->v[i].finding, f))
-			return true;
-	return false;
+			return &r->v[i];
+	return NULL;
 }
 
 /* What only this view found out; the same thing once for all views. */
@@ -65,6 +66,7 @@ static int add_of_view(struct unshard *u, struct place *place, const struct uns_
 	const char *name = uns_arena_printf(&r->arena, "%s%s%s", view->name, *parameter ? "-" : "",
 					    parameter);
 	const struct uns_finding *f;
+	struct reason *known;
 	struct uns_finding own;
 	enum show_state state;
 	uint64_t number;
@@ -73,21 +75,25 @@ static int add_of_view(struct unshard *u, struct place *place, const struct uns_
 	if (!name || !view->parse(parameter, &number))
 		return -ENOMEM;
 	code = show_state_of(u, place, view, number, &state, &why);
+	if (code == 0 && state == SHOW_SAVING && why.finding)
+		return add(r, why.finding, NULL, false);
 	if (code == -ENOMEM || (code == 0 && state != SHOW_DAMAGED))
 		return code;
 	if (code < 0)
 		uns_fail_as(&r->moment, &why);
 	f = why.finding ? why.finding : reason_of_failure(place, &why, &r->arena);
-	if (f && is_told(r, f)) {
-		r->n_serious++;
-		return 0;
-	}
 	if (!f)
 		return -ENOMEM;
 	own = *f;
 	/* Not understood, of something that should be shown: that is damage. */
 	own.code = own.code == -ENOTSUP ? -EBADMSG : own.code;
-	return add(r, &own, name, true);
+	known = find(r, f);
+	known = known ? known : find(r, &own);
+	if (!known)
+		return add(r, &own, name, true);
+	known->view = NULL; /* it concerns several */
+	r->n_serious++;
+	return 0;
 }
 
 static int add_all(struct unshard *u, struct place *place, const struct uns_catalog *cat,
@@ -101,6 +107,22 @@ static int add_all(struct unshard *u, struct place *place, const struct uns_cata
 		for (k = 0; uns_views[i]->listed[k]; k++)
 			UNS_TRY(add_of_view(u, place, uns_views[i], uns_views[i]->listed[k], r));
 	return 0;
+}
+
+/* What is missing while it is saved is no damage: one note in place of all that was found. */
+static int only_saving(struct unshard *u, const struct place *place, struct reasons *r)
+{
+	const char *file = NULL;
+	struct uns_finding f;
+	size_t i;
+
+	for (i = 0; i < r->n && !file; i++)
+		if (r->v[i].serious || r->v[i].finding->id == UNS_FOUND_STILL_SAVING)
+			file = r->v[i].finding->file;
+	f = show_saving(u, place, file);
+	r->n = r->n_serious = 0;
+	r->saving = true;
+	return add(r, &f, NULL, false);
 }
 
 int reasons_find(struct unshard *u, struct place *place, struct reasons *out, struct uns_err *err)
@@ -119,6 +141,8 @@ int reasons_find(struct unshard *u, struct place *place, struct reasons *out, st
 			uns_fail_as(&out->moment, &why);
 		code = add(out, reason_of_failure(place, &why, &out->arena), NULL, true);
 	}
+	if (code == 0 && !out->moment.code && place_saving(u, place))
+		code = only_saving(u, place, out);
 	return code < 0 ? uns_oom(err) : 0;
 }
 

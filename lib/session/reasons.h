@@ -5,12 +5,14 @@
 #include "api/findings.h"
 #include "session/session.h"
 
-/* The catalog's own findings, then what only views found out; or why the checkpoint cannot be opened. */
+/* The catalog's own findings, then what only views found out; or why the checkpoint cannot be opened; or that it
+ * is still being saved. */
 struct reasons {
 	struct uns_arena arena;
 	struct reason *v;
 	size_t n, cap;
 	size_t n_serious; /* of these, and of views that are not shown for one of them */
+	bool saving; /* its save may still be going on: a note that says so is all there is */
 	/* Something could not be read just now (code != 0), which says nothing about the files. */
 	struct uns_err moment;
 };

@@ -7,6 +7,9 @@
 
 #include "api/caller.h"
 
+/* From "global_step_7/actor" to the run. */
+enum { RUN_ABOVE = 2 };
+
 static int choose_real_root(struct unshard *u, const char *source, struct uns_err *err)
 {
 	char real[PATH_MAX];
@@ -68,7 +71,9 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 static int session_open(struct unshard *u, const char *source, const struct unshard_options *o,
 			struct uns_err *err)
 {
-	struct uns_root_options root = { .follow = o->follow, .n_follow = o->n_follow };
+	struct uns_root_options root = { .follow = o->follow,
+					 .n_follow = o->n_follow,
+					 .above = RUN_ABOVE };
 
 	UNS_TRY(uns_root_open(source, &root, &u->root, err));
 	UNS_TRY(choose_real_root(u, source, err));

@@ -105,30 +105,49 @@ static bool is_news(struct unshard *u, bool *told)
 	return news;
 }
 
+void show_handed_over(struct unshard *u, struct place *place)
+{
+	is_news(u, &place->told);
+	is_news(u, &place->assumed_told);
+}
+
 /* Failures that a writer still at work explains. */
 static bool may_be_unfinished(int code)
 {
 	return code == -ENODATA || code == -EBADMSG || code == -ENOENT || code == -ESTALE;
 }
 
+struct uns_finding show_saving(const struct unshard *u, const struct place *place, const char *file)
+{
+	return (struct uns_finding){ .id = UNS_FOUND_STILL_SAVING,
+				     .checkpoint = place->path,
+				     .file = file,
+				     .expected = uns_num((uint64_t)u->opt.settle_ns / 1000000000) };
+}
+
+/* `why`, why the view cannot be shown, becomes that it cannot yet. */
 static int still_saving(const struct unshard *u, const struct place *place, struct uns_err *why)
 {
-	return uns_fail_with(why, UNS_FINDING(.id = UNS_FOUND_SAVE_GOING_ON, .checkpoint = place->path,
-					      .expected = uns_num((uint64_t)u->opt.settle_ns / 1000000000)));
+	struct uns_finding f = show_saving(u, place, why->finding ? why->finding->file : NULL);
+
+	why->code = 0;
+	f.code = -ENODATA;
+	return uns_fail_with(why, &f) == -ENOMEM ? -ENOMEM : 0;
 }
 
 int show_state_of(struct unshard *u, struct place *place, const struct uns_view *view,
 		  uint64_t parameter, enum show_state *out, struct uns_err *why)
 {
-	bool unfinished;
+	bool saving;
 	int code;
 
 	if (!verdict_known(u, place, view, parameter, &code, why))
 		code = verdict_find_out(u, place, view, parameter, why);
-	unfinished = place_saving(u, place);
+	saving = place_saving(u, place);
 	if (code == -ENOTSUP)
 		*out = SHOW_NONE;
-	else if (may_be_unfinished(code) && unfinished)
+	else if (saving && (may_be_unfinished(code) ||
+			   (code == 0 && (view->needs_finished || place_weights_change(u, place)))))
 		*out = SHOW_SAVING;
 	else if (code < 0 && !uns_code_is_finding(code))
 		return code;
@@ -136,11 +155,7 @@ int show_state_of(struct unshard *u, struct place *place, const struct uns_view 
 		*out = code < 0 ? SHOW_DAMAGED : SHOW_OK;
 	if (*out == SHOW_DAMAGED && is_news(u, &place->told))
 		uns_log(&u->log, UNS_LOG_WARN, "%s: %s", place->path, why->text);
-	if (*out == SHOW_OK && unfinished && (view->needs_finished || place_weights_change(u, place))) {
-		*out = SHOW_SAVING;
-		still_saving(u, place, why);
-	}
-	return 0;
+	return *out == SHOW_SAVING ? still_saving(u, place, why) : 0;
 }
 
 /* -- trees -- */
@@ -242,7 +257,7 @@ static int gather_notes(const struct snapshot *snap, struct uns_arena *arena,
 	return 0;
 }
 
-static struct uns_view_input input_of(const struct unshard *u, const struct snapshot *snap)
+struct uns_view_input show_input(const struct unshard *u, const struct snapshot *snap)
 {
 	return (struct uns_view_input){
 		.catalog = snap->cat,
@@ -271,7 +286,7 @@ static int add_training(struct unshard *u, struct place *place, struct snapshot 
 static int view_tree(struct unshard *u, struct place *place, struct snapshot *snap,
 		     struct shown *shown, struct uns_err *err)
 {
-	struct uns_view_input in = input_of(u, snap);
+	struct uns_view_input in = show_input(u, snap);
 
 	if (shown->view->needs_companions) {
 		UNS_TRY(learn_ties(u, snap, err));
@@ -377,7 +392,7 @@ static void shown_end(struct unshard *u, struct snapshot *snap, struct shown *sh
 int show_notes(struct unshard *u, struct place *place, struct snapshot *snap,
 	       const struct uns_view *view, struct uns_vtree *out, struct uns_err *err)
 {
-	struct uns_view_input in = input_of(u, snap);
+	struct uns_view_input in = show_input(u, snap);
 
 	if (view->needs_training) {
 		UNS_TRY(add_training(u, place, snap, &in, err));

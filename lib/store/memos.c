@@ -26,13 +26,15 @@ static int unpack(struct uns_store *store, const void *packed, size_t len, struc
 	char *bytes;
 
 	if (size > MAX_MEMO_BYTES) /* or one of zstd's error values, which are larger */
-		return uns_fail(err, -EBADMSG, "metadata store %s: a memo is damaged", store->path);
+		return uns_fail(err, -EBADMSG, "metadata store %s: an entry of the cached metadata is "
+		  "damaged", store->path);
 	bytes = uns_arena_alloc(arena, (size_t)size + 1, 1);
 	if (!bytes)
 		return uns_oom(err);
 	got = ZSTD_decompress(bytes, (size_t)size, packed, len);
 	if (ZSTD_isError(got) || got != size)
-		return uns_fail(err, -EBADMSG, "metadata store %s: a memo is damaged", store->path);
+		return uns_fail(err, -EBADMSG, "metadata store %s: an entry of the cached metadata is "
+		  "damaged", store->path);
 	*out = uns_span_of(bytes, (size_t)size);
 	return 0;
 }
@@ -65,7 +67,7 @@ static int find(struct uns_store *store, const char *kind, uint64_t key, struct 
 	if (row < 0)
 		return row;
 	if (!row)
-		return uns_fail(err, -ENOENT, "there is no memo");
+		return uns_fail(err, -ENOENT, "there is no cached metadata");
 	*used_s = sqlite3_column_int64(s, 1);
 	return unpack(store, sqlite3_column_blob(s, 0), (size_t)sqlite3_column_bytes(s, 0), arena,
 		      out, err);
@@ -191,7 +193,7 @@ int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key,
 	if (store->read_only)
 		return uns_fail(err, -EROFS, "metadata store %s is read-only", store->path);
 	if (len > MAX_MEMO_BYTES)
-		return uns_fail(err, -EFBIG, "a memo of %zu bytes is not kept", len);
+		return uns_fail(err, -EFBIG, "cached metadata of %zu bytes is not kept", len);
 	UNS_TRY(pack(bytes, len, &packed, &n, err));
 	pthread_mutex_lock(&store->lock);
 	code = put(store, kind, key, packed, n, &why);

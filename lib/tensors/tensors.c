@@ -279,7 +279,7 @@ static int check_dtype(const struct unshard_tensor *t, enum unshard_dtype dtype,
 		return uns_fail(err, -EINVAL, "tensor %s: there is no type %d", t->name,
 				(int)dtype);
 	if (!uns_cast_exists((enum uns_dtype)t->dtype, (enum uns_dtype)dtype))
-		return uns_fail(err, -ENOTSUP, "tensor %s: %s cannot be given out as %s", t->name,
+		return uns_fail(err, -ENOTSUP, "tensor %s: %s cannot be converted to %s", t->name,
 				unshard_dtype_name(t->dtype), unshard_dtype_name(dtype));
 	return 0;
 }

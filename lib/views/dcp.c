@@ -165,8 +165,10 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	return uns_vtree_note_findings(out, in->notes, in->n_notes, err);
 }
 
-static const char *usage(const struct uns_catalog *cat, uint64_t parameter, bool is_file)
+static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
 {
+	const struct uns_catalog *cat = in->catalog;
+
 	(void)parameter, (void)is_file;
 	if (cat->facts.is_weights_only)
 		return "trainer.validate(model, ckpt_path=\"%s\")";

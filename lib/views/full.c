@@ -100,8 +100,10 @@ static const char *usage_fsdp(const struct uns_catalog *cat, bool is_file)
 		       : "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, FULL_STATE_DICT";
 }
 
-static const char *usage(const struct uns_catalog *cat, uint64_t parameter, bool is_file)
+static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
 {
+	const struct uns_catalog *cat = in->catalog;
+
 	if (parameter == FSDP)
 		return usage_fsdp(cat, is_file);
 	if (is_file)

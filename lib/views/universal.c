@@ -166,11 +166,11 @@ static int note_shared_step(const struct uns_catalog *cat, const struct uns_adam
 		return 0;
 	return uns_vtree_note(
 		out, err,
-		"DeepSpeed's load_universal at stage 3 gives all sub-groups of parameters one "
-		"`step`. torch's Adam advances it once for each of them: where there are several "
-		"(param groups here: %zu), its bias correction runs ahead and the run goes on "
-		"wrongly.%s After loading, run `for v in engine.optimizer.optimizer.state.values(): "
-		"v[\"step\"] = v[\"step\"].clone()`. Stages 1 and 2 do not need it",
+		"DeepSpeed's load_universal at stage 3 gives all sub-groups of parameters one `step`. "
+		"torch's Adam advances it once for each of them: where there are several (param groups "
+		"here: %zu), its bias correction runs ahead and the run resumes wrongly.%s After loading, "
+		"run `for v in engine.optimizer.optimizer.state.values(): v[\"step\"] = "
+		"v[\"step\"].clone()`. Stages 1 and 2 do not need it",
 		params->n_groups, world_first(cat));
 }
 
@@ -283,8 +283,10 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	return add_rest(in, out, err);
 }
 
-static const char *usage(const struct uns_catalog *cat, uint64_t parameter, bool is_file)
+static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
 {
+	const struct uns_catalog *cat = in->catalog;
+
 	(void)parameter, (void)is_file;
 	if (cat->facts.resumed_by & UNS_BY_LIGHTNING)
 		return "trainer.fit(model, ckpt_path=\"%s\")  # DeepSpeedStrategy with "

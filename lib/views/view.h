@@ -51,6 +51,8 @@ struct uns_view {
 	/* Parameters that are listed at the mount's root ("bf16"); NULL-terminated, "" = the bare
 	 * name. Others may still be accepted by `parse`. */
 	const char *const *listed;
+	/* What stands for the parameter of one that lists none ("N"), where it is told of. */
+	const char *placeholder;
 	/* Canonical parameter text -> a number for tree(); false = no such view. */
 	bool (*parse)(const char *parameter, uint64_t *out);
 	/* A view that must not be shown before the save has ended (it lists what is on disk). */
@@ -80,7 +82,7 @@ struct uns_view {
 	enum uns_form form;
 	/* "AutoModelForCausalLM.from_pretrained(\"%s\")": the line that `unshard show` prints for this
 	 * checkpoint, %s = its path in the view. is_file: as a file; only where `form` makes one. */
-	const char *(*usage)(const struct uns_catalog *cat, uint64_t parameter, bool is_file);
+	const char *(*usage)(const struct uns_view_input *in, uint64_t parameter, bool is_file);
 };
 
 extern const struct uns_view *const uns_views[]; /* ends with NULL */

@@ -276,21 +276,21 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 	if (a->parameter == UNS_DTYPE_NONE && a->n_rounded)
 		return uns_arena_printf(
 			arena,
-			"assembled from the checkpoint's tensors; %zu of them it holds "
-			"as the optimizer's fp32 copies only, given out in the model's type",
+			"assembled from the checkpoint's tensors; %zu of them it holds as the optimizer's "
+			"fp32 copies only, converted to the model's dtype",
 			a->n_rounded);
 	if (a->parameter == UNS_DTYPE_NONE)
 		return "assembled from the checkpoint's tensors";
 	torch = uns_dtype_info((enum uns_dtype)a->parameter)->torch;
 	if (!a->n_masters)
 		return uns_arena_printf(arena,
-					"assembled from the checkpoint's tensors, floating types "
-					"given out as %s",
+					"assembled from the checkpoint's tensors, floating dtypes converted "
+					"to %s",
 					torch);
 	return uns_arena_printf(
 		arena,
-		"assembled from the checkpoint's tensors, floating types given out as %s: %zu are "
-		"the optimizer's fp32 copies%s%s",
+		"assembled from the checkpoint's tensors, floating dtypes converted to %s: %zu are the "
+		"optimizer's fp32 copies%s%s",
 		torch, a->n_masters, a->n_widened ? "; without one, widened: " : "",
 		a->n_widened ? a->widened.p : "");
 }
@@ -437,9 +437,16 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	return notes(in, &a, passed, out, err);
 }
 
-/* What has no config.json of its own family's trainer is loaded as tensors. */
-static const char *usage(const struct uns_catalog *cat, uint64_t parameter, bool is_file)
+/* Where config and tokenizer come from, or that there is none. */
+static int borrowed_notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
+	return in->catalog->facts.is_pretrained ? uns_vtree_note_findings(out, in->notes, in->n_notes, err) : 0;
+}
+
+/* What has no config.json of its own family's trainer is loaded as tensors. */
+static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
+{
+	const struct uns_catalog *cat = in->catalog;
 	bool adapter = false;
 
 	(void)parameter;
@@ -449,6 +456,9 @@ static const char *usage(const struct uns_catalog *cat, uint64_t parameter, bool
 		return "PeftModel.from_pretrained(base_model, \"%s\")";
 	if (!cat->facts.is_pretrained)
 		return "safetensors.torch.load_file(\"%s/model.safetensors\")";
+	if (!uns_span_left(&in->config))
+		return "safetensors.torch.load_file(\"%s/model.safetensors\")  # from_pretrained needs a "
+		       "config.json (-o model=DIR)";
 	return "AutoModelForCausalLM.from_pretrained(\"%s\")";
 }
 
@@ -463,6 +473,7 @@ const struct uns_view uns_view_weights = {
 	.opens_files = true,
 	.supports = supports,
 	.tree = tree,
+	.notes = borrowed_notes,
 	.form = UNS_FORM_BOTH,
 	.usage = usage,
 };

@@ -45,8 +45,10 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	return add_rest(in, parameter, out, err);
 }
 
-static const char *usage(const struct uns_catalog *cat, uint64_t parameter, bool is_file)
+static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
 {
+	const struct uns_catalog *cat = in->catalog;
+
 	(void)parameter, (void)is_file;
 	if (cat->facts.resumed_by & UNS_BY_LIGHTNING)
 		return "trainer.fit(model, ckpt_path=\"%s\")  # DeepSpeedStrategy, at N ranks";
@@ -67,6 +69,7 @@ extern const struct uns_view uns_view_world;
 const struct uns_view uns_view_world = {
 	.name = "world",
 	.listed = listed,
+	.placeholder = "N",
 	.parse = parse,
 	.needs_finished = true,
 	.needs_training = true,

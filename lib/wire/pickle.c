@@ -755,7 +755,7 @@ static int op_frame(struct uns_pickle *m) /* FRAME: only a hint for reading ahea
 	if (m->trace)
 		m->trace->strange = true; /* it tells a length */
 	UNS_TRY(take_number(m, &len));
-	return len <= uns_span_left(&m->in) ? 0 : damaged(m, "a frame passes the end: cut short?");
+	return len <= uns_span_left(&m->in) ? 0 : damaged(m, "a frame passes the end: truncated?");
 }
 
 static int op_stop(struct uns_pickle *m)
@@ -831,7 +831,7 @@ static int step(struct uns_pickle *m)
 
 	m->op_at = (size_t)(m->in.p - m->start);
 	if (!uns_take_u8(&m->in, &op))
-		return damaged(m, "it ends without STOP: cut short?");
+		return damaged(m, "it ends without STOP: truncated?");
 	if (!opcode[op].run)
 		return uns_fail(m->err, -ENOTSUP, "pickle opcode 0x%02x at byte %zu is not known",
 				op, m->op_at);

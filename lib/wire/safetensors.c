@@ -485,7 +485,7 @@ static int check_data(const struct uns_st_header *h, uint64_t file_bytes, struct
 				"safetensors file has %llu bytes of data, its header describes %llu: %s",
 				(unsigned long long)(file_bytes - h->data_bytes),
 				(unsigned long long)at,
-				at > file_bytes - h->data_bytes ? "cut short?" :
+				at > file_bytes - h->data_bytes ? "truncated?" :
 								  "written over?");
 	return 0;
 }

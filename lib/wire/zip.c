@@ -136,7 +136,7 @@ static int parse_ends(const struct uns_reader *r, const struct tail *t, const ui
 	at = uns_le(p + 8, 8);
 	if (!uns_inside(at, END64_BYTES, end_off - LOCATOR_BYTES))
 		return uns_fail(err, -EBADMSG,
-				"zip: the zip64 end record is said to be at byte %llu, past the end",
+				"zip: the zip64 end record is recorded at byte %llu, past the end",
 				(unsigned long long)at);
 	UNS_TRY(bytes_at(r, t, at, END64_BYTES, p, err));
 	return parse_end64(p, end, at, out, err);
@@ -146,8 +146,8 @@ static int check_ends(const struct ends *e, struct uns_err *err)
 {
 	if (e->dir_bytes > e->off || e->dir_off != e->off - e->dir_bytes)
 		return uns_fail(err, -EBADMSG,
-				"zip: the directory is said to be %llu bytes at %llu, but must end "
-				"at byte %llu",
+				"zip: the directory is recorded with %llu bytes at %llu, but must end at "
+				"byte %llu",
 				(unsigned long long)e->dir_bytes, (unsigned long long)e->dir_off,
 				(unsigned long long)e->off);
 	if (e->n > e->dir_bytes / ENTRY_BYTES)
@@ -356,7 +356,8 @@ int uns_zip_open(const struct uns_reader *r, struct uns_arena *arena, struct uns
 	}
 	if (!end)
 		return uns_fail(err, -EBADMSG,
-				"zip: no end record in %llu bytes: the file is cut or no zip archive",
+				"truncated, or no zip archive: its %llu bytes hold no end record "
+				"of one",
 				(unsigned long long)r->size);
 	UNS_TRY(parse_ends(r, &t, end, &e, err));
 	UNS_TRY(check_ends(&e, err));

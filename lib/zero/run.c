@@ -36,7 +36,7 @@ static bool is_trainer(const struct uns_zero_run *run)
 {
 	unsigned long long n;
 
-	return uns_str_number(uns_path_name(run->path), "checkpoint-", "", &n) ||
+	return uns_str_number(uns_root_name(run->root, run->path), "checkpoint-", "", &n) ||
 	       uns_listing_has_file(run->list, "trainer_state.json") ||
 	       uns_listing_has_file(run->list, "training_args.bin") ||
 	       uns_listing_has_glob(run->list, "rng_state*.pth");
@@ -114,7 +114,7 @@ int uns_zero_run_probe(const struct uns_zero_run *run)
 /* A directory that merely holds one of such a name may hold others' checkpoints too. */
 bool uns_zero_run_begun(const struct uns_zero_run *run)
 {
-	const char *name = uns_path_name(run->path);
+	const char *name = uns_root_name(run->root, run->path);
 	unsigned long long n;
 	size_t i;
 
@@ -139,12 +139,12 @@ void uns_zero_run_fini(struct uns_zero_run *run)
 
 /* The tag that DIRECTORY's file names; NULL when there is none that is a name. Where the file cannot be
  * read now, that is an error: another tag would be taken in its place. */
-static int read_latest(struct uns_zero_run *run, const char *directory, const char **tag,
-		       struct uns_err *err)
+static int read_latest(struct uns_zero_run *run, const struct uns_root *root, const char *directory,
+		       const char **tag, struct uns_err *err)
 {
 	const char *path = uns_path_join(&run->scratch, directory, run->latest);
 
-	return path ? uns_zero_read_mark(run->root, path, &run->scratch, tag, NULL, err) : uns_oom(err);
+	return path ? uns_zero_read_mark(root, path, &run->scratch, tag, NULL, err) : uns_oom(err);
 }
 
 /* Every tag in the directory; *last is the last in natural order. */
@@ -186,7 +186,7 @@ static int choose_tag(struct uns_zero_run *run, struct uns_catalog *cat, struct 
 	int named = 0;
 	size_t n;
 
-	UNS_TRY(read_latest(run, run->path, &latest, err));
+	UNS_TRY(read_latest(run, run->root, run->path, &latest, err));
 	UNS_TRY(count_tags(run, &n, &last, err));
 	if (latest)
 		UNS_TRY(named = look_below(run, latest, err));
@@ -206,27 +206,27 @@ static int choose_tag(struct uns_zero_run *run, struct uns_catalog *cat, struct 
 	return 0;
 }
 
-static bool is_there(struct uns_zero_run *run, const char *parent, const char *tag)
+static bool is_there(struct uns_zero_run *run, const struct uns_root *root, const char *parent,
+		     const char *tag)
 {
 	const char *path = uns_path_join(&run->scratch, parent, tag);
 	struct uns_stat st;
 
-	return !path || uns_stat_seen(run->root, run->capture, path, &st, NULL) != -ENOENT;
+	return !path || uns_stat_seen(root, run->capture, path, &st, NULL) != -ENOENT;
 }
 
 /* A tag's own directory: what `latest` beside it says. */
 static int look_beside(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
 {
-	const char *name = uns_path_name(run->path), *latest = NULL;
-	const char *parent = uns_path_parent(&run->scratch, run->path);
+	const char *name = uns_root_name(run->root, run->path), *latest = NULL, *parent;
+	const struct uns_root *root;
 
 	run->tag = "";
-	if (!parent)
-		return uns_oom(err);
-	if (*run->path)
-		UNS_TRY(read_latest(run, parent, &latest, err));
+	UNS_TRY(uns_root_up(run->root, run->path, &run->scratch, &root, &parent, err));
+	if (parent)
+		UNS_TRY(read_latest(run, root, parent, &latest, err));
 	run->named = latest && (strcmp(latest, name) == 0 || uns_str_natural(name, latest) < 0);
-	if (!latest || is_there(run, parent, latest))
+	if (!latest || is_there(run, root, parent, latest))
 		return 0;
 	return tell_stale(run, cat, parent, latest, name, err);
 }
@@ -279,7 +279,7 @@ static int find_step(struct uns_zero_run *run, const struct uns_zero_found *foun
 	unsigned long long n;
 
 	*step = found->global_steps;
-	if (uns_str_number(uns_path_name(run->path), "checkpoint-", "", &n) && n <= INT64_MAX)
+	if (uns_str_number(uns_root_name(run->root, run->path), "checkpoint-", "", &n) && n <= INT64_MAX)
 		*step = (int64_t)n;
 	else
 		UNS_TRY(uns_beside_step(run->root, run->path, run->list, step, err));

@@ -54,7 +54,7 @@ def test_json_has_the_particulars(command, run):
     assert all(f["advice"] is None or f["advice"] in f["text"] for f in found)
     (run / "checkpoint-2/optimizer_0/.metadata").unlink()
     known = json.loads(command("show", run / "checkpoint-2", "--json", check=False).stdout)
-    assert [set(p) for p in known["info"]["problems"]] == [FIELDS]
+    assert known["info"]["problems"] and all(set(p) == FIELDS for p in known["info"]["problems"])
     found = json.loads(check(command, run, "--json").stdout)["findings"]
     assert known["info"]["problems"][0]["id"] in [f["id"] for f in found]
 
@@ -87,7 +87,7 @@ def test_notes_are_not_problems(command, run):
     (run / "config.json").unlink()
     done = check(command, run)
     assert done.returncode == 0
-    assert "note        config: there is no config.json beside the weights" in done.stdout
+    assert "note        there is no config.json beside the weights" in done.stdout and "[config]" in done.stdout
 
 
 def test_damage_is_named(command, run):
@@ -160,8 +160,8 @@ def test_bad_configs(command, path):
 
 def test_versions_are_not_guessed(command):
     done = command("check", "--config", CONFIGS / "fsdp2_torch.bad.yaml")
-    assert "not judged  fsdp2_torch: the version of torch decides (--versions torch=...): " in \
-        done.stdout
+    assert "not judged  the version of torch decides (--versions torch=...): " in done.stdout
+    assert "[fsdp2_torch]" in done.stdout
     assert done.stdout.endswith("(Accelerate config): 0 problems, 0 notes, 2 not judged\n")
 
 
@@ -173,7 +173,7 @@ def test_two_configs_are_one_training(command, tmp_path):
         assert command("check", "--config", one).returncode == 0
     done = command("check", "--config", arguments, "--config", accelerate, check=False)
     assert done.returncode == 1
-    assert "problem     sharded_save_only_model: " in done.stdout
+    assert "[sharded_save_only_model]" in done.stdout
 
 
 def test_an_output_dir_on_the_mount(command, mount, run, tmp_path):
@@ -235,7 +235,7 @@ def test_directories_that_cannot_be_read_are_named_and_passed_over(outsider):
     done = unshard("ls", run, "--store", "none")
     assert done.returncode == 1
     lines = done.stdout.splitlines()
-    assert any(line.startswith("checkpoint-2 ") and "ok" in line for line in lines)
+    assert any(line.startswith(f"{run}/checkpoint-2 ") and "ok" in line for line in lines)
     assert "lost+found" in done.stderr + done.stdout and "checkpoint-7" in done.stderr + done.stdout
     found = json.loads(unshard("ls", run, "--json", "--store", "none").stdout)
     assert [(c["path"], c["state"]) for c in found] == [

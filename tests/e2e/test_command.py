@@ -75,7 +75,11 @@ def test_ls_json(command, run):
 
 def test_show(command, run):
     text = command("show", run / "checkpoint-2").stdout
-    assert "model.embed_tokens.weight" in text and "101" in text
+    assert "model.embed_tokens" in text and "model.layers.*" in text and len(text.splitlines()) < 50
+    every = command("show", run / "checkpoint-2", "--tensors").stdout
+    assert "model.embed_tokens.weight" in every and "101" in every
+    some = command("show", run / "checkpoint-2", "--tensors=*.embed_tokens.*").stdout
+    assert "model.embed_tokens.weight" in some and "model.norm.weight" not in some
     assert "from_pretrained(" in text
     assert "weights-bf16" in text and "dcp" in text
 

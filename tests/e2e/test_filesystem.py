@@ -189,12 +189,13 @@ def test_inode_numbers_do_not_hang_on_device_numbers(run, mount):
     assert len(one) > 50 and one == two
 
 
-def test_source_is_one_checkpoint(run, mount, expected):
+def test_source_is_one_checkpoint(run, mount, expected, copied):
     m = mount(run / "checkpoint-2")
-    assert (m / "weights/model.safetensors").exists()
-    live = trees.weights(m / "weights")
+    assert (m / "weights/model.safetensors").read_bytes() == expected
+    alone = copied(run / "checkpoint-2")
+    live = trees.weights(mount(alone) / "weights")
     assert "lm_head.weight" in live  # no config is known here, so nothing ties
-    m = mount(run / "checkpoint-2", f"model={run}")
+    m = mount(alone, f"model={run}")
     assert (m / "weights/model.safetensors").read_bytes() == expected
 
 

@@ -26,7 +26,7 @@ PROBLEM_FILE = "UNSHARD_PROBLEM.txt"
 RAN = Path(tempfile.gettempdir()) / f"unshard-test-ran-{os.getpid()}"
 
 # base: the checkpoint that is damaged (launch, case). damage: called with its directory. found: what
-# check says; {A} is that directory, {M1} and {O1} its rank 1's model and optimizer files, {m1} and {o1}
+# check says; {M1} and {O1} its rank 1's model and optimizer files, {m1} and {o1}
 # their bare names, {X1} and {x1} those of extra_state. serves: the views that still serve it whole.
 Case = namedtuple("Case", "base damage found serves")
 
@@ -35,13 +35,14 @@ ALL = ("weights", "full-fsdp")
 NOTHING = ()
 
 AGAIN = "; copy the file again from the training machine"
-OR_BEFORE = AGAIN + ", or go on from the checkpoint before it"
+OR_BEFORE = AGAIN + ", or resume from the checkpoint before it"
+ONE_DTYPE = ("; --repair OUT writes a copy with one dtype for all ranks where most of them agree; or copy the "
+             "file again from the training machine, or resume from the checkpoint before it")
 BACK = "; copy it back from the training machine"
-RENAMED = (": who resumes from the files takes one rank's part for another's; rename them back, or "
-           "copy them again from the training machine (what is put together here goes by what they "
-           "record)")
-TWO_SAVES = (": the files are of two saves; copy this save's files again from the training machine, "
-             "or go on from the checkpoint before it")
+RENAMED = (": the mount shows the right data, a trainer that resumes from these files would load "
+           "another rank's; rename the files back, or copy them again from the training machine")
+TWO_SAVES = (": the files are of two saves; copy this save's files again from the training "
+             "machine, or resume from the checkpoint before it")
 
 
 def model(a, rank):
@@ -194,12 +195,12 @@ def lengthen(state):
 
 case("optimizer state of another type than declared", EASY,
      on_optim(1, lambda s: local(s["state"]["layers.0.weight"]["exp_avg"], bf16)),
-     [problem("{O1}: state.layers.0.weight.exp_avg: its data are bfloat16, but it"
-              " is declared as float32" + OR_BEFORE)],
+     [problem("{O1}: dtype mismatch in state.layers.0.weight.exp_avg: declared float32, stored "
+              "bfloat16" + ONE_DTYPE)],
      WEIGHTS)
 case("flat optimizer state of another type", FLAT,
      on_optim(1, lambda s: set_state(s, 1, "exp_avg", bf16)),
-     [problem("{O1}: state.1.exp_avg is bfloat16 there, but float32 in {o0}" + OR_BEFORE)],
+     [problem("{O1}: dtype mismatch in state.1.exp_avg: bfloat16 here, float32 in {o0}" + ONE_DTYPE)],
      WEIGHTS)
 case("flat optimizer state of another size", FLAT,
      on_optim(1, lambda s: set_state(s, 0, "exp_avg", lambda t: t[:-7].clone())),
@@ -209,37 +210,33 @@ case("flat optimizer state of another size", FLAT,
      WEIGHTS)
 case("weight of another type than declared", VERL,
      on_model(1, lambda s: local(s["emb.weight"], bf16)),
-     [problem("{M1}: emb.weight: its data are bfloat16, but it is declared as "
-              "float32" + OR_BEFORE)],
+     [problem("{M1}: dtype mismatch in emb.weight: declared float32, stored bfloat16" + ONE_DTYPE)],
      NOTHING)
 case("a row short", VERL, on_model(1, lambda s: local(s["emb.weight"], lambda t: t[:-1])),
-     [problem("{M1}: emb.weight: this rank holds a part of shape [4, 10]; expected "
-              "[5, 10]" + AGAIN)],
+     [problem("{M1}: emb.weight: this rank holds a piece of shape [4, 10]; expected [5, 10]" + AGAIN)],
      NOTHING)
 case("a name missing", VERL, on_model(1, lambda s: s.pop("emb.weight")),
-     [problem("{M1}: emb.weight is not there, but in {m0}" + OR_BEFORE)],
+     [problem("{M1}: emb.weight is missing here, {m0} has it" + OR_BEFORE)],
      NOTHING)
 case("a rank missing", ("v4", "verl-f1orig"), lambda a: model(a, 2).unlink(),
-     [problem("{M2} is missing, rank 2's part" + BACK)],
+     [problem("{M2} is missing: it holds rank 2's pieces" + BACK)],
      NOTHING)
 case("a file of another world", EASY,
      lambda a: shutil.copy(model(a, 0), a / name_of("model", 3, 0)),
-     [problem("{A} holds files of world sizes 2 (complete) and 3 (1 of 3 model files), and "
-              "nothing says which are current: move the others away (of one save, all ranks "
-              "have the same world size)")],
+     [problem("files of saves on different numbers of ranks are mixed: 2 (complete) and 3 (1 of 3 "
+              "model files); no file says which save is current; move the files of the other "
+              "saves away, or let --repair OUT write a copy of the one that is complete")],
      NOTHING)
 case("cut", EASY, lambda a: cut(model(a, 1), 7000),
-     [problem("{M1}: zip: no end record in 7000 bytes: the file is cut or no zip "
-              "archive" + AGAIN)],
+     [problem("{M1}: truncated, or no zip archive: its 7000 bytes hold no end record "
+              "of one" + AGAIN)],
      NOTHING)
 case("empty", EASY, lambda a: cut(model(a, 1), 0),
      [problem("{M1}: the file is empty" + AGAIN)],
      NOTHING)
 case("swapped", EASY, lambda a: (swap(model(a, 0), model(a, 1)), swap(optim(a, 0), optim(a, 1))),
-     [problem("{M0} was written by rank 1, not by rank 0 as its name says (and 1 "
-              "more like it)" + RENAMED),
-      problem("{O0} was written by rank 1, not by rank 0 as its name says (and 1 "
-              "more like it)" + RENAMED)],
+     [problem("{M0} is named rank 0, but its content is rank 1's (1 other file likewise)" + RENAMED),
+      problem("{O0} is named rank 0, but its content is rank 1's (1 other file likewise)" + RENAMED)],
      ALL)
 case("a bit of the description flipped", EASY, lambda a: flip(model(a, 1), "data.pkl"),
      [problem("{M1}: zip: record model_world_size_2_rank_1/data.pkl is damaged: CRC ..., expected "
@@ -250,42 +247,42 @@ case("a bit of the description flipped", EASY, lambda a: flip(model(a, 1), "data
 
 case("sound", VERL, lambda a: None, [], ALL)
 case("the first missing", VERL, lambda a: model(a, 0).unlink(),
-     [problem("{M0} is missing, rank 0's part" + BACK)],
+     [problem("{M0} is missing: it holds rank 0's pieces" + BACK)],
      NOTHING)
 case("the last missing", VERL, lambda a: model(a, 2).unlink(),
-     [problem("{M2} is missing, rank 2's part" + BACK)],
+     [problem("{M2} is missing: it holds rank 2's pieces" + BACK)],
      NOTHING)
 case("two missing", VERL, lambda a: [model(a, r).unlink() for r in (1, 2)],
-     [problem("{M1} and 1 more file are missing, the parts of ranks 1, 2; copy them back from"
-              " the training machine")],
+     [problem("{M1} and 1 more file are missing: they hold the pieces of ranks 1, 2; copy them "
+              "back from the training machine")],
      NOTHING)
 case("a replica missing", HSDP, lambda a: [f(a, 3).unlink() for f in (model, optim)],
-     [problem("{M3} is missing, rank 3's part (other ranks hold copies of it, which "
-              "are taken here)" + BACK),
-      problem("{O3} is missing, rank 3's part (other ranks hold copies of it, which "
-              "are taken here)" + BACK)],
+     [problem("{M3} is missing: it holds rank 3's pieces (unshard reads the copies that other "
+              "ranks hold)" + BACK),
+      problem("{O3} is missing: it holds rank 3's pieces (unshard reads the copies that other "
+              "ranks hold)" + BACK)],
      ALL)
 case("a replica cut", HSDP, lambda a: cut(model(a, 1), 5000),
-     [problem("{M1}: zip: no end record in 5000 bytes: the file is cut or no zip "
-              "archive (other ranks hold copies of it, which are taken here)" + AGAIN)],
+     [problem("{M1}: truncated, or no zip archive: its 5000 bytes hold no end record "
+              "of one (unshard reads the copies that other ranks hold)" + AGAIN)],
      ALL)
 case("both replicas missing", HSDP, lambda a: [model(a, r).unlink() for r in (1, 3)],
-     [problem("{M1} and 1 more file are missing, the parts of ranks 1, 3; copy them back from"
-              " the training machine")],
+     [problem("{M1} and 1 more file are missing: they hold the pieces of ranks 1, 3; copy them "
+              "back from the training machine")],
      NOTHING)
 case("optimizer: one missing", VERL, lambda a: optim(a, 1).unlink(),
-     [problem("{O1} is missing, rank 1's part" + BACK)],
+     [problem("{O1} is missing: it holds rank 1's pieces" + BACK)],
      WEIGHTS)
 case("optimizer: cut", VERL, lambda a: cut(optim(a, 0), 9000),
-     [problem("{O0}: zip: no end record in 9000 bytes: the file is cut or no zip "
-              "archive" + AGAIN)],
+     [problem("{O0}: truncated, or no zip archive: its 9000 bytes hold no end record "
+              "of one" + AGAIN)],
      WEIGHTS)
 case("optimizer: empty", VERL, lambda a: cut(optim(a, 2), 0),
      [problem("{O2}: the file is empty" + AGAIN)],
      WEIGHTS)
 case("optimizer: no torch file", VERL, lambda a: optim(a, 1).write_text("not a zip\n" * 300),
-     [problem("{O1}: zip: no end record in 3000 bytes: the file is cut or no zip "
-              "archive" + AGAIN)],
+     [problem("{O1}: truncated, or no zip archive: its 3000 bytes hold no end record "
+              "of one" + AGAIN)],
      WEIGHTS)
 case("optimizer: a zip without description", VERL,
      lambda a: rezip(optim(a, 1), lambda z: z.pop("data.pkl")),
@@ -303,20 +300,19 @@ case("optimizer: a state dict of the model", VERL, lambda a: shutil.copy(model(a
      [problem("{O1}: the file holds no optimizer state dict" + AGAIN)],
      WEIGHTS)
 case("extra state: one missing", VERL, lambda a: extra(a, 2).unlink(),
-     [problem("{X2} is missing, rank 2's part" + BACK)],
+     [problem("{X2} is missing: it holds rank 2's pieces" + BACK)],
      ALL)
 case("extra state: all missing", VERL, lambda a: [extra(a, r).unlink() for r in range(3)], [], ALL)
 case("extra state: cut", VERL, lambda a: cut(extra(a, 1), 900),
-     [problem("{X1}: zip: no end record in 900 bytes: the file is cut or no zip "
-              "archive" + AGAIN)],
+     [problem("{X1}: truncated, or no zip archive: its 900 bytes hold no end record of "
+              "one" + AGAIN)],
      ALL)
 case("extra state: no scheduler", VERL, on_extra(1, lambda s: s.pop("lr_scheduler")),
      [problem("{X1}: it has no \"lr_scheduler\", which is restored from there" + AGAIN)],
      ALL)
 case("extra state: of another step", VERL,
      on_extra(1, lambda s: s["lr_scheduler"].update(last_epoch=7)),
-     [problem("{X1}: last_epoch of the learning rate scheduler is 7 there, but 1 "
-              "in {x0}" + TWO_SAVES)],
+     [problem("{X1}: last_epoch of the learning rate scheduler is 7 here, but 1 in {x0}" + TWO_SAVES)],
      ALL)
 case("extra state: a scheduler only there", VERL, on_extra(1, lambda s: s.update(lr_scheduler=None)),
      [problem("{X1}: it has no learning rate scheduler, and {x0} has one" + TWO_SAVES)],
@@ -326,56 +322,54 @@ case("extra state: a scheduler only there", VERL, on_extra(1, lambda s: s.update
 
 case("config of another world", VERL,
      lambda a: (a / "fsdp_config.json").write_text('{"world_size": 4}'),
-     [problem("{A}: fsdp_config.json says world size 4, but the files are of world size 3 "
-              "(complete): copy the missing files back from the training machine")],
+     [problem("fsdp_config.json says 4 ranks, but the files are of 3 (complete): copy the missing "
+              "files back from the training machine")],
      NOTHING)
 case("config that is none", VERL, lambda a: (a / "fsdp_config.json").write_text("{"),
-     [problem("{A}/fsdp_config.json is no JSON object: the ranks' files are read by the world"
-              " size in their names; copy it again from the training machine, verl's model "
-              "merger needs it")],
+     [problem("fsdp_config.json is no JSON object: the ranks' files are read by the number of "
+              "ranks in their names; copy it again from the training machine, verl's model merger "
+              "needs it")],
      ALL)
 case("config without a world", VERL, lambda a: (a / "fsdp_config.json").write_text("{}"),
-     [problem("{A}/fsdp_config.json says no world_size above 0: the ranks' files are read by "
-              "the world size in their names; copy it again from the training machine, verl's"
-              " model merger needs it")],
+     [problem("fsdp_config.json says no world_size above 0: the ranks' files are read by the "
+              "number of ranks in their names; copy it again from the training machine, verl's "
+              "model merger needs it")],
      ALL)
 case("a file of another world, and a config", VERL,
      lambda a: shutil.copy(model(a, 0), a / name_of("model", 2, 0)),
-     [note("{A} holds files of world sizes 2 (1 of 2 model files) and 3 (complete); those of "
-           "3 are read, as fsdp_config.json says")],
+     [note("files of saves on different numbers of ranks are mixed: 2 (1 of 2 model files) and 3 "
+           "(complete); those of 3 are read, as fsdp_config.json says")],
      ALL)
 case("two whole worlds", EASY,
      lambda a: [shutil.copy(f(a, 0), a / name_of(k, 1, 0)) for k, f in
                 (("model", model), ("optim", optim), ("extra_state", extra))],
-     [problem("{A} holds files of world sizes 1 (complete) and 2 (complete), and nothing says"
-              " which are current: move the others away (of one save, all ranks have the same"
-              " world size)")],
+     [problem("files of saves on different numbers of ranks are mixed: 1 (complete) and 2 "
+              "(complete); no file says which save is current; move the files of the other saves "
+              "away, or let --repair OUT write a copy of the one that is complete")],
      NOTHING)
 case("named for a larger world", EASY, lambda a: rename_world(a, 4),
-     [problem("{A}: the model was saved by 2 ranks, its files are named for 4: rename them as"
-              " they were, or copy them again from the training machine")],
+     [problem("the model was saved by 2 ranks, its files are named for 4: rename them as they "
+              "were, or copy them again from the training machine")],
      NOTHING)
 case("optimizer: swapped", VERL, lambda a: swap(optim(a, 0), optim(a, 2)),
-     [problem("{O0} was written by rank 2, not by rank 0 as its name says (and 1 "
-              "more like it)" + RENAMED)],
+     [problem("{O0} is named rank 0, but its content is rank 2's (1 other file likewise)" + RENAMED)],
      ALL)
 case("parts of flattened parameters: swapped", ORIG,
      lambda a: (swap(model(a, 0), model(a, 1)), swap(optim(a, 0), optim(a, 1))),
-     [problem("{M0} was written by rank 1, not by rank 0 as its name says (and 1 "
-              "more like it)" + RENAMED),
-      problem("{A}: the model's files and their names disagree on who is which rank, so the "
-              "order of the ranks' parts of the optimizer cannot be told; rename them back, "
-              "or copy them again from the training machine")],
+     [problem("{M0} is named rank 0, but its content is rank 1's (1 other file likewise)" + RENAMED),
+      problem("the model's files and their names disagree on who is which rank, so the order of "
+              "the ranks' pieces of the optimizer is not known; rename them back, or copy them "
+              "again from the training machine")],
      WEIGHTS)
 case("one file twice", EASY, lambda a: shutil.copy(model(a, 0), model(a, 1)),
-     [problem("{M1} was written by rank 0, as {m0} was: rank 1's own is not there" + BACK)],
+     [problem("{M1} was written by rank 0, as {m0} was: rank 1's own file is missing" + BACK)],
      NOTHING)
 case("a replica's file twice", HSDP, lambda a: shutil.copy(model(a, 1), model(a, 3)),
-     [problem("{M3} was written by rank 1, as {m1} was: rank 3's own is not there" + BACK)],
+     [problem("{M3} was written by rank 1, as {m1} was: rank 3's own file is missing" + BACK)],
      ALL)
 case("one file under the next rank's name", VERL, lambda a: model(a, 0).replace(model(a, 1)),
-     [problem("{M0} is missing, rank 0's part" + BACK),
-      problem("{M1} was written by rank 0, not by rank 1 as its name says" + RENAMED)],
+     [problem("{M0} is missing: it holds rank 0's pieces" + BACK),
+      problem("{M1} is named rank 1, but its content is rank 0's" + RENAMED)],
      NOTHING)
 
 # -- trackers of the run --
@@ -389,26 +383,34 @@ case("tracker: empty", VERL, lambda a: (a / VERL_TRACKER).write_text(""),
      [problem("latest_checkpointed_iteration.txt of run is empty: veRL fails when it looks "
               "there for the last checkpoint; set it to 2, the newest step that is there, if "
               "that one is whole"),
-      note("nothing in actor says that its save ended, though what is there is whole: if a "
-           "file that the script saves last is missing, go on from the checkpoint before it")],
+      note("all files of actor that were found are complete, but the file that is written last "
+           "was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last "
+           "random_states_N.pkl); if the save may have been interrupted, resume from the "
+           "checkpoint before it")],
      ALL)
 case("tracker: no number", VERL, lambda a: (a / VERL_TRACKER).write_text("global_step_2"),
      [problem("latest_checkpointed_iteration.txt of run holds \"global_step_2\" instead of a "
               "step's number: veRL fails when it looks there for the last checkpoint; set it "
               "to 2, the newest step that is there, if that one is whole"),
-      note("nothing in actor says that its save ended, though what is there is whole: if a "
-           "file that the script saves last is missing, go on from the checkpoint before it")],
+      note("all files of actor that were found are complete, but the file that is written last "
+           "was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last "
+           "random_states_N.pkl); if the save may have been interrupted, resume from the "
+           "checkpoint before it")],
      ALL)
 case("tracker: of an earlier step", VERL, lambda a: (a / VERL_TRACKER).write_text("1"),
      [problem("latest_checkpointed_iteration.txt of run names step 1, and there is no "
               "global_step_1: veRL would start from scratch; copy the directory back, or set "
               "it to 2, the newest step that is there, if that one is whole"),
-      note("nothing in actor says that its save ended, though what is there is whole: if a "
-           "file that the script saves last is missing, go on from the checkpoint before it")],
+      note("all files of actor that were found are complete, but the file that is written last "
+           "was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last "
+           "random_states_N.pkl); if the save may have been interrupted, resume from the "
+           "checkpoint before it")],
      ALL)
 case("tracker: none", VERL, lambda a: (a / VERL_TRACKER).unlink(),
-     [note("nothing in actor says that its save ended, though what is there is whole: if a "
-           "file that the script saves last is missing, go on from the checkpoint before it")],
+     [note("all files of actor that were found are complete, but the file that is written last "
+           "was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last "
+           "random_states_N.pkl); if the save may have been interrupted, resume from the "
+           "checkpoint before it")],
      ALL)
 case("EasyR1's tracker: a step that is missing", EASY,
      lambda a: (a / EASY_TRACKER).write_text('{"last_global_step": 4}'),
@@ -420,80 +422,80 @@ case("EasyR1's tracker: cut", EASY, lambda a: (a / EASY_TRACKER).write_text('{"l
      [problem("checkpoint_tracker.json of run is no JSON: EasyR1 fails when it looks there "
               "for the last checkpoint; set it to 2, the newest step that is there, if that "
               "one is whole"),
-      note("nothing in actor says that its save ended, though what is there is whole: if a "
-           "file that the script saves last is missing, go on from the checkpoint before it")],
+      note("all files of actor that were found are complete, but the file that is written last "
+           "was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last "
+           "random_states_N.pkl); if the save may have been interrupted, resume from the "
+           "checkpoint before it")],
      ALL)
 case("EasyR1's tracker: without a step", EASY,
      lambda a: (a / EASY_TRACKER).write_text('{"best_global_step": 2}'),
      [problem("checkpoint_tracker.json of run has no number as last_global_step: EasyR1 fails"
               " when it looks there for the last checkpoint; set it to 2, the newest step "
               "that is there, if that one is whole"),
-      note("nothing in actor says that its save ended, though what is there is whole: if a "
-           "file that the script saves last is missing, go on from the checkpoint before it")],
+      note("all files of actor that were found are complete, but the file that is written last "
+           "was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last "
+           "random_states_N.pkl); if the save may have been interrupted, resume from the "
+           "checkpoint before it")],
      ALL)
 
 # -- tensors --
 
 case("weight of another type", VERL,
      on_model(2, lambda s: s.update({"emb.weight": rewrap(s["emb.weight"], bf16)})),
-     [problem("{M2}: emb.weight is bfloat16 there, but float32 in {m0}" + OR_BEFORE)],
+     [problem("{M2}: dtype mismatch in emb.weight: bfloat16 here, float32 in {m0}" + ONE_DTYPE)],
      NOTHING)
 case("all weights of another type", VERL,
      on_model(1, lambda s: s.update({k: rewrap(v, bf16) for k, v in s.items()
                                      if hasattr(v, "_local_tensor")})),
-     [problem("{M1}: one_row is bfloat16 there, but float32 in {m0} (and 13 more "
-              "of its tensors)" + OR_BEFORE)],
+     [problem("{M1}: dtype mismatch in one_row: bfloat16 here, float32 in {m0} (and 13 more of "
+              "its tensors)" + ONE_DTYPE)],
      NOTHING)
 case("buffer of another type", VERL,
      on_model(1, lambda s: s.update({"norm.running_mean": s["norm.running_mean"].bfloat16()})),
-     [problem("{M1}: norm.running_mean is bfloat16 there, but float32 in {m0}" + OR_BEFORE)],
+     [problem("{M1}: dtype mismatch in norm.running_mean: bfloat16 here, float32 in {m0}" + ONE_DTYPE)],
      NOTHING)
 case("another global shape", VERL,
      on_model(1, lambda s: s.update({"emb.weight": rewrap(s["emb.weight"], shape=(15, 10))})),
-     [problem("{M1}: emb.weight is a sharded tensor of shape [15, 10] there, but "
-              "a sharded one of shape [13, 10] in {m0}" + OR_BEFORE)],
+     [problem("{M1}: emb.weight is a sharded tensor of shape [15, 10] here, but a sharded one of "
+              "shape [13, 10] in {m0}" + OR_BEFORE)],
      NOTHING)
 case("sharded on one rank, plain on another", VERL,
      on_model(1, lambda s: s.update({"tiny": s["tiny"]._local_tensor.clone()})),
-     [problem("{M1}: tiny is a plain tensor of shape [1] there, but a sharded one"
-              " of shape [2] in {m0}" + OR_BEFORE)],
+     [problem("{M1}: tiny is a plain tensor of shape [1] here, but a sharded one of shape [2] in "
+              "{m0}" + OR_BEFORE)],
      NOTHING)
 case("a name on one rank only", VERL,
      on_model(1, lambda s: s.update({"extra.weight": s["emb.weight"]})),
-     [problem("{M1}: extra.weight is there, but not in {m0}" + OR_BEFORE)],
+     [problem("{M1}: extra.weight is here, but not in {m0}" + OR_BEFORE)],
      NOTHING)
 case("a buffer missing", VERL, on_model(1, lambda s: s.pop("norm.running_mean")),
-     [problem("{M1}: norm.running_mean is not there, but in {m0}" + OR_BEFORE)],
+     [problem("{M1}: norm.running_mean is missing here, {m0} has it" + OR_BEFORE)],
      ALL)
 case("names missing on two ranks", VERL,
      lambda a: [edit(model(a, r), lambda s: (s.pop("emb.weight"), s.pop("conv.weight")))
                 for r in (0, 1)],
-     [problem("{M2}: emb.weight is there, but not in {m0} (and 1 more of its "
-              "tensors)" + OR_BEFORE)],
+     [problem("{M2}: emb.weight is here, but not in {m0} (and 1 more of its tensors)" + OR_BEFORE)],
      NOTHING)
 case("a name missing on a replica", HSDP, on_model(3, lambda s: s.pop("emb.weight")),
-     [problem("{M3}: emb.weight is not there, but in {m0}" + OR_BEFORE)],
+     [problem("{M3}: emb.weight is missing here, {m0} has it" + OR_BEFORE)],
      ALL)
 case("another mesh", VERL,
      on_model(1, lambda s: s.update({"emb.weight": rewrap(s["emb.weight"], mesh=mesh(2))})),
-     [problem("{M1}: emb.weight is cut over ranks of shape [2] there, over [3] in"
-              " {m0}" + OR_BEFORE)],
+     [problem("{M1}: emb.weight is cut over ranks of shape [2] here, over [3] in {m0}" + OR_BEFORE)],
      NOTHING)
 case("another place in the mesh", VERL, on_model(1, lambda s: move(s["emb.weight"], 0)),
-     [problem("{M1}: one_row: this rank holds a part of shape [0, 10]; expected [1, "
-              "10]" + AGAIN)],
+     [problem("{M1}: one_row: this rank holds a piece of shape [0, 10]; expected [1, 10]" + AGAIN)],
      NOTHING)
 case("replicated on one rank", VERL,
      on_model(1, lambda s: s.update({"tiny": replicated(s["tiny"])})),
-     [problem("tiny: two shards hold the same elements (from element 0 on): one of {M0}, one "
-              "of {M1}; copy the files again from the training machine, or go on from the "
+     [problem("tiny: two shards hold the same elements (from element 0 on): one of {M0}, one of "
+              "{M1}; copy the files again from the training machine, or resume from the "
               "checkpoint before it")],
      NOTHING)
 case("replicas that differ", HSDP,
      on_model(3, lambda s: local(s["layers.0.weight"], lambda t: t + 1)),
-     [problem("{M3}: layers.0.weight differs there from the copy of the same elements in "
-              "{m1}; move the file of the rank that is wrong away, then the other copy is "
-              "taken")],
+     [problem("{M3}: layers.0.weight differs here from the copy of the same elements in {m1}; "
+              "move the file of the rank that is wrong away, then the other copy is taken")],
      NOTHING)
 case("buffers that differ", VERL, on_model(1, lambda s: s["norm.running_mean"].add_(1)),
      [note("norm.running_mean differs between ranks; it is taken from {M0}, not {m1}")],
@@ -526,21 +528,19 @@ case("code instead of a tensor", VERL, on_model(1, lambda s: s.update({"tiny": R
      NOTHING)
 case("ShardedTensor: a row short", ST,
      on_model(1, lambda s: local(s["emb.weight"], lambda t: t[:-1])),
-     [problem("{M1}: emb.weight: this rank holds a part of shape [4, 10]; expected "
-              "[5, 10]" + AGAIN)],
+     [problem("{M1}: emb.weight: this rank holds a piece of shape [4, 10]; expected [5, 10]" + AGAIN)],
      NOTHING)
 case("ShardedTensor: another type", ST,
      on_model(1, lambda s: local(s["emb.weight"], bf16)),
-     [problem("{M1}: emb.weight: its data are bfloat16, but it is declared as "
-              "float32" + OR_BEFORE)],
+     [problem("{M1}: dtype mismatch in emb.weight: declared float32, stored bfloat16" + ONE_DTYPE)],
      NOTHING)
 case("ShardedTensor: shards that overlap", ST,
      on_model(1, lambda s: shift(s["emb.weight"], -1)),
-     [note("{A}: the optimizer numbers 13 parameters, the model has 14: no file says which "
-           "ones they are"),
-      problem("emb.weight: two shards hold the same elements (from row 4 on): one of {M0}, "
-              "one of {M1}; copy the files again from the training machine, or go on from the"
-              " checkpoint before it")],
+     [note("the optimizer numbers 13 parameters, the model has 14: no file says which ones they "
+           "are"),
+      problem("emb.weight: two shards hold the same elements (from row 4 on): one of {M0}, one of "
+              "{M1}; copy the files again from the training machine, or resume from the "
+              "checkpoint before it")],
      NOTHING)
 
 # -- the optimizer --
@@ -548,75 +548,70 @@ case("ShardedTensor: shards that overlap", ST,
 case("optimizer: type of one moment", VERL,
      on_all("optim", lambda s: s["state"][0].update(exp_avg_sq=rewrap(s["state"][0]["exp_avg_sq"],
                                                                       bf16))),
-     [problem("{A}: exp_avg of one_row is float32, but its exp_avg_sq is bfloat16: an "
-              "optimizer keeps both in one type; go on from the checkpoint before it")],
+     [problem("exp_avg of one_row is float32, but its exp_avg_sq is bfloat16: an optimizer keeps "
+              "both in one dtype; resume from the checkpoint before it")],
      WEIGHTS)
 case("optimizer: types of all second moments", VERL,
      on_all("optim", lambda s: [v.update(exp_avg_sq=rewrap(v["exp_avg_sq"], bf16))
                                 for v in s["state"].values()]),
-     [problem("{A}: exp_avg of one_row is float32, but its exp_avg_sq is bfloat16 (and 11 "
-              "more parameters are like it): an optimizer keeps both in one type; go on from "
-              "the checkpoint before it")],
+     [problem("exp_avg of one_row is float32, but its exp_avg_sq is bfloat16 (and 11 more "
+              "parameters are like it): an optimizer keeps both in one dtype; resume from the "
+              "checkpoint before it")],
      WEIGHTS)
 case("optimizer: type between ranks", VERL,
      on_optim(1, lambda s: s["state"][0].update(exp_avg=rewrap(s["state"][0]["exp_avg"], bf16))),
-     [problem("{O1}: state.0.exp_avg is bfloat16 there, but float32 in {o0}" + OR_BEFORE)],
+     [problem("{O1}: dtype mismatch in state.0.exp_avg: bfloat16 here, float32 in {o0}" + ONE_DTYPE)],
      WEIGHTS)
 case("optimizer: all of another type", VERL,
      on_optim(1, lambda s: [v.update(exp_avg=rewrap(v["exp_avg"], bf16), exp_avg_sq=rewrap(
          v["exp_avg_sq"], bf16)) for v in s["state"].values()]),
-     [problem("{O1}: state.0.exp_avg is bfloat16 there, but float32 in {o0} (and "
-              "23 more of its tensors)" + OR_BEFORE)],
+     [problem("{O1}: dtype mismatch in state.0.exp_avg: bfloat16 here, float32 in {o0} (and 23 "
+              "more of its tensors)" + ONE_DTYPE)],
      WEIGHTS)
 case("optimizer: a rank of another step", VERL,
      on_optim(1, lambda s: [v["step"].add_(4) for v in s["state"].values()]),
-     [problem("{O1}: state.0.step is 7 there, but 3 in {o0} (and 11 more of its "
-              "tensors)" + TWO_SAVES)],
+     [problem("{O1}: state.0.step is 7 here, but 3 in {o0} (and 11 more of its tensors)" + TWO_SAVES)],
      WEIGHTS)
 case("optimizer: another learning rate", VERL,
      on_optim(1, lambda s: s["param_groups"][0].update(lr=0.5)),
-     [problem("{O1}: lr of param group 0 is 0.5 there, but 0.01 in {o0}" + TWO_SAVES)],
+     [problem("{O1}: lr of param group 0 is 0.5 here, but 0.01 in {o0}" + TWO_SAVES)],
      WEIGHTS)
 case("optimizer: other betas", EASY,
      on_optim(1, lambda s: s["param_groups"][0].update(betas=(0.9, 0.95))),
-     [problem("{O1}: betas of param group 0 is (0.9, 0.95) there, but (0.9, "
-              "0.999) in {o0}" + TWO_SAVES)],
+     [problem("{O1}: betas of param group 0 is (0.9, 0.95) here, but (0.9, 0.999) in {o0}" + TWO_SAVES)],
      WEIGHTS)
 case("optimizer: a group more", EASY, on_optim(1, split_group),
-     [problem("{O1}: the optimizer has 2 param groups there, but 1 in {o0}" + AGAIN)],
+     [problem("{O1}: the optimizer has 2 param groups here, but 1 in {o0}" + AGAIN)],
      WEIGHTS)
 case("optimizer: a number missing", VERL, on_optim(1, lambda s: s["state"].pop(3)),
-     [problem("{O1}: state.3.exp_avg is not there, but in {o0} (and 1 more of its"
-              " tensors)" + OR_BEFORE)],
+     [problem("{O1}: state.3.exp_avg is missing here, {o0} has it (and 1 more of its tensors)" + OR_BEFORE)],
      WEIGHTS)
 case("optimizer: a number missing whose part is empty", VERL,
      on_optim(1, lambda s: s["state"].pop(0)),
-     [problem("{O1}: state.0.exp_avg is not there, but in {o0} (and 1 more of its"
-              " tensors)" + OR_BEFORE)],
+     [problem("{O1}: state.0.exp_avg is missing here, {o0} has it (and 1 more of its tensors)" + OR_BEFORE)],
      ALL)
 case("optimizer: a name missing", EASY, on_optim(1, lambda s: s["state"].pop("emb.weight")),
-     [problem("{O1}: state.emb.weight.exp_avg is not there, but in {o0} (and 1 "
-              "more of its tensors)" + OR_BEFORE)],
+     [problem("{O1}: state.emb.weight.exp_avg is missing here, {o0} has it (and 1 more of its "
+              "tensors)" + OR_BEFORE)],
      WEIGHTS)
 case("optimizer: a moment missing", EASY,
      on_optim(0, lambda s: s["state"]["emb.weight"].pop("exp_avg_sq")),
-     [problem("{O0}: state.emb.weight.exp_avg_sq is not there, but in {o1}" + OR_BEFORE)],
+     [problem("{O0}: state.emb.weight.exp_avg_sq is missing here, {o1} has it" + OR_BEFORE)],
      WEIGHTS)
 case("optimizer: in another order", VERL, on_all("optim", swap_states),
-     [problem("{A}: optimizer state state.0.exp_avg has shape [13, 10]; expected [1, 10], "
-              "that of one_row, which is the parameter of that number in the model's order")],
+     [problem("optimizer state state.0.exp_avg has shape [13, 10]; expected [1, 10], that of "
+              "one_row, which is the parameter of that number in the model's order")],
      WEIGHTS)
 case("optimizer: two groups of numbers", VERL, on_all("optim", split_group),
      [note("{O0}: the optimizer numbers its parameters over 2 param groups, and no file says "
            "which parameter is in which group")],
      WEIGHTS)
 case("optimizer: fewer parameters", VERL, on_all("optim", short_group),
-     [note("{A}: the optimizer numbers 12 parameters, the model has 13: no file says which "
-           "ones they are")],
+     [note("the optimizer numbers 12 parameters, the model has 13: no file says which ones they "
+           "are")],
      WEIGHTS)
 case("optimizer: fewer parameters on a rank", VERL, on_optim(1, short_group),
-     [problem("{O1}: the optimizer has 12 parameters there, but 13 in the first "
-              "rank's file" + AGAIN)],
+     [problem("{O1}: the optimizer has 12 parameters here, but 13 in the first rank's file" + AGAIN)],
      WEIGHTS)
 case("optimizer: a state behind the group's end", VERL,
      on_optim(1, lambda s: s["state"].update({99: s["state"].pop(0)})),
@@ -627,52 +622,48 @@ case("optimizer: a state of unknown class", VERL,
      [note("{O0}: state.0.exp_avg: it is no tensor of a kind that is known, but posix.system")],
      WEIGHTS)
 case("parts of flattened parameters: one short", ORIG, on_optim(1, short_first),
-     [problem("{A}: the ranks' parts of optimizer state state.4.exp_avg have 99 elements "
-              "together; expected 100, those of layers.0.weight, which is parameter 4 in the "
-              "model's order; copy the ranks' files again from the training machine, or go on"
-              " from the checkpoint before it")],
+     [problem("the ranks' pieces of optimizer state state.4.exp_avg have 99 elements together; "
+              "expected 100, those of layers.0.weight, which is parameter 4 in the model's order; "
+              "copy the ranks' files again from the training machine, or resume from the "
+              "checkpoint before it")],
      WEIGHTS)
 case("parts of flattened parameters: one missing", ORIG,
      on_optim(1, lambda s: s["state"].pop(min(s["state"]))),
-     [problem("{A}: the ranks' parts of optimizer state state.4.exp_avg have 63 elements "
-              "together; expected 100, those of layers.0.weight, which is parameter 4 in the "
-              "model's order; copy the ranks' files again from the training machine, or go on"
-              " from the checkpoint before it")],
+     [problem("the ranks' pieces of optimizer state state.4.exp_avg have 63 elements together; "
+              "expected 100, those of layers.0.weight, which is parameter 4 in the model's order; "
+              "copy the ranks' files again from the training machine, or resume from the "
+              "checkpoint before it")],
      WEIGHTS)
 case("parts of flattened parameters: a moment missing", ORIG,
      on_optim(0, lambda s: s["state"][0].pop("exp_avg_sq")),
-     [problem("{A}: the optimizer has exp_avg of one_row and no exp_avg_sq; go on from the "
-              "checkpoint before it")],
+     [problem("the optimizer has exp_avg of one_row and no exp_avg_sq; resume from the checkpoint "
+              "before it")],
      WEIGHTS)
 case("parts of flattened parameters: another type", ORIG,
      on_optim(1, lambda s: [set_state(s, 4, k, bf16) for k in ("exp_avg", "exp_avg_sq")]),
-     [problem("{O1}: state.4.exp_avg is bfloat16 there, but float32 in {o0}" + OR_BEFORE)],
+     [problem("{O1}: dtype mismatch in state.4.exp_avg: bfloat16 here, float32 in {o0}" + ONE_DTYPE)],
      WEIGHTS)
 case("flat units: one short", FLAT, on_optim(1, short_first),
-     [problem("{O1}: state.0.exp_avg has 291 elements there, but 292 in {o0}: "
-              "flat units are padded to the same length on all ranks" + OR_BEFORE)],
+     [problem("{O1}: state.0.exp_avg has 291 elements here, but 292 in {o0}: flat units are "
+              "padded to the same length on all ranks" + OR_BEFORE)],
      WEIGHTS)
 case("flat units: one missing on a rank", FLAT, on_optim(1, lambda s: s["state"].pop(0)),
-     [problem("{A}: rank 1's file has no part of the flat unit's state.0.exp_avg,"
-              " which {o0} has" + OR_BEFORE)],
+     [problem("rank 1's file has no piece of the flat unit's state.0.exp_avg, which {o0} has" + OR_BEFORE)],
      WEIGHTS)
 case("flat units: more than parameters and padding", FLAT, on_all("optim", lengthen),
-     [problem("{A}: the optimizer's 3 flat units have 904 elements on all ranks together; "
-              "expected 804 to 807, the model's parameters and their padding (torch's "
-              "_sharded_numel_padded cannot come from them); go on from the checkpoint before"
-              " it")],
+     [problem("the optimizer's 3 flat units have 904 elements on all ranks together; expected 804 "
+              "to 807, the model's parameters and their padding (torch's _sharded_numel_padded "
+              "cannot come from them); resume from the checkpoint before it")],
      WEIGHTS)
 case("flat units: less than the parameters", FLAT, on_all("optim", short_first),
-     [problem("{A}: the optimizer's 3 flat units have 802 elements on all ranks together; "
-              "expected 804 to 807, the model's parameters and their padding (torch's "
-              "_sharded_numel_padded cannot come from them); go on from the checkpoint before"
-              " it")],
+     [problem("the optimizer's 3 flat units have 802 elements on all ranks together; expected 804 "
+              "to 807, the model's parameters and their padding (torch's _sharded_numel_padded "
+              "cannot come from them); resume from the checkpoint before it")],
      WEIGHTS)
 case("optimizer: replicas that differ", HSDP,
      on_optim(2, lambda s: local(s["state"][0]["exp_avg"], lambda t: t + 1)),
-     [problem("{O2}: state.0.exp_avg differs there from the copy of the same elements in "
-              "{o0}; move the file of the rank that is wrong away, then the other copy is "
-              "taken")],
+     [problem("{O2}: state.0.exp_avg differs here from the copy of the same elements in {o0}; "
+              "move the file of the rank that is wrong away, then the other copy is taken")],
      WEIGHTS)
 
 
@@ -683,7 +674,7 @@ def places(name, base, top):
     for rank in range(world):
         for letter, kind in (("m", "model"), ("o", "optim"), ("x", "extra_state")):
             out[f"{letter}{rank}"] = name_of(kind, world, rank)
-            out[f"{letter.upper()}{rank}"] = f"{where}/{name_of(kind, world, rank)}"
+            out[f"{letter.upper()}{rank}"] = name_of(kind, world, rank)
     return out
 
 

@@ -55,9 +55,8 @@ def test_adapters_alone_are_an_adapter(made, mount, copied, command, launch, cas
     trees.assert_same(trees.tensors(shown / "adapter_model.safetensors"), want)
     assert not (shown / "adapter_config.json").exists()
     done = command("check", top / "run", "--json", "-o", "settle=0")
-    where = "run/global_step_2/actor"
     assert [f["text"] for f in json.loads(done.stdout)["findings"]] == [
-        f"{where}: the optimizer numbers 15 parameters, the model has 4: no file says which ones they "
+        f"the optimizer numbers 15 parameters, the model has 4: no file says which ones they "
         "are"]
 
 

@@ -54,7 +54,7 @@ def test_flat_units_are_refused_with_the_reason(made, mount, command, launch, ca
     top = made(launch, case)
     mounted = mount(top)
     assert not (mounted / "full" / ACTOR).exists()
-    assert "flat units (FSDP1 with use_orig_params=False)" in command("show", top / ACTOR).stdout
+    assert "FSDP1 (use_orig_params=False) stored" in command("show", top / ACTOR).stdout
     assert " ok" in command("ls", top).stdout
 
 

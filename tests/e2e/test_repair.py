@@ -31,7 +31,7 @@ def repair(command, source, out, *args):
     assert trees.fingerprint(source) == before
     assert done.returncode in (0, 1), done.stderr
     shown = json.loads(done.stdout)
-    sound = "needs no repair" in shown.get("why", "")
+    sound = "nothing to repair" in shown.get("why", "")
     unreadable = any(c["kind"] == "unreadable" for c in shown["changes"])
     assert (shown["repaired"] is None) == ("why" in shown) == (not os.path.exists(out))
     assert done.returncode == (1 if unreadable or ("why" in shown and not sound) else 0)
@@ -56,7 +56,8 @@ def assert_sound(command, source, out):
     """Nothing is written, and that is said."""
     shown = repair(command, source, out)
     assert shown == {"repaired": None, "changes": [],
-                     "why": "it needs no repair: nothing is wrong with it that a copy would not have"}
+                     "why": "nothing to repair: no problem was found that a copy could fix. Data was not read: --deep reads it. "
+                            "Nothing was written"}
 
 
 def load(path):
@@ -264,7 +265,7 @@ def test_files_of_another_world_are_left_out(command, ranks, tmp_path, config):
     shown = repaired(command, ranks, tmp_path / "out")
     assert {n: kind for n, (kind, _) in shown.items()} == {n: "stale" for n in STALE}
     why = "fsdp_config.json says so" if config else "no other is whole"
-    assert all(f"world size 2 is current ({why})" in text for _, text in shown.values())
+    assert all(f"and the save on 2 is current ({why})" in text for _, text in shown.values())
     assert_same_but(tmp_path / "out", ranks, *STALE)
 
 
@@ -429,7 +430,7 @@ def test_a_tracker_that_cannot_be_repaired_is_said(command, tmp_path):
     shutil.copytree(GOLDEN / "zero/z2_w3/global_step2", where / "pytorch_model")
     (where / "random_states_0.pkl").write_bytes(b"")
     (where / "latest").write_text("gone")
-    assert "latest names gone, which is not there" in refused(command, where, tmp_path / "out")
+    assert "latest names gone, and there is no such tag" in refused(command, where, tmp_path / "out")
 
 
 # -- what cannot be read --
@@ -499,7 +500,7 @@ def test_nothing_is_wrong_but_what_cannot_be_read(command, shared, open_dir):
         code, shown, changes = closed(command, shared, out, shared / name)
         assert code == 1 and changes == {f"run/{name}": "unreadable"}
         assert shown["repaired"] is None and not out.exists()
-        assert shown["why"] == "it needs no repair: nothing is wrong with what could be read"
+        assert shown["why"] == "nothing to repair: no problem was found in what could be read. Nothing was written"
 
 
 @pytest.mark.parametrize("name", ["global_step_10", "global_step_10/actor"])
@@ -551,13 +552,13 @@ def test_lines_about_what_cannot_be_read(ranks, tmp_path, faults):
         assert done.returncode == 1 and done.stderr == ""
         return done.stdout
 
-    unreadable = f"run/lost+found\n  unreadable  left out: it cannot be read: {run}/lost+found: Input/output error\n"
+    unreadable = f"{run}/lost+found\n  unreadable  left out: it cannot be read: {run}/lost+found: Input/output error\n"
     text = lines(tmp_path / "out")
     assert unreadable in text
     assert text.endswith(f"\n\n{tmp_path}/out is a sound copy, with 1 change; what could not be read is not in it\n")
     (ranks / STALE[0]).unlink()
     assert lines(tmp_path / "none") == \
-        f"{unreadable}\nrun needs no repair: nothing is wrong with what could be read\n"
+        f"{unreadable}\n{run}: nothing to repair: no problem was found in what could be read. Nothing was written\n"
     assert not (tmp_path / "none").exists()
 
 
@@ -586,21 +587,22 @@ def test_where_a_copy_may_go(command, ranks, tmp_path):
 def test_lines_for_people(command, ranks, tmp_path):
     add_stale(ranks, STALE[0])
     done = command("check", ranks, "--repair", tmp_path / "out", "-o", "settle=0")
-    assert done.stdout.startswith(f"actor/{STALE[0]}\n  stale       left out: it is of world size 3")
+    assert done.stdout.startswith(f"{ranks}/{STALE[0]}\n  stale       left out: it is of a save on 3 ranks")
     assert done.stdout.endswith(f"\n\n{tmp_path / 'out'} is a sound copy, with 1 change\n")
 
 
 def test_a_sound_checkpoint_needs_none(command, ranks, tmp_path):
     assert_sound(command, ranks, tmp_path / "out")
     done = command("check", ranks, "--repair", tmp_path / "out", "-o", "settle=0")
-    assert done.stdout == "actor needs no repair: nothing is wrong with it that a copy would not have\n"
+    assert done.stdout == (f"{ranks}: nothing to repair: no problem was found that a copy could fix. Data was not read: "
+                           "--deep reads it. Nothing was written\n")
     assert done.stderr == "" and not (tmp_path / "out").exists()
 
 
 def test_a_save_that_goes_on_is_not_copied(command, ranks, tmp_path):
     add_stale(ranks, *STALE)
     done = command("check", ranks, "--repair", tmp_path / "out", "-o", "settle=3600", check=False)
-    assert done.returncode == 1 and "its save has not ended" in done.stderr
+    assert done.returncode == 1 and "still being saved" in done.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -166,7 +166,7 @@ def test_fp32_is_the_master_and_says_where_not(place, case):
         widened = set(origin.split("widened: ")[1].split(", "))
         assert widened == {n for n, t in live.items() if n not in masters and t.dtype == torch.bfloat16}
     else:
-        assert origin.endswith("floating types given out as float32")
+        assert origin.endswith("floating dtypes converted to float32")
 
 
 @pytest.mark.parametrize("case", ["z0-bf16", "z1-bf16-untied", "z2-bf16", "z2-fp32",

@@ -148,9 +148,9 @@ static void same_description(const struct uns_catalog *a, const struct uns_catal
 {
 	struct uns_text x = UNS_TEXT_INIT, y = UNS_TEXT_INIT;
 
-	uns_describe_info(&x, a, NULL, 0);
+	uns_describe_info(&x, a, NULL, 0, &(struct uns_findings){ a->findings, a->n_findings, 0 });
 	uns_describe_tensors(&x, a);
-	uns_describe_info(&y, b, NULL, 0);
+	uns_describe_info(&y, b, NULL, 0, &(struct uns_findings){ b->findings, b->n_findings, 0 });
 	uns_describe_tensors(&y, b);
 	assert_string_equal(x.p, y.p);
 	uns_text_fini(&x);

@@ -133,7 +133,7 @@ static const struct {
 	  "from the training machine" },
 	{ "rm checkpoint-2/rng_state_0.pth", "rng", UNSHARD_PROBLEM,
 	  "rng_state_0.pth of checkpoint-2 is missing: there are 1 of 2 ranks' random states, and "
-	  "rank 0 would go on with others; copy it back from the training machine" },
+	  "rank 0 would resume with others; copy it back from the training machine" },
 	{ "rm checkpoint-2/rng_state_1.pth", "rng", UNSHARD_PROBLEM,
 	  "the shards of checkpoint-2 are of 2 ranks and its random states of 1: copy the other "
 	  "ranks' rng_state_*.pth back, or the directory mixes two saves" },
@@ -144,17 +144,16 @@ static const struct {
 	{ "rm checkpoint-2/rng_state_*", "rng", UNSHARD_NOTE,
 	  "checkpoint-2 has no rng_state files: a Trainer that resumes from it shuffles and drops "
 	  "out "
-	  "differently, and only an info line says so; copy them back from the training machine" },
+	  "differently; copy them back from the training machine" },
 	{ "rm config.json", "config", UNSHARD_NOTE,
 	  "there is no config.json beside the weights of checkpoint-2: from_pretrained needs one; "
 	  "put "
 	  "the model's config.json and tokenizer into the run directory, or mount with -o "
 	  "model=DIR" },
 	{ "rm checkpoint-2/optimizer_0/.metadata", "damaged", UNSHARD_PROBLEM,
-	  "run/checkpoint-2/optimizer_0/.metadata is missing: the save did not finish, or the file "
-	  "was "
-	  "not copied; without it the .distcp files cannot be read; copy it back from the training "
-	  "machine, or go on from the checkpoint before it" },
+	  "optimizer_0/.metadata is missing: the save did not finish, or the file was not copied; "
+	  "without it the .distcp files cannot be read; copy it back from the training machine, "
+	  "or resume from the checkpoint before it" },
 	{ "mkdir checkpoint-4", "empty", UNSHARD_PROBLEM,
 	  "checkpoint-4 is empty: nothing can be recovered from it; FSDP SHARDED_STATE_DICT with "
 	  "save_only_model does this (transformers before 4.50): set save_only_model to false, or "
@@ -178,12 +177,11 @@ static const struct {
 	  "shards are on other nodes' disks: copy them here, or delete the directory" },
 	{ "mkdir -p step-000007/actor && touch step-000007/x.json step-000007/actor/shard_0.npz",
 	  "not_read", UNSHARD_NOTE,
-	  "step-000007 is in a form that is not known here (shard_0.npz), so nothing of it was "
+	  "step-000007 is in a format that unshard does not know (shard_0.npz), so nothing of it was "
 	  "checked" },
 	{ "mkdir tmp-checkpoint-4 && touch tmp-checkpoint-4/x", "staging", UNSHARD_PROBLEM,
-	  "tmp-checkpoint-4 is what a Trainer renames when a save has ended: this one did not end; "
-	  "go "
-	  "on from the checkpoint before it and delete this directory" },
+	  "tmp-checkpoint-4 is what a Trainer renames when a save has ended: this one did not "
+	  "end; resume from the checkpoint before it and delete this directory" },
 };
 
 static void one_thing_wrong(void **state)
@@ -264,8 +262,10 @@ static void what_is_still_being_saved(void **state)
 	assert_int_equal(f->counts.problems, 0);
 	assert_string_equal(f->v[0].check, "saving");
 	assert_string_equal(f->v[1].text,
-			    "checkpoint-4 changed less than 3600 s ago and its save has "
-			    "not ended: check it again later (-o settle=)");
+			    "still being saved: the file that is written last is not there yet, "
+			    "and something changed less than 3600 s ago; nothing to do: what is "
+			    "missing 3600 s after the last change is reported as damaged (-o "
+			    "settle=SECONDS)");
 }
 
 static void nothing_at_all(void **state)

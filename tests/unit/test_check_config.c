@@ -139,7 +139,7 @@ static const struct row {
 	  "load_universal_groups.good.json", NULL, UNSHARD_PROBLEM,
 	  "load_universal at ZeRO stage 3 gives every parameter group the first "
 	  "group's learning rate and weight decay, so several groups that differ (a "
-	  "Trainer with weight_decay has two) go on wrongly and nothing says so; "
+	  "Trainer with weight_decay has two) train wrongly and nothing says so; "
 	  "resume with stage 1 or 2, with one group, or without load_universal" },
 	{ "round_robin_gradients", "round_robin_gradients.bad.json",
 	  "round_robin_gradients.good.json", NULL, UNSHARD_NOTE,

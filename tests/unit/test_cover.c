@@ -95,8 +95,8 @@ static const struct {
 	  { 2, { 4, 3 } },
 	  { BOX('a', 0, 0, 0, 2, 3), BOX('x', 1, 2, 0, 2, 3) },
 	  -ENODATA,
-	  "ckpt/x.distcp is missing: rank 1's part of model.w ([4, 3]) is there; copy it back from "
-	  "the training machine" },
+	  "x.distcp is missing: it holds rank 1's piece of model.w (shape [4, 3]); copy it back "
+	  "from the training machine" },
 	{ "nothing at all",
 	  { 2, { 4, 3 } },
 	  { { 0 } },
@@ -107,8 +107,8 @@ static const struct {
 	  { BOX('a', 0, 0, 0, 2, 3),
 	    CUT('b', 1, 2, 0, 2, 3, 990) },
 	  -EBADMSG,
-	  "ckpt/b.distcp is cut short: expected at least 1014 bytes, found 1000; rank 1's part of "
-	  "model.w ([4, 3]) is not all there; copy the file again from the training machine" },
+	  "b.distcp is truncated: expected at least 1014 bytes, found 1000; rank 1's piece of "
+	  "model.w (shape [4, 3]) is incomplete; copy the file again from the training machine" },
 	{ "the last rows",
 	  { 2, { 18, 3 } },
 	  { BOX('a', 0, 0, 0, 5, 3), BOX('b', 1, 5, 0, 4, 3) },
@@ -145,8 +145,8 @@ static const struct {
 	  { 2, { 4, 3 } },
 	  { BOX('a', 0, 0, 0, 3, 3), BOX('b', 1, 2, 0, 2, 3) },
 	  -EBADMSG,
-	  "model.w: two shards hold the same elements (from row 2 on): one of ckpt/a.distcp, one of "
-	  "ckpt/b.distcp" },
+	  "model.w: two shards hold the same elements (from row 2 on): one of a.distcp, one of "
+	  "b.distcp" },
 	{ "one element twice",
 	  { 2, { 3, 3 } },
 	  { RANGE('a', 0, 0, 5), RANGE('b', 1, 4, 5) },
@@ -167,7 +167,7 @@ static const struct {
 	  { LONG('a', 0, 0, 2, 8),
 	    LONG('b', 1, 0, 2, 12) },
 	  -EBADMSG,
-	  "two copies of one part have different lengths" },
+	  "two copies of one piece have different lengths" },
 };
 
 static void add_shard(struct uns_catalog *cat, const struct uns_root *root,

@@ -94,7 +94,8 @@ static void describes_info(void **state)
 	const cJSON *v;
 
 	(void)state;
-	uns_describe_info(&text, &catalog, views, 2);
+	uns_describe_info(&text, &catalog, views, 2,
+			  &(struct uns_findings){ catalog.findings, catalog.n_findings, 0 });
 	json = parsed(&text);
 	assert_string_equal(uns_json_str(json, "path"), "run/checkpoint-2");
 	assert_int_equal(number(json, "step"), 2);
@@ -114,7 +115,7 @@ static void describes_info(void **state)
 	v = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "problems"), 0);
 	assert_string_equal(uns_json_str(v, "scope"), "optimizer");
 	assert_string_equal(uns_json_str(v, "text"),
-			    "a \"b\" is missing, rank 3's part; copy it back from the training machine");
+			    "a \"b\" is missing: it holds rank 3's pieces; copy it back from the training machine");
 	assert_string_equal(uns_json_str(v, "id"), "rank_file_missing");
 	assert_string_equal(uns_json_str(v, "severity"), "problem");
 	assert_string_equal(uns_json_str(v, "file"), "a \"b\"");
@@ -187,7 +188,7 @@ static void describes_nothing(void **state)
 	size_t i;
 
 	(void)state;
-	uns_describe_info(&text[0], &empty, NULL, 0);
+	uns_describe_info(&text[0], &empty, NULL, 0, &(struct uns_findings){ NULL, 0, 0 });
 	uns_describe_tensors(&text[1], &empty);
 	uns_describe_provenance(&text[2], &empty, &tree);
 	for (i = 0; i < 3; i++)

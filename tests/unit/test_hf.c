@@ -379,7 +379,7 @@ static void reports_wrong_shards(void **state)
 		{ "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[2,"
 		  "0]"
 		  "}}\"},\"w\":{\"dtype\":\"I32\",\"shape\":[1,2],\"data_offsets\":[0,8]}}",
-		  "tensor w has another type" },
+		  "tensor w has another dtype" },
 	};
 	size_t i;
 

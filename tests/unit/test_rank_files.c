@@ -269,7 +269,9 @@ static void test_older(void **state)
 /* -- problems -- */
 
 #define AGAIN "; copy the file again from the training machine"
-#define OR_BEFORE AGAIN ", or go on from the checkpoint before it"
+#define ONE_DTYPE "; --repair OUT writes a copy with one dtype for all ranks where most of them agree; or " \
+	"copy the file again from the training machine, or resume from the checkpoint before it"
+#define OR_BEFORE AGAIN ", or resume from the checkpoint before it"
 
 static const struct {
 	const char *prefix;
@@ -281,14 +283,14 @@ static const struct {
 } problem_cases[] = {
 	{ "unlike_rank_", 2, uns_rank_files_add_model, UNS_SCOPE_WEIGHTS, -ENOTSUP,
 	  "unlike_rank_1.pt: w differs from the tensor of that name and shape in "
-	  "unlike_rank_0.pt, and neither says which part of the whole it is" },
+	  "unlike_rank_0.pt, and neither says which piece of the whole it is" },
 	{ "shapes_rank_", 2, uns_rank_files_add_model, UNS_SCOPE_WEIGHTS, -EBADMSG,
-	  "shapes_rank_1.pt: w is a plain tensor of shape [5] there, but a plain one of shape [4] "
+	  "shapes_rank_1.pt: w is a plain tensor of shape [5] here, but a plain one of shape [4] "
 	  "in shapes_rank_0.pt" OR_BEFORE },
 	{ "types_rank_", 2, uns_rank_files_add_model, UNS_SCOPE_WEIGHTS, -EBADMSG,
-	  "types_rank_1.pt: w is float16 there, but float32 in types_rank_0.pt" OR_BEFORE },
+	  "types_rank_1.pt: dtype mismatch in w: float16 here, float32 in types_rank_0.pt" ONE_DTYPE },
 	{ "shapes_rank_", 3, uns_rank_files_add_model, UNS_SCOPE_WEIGHTS, -ENODATA,
-	  "shapes_rank_2.pt is missing, rank 2's part; copy it back from the training machine" },
+	  "shapes_rank_2.pt is missing: it holds rank 2's pieces; copy it back from the training machine" },
 	{ "optim_rank_", 1, uns_rank_files_add_model, UNS_SCOPE_WEIGHTS, -ENOTSUP,
 	  "optim_rank_0.pt: the file holds no tensors by name" },
 	{ "model_rank_", 1, uns_rank_files_add_optimizer, UNS_SCOPE_OPTIMIZER, -ENOTSUP,
@@ -347,10 +349,10 @@ static void test_odd_tensors(void **state)
 	expect_problem(&l, "odd_rank_1.pt: partial: a DTensor with the placement "
 			   "torch.distributed.tensor.placement_types.Partial, which does not say "
 			   "where its data lie (and 1 more of its tensors)");
-	expect_problem(&l, "odd_rank_1.pt: shape: this rank holds a part of shape [3]; expected "
-			   "[2]" AGAIN);
-	expect_problem(&l, "odd_rank_1.pt: dtype: its data are bfloat16, but it is declared as "
-			   "float32" OR_BEFORE);
+	expect_problem(&l, "odd_rank_1.pt: shape: this rank holds a piece of shape [3]; expected "
+	  "[2]" AGAIN);
+	expect_problem(&l, "odd_rank_1.pt: dtype mismatch in dtype: declared float32, stored "
+	  "bfloat16" ONE_DTYPE);
 }
 
 static void test_numbered_optimizer(void **state)
@@ -372,10 +374,10 @@ static void test_renamed_file(void **state)
 	load_one(&l, "model_rank_2.pt", 0, uns_rank_files_add_model);
 	assert_int_equal(l.cat->n_findings, 1);
 	assert_int_equal(l.cat->findings[0].scope, UNS_SCOPE_SHARDED);
-	expect_problem(&l, "model_rank_2.pt was written by rank 2, not by rank 0 as its name says: who "
-			   "resumes from the files takes one rank's part for another's; rename them back, "
-			   "or copy them again from the training machine (what is put together here goes by "
-			   "what they record)");
+	expect_problem(&l, "model_rank_2.pt is named rank 0, but its content is rank 2's: the "
+	  "mount shows the right data, a trainer that resumes from these files "
+	  "would load another rank's; rename the files back, or copy them again "
+	  "from the training machine");
 }
 
 static void test_missing_rank_leaves_a_hole(void **state)

@@ -75,8 +75,9 @@ static void one_sentence_a_file_and_kind(void **state)
 	       "r1.pt: a: it is odd (and 1 more of its tensors); copy the file again from the training "
 	       "machine");
 	expect(&x, 1, UNS_SCOPE_WEIGHTS, -EBADMSG,
-	       "r1.pt: b is bfloat16 there, but float32 in r0.pt; copy the file again from the "
-	       "training machine, or go on from the checkpoint before it");
+	       "r1.pt: dtype mismatch in b: bfloat16 here, float32 in r0.pt; --repair OUT writes a copy "
+	       "with one dtype for all ranks where most of them agree; or copy the file again from the "
+	       "training machine, or resume from the checkpoint before it");
 	expect(&x, 2, UNS_SCOPE_WEIGHTS, -EBADMSG,
 	       "r2.pt: d: it is odd; copy the file again from the training machine");
 	expect(&x, 3, UNS_SCOPE_SHARDED, -EBADMSG,

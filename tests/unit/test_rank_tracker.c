@@ -94,8 +94,8 @@ static const struct {
 	  "there, if that one is whole" },
 	{ EASY, "{\"last_global_step\": 8}", 0,
 	  "checkpoint_tracker.json of run names step 8, and there is no global_step_8: EasyR1 "
-	  "would start "
-	  "from scratch; copy the directory back, or delete it, there is no step to go on from" },
+	  "would start from scratch; copy the directory back, or delete it, there is no step to "
+	  "resume from" },
 	{ EASY, "{}", 1,
 	  "checkpoint_tracker.json of run has no number as last_global_step: EasyR1 fails when it "
 	  "looks "

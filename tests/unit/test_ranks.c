@@ -178,29 +178,29 @@ static const struct {
 	{ "whole", "fsdp2", "true", 0, NULL },
 	/* And with it what the optimizer's numbers stand for. */
 	{ "a rank's model is missing", "fsdp2", "rm model*rank_1.pt", UNS_SCOPE_ALL,
-	  "model_world_size_2_rank_1.pt is missing, rank 1's part" },
+	  "model_world_size_2_rank_1.pt is missing: it holds rank 1's pieces" },
 	{ "a rank's optimizer is missing", "fsdp2", "rm optim*rank_1.pt", UNS_SCOPE_OPTIMIZER,
-	  "optim_world_size_2_rank_1.pt is missing, rank 1's part" },
+	  "optim_world_size_2_rank_1.pt is missing: it holds rank 1's pieces" },
 	{ "no optimizer", "fsdp2", "rm optim*", 0, NULL },
 	{ "no model", "fsdp2", "rm model*", UNS_SCOPE_NOTE, "holds no model files" },
 	{ "parts as long as each other: flat units or not?", "orig",
 	  "cp optim_world_size_2_rank_0.pt optim_world_size_2_rank_1.pt", UNS_SCOPE_OPTIMIZER,
-	  "the optimizer's state is that of 3 flat units" },
+	  "parameters in 3 flat units" },
 	{ "two world sizes", "fsdp2", "cp " MODEL0 " model_world_size_3_rank_2.pt", UNS_SCOPE_ALL,
-	  "holds files of world sizes 2 (complete) and 3 (1 of 3 model files), and nothing says which "
-	  "are current" },
+	  "files of saves on different numbers of ranks are mixed: 2 (complete) and 3 (1 of 3 "
+	  "model files); no file says which save is current" },
 	{ "two world sizes, one known", "fsdp2",
 	  "cp " MODEL0 " model_world_size_3_rank_2.pt; echo '{\"world_size\": 2}' >fsdp_config.json",
 	  UNS_SCOPE_NOTE, "those of 2 are read, as fsdp_config.json says" },
 	{ "another world size", "fsdp2", "echo '{\"world_size\": 8}' >fsdp_config.json",
-	  UNS_SCOPE_ALL, "says world size 8, but the files are of world size 2" },
+	  UNS_SCOPE_ALL, "says 8 ranks, but the files are of 2" },
 	{ "a config that says nothing", "fsdp2", "echo '{\"world_size\": -1}' >fsdp_config.json",
 	  UNS_SCOPE_SHARDED, "fsdp_config.json says no world_size above 0" },
 	{ "a config that is none", "fsdp2", "echo '[' >fsdp_config.json", UNS_SCOPE_SHARDED,
 	  "fsdp_config.json is no JSON object" },
 	{ "files of a world that the config does not name", "fsdp2",
 	  "cp " MODEL0 " model_world_size_3_rank_2.pt; echo '{\"world_size\": 8}' >fsdp_config.json",
-	  UNS_SCOPE_ALL, "says world size 8, but the files are of world size 2 (complete) and 3" },
+	  UNS_SCOPE_ALL, "says 8 ranks, but the files are of 2 (complete) and 3" },
 	{ "ranks of a larger world", "fsdp2",
 	  "rm *rank_1.pt; for k in model optim; do mv ${k}_world_size_2_rank_0.pt "
 	  "${k}_world_size_1_rank_0.pt; done",
@@ -208,7 +208,7 @@ static const struct {
 	{ "ranks renamed", "fsdp2",
 	  "mv " MODEL0 " x; mv model_world_size_2_rank_1.pt " MODEL0
 	  "; mv x model_world_size_2_rank_1.pt",
-	  UNS_SCOPE_SHARDED, "was written by rank 1, not by rank 0 as its name says" },
+	  UNS_SCOPE_SHARDED, "is named rank 0, but its content is rank 1's" },
 };
 
 static void says_what_is_wrong(void **state)

@@ -472,7 +472,7 @@ static void refuses_other_casts(void **state)
 	b = (struct uns_layout_builder){ .arena = &m.arena };
 	uns_layout_tensor(&b, &m.cat->tensors[0], 0, 4, UNS_F32);
 	assert_int_equal(uns_layout_build(&b, m.cat, &l, &err), 0);
-	check_fails(&m, &l, -ENOTSUP, "model.w", "int64 cannot be given out as float32");
+	check_fails(&m, &l, -ENOTSUP, "model.w", "int64 cannot be converted to float32");
 	finish(&m);
 }
 
@@ -613,7 +613,7 @@ static void refuses_damaged_zstd(void **state)
 		long cut, flip;
 		const char *why;
 	} cases[] = {
-		{ 20000, 100, 0, "cut short" },
+		{ 20000, 100, 0, "truncated" },
 		{ 20000, 0, 3, "no zstd frame" },
 		{ 20000, 0, 200, "zstd data" },
 		{ 5, 0, 0, "holds more than the" },
@@ -1218,7 +1218,7 @@ static void reads_values(void **state)
 		err = (struct uns_err){ 0 };
 		assert_int_equal(uns_backing_value(m.backing, &v[i], &m.arena, &found, &err),
 				 -EBADMSG);
-		assert_non_null(strstr(err.text, "optimizer.step at byte 0: zip:"));
+		assert_non_null(strstr(err.text, "optimizer.step at byte 0: truncated"));
 	}
 	finish(&m);
 }

@@ -163,7 +163,7 @@ static const struct {
 	{ "[]", 0, -EBADMSG, "expected '{'" },
 	{ "{} {}", 0, -EBADMSG, "expected nothing more" },
 	{ "{\"a\":1}", 0, -EBADMSG, "expected '{'" },
-	{ "{\"a\":" T("F32", "[2]", "[0,8]") "}", 7, -EBADMSG, "cut short" },
+	{ "{\"a\":" T("F32", "[2]", "[0,8]") "}", 7, -EBADMSG, "truncated" },
 	{ "{\"a\":" T("F32", "[2]", "[0,8]") "}", 9, -EBADMSG, "describes 8" },
 	{ "{\"a\":" T("F32", "[2]", "[0,4]") "}", 4, -EBADMSG, "'a' needs 8 bytes" },
 	{ "{\"a\":" T("F32", "[2]", "[8,0]") "}", 8, -EBADMSG, "[8, 0]" },

@@ -270,7 +270,7 @@ static void a_damaged_memo_is_no_memo(void **state)
 	       "UPDATE memo SET bytes = substr(bytes, 1, length(bytes) - 1) || x'00' WHERE key = 2");
 	store = open_store(f);
 	assert_int_equal(uns_store_memo_get(store, "catalog", 1, &f->arena, &got, &f->err), -EBADMSG);
-	assert_non_null(strstr(f->err.text, "a memo is damaged"));
+	assert_non_null(strstr(f->err.text, "an entry of the cached metadata is damaged"));
 	assert_int_equal(uns_store_memo_get(store, "catalog", 2, &f->arena, &got, NULL), -EBADMSG);
 	uns_store_close(store);
 }

@@ -178,7 +178,7 @@ static const struct {
 	  { "\"stateful_callbacks\": {\n    " CONTROL "\n  }", "\"epoch\": 0.0", "\"logging_steps\": 500",
 	    "\"global_step\": 2" },
 	  NULL,
-	  { "made up, because nothing here tells: epoch = 0.0, log_history = [], max_steps = 0, "
+	  { "assumed, because no file or fact says: epoch = 0.0, log_history = [], max_steps = 0, "
 	    "num_input_tokens_seen = 0, num_train_epochs = 0, total_flos = 0.",
 	    "run/checkpoint-2 eval_steps=N logging_steps=N save_steps=N train_batch_size=N` or by "
 	    "mounting with -o fact=eval_steps=N,fact=logging_steps=N,",
@@ -190,7 +190,7 @@ static const struct {
 	  { "\"stateful_callbacks\": {\n    " CONTROL "\n  }", "\"epoch\": 0.25",
 	    "\"num_train_epochs\": 1", "\"logging_steps\": 1" },
 	  "\"should_log\": true",
-	  { "made up, because nothing here tells: num_input_tokens_seen = 0, total_flos = 0." },
+	  { "assumed, because no file or fact says: num_input_tokens_seen = 0, total_flos = 0." },
 	  "goes by" },
 	{ "callbacks of its own",
 	  LATER(", \"stateful_callbacks\": {\"EarlyStoppingCallback\": " STOPPING(2) ", \"Two\": ["

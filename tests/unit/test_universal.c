@@ -28,25 +28,25 @@ static const struct {
 	  MODEL_ROLES | STATE_ROLES, false, NULL },
 	{ "stage 2: a parameter is missing", "z2_w3", "rm -r global_step2_universal/zero/up.weight",
 	  "global_step2_universal", MODEL_ROLES, true,
-	  "2: global_step2_universal/zero/up.weight is missing, which "
-	  "global_step2_universal/mp_rank_00_model_states.pt lists" },
+	  "2: zero/up.weight is missing, which "
+	  "mp_rank_00_model_states.pt lists" },
 	{ "stage 3: a parameter is missing", "z3_w2", "rm -r global_step2_universal/zero/up.weight",
 	  "global_step2_universal", 0, true,
-	  "3: global_step2_universal/zero/up.weight is missing" },
+	  "3: zero/up.weight is missing" },
 	{ "fp32.pt is missing", "z2_w3", "rm global_step2_universal/zero/up.weight/fp32.pt",
 	  "global_step2_universal", MODEL_ROLES, true,
-	  "2: global_step2_universal/zero/up.weight/fp32.pt is missing" },
+	  "2: zero/up.weight/fp32.pt is missing" },
 	{ "a file is cut", "z2_w3",
 	  "truncate -s 900 global_step2_universal/zero/up.weight/exp_avg.pt",
 	  "global_step2_universal", MODEL_ROLES, true,
-	  "2: global_step2_universal/zero/up.weight/exp_avg.pt: " },
+	  "2: zero/up.weight/exp_avg.pt: " },
 	{ "another parameter's file", "z2_w3",
 	  "cd global_step2_universal/zero; cp emb.weight/fp32.pt up.weight",
 	  "global_step2_universal", MODEL_ROLES, true,
-	  "global_step2_universal/zero/up.weight/fp32.pt: the tensor has shape [7, 3]; expected [5, 3]" },
+	  "zero/up.weight/fp32.pt: the tensor has shape [7, 3]; expected [5, 3]" },
 	{ "optimizer_state.pt is missing", "z2_w3",
 	  "rm global_step2_universal/zero/optimizer_state.pt", "global_step2_universal",
-	  MODEL_ROLES, true, "2: global_step2_universal/zero/optimizer_state.pt: the file is missing" },
+	  MODEL_ROLES, true, "2: zero/optimizer_state.pt: the file is missing" },
 };
 
 static bool serves(struct fixture *f, unsigned roles)

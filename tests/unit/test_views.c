@@ -365,7 +365,7 @@ static void refuses_weights(void **state)
 	err = (struct uns_err){ 0 };
 	add(&b, "model.w", UNS_ROLE_WEIGHT, UNS_BF16, GONE);
 	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_DTYPE_NONE, &err), -ENODATA);
-	assert_non_null(strstr(err.text, "run/gone"));
+	assert_non_null(strstr(err.text, "gone is missing"));
 	assert_non_null(strstr(err.text, "model.w"));
 
 	err = (struct uns_err){ 0 };
@@ -395,7 +395,7 @@ static void refuses_weights(void **state)
 	err = (struct uns_err){ 0 };
 	b.cat.n_findings = 0;
 	assert_int_equal(uns_view_weights.supports(&b.cat, UNS_F32, &err), -ENODATA);
-	assert_non_null(strstr(err.text, "run/gone"));
+	assert_non_null(strstr(err.text, "gone is missing"));
 }
 
 static void serves_dcp(void **state)
@@ -434,7 +434,7 @@ static void serves_dcp(void **state)
 
 	add(&b, "w", UNS_ROLE_EXP_AVG, UNS_F32, GONE); /* here the whole must be there */
 	assert_int_equal(uns_view_dcp.supports(&b.cat, 0, &err), -ENODATA);
-	assert_non_null(strstr(err.text, "run/gone"));
+	assert_non_null(strstr(err.text, "gone is missing"));
 }
 
 int main(void)

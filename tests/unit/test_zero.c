@@ -171,13 +171,14 @@ static const struct {
 	  "DeepSpeed ZeRO stage 2", true, 2, NULL, NULL, NULL },
 	{ "a tag, and `latest` names what is not there", "printf global_step10 > latest",
 	  "global_step2", "DeepSpeed ZeRO stage 2", true, 2, NULL, NULL,
-	  "latest names global_step10, which is not there" },
+	  "latest names global_step10, and there is no such tag" },
 	{ "several tags", "cp -r global_step2 global_step9", "", "DeepSpeed ZeRO stage 2", true, 2,
 	  "global_step2/mp_rank_00_model_states.pt", NULL, "holds 2 tags; this is global_step2" },
 	{ "`latest` names what is not there", "printf global_step3 > latest", "",
 	  "DeepSpeed ZeRO stage 2", false, 2, NULL, NULL,
-	  "RUN/latest names global_step3, which is not there: DeepSpeed finds nothing to go on from; "
-	  "copy that tag back from the training machine, or write global_step2 into the file" },
+	  "latest names global_step3, and there is no such tag: DeepSpeed finds no checkpoint to "
+	  "resume from; copy that tag back from the training machine, or write global_step2 into "
+	  "the file" },
 	{ "`latest` climbs", "printf ../x > latest", "", "DeepSpeed ZeRO stage 2", false, 2, NULL,
 	  NULL, NULL },
 	{ "no `latest`", "rm latest", "", "DeepSpeed ZeRO stage 2", false, 2, NULL, NULL, NULL },
@@ -220,7 +221,8 @@ static void runs(void **state)
 
 /* -- damage -- */
 
-#define OPTIM "global_step2/bf16_zero_pp_rank_"
+#define SHARD "bf16_zero_pp_rank_"
+#define OPTIM "global_step2/" SHARD
 
 static const struct {
 	const char *name, *golden, *change;
@@ -229,56 +231,56 @@ static const struct {
 	const char *also;    /* of another problem; NULL = the first is the only one */
 } damage_cases[] = {
 	{ "stage 2: a rank is missing", "z2_w3", "rm " OPTIM "1_*", MODEL_ROLES,
-	  "2: " OPTIM "1_mp_rank_00_optim_states.pt (data-parallel rank 1) is missing: expected the "
+	  "2: " SHARD "1_mp_rank_00_optim_states.pt (data-parallel rank 1) is missing: expected the "
 	  "optimizer's shards of 3 ranks, found 2; copy it back",
 	  NULL },
 	{ "stage 2: the first rank is missing", "z2_w3", "rm " OPTIM "0_*", MODEL_ROLES,
-	  "2: " OPTIM "0_mp_rank_00_optim_states.pt (data-parallel rank 0) is missing", NULL },
+	  "2: " SHARD "0_mp_rank_00_optim_states.pt (data-parallel rank 0) is missing", NULL },
 	{ "stage 2: the last rank is missing", "z2_w3", "rm " OPTIM "2_*", MODEL_ROLES,
-	  "2: " OPTIM "2_mp_rank_00_optim_states.pt (data-parallel rank 2) is missing", NULL },
+	  "2: " SHARD "2_mp_rank_00_optim_states.pt (data-parallel rank 2) is missing", NULL },
 	{ "stage 2: two ranks are missing", "z2_w3", "rm " OPTIM "[12]_*", MODEL_ROLES,
-	  "2: " OPTIM "1_mp_rank_00_optim_states.pt (data-parallel rank 1) is missing, and others after "
+	  "2: " SHARD "1_mp_rank_00_optim_states.pt (data-parallel rank 1) is missing, and others after "
 	  "it: expected the optimizer's shards of 3 ranks, found 1",
 	  NULL },
 	{ "stage 2: no optimizer", "z2_w3", "rm " OPTIM "*", MODEL_ROLES,
-	  "2: global_step2: there are no optimizer shards (zero_pp_rank_*_mp_rank_00_optim_states.pt)",
+	  "2: there are no optimizer shards (zero_pp_rank_*_mp_rank_00_optim_states.pt)",
 	  NULL },
 	{ "stage 2: a shard is cut", "z2_w3", "truncate -s 3000 " OPTIM "1_*", MODEL_ROLES,
-	  "2: " OPTIM "1_mp_rank_00_optim_states.pt: ", NULL },
+	  "2: " SHARD "1_mp_rank_00_optim_states.pt: ", NULL },
 	{ "stage 2: a shard of another world size", "z2_w3",
 	  "cp $GOLDEN/z1_bf16_optimizer_w2/" OPTIM "1_* global_step2", MODEL_ROLES,
-	  "2: " OPTIM "1_mp_rank_00_optim_states.pt: stage 1, 2 groups, cut for 2 ranks, but stage 1, 2 "
+	  "2: " SHARD "1_mp_rank_00_optim_states.pt: stage 1, 2 groups, cut for 2 ranks, but stage 1, 2 "
 	  "groups, 3 ranks in another rank's file",
 	  NULL },
 	{ "stage 2: another rank's shard", "z2_w3", "cp " OPTIM "1_* " OPTIM "2_*", MODEL_ROLES,
-	  "2: " OPTIM "2_mp_rank_00_optim_states.pt: the file was saved as "
+	  "2: " SHARD "2_mp_rank_00_optim_states.pt: the file was saved as "
 	  "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt: it was renamed, or is another rank's; copy "
 	  "the right one back from the training machine",
 	  NULL },
 	{ "stage 2: another model's shards", "z2_w3", "cp -r $GOLDEN/other/* .",
 	  MODEL_ROLES,
-	  "2: group 0: param_shapes of global_step2/mp_rank_00_model_states.pt add up to", NULL },
+	  "2: group 0: param_shapes of mp_rank_00_model_states.pt add up to", NULL },
 	{ "stage 2: no model file", "z2_w3", "rm global_step2/mp_rank*", 0,
-	  "3: global_step2: there is no model file (mp_rank_00_model_states.pt, or one of each rank)",
+	  "3: there is no model file (mp_rank_00_model_states.pt, or one of each rank)",
 	  NULL },
 	{ "stage 2: the model file is cut", "z2_w3", "truncate -s 3000 global_step2/mp_rank*", 0,
-	  "3: global_step2/mp_rank_00_model_states.pt: ", NULL },
+	  "3: mp_rank_00_model_states.pt: ", NULL },
 	{ "stage 3: a rank is missing", "z3_w2", "rm " OPTIM "1_*", 0,
-	  "3: " OPTIM "1_mp_rank_00_optim_states.pt (data-parallel rank 1) is missing", NULL },
+	  "3: " SHARD "1_mp_rank_00_optim_states.pt (data-parallel rank 1) is missing", NULL },
 	{ "stage 3: a shard is cut", "z3_w2", "truncate -s 3000 " OPTIM "0_*", 0,
-	  "3: " OPTIM "0_mp_rank_00_optim_states.pt: ", NULL },
+	  "3: " SHARD "0_mp_rank_00_optim_states.pt: ", NULL },
 	{ "stage 3: a model file is missing", "z3_w2",
 	  "rm global_step2/zero_pp_rank_1_mp_rank_00_model_states.pt", STATE_ROLES,
-	  "1: global_step2/zero_pp_rank_1_mp_rank_00_model_states.pt (data-parallel rank 1) is missing: "
+	  "1: zero_pp_rank_1_mp_rank_00_model_states.pt (data-parallel rank 1) is missing: "
 	  "expected a model file of each of 2 ranks, which hold slices of the frozen parameters",
 	  NULL },
 	{ "stage 3: the first model file is missing", "z3_w2",
 	  "rm global_step2/zero_pp_rank_0_mp_rank_00_model_states.pt", STATE_ROLES,
-	  "1: global_step2/zero_pp_rank_0_mp_rank_00_model_states.pt (data-parallel rank 0) is missing",
+	  "1: zero_pp_rank_0_mp_rank_00_model_states.pt (data-parallel rank 0) is missing",
 	  "head.weight is in neither the model's state dict, nor the optimizer" },
 	{ "stage 3: a model file is cut", "z3_w2",
 	  "truncate -s 3000 global_step2/zero_pp_rank_1_mp_rank_00_model_states.pt", STATE_ROLES,
-	  "1: global_step2/zero_pp_rank_1_mp_rank_00_model_states.pt: ", NULL },
+	  "1: zero_pp_rank_1_mp_rank_00_model_states.pt: ", NULL },
 };
 
 static bool serves(struct fixture *f, unsigned roles)
@@ -337,7 +339,7 @@ static void names_what_a_missing_rank_held(void **state)
 	fixture_open(&f, &uns_format_zero, "global_step2");
 	t = uns_catalog_find(f.cat, UNS_ROLE_MASTER, "emb.weight");
 	assert_int_equal(uns_cover_check(f.cat, t, &err), -ENODATA);
-	assert_non_null(strstr(err.text, OPTIM "0_mp_rank_00_optim_states.pt"));
+	assert_non_null(strstr(err.text, SHARD "0_mp_rank_00_optim_states.pt"));
 	for (i = 0; i < f.cat->n_tensors; i++) {
 		t = &f.cat->tensors[i];
 		if (t->role != UNS_ROLE_MASTER || uns_cover_check(f.cat, t, NULL) < 0)
@@ -356,9 +358,9 @@ static void weights_view_tells_where_weights_are_from(void **state)
 	static const struct {
 		const char *golden, *parameter, *origin;
 	} cases[] = {
-		{ "z3_w2", "", "assembled from the checkpoint's tensors; 6 of them it holds as the "
-			       "optimizer's fp32 copies only, given out in the model's type" },
-		{ "z3_w2", "fp32", "assembled from the checkpoint's tensors, floating types given out as "
+		{ "z3_w2", "", "assembled from the checkpoint's tensors; 6 of them it holds as "
+		  "the optimizer's fp32 copies only, converted to the model's dtype" },
+		{ "z3_w2", "fp32", "assembled from the checkpoint's tensors, floating dtypes converted to "
 				   "float32: 6 are the optimizer's fp32 copies; without one, widened: "
 				   "frozen.weight" },
 		{ "z2_w3", "", "assembled from the checkpoint's tensors" },
@@ -427,10 +429,10 @@ static void uses_gathered_weights(void **state)
 		{ "an optimizer's shard is missing", "rm " OPTIM "1_*", true, true,
 		  "(data-parallel rank 1) is missing" },
 		{ "of another model", "cp other.safetensors model.safetensors", false, true,
-		  "checkpoint-2/model.safetensors is not used, it does not hold frozen.weight in its "
+		  "model.safetensors is not used, it does not hold frozen.weight in its "
 		  "full shape" },
 		{ "cut", "truncate -s 100 model.safetensors", false, true,
-		  "checkpoint-2/model.safetensors is not used" },
+		  "model.safetensors is not used" },
 	};
 	size_t i;
 
