@@ -9,6 +9,8 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
+#include "files/adapter.h"
+#include "files/empty_group.h"
 #include "files/masters.h"
 #include "files/torch_file.h"
 #include "wire/value_new.h"
@@ -226,7 +228,7 @@ static int add_tensor(struct uns_dcp_made *m, const struct key *k, const struct 
 
 /* -- the model -- */
 
-int uns_dcp_made_add_model(struct uns_dcp_made *m, struct uns_err *err)
+int uns_dcp_made_add_model(struct uns_dcp_made *m, bool by_file_names, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map masters = UNS_MAP_INIT;
 	const struct uns_tensor *t, *master;
@@ -234,11 +236,13 @@ int uns_dcp_made_add_model(struct uns_dcp_made *m, struct uns_err *err)
 
 	UNS_TRY(uns_masters_find(m->cat, &masters, err));
 	for (i = 0; i < m->cat->n_tensors; i++) {
-		const struct key k = { .root = "model", .name = m->cat->tensors[i].name };
+		struct key k = { .root = "model", .name = m->cat->tensors[i].name };
 
 		t = &m->cat->tensors[i];
 		if (t->role != UNS_ROLE_WEIGHT && t->role != UNS_ROLE_BUFFER)
 			continue;
+		if (by_file_names && t->of_adapter && !(k.name = uns_adapter_name(m->scratch, t->name)))
+			return uns_oom(err);
 		master = t->role == UNS_ROLE_WEIGHT ? uns_map_get(&masters, t->name) : NULL;
 		if (master && uns_shape_equal(&master->shape, &t->shape))
 			t = master;
@@ -325,12 +329,14 @@ static int add_group(struct uns_dcp_made *m, const struct uns_group *g, size_t i
 int uns_dcp_made_add_optimizer(struct uns_dcp_made *m, const struct uns_adam_params *params,
 			       int64_t global_step, struct uns_err *err)
 {
-	size_t i;
+	const struct uns_group **group;
+	size_t i, n;
 
 	for (i = 0; i < params->n; i++)
 		UNS_TRY(add_param(m, params, &params->v[i], global_step, err));
-	for (i = 0; i < params->n_groups; i++)
-		UNS_TRY(add_group(m, params->group[i], i, err));
+	UNS_TRY(uns_empty_group_with(m->cat, params->root, m->scratch, &group, &n, err));
+	for (i = 0; i < n; i++)
+		UNS_TRY(add_group(m, group[i], i, err));
 	return 0;
 }
 
@@ -344,8 +350,8 @@ int uns_dcp_made_new(const struct uns_catalog *cat, struct uns_arena *arena,
 
 	if (!m)
 		return uns_oom(err);
-	for (i = 0; i < cat->n_groups; i++)
-		most += 1 + (cat->groups[i].hyper ? cat->groups[i].hyper->n : 0) +
+	for (i = 0; i < cat->n_groups; i++) /* twice: one that was dropped has the same settings */
+		most += 2 + (cat->groups[i].hyper ? 2 * cat->groups[i].hyper->n : 0) +
 			3 * cat->groups[i].n_params;
 	*m = (struct uns_dcp_made){
 		.cat = cat, .arena = arena, .scratch = scratch, .data = { .arena = arena }

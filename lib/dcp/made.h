@@ -19,8 +19,8 @@ int uns_dcp_made_new(const struct uns_catalog *cat, struct uns_arena *arena,
 		     struct uns_arena *scratch, struct uns_dcp_made **out, struct uns_err *err);
 
 /* {"model": {name: tensor}}: weights and buffers; an optimizer's fp32 copy in a rounded weight's
- * place. */
-int uns_dcp_made_add_model(struct uns_dcp_made *made, struct uns_err *err);
+ * place. by_file_names: tensors of adapters under their names in PEFT's files, not under those in memory. */
+int uns_dcp_made_add_model(struct uns_dcp_made *made, bool by_file_names, struct uns_err *err);
 
 /* {"optimizer": {"state": {name: {..}}, "param_groups": [..]}}, as FSDP's optimizer state dicts
  * are. */

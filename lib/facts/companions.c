@@ -303,6 +303,8 @@ static int choose_config(struct search *s, struct uns_err *err)
 			return borrow_config(s, &s->candidate[i], err);
 	}
 	memset(&s->out->config_facts, 0, sizeof(s->out->config_facts));
+	if (s->cat->facts.adapter == UNS_ADAPTER_ALONE)
+		return 0; /* the model that it is loaded into has one */
 	return note(s, UNS_FINDING(.id = UNS_FOUND_NO_CONFIG, .checkpoint = s->cat->path), err);
 }
 

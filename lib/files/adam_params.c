@@ -51,6 +51,8 @@ static int count_groups(struct search *s, struct uns_arena *arena, size_t *n_par
 						     { "other", uns_str(cat->groups[i].root) } }),
 				err);
 		UNS_TRY(check_group(cat, &cat->groups[i], err));
+		if (!cat->groups[i].n_params)
+			continue; /* as DeepSpeed */
 		out->group[out->n_groups++] = &cat->groups[i];
 		*n_params += cat->groups[i].n_params;
 	}
@@ -177,6 +179,8 @@ static int check_param(const struct uns_catalog *cat, const struct uns_adam_para
 		       struct uns_err *err)
 {
 	if (!p->fp32)
+		UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, err)); /* which tells more */
+	if (!p->fp32)
 		return uns_catalog_fail(cat,
 					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_WEIGHT_MISSING,
 						    .scope = UNS_SCOPE_OPTIMIZER,
@@ -194,12 +198,35 @@ static int check_param(const struct uns_catalog *cat, const struct uns_adam_para
 	return 0;
 }
 
+/* What one parameter lacks may be lost; what all of them lack is none of the optimizer's states (Lion has no
+ * exp_avg_sq, Adagrad and schedule-free AdamW no exp_avg). */
+static int check_kind(const struct search *s, struct uns_err *err)
+{
+	static const char *const state[] = { "exp_avg", "exp_avg_sq" };
+	const struct uns_adam_params *out = s->out;
+	size_t i, n[2] = { 0 }, k;
+
+	for (i = 0; i < out->n; i++) {
+		n[0] += out->v[i].exp_avg != NULL;
+		n[1] += out->v[i].exp_avg_sq != NULL;
+	}
+	for (k = 0; k < 2; k++)
+		if (!n[k] && n[1 - k])
+			return uns_catalog_fail(s->cat,
+						UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_NOT_ADAM,
+							    .scope = UNS_SCOPE_OPTIMIZER,
+							    .arg = { { "state", uns_str(state[k]) } }),
+						err);
+	return 0;
+}
+
 /* Keep those that have states. */
 static int settle(struct search *s, struct uns_err *err)
 {
 	struct uns_adam_params *out = s->out;
 	size_t i, n = 0;
 
+	UNS_TRY(check_kind(s, err));
 	for (i = 0; i < out->n; i++) {
 		struct uns_adam_param *p = &out->v[i];
 

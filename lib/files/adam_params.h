@@ -19,7 +19,7 @@ struct uns_adam_params {
 	const char *root;         /* the optimizer's */
 	struct uns_adam_param *v; /* in the order of the groups */
 	size_t n;
-	const struct uns_group **group;
+	const struct uns_group **group; /* those with parameters */
 	size_t n_groups;
 	size_t n_widened; /* weights that stand for an fp32 copy, their type being narrower */
 	/* Listed by a group, without any state: frozen, or never used. Not in v. */

@@ -301,21 +301,11 @@ static int check_layers(const struct uns_config_facts *facts, const struct uns_c
 			(unsigned long long)s.n);
 }
 
-/* An adapter holds some layers of a model whose config is elsewhere: nothing to compare. */
-static bool is_adapter(const struct uns_catalog *cat)
-{
-	size_t i;
-
-	for (i = 0; i < cat->n_tensors; i++)
-		if (is_weight(&cat->tensors[i]) && strstr(cat->tensors[i].name, "lora_"))
-			return true;
-	return false;
-}
-
 int uns_config_check(const struct uns_config_facts *facts, const struct uns_catalog *cat,
 		     struct uns_err *err)
 {
-	if (is_adapter(cat))
+	/* An adapter holds some layers of a model whose config is elsewhere: nothing to compare. */
+	if (cat->facts.adapter == UNS_ADAPTER_ALONE)
 		return 0;
 	UNS_TRY(check_embedding(facts, cat, err));
 	return check_layers(facts, cat, err);

@@ -5,7 +5,7 @@
 
 #include "base/cleanup.h"
 #include "model/cover.h"
-#include "files/adapter_names.h"
+#include "files/adapter_files.h"
 #include "files/masters.h"
 #include "files/safetensors_file.h"
 #include "wire/value_new.h"
@@ -92,6 +92,26 @@ static const char *weights_origin(struct uns_arena *arena, size_t n_masters)
 				n_masters);
 }
 
+/* A Trainer loads an adapter into the model that it was given. */
+static bool is_adapters_file(const struct uns_catalog *cat)
+{
+	return cat->facts.adapter == UNS_ADAPTER_ALONE ||
+	       (cat->facts.adapter == UNS_ADAPTER_AND_BASE && cat->facts.resumed_by & UNS_BY_TRAINER);
+}
+
+static int add_adapters(const struct uns_full_input *in, const struct uns_map *masters, struct uns_vtree *out,
+			struct uns_err *err)
+{
+	struct uns_adapter_files files = { .catalog = in->resume.catalog, .masters = masters, .apart = true };
+	size_t i, n_masters = 0;
+
+	for (i = 0; i < files.catalog->n_tensors; i++)
+		n_masters += files.catalog->tensors[i].of_adapter &&
+			     uns_masters_or(masters, &files.catalog->tensors[i]) != &files.catalog->tensors[i];
+	files.origin = weights_origin(&out->arena, n_masters);
+	return files.origin ? uns_adapter_files_add(&files, out, err) : uns_oom(err);
+}
+
 int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *out,
 			     struct uns_err *err)
 {
@@ -101,32 +121,26 @@ int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *
 	const struct uns_tensor *t, *source;
 	const char *origin;
 	size_t i, n = 0, n_masters = 0;
-	bool adapter;
 
 	if (!v)
 		return uns_oom(err);
 	if (in->resume.plain)
 		return 0;
-	UNS_TRY(uns_adapter_is(cat, &adapter, err));
 	UNS_TRY(uns_masters_find(cat, &masters, err));
+	if (is_adapters_file(cat))
+		return add_adapters(in, &masters, out, err);
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
-		if (!uns_role_is_model(t->role) || is_tied(in, t) ||
-		    (adapter && uns_adapter_leaves_out(t->name)))
+		if (!uns_role_is_model(t->role) || is_tied(in, t))
 			continue;
 		source = uns_masters_or(&masters, t);
 		n_masters += source != t;
-		v[n] = (struct uns_named_tensor){ t->name, source, source->dtype };
-		if (adapter && !(v[n].name = uns_adapter_name(&out->arena, t->name)))
-			return uns_oom(err);
-		n++;
+		v[n++] = (struct uns_named_tensor){ t->name, source, source->dtype };
 	}
 	origin = weights_origin(&out->arena, n_masters);
 	if (!origin)
 		return uns_oom(err);
-	return uns_part_safetensors_set(cat, v, n, adapter ? "adapter_model" : "model",
-					adapter ? UINT64_MAX : in->max_shard_size_bytes, origin,
-					out, err);
+	return uns_part_safetensors_set(cat, v, n, "model", in->max_shard_size_bytes, origin, out, err);
 }
 
 int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
@@ -227,6 +241,7 @@ int uns_full_add_rest(const struct uns_full_input *in, struct uns_vtree *out, st
 {
 	struct uns_resume_input resume = in->resume;
 
+	resume.schedule_for = UNS_SCHEDULE_FOR_TRAINER;
 	resume.with_schedule = root_to_write(in) != NULL || keeps_own_optimizer(in);
 	UNS_TRY(uns_vtree_note_findings(out, in->notes, in->n_notes, err));
 	return uns_resume_files_add(&resume, out, err);

@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/map.h"
+#include "files/empty_group.h"
 #include "model/cover.h"
 #include "wire/value_new.h"
 
@@ -27,6 +28,7 @@ struct table {
 	struct uns_map by_name;
 	struct param *v; /* in order of number */
 	size_t n, n_groups;
+	bool counts_steps; /* as Adam does; Lion, which has exp_avg alone, does not */
 };
 
 static void table_fini(struct table *t)
@@ -119,6 +121,7 @@ static int add_states(struct table *t, struct uns_err *err)
 		if (!s)
 			return uns_oom(err);
 		s->tensor = tensor;
+		t->counts_steps |= tensor->role == UNS_ROLE_STEP || tensor->role == UNS_ROLE_EXP_AVG_SQ;
 		*p->tail = s;
 		p->tail = &s->next;
 		p->n_states++;
@@ -201,7 +204,7 @@ static const struct uns_value *id_of(const struct builder *b, const struct param
 	return uns_value_new_int(b->arena, (int64_t)p->number);
 }
 
-static bool lacks_step(const struct param *p)
+static bool lacks_step(const struct table *t, const struct param *p)
 {
 	const struct state *s;
 	bool moments = false;
@@ -211,7 +214,7 @@ static bool lacks_step(const struct param *p)
 			return false;
 		moments |= s->tensor->role == UNS_ROLE_EXP_AVG;
 	}
-	return moments;
+	return moments && t->counts_steps;
 }
 
 static int missing_step(struct builder *b, const struct param *p, double *step,
@@ -240,7 +243,7 @@ static int put_state(struct builder *b, struct uns_value *states, const struct p
 	double step;
 	bool ok = true;
 
-	if (lacks_step(p)) {
+	if (lacks_step(b->t, p)) {
 		UNS_TRY(missing_step(b, p, &step, err));
 		ok = uns_value_put_str(b->arena, dict, "step",
 				       uns_torch_step_add(b->leaves, b->arena, step));
@@ -266,12 +269,12 @@ static const struct uns_value *group_value(struct builder *b, const struct uns_g
 
 static int put_groups(struct builder *b, struct uns_value *list, struct uns_err *err)
 {
-	const struct uns_catalog *cat = b->t->cat;
-	size_t i;
+	const struct uns_group **group;
+	size_t i, n;
 
-	for (i = 0; i < cat->n_groups; i++)
-		if (strcmp(cat->groups[i].root, b->t->root) == 0 &&
-		    !uns_value_append(list, group_value(b, &cat->groups[i])))
+	UNS_TRY(uns_empty_group_with(b->t->cat, b->t->root, b->arena, &group, &n, err));
+	for (i = 0; i < n; i++)
+		if (!uns_value_append(list, group_value(b, group[i])))
 			return uns_oom(err);
 	return 0;
 }
@@ -280,7 +283,7 @@ static int build(struct builder *b, struct uns_err *err)
 {
 	struct uns_value *root = uns_value_new_dict(b->arena, 2);
 	struct uns_value *states = uns_value_new_dict(b->arena, b->t->n);
-	struct uns_value *groups = uns_value_new_list(b->arena, b->t->n_groups);
+	struct uns_value *groups = uns_value_new_list(b->arena, b->t->n_groups + 1);
 	size_t i;
 
 	for (i = 0; i < b->t->n; i++)

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "files/torch_file.h"
 #include "files/trainer_state.h"
 
 /* Weights and optimizers in any form: the view makes its own. */
@@ -141,6 +142,21 @@ static int add_own_state(const struct uns_resume_input *in, const struct uns_com
 	return uns_vtree_add_file(out, in->catalog, c->name, c->file, err);
 }
 
+static int add_schedule(const struct uns_resume_input *in, const struct uns_companion *c,
+			struct uns_vtree *out, struct uns_err *err)
+{
+	struct uns_torch_input file = { .cat = in->catalog, .stem = "scheduler" };
+
+	if (strcmp(c->name, "scheduler.pt") == 0)
+		UNS_TRY(uns_empty_group_schedule(in->catalog, in->schedule_for, &out->arena, &file.root, err));
+	if (!file.root)
+		return uns_vtree_add_file(out, in->catalog, c->name, c->file, err);
+	return uns_torch_file_add(&file, c->name,
+				  "the checkpoint's own, with as many entries as there are param groups: "
+				  "DeepSpeed has none without parameters, a Trainer has",
+				  out, err);
+}
+
 static int add_companion(const struct uns_resume_input *in, const struct uns_companion *c,
 			 struct uns_vtree *out, struct uns_err *err)
 {
@@ -159,7 +175,7 @@ static int add_companion(const struct uns_resume_input *in, const struct uns_com
 				      "%s is hidden: there is no optimizer state with it, and a "
 				      "Trainer restores both or neither",
 				      c->name);
-	return uns_vtree_add_file(out, in->catalog, c->name, c->file, err);
+	return add_schedule(in, c, out, err);
 }
 
 static int note_facts(const struct uns_training *t, struct uns_vtree *out, struct uns_err *err)

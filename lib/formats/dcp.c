@@ -12,6 +12,7 @@
 #include "base/path.h"
 #include "model/wrappers.h"
 #include "files/beside.h"
+#include "files/adapter.h"
 #include "files/resume_files.h"
 #include "dcp/dir.h"
 
@@ -120,6 +121,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	uns_resume_find(cat);
 	UNS_TRY(uns_wrappers_clean(cat, err));
+	UNS_TRY(uns_adapter_find(cat, err));
 	return uns_catalog_seal(cat, err);
 }
 

@@ -20,6 +20,7 @@
 #include "model/cover.h"
 #include "model/save_times.h"
 #include "ranks/files.h"
+#include "files/adapter.h"
 #include "files/resume_files.h"
 #include "files/safetensors_set.h"
 #include "wire/json.h"
@@ -441,6 +442,7 @@ static int open_hf(const struct uns_directory *dir, const struct uns_format_opti
 	UNS_TRY(add_companions(cat, dir, err));
 	UNS_TRY(check_times(cat, dir, err));
 	uns_resume_find(cat);
+	UNS_TRY(uns_adapter_find(cat, err));
 	UNS_TRY(uns_catalog_seal(cat, err));
 	UNS_TRY(finished = is_finished(cat, dir, err));
 	cat->facts.finished = finished;

@@ -18,6 +18,7 @@
 #include "base/path.h"
 #include "model/wrappers.h"
 #include "files/beside.h"
+#include "files/adapter.h"
 #include "files/resume_files.h"
 #include "dcp/dir.h"
 #include "model/save_times.h"
@@ -396,6 +397,34 @@ static int check_times(struct source *s, struct uns_err *err)
 		err);
 }
 
+/* A save that left the model out: its part is there, and nothing is in it. */
+static int check_model(struct source *s, struct uns_err *err)
+{
+	const struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors, *state = NULL;
+	const char *part = has_part_dir(s->dir->list, MODEL) ? "pytorch_model_fsdp_0" : "pytorch_model_fsdp.bin";
+	const char *path = uns_path_join(&s->scratch, s->cat->path, part);
+	size_t i;
+
+	if (!path)
+		return uns_oom(err);
+
+	for (; t < end; t++) {
+		if (uns_role_is_model(t->role))
+			return 0;
+		if (!state && uns_role_is_optimizer(t->role))
+			state = t;
+	}
+	for (i = 0; i < s->cat->n_findings; i++)
+		if (s->cat->findings[i].scope == UNS_SCOPE_WEIGHTS || s->cat->findings[i].scope == UNS_SCOPE_ALL)
+			return 0; /* told already */
+	if (!state)
+		return 0;
+	return uns_catalog_add_finding(s->cat,
+				       UNS_FINDING(.id = UNS_FOUND_MODEL_EMPTY, .scope = UNS_SCOPE_WEIGHTS,
+						   .file = path, .tensor = state->name),
+				       err);
+}
+
 static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
 		    struct uns_catalog *cat, struct uns_err *err)
 {
@@ -409,11 +438,14 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 						UNS_FINDING(.id = UNS_FOUND_MODEL_MISSING,
 							    .scope = UNS_SCOPE_WEIGHTS),
 						err));
+	UNS_TRY(check_model(&s, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	UNS_TRY(find_facts(&s, err));
 	UNS_TRY(check_times(&s, err));
 	uns_resume_find(cat);
 	UNS_TRY(uns_wrappers_clean(cat, err));
+	UNS_TRY(uns_adapter_find(cat, err));
+	UNS_TRY(uns_empty_group_find(cat, err));
 	return uns_catalog_seal(cat, err);
 }
 

@@ -18,6 +18,7 @@
 #include "files/beside.h"
 #include "model/save_times.h"
 #include "files/lightning_file.h"
+#include "files/adapter.h"
 #include "files/resume_files.h"
 #include "dcp/dir.h"
 #include "wire/pickle.h"
@@ -210,6 +211,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	cat->facts.is_weights_only = !uns_lightning_has_optimizer(cat);
 	uns_resume_find(cat);
+	UNS_TRY(uns_adapter_find(cat, err));
 	return uns_catalog_seal(cat, err);
 }
 

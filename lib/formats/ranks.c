@@ -22,6 +22,7 @@
 #include "model/cover.h"
 #include "model/save_times.h"
 #include "files/beside.h"
+#include "files/adapter.h"
 #include "files/resume_files.h"
 #include "ranks/extra.h"
 #include "ranks/files.h"
@@ -610,6 +611,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	UNS_TRY(add_companions(&s, err));
 	UNS_TRY(check_times(&s, err));
 	uns_resume_find(cat);
+	UNS_TRY(uns_adapter_find(cat, err));
 	UNS_TRY(uns_catalog_seal(cat, err));
 	UNS_TRY(check_cover(&s, UNS_SCOPE_WEIGHTS, uns_role_is_model, err));
 	return check_cover(&s, UNS_SCOPE_OPTIMIZER, uns_role_is_optimizer, err);

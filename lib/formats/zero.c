@@ -8,6 +8,7 @@
 #include "formats/format.h"
 
 #include "base/cleanup.h"
+#include "files/adapter.h"
 #include "files/resume_files.h"
 #include "zero/run.h"
 
@@ -55,6 +56,8 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	cat->facts.format = "zero";
 	cat->facts.family = UNS_FAMILY_ZERO;
 	uns_resume_find(cat);
+	UNS_TRY(uns_adapter_find(cat, err));
+	UNS_TRY(uns_empty_group_find(cat, err));
 	return uns_catalog_seal(cat, err);
 }
 

@@ -85,6 +85,7 @@ struct uns_tensor {
 	uint32_t alias_of;
 	bool inferred;     /* name or place was derived, not recorded: provenance says so */
 	bool strange;      /* its bytes are not its values: a finding says what it is */
+	bool of_adapter; /* a weight of an adapter (facts.adapter), not of the model that it adapts */
 	bool sharded; /* of per-rank files: saved as a DTensor or ShardedTensor, even where one rank has
 	               * it all; the others are plain tensors, which ranks hold copies of */
 };
@@ -158,6 +159,14 @@ enum uns_tracker {
 };
 enum { UNS_TRACKER_UP_MAX = 2 };
 
+/* Whether weights are those of PEFT's adapters. */
+enum uns_adapter {
+	UNS_ADAPTER_NONE,
+	UNS_ADAPTER_ALONE,    /* all of them are: they are loaded into a model that is somewhere else */
+	UNS_ADAPTER_AND_BASE, /* the model that they adapt was saved with them */
+	UNS_N_ADAPTERS
+};
+
 /* What is known of a checkpoint beside its tensors. Who serves, checks or repairs one asks what it is and
  * what it has, never whose it is. */
 struct uns_facts {
@@ -166,6 +175,7 @@ struct uns_facts {
 
 	enum uns_family family;
 	unsigned resumed_by; /* enum uns_resumer; 0: by a script of its own */
+	enum uns_adapter adapter;
 	enum uns_tracker tracker;
 	unsigned tracker_up;   /* in which directory it lies: 0 = the checkpoint's own, which holds what it
 	                        * names; 1 = the one above; 2 = the one above that */

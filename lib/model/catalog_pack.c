@@ -417,6 +417,7 @@ static int tensor(struct pack *p, size_t i, struct uns_err *err)
 	t.position = i32(p, t.position);
 	t.alias_of = (uint32_t)below(p, t.alias_of, (uint64_t)UNS_NONE + 1);
 	t.inferred = yes(p, t.inferred);
+	t.of_adapter = yes(p, t.of_adapter);
 	t.sharded = yes(p, t.sharded);
 	t.strange = yes(p, t.strange);
 	n = count(p, t.n_pieces);
@@ -533,6 +534,7 @@ static int facts_of(struct pack *p, struct uns_err *err)
 	f.framework = text(p, f.framework);
 	f.family = (enum uns_family)below(p, f.family, UNS_N_FAMILIES);
 	f.resumed_by = (unsigned)below(p, f.resumed_by, UNS_RESUMERS + 1);
+	f.adapter = (enum uns_adapter)below(p, f.adapter, UNS_N_ADAPTERS);
 	f.tracker = (enum uns_tracker)below(p, f.tracker, UNS_N_TRACKERS);
 	f.tracker_up = (unsigned)below(p, f.tracker_up, UNS_TRACKER_UP_MAX + 1);
 	for (i = 0; i < sizeof(flag) / sizeof(*flag); i++)

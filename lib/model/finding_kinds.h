@@ -375,6 +375,13 @@ KIND(OPTIMIZER_NUMBERED, optimizer_numbered, UNKNOWN,
 KIND(NO_WEIGHTS_UNDER_ROOT, no_weights_under_root, UNKNOWN,
      "{checkpoint} holds no model weights (optimizer or other state only)",
      .advice = "if they are below another key, name it with -o root=KEY")
+KIND(NO_ADAPTER, no_adapter, UNKNOWN, "{checkpoint} holds no adapter of PEFT's", .advice = "")
+KIND(MODEL_EMPTY, model_empty, INCOMPLETE,
+     "{checkpoint}: {file} holds no tensor at all, while the optimizer has states of {tensor}: the model was not saved",
+     .advice = "peft 0.21 with FSDP1 saves no adapter so; train with FSDP2, or save the adapter with save_pretrained")
+KIND(OPTIMIZER_NOT_ADAM, optimizer_not_adam, UNKNOWN,
+     "{checkpoint}: the optimizer keeps no {state} of any parameter; a universal checkpoint has exp_avg, exp_avg_sq and step only (Adam, AdamW)",
+     .advice = "")
 KIND(NO_METADATA, no_metadata, UNKNOWN,
      "{checkpoint} is not a torch distributed checkpoint: it has no .metadata")
 KIND(LIGHTNING_META_UNREADABLE, lightning_meta_unreadable, DAMAGED,

@@ -108,7 +108,8 @@ static int add_made(const struct uns_view_input *in, struct uns_vtree *out, stru
 
 	UNS_TRY(uns_adam_params_find(cat, &scratch, &params, err));
 	UNS_TRY(uns_dcp_made_new(cat, &out->arena, &scratch, &made, err));
-	UNS_TRY(uns_dcp_made_add_model(made, err));
+	/* A Trainer with FSDP loads PEFT's own state dict, Accelerate the model's. */
+	UNS_TRY(uns_dcp_made_add_model(made, cat->facts.resumed_by & UNS_BY_TRAINER, err));
 	if (is_two(cat)) {
 		UNS_TRY(uns_dcp_made_finish(made, "pytorch_model_fsdp_0", out, err));
 		UNS_TRY(uns_dcp_made_new(cat, &out->arena, &scratch, &made, err));
@@ -122,6 +123,7 @@ static int tree_made(const struct uns_view_input *in, struct uns_vtree *out, str
 {
 	struct uns_resume_input resume = uns_view_resume(in);
 
+	resume.schedule_for = UNS_SCHEDULE_FOR_TRAINER;
 	resume.with_schedule = true;
 	UNS_TRY(add_made(in, out, err));
 	return uns_resume_files_add(&resume, out, err);

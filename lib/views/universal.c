@@ -237,6 +237,7 @@ static int add_rest(const struct uns_view_input *in, struct uns_vtree *out, stru
 	struct uns_resume_input resume = uns_view_resume(in);
 
 	resume.hide_rng = !in->keep_rng;
+	resume.schedule_for = UNS_SCHEDULE_FOR_DEEPSPEED;
 	resume.with_schedule = true;
 	return uns_resume_files_add(&resume, out, err);
 }

@@ -10,7 +10,8 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "model/cover.h"
-#include "files/adapter_names.h"
+#include "files/adapter.h"
+#include "files/adapter_files.h"
 #include "files/config.h"
 #include "files/lightning_file.h"
 #include "files/masters.h"
@@ -182,7 +183,8 @@ static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, 
 
 	if (!used)
 		return uns_oom(err);
-	if (!cat->facts.is_published || !weights_files(cat, used))
+	if (!cat->facts.is_published || cat->facts.adapter == UNS_ADAPTER_AND_BASE ||
+	    !weights_files(cat, used))
 		return 0;
 	for (i = 0; i < cat->n_files; i++) {
 		if (!used[i])
@@ -202,7 +204,8 @@ static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, 
 struct assembly {
 	const struct uns_view_input *in;
 	uint64_t parameter;
-	bool adapter;
+	enum uns_adapter adapter;
+	const char *wrapper;          /* of the model that adapters are put on */
 	const char *strip;            /* in front of names: left out; "" = nothing */
 	struct uns_map masters, tied; /* tied: by name */
 	struct uns_named_tensor *v;
@@ -220,8 +223,25 @@ static void assembly_fini(struct assembly *a)
 
 static bool leaves_out(const struct assembly *a, const struct uns_tensor *t)
 {
-	return !uns_role_is_model(t->role) || uns_map_get(&a->tied, t->name) == t ||
-	       (a->adapter && uns_adapter_leaves_out(t->name));
+	if (!uns_role_is_model(t->role) || uns_map_get(&a->tied, t->name) == t)
+		return true;
+	return (a->adapter == UNS_ADAPTER_ALONE && !t->of_adapter) ||
+	       (a->adapter == UNS_ADAPTER_AND_BASE && !uns_adapter_is_base(t));
+}
+
+/* NULL = out of memory. */
+static const char *name_of(const struct assembly *a, const struct uns_tensor *t, struct uns_arena *arena)
+{
+	const char *name = uns_strip_name(a->strip, t->name);
+
+	switch (a->adapter) {
+	case UNS_ADAPTER_ALONE:
+		return uns_adapter_name(arena, name);
+	case UNS_ADAPTER_AND_BASE:
+		return uns_adapter_base_name(arena, a->wrapper, name);
+	default:
+		return name;
+	}
 }
 
 static int choose_strip(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
@@ -254,9 +274,7 @@ static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *e
 		if (leaves_out(a, t))
 			continue;
 		source = uns_masters_or(&a->masters, t);
-		name = uns_strip_name(a->strip, t->name);
-		if (a->adapter)
-			name = uns_adapter_name(arena, name);
+		name = name_of(a, t, arena);
 		if (!name)
 			return uns_oom(err);
 		a->n_masters += source != t;
@@ -298,6 +316,7 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_view_input *in = a->in;
+	const bool alone = a->adapter == UNS_ADAPTER_ALONE;
 	const char *origin;
 	size_t i;
 
@@ -312,9 +331,9 @@ static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *e
 	if (!origin)
 		return uns_oom(err);
 	return uns_part_safetensors_set(
-		in->catalog, a->v, a->n, a->adapter ? "adapter_model" : "model",
+		in->catalog, a->v, a->n, alone ? "adapter_model" : "model",
 		/* PEFT loads one file only. */
-		a->adapter ? UINT64_MAX : in->max_shard_size_bytes, origin, out, err);
+		alone ? UINT64_MAX : in->max_shard_size_bytes, origin, out, err);
 }
 
 /* -- what stands beside them -- */
@@ -343,34 +362,15 @@ static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, str
 	for (i = 0; i < in->n_borrowed; i++) {
 		const struct uns_companion *c = &in->borrowed[i];
 
+		if (in->catalog->facts.adapter == UNS_ADAPTER_AND_BASE &&
+		    strcmp(c->name, "adapter_config.json") == 0)
+			continue; /* from_pretrained would look for the adapter beside it */
 		if (rewrite && strcmp(c->name, "config.json") == 0)
 			UNS_TRY(add_config(in, parameter, out, err));
 		else
 			UNS_TRY(uns_vtree_add_file(out, in->catalog, c->name, c->file, err));
 	}
 	return 0;
-}
-
-static bool is_borrowed(const struct uns_view_input *in, const char *name)
-{
-	size_t i;
-
-	for (i = 0; i < in->n_borrowed; i++)
-		if (strcmp(in->borrowed[i].name, name) == 0)
-			return true;
-	return false;
-}
-
-static int note_adapter(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
-{
-	if (is_borrowed(in, "adapter_config.json"))
-		return 0;
-	return uns_vtree_note(
-		out, err,
-		"these weights are a PEFT adapter but adapter_config.json was not "
-		"found, and PeftModel.from_pretrained needs it: put the adapter's "
-		"adapter_config.json into the run directory, or mount with -o model=DIR "
-		"where DIR holds it");
 }
 
 static int note_config(const struct uns_view_input *in, bool passed, struct uns_vtree *out,
@@ -401,8 +401,8 @@ static int notes(const struct uns_view_input *in, const struct assembly *a, bool
 	if (passed && in->n_tied)
 		UNS_TRY(uns_vtree_note(out, err, "the directory's own weights files are "
 						 "shown unchanged, tied tensors included"));
-	if (a->adapter)
-		UNS_TRY(note_adapter(in, out, err));
+	if (a->adapter == UNS_ADAPTER_ALONE)
+		UNS_TRY(uns_adapter_note_config(in->borrowed, in->n_borrowed, out, err));
 	return note_config(in, passed, out, err);
 }
 
@@ -423,10 +423,12 @@ static int add_lightning(const struct uns_view_input *in, uint64_t parameter, st
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		struct uns_err *err)
 {
-	UNS_CLEANUP(assembly_fini) struct assembly a = { .in = in, .parameter = parameter };
+	UNS_CLEANUP(assembly_fini) struct assembly a = { .in = in,
+							 .parameter = parameter,
+							 .adapter = in->catalog->facts.adapter,
+							 .wrapper = uns_adapter_wrapper(in->catalog) };
 	int passed = 0;
 
-	UNS_TRY(uns_adapter_is(in->catalog, &a.adapter, err));
 	if (parameter == UNS_DTYPE_NONE)
 		UNS_TRY(passed = pass_through(in, out, err));
 	if (!passed)
@@ -447,12 +449,11 @@ static int borrowed_notes(const struct uns_view_input *in, struct uns_vtree *out
 static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
 {
 	const struct uns_catalog *cat = in->catalog;
-	bool adapter = false;
 
 	(void)parameter;
 	if (is_file)
 		return "MyLightningModule.load_from_checkpoint(\"%s\")";
-	if (uns_adapter_is(cat, &adapter, NULL) == 0 && adapter)
+	if (cat->facts.adapter == UNS_ADAPTER_ALONE)
 		return "PeftModel.from_pretrained(base_model, \"%s\")";
 	if (!cat->facts.is_pretrained)
 		return "safetensors.torch.load_file(\"%s/model.safetensors\")";

@@ -512,7 +512,7 @@ static void a_listing_ends(void **state)
 	assert_int_equal(unshard_list(u, "", &l, NULL), 0);
 	n = unshard_listing_count(l);
 	assert_true(n > 3);
-	assert_string_equal(unshard_listing_at(l, 0)->name, "dcp");
+	assert_string_equal(unshard_listing_at(l, 0)->name, "adapter");
 	assert_int_equal(unshard_listing_at(l, n - 1)->stat.size, sizeof(struct unshard_stat));
 	assert_null(unshard_listing_at(l, n));
 	assert_int_equal(unshard_listing_node(l, n, &node, NULL), -EINVAL);

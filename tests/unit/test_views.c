@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "files/adapter_names.h"
+#include "files/adapter.h"
 #include "views/view.h"
 
 extern const struct uns_view uns_view_weights, uns_view_dcp;
@@ -292,7 +292,17 @@ static void names_adapters(void **state)
 		{ "base_model.model.x.lora_embedding_A.default",
 		  "base_model.model.x.lora_embedding_A" },
 		{ "base_model.model.x.lora_A.other.weight",
-		  "base_model.model.x.lora_A.other.weight" },
+		  "base_model.model.x.lora_A.weight" },
+		{ "model.base_model.model.x.lora_A.default.weight",
+		  "base_model.model.x.lora_A.weight" },
+		{ "base_model.model.x.ia3_l.default", "base_model.model.x.ia3_l" },
+		{ "base_model.model.x.lora_magnitude_vector", "base_model.model.x.lora_magnitude_vector" },
+		{ "base_model.vera_A.default", "base_model.vera_A" },
+		{ "base_model.model.x.of_a_new_method.default.weight",
+		  "base_model.model.x.of_a_new_method.weight" },
+		{ "base_model.model.defaults.weight", "base_model.model.defaults.weight" },
+		{ "prompt_encoder.default.embedding.weight", "prompt_embeddings" },
+		{ "prompt_embeddings", "prompt_embeddings" },
 		{ "x.lora_magnitude_vector.default.weight",
 		  "base_model.model.x.lora_magnitude_vector" },
 		{ "x.lora_B.default.weight", "base_model.model.x.lora_B.weight" },
@@ -310,9 +320,77 @@ static void names_adapters(void **state)
 	uns_arena_fini(&arena);
 }
 
+static void names_bases(void **state)
+{
+	static const struct {
+		const char *wrapper, *in, *want;
+	} cases[] = {
+		{ "base_model.model.", "base_model.model.model.norm.weight", "model.norm.weight" },
+		{ "base_model.model.", "base_model.model.q.base_layer.weight", "q.weight" },
+		{ "base_model.model.", "base_model.model.head.original_module.weight", "head.weight" },
+		{ "base_model.model.", "model.base_model.model.q.base_layer.bias", "model.q.bias" },
+		{ "base_model.model.", "model.q.base_layer.weight", "model.q.weight" },
+		{ "base_model.model.", "base_model.model.base_layers.weight", "base_layers.weight" },
+		{ "base_model.", "base_model.model.norm.weight", "model.norm.weight" },
+	};
+	struct uns_arena arena = UNS_ARENA_INIT;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_string_equal(uns_adapter_base_name(&arena, cases[i].wrapper, cases[i].in), cases[i].want);
+	uns_arena_fini(&arena);
+}
+
+/* What the names of a checkpoint's weights, and of its optimizer's states, say that it is. */
+static void finds_adapters(void **state)
+{
+	static const struct {
+		const char *weight[3], *state;
+		enum uns_adapter want;
+		const char *renamed; /* the first weight's name then */
+	} cases[] = {
+		{ { "a.weight", "b.weight" }, "a.weight", UNS_ADAPTER_NONE, NULL },
+		{ { "x.lora_A.weight", "x.lora_B.weight" }, NULL, UNS_ADAPTER_ALONE, NULL },
+		{ { "x.lora_A.a.weight", "x.base_layer.weight" }, NULL, UNS_ADAPTER_NONE, NULL }, /* a model's own */
+		{ { "base_model.model.x.lora_A.weight" }, "base_model.model.x.lora_A.some.weight",
+		  UNS_ADAPTER_ALONE, "base_model.model.x.lora_A.some.weight" },
+		{ { "base_model.model.x.ia3_l" }, "base_model.model.x.ia3_l.default", UNS_ADAPTER_ALONE,
+		  "base_model.model.x.ia3_l.default" },
+		{ { "base_model.model.head.weight", "base_model.model.x.lora_A.weight" },
+		  "base_model.model.head.modules_to_save.default.weight", UNS_ADAPTER_ALONE,
+		  "base_model.model.head.modules_to_save.default.weight" },
+		{ { "base_model.model.x.lora_A.some.weight", "base_model.model.x.base_layer.weight" },
+		  "base_model.model.x.lora_A.some.weight", UNS_ADAPTER_AND_BASE, NULL },
+		{ { "base_model.model.e.lora_embedding_A", "base_model.model.e.base_layer.weight" }, NULL,
+		  UNS_ADAPTER_ALONE, NULL },
+		{ { "base_model.model.x.new.default.weight" }, "base_model.model.x.new.default.weight",
+		  UNS_ADAPTER_ALONE, NULL },
+		{ { "prompt_encoder.default.embedding.weight", "base_model.e.weight", "word_embeddings.weight" },
+		  "prompt_encoder.default.embedding.weight", UNS_ADAPTER_AND_BASE, NULL },
+	};
+	struct uns_err err = { 0 };
+	struct bench b;
+	size_t i, k;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		bench_init(&b);
+		for (k = 0; k < 3 && cases[i].weight[k]; k++)
+			add(&b, cases[i].weight[k], UNS_ROLE_WEIGHT, UNS_F32, SHARD);
+		if (cases[i].state)
+			add(&b, cases[i].state, UNS_ROLE_EXP_AVG, UNS_F32, SHARD);
+		assert_int_equal(uns_adapter_find(&b.cat, &err), 0);
+		assert_int_equal(b.cat.facts.adapter, cases[i].want);
+		assert_string_equal(b.cat.tensors[0].name,
+				    cases[i].renamed ? cases[i].renamed : cases[i].weight[0]);
+	}
+}
+
 static void makes_adapters(void **state)
 {
 	const struct uns_companion borrowed[] = { { "adapter_config.json", CONFIG, false } };
+	struct uns_err err = { 0 };
 	struct bench b;
 	char buf[256];
 
@@ -323,6 +401,7 @@ static void makes_adapters(void **state)
 	    SHARD);
 	add(&b, "base_model.model.head.original_module.weight", UNS_ROLE_WEIGHT, UNS_F32, SHARD);
 	b.in.max_shard_size_bytes = 1; /* PEFT reads one file only */
+	assert_int_equal(uns_adapter_find(&b.cat, &err), 0);
 	make(&b, &uns_view_weights, "");
 	assert_string_equal(paths(&b, buf, sizeof(buf)), "adapter_model.safetensors");
 	assert_non_null(strstr(header(&b, "adapter_model.safetensors"),
@@ -346,6 +425,7 @@ static void makes_adapters(void **state)
 	b.in.max_shard_size_bytes = 1000;
 	/* The adapted layer is there too: a whole model. */
 	add(&b, "base_model.model.q.base_layer.weight", UNS_ROLE_WEIGHT, UNS_F32, SHARD);
+	assert_int_equal(uns_adapter_find(&b.cat, &err), 0);
 	make(&b, &uns_view_weights, "");
 	assert_non_null(uns_vtree_find(&b.tree, "model.safetensors"));
 	uns_vtree_fini(&b.tree);
@@ -443,6 +523,7 @@ int main(void)
 		cmocka_unit_test(parses),         cmocka_unit_test(assembles),
 		cmocka_unit_test(casts),          cmocka_unit_test(takes_masters),
 		cmocka_unit_test(passes_through), cmocka_unit_test(names_adapters),
+		cmocka_unit_test(names_bases), cmocka_unit_test(finds_adapters),
 		cmocka_unit_test(makes_adapters), cmocka_unit_test(refuses_weights),
 		cmocka_unit_test(serves_dcp),
 	};

@@ -1,0 +1,65 @@
+/* adapter: the adapter that PEFT trained, as its save_pretrained writes it: adapter_model.safetensors with
+ * adapter_config.json and tokenizer. Of every checkpoint that holds one, with the model that it adapts or without. */
+#include <string.h>
+
+#include "base/map.h"
+#include "files/adapter_files.h"
+#include "model/cover.h"
+#include "views/view.h"
+
+static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
+{
+	size_t i;
+
+	(void)parameter;
+	if (cat->facts.adapter == UNS_ADAPTER_NONE)
+		return uns_catalog_fail(
+			cat, UNS_FINDING(.id = UNS_FOUND_NO_ADAPTER, .scope = UNS_SCOPE_WEIGHTS), why);
+	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, why));
+	for (i = 0; i < cat->n_tensors; i++)
+		if (cat->tensors[i].of_adapter)
+			UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
+	return 0;
+}
+
+/* They are the adapted model's, and what loads that finds them beside it. */
+static bool is_of_base(const char *name)
+{
+	return strcmp(name, "config.json") == 0 || strcmp(name, "generation_config.json") == 0;
+}
+
+static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
+		struct uns_err *err)
+{
+	const struct uns_map no_masters = UNS_MAP_INIT;
+	const struct uns_adapter_files files = { .catalog = in->catalog,
+						 .masters = &no_masters,
+						 .origin = "assembled from the checkpoint's tensors" };
+	size_t i;
+
+	(void)parameter;
+	UNS_TRY(uns_adapter_files_add(&files, out, err));
+	for (i = 0; i < in->n_borrowed; i++)
+		if (!is_of_base(in->borrowed[i].name))
+			UNS_TRY(uns_vtree_add_file(out, in->catalog, in->borrowed[i].name,
+						   in->borrowed[i].file, err));
+	return uns_adapter_note_config(in->borrowed, in->n_borrowed, out, err);
+}
+
+static const char *usage(const struct uns_catalog *cat, uint64_t parameter, bool is_file)
+{
+	(void)cat;
+	(void)parameter;
+	(void)is_file;
+	return "PeftModel.from_pretrained(base_model, \"%s\")";
+}
+
+extern const struct uns_view uns_view_adapter;
+const struct uns_view uns_view_adapter = {
+	.name = "adapter",
+	UNS_VIEW_IS_BARE,
+	.needs_companions = true,
+	.supports = supports,
+	.tree = tree,
+	.usage = usage,
+};
