@@ -166,17 +166,17 @@ static const struct uns_value *with_one_more(struct uns_arena *arena, const stru
 {
 	struct uns_value *two = uns_value_new_list(arena, 2);
 
-	return uns_value_append(two, list->seq.v[0]) && uns_value_append(two, list->seq.v[0]) ? two : NULL;
+	return uns_value_append(two, list->item[0]) && uns_value_append(two, list->item[0]) ? two : NULL;
 }
 
 static const struct uns_value *without_empty(const struct uns_catalog *cat, struct uns_arena *arena,
 					     const struct uns_value *list)
 {
-	struct uns_value *rest = uns_value_new_list(arena, list->seq.n);
+	struct uns_value *rest = uns_value_new_list(arena, list->n);
 	size_t i;
 
-	for (i = 0; rest && i < list->seq.n; i++)
-		if (cat->groups[i].n_params && !uns_value_append(rest, list->seq.v[i]))
+	for (i = 0; rest && i < list->n; i++)
+		if (cat->groups[i].n_params && !uns_value_append(rest, list->item[i]))
 			return NULL;
 	return rest;
 }
@@ -185,7 +185,7 @@ static const struct uns_value *without_empty(const struct uns_catalog *cat, stru
 static const struct uns_value *fitted(const struct uns_catalog *cat, enum uns_schedule_for who,
 				      struct uns_arena *arena, const struct uns_value *v)
 {
-	if (v->kind != UNS_VALUE_LIST || v->seq.n != cat->n_groups)
+	if (v->kind != UNS_VALUE_LIST || v->n != cat->n_groups)
 		return v;
 	return who == UNS_SCHEDULE_FOR_TRAINER ? with_one_more(arena, v) : without_empty(cat, arena, v);
 }
@@ -202,9 +202,9 @@ int uns_empty_group_schedule(const struct uns_catalog *cat, enum uns_schedule_fo
 	*out = NULL;
 	if (!differs || !was || was->kind != UNS_VALUE_DICT)
 		return 0;
-	dict = uns_value_new_dict(arena, was->dict.n);
-	for (i = 0; i < was->dict.n; i++)
-		if (!uns_value_put(dict, was->dict.key[i], fitted(cat, who, arena, was->dict.v[i])))
+	dict = uns_value_new_dict(arena, was->n);
+	for (i = 0; i < was->n; i++)
+		if (!uns_value_put(dict, was->pair[i].key, fitted(cat, who, arena, was->pair[i].value)))
 			return uns_oom(err);
 	*out = dict;
 	return dict ? 0 : uns_oom(err);

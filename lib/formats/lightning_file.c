@@ -29,14 +29,14 @@ static struct uns_value *without_training(struct uns_state_dict_file *file)
 {
 	static const char *const dropped[] = { "optimizer_states", "callbacks", "lr_schedulers", NULL };
 	const struct uns_value *root = file->root;
-	struct uns_value *kept = uns_value_new_dict(&file->arena, root->dict.n);
+	struct uns_value *kept = uns_value_new_dict(&file->arena, root->n);
 	const char *key;
 	size_t i;
 
-	for (i = 0; kept && file->keys[0] && i < root->dict.n; i++) {
-		key = uns_value_str(root->dict.key[i]);
+	for (i = 0; kept && file->keys[0] && i < root->n; i++) {
+		key = uns_value_str(root->pair[i].key);
 		if (key && !uns_str_in(key, dropped) && strcmp(key, file->keys[0]) != 0)
-			uns_value_put(kept, root->dict.key[i], root->dict.v[i]);
+			uns_value_put(kept, root->pair[i].key, root->pair[i].value);
 	}
 	return kept;
 }
@@ -56,9 +56,9 @@ static int add_meta(struct uns_catalog *cat, struct uns_state_dict_file *file, s
 	if (code < 0)
 		return code == -ENOMEM ? uns_oom(err) : 0;
 	pickle->kind = UNS_VALUE_BYTES;
-	pickle->bytes.n = text.len - 1; /* without STOP */
-	pickle->bytes.p = uns_arena_strn(&cat->arena, text.p, pickle->bytes.n);
-	return pickle->bytes.p ? uns_catalog_add_value(cat, &named, err) : uns_oom(err);
+	pickle->n = (uint32_t)text.len - 1; /* without STOP */
+	pickle->bytes = uns_arena_strn(&cat->arena, text.p, pickle->n);
+	return pickle->bytes ? uns_catalog_add_value(cat, &named, err) : uns_oom(err);
 }
 
 static int open_file(const struct uns_directory *dir, const struct uns_format_options *options,

@@ -35,13 +35,13 @@ static bool is_state_dict(const struct uns_value *v, bool with_dots)
 
 	if (!v || v->kind != UNS_VALUE_DICT)
 		return false;
-	for (i = 0; i < v->dict.n; i++) {
-		const char *name = uns_value_str(v->dict.key[i]);
-		bool tensor = v->dict.v[i]->kind == UNS_VALUE_OBJECT;
+	for (i = 0; i < v->n; i++) {
+		const char *name = uns_value_str(v->pair[i].key);
+		bool tensor = v->pair[i].value->kind == UNS_VALUE_OBJECT;
 
 		if (!name || (!tensor && !uns_str_ends(name, "_extra_state")))
 			return false;
-		n += tensor && uns_torch_readable(v->dict.v[i], NULL) == 0;
+		n += tensor && uns_torch_readable(v->pair[i].value, NULL) == 0;
 		dots += strchr(name, '.') != NULL;
 	}
 	return n && (dots || !with_dots);

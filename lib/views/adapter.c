@@ -46,9 +46,9 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	return uns_adapter_note_config(in->borrowed, in->n_borrowed, out, err);
 }
 
-static const char *usage(const struct uns_catalog *cat, uint64_t parameter, bool is_file)
+static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
 {
-	(void)cat;
+	(void)in;
 	(void)parameter;
 	(void)is_file;
 	return "PeftModel.from_pretrained(base_model, \"%s\")";
