@@ -262,7 +262,8 @@ static void what_is_still_being_saved(void **state)
 	assert_int_equal(f->counts.problems, 0);
 	assert_string_equal(f->v[0].check, "saving");
 	assert_string_equal(f->v[1].text,
-			    "still being saved: the file that is written last is not there yet, "
+			    "still being saved: the file that is written last is not there yet, or older than a "
+			    "shard, "
 			    "and something changed less than 3600 s ago; nothing to do: what is "
 			    "missing 3600 s after the last change is reported as damaged (-o "
 			    "settle=SECONDS)");

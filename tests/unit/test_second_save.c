@@ -213,7 +213,7 @@ static void a_save_that_goes_on(struct fixture *f)
 	run(f, "touch -d '+1 second' $last; touch -d '+2 seconds' $shard");
 	expect_shown(f, false, "goes on");
 	look(f, false);
-	assert_int_equal(f->state, strcmp(f->family->view, "weights") == 0 ? UNSHARD_SAVING : UNSHARD_OK);
+	assert_int_equal(f->state, UNSHARD_SAVING);
 	assert_int_equal(f->n_found, 1);
 	assert_string_equal(f->found.check, "saving");
 	run(f, "touch -d '+3 seconds' $other; touch -d '+4 seconds' $last");
