@@ -27,7 +27,7 @@ struct fs_options {
 /* Mounts, daemonises unless foreground, serves until unmounted. `u` is open and has started no
  * thread. When daemonising this returns twice: in the parent 0 when the mount is live, or a
  * negative errno and a sentence when it is not; in the process that served 0, after the mount has
- * gone. Both then close the session and end; what concerns people is told in `live`. */
+ * gone. Both then close the session and end; what concerns people is reported in `live`. */
 int fs_serve(unshard *u, const struct fs_options *options, struct unshard_error *err);
 
 /* Is there a dead FUSE mount at path ("Transport endpoint is not connected")? */

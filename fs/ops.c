@@ -45,7 +45,7 @@ static void reply_failure(fuse_req_t req, int code)
 	fuse_reply_err(req, code < 0 && code != -ENOSYS ? -code : EIO);
 }
 
-/* An application sees an errno; the sentence goes where somebody can look for it. */
+/* An application sees an errno; the sentence goes where people can look for it. */
 static void complain(const struct fs *fs, const char *what, const char *path,
 		     const struct unshard_error *err)
 {
@@ -429,7 +429,7 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t id, size_t size, off_t off
 
 /* -- files -- */
 
-/* Opening may take long (-o crc=exact): nobody has to wait who does not want to any more. */
+/* Opening may take long (-o crc=exact): a caller that gave up does not have to wait. */
 static int open_gave_up(void *ctx, const struct unshard_progress *progress)
 {
 	fuse_req_t req = ctx;

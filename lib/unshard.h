@@ -323,7 +323,7 @@ UNSHARD_API int unshard_describe(unshard *u, const char *checkpoint, enum unshar
 
 enum unshard_severity {
 	UNSHARD_NOTE,     /* worth knowing */
-	UNSHARD_PROBLEM,  /* something is lost, fails or goes on wrongly until it is dealt with */
+	UNSHARD_PROBLEM,  /* something is lost, fails or continues wrongly until it is dealt with */
 	UNSHARD_UNJUDGED, /* a rule that needs the version of a package */
 };
 
@@ -528,7 +528,7 @@ UNSHARD_API int unshard_check(unshard *u, const char *path, unsigned flags,
 
 enum unshard_change_kind {
 	UNSHARD_CHANGE_DTYPE,    /* "dtype": tensors got another type */
-	UNSHARD_CHANGE_STALE,    /* "stale": a file of another world size, left out */
+	UNSHARD_CHANGE_STALE,    /* "stale": a file of another number of ranks, left out */
 	UNSHARD_CHANGE_TRACKER,  /* "tracker": the file that names the last checkpoint was made again */
 	UNSHARD_CHANGE_LEFT_OUT, /* "left_out": a checkpoint that is not sound, or that the view cannot show */
 	UNSHARD_CHANGE_UNREADABLE, /* "unreadable": a directory that could not be read, left out */
@@ -543,8 +543,7 @@ struct unshard_change {
 };
 
 /* A sound copy of the checkpoint or run at `path` below SOURCE, as the new directory `out`, where one
- * can be derived: types in which ranks differ become that of most elements; per-rank files of a world
- * size that is not the current one are left out; a tracker that is missing, broken or names no sound
+ * can be derived: types in which ranks differ become that of most elements; per-rank files of a number of ranks that is not the current one are left out; a tracker that is missing, broken or names no sound
  * checkpoint is made again out of the sound ones, and the others are then left out. All else is copied
  * byte for byte, by reflink where the file system can.
  * A directory that cannot be read (another user's, or EIO) is left out, and so is a checkpoint that has one:

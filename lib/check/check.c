@@ -268,7 +268,7 @@ static int check_config(struct checking *c, const struct subject *s)
 
 	if (code)
 		return code;
-	if (s->snap->beside.config.p && uns_config_check(&s->snap->beside.config_facts, s->cat, &why) < 0)
+	if (s->snap->beside.config.p && uns_config_check(&s->snap->beside.config_info, s->cat, &why) < 0)
 		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CONFIG_UNLIKE_WEIGHTS,
 						     .arg = { { "cause", uns_str(why.text) } }));
 	if (s->snap->beside.config.p || n_rejected || !s->cat->facts.wants_config)

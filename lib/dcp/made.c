@@ -1,6 +1,6 @@
 /* The writer of view dcp: one .distcp file in which every tensor is an item of its own (a torch.save file), one behind
  * the other, and the .metadata that lists them, each as one chunk. Loaders read what they need of it at any
- * world size. The tensors' bytes are not read for it: the file's layout says from which pieces they will come. This file
+ * number of ranks. The tensors' bytes are not read for it: the file's layout says from which pieces they will come. This file
  * knows DCP's classes, not who will load them. */
 #include "dcp/made.h"
 

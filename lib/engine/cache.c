@@ -6,7 +6,7 @@
  *
  * A thread that wants an entry which is FILLING or MOVING waits until it is READY or gone.
  *
- * Nobody waits forever. Whoever waits for an entry or for room has none pinned; room is held by entries
+ * No thread waits forever. A thread that waits for an entry or for room has none pinned; room is held by entries
  * that are READY (and become unpinned), MOVING (which waits for storage only), or FILLING with room taken
  * (which waits for storage only).
  *

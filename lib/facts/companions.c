@@ -264,11 +264,11 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 	code = uns_root_read_file(c->root, path, CONFIG_LIMIT_BYTES, &out->arena, &json, NULL,
 				  &why);
 	if (code == 0)
-		code = uns_config_parse(json, &out->arena, &out->config_facts, &why);
+		code = uns_config_parse(json, &out->arena, &out->config_info, &why);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
 		return reject_config(s, c, UNS_FOUND_CONFIG_UNUSABLE, &why, err);
-	if (!c->own && uns_config_check(&out->config_facts, s->cat, &why) < 0)
+	if (!c->own && uns_config_check(&out->config_info, s->cat, &why) < 0)
 		return reject_config(s, c, UNS_FOUND_CONFIG_DOES_NOT_FIT, &why, err);
 	out->config = json;
 	return 1;
@@ -276,7 +276,7 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 
 static int borrow_config(struct search *s, const struct candidate *c, struct uns_err *err)
 {
-	const struct uns_config_facts *facts = &s->out->config_facts;
+	const struct uns_config_info *facts = &s->out->config_info;
 	size_t i;
 
 	UNS_TRY(borrow(s, c, "config.json", err));
@@ -302,7 +302,7 @@ static int choose_config(struct search *s, struct uns_err *err)
 		if (found)
 			return borrow_config(s, &s->candidate[i], err);
 	}
-	memset(&s->out->config_facts, 0, sizeof(s->out->config_facts));
+	memset(&s->out->config_info, 0, sizeof(s->out->config_info));
 	if (s->cat->facts.adapter == UNS_ADAPTER_ALONE)
 		return 0; /* the model that it is loaded into has one */
 	return note(s, UNS_FINDING(.id = UNS_FOUND_NO_CONFIG, .checkpoint = s->cat->path), err);

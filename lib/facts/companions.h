@@ -29,7 +29,7 @@ struct companions {
 	struct uns_companion *v; /* files of other directories; all are files of the catalog */
 	size_t n, cap;
 	struct uns_span config; /* config.json's bytes; empty = there is none that can be used */
-	struct uns_config_facts config_facts;
+	struct uns_config_info config_info;
 	struct uns_findings notes; /* what was borrowed from where, and what could not be */
 	struct uns_root *model;    /* the directory that the store's fact "model" names; or NULL */
 };

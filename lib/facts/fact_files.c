@@ -43,7 +43,7 @@ static int add(struct facts *f, const char *key, const cJSON *value, struct uns_
 	return 0;
 }
 
-/* -- JSON: trainer_state.json, training_args.json, a layout of flat units -- */
+/* -- JSON: trainer_state.json, training_args.json, a unit map -- */
 
 /* {"unshard_fsdp_units": 1, "units": [..]}: the second is the fact. */
 static int add_units(struct facts *f, const cJSON *json, const char *name, struct uns_err *err)

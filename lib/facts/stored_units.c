@@ -1,4 +1,4 @@
-/* Layouts of flat units between the store and the formats. */
+/* Unit maps between the store and the formats. */
 #include "facts/stored_units.h"
 
 #include <stdio.h>

@@ -7,8 +7,7 @@
 
 struct uns_adam_param {
 	const char *name;
-	/* The optimizer's fp32 copy; where it keeps none, the weight, which is to be given out as
-	 * fp32. */
+	/* The optimizer's fp32 copy; where it keeps none, the weight, which is to be converted to fp32. */
 	const struct uns_tensor *fp32;
 	const struct uns_tensor *exp_avg, *exp_avg_sq;
 	const struct uns_tensor *step; /* NULL: not saved with the parameter */

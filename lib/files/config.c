@@ -63,7 +63,7 @@ static bool embeds_narrower(const cJSON *text)
 	return false;
 }
 
-static void sizes(const cJSON *text, struct uns_config_facts *out)
+static void sizes(const cJSON *text, struct uns_config_info *out)
 {
 	static const char *const vocab[] = { "vocab_size", NULL };
 	static const char *const hidden[] = { "hidden_size", "n_embd", "d_model", NULL };
@@ -80,7 +80,7 @@ static void sizes(const cJSON *text, struct uns_config_facts *out)
 	out->padded_vocab = out->model_type && uns_str_starts(out->model_type, "mllama");
 }
 
-static bool have_file(const struct uns_config_facts *out, const char *name)
+static bool have_file(const struct uns_config_info *out, const char *name)
 {
 	size_t i;
 
@@ -92,7 +92,7 @@ static bool have_file(const struct uns_config_facts *out, const char *name)
 
 /* "modeling_x.XModel" -> modeling_x.py. "repo--modeling_x.XModel" lives on the hub: not a file
  * here. */
-static int auto_map_add(const char *ref, struct uns_arena *arena, struct uns_config_facts *out,
+static int auto_map_add(const char *ref, struct uns_arena *arena, struct uns_config_info *out,
 			struct uns_err *err)
 {
 	const char *dot = ref ? strchr(ref, '.') : NULL, *name;
@@ -108,7 +108,7 @@ static int auto_map_add(const char *ref, struct uns_arena *arena, struct uns_con
 	return 0;
 }
 
-static int auto_map(const cJSON *map, struct uns_arena *arena, struct uns_config_facts *out,
+static int auto_map(const cJSON *map, struct uns_arena *arena, struct uns_config_info *out,
 		    struct uns_err *err)
 {
 	const cJSON *entry, *item;
@@ -123,7 +123,7 @@ static int auto_map(const cJSON *map, struct uns_arena *arena, struct uns_config
 	return 0;
 }
 
-int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_config_facts *out,
+int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_config_info *out,
 		     struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *root = NULL;
@@ -131,7 +131,7 @@ int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_c
 	const char *type;
 	unsigned family = 0;
 
-	*out = (struct uns_config_facts){ 0 };
+	*out = (struct uns_config_info){ 0 };
 	if (uns_json_parse(json, &root, err) < 0)
 		return uns_fail_in(err, "config.json");
 	if (!cJSON_IsObject(root))
@@ -191,7 +191,7 @@ static const struct uns_tensor *embedding(const struct uns_catalog *cat)
 	return found;
 }
 
-static int check_embedding(const struct uns_config_facts *facts, const struct uns_catalog *cat,
+static int check_embedding(const struct uns_config_info *facts, const struct uns_catalog *cat,
 			   struct uns_err *err)
 {
 	const struct uns_tensor *t = embedding(cat);
@@ -286,7 +286,7 @@ static bool text_stack(const struct uns_catalog *cat, struct layer_stack *out)
 	return true;
 }
 
-static int check_layers(const struct uns_config_facts *facts, const struct uns_catalog *cat,
+static int check_layers(const struct uns_config_info *facts, const struct uns_catalog *cat,
 			struct uns_err *err)
 {
 	struct layer_stack s;
@@ -301,7 +301,7 @@ static int check_layers(const struct uns_config_facts *facts, const struct uns_c
 			(unsigned long long)s.n);
 }
 
-int uns_config_check(const struct uns_config_facts *facts, const struct uns_catalog *cat,
+int uns_config_check(const struct uns_config_info *facts, const struct uns_catalog *cat,
 		     struct uns_err *err)
 {
 	/* An adapter holds some layers of a model whose config is elsewhere: nothing to compare. */

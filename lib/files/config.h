@@ -5,7 +5,7 @@
 #include "base/arena.h"
 #include "model/catalog.h"
 
-struct uns_config_facts {
+struct uns_config_info {
 	const char *model_type; /* NULL when absent */
 	bool ties_embeddings;   /* explicitly, or by the family's default where the key is absent */
 	bool renamed_on_save;   /* transformers publishes this family under other names */
@@ -16,12 +16,12 @@ struct uns_config_facts {
 	bool extra_layers; /* ... more layers than num_hidden_layers (multi-token prediction) */
 };
 
-int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_config_facts *out,
+int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_config_info *out,
 		     struct uns_err *err);
 
 /* 0, or -EBADMSG with "vocab_size is 32000 but model.embed_tokens.weight has 32064 rows". Checks
  * vocabulary, hidden size and number of layers against the WEIGHT tensors where both are known. */
-int uns_config_check(const struct uns_config_facts *facts, const struct uns_catalog *cat,
+int uns_config_check(const struct uns_config_info *facts, const struct uns_catalog *cat,
 		     struct uns_err *err);
 
 /* The same JSON text with every "dtype" / "torch_dtype" (nested configs too) naming another type

@@ -81,7 +81,7 @@ static bool is_tied(const struct uns_full_input *in, const struct uns_tensor *t)
 	return false;
 }
 
-/* Training goes on from the master: the weight that a rounded one was made from. */
+/* A resumed training begins with the fp32 copy: the weight that a rounded one was made from. */
 static const char *weights_origin(struct uns_arena *arena, size_t n_masters)
 {
 	if (!n_masters)

@@ -150,7 +150,7 @@ struct builder {
 	struct uns_vtree *out;
 	struct uns_value *root; /* what follows meta.pt's own items */
 	struct uns_torch_leaves leaves;
-	const char *stand_in; /* what was made up, for provenance; NULL = nothing */
+	const char *stand_in; /* what was assumed, for provenance; NULL = nothing */
 };
 
 static bool put(struct builder *b, const char *key, const struct uns_value *v)

@@ -49,7 +49,7 @@ static bool is_told(const struct uns_catalog *cat, int code)
 	return false;
 }
 
-/* The weight has a master that could not be had: of DeepSpeed's only, which alone keeps copies apart.
+/* The weight has a master that is not available: of DeepSpeed's only, which alone keeps copies apart.
  * Frozen parameters are in no group. Without any groups nothing of the optimizer could be read; where it
  * was only left out (-ENODATA), there are no masters. */
 static bool lacks_master(const struct uns_catalog *cat, const struct uns_tensor *t)

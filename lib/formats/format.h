@@ -16,7 +16,7 @@ struct uns_format_options {
 	const char *const *weight_roots; /* `-o root=`: instead of "model" and "state_dict" */
 	size_t n_weight_roots;
 	bool assume_fsdp_units; /* -o assume=fsdp-units (ranks/units.h) */
-	const char *fsdp_units; /* a layout of flat units that was imported, JSON; NULL = none */
+	const char *fsdp_units; /* a unit map that was imported, JSON; NULL = none */
 	bool fsdp_units_stale;  /* it was imported for other files than are there now */
 };
 

@@ -8,7 +8,7 @@
  *       huggingface/                             config and tokenizer
  *   RUN/latest_checkpointed_iteration.txt (veRL)  RUN/checkpoint_tracker.json (EasyR1): come last
  *
- * Owns the world size and the facts; the names and what is in the files are in ranks/. Source: verl
+ * Owns the number of ranks and the facts; the names and what is in the files are in ranks/. Source: verl
  * 0.9.1 fsdp_checkpoint_manager.py, EasyR1 b44b311. */
 #include "formats/format.h"
 
@@ -170,7 +170,7 @@ static int tracked_step(struct source *s, const struct in_run *in, int64_t *step
 	return 0;
 }
 
-/* -- world size -- */
+/* -- number of ranks -- */
 
 static int64_t count_files(const struct source *s, enum uns_rank_kind kind, int64_t world)
 {
@@ -328,7 +328,7 @@ static int add_extra(struct source *s, struct uns_err *err)
 	return uns_rank_extra_add(s->cat, s->dir->root, files, (size_t)s->world, err);
 }
 
-/* As a text, to be written again for another world size. */
+/* As a text, to be written again for another number of ranks. */
 static int keep_config(struct source *s, uint32_t file, struct uns_err *err)
 {
 	struct uns_named_value v = { .name = "fsdp_config", .root = UNS_RANK_FORM, .file = file };
@@ -383,7 +383,7 @@ static int add_below(struct source *s, const char *dir, struct uns_err *err)
 	return 0;
 }
 
-/* All per-rank files belong to the sharded form, those of other world sizes too. */
+/* All per-rank files belong to the sharded form, those of other numbers of ranks too. */
 static int add_companions(struct source *s, struct uns_err *err)
 {
 	const struct uns_listing *list = s->dir->list;

@@ -23,7 +23,7 @@ enum uns_finding_id {
 };
 
 enum uns_severity {
-	UNS_PROBLEM, /* something is lost, fails or goes on wrongly until it is dealt with */
+	UNS_PROBLEM, /* something is lost, fails or continues wrongly until it is dealt with */
 	UNS_NOTE,    /* worth knowing */
 };
 
@@ -33,7 +33,7 @@ enum uns_scope {
 	UNS_SCOPE_WEIGHTS,
 	UNS_SCOPE_OPTIMIZER, /* optimizer, scheduler: whatever resuming needs besides weights */
 	UNS_SCOPE_ALL,
-	UNS_SCOPE_SHARDED, /* the sharded form itself: the trainer that wrote it cannot go on from it,
+	UNS_SCOPE_SHARDED, /* the sharded form itself: the trainer that wrote it cannot resume from it,
 	                    * while what is put together from it is whole */
 };
 

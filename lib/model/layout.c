@@ -65,7 +65,7 @@ void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *ten
 }
 
 /* An alias without pieces is read as the tensor that it names. Their types may differ (a weight of
- * which only the fp32 master exists): the segment's own type is the one that is served. */
+ * which only the fp32 copy exists): the segment's own type is the one that is served. */
 static void resolve_aliases(struct uns_layout_builder *b, const struct uns_catalog *cat)
 {
 	struct uns_segment *s = b->segment, *end = s + b->n;

@@ -1,4 +1,4 @@
-/* What is wrong with tensors of per-rank files: a file that is broken is broken in many tensors, and all ranks'
+/* What is wrong with tensors of per-rank files: a file that is damaged is damaged in many tensors, and all ranks'
  * files may be in the same way. One finding for each file and kind of damage, that counts the tensors it does
  * not name. Private to ranks/. */
 #ifndef UNS_RANKS_FINDINGS_H

@@ -94,7 +94,7 @@ static int tell_copy(struct uns_rank_merge *m, const struct uns_rank_read *f,
 		NULL);
 }
 
-/* That the mesh has fewer ranks than there are files is found in formats/ranks.c, which knows the world size. */
+/* That the mesh has fewer ranks than there are files is found in formats/ranks.c, which knows the number of ranks. */
 static int judge_names(struct uns_rank_merge *m)
 {
 	size_t n = uns_rank_merge_renamed(m);

@@ -1,4 +1,4 @@
-/* A layout of flat units as JSON: every name, shape and size is compared with what the checkpoint holds. */
+/* A unit map as JSON: every name, shape and size is compared with what the checkpoint holds. */
 #include <string.h>
 
 #include "base/cleanup.h"

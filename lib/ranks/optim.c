@@ -179,8 +179,7 @@ static uint64_t elems_of(const struct uns_stretched *s, size_t from, size_t n)
 	return sum;
 }
 
-/* Fewer states than parameters, and most of the same length on all ranks: units, some of them
- * harmed. Parts of parameters are nearly all uneven. */
+/* Fewer states than parameters, and most of the same length on all ranks: units, some of them damaged. Parts of parameters are nearly all uneven. */
 static bool are_harmed_units(const struct uns_rank_optim *o)
 {
 	const struct uns_stretched *s;

@@ -1,6 +1,6 @@
 /* Optimizer states of FSDP1 with use_orig_params=True: what a rank saves of a parameter is a
  * stretch of its flattened elements, a plain tensor that says neither where it begins nor how long
- * the whole is. Ranks in order make up the parameter; whatever does not add up is refused. Private
+ * the whole is. Ranks in order form the parameter; whatever does not add up is refused. Private
  * to ranks/files.c, which knows the files; this part knows stretches. */
 #ifndef UNS_RANKS_OPTIM_H
 #define UNS_RANKS_OPTIM_H

@@ -1,4 +1,4 @@
-/* One rank's model, optimizer and extra_state file for another world size, as torch.save files. */
+/* One rank's model, optimizer and extra_state file for another number of ranks, as torch.save files. */
 #ifndef UNS_RANKS_SHARD_FILE_H
 #define UNS_RANKS_SHARD_FILE_H
 

@@ -14,7 +14,7 @@
 int uns_world_ranks_supports(const struct uns_catalog *cat, uint64_t world, struct uns_err *why);
 
 /* Random states are each rank's own: another number of ranks gets none unless keep_rng asks for those
- * that there are. The managers go on with their own where a file has none. */
+ * that there are. The managers continue with their own where a file has none. */
 struct uns_world_rng {
 	bool hide, keep;
 };

@@ -75,7 +75,7 @@ static inline bool repair_is_needed(const struct repair *r)
 }
 const struct repair_file *repair_file_of(const struct repair *r, const char *path);
 
-/* -- worlds.c: rank sets of other world sizes are left out where one is the current one -- */
+/* -- worlds.c: rank sets of other numbers of ranks are left out where one is the current one -- */
 int repair_worlds(struct repair *r, struct repair_place *place, struct uns_err *err);
 /* -- dtypes.c: one type for what the ranks hold of a tensor -- */
 int repair_dtypes(struct repair *r, struct repair_place *place, const struct uns_catalog *cat,

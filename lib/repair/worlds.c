@@ -1,4 +1,4 @@
-/* veRL and EasyR1 save one set of files for each world size, and never delete those of another one
+/* veRL and EasyR1 save one set of files for each number of ranks, and never delete those of another one
  * that were there: which one is current is said by fsdp_config.json, or by being the only one that
  * is whole. */
 #include <inttypes.h>
@@ -63,7 +63,7 @@ static bool is_whole(const struct world *w)
 	return w->n[UNS_RANK_MODEL] == size && (!n_optim || n_optim == size);
 }
 
-/* The world size that fsdp_config.json says; 0 = there is none that does. */
+/* The number of ranks that fsdp_config.json says; 0 = there is none that does. */
 static int find_configured(struct repair *r, const char *dir, int64_t *world, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;

@@ -19,7 +19,7 @@ enum {
 };
 
 /* What examining a directory finds, before it is compared with what was known. */
-struct finding {
+struct examined {
 	const struct uns_format *format;
 	bool begun, still_plain;
 	struct watched watched;
@@ -33,8 +33,8 @@ struct finding {
 };
 
 /* Without the device's number, which is another at each mount of NFS, btrfs or an overlay and on each host:
- * inode numbers and memos are made of generations, and stay. The change time makes up for it. */
-static void finding_add(struct finding *f, const char *name, const struct uns_stat *st)
+ * inode numbers and memos are made of generations, and stay. The change time stands for it. */
+static void examined_add(struct examined *f, const char *name, const struct uns_stat *st)
 {
 	const struct uns_identity *id = &st->id;
 	int64_t changed = id->mtime_ns > id->ctime_ns ? id->mtime_ns : id->ctime_ns;
@@ -57,7 +57,7 @@ static void finding_add(struct finding *f, const char *name, const struct uns_st
 /* Each entry of the directory. Its own times are left out of the generation (a file that comes or goes
  * shows by its name), but count as a change for `settle`. */
 static int add_directory(struct uns_capture *capture, struct uns_arena *arena, const char *path,
-			 struct finding *f, int depth, struct uns_err *err)
+			 struct examined *f, int depth, struct uns_err *err)
 {
 	const struct uns_listing *list;
 	struct uns_stat st;
@@ -71,7 +71,7 @@ static int add_directory(struct uns_capture *capture, struct uns_arena *arena, c
 			return uns_oom(err);
 		if (uns_capture_stat(capture, child, &st, NULL) < 0)
 			continue;
-		finding_add(f, list->v[i].name, &st);
+		examined_add(f, list->v[i].name, &st);
 		if (st.kind == UNS_KIND_DIR && list->v[i].kind == UNS_KIND_DIR && depth < MAX_DEPTH)
 			UNS_TRY(add_directory(capture, arena, child, f, depth + 1, err));
 	}
@@ -86,7 +86,7 @@ static bool is_old(const struct uns_identity *id)
 
 /* The file is read again only where it may be another than the last time. */
 static bool state_is_whole(const struct place *place, struct uns_capture *capture,
-			   struct uns_arena *arena, struct finding *f)
+			   struct uns_arena *arena, struct examined *f)
 {
 	const char *path = uns_path_join(arena, place->path, "trainer_state.json");
 	struct uns_stat st;
@@ -107,10 +107,10 @@ static bool state_is_whole(const struct place *place, struct uns_capture *captur
 
 static void add_beside(void *ctx, const char *name, const struct uns_stat *st)
 {
-	struct finding *f = ctx;
+	struct examined *f = ctx;
 
 	if (st)
-		finding_add(f, name, st);
+		examined_add(f, name, st);
 	else
 		f->generation = uns_hash_str(f->generation, name);
 }
@@ -118,7 +118,7 @@ static void add_beside(void *ctx, const char *name, const struct uns_stat *st)
 /* Which files that end a save are older than the checkpoint's own (model/save_times.h). No more than that: they
  * are written again by each later save of the run. */
 static int add_marks(const struct place *place, struct uns_capture *capture, struct uns_arena *arena,
-		     struct finding *f, struct uns_err *err)
+		     struct examined *f, struct uns_err *err)
 {
 	const char *const *name, *dir = place->path, *path;
 	struct uns_stat st;
@@ -142,7 +142,7 @@ static int add_marks(const struct place *place, struct uns_capture *capture, str
 
 /* Files beside the checkpoint that its views may borrow or learn from. */
 static int add_surroundings(const struct place *place, struct uns_capture *capture,
-			    struct uns_arena *arena, struct finding *f, struct uns_err *err)
+			    struct uns_arena *arena, struct examined *f, struct uns_err *err)
 {
 	int64_t newest = f->newest_ns; /* what happens beside it does not unsettle it */
 	uint64_t bytes = f->source_bytes;
@@ -230,11 +230,11 @@ static int watch(struct uns_capture *capture, const char *path, struct watched *
 }
 
 /* When something in a directory that has begun, or below it where a format looked, last changed. */
-static int find_newest(struct uns_capture *capture, const char *path, struct finding *f,
+static int find_newest(struct uns_capture *capture, const char *path, struct examined *f,
 		       struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct finding of = { .newest_ns = f->stat.id.ctime_ns };
+	struct examined of = { .newest_ns = f->stat.id.ctime_ns };
 
 	int code = uns_capture_fill(capture, 1, NULL);
 
@@ -245,7 +245,7 @@ static int find_newest(struct uns_capture *capture, const char *path, struct fin
 	return code == -ENOMEM ? uns_oom(err) : 0;
 }
 
-static int add_plain(const struct uns_directory *dir, struct finding *f, struct uns_err *err)
+static int add_plain(const struct uns_directory *dir, struct examined *f, struct uns_err *err)
 {
 	f->begun = *dir->path && begun(dir);
 	UNS_TRY(watch(dir->capture, dir->path, &f->watched, err));
@@ -266,7 +266,7 @@ static void end_generation(struct place_table *t, const struct place *place, str
 
 /* A checkpoint's generation, out of everything that its views may be made of. */
 static int add_generation(struct place_table *t, const struct place *place,
-			  struct uns_capture *capture, struct finding *f, struct uns_err *err)
+			  struct uns_capture *capture, struct examined *f, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const char *path = place->path;
@@ -341,7 +341,7 @@ static int look_at_file(struct place_table *t, const struct place *place,
 }
 
 static int look(struct place_table *t, const struct place *place, struct uns_capture *capture,
-		struct finding *f, struct uns_err *err)
+		struct examined *f, struct uns_err *err)
 {
 	struct uns_directory dir = { .root = t->root, .path = place->path, .capture = capture };
 
@@ -360,13 +360,13 @@ static int look(struct place_table *t, const struct place *place, struct uns_cap
 	return uns_capture_fault(capture, err);
 }
 
-/* *capture is what the finding was made of, where it is a checkpoint. */
-static int examine(struct place_table *t, const struct place *place, struct finding *f,
+/* *capture is what that was made of, where it is a checkpoint. */
+static int examine(struct place_table *t, const struct place *place, struct examined *f,
 		   struct uns_capture **capture, struct uns_err *err)
 {
 	int code;
 
-	*f = (struct finding){ .generation = UNS_HASH_INIT };
+	*f = (struct examined){ .generation = UNS_HASH_INIT };
 	*capture = NULL;
 	UNS_TRY(uns_capture_new_of(t->root, place->path, t->hidden, places_may_be_file(place->path),
 				   capture, err));
@@ -474,20 +474,20 @@ static bool changed_lately(const struct place_table *t, int64_t newest_ns)
 /* What was made of a checkpoint while it was young is not kept: a write may have been going on that had
  * changed its times before, and does not change them again. */
 static bool has_settled(const struct place_table *t, const struct place *place,
-			const struct finding *f)
+			const struct examined *f)
 {
 	return place->young && !changed_lately(t, f->newest_ns);
 }
 
-static bool same_finding(const struct place_table *t, const struct place *place,
-			 const struct finding *f)
+static bool same_as_known(const struct place_table *t, const struct place *place,
+			 const struct examined *f)
 {
 	return place->known && place->format == f->format && !has_settled(t, place, f) &&
 	       (f->still_plain || place->begun == f->begun) && place->generation == f->generation &&
 	       uns_identity_equal(&place->stat.id, &f->stat.id) && place->stat.mode == f->stat.mode;
 }
 
-static void place_fill(const struct place_table *t, struct place *place, const struct finding *f)
+static void place_fill(const struct place_table *t, struct place *place, const struct examined *f)
 {
 	place->young = f->format && changed_lately(t, f->newest_ns);
 	place->format = f->format;
@@ -508,7 +508,7 @@ static void place_fill(const struct place_table *t, struct place *place, const s
 	} while (0)
 
 /* What may differ from one look to the next. Leaves in *f and *capture what is to be freed. */
-static void place_update(struct place *place, struct finding *f, struct uns_capture **capture)
+static void place_update(struct place *place, struct examined *f, struct uns_capture **capture)
 {
 	place->facts = f->facts;
 	place->state_id = f->state_id;
@@ -522,9 +522,9 @@ static void place_update(struct place *place, struct finding *f, struct uns_capt
 }
 
 /* A place is constant once known, but for when it was looked at and what was concluded from it: where
- * the finding differs, `fresh` takes its place. Returns the one that it is now. */
+ * what was examined differs, `fresh` takes its place. Returns the one that it is now. */
 static struct place *place_renew(struct place_table *t, struct place *place, struct place **fresh,
-				 const struct finding *f, struct place **old)
+				 const struct examined *f, struct place **old)
 {
 	struct place *now = place;
 
@@ -557,12 +557,12 @@ static void unref(struct place_table *t, struct place *place, unsigned n)
 
 /* Examined: the table is brought up to date, and what was made of an older place is let go of. The
  * caller's reference moves from `place` to *out. */
-static int conclude(struct place_table *t, struct place *place, int code, struct finding *f,
+static int conclude(struct place_table *t, struct place *place, int code, struct examined *f,
 		    struct uns_capture *capture, struct place **out, struct uns_err *err)
 {
 	struct place *fresh = NULL, *now = NULL, *old = NULL;
 
-	if (code == 0 && place->known && !same_finding(t, place, f) &&
+	if (code == 0 && place->known && !same_as_known(t, place, f) &&
 	    !(fresh = place_new(place->path)))
 		code = uns_oom(err);
 	pthread_mutex_lock(t->lock);
@@ -593,7 +593,7 @@ static int find_place(struct place_table *t, const char *path, struct place **ou
 		      struct uns_err *err)
 {
 	struct uns_capture *capture = NULL;
-	struct finding found;
+	struct examined found;
 	struct place *place;
 	bool fresh;
 	int code;
@@ -671,7 +671,7 @@ void places_fini(struct place_table *t)
 static int capture_again(struct place_table *t, const struct place *was, struct uns_capture **out,
 			 struct uns_err *err)
 {
-	struct finding now;
+	struct examined now;
 
 	UNS_TRY(examine(t, was, &now, out, err));
 	uns_arena_fini(&now.watched.arena);

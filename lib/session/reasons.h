@@ -21,7 +21,7 @@ struct reasons {
 int reasons_find(struct unshard *u, struct place *place, struct reasons *out, struct uns_err *err);
 void reasons_fini(struct reasons *reasons);
 
-/* Why a snapshot could not be had, as a finding of that moment: to be told, not to be remembered. In the
+/* Why a snapshot is not available, as a finding of that moment: to be told, not to be remembered. In the
  * arena; NULL = out of memory. */
 const struct uns_finding *reason_of_failure(const struct place *place, const struct uns_err *why,
 					    struct uns_arena *arena);

@@ -198,7 +198,7 @@ static int learn_ties(struct unshard *u, struct snapshot *snap, struct uns_err *
 
 	if (!snapshots_learn(&u->snapshots, &snap->ties_learned))
 		return 0;
-	code = snap->beside.config_facts.ties_embeddings ?
+	code = snap->beside.config_info.ties_embeddings ?
 		       ties_prove(snap->cat, snap->backing, &snap->ties, err) : 0;
 	if (code < 0) {
 		uns_arena_fini(&snap->ties.arena);

@@ -33,7 +33,7 @@ struct uns_view_input {
 	const struct uns_training *training;
 	bool trainer_state_valid;
 	bool hide_rng; /* -o rng=hide: no file of random states in any view */
-	bool keep_rng; /* -o rng=keep, said and not by default: those of another world size too */
+	bool keep_rng; /* -o rng=keep, said and not by default: those of another number of ranks too */
 
 	const struct uns_finding *notes; /* what the session found out on the way (ties, borrowed sets) */
 	size_t n_notes;

@@ -376,7 +376,7 @@ static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, str
 static int note_config(const struct uns_view_input *in, bool passed, struct uns_vtree *out,
 		       struct uns_err *err)
 {
-	struct uns_config_facts facts;
+	struct uns_config_info facts;
 	struct uns_err why = { 0 };
 
 	if (!uns_span_left(&in->config))

@@ -4,7 +4,10 @@
 In every document: code fences are closed, rows of a table have as many cells as its head, links to files
 and to headings resolve. In those that users read also: no sentence has more than 35 words, no paragraph
 more than 6 lines, and no word stands for something that docs/glossary.md has another word for, also in
-ARCHITECTURE.md and the manual page. Code, and what is quoted as code, is exempt."""
+ARCHITECTURE.md and the manual page. Code, and what is quoted as code, is exempt.
+
+The same words in what the program says: the sentences among the string literals of lib, tools and fs."""
+import glob
 import os
 import re
 import sys
@@ -38,6 +41,11 @@ BETTER = {
     r"stands? in": "is in",
     r"seamless(ly)?|blazing(ly)?|effortless(ly)?|powerful|simply|robust(ly)?|revolutionary": "nothing: it is praise",
 }
+
+
+# Literals that are no prose: SQL, and the format's own term (pickle's memo).
+NO_PROSE = re.compile(r"^(SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|ALTER|DROP) |\ba memo number\b")
+LITERALS = re.compile(r'(?:"(?:[^"\\\n]|\\.)*"\s*)+')
 
 
 def read(name):
@@ -143,6 +151,24 @@ def problems(name):
         yield from term_problems(text)
 
 
+def said(name):
+    """(line, text) of each string literal of a C file that has more than one word; adjacent ones are one."""
+    text = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group()), read(name), flags=re.S)
+    for match in LITERALS.finditer(text):
+        words = "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', match.group())).replace("\\n", " ")
+        if " " in words and not NO_PROSE.search(words):
+            yield text.count("\n", 0, match.start()) + 1, re.sub(r"\{\??\w+[^}]*\}", "CODE", words)
+
+
+def message_problems():
+    for where in ("lib/**/*.[ch]", "tools/*.[ch]", "fs/*.[ch]"):
+        for path in sorted(glob.glob(os.path.join(ROOT, where), recursive=True)):
+            name = os.path.relpath(path, ROOT)
+            for line, text in said(name):
+                for _, what in term_problems(text):
+                    yield f"{name}:{line}: {what}"
+
+
 def glossary_problems():
     """Each word that docs/glossary.md says is not used is one that this test refuses."""
     table = read("docs/glossary.md").split("| instead of | write |")[1]
@@ -154,7 +180,7 @@ def glossary_problems():
 
 def main():
     found = 0
-    for what in glossary_problems():
+    for what in [*glossary_problems(), *message_problems()]:
         print(what)
         found += 1
     for line, what in term_problems(read(MANUAL).replace("\\-", "-")):

@@ -52,7 +52,7 @@ static void ties(void **state)
 	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct uns_arena arena = UNS_ARENA_INIT;
-		struct uns_config_facts facts;
+		struct uns_config_info facts;
 		struct uns_err err = { 0 };
 
 		assert_int_equal(uns_config_parse(span(cases[i].json), &arena, &facts, &err), 0);
@@ -71,7 +71,7 @@ static void reads_facts(void **state)
 		"\"AutoTokenizer\":[\"tok_x.Slow\",null],\"AutoProcessor\":\"a/b--proc.P\","
 		"\"AutoFeatureExtractor\":\"../evil.E\"}}";
 	struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_config_facts facts;
+	struct uns_config_info facts;
 	struct uns_err err = { 0 };
 
 	(void)state;
@@ -102,7 +102,7 @@ static void refuses(void **state)
 	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct uns_arena arena = UNS_ARENA_INIT;
-		struct uns_config_facts facts;
+		struct uns_config_info facts;
 		struct uns_span out;
 		struct uns_err err = { 0 }, err2 = { 0 };
 
@@ -133,7 +133,7 @@ static int check(const char *json, const struct uns_tensor *tensors, size_t n, s
 	struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_tensor copy[4];
 	struct uns_catalog cat = { .tensors = copy, .n_tensors = n };
-	struct uns_config_facts facts;
+	struct uns_config_info facts;
 	int code;
 
 	assert_true(n <= sizeof(copy) / sizeof(copy[0]));

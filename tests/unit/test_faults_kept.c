@@ -328,7 +328,7 @@ static void repair_after(struct fixture *f)
 	shell(f, "diff -r out right");
 }
 
-/* Files of another world size are left out, and an element type is made the others'. */
+/* Files of another number of ranks are left out, and an element type is made the others'. */
 static void a_repaired_copy_is_whole_or_not_there(void **state)
 {
 	static const struct trial t = { repair_before, repair_run, repair_after };

@@ -1,5 +1,5 @@
 /* The per-rank format on what two ranks of torch save in veRL's way (golden/ranks/make.py): which
- * elements of which parameter a numbered moment is, which world size is read, what a tracker says.
+ * elements of which parameter a numbered moment is, which number of ranks is read, what a tracker says.
  * */
 #include <setjmp.h>
 #include <stdarg.h>
