@@ -98,7 +98,7 @@ int uns_capture_new_of(const struct uns_root *root, const char *path, const char
 	c->fd = -1;
 	c->path = uns_arena_str(&c->arena, path);
 	code = c->path ? uns_root_open_dir(root, path, &c->fd, &c->top, &why) : uns_oom(&why);
-	if (code == -ENOTDIR && file)
+	if ((code == -ENOENT || code == -ENOTDIR) && file)
 		code = open_file(c, &why);
 	if (code == -ENOENT && uns_root_stat(root, path, true, &c->top, NULL) == 0)
 		code = uns_fail(err, -ENOTDIR, "%s is not a directory", path);
