@@ -1,6 +1,7 @@
 /* unshard_export: list, make the tree, write, read back, rename. */
 #include "export/export.h"
 
+#include <stdatomic.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,7 @@ int export_fail(struct uns_err *err, int code, const struct unshard_error *why)
 int export_step(struct export *e, enum unshard_phase phase, _Atomic uint64_t *done, uint64_t n_bytes,
 		uint64_t total_bytes, struct uns_err *err)
 {
-	uint64_t sum = *done += n_bytes;
+	uint64_t sum = atomic_fetch_add(done, n_bytes) + n_bytes;
 
 	return caller_progress(&e->caller, phase, sum, total_bytes) ? uns_fail(err, -EINTR, "interrupted") : 0;
 }

@@ -53,7 +53,7 @@ static int64_t patience_ns(const struct shards *s, const struct uns_stat *shard)
 {
 	double pace = s->ns_per_byte * SLOWER;
 
-	if (!s->ns_per_byte || pace > NS_PER_BYTE)
+	if (s->ns_per_byte == 0 || pace > NS_PER_BYTE)
 		pace = NS_PER_BYTE;
 	return PAUSE_S * SECOND_NS + (int64_t)(pace * (double)shard->id.size);
 }

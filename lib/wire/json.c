@@ -65,6 +65,11 @@ static void replace_with_null(struct scan *s, size_t len)
 	s->copied = s->p;
 }
 
+static bool is_space(char c)
+{
+	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
 /* Check strings and rewrite what Python adds to JSON; the result is complete in `text`. */
 static int rewrite(struct uns_span in, struct uns_text *text, struct uns_err *err)
 {
@@ -83,6 +88,9 @@ static int rewrite(struct uns_span in, struct uns_text *text, struct uns_err *er
 			UNS_TRY(scan_string(&s, err));
 			continue;
 		}
+		if ((unsigned char)*s.p < ' ' && !is_space(*s.p)) /* to cJSON these are spaces */
+			return uns_fail(err, -EBADMSG, "JSON holds a control character at byte %zu",
+					(size_t)(s.p - s.start));
 		s.need_bytes += *s.p == ',' || *s.p == '[' || *s.p == '{' ? VALUE_BYTES : 0;
 		len = *s.p == 'N' || *s.p == 'I' || *s.p == '-' ? python_token(s.p, s.end) : 0;
 		if (len)
@@ -96,11 +104,6 @@ static int rewrite(struct uns_span in, struct uns_text *text, struct uns_err *er
 				uns_span_left(&in), limit);
 	uns_text_add(text, s.copied, (size_t)(s.p - s.copied));
 	return text->failed ? uns_oom(err) : 0;
-}
-
-static bool is_space(char c)
-{
-	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
 static int parse_text(const struct uns_text *text, cJSON **out, struct uns_err *err)

@@ -421,7 +421,7 @@ static int op_tuple_of_top(struct uns_pickle *m)
 
 static int op_empty(struct uns_pickle *m)
 {
-	return push(m, uns_pickle_value(m, m->arg));
+	return push(m, uns_pickle_value(m, (enum uns_value_kind)m->arg));
 }
 
 /* The top of the stack as a container of this kind. If it is an object, it is of a subclass of list
@@ -494,7 +494,7 @@ static int op_add_all(struct uns_pickle *m)
 	size_t n;
 
 	UNS_TRY(pop_mark(m, &items, &n));
-	UNS_TRY(top_growing(m, m->arg, &v));
+	UNS_TRY(top_growing(m, (enum uns_value_kind)m->arg, &v));
 	return add_items(m, v, items, n);
 }
 
@@ -772,39 +772,39 @@ static const struct {
 	int (*run)(struct uns_pickle *m);
 	unsigned arg;
 } opcode[256] = {
-	['('] = { op_mark },
-	['.'] = { op_stop },
-	['0'] = { op_pop },
-	['1'] = { op_pop_mark },
-	['2'] = { op_dup },
+	['('] = { op_mark, 0 },
+	['.'] = { op_stop, 0 },
+	['0'] = { op_pop, 0 },
+	['1'] = { op_pop_mark, 0 },
+	['2'] = { op_dup, 0 },
 	['B'] = { op_bytes, 4 },
 	['C'] = { op_bytes, 1 },
 	['G'] = { op_binfloat, 8 },
 	['J'] = { op_int, 4 },
 	['K'] = { op_int, 1 },
 	['M'] = { op_int, 2 },
-	['N'] = { op_none },
-	['Q'] = { op_binpersid },
-	['R'] = { op_reduce },
+	['N'] = { op_none, 0 },
+	['Q'] = { op_binpersid, 0 },
+	['R'] = { op_reduce, 0 },
 	['T'] = { op_string, 4 },
 	['U'] = { op_string, 1 },
 	['X'] = { op_unicode, 4 },
 	[']'] = { op_empty, UNS_VALUE_LIST },
-	['a'] = { op_append },
-	['b'] = { op_build },
-	['c'] = { op_global },
+	['a'] = { op_append, 0 },
+	['b'] = { op_build, 0 },
+	['c'] = { op_global, 0 },
 	['e'] = { op_add_all, UNS_VALUE_LIST },
 	['h'] = { op_get, 1 },
 	['j'] = { op_get, 4 },
 	['q'] = { op_put, 1 },
 	['r'] = { op_put, 4 },
-	['s'] = { op_setitem },
-	['t'] = { op_tuple },
+	['s'] = { op_setitem, 0 },
+	['t'] = { op_tuple, 0 },
 	['u'] = { op_add_all, UNS_VALUE_DICT },
 	['}'] = { op_empty, UNS_VALUE_DICT },
 	[')'] = { op_tuple_of_top, 0 },
 	[0x80] = { op_proto, 1 },
-	[0x81] = { op_newobj },
+	[0x81] = { op_newobj, 0 },
 	[0x85] = { op_tuple_of_top, 1 },
 	[0x86] = { op_tuple_of_top, 2 },
 	[0x87] = { op_tuple_of_top, 3 },
@@ -817,10 +817,10 @@ static const struct {
 	[0x8e] = { op_bytes, 8 },
 	[0x8f] = { op_empty, UNS_VALUE_SET },
 	[0x90] = { op_add_all, UNS_VALUE_SET },
-	[0x91] = { op_frozenset },
-	[0x92] = { op_newobj_ex },
-	[0x93] = { op_stack_global },
-	[0x94] = { op_memoize },
+	[0x91] = { op_frozenset, 0 },
+	[0x92] = { op_newobj_ex, 0 },
+	[0x93] = { op_stack_global, 0 },
+	[0x94] = { op_memoize, 0 },
 	[0x95] = { op_frame, 8 },
 	[0x96] = { op_bytes, 8 }, /* BYTEARRAY8 */
 };
