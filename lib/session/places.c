@@ -255,7 +255,7 @@ static int add_plain(const struct uns_directory *dir, struct examined *f, struct
 /* -- checkpoints -- */
 
 /* With the facts that the store has about it. */
-static void end_generation(struct place_table *t, const struct place *place, struct finding *f)
+static void end_generation(struct place_table *t, const struct place *place, struct examined *f)
 {
 	f->source_generation = f->generation = uns_hash_end(f->generation);
 	f->facts = place->facts;
@@ -322,7 +322,7 @@ static int probe_file(const struct uns_root *root, const char *path, const struc
 }
 
 static int look_at_file(struct place_table *t, const struct place *place,
-			struct uns_capture *capture, struct finding *f, struct uns_err *err)
+			struct uns_capture *capture, struct examined *f, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 
@@ -333,7 +333,7 @@ static int look_at_file(struct place_table *t, const struct place *place,
 	if (!f->format)
 		return 0;
 	f->generation = uns_hash_str(f->generation, f->format->name);
-	finding_add(f, uns_path_name(place->path), &f->stat);
+	examined_add(f, uns_path_name(place->path), &f->stat);
 	f->own_generation = uns_hash_end(f->generation);
 	UNS_TRY(add_surroundings(place, capture, &arena, f, err));
 	end_generation(t, place, f);

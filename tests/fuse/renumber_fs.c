@@ -105,8 +105,12 @@ static void *op_init(struct fuse_conn_info *conn, struct fuse_config *config)
 int main(int argc, char **argv)
 {
 	static const struct fuse_operations ops = {
-		.init = op_init,	 .getattr = op_getattr, .readlink = op_readlink,
-		.readdir = op_readdir, .open = op_open,	.read = op_read,
+		.init = op_init,
+		.getattr = op_getattr,
+		.readlink = op_readlink,
+		.readdir = op_readdir,
+		.open = op_open,
+		.read = op_read,
 		.release = op_release,
 	};
 	char *args[] = { argv[0], "-f", argc > 2 ? argv[2] : NULL, NULL };

@@ -50,7 +50,8 @@ static void write_bytes(const char *path, bool tensor, char fill, size_t n)
 	memset(bytes, fill, n);
 	if (tensor) {
 		snprintf(header, sizeof(header),
-			 "{\"w\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_offsets\":[0,%zu]}}", n, n);
+			 "{\"w\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_offsets\":[0,%zu]}}", n,
+			 n);
 		header_bytes = strlen(header);
 		assert_int_equal(fwrite(&header_bytes, 1, 8, f), 8);
 		assert_int_equal(fwrite(header, 1, header_bytes, f), header_bytes);
