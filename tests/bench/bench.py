@@ -6,12 +6,13 @@ import tempfile
 from pathlib import Path
 
 import delayed
+import exports
 import loads
 import reads
 import scale
 import zero
 
-WHAT = ("reads", "delayed", "loads", "zero", "scale")
+WHAT = ("reads", "delayed", "loads", "exports", "zero", "scale")
 
 
 def arguments():
@@ -42,6 +43,8 @@ def main():
         if not args.what or "loads" in args.what:
             loaders = ["load_file"] if args.quick else loads.LOADERS
             loads.measure(programs, work, 2 * size, n, loaders)
+        if not args.what or "exports" in args.what:
+            exports.measure(programs, work, 2 * size, args.rounds or (1 if args.quick else 3))
         if not args.what or "zero" in args.what:
             zero.measure(programs, work, 2 * size, args.rounds or (1 if args.quick else 3),
                          (2,) if args.quick else (2, 3))
