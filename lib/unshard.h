@@ -143,7 +143,8 @@ struct unshard_options {
 	/* Give memory back to the system (malloc_trim(3), for the whole process) each time a checkpoint was
 	 * opened: for a program that lives long and does little else. */
 	bool trim_memory;
-	bool reserved[5]; /* zero */
+	bool keep_names; /* weights keep the names that were saved where transformers publishes others */
+	bool reserved[4]; /* zero */
 };
 
 /* Opens SOURCE's descriptor, and those of the two directories above it, and reads nothing: O(1). Where SOURCE is a

@@ -207,6 +207,7 @@ static void take_numbers(struct session_options *out, const struct unshard_optio
 	out->recheck_ns = (int64_t)RECHECK_MS * 1000000;
 	out->hide_rng = o->hide_rng;
 	out->keep_rng = o->keep_rng;
+	out->keep_names = o->keep_names;
 	out->crc_exact = o->crc_exact;
 }
 

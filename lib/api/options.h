@@ -20,7 +20,7 @@ struct session_options {
 	const char *strip, *cache_dir;
 	uint64_t max_shard_size_bytes, mem_bytes, cache_size_bytes;
 	int64_t settle_ns, recheck_ns;
-	bool hide_rng, keep_rng, crc_exact;
+	bool hide_rng, keep_rng, keep_names, crc_exact;
 };
 
 /* root: SOURCE. Texts live in the arena. -EINVAL names the option. */

@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "facts/base_names.h"
 #include "wire/json.h"
 
 enum { CONFIG_LIMIT_BYTES = 16 << 20 };
@@ -308,6 +309,28 @@ static int choose_config(struct search *s, struct uns_err *err)
 	return note(s, UNS_FINDING(.id = UNS_FOUND_NO_CONFIG, .checkpoint = s->cat->path), err);
 }
 
+/* Only where names may be others than those in memory. A checkpoint's own files are what is to be named. */
+static int choose_base(struct search *s, struct uns_err *err)
+{
+	struct companions *out = s->out;
+	struct uns_err why = { 0 };
+	size_t i;
+	int code;
+
+	if (!uns_published_knows(out->config_info.model_type))
+		return 0;
+	for (i = 1; i < s->n && !out->base.n; i++) {
+		const struct candidate *c = &s->candidate[i];
+
+		code = base_names_read(c->root, c->path, &c->list, &out->arena, &out->base, &why);
+		UNS_TRY(uns_fail_if_passing(err, code, &why));
+		if (code < 0)
+			UNS_TRY(note_unusable(s, UNS_FOUND_MODEL_DIR_UNUSABLE, c->what, &why, err));
+		out->base.where = c->what;
+	}
+	return 0;
+}
+
 int companions_choose(const struct companions_input *in, struct uns_catalog *cat,
 		      struct companions *out, struct uns_err *err)
 {
@@ -315,6 +338,7 @@ int companions_choose(const struct companions_input *in, struct uns_catalog *cat
 
 	UNS_TRY(find_candidates(&s, err));
 	UNS_TRY(choose_config(&s, err));
+	UNS_TRY(choose_base(&s, err));
 	UNS_TRY(choose_set(&s, tokenizer_marks, tokenizer_globs, "tokenizer", err));
 	UNS_TRY(choose_set(&s, processor_globs, processor_globs, "processor", err));
 	return choose_set(&s, adapter_globs, adapter_globs, "adapter_config.json", err);

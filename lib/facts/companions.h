@@ -3,6 +3,7 @@
 #define UNS_FACTS_COMPANIONS_H
 
 #include "files/config.h"
+#include "files/published_names.h"
 #include "store/store_link.h"
 
 /* -o model= */
@@ -30,6 +31,7 @@ struct companions {
 	size_t n, cap;
 	struct uns_span config; /* config.json's bytes; empty = there is none that can be used */
 	struct uns_config_info config_info;
+	struct uns_base_names base; /* of the first directory with files of a model of this family */
 	struct uns_findings notes; /* what was borrowed from where, and what could not be */
 	struct uns_root *model;    /* the directory that the store's fact "model" names; or NULL */
 };

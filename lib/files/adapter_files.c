@@ -103,7 +103,7 @@ static int add_one(const struct uns_adapter_files *in, const struct adapter *a, 
 		if (!t->of_adapter || (name && !is_called(a, name, len)))
 			continue;
 		source = uns_masters_or(in->masters, t);
-		v[n] = (struct uns_named_tensor){ uns_adapter_name(&out->arena, t->name), source, source->dtype };
+		v[n] = (struct uns_named_tensor){ uns_adapter_name(&out->arena, t->name), source, source->dtype, NULL };
 		if (!v[n++].name)
 			return uns_oom(err);
 	}

@@ -144,6 +144,9 @@ int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_c
 		family = uns_config_family(type);
 	}
 	text = text_part(root);
+	type = text != root ? uns_json_str(text, "model_type") : NULL;
+	if (type && !(out->text_type = uns_arena_str(arena, type)))
+		return uns_oom(err);
 	out->ties_embeddings = ties(root, text, family);
 	out->renamed_on_save = family & UNS_FAMILY_RENAMED;
 	sizes(text, out);

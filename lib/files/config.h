@@ -7,6 +7,7 @@
 
 struct uns_config_info {
 	const char *model_type; /* NULL when absent */
+	const char *text_type;  /* of the text model inside; NULL when absent */
 	bool ties_embeddings;   /* explicitly, or by the family's default where the key is absent */
 	bool renamed_on_save;   /* transformers publishes this family under other names */
 	const char *auto_map_files[16]; /* "modeling_x.py", from auto_map */

@@ -14,24 +14,25 @@
 
 static uint64_t out_bytes(const struct uns_named_tensor *t)
 {
-	return uns_shape_elems(&t->tensor->shape) * uns_dtype_size(t->out);
+	return uns_shape_elems(uns_named_shape(t)) * uns_dtype_size(t->out);
 }
 
 static int entry_of(const struct uns_named_tensor *t, struct uns_st_entry *out, struct uns_err *err)
 {
+	const struct uns_shape *shape = uns_named_shape(t);
 	uint64_t bytes;
 
 	if (!uns_dtype_info(t->out)->safetensors)
 		return uns_fail(err, -ENOTSUP, "tensor %s: safetensors has no type for torch.%s",
 				t->name, uns_dtype_info(t->out)->torch);
 	/* A cast may widen: the shape was checked for the source's type only. */
-	if (!uns_u64_mul(uns_shape_elems(&t->tensor->shape), uns_dtype_size(t->out), &bytes))
+	if (!uns_u64_mul(uns_shape_elems(shape), uns_dtype_size(t->out), &bytes))
 		return uns_fail(err, -ENOTSUP, "tensor %s: too large as torch.%s", t->name,
 				uns_dtype_info(t->out)->torch);
 	*out = (struct uns_st_entry){ .name = t->name,
 				      .dtype = t->out,
-				      .n_dims = t->tensor->shape.n };
-	memcpy(out->dims, t->tensor->shape.dim, sizeof(out->dims));
+				      .n_dims = shape->n };
+	memcpy(out->dims, shape->dim, sizeof(out->dims));
 	return 0;
 }
 
@@ -44,7 +45,8 @@ static void add_data(struct uns_layout_builder *b, const struct uns_map *by_name
 	for (i = 0; i < n; i++) {
 		const struct uns_named_tensor *t = uns_map_get(by_name, entries[i].name);
 
-		uns_layout_tensor(b, t->tensor, 0, uns_shape_elems(&t->tensor->shape), t->out);
+		uns_layout_tensor(b, t->tensor, uns_named_first(t), uns_shape_elems(uns_named_shape(t)),
+				  t->out);
 	}
 }
 
@@ -93,28 +95,51 @@ static void flush(struct split *s, size_t *from, size_t to)
 	*from = to;
 }
 
-/* A tensor above the limit closes nothing: it takes the next number by itself, before the file that
+/* How many from the i-th on share one file: slices of one tensor that are joined. */
+static size_t block_at(const struct uns_named_tensor *tensors, size_t n, size_t i)
+{
+	size_t end = i + 1;
+
+	while (end < n && tensors[end].slice && tensors[end].slice->joined)
+		end++;
+	return end - i;
+}
+
+/* Counts them in; their bytes. */
+static uint64_t count_block(struct split *s, const struct uns_named_tensor *t, size_t n)
+{
+	uint64_t bytes = 0;
+
+	for (; n; n--, t++) {
+		bytes += out_bytes(t);
+		if (t->tensor->role != UNS_ROLE_BUFFER)
+			s->total_params += uns_shape_elems(uns_named_shape(t));
+	}
+	s->total_bytes += bytes;
+	return bytes;
+}
+
+/* A block above the limit closes nothing: it takes the next number by itself, before the file that
  * is being filled. That is the order in which huggingface_hub numbers. */
 static void split_tensors(struct split *s, const struct uns_named_tensor *tensors, size_t n,
 			  uint64_t max_bytes)
 {
 	uint64_t filled = 0, bytes;
-	size_t i, from = 0, pending = 0;
+	size_t i, k, block, from = 0, pending = 0;
 
-	for (i = 0; i < n; i++) {
-		bytes = out_bytes(&tensors[i]);
-		s->total_bytes += bytes;
-		if (tensors[i].tensor->role != UNS_ROLE_BUFFER)
-			s->total_params += uns_shape_elems(&tensors[i].tensor->shape);
-		if (bytes > max_bytes) {
-			s->file_of[i] = s->n_files++;
-			continue;
-		}
-		if (bytes > max_bytes - filled) {
+	for (i = 0; i < n; i += block) {
+		block = block_at(tensors, n, i);
+		bytes = count_block(s, &tensors[i], block);
+		if (bytes <= max_bytes && bytes > max_bytes - filled) {
 			flush(s, &from, i);
 			filled = pending = 0;
 		}
-		s->file_of[i] = PENDING;
+		for (k = i; k < i + block; k++)
+			s->file_of[k] = bytes > max_bytes ? s->n_files : PENDING;
+		if (bytes > max_bytes) {
+			s->n_files++;
+			continue;
+		}
 		filled += bytes;
 		pending++;
 	}

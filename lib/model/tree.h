@@ -13,12 +13,30 @@ struct uns_vfile {
 	uint32_t added; /* set by uns_vtree_add: which of two equal paths came first */
 };
 
+/* A contiguous part of a tensor, as a tensor of its own. */
+struct uns_slice {
+	uint64_t first_elem; /* in C order */
+	struct uns_shape shape;
+	bool joined; /* goes into the file of the slice that is listed before it */
+};
+
 /* A tensor as a view's files of weights hold it. */
 struct uns_named_tensor {
 	const char *name; /* in the file */
 	const struct uns_tensor *tensor;
 	enum uns_dtype out; /* written as this type */
+	const struct uns_slice *slice; /* the part of it that stands under this name; NULL = all */
 };
+
+/* Of a named tensor: how it is written. */
+static inline const struct uns_shape *uns_named_shape(const struct uns_named_tensor *t)
+{
+	return t->slice ? &t->slice->shape : &t->tensor->shape;
+}
+static inline uint64_t uns_named_first(const struct uns_named_tensor *t)
+{
+	return t->slice ? t->slice->first_elem : 0;
+}
 
 struct uns_vtree {
 	struct uns_arena arena;

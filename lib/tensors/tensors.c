@@ -50,8 +50,9 @@ static const char *state_of(const struct uns_tensor *t, enum unshard_role role)
 static int add(struct unshard_tensors *l, const struct uns_named_tensor *named, struct uns_err *err)
 {
 	const struct uns_tensor *t = named->tensor;
+	const struct uns_shape *shape = uns_named_shape(named);
 	struct unshard_tensor *out = &l->v[l->n];
-	uint64_t size = uns_shape_elems(&t->shape);
+	uint64_t size = uns_shape_elems(shape);
 	const char *key;
 
 	*out = (struct unshard_tensor){ .size = sizeof(*out),
@@ -60,11 +61,11 @@ static int add(struct unshard_tensors *l, const struct uns_named_tensor *named, 
 					.root = t->root,
 					.role = role_of[t->role],
 					.dtype = (enum unshard_dtype)named->out,
-					.n_dims = t->shape.n };
+					.n_dims = shape->n };
 	if (l->of_view && t->role == UNS_ROLE_MASTER)
 		out->role = UNSHARD_WEIGHT; /* it is given out as the weight that it is a copy of */
 	out->state = state_of(t, out->role);
-	memcpy(out->shape, t->shape.dim, t->shape.n * sizeof(*out->shape));
+	memcpy(out->shape, shape->dim, shape->n * sizeof(*out->shape));
 	if (!uns_u64_mul(size, uns_dtype_size(named->out), &out->size_bytes) ||
 	    !uns_u64_add(l->layout.size_bytes, out->size_bytes, &size))
 		return uns_fail(err, -ENOTSUP, "tensor %s: there are too many bytes to count",
@@ -73,6 +74,7 @@ static int add(struct unshard_tensors *l, const struct uns_named_tensor *named, 
 						 .len_bytes = out->size_bytes,
 						 .from = UNS_FROM_PIECES,
 						 .tensor = t,
+						 .first_elem = uns_named_first(named),
 						 .out = named->out };
 	l->layout.size_bytes = size;
 	key = key_of(&l->arena, out->name, out->state);
@@ -98,7 +100,7 @@ static int add_own(struct unshard_tensors *l, struct uns_err *err)
 
 	UNS_TRY(make_room(l, cat->n_tensors, err));
 	for (; t < end; t++)
-		UNS_TRY(add(l, &(struct uns_named_tensor){ t->name, t, t->dtype }, err));
+		UNS_TRY(add(l, &(struct uns_named_tensor){ t->name, t, t->dtype, NULL }, err));
 	return 0;
 }
 
@@ -255,13 +257,20 @@ static int read_box(const struct source *s, const struct uns_runs *runs, uint8_t
 	return 0;
 }
 
+static struct uns_shape shape_of(const struct unshard_tensor *t)
+{
+	struct uns_shape shape = { .n = t->n_dims };
+
+	memcpy(shape.dim, t->shape, sizeof(shape.dim));
+	return shape;
+}
+
 static int take_box(const struct unshard_tensor *t, const uint64_t *lo, const uint64_t *len,
 		    struct uns_box *out, struct uns_err *err)
 {
-	struct uns_shape shape = { .n = t->n_dims };
+	const struct uns_shape shape = shape_of(t);
 	char text[128];
 
-	memcpy(shape.dim, t->shape, sizeof(shape.dim));
 	*out = (struct uns_box){ .n = t->n_dims };
 	memcpy(out->len, len ? len : t->shape, t->n_dims * sizeof(*out->len));
 	if (lo)
@@ -313,7 +322,8 @@ static int read_tensor(const struct unshard_tensors *l, size_t i, const struct u
 	struct source s = { .from = { l->u, l->v[i].name, l->place, l->snap->backing, &l->layout },
 			    .at_bytes = l->segment[i].at_bytes,
 			    .elem_bytes = unshard_dtype_size(dtype) };
-	struct uns_runs runs = uns_runs_of_box(box, &cast.tensor->shape);
+	const struct uns_shape shape = shape_of(&l->v[i]);
+	struct uns_runs runs = uns_runs_of_box(box, &shape);
 
 	UNS_TRY(prove(l, cast.tensor, err));
 	if (dtype != l->v[i].dtype) {

@@ -4,6 +4,7 @@
 #ifndef UNS_VIEWS_VIEW_H
 #define UNS_VIEWS_VIEW_H
 
+#include "files/published_names.h"
 #include "files/resume_files.h"
 #include "model/training.h"
 #include "model/tree.h"
@@ -40,6 +41,8 @@ struct uns_view_input {
 
 	uint64_t max_shard_size_bytes; /* of weights; never 0 */
 	const char *strip; /* -o strip=: left out in front of weights' names; NULL = nothing */
+	const struct uns_base_names *base; /* what the base model's files call its tensors */
+	bool keep_names; /* -o names=memory: weights have the names that were saved */
 };
 
 /* How a checkpoint that is one file (facts.is_one_file) appears: as a directory of its own name, as one

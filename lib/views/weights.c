@@ -15,6 +15,7 @@
 #include "files/config.h"
 #include "files/lightning_file.h"
 #include "files/masters.h"
+#include "files/published_names.h"
 #include "files/safetensors_file.h"
 #include "files/strip.h"
 #include "views/view.h"
@@ -146,6 +147,17 @@ static bool weights_files(const struct uns_catalog *cat, bool *used)
 	return true;
 }
 
+/* Do the weights lie in such files, all of them? Their names are the directory's own then. */
+static int is_inference_dir(const struct uns_catalog *cat, bool *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_free_p) bool *used = calloc(cat->n_files + 1, sizeof(*used));
+
+	if (!used)
+		return uns_oom(err);
+	*out = cat->facts.is_published && weights_files(cat, used);
+	return 0;
+}
+
 static int pass_index(const struct uns_catalog *cat, const char *of_name, struct uns_vtree *out,
 		      struct uns_err *err)
 {
@@ -169,7 +181,7 @@ static int tell_passed(const struct uns_catalog *cat, struct uns_vtree *out, str
 		return uns_oom(err);
 	for (; t < end; t++)
 		if (uns_role_is_model(t->role))
-			v[n++] = (struct uns_named_tensor){ t->name, t, t->dtype };
+			v[n++] = (struct uns_named_tensor){ t->name, t, t->dtype, NULL };
 	return uns_vtree_set_tensors(out, v, n, err);
 }
 
@@ -212,6 +224,14 @@ struct assembly {
 	size_t n, n_masters, n_rounded, n_widened;
 	struct uns_text widened; /* names: they have no master */
 };
+
+static struct assembly assembly_of(const struct uns_view_input *in, uint64_t parameter)
+{
+	return (struct assembly){ .in = in,
+				  .parameter = parameter,
+				  .adapter = in->catalog->facts.adapter,
+				  .wrapper = uns_adapter_wrapper(in->catalog) };
+}
 
 static void assembly_fini(struct assembly *a)
 {
@@ -282,7 +302,7 @@ static int choose(struct assembly *a, struct uns_arena *arena, struct uns_err *e
 		type = out_type(t, a->parameter);
 		if (uns_dtype_size(source->dtype) < uns_dtype_size(type))
 			uns_text_printf(&a->widened, "%s%s", a->n_widened++ ? ", " : "", name);
-		a->v[a->n++] = (struct uns_named_tensor){ name, source, type };
+		a->v[a->n++] = (struct uns_named_tensor){ name, source, type, NULL };
 	}
 	return a->widened.failed ? uns_oom(err) : 0;
 }
@@ -313,11 +333,33 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 		a->n_widened ? a->widened.p : "");
 }
 
-static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
+static int parse_config(const struct uns_view_input *in, struct uns_vtree *out,
+			struct uns_config_info *facts, struct uns_err *err)
+{
+	*facts = (struct uns_config_info){ 0 };
+	return uns_span_left(&in->config) ? uns_config_parse(in->config, &out->arena, facts, err) : 0;
+}
+
+static int publish(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
+{
+	struct uns_config_info facts;
+	bool own_names;
+
+	UNS_TRY(parse_config(a->in, out, &facts, err));
+	UNS_TRY(is_inference_dir(a->in->catalog, &own_names, err));
+	if (a->adapter == UNS_ADAPTER_ALONE || own_names)
+		return 0;
+	if (!a->in->keep_names)
+		return uns_published_apply(&facts, a->in->base, &a->v, &a->n, out, err);
+	if (!uns_published_knows(facts.model_type))
+		return 0;
+	return uns_vtree_note(out, err, "the tensors have the names that were saved, because of -o names=memory");
+}
+
+/* Fills v: which tensors, under which names. */
+static int name_tensors(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_view_input *in = a->in;
-	const bool alone = a->adapter == UNS_ADAPTER_ALONE;
-	const char *origin;
 	size_t i;
 
 	for (i = 0; i < in->n_tied; i++)
@@ -327,6 +369,16 @@ static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *e
 		UNS_TRY(uns_masters_find(in->catalog, &a->masters, err));
 	UNS_TRY(choose_strip(a, out, err));
 	UNS_TRY(choose(a, &out->arena, err));
+	return publish(a, out, err);
+}
+
+static int assemble(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_view_input *in = a->in;
+	const bool alone = a->adapter == UNS_ADAPTER_ALONE;
+	const char *origin;
+
+	UNS_TRY(name_tensors(a, out, err));
 	origin = origin_of(a, &out->arena);
 	if (!origin)
 		return uns_oom(err);
@@ -381,10 +433,10 @@ static int note_config(const struct uns_view_input *in, bool passed, struct uns_
 
 	if (!uns_span_left(&in->config))
 		return 0;
-	UNS_TRY(uns_config_parse(in->config, &out->arena, &facts, err));
+	UNS_TRY(parse_config(in, out, &facts, err));
 	if (uns_config_check(&facts, in->catalog, &why) < 0)
 		UNS_TRY(uns_vtree_note(out, err, "config.json does not fit these weights: %s", why.text));
-	if (!facts.renamed_on_save || passed)
+	if (!facts.renamed_on_save || passed || uns_published_knows(facts.model_type))
 		return 0;
 	return uns_vtree_note(
 		out, err,
@@ -423,10 +475,7 @@ static int add_lightning(const struct uns_view_input *in, uint64_t parameter, st
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		struct uns_err *err)
 {
-	UNS_CLEANUP(assembly_fini) struct assembly a = { .in = in,
-							 .parameter = parameter,
-							 .adapter = in->catalog->facts.adapter,
-							 .wrapper = uns_adapter_wrapper(in->catalog) };
+	UNS_CLEANUP(assembly_fini) struct assembly a = assembly_of(in, parameter);
 	int passed = 0;
 
 	if (parameter == UNS_DTYPE_NONE)
@@ -439,10 +488,17 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	return notes(in, &a, passed, out, err);
 }
 
-/* Where config and tokenizer come from, or that there is none. */
-static int borrowed_notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+/* Where config and tokenizer come from, or that there is none; which names the tensors have. */
+static int notes_before(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
-	return in->catalog->facts.is_pretrained ? uns_vtree_note_findings(out, in->notes, in->n_notes, err) : 0;
+	UNS_CLEANUP(assembly_fini) struct assembly a = assembly_of(in, UNS_DTYPE_NONE);
+	UNS_CLEANUP(uns_vtree_fini) struct uns_vtree own = { 0 };
+	int passed;
+
+	if (in->catalog->facts.is_pretrained)
+		UNS_TRY(uns_vtree_note_findings(out, in->notes, in->n_notes, err));
+	UNS_TRY(passed = pass_through(in, &own, err));
+	return passed ? 0 : name_tensors(&a, out, err);
 }
 
 /* What has no config.json of its own family's trainer is loaded as tensors. */
@@ -474,7 +530,7 @@ const struct uns_view uns_view_weights = {
 	.opens_files = true,
 	.supports = supports,
 	.tree = tree,
-	.notes = borrowed_notes,
+	.notes = notes_before,
 	.form = UNS_FORM_BOTH,
 	.usage = usage,
 };

@@ -34,7 +34,7 @@ def without_tied_head(live):
 @pytest.mark.parametrize("launch,case", TRAINER, ids=ids(TRAINER))
 def test_trainer_weights_are_the_live_tensors(made, mount, launch, case, step):
     folder = made(launch, case)
-    m = mount(folder / "run")
+    m = mount(folder / "run", "names=memory")
     live = trees.tensors(folder / f"live-{step}.safetensors")
     if case.startswith("tied"):
         assert torch.equal(live["lm_head.weight"], live["model.embed_tokens.weight"])

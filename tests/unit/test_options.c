@@ -138,7 +138,7 @@ static void test_handed_on_and_ignored(void **state)
 static const struct {
 	const char *text, *sentence;
 } refused[] = {
-	{ "vieww=x", "there is no option 'vieww'; known are view, root, strip, assume, model" },
+	{ "vieww=x", "there is no option 'vieww'; known are view, root, strip, names, assume, model" },
 	{ "uid=3", "there is no option 'uid'" },
 	{ "view", "option view needs a value: view=VIEW" },
 	{ "view=", "option view needs a value: view=VIEW" },

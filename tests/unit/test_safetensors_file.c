@@ -28,9 +28,9 @@ static void matches_save_file(void **state)
 				      .alias_of = UNS_NONE,
 				      .shape = { .n = 1, .dim = { 4 } } };
 	const struct uns_tensor n = { .dtype = UNS_I64, .alias_of = UNS_NONE, .shape = { .n = 0 } };
-	const struct uns_named_tensor v[] = { { "b", &b, UNS_F32 },
-					      { "a", &a, UNS_BF16 }, /* cast */
-					      { "n", &n, UNS_I64 } };
+	const struct uns_named_tensor v[] = { { "b", &b, UNS_F32, NULL },
+					      { "a", &a, UNS_BF16, NULL }, /* cast */
+					      { "n", &n, UNS_I64, NULL } };
 	struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_layout l;
 	struct uns_err err = { 0 };
@@ -60,8 +60,8 @@ static const struct uns_tensor big = { .dtype = UNS_F32,
 				       .alias_of = UNS_NONE,
 				       .shape = { .n = 1, .dim = { 50 } } };
 static const struct uns_named_tensor six[] = {
-	{ "a", &sixty, UNS_F32 }, { "b", &sixty, UNS_F32 }, { "c", &twenty, UNS_F32 },
-	{ "d", &sixty, UNS_F32 }, { "e", &big, UNS_F32 },   { "f", &twenty, UNS_F32 },
+	{ "a", &sixty, UNS_F32, NULL }, { "b", &sixty, UNS_F32, NULL }, { "c", &twenty, UNS_F32, NULL },
+	{ "d", &sixty, UNS_F32, NULL }, { "e", &big, UNS_F32, NULL },   { "f", &twenty, UNS_F32, NULL },
 };
 
 /* The names in a file's header, in header order. */
@@ -158,10 +158,10 @@ static void refuses(void **state)
 	const struct uns_tensor c128 = { .dtype = UNS_C128,
 					 .alias_of = UNS_NONE,
 					 .shape = { .n = 1, .dim = { 1 } } };
-	const struct uns_named_tensor twice[] = { { "w", &sixty, UNS_F32 },
-						  { "w", &twenty, UNS_F32 } };
-	const struct uns_named_tensor overflow[] = { { "w", &huge, UNS_F32 } };
-	const struct uns_named_tensor complex128[] = { { "w", &c128, UNS_C128 } };
+	const struct uns_named_tensor twice[] = { { "w", &sixty, UNS_F32, NULL },
+						  { "w", &twenty, UNS_F32, NULL } };
+	const struct uns_named_tensor overflow[] = { { "w", &huge, UNS_F32, NULL } };
+	const struct uns_named_tensor complex128[] = { { "w", &c128, UNS_C128, NULL } };
 	const struct {
 		const struct uns_named_tensor *v;
 		size_t n;

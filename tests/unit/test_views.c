@@ -184,14 +184,14 @@ static void assembles(void **state)
 
 static void casts(void **state)
 {
-	static const char config[] = "{\"dtype\":\"float32\",\"model_type\":\"mixtral\"}";
+	static const char config[] = "{\"dtype\":\"float32\",\"model_type\":\"videomae\"}";
 	static const struct {
 		const char *parameter, *header, *config;
 	} cases[] = {
 		{ "bf16", "\"w\":{\"dtype\":\"BF16\"",
-		  "{\"dtype\":\"bfloat16\",\"model_type\":\"mixtral\"}" },
+		  "{\"dtype\":\"bfloat16\",\"model_type\":\"videomae\"}" },
 		{ "fp16", "\"w\":{\"dtype\":\"F16\"",
-		  "{\"dtype\":\"float16\",\"model_type\":\"mixtral\"}" },
+		  "{\"dtype\":\"float16\",\"model_type\":\"videomae\"}" },
 		{ "fp32", "\"w\":{\"dtype\":\"F32\"", config },
 	};
 	const struct uns_companion borrowed[] = { { "config.json", CONFIG, false } };
@@ -217,7 +217,7 @@ static void casts(void **state)
 		assert_memory_equal(f->layout.segment[0].literal, cases[i].config,
 				    strlen(cases[i].config));
 		assert_non_null(strstr(f->origin, "dtype set to"));
-		assert_true(noted(&b, "models of type mixtral under other tensor names"));
+		assert_true(noted(&b, "models of type videomae under other tensor names"));
 		uns_vtree_fini(&b.tree);
 	}
 }
