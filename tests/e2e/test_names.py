@@ -2,6 +2,7 @@
 tests/names knows, and with a base model's own names."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -77,6 +78,18 @@ def test_from_pretrained_takes_published_names(mount, tmp_path, name):
     loaded, info = type(model).from_pretrained(shown, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"], info
     trees.assert_same(loaded.state_dict(), model.state_dict())
+
+
+# What vLLM's build_expert_params_mapping asks for in its models of these families; those that are fused on the
+# hub too, and those that are renamed alone, have loaders of their own.
+@pytest.mark.parametrize("name", ["mixtral", "minimax_m2", "phimoe", "qwen2_moe", "qwen3_moe", "qwen3_next",
+                                  "olmoe", "deepseek_v2", "deepseek_v3", "glm4_moe", "dots1", "ernie4_5_moe"])
+def test_experts_have_names_that_vllm_maps(mount, tmp_path, name):
+    saved_sharded(build(name), tmp_path / "src")
+    shown = trees.weights(mount(tmp_path / "src") / "weights/ckpt")
+    experts = [n for n in shown if ".experts." in n]
+    mapped = re.compile(r"\.experts\.\d+\.(gate_proj|up_proj|down_proj|w1|w2|w3)\.weight$")
+    assert experts and not [n for n in experts if not mapped.search(n)]
 
 
 @pytest.mark.parametrize("step", [1, 2])
