@@ -28,9 +28,9 @@ LAUNCHES = {
                                       "z3-bf16-numberedsteps", "z2-bf16-roundrobin", "z1-bf16-pipe"]),
     "h2": ("deepspeed_trainer.py", 2, ["z2-bf16", "z3-bf16", "z3-fp32", "z0-bf16", "z1-bf16-untied",
                                        "z2-fp32", "z3-bf16-gathered", "acc-z2-bf16", "acc-z3-fp32"]),
-    "p2": ("peft_run.py", 2, ["lora-f2", "lora-f1", "dora-f2", "embedding-f2", "saved-f2", "ia3-f2", "vera-f2",
-                              "two-f2", "lora-acc-f1", "lora-acc-f2", "saved-acc-f2", "embedding-acc-f2",
-                              "vera-acc-f2", "two-acc-f2"]),
+    "pf2": ("peft_run.py", 2, ["lora-f2", "lora-f1", "dora-f2", "embedding-f2", "saved-f2", "ia3-f2", "vera-f2",
+                               "two-f2", "lora-acc-f1", "lora-acc-f2", "saved-acc-f2", "embedding-acc-f2",
+                               "vera-acc-f2", "two-acc-f2"]),
     "pz2": ("peft_run.py", 2, ["lora-z2", "lora-z3", "ia3-z2", "saved-z3", "two-z2", "prompt-z2", "lora-acc-z2",
                                "prompt-acc-z2"]),
     "ld2": ("lightning_deepspeed.py", 2, ["save:z2", "save:z3"]),
@@ -58,7 +58,7 @@ RANKS = [(n, c) for n, c in cases("v2", "v3", "v4")
 RANK_MODELS = [x for x in cases("v2", "v3", "v4") if x not in RANKS]
 DCP = cases("d1", "d2", "d3", "d4")
 # peft 0.21 saves nothing of the model under FSDP1 and a Trainer: test_adapters.py looks at that alone.
-ADAPTERS = [(n, c) for n, c in cases("p2", "pz2") if c != "lora-f1"]
+ADAPTERS = [(n, c) for n, c in cases("pf2", "pz2") if c != "lora-f1"]
 # Families that keep their in-memory names when published: the mount's file is save_pretrained's.
 PLAIN_FAMILIES = [(n, c) for n, c in TRAINER if c.startswith(("tied", "untied"))]
 # Families that transformers publishes under other names.

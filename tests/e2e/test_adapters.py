@@ -109,7 +109,7 @@ def test_weights_are_the_base_that_was_saved_too(made, mount, tmp_path, launch, 
 
 
 def test_an_adapter_that_was_not_trained_is_beside_the_other(made, mount):
-    folder = made("p2", "two-acc-f2")
+    folder = made("pf2", "two-acc-f2")
     shown = mount(folder) / "adapter/run/state"
     live = trees.tensors(folder / "live-2.safetensors")
     trees.assert_same(trees.tensors(shown / "first/adapter_model.safetensors"),
@@ -119,7 +119,7 @@ def test_an_adapter_that_was_not_trained_is_beside_the_other(made, mount):
 @pytest.mark.parametrize("case", ["lora-f2", "dora-f2", "saved-f2", "ia3-f2", "embedding-f2", "two-f2"])
 def test_universal_has_the_live_states_under_the_names_in_memory(made, mount, case):
     """Weight and optimizer had different names: here they are one."""
-    folder = made("p2", case)
+    folder = made("pf2", case)
     shown = mount(folder) / "universal/run/checkpoint-2/global_step2/zero"
     live = trees.tensors(folder / "live-2.safetensors")
     states = trees.tensors(folder / "states-2.safetensors")
@@ -149,7 +149,7 @@ def test_dcp_made_of_deepspeed_has_peft_s_names(made, mount, case):
 
 def test_a_save_that_left_the_adapter_out_is_told(made, command, mount):
     """peft 0.21.2 under FSDP1: the optimizer is there, the model's part is empty."""
-    run = made("p2", "lora-f1") / "run"
+    run = made("pf2", "lora-f1") / "run"
     told = command("check", run, check=False)
     assert told.returncode == 1
     assert "pytorch_model_fsdp_0 holds no tensor at all" in told.stdout
@@ -177,7 +177,7 @@ def resume(base, world, steps):
 def went_on(made, tmp_path_factory):
     """All resumes at world size 1 of the runs lora-f2, saved-f2, ia3-f2, lora-z2 and lora-z3."""
     base = tmp_path_factory.mktemp("adapters")
-    fsdp, zero = made("p2", "lora-f2").parent, made("pz2", "lora-z2").parent
+    fsdp, zero = made("pf2", "lora-f2").parent, made("pz2", "lora-z2").parent
     f, z = base / "f", base / "z"
     for source, mnt in ((fsdp, f), (zero, z)):
         mnt.mkdir()
