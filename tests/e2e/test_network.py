@@ -145,7 +145,9 @@ def test_a_source_that_hangs_stalls_its_own_readers_and_ctrl_c_ends_them(network
     held = [os.open(far, os.O_RDONLY) for _ in range(8)]
     os.kill(network.process.pid, signal.SIGSTOP)
     os.posix_fadvise(held[0], 0, 0, os.POSIX_FADV_DONTNEED)
-    readers = [subprocess.Popen(["cat"], stdin=fd, stdout=subprocess.PIPE) for fd in held]
+    # Whoever starts the tests may ignore SIGINT (a shell does for what it puts into the background).
+    readers = [subprocess.Popen(["cat"], stdin=fd, stdout=subprocess.PIPE,
+                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) for fd in held]
     before = json.loads((m / ".unshard/stats.json").read_text())["reads"]
     for _ in range(3):
         with open(near, "rb") as f:

@@ -68,7 +68,7 @@ def test_sharded_with_save_only_model(trainer, command):
         "output_dir": str(base / "let-pass"), "save_only_model": True, "fsdp": "full_shard",
         "fsdp_config": {"state_dict_type": SHARDED, "version": 2}}))
     done = command("check", "--config", base / "arguments.json", check=False)
-    assert done.returncode == 1 and "problem     sharded_save_only_model: " in done.stdout
+    assert done.returncode == 1 and "[sharded_save_only_model]" in done.stdout
 
 
 # -- per-rank files: veRL, EasyR1 --
@@ -109,7 +109,7 @@ def test_a_state_lost_on_one_rank(made, copied, mount, command, tmp_path):
     assert any("Manually calculated _sharded_numel_padded is incorrect" in text for text in said)
     done = command("check", top, "-o", "settle=0", check=False)
     assert done.returncode == 1
-    assert "the ranks' parts of optimizer state state.4.exp_avg have 55 elements together; expected 100, " \
+    assert "the ranks' pieces of optimizer state state.4.exp_avg have 55 elements together; expected 100, " \
         "those of layers.0.weight" in done.stdout
     mounted = mount(top)
     trees.assert_same(trees.weights(mounted / "weights" / ACTOR),

@@ -180,7 +180,7 @@ def test_damage_is_told_in_its_place(made, mount, copied):
     (top / ACTOR / "optim_world_size_3_rank_1.pt").unlink()
     actor = mount(top) / "world-2" / ACTOR
     assert trees.listing(actor) == ["UNSHARD_PROBLEM.txt"]
-    assert "optim_world_size_3_rank_1.pt is missing, rank 1's part" in \
+    assert "optim_world_size_3_rank_1.pt is missing: it holds rank 1's pieces" in \
         (actor / "UNSHARD_PROBLEM.txt").read_text()
 
 

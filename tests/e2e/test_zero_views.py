@@ -298,13 +298,13 @@ def test_parameters_that_were_dealt_out_are_numbered_as_before(place, tmp_path, 
 def test_a_universal_directory_that_mixes_parameters_up_is_refused(place, command):
     tag = f"{TAG}_universal"
     source = place.base / "universal/z2-bf16-roundrobin/run" / tag
-    text = "in {}mp_rank_00_model_states.pt: ds_to_universal mixes parameters up where round_robin_gradients"
+    text = "mp_rank_00_model_states.pt: ds_to_universal mixes parameters up where round_robin_gradients was on"
     for view in ("full", "universal", "dcp", "weights-fp32"):
         folder = place.view(view, "universal", "z2-bf16-roundrobin", tag)
         assert os.listdir(folder) == ["UNSHARD_PROBLEM.txt"]
-        assert text.format(f"z2-bf16-roundrobin/run/{tag}/") in (folder / "UNSHARD_PROBLEM.txt").read_text()
+        assert text in (folder / "UNSHARD_PROBLEM.txt").read_text()
     done = command("check", source, check=False)
-    assert done.returncode == 1 and text.format(f"{tag}/") in done.stdout
+    assert done.returncode == 1 and text in done.stdout
     live = place.saved("e2", "z2-bf16-roundrobin", "live")
     trees.assert_same(trees.weights(place.view("weights", "universal", "z2-bf16-roundrobin", tag)), live)
 
@@ -338,7 +338,7 @@ def test_every_tag_is_a_checkpoint(place, mount):
 
 
 @pytest.mark.parametrize("case,view,words", [
-    ("z0-fp32", "full", "whose names were not saved"),
+    ("z0-fp32", "full", "ZeRO stage 0 does not save parameter names"),
     ("z2-bf16-elastic", "full", "the param groups (learning rate, weight decay) were not saved"),
     ("z1-bf16-pipe", "full", "was saved by a pipeline: each stage's optimizer numbers its own"),
     ("z1-bf16-pipe", "universal", "was saved by a pipeline"),
