@@ -33,7 +33,8 @@ class Options(Sized):
                 ("log", LOG), ("log_ctx", c.c_void_p), ("log_level", c.c_int), ("settle_seconds", c.c_uint),
                 ("delay_read_us", c.c_uint), ("no_settling", c.c_bool), ("no_store", c.c_bool),
                 ("hide_rng", c.c_bool), ("keep_rng", c.c_bool), ("crc_exact", c.c_bool),
-                ("assume_fsdp_units", c.c_bool), ("trim_memory", c.c_bool), ("reserved", c.c_bool * 5)]
+                ("assume_fsdp_units", c.c_bool), ("trim_memory", c.c_bool), ("keep_names", c.c_bool),
+                ("reserved", c.c_bool * 4)]
 
 
 class Progress(c.Structure):
