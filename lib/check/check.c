@@ -36,7 +36,7 @@ static int visit_unreadable(struct checking *c, const char *path, int depth,
 	const struct uns_finding *f = reason_of_directory(path, c->u, why, &arena);
 
 	if (!depth || !f)
-		return uns_fail_as(err, why);
+		return uns_fail_copy(err, why);
 	if (why->code == -ENOENT || why->code == -ENOTDIR)
 		return 0;
 	c->path = path;

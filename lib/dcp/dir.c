@@ -353,7 +353,7 @@ static int report_item(struct dir *d, const char *key, uint32_t file, const stru
 	struct uns_finding f = uns_finding_of_err(why, UNS_SCOPE_OPTIMIZER);
 
 	if (!uns_code_is_finding(why->code))
-		return uns_fail_as(err, why);
+		return uns_fail_copy(err, why);
 	if (!why->finding)
 		f.id = UNS_FOUND_ITEM_UNREADABLE;
 	f.file = d->cat->files[file].path;

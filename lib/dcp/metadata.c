@@ -12,6 +12,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "dcp/storage.h"
+#include "model/finding.h"
 #include "wire/pickle.h"
 #include "wire/value.h"
 
@@ -353,7 +354,7 @@ int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *arena,
 	code = parse_root(&p, in);
 	if (p.strings.failed)
 		return uns_oom(err);
-	return code < 0 ? uns_fail_as(err, &why) : code;
+	return code < 0 ? uns_fail_copy(err, &why) : code;
 }
 
 const struct uns_dcp_entry *uns_dcp_metadata_find(const struct uns_dcp_metadata *meta,

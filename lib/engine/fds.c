@@ -106,7 +106,7 @@ static int open_checked(const struct uns_file *file, int *out, uint64_t *nlink,
 	if (code == -ENOENT)
 		return fail_stale(file, err, "was removed");
 	if (code < 0)
-		return uns_fail_as(err, &why);
+		return uns_fail_copy(err, &why);
 	if (!uns_identity_equal(&now.id, &file->stat.id))
 		return fail_changed(file, &now.id, err);
 	*nlink = now.nlink;
@@ -151,7 +151,7 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 		count_open(fds, -1);
 		if ((code == -EMFILE || code == -ENFILE) && fds->n_open)
 			return 1;
-		return uns_fail_as(err, &why);
+		return uns_fail_copy(err, &why);
 	}
 	if (slot->is_open) { /* another thread was faster */
 		count_open(fds, -1);

@@ -184,7 +184,7 @@ static int compare_chunk(void *ctx, size_t i, struct uns_err *err)
 		return uns_oom(err);
 	code = read_chunk(c->v, p, buf, &why);
 	if (code == -ENOMEM || code == -EINTR)
-		return uns_fail_as(err, &why);
+		return uns_fail_copy(err, &why);
 	return 0;
 }
 

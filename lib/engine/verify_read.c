@@ -70,7 +70,7 @@ static int note_unreadable(struct uns_verify *v, struct uns_verify_file *f,
 	int code;
 
 	if (why->code == -ENOMEM || why->code == -EINTR)
-		return uns_fail_as(err, why);
+		return uns_fail_copy(err, why);
 	pthread_mutex_lock(&v->lock);
 	code = uns_verify_unreadable(f, why->text);
 	pthread_mutex_unlock(&v->lock);
@@ -217,7 +217,7 @@ static int read_block(struct uns_verify *v, struct uns_verify_file *f, struct jo
 	b.held = uns_u64_min(b.end + MAX_ELEM_BYTES - 1,
 			     uns_u64_max(b.end, v->b->cat->files[job->file].stat.id.size));
 	if (uns_source_pread(v->b, job->file, buf, (size_t)(b.held - b.at), b.at, &why) < 0)
-		return uns_fail_as(err, &why);
+		return uns_fail_copy(err, &why);
 	crc_block(f, job, &b);
 	look_at_block(v, f, &b);
 	return uns_verify_step(v, b.end - b.at, err);

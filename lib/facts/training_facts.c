@@ -946,7 +946,7 @@ int training_collect(const struct training_input *in, struct training_found *out
 	if (c.failed)
 		return uns_oom(err);
 	if (c.fault.code)
-		return uns_fail_as(err, &c.fault);
+		return uns_fail_copy(err, &c.fault);
 	qsort(c.v, c.n, sizeof(*c.v), fact_cmp); /* c.v is never NULL */
 	out->training = (struct uns_training){ c.v, c.n, c.note, c.n_notes };
 	return 0;

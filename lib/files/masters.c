@@ -36,7 +36,7 @@ static int refuse(const struct uns_catalog *cat, const struct uns_err *hole, str
 		if (cat->findings[i].scope == UNS_SCOPE_OPTIMIZER &&
 		    cat->findings[i].code != -ENOTSUP)
 			return uns_fail_with(why, &cat->findings[i]);
-	return uns_fail_as(why, hole);
+	return uns_fail_copy(why, hole);
 }
 
 static bool is_told(const struct uns_catalog *cat, int code)

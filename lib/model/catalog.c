@@ -89,7 +89,7 @@ static int file_stat(const struct uns_catalog *cat, const struct uns_root *root,
 	else if (code == -ELOOP || code == -EXDEV)
 		file->stat.kind = UNS_KIND_LINK;
 	else if (code < 0)
-		return uns_fail_as(err, &why);
+		return uns_fail_copy(err, &why);
 	return 0;
 }
 
@@ -196,7 +196,7 @@ int uns_catalog_problem_or_fail(struct uns_catalog *cat, enum uns_scope scope,
 	struct uns_finding f;
 
 	if (!uns_code_is_finding(why->code))
-		return uns_fail_as(err, why);
+		return uns_fail_copy(err, why);
 	f = uns_finding_of_err(why, scope);
 	return uns_catalog_add_finding(cat, &f, err);
 }

@@ -257,7 +257,7 @@ int uns_rank_merge_add(struct uns_rank_merge *m, struct uns_rank_source *source,
 	int code = uns_rank_view_open(m->cat, &m->scratch, source, v, &view, &why);
 
 	if (code < 0 && !uns_code_is_finding(code))
-		return uns_fail_as(err, &why);
+		return uns_fail_copy(err, &why);
 	if (code < 0 && known && !same_mesh(known, &view))
 		return mark_unread(m, like->key) < 0 ? uns_oom(err)
 						     : tell_mesh(m, source, &view, known);

@@ -194,7 +194,7 @@ static int add_file(struct uns_rank_reading *r, struct one *o, struct uns_err *e
 	}
 	if (!uns_code_is_finding(code)) {
 		uns_fail_in_file(&why, o->file->path);
-		return uns_fail_as(err, &why);
+		return uns_fail_copy(err, &why);
 	}
 	r->n_unknown += code == -ENOTSUP;
 	r->unknown = r->n_unknown > 1 && !r->n_read;

@@ -49,7 +49,7 @@ int uns_rank_unit_states_find(struct uns_rank_optim *o, struct uns_err *why)
 		if (code < 0)
 			o->units.v = NULL;
 		if (code < 0 && !uns_code_is_finding(code))
-			return uns_fail_as(why, &reason);
+			return uns_fail_copy(why, &reason);
 		return code < 0 ? refuse(o, UNS_FOUND_RANK_UNITS_MAP_DOES_NOT_FIT, reason.text, why)
 				: 0;
 	}

@@ -110,7 +110,7 @@ int repair_pass_over(struct repair *r, const char *path, const struct uns_err *w
 		snprintf(text, sizeof(text), "it cannot be read: %s", why->text);
 		return leave_unread(r, path, text) < 0 ? uns_oom(err) : 0;
 	}
-	return uns_fail_as(err, why);
+	return uns_fail_copy(err, why);
 }
 
 /* -- what is there, and what is wrong with it -- */

@@ -73,11 +73,11 @@ static int visit_unreadable(struct walk *w, const char *path, const struct uns_e
 	const struct uns_finding *f = reason_of_directory(path, w->u, why, &arena);
 
 	if (!*path)
-		return uns_fail_as(err, why); /* all of SOURCE */
+		return uns_fail_copy(err, why); /* all of SOURCE */
 	if (why->code == -ENOENT || why->code == -ENOTDIR)
 		return 0;
 	if (!f)
-		return uns_fail_as(err, why);
+		return uns_fail_copy(err, why);
 	uns_finding_print(f, &text);
 	c.problem = text.p;
 	return text.failed ? uns_oom(err) : hand_over(w, &c);
@@ -226,7 +226,7 @@ static int problems(struct unshard *u, struct place *place, const struct caller 
 	int code = reasons_find(u, place, &reasons, err);
 
 	if (code == 0 && reasons.moment.code)
-		code = uns_fail_as(err, &reasons.moment);
+		code = uns_fail_copy(err, &reasons.moment);
 	for (i = 0; i < reasons.n && code == 0; i++)
 		code = finding_visit(&reasons.v[i], place->path, reasons.v[i].finding->severity, false,
 				     caller);

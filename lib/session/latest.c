@@ -79,7 +79,7 @@ static int read_tag(const struct search *s, struct place *place, const char *tag
 		return 0;
 	code = show_state_of(s->u, place, s->view, s->parameter, &state, &why);
 	if (code < 0)
-		return uns_fail_as(err, &why);
+		return uns_fail_copy(err, &why);
 	if (state != SHOW_OK)
 		return 0;
 	UNS_TRY(snapshot_get(s->u, place, &snap, err));

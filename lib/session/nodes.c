@@ -81,7 +81,7 @@ int node_spot(const struct unshard_node *node, struct spot *out, bool *moved_on,
 	if (code == -ENOTDIR || code == -ESTALE)
 		return fail_moved_on(node, err);
 	if (code < 0)
-		return uns_fail_as(err, &why);
+		return uns_fail_copy(err, &why);
 	code = spot_check(node->u, out, err);
 	if (moved_on)
 		*moved_on = out->ino != node->ino;

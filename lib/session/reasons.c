@@ -80,7 +80,7 @@ static int add_of_view(struct unshard *u, struct place *place, const struct uns_
 	if (code == -ENOMEM || (code == 0 && state != SHOW_DAMAGED))
 		return code;
 	if (code < 0)
-		uns_fail_as(&r->moment, &why);
+		uns_fail_copy(&r->moment, &why);
 	f = why.finding ? why.finding : reason_of_failure(place, &why, &r->arena);
 	if (!f)
 		return -ENOMEM;
@@ -138,7 +138,7 @@ int reasons_find(struct unshard *u, struct place *place, struct reasons *out, st
 		snapshot_put(u, snap);
 	} else if (code != -ENOMEM) {
 		if (!uns_code_is_finding(code))
-			uns_fail_as(&out->moment, &why);
+			uns_fail_copy(&out->moment, &why);
 		code = add(out, reason_of_failure(place, &why, &out->arena), NULL, true);
 	}
 	if (code == 0 && !out->moment.code && place_saving(u, place))

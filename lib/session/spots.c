@@ -114,7 +114,7 @@ static int check_shown(struct unshard *u, struct spot *spot, struct uns_err *err
 	if (code == -EACCES && spot_is_dir(spot) && !*spot->key.inside)
 		return 0; /* we may not read it: its name is shown, and opening it fails */
 	if (code < 0)
-		return uns_fail_as(err, &why);
+		return uns_fail_copy(err, &why);
 	if (state == SHOW_OK || state == SHOW_DAMAGED)
 		return 0;
 	return uns_fail(err, -ENOENT, "%s", why.text);
@@ -218,7 +218,7 @@ static int go_to_file(struct unshard *u, struct spot *spot, struct uns_err *err)
 	if (code == -ENOTDIR)
 		return 0;
 	if (code < 0)
-		return uns_fail_as(err, &why);
+		return uns_fail_copy(err, &why);
 	UNS_TRY(go_to_place(u, spot, err));
 	return 1;
 }

@@ -165,7 +165,7 @@ static int with_leaves(const struct uns_catalog *cat, const struct uns_named_val
 
 	*out = *v;
 	code = v->value ? uns_value_map(v->value, &mapper, arena, &out->value, &why) : 0;
-	return code < 0 && code != -ENOTSUP ? uns_fail_as(err, &why) : 0;
+	return code < 0 && code != -ENOTSUP ? uns_fail_copy(err, &why) : 0;
 }
 
 static int put_client(const struct uns_catalog *cat, const struct uns_named_value *v,

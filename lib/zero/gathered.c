@@ -132,7 +132,7 @@ int uns_zero_gathered_add(struct uns_catalog *cat, const struct uns_root *root, 
 	for (i = 0; i < g.n && code == 0; i++)
 		code = read_header(&g, g.path[i], &why);
 	if (code < 0 && !uns_code_is_finding(code))
-		return uns_fail_as(err, &why);
+		return uns_fail_copy(err, &why);
 	if (!g.n)
 		return 0;
 	if (code < 0)

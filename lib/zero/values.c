@@ -105,7 +105,7 @@ static int add_client(struct uns_catalog *cat, const struct uns_zero_file *file,
 	}
 	code = uns_value_map(v, &mapper, &cat->arena, &same, &why);
 	if (code < 0 && code != -ENOTSUP) /* too deep: kept as it is, and never written */
-		return uns_fail_as(err, &why);
+		return uns_fail_copy(err, &why);
 	return add_value(cat, file->index, UNS_CLIENT_ROOT, name, v, err);
 }
 
