@@ -388,16 +388,22 @@ def test_what_weights_only_lacks_is_said(runs, mount, command, resumed):
         told = mounted / view / "run/step=2/.unshard"
         origin = json.loads((told / "provenance.json").read_text())["files"]["step=2.ckpt"]["origin"]
         assert "empty ones are synthesised" in origin
-        assert "ModelParallelStrategy goes on from neither" in (told / "problems.txt").read_text()
+        assert "ModelParallelStrategy resumes from neither" in (told / "problems.txt").read_text()
     # As it says: there is nothing that this strategy would take.
     assert resumed.error(2, "full-fsdp-mp") == "KeyError: 'optimizer_states'"
     done = command("check", runs / "fsdp-weights", "-o", "settle=0")
-    assert "note        weights_only: step=2.ckpt was saved with save_weights_only" in done.stdout
+    assert "note        step=2.ckpt was saved with save_weights_only" in done.stdout
 
 
 def test_a_single_file_is_passed_through(resumed, mount):
-    """What a Trainer on one device saved is what it is, in every view that shows files."""
+    """What a Trainer on one device saved is what it is, in every view that training resumes from; weights
+    shows its weights alone."""
     source = resumed.base / "files"
     mounted = mount(source)
-    for view in ("weights", "full", "full-fsdp", "dcp"):
+    for view in ("full", "full-fsdp", "dcp"):
         assert (mounted / view / "fsdp.ckpt").read_bytes() == (source / "fsdp.ckpt").read_bytes()
+    shown = torch.load(mounted / "weights/fsdp.ckpt", weights_only=True)
+    saved = torch.load(source / "fsdp.ckpt", weights_only=True)
+    assert "optimizer_states" not in shown and list(shown["state_dict"]) == list(saved["state_dict"])
+    for name, tensor in saved["state_dict"].items():
+        assert torch.equal(shown["state_dict"][name], tensor)
