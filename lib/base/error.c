@@ -25,17 +25,21 @@ int uns_oom(struct uns_err *err)
 	return uns_fail(err, -ENOMEM, "out of memory");
 }
 
+/* false = out of memory. */
+static bool keep_text(struct uns_arena *keep, const char *text, const char **out)
+{
+	return !text || (*out = uns_arena_str(keep, text));
+}
+
 int uns_fail_as(struct uns_err *err, const struct uns_err *why)
 {
-	bool first = err && !err->code;
-	int code = uns_fail(err, why->code, "%s", why->text);
-
-	if (first && err->keep) {
+	if (err && !err->code && err->keep) {
+		if (!keep_text(err->keep, why->file, &err->file) ||
+		    !keep_text(err->keep, why->cause, &err->cause))
+			return uns_oom(err);
 		err->finding = why->finding;
-		err->file = why->file;
-		err->cause = why->cause;
 	}
-	return code;
+	return uns_fail(err, why->code, "%s", why->text);
 }
 
 bool uns_code_is_finding(int code)

@@ -37,7 +37,8 @@ __attribute__((format(printf, 3, 4), cold)) int uns_fail(struct uns_err *err, in
 /* -ENOMEM, with the one sentence that says it. */
 __attribute__((cold)) int uns_oom(struct uns_err *err);
 
-/* Fail for the reason that `why` has, with all that it carries: why->keep is err->keep, or outlives it. */
+/* Fail for the reason that `why` has, with copies of its texts. The finding is borrowed: who sees findings
+ * calls uns_fail_copy (model/finding.h). */
 __attribute__((cold)) int uns_fail_as(struct uns_err *err, const struct uns_err *why);
 
 /* Does a failed read say something about the file itself: that it is absent (also: behind a link that may

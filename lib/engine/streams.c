@@ -10,7 +10,6 @@
 #include "base/checked.h"
 #include "engine/backing.h"
 #include "engine/gather.h"
-#include "engine/source_read.h"
 #include "io/source.h"
 
 static const uint64_t KiB = UINT64_C(1) << 10, MiB = UINT64_C(1) << 20;

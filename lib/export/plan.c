@@ -100,7 +100,7 @@ static int judge_children(struct export *e, const char *dir, struct uns_err *err
 		path = uns_path_join(&arena, dir, list.v[i].name);
 		if (!path)
 			return uns_oom(err);
-		if (list.v[i].kind != UNS_KIND_DIR || session_hides(e->u, path))
+		if (!session_walks_into(e->u, path, list.v[i].kind))
 			continue;
 		if (place_get(e->u, path, &place, &why) < 0) {
 			UNS_TRY(pass_over(e, path, &why, err));

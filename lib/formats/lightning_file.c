@@ -16,14 +16,6 @@
 #include "wire/pickle_emit.h"
 #include "wire/value_new.h"
 
-static int probe_file(const struct uns_root *root, const char *path, struct uns_err *err)
-{
-	UNS_CLEANUP(uns_state_dict_fini) struct uns_state_dict_file file = { 0 };
-
-	UNS_TRY(uns_state_dict_look(root, path, &file, err));
-	return uns_state_dict_is(&file);
-}
-
 /* The dict without what a file of weights does not have. NULL = out of memory. */
 static struct uns_value *without_training(struct uns_state_dict_file *file)
 {
@@ -82,6 +74,6 @@ const struct uns_format uns_format_lightning_file = {
 	.family = UNS_FAMILY_WHOLE,
 	.is_one_file = true,
 	.file_endings = (const char *const[]){ ".ckpt", NULL },
-	.probe_file = probe_file,
+	.probe_file = uns_state_dict_probe,
 	.open = open_file,
 };

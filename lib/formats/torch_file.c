@@ -11,14 +11,6 @@
 #include "model/wrappers.h"
 #include "ranks/state_dict.h"
 
-static int probe_file(const struct uns_root *root, const char *path, struct uns_err *err)
-{
-	UNS_CLEANUP(uns_state_dict_fini) struct uns_state_dict_file file = { 0 };
-
-	UNS_TRY(uns_state_dict_look(root, path, &file, err));
-	return uns_state_dict_is(&file);
-}
-
 static int open_file(const struct uns_directory *dir, const struct uns_format_options *options,
 		     struct uns_catalog *cat, struct uns_err *err)
 {
@@ -37,6 +29,6 @@ const struct uns_format uns_format_torch_file = {
 	.name = "torch_file",
 	.family = UNS_FAMILY_WHOLE,
 	.file_endings = (const char *const[]){ ".pt", ".pth", ".bin", NULL },
-	.probe_file = probe_file,
+	.probe_file = uns_state_dict_probe,
 	.open = open_file,
 };

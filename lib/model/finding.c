@@ -150,20 +150,13 @@ int uns_fail_with(struct uns_err *err, const struct uns_finding *f)
 	return uns_fail(err, code, "%s", text.p);
 }
 
-/* false = out of memory. */
-static bool copy_text(struct uns_arena *arena, const char **text)
-{
-	return !*text || (*text = uns_arena_str(arena, *text));
-}
-
 int uns_fail_copy(struct uns_err *err, const struct uns_err *why)
 {
 	struct uns_err own = *why;
 
-	if (err && !err->code && err->keep)
-		if ((own.finding && !(own.finding = uns_finding_copy(err->keep, own.finding))) ||
-		    !copy_text(err->keep, &own.file) || !copy_text(err->keep, &own.cause))
-			return uns_oom(err);
+	if (err && !err->code && err->keep && own.finding &&
+	    !(own.finding = uns_finding_copy(err->keep, own.finding)))
+		return uns_oom(err);
 	return uns_fail_as(err, &own);
 }
 

@@ -25,7 +25,6 @@ static const struct form {
 	{ { NULL }, NULL, NULL },
 };
 
-
 /* -- what is in it -- */
 
 /* Tensors by name, and nothing that would make it something else (param groups, a trainer's settings). */
@@ -113,6 +112,14 @@ int uns_state_dict_look(const struct uns_root *root, const char *path,
 	if (form && form->framework)
 		out->framework = form->framework;
 	return 0;
+}
+
+int uns_state_dict_probe(const struct uns_root *root, const char *path, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_state_dict_fini) struct uns_state_dict_file file = { 0 };
+
+	UNS_TRY(uns_state_dict_look(root, path, &file, err));
+	return file.keys || file.legacy;
 }
 
 /* -- into a catalog -- */

@@ -16,10 +16,9 @@ struct uns_state_dict_file {
 int uns_state_dict_look(const struct uns_root *root, const char *path,
 			struct uns_state_dict_file *out, struct uns_err *err);
 void uns_state_dict_fini(struct uns_state_dict_file *file);
-static inline bool uns_state_dict_is(const struct uns_state_dict_file *file)
-{
-	return file->keys || file->legacy;
-}
+
+/* A format's probe_file: whether there is one, or a file of torch before 1.6 that may hold one. */
+int uns_state_dict_probe(const struct uns_root *root, const char *path, struct uns_err *err);
 
 /* Its weights and facts, for the catalog's path; not sealed. */
 int uns_state_dict_add(struct uns_catalog *cat, const struct uns_root *root,

@@ -170,9 +170,8 @@ static int add_forms(struct unshard_listing *l, const struct spot_key *dir, cons
 	struct place *place;
 	int code = 0;
 
-	if (!dir->view->form || !key.path ||
-	    (entry->kind != UNS_KIND_DIR &&
-	     (entry->kind != UNS_KIND_FILE || !places_may_be_file(entry->name))) || session_hides(l->u, key.path) || place_get(l->u, key.path, &place, NULL) < 0)
+	if (!dir->view->form || !key.path || !session_walks_into(l->u, key.path, entry->kind) ||
+	    place_get(l->u, key.path, &place, NULL) < 0)
 		return 0;
 	if (forms_has_file(dir->view, place)) {
 		code = forms_names(l->u, dir->view, place, &l->arena, &names, err);

@@ -106,6 +106,20 @@ def test_a_whole_run_is_the_mounts(made, mount, tmp_path, launch, case, view):
     assert done.returncode == (1 if told["changes"] else 0)
 
 
+def test_a_run_of_one_file_checkpoints_is_the_mounts(mount, tmp_path):
+    run = tmp_path / "source/run"
+    run.mkdir(parents=True)
+    for name in "one.pt", "two.pth":
+        torch.save({"model": {"w": torch.arange(6.0)}}, run / name)
+    shown = content(mount(run.parent, "store=none") / "weights/run")
+    assert {"one.pt/model.safetensors", "two.pth/model.safetensors"} <= set(shown)
+    export(run, tmp_path / "out", "--view", "weights")
+    got = content(tmp_path / "out")
+    assert {n: c for n, c in got.items() if c != "directory"} == {n: c for n, c in shown.items() if c != "directory"}
+    done = export(run, tmp_path / "full", "--view", "full", check=False)
+    assert done.returncode == 1 and "no checkpoint that the view full can show" in done.stderr
+
+
 # -- the frameworks load it --
 
 @pytest.mark.parametrize("launch,case", [("t2", "untied-f1-bf16"), ("t3", "tied-f2-fp32")])
