@@ -1,17 +1,12 @@
 /* See arguments.h: parsing and opening, nothing of what is printed. */
 #include "arguments.h"
 
-#include <getopt.h>
 #include <string.h>
 #include <unistd.h>
 
-int arguments_parse(struct arguments *a, const struct command *self, int argc, char **argv)
+int arguments_parse(struct arguments *a, const struct command *self, const struct option *longs, int argc,
+		    char **argv)
 {
-	static const struct option longs[] = { { "help", no_argument, NULL, 'h' },
-					       { "json", no_argument, NULL, 'j' },
-					       { "store", required_argument, NULL, 'S' },
-					       { "tensors", optional_argument, NULL, 't' },
-					       { 0 } };
 	struct unshard_error err = { 0 };
 	int c;
 
@@ -19,13 +14,13 @@ int arguments_parse(struct arguments *a, const struct command *self, int argc, c
 	while ((c = getopt_long(argc, argv, "ho:", longs, NULL)) != -1) {
 		if (c == 'h')
 			return command_help(self);
-		if (c == '?' || (c == 't' && self != &cmd_show))
+		if (c == '?')
 			return command_usage(self);
 		if (c == 't')
 			a->tensors = optarg ? optarg : "*";
 		if (c == 'j')
 			a->json = true;
-		if (c == 'o' && options_parse(&a->options, optarg, &err) < 0)
+		if (c == 'o' && options_parse(&a->options, self->options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
 		if (c == 'S' && options_store(&a->options, optarg, &err) < 0)
 			return command_fail("%s", err.text);

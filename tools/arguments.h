@@ -1,12 +1,17 @@
-/* The command line of the verbs that only print: ARGUMENT [--json] [-o OPTION,...]. */
+/* The command line of verbs with one argument: ARGUMENT [--json] [-o OPTION,...]. */
 #ifndef TOOLS_ARGUMENTS_H
 #define TOOLS_ARGUMENTS_H
+
+#include <getopt.h>
 
 #include "command.h"
 #include "log.h"
 #include "options.h"
 
-/* A line of a verb's help. */
+/* What all these verbs take, in getopt's table; and a line of their help. */
+#define LONG_HELP  { "help", no_argument, NULL, 'h' }
+#define LONG_JSON  { "json", no_argument, NULL, 'j' }
+#define LONG_STORE { "store", required_argument, NULL, 'S' }
 #define STORE_HELP "  --store FILE|none          the metadata store's file; as -o store=\n"
 
 struct arguments {
@@ -17,8 +22,9 @@ struct arguments {
 	struct log log;
 };
 
-/* -1 = go on; else an exit status. */
-int arguments_parse(struct arguments *a, const struct command *self, int argc, char **argv);
+/* `longs`: the verb's own, of those above and --tensors ('t'). -1 = parsed; else an exit status. */
+int arguments_parse(struct arguments *a, const struct command *self, const struct option *longs, int argc,
+		    char **argv);
 void arguments_fini(struct arguments *a);
 
 /* Open `source` with the options; warnings and errors are logged, to stderr unless log= names a

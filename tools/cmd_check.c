@@ -376,7 +376,7 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 			return command_fail("--config: more than %d files", MAX_CONFIGS);
 		if (opt == 'c')
 			c->config[c->n_configs++] = optarg;
-		if (opt == 'o' && options_parse(&c->a.options, optarg, &err) < 0)
+		if (opt == 'o' && options_parse(&c->a.options, self->options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
 		if (opt == 'S' && options_store(&c->a.options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
@@ -410,39 +410,28 @@ static int check_run(const struct command *self, int argc, char **argv)
 
 const struct command cmd_check = {
 	.name = "check",
-	.arguments = "CHECKPOINT-or-RUN [--deep] [--repair OUT] | --config FILE [--versions "
-		     "PACKAGE=VERSION,...] "
-		     "[--json] [--store FILE|none]",
+	.arguments = "CHECKPOINT-or-RUN [--deep] [--repair OUT] [--json] [-o OPTION,...] [--store FILE|none] | "
+		     "--config FILE [--versions PACKAGE=VERSION,...] [--json]",
 	.summary = "name what is wrong with checkpoints, or with configs before training",
-	.help = "Of every checkpoint: shards and files that are damaged or missing, what a trainer "
-		"that\n"
-		"resumes would miss, and directories that are named as checkpoints and hold none; "
-		"each\n"
-		"with what to do. Of configs: configurations that are known to lose weights, to "
-		"fail or to\n"
-		"train wrongly. Nothing is written but OUT. Exit status: 0 sound, or repaired; 1 "
-		"problems\n"
+	.help = "Of every checkpoint: shards and files that are damaged or missing, what a trainer that\n"
+		"resumes would miss, and directories that are named as checkpoints and hold none; each\n"
+		"with what to do. Of configs: configurations that are known to lose weights, to fail or to\n"
+		"train wrongly. Nothing is written but OUT. Exit status: 0 sound, or repaired; 1 problems\n"
 		"found (notes are not problems), no sound copy can be derived, or a directory cannot be\n"
 		"read; 2 could not run.\n\n"
-		"  --deep                     read everything: CRCs of torch files and DCP items, "
-		"NaN "
-		"and\n"
-		"                             infinity, weights against the optimizer's fp32 "
-		"copies\n"
-		"  --repair OUT               write a repaired copy where one can be derived (one "
-		"dtype\n"
+		"  --deep                     read everything: CRCs of torch files and DCP items, NaN and\n"
+		"                             infinity, weights against the optimizer's fp32 copies\n"
+		"  --repair OUT               write a repaired copy where one can be derived (one dtype\n"
 		"                             for all ranks, no files of another number of ranks, a\n"
 		"                             tracker); lists every difference from the source\n"
-		"  --config FILE              TrainingArguments, Accelerate, DeepSpeed or "
-		"LightningCLI, as\n"
+		"  --config FILE              TrainingArguments, Accelerate, DeepSpeed or LightningCLI, as\n"
 		"                             JSON or YAML; several are taken for one training\n"
 		"  --versions PACKAGE=VERSION,...\n"
-		"                             of transformers, accelerate, lightning, deepspeed, "
-		"torch;\n"
+		"                             of transformers, accelerate, lightning, deepspeed, torch;\n"
 		"                             none is guessed\n"
 		"  --json                     one object: counts, findings; or changes\n"
 		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
 		"  -h, --help                 this text\n",
-	.takes_options = true,
+	.options = VERB_CHECK,
 	.run = check_run,
 };

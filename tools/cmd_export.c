@@ -171,7 +171,7 @@ static int parse(struct export *e, const struct command *self, int argc, char **
 			    : c == 'V' ? UNSHARD_EXPORT_VERIFY
 			    : c == 'c' ? UNSHARD_EXPORT_CHECKSUMS
 				       : 0;
-		if (c == 'o' && options_parse(&e->a.options, optarg, &err) < 0)
+		if (c == 'o' && options_parse(&e->a.options, self->options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
 		if (c == 'S' && options_store(&e->a.options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
@@ -202,7 +202,7 @@ static int export_run(const struct command *self, int argc, char **argv)
 const struct command cmd_export = {
 	.name = "export",
 	.arguments = "CHECKPOINT-or-RUN OUT [--view VIEW] [--resume] [--verify] [--checksums] [--json] "
-		     "[-o OPTION,...]",
+		     "[-o OPTION,...] [--store FILE|none]",
 	.summary = "write a view as an ordinary directory, without a mount",
 	.help = "Writes what a mount shows of the checkpoint, or of the run, in one view: every file has\n"
 		"the bytes that the mount's has. Needs no /dev/fuse. OUT must not exist, or be an empty\n"
@@ -215,9 +215,8 @@ const struct command cmd_export = {
 		"  --verify                   read OUT back from the disk and compare it with the view\n"
 		"  --checksums                add SHA256SUMS, for sha256sum -c\n"
 		"  --json                     one object: what was written, and what was left out\n"
-		"  --store FILE|none          the same as -o store=\n"
-		"  -o OPTION,...              see below; may be repeated\n"
+		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
 		"  -h, --help                 this text\n",
-	.takes_options = true,
+	.options = VERB_EXPORT,
 	.run = export_run,
 };

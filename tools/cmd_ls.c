@@ -152,9 +152,10 @@ static int list(unshard *u, const char *source, bool json)
 
 static int ls_run(const struct command *self, int argc, char **argv)
 {
+	static const struct option longs[] = { LONG_HELP, LONG_JSON, LONG_STORE, { 0 } };
 	struct arguments a;
 	unshard *u = NULL;
-	int status = arguments_parse(&a, self, argc, argv);
+	int status = arguments_parse(&a, self, longs, argc, argv);
 
 	if (status < 0)
 		status = arguments_open(&a, a.argument, &u);
@@ -174,6 +175,6 @@ const struct command cmd_ls = {
 		"  --json                     an array of objects instead\n"
 		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
 		"  -h, --help                 this text\n",
-	.takes_options = true,
+	.options = VERB_LS,
 	.run = ls_run,
 };

@@ -482,7 +482,7 @@ static int meta_run(const struct command *self, int argc, char **argv)
 const struct command cmd_meta = {
 	.name = "meta",
 	.arguments = "list|get|set|unset CHECKPOINT [KEY[=VALUE]...] | import [CHECKPOINT] FILE | "
-		     "export [FILE] | clear-memos [--store FILE]",
+		     "export [FILE] | clear-memos [--json] [--store FILE]",
 	.summary = "say what is known about a training: step, batch size, cadences, model directory",
 	.help = "Facts belong to a checkpoint, or to a run's directory and then to all checkpoints in\n"
 		"it; the nearest counts. Mounts show a change within seconds. Nothing is written to\n"

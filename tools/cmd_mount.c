@@ -177,7 +177,7 @@ static int parse(struct mount *m, int argc, char **argv)
 			return command_usage(m->self);
 		if (c == 'f')
 			m->foreground = true;
-		if (c == 'o' && options_parse(&m->options, optarg, &err) < 0)
+		if (c == 'o' && options_parse(&m->options, m->self->options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
 		if (c == 'S' && options_store(&m->options, optarg, &err) < 0)
 			return command_fail("%s", err.text);
@@ -210,6 +210,6 @@ const struct command cmd_mount = {
 		"  -o OPTION,...              see below; may be repeated\n"
 		STORE_HELP
 		"  -h, --help                 this text\n",
-	.takes_options = true,
+	.options = VERB_MOUNT,
 	.run = mount_run,
 };

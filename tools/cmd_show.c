@@ -472,8 +472,10 @@ static int show_path(struct arguments *a, char *path)
 
 static int show_run(const struct command *self, int argc, char **argv)
 {
+	static const struct option longs[] = { LONG_HELP, LONG_JSON, LONG_STORE,
+					       { "tensors", optional_argument, NULL, 't' }, { 0 } };
 	struct arguments a;
-	int status = arguments_parse(&a, self, argc, argv);
+	int status = arguments_parse(&a, self, longs, argc, argv);
 	char *path = status < 0 ? realpath(a.argument, NULL) : NULL;
 
 	if (status < 0)
@@ -487,13 +489,13 @@ static int show_run(const struct command *self, int argc, char **argv)
 const struct command cmd_show = {
 	.name = "show",
 	.arguments = "CHECKPOINT [--tensors[=GLOB]] [--json] [-o OPTION,...] [--store FILE|none]",
-	.summary = "tell what is in a checkpoint, what can be made of it, and why not the rest",
+	.summary = "describe a checkpoint: its content, its views, and why a view is not available",
 	.help = "What the checkpoint holds, its views with the line to write for each (MOUNTPOINT stands\n"
 		"for where the directory above CHECKPOINT is mounted), its modules, its problems.\n\n"
 		"  --tensors[=GLOB]           every tensor with its pieces, or those whose names match\n"
 		"  --json                     one object: info, tensors\n"
 		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
 		"  -h, --help                 this text\n",
-	.takes_options = true,
+	.options = VERB_SHOW,
 	.run = show_run,
 };

@@ -93,8 +93,9 @@ static int warm_path(struct arguments *a, char *path)
 
 static int warm_run(const struct command *self, int argc, char **argv)
 {
+	static const struct option longs[] = { LONG_HELP, LONG_STORE, { 0 } };
 	struct arguments a;
-	int status = arguments_parse(&a, self, argc, argv);
+	int status = arguments_parse(&a, self, longs, argc, argv);
 	char *path = status < 0 ? realpath(a.argument, NULL) : NULL;
 
 	if (status < 0)
@@ -115,6 +116,6 @@ const struct command cmd_warm = {
 		"directory above CHECKPOINT with the same options.\n\n"
 		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
 		"  -h, --help                 this text\n",
-	.takes_options = true,
+	.options = VERB_WARM,
 	.run = warm_run,
 };

@@ -39,10 +39,10 @@ int command_usage(const struct command *self)
 int command_help(const struct command *self)
 {
 	printf("usage: unshard %s %s\n\n%s", self->name, self->arguments, self->help);
-	if (self->takes_options) {
+	if (self->options) {
 		printf("\nOptions after -o, separated by commas (a comma in a value is written "
 		       "\\,):\n");
-		options_help();
+		options_help(self->options);
 	}
 	return EXIT_DONE;
 }

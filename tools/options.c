@@ -31,8 +31,13 @@ enum kind {
 #define HERE(member) offsetof(struct options, member), NOWHERE
 enum { NOWHERE = -1 };
 
+/* Verbs that make the files of views, and so read what changes those files. */
+#define TREES (VERB_MOUNT | VERB_EXPORT | VERB_WARM)
+#define ALL   (TREES | VERB_LS | VERB_SHOW | VERB_CHECK)
+
 struct row {
 	const char *name;
+	unsigned verbs; /* that use it */
 	enum kind kind;
 	const char *value; /* as --help shows it */
 	const char *help;
@@ -43,52 +48,52 @@ struct row {
 };
 
 static const struct row rows[] = {
-	{ "view", STRING, "VIEW", "show this one view at the root instead of all", IN_LIBRARY(view) },
-	{ "root", STRINGS, "KEY",
+	{ "view", VERB_MOUNT | VERB_SHOW, STRING, "VIEW", "show this one view at the root instead of all", IN_LIBRARY(view) },
+	{ "root", ALL, STRINGS, "KEY",
 	  "take weights from this key of the state dict instead of \"model\", \"state_dict\"; may be repeated",
 	  HERE(weight_root) },
-	{ "strip", STRING, "PREFIX",
+	{ "strip", TREES | VERB_SHOW, STRING, "PREFIX",
 	  "leave PREFIX out in front of the weights' names (\"model.\" of a LightningModule)",
 	  IN_LIBRARY(strip) },
-	{ "names", CHOICE, "published|memory",
+	{ "names", TREES | VERB_SHOW, CHOICE, "published|memory",
 	  "of weights: those that save_pretrained writes (published), or those that were saved (memory)",
 	  IN_LIBRARY(keep_names) },
-	{ "assume", WORD, "fsdp-units",
+	{ "assume", ALL, WORD, "fsdp-units",
 	  "name FSDP1's flat units (veRL) by torch's order of traversal, where one fits the sizes",
 	  IN_LIBRARY(assume_fsdp_units) },
-	{ "model", MODELS, "[RUN=]DIR",
+	{ "model", TREES | VERB_SHOW | VERB_CHECK, MODELS, "[RUN=]DIR",
 	  "borrow config and tokenizer from DIR (only for RUN below SOURCE); may be repeated",
 	  HERE(model) },
-	{ "follow", PATHS, "DIR", "links of SOURCE may lead into DIR; may be repeated", HERE(follow) },
-	{ "max_shard_size", SIZE, "SIZE", "largest weights file made (50GB)",
+	{ "follow", ALL, PATHS, "DIR", "links of SOURCE may lead into DIR; may be repeated", HERE(follow) },
+	{ "max_shard_size", TREES, SIZE, "SIZE", "largest weights file made (50GB)",
 	  IN_LIBRARY(max_shard_size_bytes) },
-	{ "mem", SIZE, "SIZE", "memory for what is known and decoded (64MiB)", IN_LIBRARY(mem_bytes) },
-	{ "cache_dir", PATH, "DIR", "where decoded pieces spill to, unlinked ($TMPDIR or /tmp)",
+	{ "mem", ALL, SIZE, "SIZE", "memory for what is known and decoded (64MiB)", IN_LIBRARY(mem_bytes) },
+	{ "cache_dir", ALL & ~VERB_LS, PATH, "DIR", "where decoded pieces spill to, unlinked ($TMPDIR or /tmp)",
 	  IN_LIBRARY(cache_dir) },
-	{ "cache_size", SIZE, "SIZE", "at most this much spilled (16GiB)",
+	{ "cache_size", ALL & ~VERB_LS, SIZE, "SIZE", "at most this much spilled (16GiB)",
 	  IN_LIBRARY(cache_size_bytes) },
-	{ "settle", SECONDS, "SECONDS",
-	  "hide a checkpoint that may still be written until it has not changed for so long (60)",
+	{ "settle", ALL, SECONDS, "SECONDS",
+	  "a checkpoint that may still be written counts as being saved until it is unchanged for so long (60)",
 	  offsetof(struct options, library.settle_seconds),
 	  offsetof(struct options, library.no_settling) },
-	{ "store", STORE, "FILE|none",
+	{ "store", ALL, STORE, "FILE|none",
 	  "metadata store ($XDG_STATE_HOME or ~/.local/state, unshard/store.db)", IN_LIBRARY(store) },
-	{ "fact", STRINGS, "KEY=VALUE",
+	{ "fact", TREES | VERB_SHOW, STRINGS, "KEY=VALUE",
 	  "a value for trainer_state.json where it is missing: train_batch_size=4; may be repeated",
 	  HERE(fact) },
-	{ "rng", CHOICE, "keep|hide", "files of random states: show them (keep), or in no view",
+	{ "rng", TREES, CHOICE, "keep|hide", "files of random states: show them (keep), or in no view",
 	  offsetof(struct options, library.hide_rng), offsetof(struct options, library.keep_rng) },
-	{ "crc", CHOICE, "free|exact",
+	{ "crc", VERB_MOUNT | VERB_EXPORT, CHOICE, "free|exact",
 	  "CRCs in torch files: those known without reading (free), or all, found out at open",
 	  IN_LIBRARY(crc_exact) },
-	{ "allow_other", FLAG, NULL, "other users may read, as far as mode bits let them",
+	{ "allow_other", VERB_MOUNT, FLAG, NULL, "other users may read, as far as mode bits let them",
 	  HERE(allow_other) },
-	{ "max_threads", COUNT, "N", "requests served at once (16)", HERE(max_threads) },
-	{ "readahead", COUNT, "KIB", "how far the kernel reads ahead, where it may be set (4096)",
+	{ "max_threads", VERB_MOUNT, COUNT, "N", "requests served at once (16)", HERE(max_threads) },
+	{ "readahead", VERB_MOUNT, COUNT, "KIB", "how far the kernel reads ahead, where it may be set (4096)",
 	  HERE(read_ahead_kb) },
-	{ "log", PATH, "FILE", "append log lines to FILE (syslog; with -f: stderr)", HERE(log) },
-	{ "debug", FLAG, NULL, "log more", HERE(debug) },
-	{ "delay_read_us", COUNT, "US", "slow every read of SOURCE down by so many microseconds (0)",
+	{ "log", ALL, PATH, "FILE", "append log lines to FILE (mount: syslog; mount -f and other verbs: stderr)", HERE(log) },
+	{ "debug", ALL, FLAG, NULL, "log more", HERE(debug) },
+	{ "delay_read_us", ALL, COUNT, "US", "slow every read of SOURCE down by so many microseconds (0)",
 	  IN_LIBRARY(delay_read_us) },
 };
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
@@ -378,35 +383,57 @@ static int pass_on(struct options *o, const char *whole, struct unshard_error *e
 	return 0;
 }
 
-static int unknown(const char *name, struct unshard_error *err)
+static int unknown(unsigned verb, const char *name, struct unshard_error *err)
 {
 	char list[400] = "";
 	size_t i, at = 0;
 
 	for (i = 0; i < N_ROWS && at < sizeof(list); i++)
-		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", i ? ", " : "",
-				       rows[i].name);
+		if (rows[i].verbs & verb)
+			at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", at ? ", " : "",
+					       rows[i].name);
 	return refuse(err, -EINVAL, "there is no option '%.60s'; known are %s", name, list);
 }
 
-static int parse_one(struct options *o, const char *whole, struct unshard_error *err)
+/* An option that changes nothing is most likely meant for another verb. */
+static int unused(unsigned verbs, const char *name, struct unshard_error *err)
+{
+	static const struct {
+		unsigned verb;
+		const char *name;
+	} all[] = { { VERB_MOUNT, "mount" }, { VERB_LS, "ls" },		{ VERB_SHOW, "show" },
+		    { VERB_CHECK, "check" }, { VERB_EXPORT, "export" }, { VERB_WARM, "warm" } };
+	char list[64] = "";
+	size_t i, at = 0;
+
+	for (i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (all[i].verb & verbs)
+			at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", at ? ", " : "",
+					       all[i].name);
+	return refuse(err, -EINVAL, "option %s changes nothing here: leave it out (only these use it: %s)", name, list);
+}
+
+static int parse_one(struct options *o, unsigned verb, const char *whole, struct unshard_error *err)
 {
 	const char *equals = strchr(whole, '=');
 	size_t i, len = equals ? (size_t)(equals - whole) : strlen(whole);
 	char name[64];
 
 	if (len >= sizeof(name))
-		return unknown(whole, err);
+		return unknown(verb, whole, err);
 	memcpy(name, whole, len);
 	name[len] = '\0';
 	for (i = 0; i < N_ROWS; i++)
 		if (!strcmp(rows[i].name, name))
-			return set(o, &rows[i], equals ? equals + 1 : NULL, err);
+			return rows[i].verbs & verb ? set(o, &rows[i], equals ? equals + 1 : NULL, err)
+						    : unused(rows[i].verbs, name, err);
+	if (verb != VERB_MOUNT)
+		return unknown(verb, name, err);
 	if (is_in(passed_on, sizeof(passed_on) / sizeof(passed_on[0]), name))
 		return pass_on(o, whole, err);
 	if (is_in(ignored, sizeof(ignored) / sizeof(ignored[0]), name) || !strncmp(name, "x-", 2))
 		return 0;
-	return unknown(name, err);
+	return unknown(verb, name, err);
 }
 
 /* Up to the next comma that no backslash protects; `to` has room for all of `from`. */
@@ -421,7 +448,7 @@ static const char *next_option(const char *from, char *to)
 	return *from ? from + 1 : from;
 }
 
-int options_parse(struct options *o, const char *text, struct unshard_error *err)
+int options_parse(struct options *o, unsigned verb, const char *text, struct unshard_error *err)
 {
 	char *one = malloc(strlen(text) + 1);
 	int code = one ? 0 : out_of_memory(err);
@@ -429,24 +456,29 @@ int options_parse(struct options *o, const char *text, struct unshard_error *err
 	while (!code && *text) {
 		text = next_option(text, one);
 		if (*one)
-			code = parse_one(o, one, err);
+			code = parse_one(o, verb, one, err);
 	}
 	free(one);
 	show_lists(o);
 	return code;
 }
 
-void options_help(void)
+void options_help(unsigned verb)
 {
 	char left[48];
 	size_t i;
 
 	for (i = 0; i < N_ROWS; i++) {
+		if (!(rows[i].verbs & verb))
+			continue;
 		snprintf(left, sizeof(left), "%s%s%s", rows[i].name, rows[i].value ? "=" : "",
 			 rows[i].value ? rows[i].value : "");
 		printf("  %-26s %s\n", left, rows[i].help);
 	}
-	printf("Sizes: 50GB, 5GiB, 512M (= MiB), or bytes.\nHanded on to libfuse and the kernel:");
+	printf("Sizes: 50GB, 5GiB, 512M (= MiB), or bytes.\n");
+	if (verb != VERB_MOUNT)
+		return;
+	printf("Handed on to libfuse and the kernel:");
 	for (i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
 		printf(" %s", passed_on[i]);
 	putchar('\n');

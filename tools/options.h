@@ -1,8 +1,18 @@
-/* Options after -o: one table for every verb, for --help and for the man page. Owns the strings. */
+/* Options after -o: one table says which verbs use which. Owns the strings. */
 #ifndef TOOLS_OPTIONS_H
 #define TOOLS_OPTIONS_H
 
 #include "unshard.h"
+
+/* Verbs that take -o. */
+enum verb {
+	VERB_MOUNT = 1 << 0,
+	VERB_LS = 1 << 1,
+	VERB_SHOW = 1 << 2,
+	VERB_CHECK = 1 << 3,
+	VERB_EXPORT = 1 << 4,
+	VERB_WARM = 1 << 5,
+};
 
 struct strings {
 	const char **v;
@@ -22,15 +32,16 @@ struct options {
 	size_t n_owned;
 };
 
-/* Parse one argument of -o into `o`, which is zeroed before the first. Paths become absolute: a
- * daemon works elsewhere. 0, or a negative errno and a sentence that names the option. */
-int options_parse(struct options *o, const char *text, struct unshard_error *err);
+/* Parse one argument of -o into `o`, which is zeroed before the first. An option that `verb` does not use is
+ * refused. Paths become absolute: a daemon works elsewhere. Returns 0, or a negative errno and a sentence that
+ * names the option. */
+int options_parse(struct options *o, unsigned verb, const char *text, struct unshard_error *err);
 /* The metadata store's file, or "none" for none: --store, and -o store=. */
 int options_store(struct options *o, const char *value, struct unshard_error *err);
 void options_fini(struct options *o);
 
-/* The table for people, on stdout. */
-void options_help(void);
+/* Print the options that `verb` uses. */
+void options_help(unsigned verb);
 
 /* "50GB", "5GiB", "512M" (= MiB), "1000" (bytes). false = no such size. */
 bool options_size(const char *text, uint64_t *bytes);

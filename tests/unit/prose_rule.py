@@ -4,7 +4,8 @@
 In every document: code fences are closed, rows of a table have as many cells as its head, links to files
 and to headings resolve. In those that users read also: no sentence has more than 35 words, no paragraph
 more than 6 lines, and no word stands for something that docs/glossary.md has another word for, also in
-ARCHITECTURE.md and the manual page. Code, and what is quoted as code, is exempt.
+ARCHITECTURE.md and the manual page. Code, and what is quoted as code, is exempt. README.md stays short, and
+docs/README.md lists every page.
 
 The same words in what the program says: the sentences among the string literals of lib, tools and fs."""
 import glob
@@ -14,7 +15,8 @@ import sys
 
 ROOT = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
 LONGEST = 35  # words
-MOST_LINES = 6
+MOST_LINES = 6  # of a paragraph
+MOST_README_LINES = 150
 DOCS = sorted("docs/" + name for name in os.listdir(os.path.join(ROOT, "docs")) if name.endswith(".md"))
 FOR_USERS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"] + DOCS
 MANUAL = "tools/unshard.1"
@@ -178,9 +180,19 @@ def glossary_problems():
                 yield f'docs/glossary.md replaces "{word}", tests/unit/prose_rule.py does not'
 
 
+def index_problems():
+    lines = read("README.md").count("\n")
+    if lines > MOST_README_LINES:
+        yield f"README.md has {lines} lines (at most {MOST_README_LINES}): move something to docs/"
+    index = read("docs/README.md")
+    for page in DOCS:
+        if f"]({os.path.basename(page)})" not in index and page != "docs/README.md":
+            yield f"docs/README.md does not list {page}"
+
+
 def main():
     found = 0
-    for what in [*glossary_problems(), *message_problems()]:
+    for what in [*index_problems(), *glossary_problems(), *message_problems()]:
         print(what)
         found += 1
     for line, what in term_problems(read(MANUAL).replace("\\-", "-")):

@@ -59,12 +59,12 @@ static void test_all_of_them(void **state)
 
 	(void)state;
 	assert_int_equal(
-		options_parse(&o,
+		options_parse(&o, VERB_MOUNT,
 			      "view=weights,root=a,root=b\\,c,model=/m,model=run=/n,follow=/f,"
 			      "max_shard_size=5GB,mem=1M,cache_dir=/c,cache_size=2GiB,settle=7",
 			      &err),
 		0);
-	assert_int_equal(options_parse(&o,
+	assert_int_equal(options_parse(&o, VERB_MOUNT,
 				       ",allow_other,max_threads=3,readahead=128,log=/l,debug,,"
 				       "delay_read_us=9,",
 				       &err),
@@ -101,7 +101,7 @@ static void test_paths_become_absolute(void **state)
 
 	(void)state;
 	assert_non_null(getcwd(here, sizeof(here)));
-	assert_int_equal(options_parse(&o, "log=x/y,model=r=z", &err), 0);
+	assert_int_equal(options_parse(&o, VERB_MOUNT, "log=x/y,model=r=z", &err), 0);
 	snprintf(want, sizeof(want), "%s/x/y", here);
 	assert_string_equal(o.log, want);
 	snprintf(want, sizeof(want), "r=%s/z", here);
@@ -115,7 +115,7 @@ static void test_settle_of_zero_never_waits(void **state)
 	struct unshard_error err = { 0 };
 
 	(void)state;
-	assert_int_equal(options_parse(&o, "settle=0", &err), 0);
+	assert_int_equal(options_parse(&o, VERB_MOUNT, "settle=0", &err), 0);
 	assert_true(o.library.no_settling);
 	options_fini(&o);
 }
@@ -126,7 +126,7 @@ static void test_handed_on_and_ignored(void **state)
 	struct unshard_error err = { 0 };
 
 	(void)state;
-	assert_int_equal(options_parse(&o,
+	assert_int_equal(options_parse(&o, VERB_MOUNT,
 				       "rw,default_permissions,_netdev,x-systemd.automount,"
 				       "max_background=9,nofail",
 				       &err),
@@ -137,16 +137,21 @@ static void test_handed_on_and_ignored(void **state)
 
 static const struct {
 	const char *text, *sentence;
+	unsigned verb;
 } refused[] = {
-	{ "vieww=x", "there is no option 'vieww'; known are view, root, strip, names, assume, model" },
-	{ "uid=3", "there is no option 'uid'" },
-	{ "view", "option view needs a value: view=VIEW" },
-	{ "view=", "option view needs a value: view=VIEW" },
-	{ "debug=1", "option debug takes no value" },
-	{ "mem=lots", "mem=lots: not a size such as 50GB, 5GiB or 512M" },
-	{ "settle=1h", "settle=1h: not a number" },
-	{ "settle=-1", "settle=-1: not a number" },
-	{ "max_threads=99999999999", "max_threads=99999999999: not a number" },
+	{ "vieww=x", "there is no option 'vieww'; known are view, root, strip, names, assume, model", VERB_MOUNT },
+	{ "uid=3", "there is no option 'uid'", VERB_MOUNT },
+	{ "view", "option view needs a value: view=VIEW", VERB_MOUNT },
+	{ "view=", "option view needs a value: view=VIEW", VERB_MOUNT },
+	{ "debug=1", "option debug takes no value", VERB_MOUNT },
+	{ "mem=lots", "mem=lots: not a size such as 50GB, 5GiB or 512M", VERB_MOUNT },
+	{ "settle=1h", "settle=1h: not a number", VERB_MOUNT },
+	{ "settle=-1", "settle=-1: not a number", VERB_MOUNT },
+	{ "max_threads=99999999999", "max_threads=99999999999: not a number", VERB_MOUNT },
+	{ "allow_other", "option allow_other changes nothing here: leave it out (only these use it: mount)", VERB_LS },
+	{ "fact=a=1", "option fact changes nothing here: leave it out (only these use it: mount, show, export, warm)",
+	  VERB_CHECK },
+	{ "nofail", "there is no option 'nofail'; known are root, strip", VERB_EXPORT },
 };
 
 static void test_refused(void **state)
@@ -159,7 +164,7 @@ static void test_refused(void **state)
 	for (i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
 		memset(&o, 0, sizeof(o));
 		memset(&err, 0, sizeof(err));
-		assert_int_equal(options_parse(&o, refused[i].text, &err), -EINVAL);
+		assert_int_equal(options_parse(&o, refused[i].verb, refused[i].text, &err), -EINVAL);
 		if (!strstr(err.text, refused[i].sentence))
 			fail_msg("%s: %s", refused[i].text, err.text);
 		options_fini(&o);
