@@ -532,18 +532,21 @@ static int add_entries(struct dir *d, struct uns_err *err)
 	return uns_catalog_assign_groups(d->cat, err);
 }
 
-/* The metadata that has been there longest: where each rank wrote its own, none waited for another, and a rank that
+/* What ends the save, and the oldest of it: where each rank wrote its own, none waited for another, and a rank that
  * saved again has shards newer than the others' metadata. */
-static int oldest_metadata(struct dir *d, const char **out, struct uns_err *err)
+static int find_metadata(struct dir *d, struct uns_save_end *end, struct uns_err *err)
 {
+	const char **all = UNS_NEW_N(&d->cat->arena, const char *, d->list.n + 1);
 	const struct uns_entry *whole = uns_listing_find(&d->list, ".metadata");
 	int64_t oldest = INT64_MAX;
 	unsigned long long rank;
 	struct uns_stat st;
 	const char *path;
-	size_t i;
+	size_t i, n = 0;
 
-	*out = NULL;
+	if (!all)
+		return uns_oom(err);
+	end->all = all;
 	for (i = 0; i < d->list.n; i++) {
 		if (whole ? &d->list.v[i] != whole : !rank_metadata(d->list.v[i].name, &rank))
 			continue;
@@ -552,7 +555,8 @@ static int oldest_metadata(struct dir *d, const char **out, struct uns_err *err)
 			return uns_oom(err);
 		UNS_TRY(uns_stat_seen(d->root, d->cat->capture, path, &st, err));
 		if (st.id.mtime_ns < oldest)
-			*out = path;
+			end->path = path;
+		all[n++] = path;
 		oldest = st.id.mtime_ns < oldest ? st.id.mtime_ns : oldest;
 	}
 	return 0;
@@ -562,7 +566,7 @@ static int check_times(struct dir *d, struct uns_err *err)
 {
 	struct uns_save_end end = { .root = d->root, .below = d->path };
 
-	UNS_TRY(oldest_metadata(d, &end.path, err));
+	UNS_TRY(find_metadata(d, &end, err));
 	return uns_save_times_check(d->cat, &end, err);
 }
 

@@ -458,11 +458,11 @@ KIND(CHECKPOINT_UNREADABLE, checkpoint_unreadable, DAMAGED, "{cause}", .check = 
 KIND(VIEW_NOT_POSSIBLE, view_not_possible, UNKNOWN, "{cause}")
 KIND(SAVES_MIXED, saves_mixed, INCOMPLETE,
      "{file.name} of {checkpoint} was written to again {found} min after {last.name}, which is written last: a second save into this directory did not end, and its files lie among those of the first",
-     .advice = "resume from another checkpoint; if you put {file.name} there yourself, touch {last}",
+     .advice = "resume from another checkpoint; if you put {file.name} there yourself, run in the checkpoint's directory: touch {touch}",
      .check = "mixed")
 KIND(SAVES_MAY_BE_MIXED, saves_may_be_mixed, NOTE,
      "{file.name} of {checkpoint} is {found} min newer than {last.name}, which is written last",
-     .advice = ": unless the files were copied here one by one, a second save did not end, and files of two saves are mixed",
+     .advice = ": either the files were copied here one by one, or a second save did not end and files of two saves are mixed; if they were copied, run in the checkpoint's directory: touch {touch}",
      .check = "mixed")
 
 /* -- what a Trainer misses that resumes -- */

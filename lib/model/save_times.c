@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/path.h"
 
 #define SECOND_NS INT64_C(1000000000)
 
@@ -116,29 +117,74 @@ static void compare(struct shards *s)
 			look_at_fresh(s, i, s->holds[i]);
 }
 
-static bool is_told(const struct uns_catalog *cat)
+/* The finding of another end of the save, if there is one. */
+static struct uns_finding *find_known(const struct uns_catalog *cat)
 {
 	size_t i;
 
 	for (i = 0; i < cat->n_findings; i++)
 		if (cat->findings[i].id == UNS_FOUND_SAVES_MIXED ||
 		    cat->findings[i].id == UNS_FOUND_SAVES_MAY_BE_MIXED)
-			return true;
-	return false;
+			return &cat->findings[i];
+	return NULL;
 }
+
+/* What `path` is called from inside the checkpoint's directory: trackers lie above it. NULL = out of memory. */
+static const char *from_checkpoint(const struct uns_catalog *cat, const char *path, struct uns_arena *arena)
+{
+	const char *dir = cat->path, *up = "";
+
+	for (; dir && up && !uns_path_within(path, dir); dir = uns_path_parent(arena, dir))
+		up = uns_arena_printf(arena, "../%s", up);
+	if (!dir || !up)
+		return NULL;
+	path += strlen(dir);
+	return uns_arena_printf(arena, "%s%s", up, path + (*path == '/'));
+}
+
+/* The ends of the save that are older than its newest shard, after those in `list`; NULL = out of memory. */
+static const char *add_ends(const struct shards *s, const char *list)
+{
+	const char *const alone[] = { s->end->path, NULL };
+	const char *const *end = s->end->all ? s->end->all : alone;
+	struct uns_arena *arena = &s->cat->arena;
+	struct uns_stat st;
+	const char *name;
+
+	for (; list && *end; end++) {
+		if (uns_stat_seen(s->end->root, s->cat->capture, *end, &st, NULL) < 0 ||
+		    st.id.mtime_ns >= s->cat->files[s->file].stat.id.mtime_ns)
+			continue;
+		name = from_checkpoint(s->cat, *end, arena);
+		list = name ? uns_arena_printf(arena, "%s%s%s", list, *list ? " " : "", name) : NULL;
+	}
+	return list;
+}
+
+enum { ARG_LAST, ARG_TOUCH };
 
 static int tell(const struct shards *s, struct uns_err *err)
 {
 	const struct uns_file *newest = &s->cat->files[s->file];
 	int64_t late = late_ns(s, &newest->stat);
+	struct uns_finding *known = find_known(s->cat);
+	const char *touch;
 	struct uns_finding f = { .id = UNS_FOUND_SAVES_MAY_BE_MIXED,
 				 .scope = UNS_SCOPE_NOTE,
 				 .file = newest->path,
 				 .found = uns_num((uint64_t)(late / (60 * SECOND_NS))),
-				 .arg = { { "last", uns_str(s->end->path) } } };
+				 .arg = { [ARG_LAST] = { "last", uns_str(s->end->path) } } };
 
-	if (late <= patience_ns(s, &newest->stat) || is_told(s->cat))
+	if (late <= patience_ns(s, &newest->stat))
 		return 0;
+	touch = add_ends(s, known ? known->arg[ARG_TOUCH].is.text : "");
+	if (!touch)
+		return uns_oom(err);
+	if (known) {
+		known->arg[ARG_TOUCH].is = uns_str(touch);
+		return 0;
+	}
+	f.arg[ARG_TOUCH] = (struct uns_finding_arg){ "touch", uns_str(touch) };
 	if (s->grew) {
 		f.id = UNS_FOUND_SAVES_MIXED;
 		f.scope = s->old & s->fresh & MODEL ? UNS_SCOPE_ALL : UNS_SCOPE_OPTIMIZER;

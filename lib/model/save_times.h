@@ -12,14 +12,15 @@
 
 struct uns_save_end {
 	const struct uns_root *root;
-	const char *
-		path; /* the file that the writer writes last; nothing is done where there is none */
+	const char *path;  /* the file that the writer writes last; if there is none, nothing is compared */
 	const char *below; /* of these shards: those whose paths begin so */
+	const char *const *all; /* every file that ends the save, up to NULL: `path` is the oldest. Or NULL: `path` alone */
 	bool is_state;     /* it holds a part of the training itself, which goes with the shards */
 };
 
 /* Compares the files that the catalog's pieces lie in with the one that ends their save. Sets
- * facts.overwritten and weights_overwritten; adds a finding where they are of two saves, or may be. Before seal. */
+ * facts.overwritten and weights_overwritten. If the files are of two saves, or may be, one finding says so, however
+ * many files end the save: its argument "touch" names all of them that are older than a shard. Before seal. */
 int uns_save_times_check(struct uns_catalog *cat, const struct uns_save_end *end,
 			 struct uns_err *err);
 
