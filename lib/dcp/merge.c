@@ -31,6 +31,13 @@ static bool same_shape(const struct uns_dcp_entry *a, const struct uns_dcp_entry
 /* Until the chunks are gathered, e->n_chunks only counts them. */
 static int entry_join(struct merge *m, struct uns_dcp_entry *e, const struct uns_dcp_entry *more)
 {
+	if (more->is_elsewhere)
+		return 0;
+	if (e->is_elsewhere) {
+		*e = *more;
+		e->chunk = NULL;
+		return 0;
+	}
 	if (e->kind == UNS_DCP_UNKNOWN)
 		return 0;
 	if (more->kind == UNS_DCP_UNKNOWN) {

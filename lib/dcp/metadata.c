@@ -21,7 +21,7 @@ struct parse {
 	struct uns_arena *arena; /* the result */
 	struct uns_dcp_strings strings;
 	struct uns_dcp_items items;
-	struct uns_map described; /* flat key -> its value in state_dict_metadata, until listed */
+	struct uns_map described; /* flat key -> its value in state_dict_metadata; `listed` once it is an entry */
 	const struct uns_value *planner, *state_dict;
 	size_t budget_bytes; /* that chunks and path elements may still take: entries may share them */
 	struct uns_dcp_metadata *out;
@@ -198,19 +198,26 @@ static int parse_described(struct parse *p, const struct uns_value *v, struct un
 	return 0;
 }
 
+/* In place of a description that an entry was made of. */
+static const struct uns_value listed = { 0 };
+
 static int list_entry(struct parse *p, const char *key, const struct uns_value *path)
 {
 	struct uns_dcp_entry *e = &p->out->entry[p->out->n_entries++];
-	const struct uns_value *described = uns_map_del(&p->described, key);
+	const struct uns_value *described = uns_map_get(&p->described, key);
 	bool has_path = path && (path->kind == UNS_VALUE_TUPLE || path->kind == UNS_VALUE_LIST) &&
 			path->n > 0;
 
 	e->key = key;
 	e->dtype = UNS_DTYPE_NONE;
 	UNS_TRY(path_of_key(p, e));
+	if (described == &listed)
+		return odd(p, e, -EBADMSG, "is listed twice in planner_data");
+	e->is_elsewhere = !described;
 	if (!described)
-		return odd(p, e, -EBADMSG,
-			   "is listed twice in planner_data, or is not in state_dict_metadata");
+		return odd(p, e, -EBADMSG, "is in planner_data, but not in state_dict_metadata");
+	if (!uns_map_put(&p->described, key, (void *)(uintptr_t)&listed, NULL))
+		return uns_oom(p->err);
 	UNS_TRY(parse_described(p, described, e));
 	return has_path ? parse_path(p, path, e) : 0;
 }
@@ -267,7 +274,7 @@ static int list_unplanned(struct parse *p)
 		key = uns_dcp_string(&p->strings, p->state_dict->pair[i].key);
 		if (!key)
 			return uns_oom(p->err);
-		if (uns_map_get(&p->described, key))
+		if (uns_map_get(&p->described, key) != &listed)
 			UNS_TRY(list_entry(p, key, NULL));
 	}
 	return 0;

@@ -57,6 +57,9 @@ struct uns_dcp_entry {
 	 * itself), and one sentence that names the key. NULL otherwise. */
 	int code;
 	const char *why;
+	/* UNKNOWN because planner_data alone has the key. So a rank says it that holds nothing of a tensor
+	 * (a ShardedTensor with fewer rows than ranks), where each rank writes metadata of its own. */
+	bool is_elsewhere;
 };
 
 struct uns_dcp_metadata {
@@ -78,8 +81,9 @@ int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *arena,
 
 /* The union of rank-local metadata (`__0.metadata`, `__1.metadata`, ..., saved with
  * use_collectives=False), in the order given: chunks with equal (key, offset) are one chunk, the
- * first that has storage stays. Ranks that disagree about a tensor's dtype, shape or a chunk's size
- * make its entry UNKNOWN (-EBADMSG). The parts are borrowed by the result. */
+ * first that has storage stays. A key that some ranks only plan (is_elsewhere) is as the others describe
+ * it. Ranks that disagree about a tensor's dtype, shape or a chunk's size make its entry UNKNOWN
+ * (-EBADMSG). The parts are borrowed by the result. */
 int uns_dcp_metadata_merge(const struct uns_dcp_metadata *parts, size_t n_parts,
 			   struct uns_arena *arena, struct uns_dcp_metadata *out,
 			   struct uns_err *err);

@@ -467,6 +467,32 @@ static void test_planned_ghost(void **state)
 	assert_int_equal(uns_dcp_metadata_find(&m, "ghost")->code, -EBADMSG);
 }
 
+/* A rank that holds nothing of a tensor plans it and does not describe it: the others' description counts, whichever
+ * comes first. Nobody's is none. */
+static void test_merge_of_what_one_rank_only_plans(void **state)
+{
+	static const char *const lines[] = { "v /top/#3 bytes __0_0.distcp@100+50",
+					     "w /top/w float32 [4, 2] " W,
+					     "other /other float32 [4, 2] " W };
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_dcp_metadata parts[3], m;
+	struct spec without = sound;
+	struct uns_err err = { 0 };
+
+	(void)state;
+	without.key = without.stored_key = "other";
+	assert_int_equal(parse_spec(&without, &arena, &parts[0], &err), 0);
+	assert_int_equal(parse_spec(&sound, &arena, &parts[1], &err), 0);
+	parts[2] = parts[0];
+	assert_int_equal(uns_dcp_metadata_merge(parts, 2, &arena, &m, &err), 0);
+	CHECK(&m, lines);
+	assert_int_equal(uns_dcp_metadata_merge(parts + 1, 2, &arena, &m, &err), 0);
+	CHECK(&m, lines);
+	assert_int_equal(uns_dcp_metadata_merge(parts, 1, &arena, &m, &err), 0);
+	assert_string_equal(uns_dcp_metadata_find(&m, "w")->why,
+			    "'w' is in planner_data, but not in state_dict_metadata");
+}
+
 static void check_fails(const struct spec *s, int code, const char *says)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
@@ -611,7 +637,8 @@ int main(void)
 		cmocka_unit_test(test_whole),	      cmocka_unit_test(test_old),
 		cmocka_unit_test(test_no_paths),      cmocka_unit_test(test_merge),
 		cmocka_unit_test(test_sound),	      cmocka_unit_test(test_odd_entries),
-		cmocka_unit_test(test_planned_ghost), cmocka_unit_test(test_paths_that_leave),
+		cmocka_unit_test(test_planned_ghost),
+		cmocka_unit_test(test_merge_of_what_one_rank_only_plans), cmocka_unit_test(test_paths_that_leave),
 		cmocka_unit_test(test_fails),	      cmocka_unit_test(test_merge_disagree),
 		cmocka_unit_test(test_shared_chunks),
 	};
