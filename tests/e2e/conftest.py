@@ -45,6 +45,7 @@ os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELIS
 
 def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="run the slow tests too")
+    parser.addoption("--seed", type=int, action="append", help="of test_random_truth.py: this one alone")
 
 
 def pytest_configure(config):

@@ -1,0 +1,241 @@
+"""What a random checkpoint holds, from a seed: a model, which of its parameters are trained, what Adam keeps
+of them. How a framework cuts and writes it is random_dcp.py's, random_ranks.py's and random_zero.py's."""
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+
+WIDE = [torch.float32, torch.bfloat16, torch.float16]
+EVERY = [getattr(torch, name) for name in (
+    "float64 float32 bfloat16 float16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz int64 int32 int16 int8 "
+    "uint64 uint32 uint16 uint8 bool complex64").split()]
+LAYERS = ["embed.weight", "layers.{}.attn.q_proj.weight", "layers.{}.attn.q_proj.bias", "layers.{}.mlp.experts",
+          "layers.{}.norm.weight", "layers.{}.conv.kernel", "gain", "head.0", "a.b.c.d.e"]
+
+
+def values(rng, shape, dtype):
+    """Any bits, or numbers that a training might have."""
+    seed = torch.Generator().manual_seed(rng.getrandbits(63))
+    if dtype == torch.bool:
+        return torch.randint(0, 2, shape, generator=seed, dtype=torch.uint8).bool()
+    if dtype in WIDE and rng.random() < 0.7:
+        return torch.randn(shape, generator=seed).to(dtype)
+    count = torch.Size(shape).numel() * dtype.itemsize
+    return torch.randint(0, 256, (count,), generator=seed, dtype=torch.uint8).view(dtype).view(shape)
+
+
+def shape(rng, dims=(0, 1, 1, 2, 2, 2, 3, 4)):
+    n = rng.choice(dims)
+    most = (1, 60, 13, 6, 4)[n]
+    return tuple(0 if rng.random() < 0.04 else rng.randint(1, most) for _ in range(n))
+
+
+@dataclass
+class Truth:
+    """model: every name of the state dict, in its order; an alias's tensor is its owner's. states: of each
+    trained parameter that has been stepped. groups: the optimizer's, by parameters' names."""
+
+    rng: random.Random
+    source: Path  # where it is written
+    where: str    # the same, below the source of a mount
+    model: dict = field(default_factory=dict)
+    trained: list = field(default_factory=list)
+    frozen: list = field(default_factory=list)
+    buffers: list = field(default_factory=list)
+    aliases: dict = field(default_factory=dict)
+    masters: dict = field(default_factory=dict)  # the optimizer's fp32 copies
+    states: dict = field(default_factory=dict)
+    groups: list = field(default_factory=list)
+    step: int = 0
+    as_saved: object = None  # (what the framework's own reader says of the files, what it should)
+
+    def draw_model(self, of_parameter, of_buffer, dtype):
+        """of_parameter, of_buffer: a random shape, by rng. dtype: of parameters, None = each its own."""
+        rng = self.rng
+        for i in range(rng.randint(1, 9)):
+            name = rng.choice(LAYERS).format(i)
+            if name in self.model:
+                name = f"{name}_{i}"
+            kind = rng.choice(["trained"] * 5 + ["frozen"] * 2 + ["buffer"] * 2)
+            if kind == "buffer":
+                self.model[name] = values(rng, of_buffer(rng), rng.choice(EVERY))
+                self.buffers.append(name)
+            else:
+                self.model[name] = values(rng, of_parameter(rng), dtype or rng.choice(WIDE))
+                (self.trained if kind == "trained" else self.frozen).append(name)
+        if not self.trained:
+            self.model["last.weight"] = values(rng, (rng.randint(2, 9), 3), dtype or torch.float32)
+            self.trained.append("last.weight")
+        if rng.random() < 0.3:
+            owner = rng.choice(self.trained)
+            self.aliases["tied.weight"] = owner
+            self.model["tied.weight"] = self.model[owner]
+
+    def adapt(self):
+        """The trained parameters are LoRA's, put on others that are frozen; nothing is tied."""
+        base, self.model = self.model, {}
+        rng, self.frozen, self.aliases, self.trained = self.rng, self.frozen + self.trained, {}, []
+        base.pop("tied.weight", None)
+        for name, tensor in base.items():
+            layer, dot, last = name.rpartition(".")
+            lora = last == "weight" and tensor.dim() == 2 and name not in self.buffers
+            put = f"base_model.model.{layer}.base_layer.weight" if lora else f"base_model.model.{name}"
+            self.model[put] = tensor
+            kind = self.buffers if name in self.buffers else self.frozen
+            kind[kind.index(name)] = put
+            if lora:
+                for part, size in (("A", (2, max(tensor.shape[1], 1))), ("B", (max(tensor.shape[0], 1), 2))):
+                    new = f"base_model.model.{layer}.lora_{part}.default.weight"
+                    self.model[new] = values(rng, size, tensor.dtype)
+                    self.trained.append(new)
+        return bool(self.trained)
+
+    def draw_optimizer(self, dtype_of, groups=3):
+        """dtype_of(parameter's tensor) -> of its moments."""
+        rng = self.rng
+        self.step = rng.randint(1, 5000)
+        n = rng.randint(1, min(groups, len(self.trained)))
+        shuffled = rng.sample(self.trained, len(self.trained))
+        for g in range(n):
+            names = set(shuffled[g::n])
+            self.groups.append({"lr": rng.random() / 100, "betas": (0.9, rng.choice([0.95, 0.999])), "eps": 1e-8,
+                                "weight_decay": rng.choice([0.0, 0.01, 0.1]), "amsgrad": False, "maximize": False,
+                                "foreach": None, "capturable": False, "differentiable": False, "fused": None,
+                                "decoupled_weight_decay": True,
+                                "params": [x for x in self.trained if x in names]})
+        for name in self.trained:
+            t = self.model[name]
+            dtype = dtype_of(t)
+            self.states[name] = {"step": torch.tensor(float(self.step)),
+                                 "exp_avg": values(rng, tuple(t.shape), dtype),
+                                 "exp_avg_sq": values(rng, tuple(t.shape), dtype)}
+
+    def in_order(self):
+        """Names by the optimizer's numbers."""
+        return [n for g in self.groups for n in g["params"]]
+
+    def exact(self):
+        """The most exact that there is of each tensor of the model."""
+        return {n: self.masters.get(self.aliases.get(n, n), t) for n, t in self.model.items()}
+
+    def moments(self):
+        return {f"{n} {k}": t for n, state in self.states.items() for k, t in state.items()}
+
+
+def cast(tensors, dtype):
+    return {n: t.to(dtype) if t.is_floating_point() else t for n, t in tensors.items()}
+
+
+# -- read --
+
+class Refused(str):
+    """A view that is not there: a regular expression of the reason that is given."""
+
+
+@dataclass
+class Shown:
+    """What a view holds: read(its path) -> values, which are compared with wanted. rounded: made by a
+    conversion, in which a NaN need only stay a NaN."""
+
+    read: object
+    wanted: dict
+    rounded: bool = False
+
+
+def flat(value, prefix=""):
+    """(path, leaf) of everything in nested containers; an empty one is a leaf."""
+    if not torch.is_tensor(value) and isinstance(value, (dict, list, tuple)) and len(value):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from flat(inner, f"{prefix}/{key}")
+    else:
+        yield prefix, value
+
+
+def load(path):
+    return torch.load(path, weights_only=False)
+
+
+def in_file(name):
+    """The reader of a directory's safetensors file."""
+    return lambda folder: load_file(folder / name)
+
+
+def in_files(**files):
+    """The reader of torch and safetensors files of a directory, each under a name."""
+    def read(folder):
+        return {k: (load_file if n.endswith("safetensors") else load)(folder / n) for k, n in files.items()}
+    return read
+
+
+def by_dcp(folder):
+    """As torch's dcp_to_torch_save reads."""
+    state = {}
+    _load_state_dict(state, storage_reader=FileSystemReader(folder), planner=_EmptyStateDictLoadPlanner(),
+                     no_dist=True)
+    return state
+
+
+def file_bytes(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*"))
+            if p.is_file() and ".unshard" not in p.parts}
+
+
+def universal(folder):
+    """As DeepSpeed's loader finds the states of each parameter."""
+    zero = folder / (folder / "latest_universal").read_text() / "zero"
+    state = load(zero / "optimizer_state.pt")
+    out = {"lr": [g["lr"] for g in state["param_groups"]]}
+    for place in zero.iterdir():
+        if place.is_dir():
+            held = {p.stem: load(p) for p in place.iterdir()}
+            out[place.name] = {k: v["param"] if isinstance(v, dict) else float(v) for k, v in held.items()}
+    return out
+
+
+# -- wanted --
+
+def of_adapter(t):
+    """Under PEFT's own names."""
+    return {n.replace(".default", ""): t.model[n] for n in t.trained}
+
+
+def of_weights(t, exact=None, rounded=False):
+    """The views weights: the dtypes that were saved, and conversions of them. exact: what fp32 is made of, and
+    all others too where the checkpoint holds nothing else (rounded). Of a model with adapters its own tensors, under
+    their own names; what is trained is in the view adapter."""
+    weights = t.model
+    out = {"adapter": Refused("holds no adapter of PEFT's")}
+    if t.is_adapter:
+        out = {"adapter": Shown(in_file("adapter_model.safetensors"), of_adapter(t), rounded)}
+        weights = {n.removeprefix("base_model.model.").replace(".base_layer", ""): x
+                   for n, x in weights.items() if n not in t.trained}
+    out["weights"] = Shown(in_file("model.safetensors"), weights, rounded)
+    for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)):
+        source = exact if exact and (rounded or name == "fp32") else weights
+        out[f"weights-{name}"] = Shown(in_file("model.safetensors"), cast(source, dtype), True)
+    return out
+
+
+def optimizer(t, by_name):
+    """What torch.save(optimizer.state_dict()) holds; by_name: keyed as FSDP does."""
+    number = {n: n if by_name else i for i, n in enumerate(t.in_order())}
+    return {"state": {number[n]: t.states[n] for n in t.in_order() if n in t.states},
+            "param_groups": [{**g, "params": [number[n] for n in g["params"]]} for g in t.groups]}
+
+
+def of_universal(t, with_aliases=True):
+    """Everything widened, under each name that the files tell to be the parameter's."""
+    exact = t.exact()
+    known = {a: o for a, o in t.aliases.items() if with_aliases and exact[o].numel()}  # they share memory
+    names = {**{n: n for n in t.trained}, **known}
+    wanted = {"lr": [g["lr"] for g in t.groups],
+              **{a: {"fp32": exact[o].float(), "exp_avg": t.states[o]["exp_avg"].float(),
+                     "exp_avg_sq": t.states[o]["exp_avg_sq"].float(), "step": float(t.step)}
+                 for a, o in names.items()}}
+    return Shown(universal, wanted, rounded=True)

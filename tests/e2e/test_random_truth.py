@@ -1,0 +1,128 @@
+"""Random checkpoints of every family through every view, against what was saved and what the frameworks' own
+readers make of it. A failure names its seed; `--seed N` makes and compares that one alone."""
+
+import json
+import random
+import re
+import shutil
+from collections import Counter
+
+import pytest
+import torch
+
+import conftest
+import random_dcp
+import random_ranks
+import random_zero
+import trees
+from random_truth import Refused, flat
+
+FAMILIES = {"plain": random_dcp.plain, "trainer": random_dcp.trainer, "lightning": random_dcp.lightning,
+            "dtensors": random_ranks.dtensors, "engine": random_zero.engine}
+SEEDS, LONG_SEEDS = 200, 10000
+BATCH = 50  # below one source
+# What is compared at least once. Other views are refused, for a reason that the generator foresees.
+WEIGHTS = ["weights", "weights-bf16", "weights-fp16", "weights-fp32"]
+TRAINING = ["full", "full-fsdp", "universal"]
+VIEWS = {"plain": [*WEIGHTS, *TRAINING, "adapter", "dcp"], "trainer": [*WEIGHTS, *TRAINING, "adapter", "dcp"],
+         "lightning": [*WEIGHTS, *TRAINING, "dcp"], "dtensors": [*WEIGHTS, *TRAINING, "world-N"],
+         "engine": [*WEIGHTS, *TRAINING, "dcp", "world-N"]}
+
+
+def made(seed, base):
+    family = list(FAMILIES)[seed % len(FAMILIES)]
+    t = FAMILIES[family](random.Random(seed), base, f"{family}{seed}")
+    t.family, t.seed = family, seed
+    return t
+
+
+def is_same(got, want, rounded):
+    if not torch.is_tensor(want) or not torch.is_tensor(got):
+        return type(got) is type(want) and got == want
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return False
+    if rounded and want.is_floating_point():
+        nan = want.float().isnan()
+        if not torch.equal(got.float().isnan(), nan):
+            return False
+        got, want = got[~nan], want[~nan]
+    return torch.equal(trees.bits(got), trees.bits(want))
+
+
+def differences(got, want, rounded=False):
+    """Paths of what is not the same, or there in one alone."""
+    got, want = dict(flat(got)), dict(flat(want))
+    return [path for path in {**got, **want}
+            if path not in got or path not in want or not is_same(got[path], want[path], rounded)]
+
+
+def assert_as_saved(t):
+    """The framework's own reader says of the files what they were made of."""
+    if t.as_saved:
+        assert not differences(*t.as_saved(t)), t.seed
+
+
+def place(mnt, view, t):
+    """Where the view shows it: a Lightning checkpoint may be one file, and a directory beside it."""
+    path = mnt / view / t.where
+    return path.with_suffix("") if path.is_file() and view.startswith("weights") else path
+
+
+def listed(view):
+    return "world-N" if view.startswith("world-") else view
+
+
+def compare(mnt, t, seen):
+    """Every view that the mount names, and that there are these."""
+    views = t.views(t)
+    info = json.loads((place(mnt, "weights", t) / ".unshard/info.json").read_text())["views"]
+    assert set(info) == {listed(view) for view in views}, t.seed
+    for view, expected in views.items():
+        why = info[listed(view)]["why"]
+        if isinstance(expected, Refused):
+            assert why and re.search(expected, why), (t.seed, view, why)
+            continue
+        assert why is None, (t.seed, view, why)
+        wrong = differences(expected.read(place(mnt, view, t)), expected.wanted, expected.rounded)
+        assert not wrong, f"seed {t.seed}, {t.family}, {t.world} ranks, view {view}: {wrong[:5]}"
+        seen[t.family, listed(view)] += 1
+
+
+def run(seeds, base, seen):
+    """Makes them below one source, and compares each through one mount of it."""
+    source, mnt = base / "source", base / "mnt"
+    for path in (source, mnt):
+        path.mkdir(parents=True)
+    truths = [made(seed, source) for seed in seeds]
+    for t in truths:
+        assert_as_saved(t)
+    conftest.unshard("mount", source, mnt, "-o", "settle=0,store=none")
+    try:
+        for t in truths:
+            compare(mnt, t, seen)
+    finally:
+        conftest.detach(mnt)
+    shutil.rmtree(base)
+
+
+def run_all(seeds, base):
+    """-> (family, view) -> how many were compared."""
+    seen = Counter()
+    for i in range(0, len(seeds), BATCH):
+        batch = seeds[i:i + BATCH]
+        print(f"seeds {batch[0]} to {batch[-1]}", flush=True)
+        run(batch, base / str(i), seen)
+    for pair, n in sorted(seen.items()):
+        print(*pair, n)
+    return seen
+
+
+def test_random_checkpoints(tmp_path, request):
+    seeds = request.config.getoption("--seed")
+    seen = run_all(seeds or range(SEEDS), tmp_path)
+    assert seeds or set(seen) == {(f, v) for f, views in VIEWS.items() for v in views}
+
+
+@pytest.mark.long
+def test_many_random_checkpoints(tmp_path):
+    run_all(range(SEEDS, LONG_SEEDS), tmp_path)
