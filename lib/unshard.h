@@ -497,7 +497,7 @@ UNSHARD_API int unshard_meta_export(unshard *u, char **json, struct unshard_erro
 UNSHARD_API int unshard_meta_import(unshard *u, const char *json, size_t *n_facts,
 				    struct unshard_error *err);
 /* Forget what can be found out again. */
-UNSHARD_API int unshard_meta_clear_memos(unshard *u, struct unshard_error *err);
+UNSHARD_API int unshard_meta_clear_cache(unshard *u, struct unshard_error *err);
 
 /* -- checks -- */
 

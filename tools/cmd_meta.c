@@ -358,11 +358,11 @@ static int export_all(struct meta *m)
 	return why ? command_fail("%s: %s", name ? name : "stdout", strerror(why)) : EXIT_DONE;
 }
 
-static int clear_memos(struct meta *m)
+static int clear_cache(struct meta *m)
 {
 	struct unshard_error err = { 0 };
 
-	return unshard_meta_clear_memos(m->u, &err) < 0 ? command_fail("%s", err.text) : EXIT_DONE;
+	return unshard_meta_clear_cache(m->u, &err) < 0 ? command_fail("%s", err.text) : EXIT_DONE;
 }
 
 /* -- which -- */
@@ -408,7 +408,8 @@ static const struct action actions[] = {
 	{ "list", 1, 1, run_list },	  { "get", 2, INT_MAX, run_get },
 	{ "set", 2, INT_MAX, run_set },	  { "unset", 2, INT_MAX, run_unset },
 	{ "import", 1, 2, run_import },	  { "export", 0, 1, export_all },
-	{ "clear-memos", 0, 0, clear_memos },
+	{ "clear-cache", 0, 0, clear_cache },
+	{ "clear-memos", 0, 0, clear_cache }, /* its older name */
 };
 
 static const struct action *find_action(const char *name, int n)
@@ -482,7 +483,7 @@ static int meta_run(const struct command *self, int argc, char **argv)
 const struct command cmd_meta = {
 	.name = "meta",
 	.arguments = "list|get|set|unset CHECKPOINT [KEY[=VALUE]...] | import [CHECKPOINT] FILE | "
-		     "export [FILE] | clear-memos [--json] [--store FILE]",
+		     "export [FILE] | clear-cache [--json] [--store FILE]",
 	.summary = "say what is known about a training: step, batch size, cadences, model directory",
 	.help = "Facts belong to a checkpoint, or to a run's directory and then to all checkpoints in\n"
 		"it; the nearest counts. Mounts show a change within seconds. Nothing is written to\n"
@@ -498,7 +499,7 @@ const struct command cmd_meta = {
 		"                             FSDP1's flat units\n"
 		"  export [FILE]              all facts, as JSON\n"
 		"  import FILE                the same back (-: from standard input)\n"
-		"  clear-memos                forget what can be found out again\n\n"
+		"  clear-cache                forget what can be found out again\n\n"
 		"  --store FILE               the store ($XDG_STATE_HOME/unshard/store.db, or\n"
 		"                             ~/.local/state/unshard/store.db)\n"
 		"  --json                     list: as JSON\n"

@@ -49,7 +49,7 @@ struct row {
 
 static const struct row rows[] = {
 	{ "view", VERB_MOUNT | VERB_SHOW, STRING, "VIEW", "show this one view at the root instead of all", IN_LIBRARY(view) },
-	{ "root", ALL, STRINGS, "KEY",
+	{ "weights_key", ALL, STRINGS, "KEY",
 	  "take weights from this key of the state dict instead of \"model\", \"state_dict\"; may be repeated",
 	  HERE(weight_root) },
 	{ "strip", TREES | VERB_SHOW, STRING, "PREFIX",
@@ -423,6 +423,8 @@ static int parse_one(struct options *o, unsigned verb, const char *whole, struct
 		return unknown(verb, whole, err);
 	memcpy(name, whole, len);
 	name[len] = '\0';
+	if (!strcmp(name, "root")) /* the option's older name */
+		strcpy(name, "weights_key");
 	for (i = 0; i < N_ROWS; i++)
 		if (!strcmp(rows[i].name, name))
 			return rows[i].verbs & verb ? set(o, &rows[i], equals ? equals + 1 : NULL, err)

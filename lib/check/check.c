@@ -79,7 +79,7 @@ static int check_reasons(struct checking *c, const struct reasons *reasons)
 /* -- what a Trainer wants to resume from -- */
 
 struct subject {
-	const struct place *place;
+	const struct dir_record *record;
 	const struct snapshot *snap;
 	const struct uns_catalog *cat;
 	struct uns_listing list; /* the checkpoint's directory */
@@ -113,7 +113,7 @@ static bool has_deepspeed_dir(const struct uns_listing *list)
 
 static bool is_trainer(const struct checking *c, const struct uns_catalog *cat)
 {
-	return cat->facts.of_trainer ||
+	return cat->summary.of_trainer ||
 	       uns_checkpoint_name_of(checking_name(c)) == UNS_NAME_TRAINER;
 }
 
@@ -161,7 +161,7 @@ static int check_both(struct checking *c, const struct subject *s)
 
 static int check_weights_only(struct checking *c, const struct subject *s)
 {
-	if (!s->cat->facts.is_weights_only)
+	if (!s->cat->summary.is_weights_only)
 		return 0;
 	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_SAVED_WEIGHTS_ONLY));
 }
@@ -223,7 +223,7 @@ static int check_rng(struct checking *c, const struct subject *s)
 
 	if (!r.ranks && s->trainer && s->optimizer)
 		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RNG_MISSING));
-	if (!r.ranks || !s->cat->facts.has_rng_of_ranks)
+	if (!r.ranks || !s->cat->summary.has_rng_of_ranks)
 		return 0;
 	if ((int64_t)r.n < r.ranks)
 		return first_missing(c, s, &r);
@@ -271,7 +271,7 @@ static int check_config(struct checking *c, const struct subject *s)
 	if (s->snap->beside.config.p && uns_config_check(&s->snap->beside.config_info, s->cat, &why) < 0)
 		return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CONFIG_UNLIKE_WEIGHTS,
 						     .arg = { { "cause", uns_str(why.text) } }));
-	if (s->snap->beside.config.p || n_rejected || !s->cat->facts.wants_config)
+	if (s->snap->beside.config.p || n_rejected || !s->cat->summary.wants_config)
 		return 0;
 	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CONFIG_MISSING));
 }
@@ -293,43 +293,43 @@ static int check_opened(struct checking *c, struct subject *s, size_t problems_b
 	for (i = 0; i < sizeof(rules) / sizeof(*rules) && code == 0; i++)
 		code = rules[i](c, s);
 	/* What a Trainer leaves out was found above; others do not mark the end of a save. */
-	if (code == 0 && !place_finished(c->u, s->place) && c->counts.problems == problems_before)
+	if (code == 0 && !record_finished(c->u, s->record) && c->counts.problems == problems_before)
 		code = checking_found(c, UNS_FINDING(.id = UNS_FOUND_SAVE_END_UNKNOWN));
 	return code;
 }
 
-static int check_snapshot(struct checking *c, struct place *place, struct snapshot *snap,
+static int check_snapshot(struct checking *c, struct dir_record *record, struct snapshot *snap,
 			  struct uns_err *err)
 {
 	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct subject s = { .place = place, .snap = snap };
+	struct subject s = { .record = record, .snap = snap };
 	size_t before = c->counts.problems;
 	struct uns_err why = { 0 };
 	int code;
 
-	UNS_TRY(reasons_find(c->u, place, &reasons, err));
+	UNS_TRY(reasons_find(c->u, record, &reasons, err));
 	code = check_reasons(c, &reasons);
 	if (code || !snap || reasons.saving)
 		return code;
-	if (place->stat.kind == UNS_KIND_DIR &&
-	    uns_root_list(c->u->root, place->path, &arena, &s.list, &why) < 0)
-		return visit_unreadable(c, place->path, 1, &why, err);
+	if (record->stat.kind == UNS_KIND_DIR &&
+	    uns_root_list(c->u->root, record->path, &arena, &s.list, &why) < 0)
+		return visit_unreadable(c, record->path, 1, &why, err);
 	code = check_opened(c, &s, before);
 	return code == 0 && c->deep ? check_deep(c, snap, err) : code;
 }
 
-static int check_checkpoint(struct checking *c, struct place *place, struct uns_err *err)
+static int check_checkpoint(struct checking *c, struct dir_record *record, struct uns_err *err)
 {
 	struct snapshot *snap = NULL;
 	struct uns_err why = { 0 };
-	int code = snapshot_get(c->u, place, &snap, &why);
+	int code = snapshot_get(c->u, record, &snap, &why);
 
 	if (code == -ENOMEM)
 		return uns_fail(err, code, "out of memory");
 	c->counts.checkpoints++;
-	show_handed_over(c->u, place);
-	code = check_snapshot(c, place, code < 0 ? NULL : snap, err);
+	show_handed_over(c->u, record);
+	code = check_snapshot(c, record, code < 0 ? NULL : snap, err);
 	snapshot_put(c->u, snap);
 	return code;
 }
@@ -368,28 +368,28 @@ static int count_files(struct checking *c, struct uns_leftover *l, struct uns_ar
 	return 0;
 }
 
-static bool changed_lately(const struct unshard *u, const struct place *place)
+static bool changed_lately(const struct unshard *u, const struct dir_record *record)
 {
-	const struct uns_identity *id = &place->stat.id;
-	const struct place at = { .newest_ns = id->mtime_ns > id->ctime_ns ? id->mtime_ns
+	const struct uns_identity *id = &record->stat.id;
+	const struct dir_record at = { .newest_ns = id->mtime_ns > id->ctime_ns ? id->mtime_ns
 									   : id->ctime_ns };
 
-	return place_unsettled(u, &at);
+	return record_unsettled(u, &at);
 }
 
-static int check_leftover(struct checking *c, const struct place *place,
+static int check_leftover(struct checking *c, const struct dir_record *record,
 			  enum uns_checkpoint_name name, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_leftover l = { .name = name };
 	struct uns_finding f;
 
-	c->path = place->path;
-	if (changed_lately(c->u, place)) {
-		f = show_saving(c->u, place, NULL);
+	c->path = record->path;
+	if (changed_lately(c->u, record)) {
+		f = show_saving(c->u, record, NULL);
 		return checking_found(c, &f);
 	}
-	UNS_TRY(count_files(c, &l, &arena, place->path, 0, err));
+	UNS_TRY(count_files(c, &l, &arena, record->path, 0, err));
 	return checking_found(c, UNS_FINDING(.id = uns_leftover_id(&l), .file = l.some_file));
 }
 
@@ -451,18 +451,18 @@ static int walk_children(struct checking *c, const char *path, int depth, struct
 
 /* A directory that is no checkpoint: check what is below it. If nothing is, and it is named like a checkpoint,
  * that is a finding. */
-static int walk_plain(struct checking *c, const struct place *place, int depth, struct uns_err *err)
+static int walk_plain(struct checking *c, const struct dir_record *record, int depth, struct uns_err *err)
 {
 	const struct unshard_check_counts before = c->counts;
 	enum uns_checkpoint_name name;
 	struct uns_finding f;
-	int code = walk_children(c, place->path, depth, err);
+	int code = walk_children(c, record->path, depth, err);
 
 	if (code)
 		return code;
-	c->path = place->path;
-	if (places_in_the_making(&c->u->places, place)) {
-		f = show_saving(c->u, place, NULL);
+	c->path = record->path;
+	if (records_in_the_making(&c->u->records, record)) {
+		f = show_saving(c->u, record, NULL);
 		return checking_found(c, &f);
 	}
 	name = uns_checkpoint_name_of(checking_name(c));
@@ -471,23 +471,23 @@ static int walk_plain(struct checking *c, const struct place *place, int depth, 
 	/* A directory below it has a finding already: checkpoint-2/global_step2. */
 	if (c->counts.problems + c->counts.notes > before.problems + before.notes)
 		return 0;
-	return check_leftover(c, place, name, err);
+	return check_leftover(c, record, name, err);
 }
 
 static int walk(struct checking *c, const char *path, int depth, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
-	struct place *place;
+	struct dir_record *record;
 	int code;
 
-	if (place_get(c->u, path, &place, &why) < 0)
+	if (record_get(c->u, path, &record, &why) < 0)
 		return visit_unreadable(c, path, depth, &why, err);
-	c->path = place->path;
+	c->path = record->path;
 	if (caller_scanned(&c->caller, ++c->n_dirs, c->counts.checkpoints))
 		code = c->caller.answer;
 	else
-		code = place->format ? check_checkpoint(c, place, err) : walk_plain(c, place, depth, err);
-	place_put(c->u, place);
+		code = record->format ? check_checkpoint(c, record, err) : walk_plain(c, record, depth, err);
+	record_put(c->u, record);
 	return code;
 }
 

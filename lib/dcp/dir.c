@@ -262,9 +262,9 @@ static int codec_of(struct dir *d, const struct uns_dcp_storage *s, enum uns_sco
 	return 0;
 }
 
-static enum uns_scope scope_of(const struct uns_dcp_place *place)
+static enum uns_scope scope_of(const struct uns_dcp_meaning *meaning)
 {
-	switch (place->what) {
+	switch (meaning->what) {
 	case UNS_DCP_IS_WEIGHT:
 		return UNS_SCOPE_WEIGHTS;
 	case UNS_DCP_IS_OTHER:
@@ -308,42 +308,42 @@ static int add_chunk(struct dir *d, const struct uns_dcp_entry *e,
 }
 
 static int add_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *key,
-		      const struct uns_dcp_place *place, struct uns_err *err)
+		      const struct uns_dcp_meaning *meaning, struct uns_err *err)
 {
 	struct uns_tensor t = {
-		.name = place->name,
+		.name = meaning->name,
 		.key = key,
-		.root = place->root,
-		.role = place->role,
+		.root = meaning->root,
+		.role = meaning->role,
 		.dtype = e->dtype,
 		.shape = { .n = (uint32_t)e->n_dims }, UNS_TENSOR_ALONE,
-		.inferred = place->inferred,
+		.inferred = meaning->inferred,
 	};
 	struct uns_err why = { 0 };
 	size_t i;
 
-	if (place->what == UNS_DCP_IS_STATE)
-		t.state = place->state;
+	if (meaning->what == UNS_DCP_IS_STATE)
+		t.state = meaning->state;
 	memcpy(t.shape.dim, e->dims, e->n_dims * sizeof(*e->dims));
 	if (uns_shape_check(&t.shape, t.dtype, &why) < 0)
 		return uns_catalog_add_finding(
 			d->cat,
-			UNS_FINDING(.id = UNS_FOUND_TENSOR_UNREADABLE, .scope = scope_of(place),
+			UNS_FINDING(.id = UNS_FOUND_TENSOR_UNREADABLE, .scope = scope_of(meaning),
 				    .code = why.code, .file = d->path, .tensor = key,
 				    .arg = { { "cause", uns_str(why.text) } }),
 			err);
 	UNS_TRY(uns_catalog_add_tensor(d->cat, &t, NULL, err));
 	for (i = 0; i < e->n_chunks; i++)
-		UNS_TRY(add_chunk(d, e, &e->chunk[i], scope_of(place), err));
+		UNS_TRY(add_chunk(d, e, &e->chunk[i], scope_of(meaning), err));
 	d->any_weight |= t.role == UNS_ROLE_WEIGHT;
-	return uns_dcp_plain_judge(&d->plain, scope_of(place), err);
+	return uns_dcp_plain_judge(&d->plain, scope_of(meaning), err);
 }
 
 /* -- objects -- */
 
-static bool is_decoded(const struct uns_dcp_place *place)
+static bool is_decoded(const struct uns_dcp_meaning *meaning)
 {
-	return place->what != UNS_DCP_IS_WEIGHT && place->what != UNS_DCP_IS_OTHER;
+	return meaning->what != UNS_DCP_IS_WEIGHT && meaning->what != UNS_DCP_IS_OTHER;
 }
 
 /* A damaged object damages what it belongs to; a missing file is told once. */
@@ -382,7 +382,7 @@ static int value_of(struct dir *d, const char *kind, struct uns_span bytes,
 }
 
 static int decode(struct dir *d, const char *key, const char *kind,
-		  const struct uns_dcp_place_in_file *at, const struct uns_value **out,
+		  const struct uns_dcp_item_location *at, const struct uns_value **out,
 		  struct uns_err *err)
 {
 	struct uns_err why = { .keep = &d->scratch };
@@ -395,83 +395,83 @@ static int decode(struct dir *d, const char *key, const char *kind,
 	return 0;
 }
 
-static int add_hyper(struct dir *d, const char *key, const struct uns_dcp_place *place,
+static int add_hyper(struct dir *d, const char *key, const struct uns_dcp_meaning *meaning,
 		     const struct uns_value *value, struct uns_err *err)
 {
-	if (place->deep)
+	if (meaning->deep)
 		return report(d, UNS_FOUND_HYPER_IN_PARTS, UNS_SCOPE_OPTIMIZER, key, err);
-	if (place->what == UNS_DCP_IS_GROUPS)
-		return uns_dcp_groups_add_list(&d->groups, place->root, value, err);
-	if (place->what == UNS_DCP_IS_HYPER)
-		return uns_dcp_groups_add_key(&d->groups, place->root, place->group, place->state,
+	if (meaning->what == UNS_DCP_IS_GROUPS)
+		return uns_dcp_groups_add_list(&d->groups, meaning->root, value, err);
+	if (meaning->what == UNS_DCP_IS_HYPER)
+		return uns_dcp_groups_add_key(&d->groups, meaning->root, meaning->group, meaning->state,
 					      value, err);
-	return uns_dcp_groups_add_param_key(&d->groups, place->root, place->name, place->state,
+	return uns_dcp_groups_add_param_key(&d->groups, meaning->root, meaning->name, meaning->state,
 					    value, err);
 }
 
-static int add_value(struct dir *d, const struct uns_dcp_place *place,
-		     const struct uns_dcp_place_in_file *at, const struct uns_value *value,
+static int add_value(struct dir *d, const struct uns_dcp_meaning *meaning,
+		     const struct uns_dcp_item_location *at, const struct uns_value *value,
 		     struct uns_err *err)
 {
-	struct uns_named_value named = { .name = place->name,
-					 .root = place->root,
+	struct uns_named_value named = { .name = meaning->name,
+					 .root = meaning->root,
 					 .value = value,
 					 .file = at->file,
 					 .offset_bytes = at->offset_bytes,
 					 .length_bytes = at->length_bytes,
 					 .codec = at->codec };
 
-	if (place->what == UNS_DCP_IS_STATE)
-		named.name = uns_arena_printf(&d->cat->arena, "state.%s.%s", place->name,
-					      place->state);
+	if (meaning->what == UNS_DCP_IS_STATE)
+		named.name = uns_arena_printf(&d->cat->arena, "state.%s.%s", meaning->name,
+					      meaning->state);
 	return named.name ? uns_catalog_add_value(d->cat, &named, err) : uns_oom(err);
 }
 
-static int add_object(struct dir *d, const char *key, const struct uns_dcp_place *place,
+static int add_object(struct dir *d, const char *key, const struct uns_dcp_meaning *meaning,
 		      const struct uns_dcp_storage *s, struct uns_err *err)
 {
-	struct uns_dcp_place_in_file at = { 0 };
+	struct uns_dcp_item_location at = { 0 };
 	const struct uns_value *value = NULL;
 	int code;
 
 	if (!s)
-		return report(d, UNS_FOUND_ITEM_NOT_SAVED, scope_of(place), key, err);
-	code = codec_of(d, s, scope_of(place), &at.codec, err);
+		return report(d, UNS_FOUND_ITEM_NOT_SAVED, scope_of(meaning), key, err);
+	code = codec_of(d, s, scope_of(meaning), &at.codec, err);
 	if (code <= 0)
 		return code;
 	at.offset_bytes = s->offset_bytes;
 	at.length_bytes = s->length_bytes;
 	UNS_TRY(file_of(d, s->path, &at.file, err));
-	if (is_decoded(place)) {
-		UNS_TRY(decode(d, key, place->state ? place->state : "", &at, &value, err));
+	if (is_decoded(meaning)) {
+		UNS_TRY(decode(d, key, meaning->state ? meaning->state : "", &at, &value, err));
 		if (!value)
 			return 0; /* reported */
 	}
-	if (is_decoded(place) && place->what != UNS_DCP_IS_STATE)
-		return add_hyper(d, key, place, value, err);
-	return add_value(d, place, &at, value, err);
+	if (is_decoded(meaning) && meaning->what != UNS_DCP_IS_STATE)
+		return add_hyper(d, key, meaning, value, err);
+	return add_value(d, meaning, &at, value, err);
 }
 
 /* A tensor where a hyper-parameter is expected (capturable optimizers keep lr on the device): listed
  * as what it is, and its number becomes the group's. */
 static int add_hyper_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *key,
-			    const struct uns_dcp_place *place, struct uns_err *err)
+			    const struct uns_dcp_meaning *meaning, struct uns_err *err)
 {
-	UNS_TRY(add_tensor(d, e, key, place, err));
+	UNS_TRY(add_tensor(d, e, key, meaning, err));
 	if (e->n_chunks != 1)
 		return report(d, UNS_FOUND_HYPER_NOT_ONE_NUMBER, UNS_SCOPE_OPTIMIZER, key, err);
-	return add_object(d, key, place, e->chunk[0].storage, err);
+	return add_object(d, key, meaning, e->chunk[0].storage, err);
 }
 
 /* -- entries -- */
 
 /* An entry that contradicts itself may be anything, a weight too. */
 static int report_unknown(struct dir *d, const struct uns_dcp_entry *e,
-			  const struct uns_dcp_place *place, struct uns_err *err)
+			  const struct uns_dcp_meaning *meaning, struct uns_err *err)
 {
-	enum uns_scope scope = scope_of(place);
+	enum uns_scope scope = scope_of(meaning);
 
-	if (place->what == UNS_DCP_IS_OTHER && e->code == -EBADMSG)
+	if (meaning->what == UNS_DCP_IS_OTHER && e->code == -EBADMSG)
 		scope = UNS_SCOPE_ALL;
 	return uns_catalog_add_finding(d->cat,
 				       UNS_FINDING(.id = UNS_FOUND_FILE_UNREADABLE, .scope = scope,
@@ -483,23 +483,23 @@ static int report_unknown(struct dir *d, const struct uns_dcp_entry *e,
 static int add_entry(struct dir *d, const struct uns_dcp_entry *e, struct uns_err *err)
 {
 	char *key = uns_arena_str(&d->cat->arena, e->key);
-	struct uns_dcp_place place;
+	struct uns_dcp_meaning meaning;
 
 	if (!key)
 		return uns_oom(err);
-	UNS_TRY(uns_dcp_place_of(&d->naming, e, key, &place, err));
-	d->numbered |= place.numbered;
-	if (place.stray)
+	UNS_TRY(uns_dcp_meaning_of(&d->naming, e, key, &meaning, err));
+	d->numbered |= meaning.numbered;
+	if (meaning.stray)
 		UNS_TRY(report(d, UNS_FOUND_WEIGHT_NOT_PLANNED, UNS_SCOPE_WEIGHTS, key, err));
 	switch (e->kind) {
 	case UNS_DCP_TENSOR:
-		if (place.what == UNS_DCP_IS_HYPER || place.what == UNS_DCP_IS_PARAM_HYPER)
-			return add_hyper_tensor(d, e, key, &place, err);
-		return add_tensor(d, e, key, &place, err);
+		if (meaning.what == UNS_DCP_IS_HYPER || meaning.what == UNS_DCP_IS_PARAM_HYPER)
+			return add_hyper_tensor(d, e, key, &meaning, err);
+		return add_tensor(d, e, key, &meaning, err);
 	case UNS_DCP_BYTES:
-		return add_object(d, key, &place, e->bytes, err);
+		return add_object(d, key, &meaning, e->bytes, err);
 	default:
-		return report_unknown(d, e, &place, err);
+		return report_unknown(d, e, &meaning, err);
 	}
 }
 

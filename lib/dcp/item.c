@@ -49,16 +49,16 @@ static int switch_file(struct uns_dcp_reader *reader, uint32_t file, struct uns_
 	return 0;
 }
 
-static int check_extent(const struct uns_file *f, const struct uns_dcp_place_in_file *place,
+static int check_extent(const struct uns_file *f, const struct uns_dcp_item_location *location,
 			struct uns_err *err)
 {
 	if (f->missing)
 		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ITEM_FILE_MISSING,
 						      .file = f->path));
-	if (!uns_inside(place->offset_bytes, place->length_bytes, f->stat.id.size))
+	if (!uns_inside(location->offset_bytes, location->length_bytes, f->stat.id.size))
 		return uns_fail_with(
 			err, UNS_FINDING(.id = UNS_FOUND_ITEM_CUT, .file = f->path,
-					 .expected = uns_num(place->offset_bytes + place->length_bytes),
+					 .expected = uns_num(location->offset_bytes + location->length_bytes),
 					 .found = uns_num(f->stat.id.size)));
 	return 0;
 }
@@ -85,25 +85,25 @@ static int fill_window(struct uns_dcp_reader *reader, const struct uns_file *f, 
 }
 
 /* The first `len` bytes, as they lie there. ahead: what lies behind them is read along, for the next item. */
-static int stored_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_place_in_file *place,
+static int stored_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_item_location *location,
 			size_t len, bool ahead, struct uns_arena *arena, struct uns_span *out,
 			struct uns_err *err)
 {
-	const struct uns_file *f = &reader->cat->files[place->file];
+	const struct uns_file *f = &reader->cat->files[location->file];
 	uint8_t *bytes;
 
-	UNS_TRY(check_extent(f, place, err));
-	UNS_TRY(switch_file(reader, place->file, err));
+	UNS_TRY(check_extent(f, location, err));
+	UNS_TRY(switch_file(reader, location->file, err));
 	bytes = uns_arena_alloc(arena, len, 1);
 	if (!bytes)
 		return uns_oom(err);
 	*out = uns_span_of(bytes, len);
-	if (!in_window(reader, place->offset_bytes, len)) {
+	if (!in_window(reader, location->offset_bytes, len)) {
 		if (len > WINDOW_BYTES || !ahead)
-			return uns_fd_pread(reader->fd, bytes, len, place->offset_bytes, f->path, err);
-		UNS_TRY(fill_window(reader, f, place->offset_bytes, err));
+			return uns_fd_pread(reader->fd, bytes, len, location->offset_bytes, f->path, err);
+		UNS_TRY(fill_window(reader, f, location->offset_bytes, err));
 	}
-	memcpy(bytes, reader->window + (place->offset_bytes - reader->at_bytes), len);
+	memcpy(bytes, reader->window + (location->offset_bytes - reader->at_bytes), len);
 	return 0;
 }
 
@@ -143,19 +143,19 @@ static int unzstd(struct uns_span in, struct uns_arena *arena, struct uns_span *
 	return 0;
 }
 
-int uns_dcp_item_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_place_in_file *place,
+int uns_dcp_item_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_item_location *location,
 		       struct uns_arena *arena, struct uns_span *out, struct uns_err *err)
 {
-	const struct uns_file *f = &reader->cat->files[place->file];
+	const struct uns_file *f = &reader->cat->files[location->file];
 	struct uns_span stored;
 
-	if (!f->missing && place->length_bytes > MAX_ITEM_BYTES)
+	if (!f->missing && location->length_bytes > MAX_ITEM_BYTES)
 		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ITEM_TOO_LARGE, .file = f->path,
 						      .expected = uns_num(MAX_ITEM_BYTES),
-						      .found = uns_num(place->length_bytes)));
-	UNS_TRY(stored_bytes(reader, place, (size_t)place->length_bytes, true, arena, &stored,
+						      .found = uns_num(location->length_bytes)));
+	UNS_TRY(stored_bytes(reader, location, (size_t)location->length_bytes, true, arena, &stored,
 			     err));
-	if (place->codec == UNS_CODEC_ZSTD)
+	if (location->codec == UNS_CODEC_ZSTD)
 		return unzstd(stored, arena, out, err);
 	*out = stored;
 	return 0;
@@ -188,14 +188,14 @@ static int unzstd_head(struct uns_span in, struct uns_arena *arena, struct uns_s
 	return 0;
 }
 
-int uns_dcp_item_head(struct uns_dcp_reader *reader, const struct uns_dcp_place_in_file *place,
+int uns_dcp_item_head(struct uns_dcp_reader *reader, const struct uns_dcp_item_location *location,
 		      struct uns_arena *arena, struct uns_span *out, struct uns_err *err)
 {
-	bool zstd = place->codec == UNS_CODEC_ZSTD;
-	size_t len = (size_t)uns_u64_min(place->length_bytes, zstd ? HEAD_STORED_BYTES : HEAD_BYTES);
+	bool zstd = location->codec == UNS_CODEC_ZSTD;
+	size_t len = (size_t)uns_u64_min(location->length_bytes, zstd ? HEAD_STORED_BYTES : HEAD_BYTES);
 	struct uns_span stored;
 
-	UNS_TRY(stored_bytes(reader, place, len, false, arena, &stored, err));
+	UNS_TRY(stored_bytes(reader, location, len, false, arena, &stored, err));
 	if (zstd)
 		return unzstd_head(stored, arena, out, err);
 	*out = stored;

@@ -19,7 +19,7 @@ struct uns_dcp_reader {
 void uns_dcp_reader_init(struct uns_dcp_reader *reader, const struct uns_catalog *cat);
 void uns_dcp_reader_fini(struct uns_dcp_reader *reader);
 
-struct uns_dcp_place_in_file {
+struct uns_dcp_item_location {
 	uint32_t file;
 	uint64_t offset_bytes, length_bytes;
 	enum uns_codec codec;
@@ -27,11 +27,11 @@ struct uns_dcp_place_in_file {
 
 /* The item's bytes, decompressed, in the arena. At most 64 MiB, on disk and decompressed.
  * -ENODATA for a missing file, -EBADMSG for one that is cut, both naming file and sizes. */
-int uns_dcp_item_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_place_in_file *place,
+int uns_dcp_item_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_item_location *location,
 		       struct uns_arena *arena, struct uns_span *out, struct uns_err *err);
 
 /* The item's first bytes, decompressed, in the arena: 8 KiB, or all of it. The same errors; no bound on the item. */
-int uns_dcp_item_head(struct uns_dcp_reader *reader, const struct uns_dcp_place_in_file *place,
+int uns_dcp_item_head(struct uns_dcp_reader *reader, const struct uns_dcp_item_location *location,
 		      struct uns_arena *arena, struct uns_span *out, struct uns_err *err);
 
 /* The object an item holds. A tensor of one number is given as that number. */

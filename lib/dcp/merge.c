@@ -115,7 +115,7 @@ static void part_gather(struct merge *m, const struct uns_dcp_metadata *part)
 	}
 }
 
-static int place_cmp(const struct uns_dcp_chunk *a, const struct uns_dcp_chunk *b)
+static int box_cmp(const struct uns_dcp_chunk *a, const struct uns_dcp_chunk *b)
 {
 	size_t d;
 
@@ -129,7 +129,7 @@ static int place_cmp(const struct uns_dcp_chunk *a, const struct uns_dcp_chunk *
 static int chunk_cmp(const void *pa, const void *pb)
 {
 	const struct uns_dcp_chunk *a = pa, *b = pb;
-	int order = place_cmp(a, b);
+	int order = box_cmp(a, b);
 
 	return order ? order : (b->storage != NULL) - (a->storage != NULL);
 }
@@ -141,7 +141,7 @@ static int drop_equal(struct merge *m, struct uns_dcp_entry *e)
 	if (e->n_chunks)
 		qsort(e->chunk, e->n_chunks, sizeof(*e->chunk), chunk_cmp);
 	for (i = 0; i < e->n_chunks; i++) {
-		if (n == 0 || place_cmp(&e->chunk[n - 1], &e->chunk[i]) != 0)
+		if (n == 0 || box_cmp(&e->chunk[n - 1], &e->chunk[i]) != 0)
 			e->chunk[n++] = e->chunk[i];
 		else if (memcmp(e->chunk[n - 1].len, e->chunk[i].len, sizeof(e->chunk->len)) != 0)
 			return contradict(m, e, "chunks: two sizes at the same offset");

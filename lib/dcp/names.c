@@ -289,7 +289,7 @@ static enum uns_role role_of_state(const char *state)
 }
 
 /* "FQN.last" -> both, in the arena. false: there is no dot. */
-static bool cut_last(struct uns_dcp_naming *n, const char *text, struct uns_dcp_place *out)
+static bool cut_last(struct uns_dcp_naming *n, const char *text, struct uns_dcp_meaning *out)
 {
 	const char *dot = strrchr(text, '.');
 
@@ -301,7 +301,7 @@ static bool cut_last(struct uns_dcp_naming *n, const char *text, struct uns_dcp_
 }
 
 /* Megatron spells it the other way round: "exp_avg.decoder.layers.weight". */
-static bool cut_first(struct uns_dcp_naming *n, const char *text, struct uns_dcp_place *out)
+static bool cut_first(struct uns_dcp_naming *n, const char *text, struct uns_dcp_meaning *out)
 {
 	size_t len = strcspn(text, ".");
 	char state[INT_TEXT];
@@ -318,7 +318,7 @@ static bool cut_first(struct uns_dcp_naming *n, const char *text, struct uns_dcp
 }
 
 /* "state.FQN.exp_avg" or "param_groups.FQN.lr" in one string. */
-static bool flat_optimizer(struct uns_dcp_naming *n, const char *text, struct uns_dcp_place *out)
+static bool flat_optimizer(struct uns_dcp_naming *n, const char *text, struct uns_dcp_meaning *out)
 {
 	if (uns_str_starts(text, "state.")) {
 		out->what = UNS_DCP_IS_STATE;
@@ -330,8 +330,8 @@ static bool flat_optimizer(struct uns_dcp_naming *n, const char *text, struct un
 	       cut_last(n, text + strlen("param_groups."), out);
 }
 
-static void state_place(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t at,
-			const char *key, struct uns_dcp_place *out)
+static void state_meaning(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t at,
+			const char *key, struct uns_dcp_meaning *out)
 {
 	const struct uns_dcp_step *fqn = &e->path[at + 1];
 
@@ -342,8 +342,8 @@ static void state_place(struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
 	out->state = join(n, e, at + 2, key);
 }
 
-static void hyper_place(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t at,
-			struct uns_dcp_place *out)
+static void hyper_meaning(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t at,
+			struct uns_dcp_meaning *out)
 {
 	out->what = UNS_DCP_IS_HYPER;
 	out->group = e->path[at + 1].index;
@@ -352,16 +352,16 @@ static void hyper_place(struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
 }
 
 /* `at` = the element that says 'state' or 'param_groups'. false: another form. */
-static bool optimizer_place(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t at,
-			    const char *key, struct uns_dcp_place *out)
+static bool optimizer_meaning(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t at,
+			    const char *key, struct uns_dcp_meaning *out)
 {
 	if (step_is(e, at, "state") && e->n_path >= at + 3)
-		state_place(n, e, at, key, out);
+		state_meaning(n, e, at, key, out);
 	else if (step_is(e, at, "param_groups") && e->n_path == at + 1)
 		out->what = UNS_DCP_IS_GROUPS;
 	else if (step_is(e, at, "param_groups") && e->n_path >= at + 3 && !e->path[at + 1].key &&
 		 e->path[at + 2].key)
-		hyper_place(n, e, at, out);
+		hyper_meaning(n, e, at, out);
 	else
 		return e->n_path == at + 1 && e->path[at].key &&
 		       flat_optimizer(n, e->path[at].key, out);
@@ -384,7 +384,7 @@ static size_t below_optimizer(const struct uns_dcp_naming *n, const struct uns_d
 
 /* "optimizer.state.x" where no path was recorded. */
 static bool flat_optimizer_key(struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
-			       struct uns_dcp_place *out)
+			       struct uns_dcp_meaning *out)
 {
 	const char *rest = NULL;
 	size_t len;
@@ -403,17 +403,17 @@ static bool flat_optimizer_key(struct uns_dcp_naming *n, const struct uns_dcp_en
 }
 
 static bool try_optimizer(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, const char *key,
-			  struct uns_dcp_place *out)
+			  struct uns_dcp_meaning *out)
 {
 	size_t at = below_optimizer(n, e);
 
 	if (at) {
 		out->root = e->path[at - 1].key;
-		return optimizer_place(n, e, at, key, out);
+		return optimizer_meaning(n, e, at, key, out);
 	}
 	if (n->bare_optimizer && (step_is(e, 0, "state") || step_is(e, 0, "param_groups"))) {
 		out->root = "optimizer";
-		return optimizer_place(n, e, 0, key, out);
+		return optimizer_meaning(n, e, 0, key, out);
 	}
 	return flat_optimizer_key(n, e, out);
 }
@@ -421,7 +421,7 @@ static bool try_optimizer(struct uns_dcp_naming *n, const struct uns_dcp_entry *
 /* -- weights -- */
 
 static bool try_weight_roots(struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
-			     const char *key, struct uns_dcp_place *out)
+			     const char *key, struct uns_dcp_meaning *out)
 {
 	const char *flat;
 	size_t i, below;
@@ -444,7 +444,7 @@ static bool try_weight_roots(struct uns_dcp_naming *n, const struct uns_dcp_entr
 }
 
 static bool try_rest(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, const char *key,
-		     struct uns_dcp_place *out)
+		     struct uns_dcp_meaning *out)
 {
 	if (!n->rest_is_weights || (e->path[0].key && is_beside_model(e->path[0].key)))
 		return false;
@@ -468,8 +468,8 @@ static bool is_stray(const struct uns_dcp_naming *n, const struct uns_dcp_entry 
 	return false;
 }
 
-static void other_place(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, const char *key,
-			struct uns_dcp_place *out)
+static void other_meaning(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, const char *key,
+			struct uns_dcp_meaning *out)
 {
 	bool rooted = e->n_path > 1 && e->path[0].key;
 
@@ -481,28 +481,28 @@ static void other_place(struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
 	out->stray = is_stray(n, e);
 }
 
-int uns_dcp_place_of(struct uns_dcp_naming *naming, const struct uns_dcp_entry *entry,
-		     const char *key, struct uns_dcp_place *out, struct uns_err *err)
+int uns_dcp_meaning_of(struct uns_dcp_naming *naming, const struct uns_dcp_entry *entry,
+		     const char *key, struct uns_dcp_meaning *out, struct uns_err *err)
 {
-	struct uns_dcp_place place = { .what = UNS_DCP_IS_WEIGHT, .role = UNS_ROLE_WEIGHT };
+	struct uns_dcp_meaning meaning = { .what = UNS_DCP_IS_WEIGHT, .role = UNS_ROLE_WEIGHT };
 
-	if (try_weight_roots(naming, entry, key, &place)) {
+	if (try_weight_roots(naming, entry, key, &meaning)) {
 		/* a weight */
-	} else if (try_optimizer(naming, entry, key, &place)) {
-		if (place.what == UNS_DCP_IS_GROUPS || place.what == UNS_DCP_IS_HYPER)
-			place.name = key;
-		if (place.what != UNS_DCP_IS_GROUPS && !place.state)
+	} else if (try_optimizer(naming, entry, key, &meaning)) {
+		if (meaning.what == UNS_DCP_IS_GROUPS || meaning.what == UNS_DCP_IS_HYPER)
+			meaning.name = key;
+		if (meaning.what != UNS_DCP_IS_GROUPS && !meaning.state)
 			return uns_oom(err);
-		place.role = place.what == UNS_DCP_IS_STATE ? role_of_state(place.state) :
+		meaning.role = meaning.what == UNS_DCP_IS_STATE ? role_of_state(meaning.state) :
 							      UNS_ROLE_OTHER;
 	} else {
-		place = (struct uns_dcp_place){ .what = UNS_DCP_IS_WEIGHT, .role = UNS_ROLE_WEIGHT };
-		if (!try_rest(naming, entry, key, &place))
-			other_place(naming, entry, key, &place);
+		meaning = (struct uns_dcp_meaning){ .what = UNS_DCP_IS_WEIGHT, .role = UNS_ROLE_WEIGHT };
+		if (!try_rest(naming, entry, key, &meaning))
+			other_meaning(naming, entry, key, &meaning);
 	}
-	place.root = keep_root(naming, place.root);
-	if (!place.root || !place.name)
+	meaning.root = keep_root(naming, meaning.root);
+	if (!meaning.root || !meaning.name)
 		return uns_oom(err);
-	*out = place;
+	*out = meaning;
 	return 0;
 }

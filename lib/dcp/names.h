@@ -28,7 +28,7 @@ enum uns_dcp_what {
 	UNS_DCP_IS_OTHER,
 };
 
-struct uns_dcp_place {
+struct uns_dcp_meaning {
 	enum uns_dcp_what what;
 	enum uns_role role; /* of a tensor here */
 	const char *root, *name, *state;
@@ -60,7 +60,7 @@ int uns_dcp_naming_init(struct uns_dcp_naming *naming, const struct uns_dcp_meta
 			struct uns_err *err);
 
 /* `key` is the entry's flat key in the naming's arena: names may point into it. -ENOMEM only. */
-int uns_dcp_place_of(struct uns_dcp_naming *naming, const struct uns_dcp_entry *entry,
-		     const char *key, struct uns_dcp_place *out, struct uns_err *err);
+int uns_dcp_meaning_of(struct uns_dcp_naming *naming, const struct uns_dcp_entry *entry,
+		     const char *key, struct uns_dcp_meaning *out, struct uns_err *err);
 
 #endif

@@ -70,13 +70,13 @@ static const char *look_of(struct uns_dcp_plain *plain, const struct uns_tensor 
 static int read_look(struct uns_dcp_plain *plain, const struct uns_piece *piece,
 		     const char **strange, struct uns_err *err)
 {
-	const struct uns_dcp_place_in_file place = { piece->file, piece->offset_bytes,
+	const struct uns_dcp_item_location location = { piece->file, piece->offset_bytes,
 						     piece->length_bytes, piece->codec };
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { 0 };
 	const struct uns_value *v;
 	struct uns_span head;
-	int code = uns_dcp_item_head(plain->reader, &place, &arena, &head, &why);
+	int code = uns_dcp_item_head(plain->reader, &location, &arena, &head, &why);
 
 	if (code < 0)
 		return uns_fail_if_passing(err, code, &why);

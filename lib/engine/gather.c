@@ -1,14 +1,14 @@
 /* Bytes of a tensor, put together from the pieces that hold them.
  *
  * A tensor lies in pieces, each in a file: a box of its elements, or a range of them. The pieces are sorted
- * by position. In C order the elements of a box are a sequence of runs: stretches that are contiguous both
- * in the tensor and in the piece (a quarter of a matrix' columns has one run a row). A wanted stretch of the
- * tensor is copied piece by piece, run by run:
+ * by position. In C order the elements of a box are a sequence of stretches, which are contiguous both
+ * in the tensor and in the piece (a quarter of a matrix' columns has one stretch a row). A wanted range of the
+ * tensor is copied piece by piece, stretch by stretch:
  *
  *   which pieces   A binary search finds the first that may hold the stretch, where the pieces' ends
  *                  ascend (else all are looked at). Of replicas the first serves.
- *   which runs     A binary search finds the first; a cursor counts on from there.
- *   how            A long run is read directly to where it is wanted. Short runs, which follow each other
+ *   which stretches  A binary search finds the first; a cursor counts on from there.
+ *   how            A long stretch is read directly to where it is wanted. Short stretches, which follow each other
  *                  without gaps in the piece, are read as one batch into scratch memory and then copied
  *                  apart. Pieces in memory need neither.
  *
@@ -25,7 +25,7 @@
 #include "engine/source_read.h"
 #include "model/cover.h"
 
-/* Runs of at least this are read directly: one more pread costs less than the copy. */
+/* Stretches of at least this are read directly: one more pread costs less than the copy. */
 enum { LONG_RUN_BYTES = 256 << 10 };
 
 struct uns_gather uns_gather_of(struct uns_backing *b, const struct uns_tensor *tensor)
@@ -53,65 +53,65 @@ struct uns_gather uns_gather_of_segment(struct uns_backing *b, const struct uns_
 	return g;
 }
 
-/* -- runs of one piece, in bytes -- */
+/* -- stretches of one piece, in bytes -- */
 
 struct cursor {
-	struct uns_runs runs;
-	uint64_t k, at_elem; /* run k starts at element at_elem of the tensor */
+	struct uns_stretches stretches;
+	uint64_t k, at_elem; /* stretch k starts at element at_elem of the tensor */
 	uint64_t index[UNS_MAX_DIMS];
-	uint64_t run_bytes, elem_bytes;
+	uint64_t stretch_bytes, elem_bytes;
 };
 
-/* At the first run that ends behind byte `at` of the tensor. */
+/* At the first stretch that ends behind byte `at` of the tensor. */
 static struct cursor cursor_at(const struct uns_gather *g, const struct uns_piece *piece, uint64_t at)
 {
-	struct cursor c = { .runs = uns_runs_of_piece(&g->tensor->shape, piece),
+	struct cursor c = { .stretches = uns_stretches_of_piece(&g->tensor->shape, piece),
 			    .elem_bytes = uns_dtype_size(g->tensor->dtype) };
 	uint64_t k;
 	uint32_t d;
 
-	c.run_bytes = c.runs.run_elems * c.elem_bytes;
-	c.k = k = uns_runs_find(&c.runs, at / c.elem_bytes);
-	if (k >= c.runs.n)
+	c.stretch_bytes = c.stretches.stretch_elems * c.elem_bytes;
+	c.k = k = uns_stretches_find(&c.stretches, at / c.elem_bytes);
+	if (k >= c.stretches.n)
 		return c;
-	c.at_elem = uns_runs_at(&c.runs, k);
-	for (d = c.runs.outer; d-- > 0; k /= c.runs.len[d])
-		c.index[d] = k % c.runs.len[d];
+	c.at_elem = uns_stretches_at(&c.stretches, k);
+	for (d = c.stretches.outer; d-- > 0; k /= c.stretches.len[d])
+		c.index[d] = k % c.stretches.len[d];
 	return c;
 }
 
-/* uns_runs_at for the next k without its divisions: runs may be as short as one element. */
+/* uns_stretches_at for the next k without its divisions: stretches may be as short as one element. */
 static void cursor_next(struct cursor *c)
 {
 	uint32_t d;
 
 	c->k++;
-	for (d = c->runs.outer; d-- > 0;) {
-		c->at_elem += c->runs.stride[d];
-		if (++c->index[d] < c->runs.len[d])
+	for (d = c->stretches.outer; d-- > 0;) {
+		c->at_elem += c->stretches.stride[d];
+		if (++c->index[d] < c->stretches.len[d])
 			return;
-		c->at_elem -= c->index[d] * c->runs.stride[d];
+		c->at_elem -= c->index[d] * c->stretches.stride[d];
 		c->index[d] = 0;
 	}
 }
 
-/* A run, as far as it is wanted. */
+/* A stretch, as far as it is wanted. */
 struct stretch {
 	uint64_t at;       /* in the tensor */
 	uint64_t in_piece; /* in the piece */
 	uint64_t bytes;
 };
 
-/* The current run cut to [at, end) of the tensor; false when it starts behind that. */
+/* The current stretch cut to [at, end) of the tensor; false when it starts behind that. */
 static bool cursor_cut(const struct cursor *c, uint64_t at, uint64_t end, struct stretch *out)
 {
 	uint64_t start = c->at_elem * c->elem_bytes;
 
-	if (c->k >= c->runs.n || start >= end)
+	if (c->k >= c->stretches.n || start >= end)
 		return false;
 	out->at = uns_u64_max(start, at);
-	out->bytes = uns_u64_min(start + c->run_bytes, end) - out->at;
-	out->in_piece = c->k * c->run_bytes + (out->at - start);
+	out->bytes = uns_u64_min(start + c->stretch_bytes, end) - out->at;
+	out->in_piece = c->k * c->stretch_bytes + (out->at - start);
 	return true;
 }
 
@@ -165,7 +165,7 @@ struct copy {
 	uint64_t copied;
 };
 
-/* Short runs: read as many as fit into the scratch memory at once, then put each where it belongs. */
+/* Short stretches: read as many as fit into the scratch memory at once, then put each where it belongs. */
 static int copy_batch(struct copy *c, struct cursor *cursor, struct uns_err *err)
 {
 	struct cursor again = *cursor;
@@ -189,13 +189,13 @@ static int copy_batch(struct copy *c, struct cursor *cursor, struct uns_err *err
 	return 0;
 }
 
-static int copy_runs(struct copy *c, struct cursor *cursor, struct uns_err *err)
+static int copy_stretches(struct copy *c, struct cursor *cursor, struct uns_err *err)
 {
 	bool in_memory = c->from->cached && uns_cached_bytes(c->from->cached), last;
 	struct stretch s;
 
 	while (cursor_cut(cursor, c->at, c->end, &s)) {
-		last = cursor->k + 1 >= cursor->runs.n || s.at + s.bytes >= c->end;
+		last = cursor->k + 1 >= cursor->stretches.n || s.at + s.bytes >= c->end;
 		if (!in_memory && !last && s.bytes < LONG_RUN_BYTES) {
 			UNS_TRY(copy_batch(c, cursor, err));
 			continue;
@@ -231,7 +231,7 @@ static int copy_piece(struct wanted *want, const struct uns_piece *piece, bool m
 	if (!cursor_cut(&cursor, c.at, c.end, &unused))
 		return 0;
 	UNS_TRY(piece_open(want->g, piece, may_wait, &from, err));
-	code = copy_runs(&c, &cursor, err);
+	code = copy_stretches(&c, &cursor, err);
 	scratch = c.scratch;
 	if (code >= 0)
 		atomic_fetch_add_explicit(&want->copied, c.copied, memory_order_relaxed);
@@ -244,12 +244,12 @@ static int copy_piece(struct wanted *want, const struct uns_piece *piece, bool m
 static void piece_span(const struct uns_gather *g, const struct uns_piece *piece, uint64_t *start,
 		       uint64_t *end)
 {
-	struct uns_runs runs = uns_runs_of_piece(&g->tensor->shape, piece);
+	struct uns_stretches stretches = uns_stretches_of_piece(&g->tensor->shape, piece);
 	uint64_t size = uns_dtype_size(g->tensor->dtype);
 
-	*start = *end = runs.base * size;
-	if (runs.n)
-		*end = (uns_runs_at(&runs, runs.n - 1) + runs.run_elems) * size;
+	*start = *end = stretches.base * size;
+	if (stretches.n)
+		*end = (uns_stretches_at(&stretches, stretches.n - 1) + stretches.stretch_elems) * size;
 }
 
 enum { ORDER_UNKNOWN, ORDER_ENDS_ASCEND, ORDER_MIXED };
@@ -319,14 +319,14 @@ static size_t next_piece(const struct wanted *want, size_t first, size_t i)
 /* -- what is going to be read -- */
 
 /* How many elements of the piece lie before element `elem` of the tensor. */
-static uint64_t elems_before(const struct uns_runs *runs, uint64_t elem)
+static uint64_t elems_before(const struct uns_stretches *stretches, uint64_t elem)
 {
-	uint64_t k = uns_runs_find(runs, elem), start;
+	uint64_t k = uns_stretches_find(stretches, elem), start;
 
-	if (k >= runs->n)
-		return runs->n * runs->run_elems;
-	start = uns_runs_at(runs, k);
-	return k * runs->run_elems + (elem > start ? elem - start : 0);
+	if (k >= stretches->n)
+		return stretches->n * stretches->stretch_elems;
+	start = uns_stretches_at(stretches, k);
+	return k * stretches->stretch_elems + (elem > start ? elem - start : 0);
 }
 
 void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout, size_t segment,
@@ -344,8 +344,8 @@ void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout,
 	size_t first = first_piece(&g, want.at), i;
 
 	for (i = next_piece(&want, first, first); i < g.n_pieces; i = next_piece(&want, first, i + 1)) {
-		struct uns_runs runs = uns_runs_of_piece(&g.tensor->shape, &g.piece[i]);
-		uint64_t begin = elems_before(&runs, first_elem), end = elems_before(&runs, end_elem);
+		struct uns_stretches stretches = uns_stretches_of_piece(&g.tensor->shape, &g.piece[i]);
+		uint64_t begin = elems_before(&stretches, first_elem), end = elems_before(&stretches, end_elem);
 
 		if (begin < end)
 			visit(ctx, &g.piece[i], begin * size, end * size);

@@ -4,7 +4,7 @@
 
 #include "engine/resolve.h"
 
-/* Scratch memory that one read may use for runs or for elements to convert. */
+/* Scratch memory that one read may use for stretches or for elements to convert. */
 enum { UNS_SCRATCH_BYTES = 1 << 20 };
 
 struct uns_gather {

@@ -71,15 +71,15 @@ static int copy_line(struct window *w, const struct axis *a, size_t elem_bytes, 
 		     uint8_t *dst, struct uns_err *err)
 {
 	const uint8_t *p;
-	uint64_t i, run = 1;
+	uint64_t i, stretch = 1;
 
-	for (i = 0; i < a->len; i += run) {
+	for (i = 0; i < a->len; i += stretch) {
 		if (a->src_bytes == elem_bytes && a->dst_bytes == elem_bytes)
-			run = uns_u64_min(a->len - i, WINDOW_BYTES / 2 / elem_bytes);
-		UNS_TRY(window_at(w, src, (size_t)run * elem_bytes, &p, err));
-		memcpy(dst, p, (size_t)run * elem_bytes);
-		src += run * a->src_bytes;
-		dst += run * a->dst_bytes;
+			stretch = uns_u64_min(a->len - i, WINDOW_BYTES / 2 / elem_bytes);
+		UNS_TRY(window_at(w, src, (size_t)stretch * elem_bytes, &p, err));
+		memcpy(dst, p, (size_t)stretch * elem_bytes);
+		src += stretch * a->src_bytes;
+		dst += stretch * a->dst_bytes;
 	}
 	return 0;
 }

@@ -158,9 +158,9 @@ static const struct uns_nonfinite **by_piece(const struct uns_verify *v)
 /* Which element of the tensor element k of the piece is. */
 static uint64_t elem_of(const struct uns_tensor *t, const struct uns_piece *piece, uint64_t k)
 {
-	struct uns_runs runs = uns_runs_of_piece(&t->shape, piece);
+	struct uns_stretches stretches = uns_stretches_of_piece(&t->shape, piece);
 
-	return uns_runs_at(&runs, k / runs.run_elems) + k % runs.run_elems;
+	return uns_stretches_at(&stretches, k / stretches.stretch_elems) + k % stretches.stretch_elems;
 }
 
 /* Add what was seen in one piece to the tensor's flaw. Of replicas of the same elements only the
@@ -254,13 +254,13 @@ static const struct uns_piece *piece_of(const struct uns_catalog *cat, const str
 					uint64_t elem)
 {
 	const struct uns_piece *piece = &cat->pieces[t->first_piece], *end = piece + t->n_pieces;
-	struct uns_runs runs;
+	struct uns_stretches stretches;
 	uint64_t k;
 
 	for (; piece < end; piece++) {
-		runs = uns_runs_of_piece(&t->shape, piece);
-		k = uns_runs_find(&runs, elem);
-		if (k < runs.n && uns_runs_at(&runs, k) <= elem)
+		stretches = uns_stretches_of_piece(&t->shape, piece);
+		k = uns_stretches_find(&stretches, elem);
+		if (k < stretches.n && uns_stretches_at(&stretches, k) <= elem)
 			return piece;
 	}
 	return &cat->pieces[t->first_piece];

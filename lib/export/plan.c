@@ -55,31 +55,31 @@ static int pass_over(struct export *e, const char *path, const struct uns_err *w
 }
 
 /* Fails with why the view does not show this checkpoint. */
-static int prove_shown(struct export *e, struct place *place, struct uns_err *err)
+static int prove_shown(struct export *e, struct dir_record *record, struct uns_err *err)
 {
 	const struct shown *shown;
 	struct snapshot *snap;
 	int code;
 
-	UNS_TRY(snapshot_get(e->u, place, &snap, err));
-	code = show_served(e->u, place, snap, e->view, e->parameter, &shown, err);
+	UNS_TRY(snapshot_get(e->u, record, &snap, err));
+	code = show_served(e->u, record, snap, e->view, e->parameter, &shown, err);
 	snapshot_put(e->u, snap);
 	return code;
 }
 
-static int judge(struct export *e, struct place *place, struct uns_err *err)
+static int judge(struct export *e, struct dir_record *record, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
-	int code = prove_shown(e, place, &why);
+	int code = prove_shown(e, record, &why);
 
 	if (code == 0)
 		e->made.checkpoints++;
-	else if (strcmp(place->path, e->path) == 0)
+	else if (strcmp(record->path, e->path) == 0)
 		return uns_fail(err, code, "%s", why.text);
 	else if (code == -ENOTSUP || code == -ENODATA || code == -EBADMSG)
-		return leave_out(e, place->path, UNSHARD_CHANGE_LEFT_OUT, why.text, err);
+		return leave_out(e, record->path, UNSHARD_CHANGE_LEFT_OUT, why.text, err);
 	else
-		return pass_over(e, place->path, &why, err);
+		return pass_over(e, record->path, &why, err);
 	return 0;
 }
 
@@ -88,7 +88,7 @@ static int judge_children(struct export *e, const char *dir, struct uns_err *err
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_listing list;
-	struct place *place;
+	struct dir_record *record;
 	const char *path;
 	size_t i;
 	int code = 0;
@@ -102,17 +102,17 @@ static int judge_children(struct export *e, const char *dir, struct uns_err *err
 			return uns_oom(err);
 		if (!session_walks_into(e->u, path, list.v[i].kind))
 			continue;
-		if (place_get(e->u, path, &place, &why) < 0) {
+		if (record_get(e->u, path, &record, &why) < 0) {
 			UNS_TRY(pass_over(e, path, &why, err));
 			continue;
 		}
-		if (place->format)
-			code = judge(e, place, err);
-		else if (places_in_the_making(&e->u->places, place))
+		if (record->format)
+			code = judge(e, record, err);
+		else if (records_in_the_making(&e->u->records, record))
 			code = leave_out(e, path, UNSHARD_CHANGE_LEFT_OUT,
 					 "something in it changed a moment ago, and it may become a "
 					 "checkpoint (-o settle=)", err);
-		place_put(e->u, place);
+		record_put(e->u, record);
 	}
 	return code;
 }
@@ -282,34 +282,34 @@ static int add_dir(struct export *e, const char *path, unshard_node *node, int d
 /* -- the top -- */
 
 /* Of a checkpoint that the view shows as a file and as a directory, it is the directory that is exported. */
-static int choose_form(struct export *e, const struct place *place, struct uns_err *err)
+static int choose_form(struct export *e, const struct dir_record *record, struct uns_err *err)
 {
 	struct form_names names;
 
-	if (!forms_has_file(e->view, place))
+	if (!forms_has_file(e->view, record))
 		return 0;
-	UNS_TRY(forms_names(e->u, e->view, place, &e->arena, &names, err));
+	UNS_TRY(forms_names(e->u, e->view, record, &e->arena, &names, err));
 	if (names.dir_is_listed)
 		e->shown_at = uns_path_join(&e->arena, uns_path_parent(&e->arena, e->path), names.dir);
 	return e->shown_at ? 0 : uns_oom(err);
 }
 
-/* The place itself where it is a checkpoint: why it cannot be shown is why there is no export. */
+/* The directory itself where it is a checkpoint: why it cannot be shown is why there is no export. */
 static int judge_top(struct export *e, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
-	struct place *place;
-	int code = place_get(e->u, e->path, &place, &why);
+	struct dir_record *record;
+	int code = record_get(e->u, e->path, &record, &why);
 
 	if (code == -ENOENT || code == -ENOTDIR)
 		return 0; /* it may be the name of a view's one file */
 	if (code < 0)
 		return uns_fail(err, code, "%s", why.text);
-	if (place->format)
-		code = judge(e, place, err);
-	if (place->format && code == 0)
-		code = choose_form(e, place, err);
-	place_put(e->u, place);
+	if (record->format)
+		code = judge(e, record, err);
+	if (record->format && code == 0)
+		code = choose_form(e, record, err);
+	record_put(e->u, record);
 	return code;
 }
 

@@ -277,15 +277,15 @@ static int try_config(struct search *s, const struct candidate *c, struct uns_er
 
 static int borrow_config(struct search *s, const struct candidate *c, struct uns_err *err)
 {
-	const struct uns_config_info *facts = &s->out->config_info;
+	const struct uns_config_info *info = &s->out->config_info;
 	size_t i;
 
 	UNS_TRY(borrow(s, c, "config.json", err));
 	if (uns_listing_find(&c->list, "generation_config.json"))
 		UNS_TRY(borrow(s, c, "generation_config.json", err));
-	for (i = 0; i < facts->n_auto_map_files; i++)
-		if (uns_listing_find(&c->list, facts->auto_map_files[i]))
-			UNS_TRY(borrow(s, c, facts->auto_map_files[i], err));
+	for (i = 0; i < info->n_auto_map_files; i++)
+		if (uns_listing_find(&c->list, info->auto_map_files[i]))
+			UNS_TRY(borrow(s, c, info->auto_map_files[i], err));
 	return c->own ? 0 : note_borrowed(s, c, "config.json", err);
 }
 
@@ -304,7 +304,7 @@ static int choose_config(struct search *s, struct uns_err *err)
 			return borrow_config(s, &s->candidate[i], err);
 	}
 	memset(&s->out->config_info, 0, sizeof(s->out->config_info));
-	if (s->cat->facts.adapter == UNS_ADAPTER_ALONE)
+	if (s->cat->summary.adapter == UNS_ADAPTER_ALONE)
 		return 0; /* the model that it is loaded into has one */
 	return note(s, UNS_FINDING(.id = UNS_FOUND_NO_CONFIG, .checkpoint = s->cat->path), err);
 }

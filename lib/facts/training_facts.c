@@ -919,7 +919,7 @@ static void collect_step(struct collect *c)
 {
 	take_options(c);
 	take_store(c);
-	say_step(c, 0, c->in->cat->facts.step, "the checkpoint");
+	say_step(c, 0, c->in->cat->summary.step, "the checkpoint");
 	if (settle_step(c) >= 0)
 		return;
 	say_step(c, 3, sharded_step(c), "the optimizer's step");
@@ -935,7 +935,7 @@ int training_collect(const struct training_input *in, struct training_found *out
 		     struct uns_err *err)
 {
 	UNS_CLEANUP(collect_fini) struct collect c = { .in = in, .out = out, .path = in->path };
-	bool trainer = in->cat->facts.resumed_by & UNS_BY_TRAINER;
+	bool trainer = in->cat->summary.resumed_by & UNS_BY_TRAINER;
 
 	if (!make_room(&c))
 		return uns_oom(err);

@@ -327,8 +327,8 @@ static int mark(struct search *s, enum uns_adapter adapter, struct uns_err *err)
 		if (uns_role_is_model(t->role) && !uns_map_put(&s->weights, t->name, t, NULL))
 			return uns_oom(err);
 
-	s->cat->facts.adapter = adapter;
-	s->cat->facts.wants_config &= adapter != UNS_ADAPTER_ALONE; /* the model that it is loaded into has one */
+	s->cat->summary.adapter = adapter;
+	s->cat->summary.wants_config &= adapter != UNS_ADAPTER_ALONE; /* the model that it is loaded into has one */
 	for (t = s->cat->tensors; t < end; t++)
 		t->of_adapter = uns_role_is_model(t->role) && belongs(s, t, adapter);
 	return 0;

@@ -6,7 +6,7 @@
 
 #include "model/catalog.h"
 
-/* Set facts.adapter and each tensor's of_adapter, and give weights that were saved under their names in PEFT's files
+/* Set summary.adapter and each tensor's of_adapter, and give weights that were saved under their names in PEFT's files
  * the names in memory that the optimizer has for them. For formats: last, before the catalog is sealed. */
 int uns_adapter_find(struct uns_catalog *cat, struct uns_err *err);
 

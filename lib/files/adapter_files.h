@@ -6,7 +6,7 @@
 
 /* Which tensors, and how they are put together. */
 struct uns_adapter_files {
-	const struct uns_catalog *catalog; /* facts.adapter is not NONE */
+	const struct uns_catalog *catalog; /* summary.adapter is not NONE */
 	const struct uns_map *masters;     /* files/masters.h: in a rounded weight's place */
 	/* Of several adapters each has a directory of its name, as a Trainer saves them; else the trained one's is the
 	 * tree's own, which PeftModel.from_pretrained loads. */

@@ -194,21 +194,21 @@ static const struct uns_tensor *embedding(const struct uns_catalog *cat)
 	return found;
 }
 
-static int check_embedding(const struct uns_config_info *facts, const struct uns_catalog *cat,
+static int check_embedding(const struct uns_config_info *info, const struct uns_catalog *cat,
 			   struct uns_err *err)
 {
 	const struct uns_tensor *t = embedding(cat);
 
 	if (!t)
 		return 0;
-	if (facts->vocab_size > 0 && !facts->padded_vocab &&
-	    t->shape.dim[0] != (uint64_t)facts->vocab_size)
+	if (info->vocab_size > 0 && !info->padded_vocab &&
+	    t->shape.dim[0] != (uint64_t)info->vocab_size)
 		return uns_fail(err, -EBADMSG, "vocab_size is %lld but %s has %llu rows",
-				(long long)facts->vocab_size, t->name,
+				(long long)info->vocab_size, t->name,
 				(unsigned long long)t->shape.dim[0]);
-	if (facts->hidden_size > 0 && t->shape.dim[1] != (uint64_t)facts->hidden_size)
+	if (info->hidden_size > 0 && t->shape.dim[1] != (uint64_t)info->hidden_size)
 		return uns_fail(err, -EBADMSG, "hidden_size is %lld but %s has %llu columns",
-				(long long)facts->hidden_size, t->name,
+				(long long)info->hidden_size, t->name,
 				(unsigned long long)t->shape.dim[1]);
 	return 0;
 }
@@ -289,27 +289,27 @@ static bool text_stack(const struct uns_catalog *cat, struct layer_stack *out)
 	return true;
 }
 
-static int check_layers(const struct uns_config_info *facts, const struct uns_catalog *cat,
+static int check_layers(const struct uns_config_info *info, const struct uns_catalog *cat,
 			struct uns_err *err)
 {
 	struct layer_stack s;
-	uint64_t want = (uint64_t)facts->num_hidden_layers;
+	uint64_t want = (uint64_t)info->num_hidden_layers;
 
-	if (facts->num_hidden_layers <= 0 || !text_stack(cat, &s) || s.n == want)
+	if (info->num_hidden_layers <= 0 || !text_stack(cat, &s) || s.n == want)
 		return 0;
-	if (s.n > want && facts->extra_layers)
+	if (s.n > want && info->extra_layers)
 		return 0;
 	return uns_fail(err, -EBADMSG, "num_hidden_layers is %lld but %.*s has %llu layers",
-			(long long)facts->num_hidden_layers, (int)s.prefix_len, s.prefix,
+			(long long)info->num_hidden_layers, (int)s.prefix_len, s.prefix,
 			(unsigned long long)s.n);
 }
 
-int uns_config_check(const struct uns_config_info *facts, const struct uns_catalog *cat,
+int uns_config_check(const struct uns_config_info *info, const struct uns_catalog *cat,
 		     struct uns_err *err)
 {
 	/* An adapter holds some layers of a model whose config is elsewhere: nothing to compare. */
-	if (cat->facts.adapter == UNS_ADAPTER_ALONE)
+	if (cat->summary.adapter == UNS_ADAPTER_ALONE)
 		return 0;
-	UNS_TRY(check_embedding(facts, cat, err));
-	return check_layers(facts, cat, err);
+	UNS_TRY(check_embedding(info, cat, err));
+	return check_layers(info, cat, err);
 }

@@ -22,7 +22,7 @@ int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_c
 
 /* 0, or -EBADMSG with "vocab_size is 32000 but model.embed_tokens.weight has 32064 rows". Checks
  * vocabulary, hidden size and number of layers against the WEIGHT tensors where both are known. */
-int uns_config_check(const struct uns_config_info *facts, const struct uns_catalog *cat,
+int uns_config_check(const struct uns_config_info *info, const struct uns_catalog *cat,
 		     struct uns_err *err);
 
 /* The same JSON text with every "dtype" / "torch_dtype" (nested configs too) naming another type

@@ -199,12 +199,12 @@ void uns_describe_info(struct uns_text *out, const struct uns_catalog *cat,
 
 	uns_text_str(out, "{");
 	key_str(out, "path", cat->path);
-	key_str(out, "format", cat->facts.format);
-	key_str(out, "framework", cat->facts.framework);
-	key_fact(out, "step", cat->facts.step);
-	key_fact(out, "world_size", cat->facts.world_size);
+	key_str(out, "format", cat->summary.format);
+	key_str(out, "framework", cat->summary.framework);
+	key_fact(out, "step", cat->summary.step);
+	key_fact(out, "world_size", cat->summary.world_size);
 	key(out, "finished");
-	uns_text_str(out, cat->facts.finished ? "true" : "false");
+	uns_text_str(out, cat->summary.finished ? "true" : "false");
 	key_u64(out, "tensors", cat->n_tensors);
 	key_u64(out, "weights", s.n_weights);
 	key_u64(out, "weights_bytes", s.weights_bytes);
@@ -332,6 +332,6 @@ void uns_describe_provenance(struct uns_text *out, const struct uns_catalog *cat
 	}
 	uns_text_str(out, "]");
 	inferred(out, cat);
-	key_str(out, "flat_units", cat->facts.units);
+	key_str(out, "flat_units", cat->summary.units);
 	uns_text_str(out, "}\n");
 }

@@ -88,7 +88,7 @@ int uns_empty_group_with(const struct uns_catalog *cat, const char *root, struct
 	for (i = 0; i < cat->n_groups; i++)
 		if (strcmp(cat->groups[i].root, root) == 0)
 			(*out)[(*n)++] = &cat->groups[i];
-	if (*n != 1 || !uns_family_is_deepspeed(cat->facts.family) || !(cat->facts.resumed_by & UNS_BY_TRAINER))
+	if (*n != 1 || !uns_family_is_deepspeed(cat->summary.family) || !(cat->summary.resumed_by & UNS_BY_TRAINER))
 		return 0;
 	if (kind_of((*out)[0], arena, &kind) < 0)
 		return uns_oom(err);

@@ -8,7 +8,7 @@
 #include "model/catalog.h"
 
 /* Read scheduler.pt into the catalog where a view may have to change it. For formats, behind groups, companions and
- * facts.resumed_by. A file that cannot be read stays as it is. */
+ * summary.resumed_by. A file that cannot be read stays as it is. */
 int uns_empty_group_find(struct uns_catalog *cat, struct uns_err *err);
 
 /* The groups of `root` in order, with the one that DeepSpeed dropped. In the arena. */

@@ -32,8 +32,8 @@ static bool is_passed_through(const struct uns_catalog *cat, uint32_t file)
 
 bool uns_full_is_for_script(const struct uns_catalog *cat)
 {
-	return cat->facts.family == UNS_FAMILY_DCP && !cat->facts.is_in_parts &&
-	       !cat->facts.of_trainer && !cat->facts.resumed_by;
+	return cat->summary.family == UNS_FAMILY_DCP && !cat->summary.is_in_parts &&
+	       !cat->summary.of_trainer && !cat->summary.resumed_by;
 }
 
 bool uns_full_is_plain(const struct uns_catalog *cat)
@@ -95,8 +95,8 @@ static const char *weights_origin(struct uns_arena *arena, size_t n_masters)
 /* A Trainer loads an adapter into the model that it was given. */
 static bool is_adapters_file(const struct uns_catalog *cat)
 {
-	return cat->facts.adapter == UNS_ADAPTER_ALONE ||
-	       (cat->facts.adapter == UNS_ADAPTER_AND_BASE && cat->facts.resumed_by & UNS_BY_TRAINER);
+	return cat->summary.adapter == UNS_ADAPTER_ALONE ||
+	       (cat->summary.adapter == UNS_ADAPTER_AND_BASE && cat->summary.resumed_by & UNS_BY_TRAINER);
 }
 
 static int add_adapters(const struct uns_full_input *in, const struct uns_map *masters, struct uns_vtree *out,
@@ -177,8 +177,8 @@ int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
  * with torch.distributed.checkpoint saves alone, by hand. */
 static bool is_for_trainer(const struct uns_catalog *cat)
 {
-	return !uns_full_is_for_script(cat) && !(cat->facts.resumed_by & (UNS_BY_ACCELERATE | UNS_BY_ENGINE)) &&
-	       cat->facts.family != UNS_FAMILY_RANKS;
+	return !uns_full_is_for_script(cat) && !(cat->summary.resumed_by & (UNS_BY_ACCELERATE | UNS_BY_ENGINE)) &&
+	       cat->summary.family != UNS_FAMILY_RANKS;
 }
 
 static const char *root_to_write(const struct uns_full_input *in)
@@ -224,7 +224,7 @@ int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids i
 						name)
 			       : 0;
 	UNS_TRY(uns_optimizer_state_build(cat, root, ids,
-					  uns_training_step(in->resume.training, cat->facts.step),
+					  uns_training_step(in->resume.training, cat->summary.step),
 					  &out->arena, &leaves, &state, err));
 	torch.root = state.root;
 	return uns_torch_file_add(&torch, name, origin_of(&state, &out->arena), out, err);

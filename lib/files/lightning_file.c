@@ -225,7 +225,7 @@ static int note_who_takes_it(const struct builder *b, struct uns_err *err)
 static int add_stand_ins(struct builder *b, struct uns_err *err)
 {
 	const struct uns_catalog *cat = b->in->catalog;
-	bool optimizers = !cat->facts.is_weights_only,
+	bool optimizers = !cat->summary.is_weights_only,
 	     schedulers = uns_catalog_value(cat, UNS_META_ROOT, "lr_schedulers") != NULL;
 
 	if (!optimizers) {

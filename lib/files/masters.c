@@ -54,7 +54,7 @@ static bool is_told(const struct uns_catalog *cat, int code)
  * was only left out (-ENODATA), there are no masters. */
 static bool lacks_master(const struct uns_catalog *cat, const struct uns_tensor *t)
 {
-	if (!uns_family_is_deepspeed(cat->facts.family) || t->role != UNS_ROLE_WEIGHT)
+	if (!uns_family_is_deepspeed(cat->summary.family) || t->role != UNS_ROLE_WEIGHT)
 		return false;
 	if (cat->n_groups)
 		return t->group >= 0 && (is_told(cat, -EBADMSG) || is_told(cat, -ENODATA));

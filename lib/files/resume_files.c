@@ -72,17 +72,17 @@ static bool is_of_trainer(const struct uns_catalog *cat)
 
 void uns_resume_find(struct uns_catalog *cat)
 {
-	struct uns_facts *facts = &cat->facts;
-	bool deepspeed = uns_family_is_deepspeed(facts->family);
+	struct uns_summary *summary = &cat->summary;
+	bool deepspeed = uns_family_is_deepspeed(summary->family);
 
 	if (is_of_accelerate(cat))
-		facts->resumed_by |= UNS_BY_ACCELERATE;
+		summary->resumed_by |= UNS_BY_ACCELERATE;
 	else if (is_of_trainer(cat))
-		facts->resumed_by |= UNS_BY_TRAINER;
+		summary->resumed_by |= UNS_BY_TRAINER;
 	else if (deepspeed)
-		facts->resumed_by |= UNS_BY_ENGINE;
-	if (deepspeed && facts->resumed_by & UNS_BY_TRAINER)
-		facts->is_pretrained = true;
+		summary->resumed_by |= UNS_BY_ENGINE;
+	if (deepspeed && summary->resumed_by & UNS_BY_TRAINER)
+		summary->is_pretrained = true;
 }
 
 const struct uns_companion *uns_resume_own_optimizer(const struct uns_catalog *cat)
@@ -247,7 +247,7 @@ int uns_resume_trainer_state_add(const struct uns_resume_input *in, struct uns_v
 	const char *origin;
 	int code;
 
-	if (!in->training || !(in->catalog->facts.resumed_by & UNS_BY_TRAINER))
+	if (!in->training || !(in->catalog->summary.resumed_by & UNS_BY_TRAINER))
 		return 0;
 	UNS_TRY(note_facts(in->training, out, err));
 	if (in->trainer_state_valid)

@@ -20,7 +20,7 @@ struct uns_resume_input {
 	bool with_schedule; /* scheduler files: only together with an optimizer */
 };
 
-/* Who goes on from it, as the names of its files tell (facts.resumed_by), and what follows from that. For
+/* Who goes on from it, as the names of its files tell (summary.resumed_by), and what follows from that. For
  * formats: behind the family and the companions. */
 void uns_resume_find(struct uns_catalog *cat);
 

@@ -83,19 +83,19 @@ static int tell_megatron(const struct uns_directory *dir, struct uns_catalog *ca
 		UNS_FINDING(.id = UNS_FOUND_MEGATRON_OPTIMIZER, .scope = UNS_SCOPE_OPTIMIZER), err);
 }
 
-static void find_facts(const struct uns_directory *dir, struct uns_catalog *cat)
+static void find_summary(const struct uns_directory *dir, struct uns_catalog *cat)
 {
 	int64_t ranks = uns_beside_distcp_ranks(dir->list);
 
-	cat->facts.format = "dcp";
-	cat->facts.family = UNS_FAMILY_DCP;
-	cat->facts.framework = "PyTorch distributed checkpoint";
+	cat->summary.format = "dcp";
+	cat->summary.family = UNS_FAMILY_DCP;
+	cat->summary.framework = "PyTorch distributed checkpoint";
 	if (is_megatron(dir))
-		cat->facts.framework = "Megatron-Core distributed checkpoint";
-	cat->facts.step = step_of_name(uns_root_name(dir->root, dir->path));
-	cat->facts.world_size = ranks ? ranks : UNS_UNKNOWN;
+		cat->summary.framework = "Megatron-Core distributed checkpoint";
+	cat->summary.step = step_of_name(uns_root_name(dir->root, dir->path));
+	cat->summary.world_size = ranks ? ranks : UNS_UNKNOWN;
 	/* .metadata is renamed into place after all shards are on disk. */
-	cat->facts.finished = uns_dcp_dir_is(dir->list);
+	cat->summary.finished = uns_dcp_dir_is(dir->list);
 }
 
 /* A step's directory is made before anything is written into it. */
@@ -114,7 +114,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	};
 	struct uns_err why = { .keep = &cat->arena };
 
-	find_facts(dir, cat);
+	find_summary(dir, cat);
 	if (uns_dcp_dir_add(cat, dir->root, dir->path, "", &roots, &why) < 0)
 		UNS_TRY(uns_catalog_problem_or_fail(cat, UNS_SCOPE_ALL, &why, err));
 	UNS_TRY(tell_megatron(dir, cat, err));

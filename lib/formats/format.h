@@ -13,7 +13,7 @@ struct uns_directory {
 };
 
 struct uns_format_options {
-	const char *const *weight_roots; /* `-o root=`: instead of "model" and "state_dict" */
+	const char *const *weight_roots; /* `-o weights_key=`: instead of "model" and "state_dict" */
 	size_t n_weight_roots;
 	bool assume_fsdp_units; /* -o assume=fsdp-units (ranks/units.h) */
 	const char *fsdp_units; /* a unit map that was imported, JSON; NULL = none */

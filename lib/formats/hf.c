@@ -377,18 +377,18 @@ static int64_t world_size(const struct uns_directory *dir)
 	return any && most < INT32_MAX ? (int64_t)most + 1 : UNS_UNKNOWN;
 }
 
-static void fill_facts(struct uns_catalog *cat, const struct uns_directory *dir)
+static void fill_summary(struct uns_catalog *cat, const struct uns_directory *dir)
 {
 	unsigned long long step;
 
-	cat->facts.format = "hf";
-	cat->facts.of_trainer = is_training(dir);
-	cat->facts.framework = is_training(dir) ? "Hugging Face Trainer" : "Hugging Face model";
-	cat->facts.family = UNS_FAMILY_WHOLE;
-	cat->facts.is_published = cat->facts.is_pretrained = cat->facts.wants_config = true;
+	cat->summary.format = "hf";
+	cat->summary.of_trainer = is_training(dir);
+	cat->summary.framework = is_training(dir) ? "Hugging Face Trainer" : "Hugging Face model";
+	cat->summary.family = UNS_FAMILY_WHOLE;
+	cat->summary.is_published = cat->summary.is_pretrained = cat->summary.wants_config = true;
 	if (uns_str_number(uns_root_name(dir->root, dir->path), "checkpoint-", "", &step) && step <= INT64_MAX)
-		cat->facts.step = (int64_t)step;
-	cat->facts.world_size = world_size(dir);
+		cat->summary.step = (int64_t)step;
+	cat->summary.world_size = world_size(dir);
 }
 
 /* 1, 0 */
@@ -411,7 +411,7 @@ static int weights_whole(const struct uns_catalog *cat, struct uns_err *err)
 static int is_finished(const struct uns_catalog *cat, const struct uns_directory *dir,
 		       struct uns_err *err)
 {
-	if (is_training(dir) || cat->facts.step != UNS_UNKNOWN)
+	if (is_training(dir) || cat->summary.step != UNS_UNKNOWN)
 		return uns_listing_has_file(dir->list, "trainer_state.json");
 	return weights_whole(cat, err);
 }
@@ -437,7 +437,7 @@ static int open_hf(const struct uns_directory *dir, const struct uns_format_opti
 	int finished;
 
 	(void)options;
-	fill_facts(cat, dir);
+	fill_summary(cat, dir);
 	UNS_TRY(add_weights(cat, dir, err));
 	UNS_TRY(add_companions(cat, dir, err));
 	UNS_TRY(check_times(cat, dir, err));
@@ -445,7 +445,7 @@ static int open_hf(const struct uns_directory *dir, const struct uns_format_opti
 	UNS_TRY(uns_adapter_find(cat, err));
 	UNS_TRY(uns_catalog_seal(cat, err));
 	UNS_TRY(finished = is_finished(cat, dir, err));
-	cat->facts.finished = finished;
+	cat->summary.finished = finished;
 	return 0;
 }
 

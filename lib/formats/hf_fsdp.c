@@ -355,38 +355,38 @@ static bool accelerate_finished(const struct source *s, int64_t ranks, size_t n)
 	return !s->torn && ranks > 0 && (int64_t)n == ranks && ranks >= s->ranks;
 }
 
-static int find_facts(struct source *s, struct uns_err *err)
+static int find_summary(struct source *s, struct uns_err *err)
 {
 	const struct uns_listing *list = s->dir->list;
-	struct uns_facts *facts = &s->cat->facts;
+	struct uns_summary *summary = &s->cat->summary;
 	size_t n;
 	int64_t rng = uns_beside_ranks(list, "rng_state_", ".pth", NULL),
 		states = uns_beside_ranks(list, "random_states_", ".pkl", &n);
 
-	facts->format = "hf_fsdp";
-	facts->family = UNS_FAMILY_DCP;
-	facts->is_in_parts = facts->is_pretrained = facts->wants_config = true;
-	facts->has_rng_of_ranks = true;
-	facts->of_trainer = is_trainer(list, uns_root_name(s->dir->root, s->dir->path));
-	if (facts->of_trainer) {
-		facts->framework = "Hugging Face Trainer, FSDP";
-		facts->finished = uns_listing_has_file(list, "trainer_state.json");
-		UNS_TRY(find_step(s, &facts->step, err));
+	summary->format = "hf_fsdp";
+	summary->family = UNS_FAMILY_DCP;
+	summary->is_in_parts = summary->is_pretrained = summary->wants_config = true;
+	summary->has_rng_of_ranks = true;
+	summary->of_trainer = is_trainer(list, uns_root_name(s->dir->root, s->dir->path));
+	if (summary->of_trainer) {
+		summary->framework = "Hugging Face Trainer, FSDP";
+		summary->finished = uns_listing_has_file(list, "trainer_state.json");
+		UNS_TRY(find_step(s, &summary->step, err));
 	} else {
-		facts->framework = "Hugging Face Accelerate, FSDP";
-		facts->finished = accelerate_finished(s, states, n);
+		summary->framework = "Hugging Face Accelerate, FSDP";
+		summary->finished = accelerate_finished(s, states, n);
 	}
 	if (uns_listing_has_file(list, "rng_state.pth"))
-		facts->world_size = 1;
+		summary->world_size = 1;
 	if (rng || states || s->ranks)
-		facts->world_size = rng ? rng : states ? states : s->ranks;
+		summary->world_size = rng ? rng : states ? states : s->ranks;
 	return 0;
 }
 
 /* Of an Accelerate save the random states come last; those of the first rank are always there. */
 static int check_times(struct source *s, struct uns_err *err)
 {
-	const char *last = s->cat->facts.of_trainer ? "trainer_state.json" : "random_states_0.pkl";
+	const char *last = s->cat->summary.of_trainer ? "trainer_state.json" : "random_states_0.pkl";
 
 	return uns_save_times_check(
 		s->cat,
@@ -440,7 +440,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 						err));
 	UNS_TRY(check_model(&s, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
-	UNS_TRY(find_facts(&s, err));
+	UNS_TRY(find_summary(&s, err));
 	UNS_TRY(check_times(&s, err));
 	uns_resume_find(cat);
 	UNS_TRY(uns_wrappers_clean(cat, err));

@@ -59,8 +59,8 @@ static int open_file(const struct uns_directory *dir, const struct uns_format_op
 	UNS_CLEANUP(uns_state_dict_fini) struct uns_state_dict_file file = { 0 };
 
 	(void)options;
-	cat->facts.format = "lightning_file";
-	cat->facts.is_one_file = true;
+	cat->summary.format = "lightning_file";
+	cat->summary.is_one_file = true;
 	UNS_TRY(uns_state_dict_look(dir->root, dir->path, &file, err));
 	UNS_TRY(uns_state_dict_add(cat, dir->root, &file, err));
 	if (file.keys)

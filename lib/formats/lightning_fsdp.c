@@ -159,9 +159,9 @@ static int add_meta(struct uns_catalog *cat, const struct uns_directory *dir, st
 		uns_fail_in_file(&why, path);
 		return uns_catalog_problem_or_fail(cat, UNS_SCOPE_OPTIMIZER, &why, err);
 	}
-	if (!uns_value_int(uns_value_get(m.torch.root, "global_step"), &cat->facts.step) ||
-	    cat->facts.step < 0)
-		cat->facts.step = UNS_UNKNOWN;
+	if (!uns_value_int(uns_value_get(m.torch.root, "global_step"), &cat->summary.step) ||
+	    cat->summary.step < 0)
+		cat->summary.step = UNS_UNKNOWN;
 	return 0;
 }
 
@@ -181,24 +181,24 @@ static int add_shards(struct uns_catalog *cat, const struct uns_directory *dir,
 	return uns_catalog_problem_or_fail(cat, UNS_SCOPE_ALL, &why, err);
 }
 
-static void find_facts(struct uns_catalog *cat, const struct uns_directory *dir)
+static void find_summary(struct uns_catalog *cat, const struct uns_directory *dir)
 {
 	int64_t ranks = uns_beside_distcp_ranks(dir->list);
 
-	cat->facts.format = "lightning_fsdp";
-	cat->facts.framework = "Lightning, FSDP";
-	cat->facts.family = UNS_FAMILY_DCP;
-	cat->facts.resumed_by = UNS_BY_LIGHTNING;
-	cat->facts.is_one_file = true;
-	cat->facts.step = UNS_UNKNOWN;
-	cat->facts.world_size = ranks ? ranks : UNS_UNKNOWN;
-	cat->facts.finished = uns_dcp_dir_is(dir->list); /* meta.pt is there, and it comes last */
+	cat->summary.format = "lightning_fsdp";
+	cat->summary.framework = "Lightning, FSDP";
+	cat->summary.family = UNS_FAMILY_DCP;
+	cat->summary.resumed_by = UNS_BY_LIGHTNING;
+	cat->summary.is_one_file = true;
+	cat->summary.step = UNS_UNKNOWN;
+	cat->summary.world_size = ranks ? ranks : UNS_UNKNOWN;
+	cat->summary.finished = uns_dcp_dir_is(dir->list); /* meta.pt is there, and it comes last */
 }
 
 static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
 		    struct uns_catalog *cat, struct uns_err *err)
 {
-	find_facts(cat, dir);
+	find_summary(cat, dir);
 	UNS_TRY(add_shards(cat, dir, options, err));
 	UNS_TRY(add_meta(cat, dir, err));
 	UNS_TRY(uns_save_times_check(cat,
@@ -209,7 +209,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 					     .is_state = true },
 				     err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
-	cat->facts.is_weights_only = !uns_lightning_has_optimizer(cat);
+	cat->summary.is_weights_only = !uns_lightning_has_optimizer(cat);
 	uns_resume_find(cat);
 	UNS_TRY(uns_adapter_find(cat, err));
 	return uns_catalog_seal(cat, err);

@@ -532,16 +532,16 @@ static int is_in_run(struct source *s, const struct in_run *in, const char *name
 static int find_framework(struct source *s, const struct in_run *in, struct uns_err *err)
 {
 	bool verl = uns_listing_find(s->dir->list, "fsdp_config.json");
-	struct uns_facts *facts = &s->cat->facts;
+	struct uns_summary *summary = &s->cat->summary;
 	int easy, tracked;
 
 	UNS_TRY(easy = is_in_run(s, in, "checkpoint_tracker.json", err));
 	UNS_TRY(tracked = is_in_run(s, in, "latest_checkpointed_iteration.txt", err));
-	facts->framework = verl ? "veRL, FSDP" : easy ? "EasyR1, FSDP" : "FSDP, one file per rank";
+	summary->framework = verl ? "veRL, FSDP" : easy ? "EasyR1, FSDP" : "FSDP, one file per rank";
 	if (easy && !(verl && tracked))
-		facts->tracker = UNS_TRACKER_EASYR1;
+		summary->tracker = UNS_TRACKER_EASYR1;
 	else if (in->run && (verl || tracked))
-		facts->tracker = UNS_TRACKER_VERL;
+		summary->tracker = UNS_TRACKER_VERL;
 	return 0;
 }
 
@@ -561,24 +561,24 @@ static int check_times(struct source *s, struct uns_err *err)
 	return 0;
 }
 
-static int find_facts(struct source *s, struct uns_err *err)
+static int find_summary(struct source *s, struct uns_err *err)
 {
-	struct uns_facts *facts = &s->cat->facts;
+	struct uns_summary *summary = &s->cat->summary;
 	int64_t saved = UNS_UNKNOWN;
 	struct in_run in;
 
 	UNS_TRY(find_run(s, &in, err));
-	facts->format = "ranks";
-	facts->family = UNS_FAMILY_RANKS;
-	facts->is_pretrained = true;
+	summary->format = "ranks";
+	summary->family = UNS_FAMILY_RANKS;
+	summary->is_pretrained = true;
 	UNS_TRY(find_framework(s, &in, err));
-	if (facts->tracker)
-		facts->tracker_up = in.up;
-	facts->step = in.step;
-	facts->world_size = s->world ? s->world : UNS_UNKNOWN;
+	if (summary->tracker)
+		summary->tracker_up = in.up;
+	summary->step = in.step;
+	summary->world_size = s->world ? s->world : UNS_UNKNOWN;
 	if (in.run)
 		UNS_TRY(tracked_step(s, &in, &saved, err));
-	facts->finished = facts->step != UNS_UNKNOWN && saved >= facts->step;
+	summary->finished = summary->step != UNS_UNKNOWN && saved >= summary->step;
 	return 0;
 }
 
@@ -594,7 +594,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	struct uns_rank_params params = { 0 };
 
 	UNS_TRY(choose_world(&s, err));
-	UNS_TRY(find_facts(&s, err));
+	UNS_TRY(find_summary(&s, err));
 	if (!is_refused(cat)) {
 		UNS_TRY(add_model(&s, &params, err));
 		if (options)

@@ -17,7 +17,7 @@ static int open_file(const struct uns_directory *dir, const struct uns_format_op
 	UNS_CLEANUP(uns_state_dict_fini) struct uns_state_dict_file file = { 0 };
 
 	(void)options;
-	cat->facts.format = "torch_file";
+	cat->summary.format = "torch_file";
 	UNS_TRY(uns_state_dict_look(dir->root, dir->path, &file, err));
 	UNS_TRY(uns_state_dict_add(cat, dir->root, &file, err));
 	UNS_TRY(uns_wrappers_clean(cat, err));

@@ -57,8 +57,8 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 
 	(void)options;
 	UNS_TRY(uns_zero_run_add(&run, cat, err));
-	cat->facts.format = "universal";
-	cat->facts.family = UNS_FAMILY_UNIVERSAL;
+	cat->summary.format = "universal";
+	cat->summary.family = UNS_FAMILY_UNIVERSAL;
 	uns_resume_find(cat);
 	UNS_TRY(uns_adapter_find(cat, err));
 	UNS_TRY(uns_empty_group_find(cat, err));

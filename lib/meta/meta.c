@@ -141,7 +141,7 @@ int unshard_meta_unset(unshard *u, const char *path, const char *key, struct uns
 /* -- a trainer's file -- */
 
 /* Whether the checkpoint's optimizer is one that this layout names. */
-static int try_layout(struct unshard *u, struct place *place, const char *layout,
+static int try_layout(struct unshard *u, struct dir_record *record, const char *layout,
 		      struct uns_err *err)
 {
 	struct uns_format_options options = u->opt.format;
@@ -151,17 +151,17 @@ static int try_layout(struct unshard *u, struct place *place, const char *layout
 	int code;
 
 	options.fsdp_units = layout;
-	UNS_TRY(uns_catalog_new(place->path, &cat, err));
-	code = places_capture(&u->places, place, &capture, err);
+	UNS_TRY(uns_catalog_new(record->path, &cat, err));
+	code = records_capture(&u->records, record, &capture, err);
 	if (code == 0)
-		code = snapshots_open_catalog(&u->snapshots, place, capture, &options, cat, err);
+		code = snapshots_open_catalog(&u->snapshots, record, capture, &options, cat, err);
 	for (i = 0; code == 0 && i < cat->n_findings; i++)
 		if (cat->findings[i].scope == UNS_SCOPE_OPTIMIZER)
 			code = uns_fail_with(err, &cat->findings[i]);
-	if (code == 0 && !cat->facts.units)
+	if (code == 0 && !cat->summary.units)
 		code = uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_NO_FLAT_UNITS,
 						      .scope = UNS_SCOPE_OPTIMIZER,
-						      .checkpoint = place->path));
+						      .checkpoint = record->path));
 	uns_catalog_free(cat);
 	uns_capture_free(capture);
 	return code;
@@ -172,18 +172,18 @@ static int try_layout(struct unshard *u, struct place *place, const char *layout
 static int bind_units(struct unshard *u, const char *path, struct uns_arena *arena,
 		      struct uns_store_fact *fact, struct uns_err *err)
 {
-	struct place *place;
+	struct dir_record *record;
 	int code;
 
-	UNS_TRY(place_get(u, path, &place, err));
-	code = place->format && !place->format->wants_units
+	UNS_TRY(record_get(u, path, &record, err));
+	code = record->format && !record->format->wants_units
 		       ? uns_fail(err, -ENOTSUP, "%s is no checkpoint of per-rank files", path)
 		       : 0;
-	if (code == 0 && place->format)
-		code = try_layout(u, place, fact->json, err);
-	if (code == 0 && place->format)
-		code = stored_units_bind(fact, place->own_generation, arena, err);
-	place_put(u, place);
+	if (code == 0 && record->format)
+		code = try_layout(u, record, fact->json, err);
+	if (code == 0 && record->format)
+		code = stored_units_bind(fact, record->own_generation, arena, err);
+	record_put(u, record);
 	return code;
 }
 
@@ -338,7 +338,7 @@ int unshard_meta_import(unshard *u, const char *json, size_t *n_facts, struct un
 	return give_error(error, &err, code);
 }
 
-int unshard_meta_clear_memos(unshard *u, struct unshard_error *error)
+int unshard_meta_clear_cache(unshard *u, struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
 	struct uns_store *store;

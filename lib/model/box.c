@@ -1,4 +1,4 @@
-/* Arithmetic of boxes in shapes. Owns the rule that turns a box into runs of the flattened tensor.
+/* Arithmetic of boxes in shapes. Owns the rule that turns a box into stretches of the flattened tensor.
  * Must not know files, tensors or formats. Shapes and boxes that reach the functions without an error
  * argument have been through uns_shape_check and uns_box_inside, so nothing overflows here. */
 #include "model/box.h"
@@ -107,7 +107,7 @@ bool uns_box_overlap(const struct uns_box *a, const struct uns_box *b)
 	return a->n == b->n;
 }
 
-/* How many leading dimensions are outer ones, of which each index begins new runs. A run spans the
+/* How many leading dimensions are outer ones, of which each index begins new stretches. A stretch spans the
  * last dimension that the box cuts, and all dimensions behind it, which are whole. */
 static uint32_t outer_dims(const struct uns_box *box, const struct uns_shape *shape)
 {
@@ -118,45 +118,45 @@ static uint32_t outer_dims(const struct uns_box *box, const struct uns_shape *sh
 	return d ? d - 1 : 0;
 }
 
-struct uns_runs uns_runs_of_box(const struct uns_box *box, const struct uns_shape *shape)
+struct uns_stretches uns_stretches_of_box(const struct uns_box *box, const struct uns_shape *shape)
 {
-	struct uns_runs runs = { .n = 1, .run_elems = 1 };
+	struct uns_stretches stretches = { .n = 1, .stretch_elems = 1 };
 	uint64_t stride = 1;
 	uint32_t d;
 
-	runs.outer = outer_dims(box, shape);
+	stretches.outer = outer_dims(box, shape);
 	for (d = shape->n; d-- > 0;) {
-		runs.base += box->lo[d] * stride;
-		if (d < runs.outer) {
-			runs.len[d] = box->len[d];
-			runs.stride[d] = stride;
-			runs.n *= box->len[d];
+		stretches.base += box->lo[d] * stride;
+		if (d < stretches.outer) {
+			stretches.len[d] = box->len[d];
+			stretches.stride[d] = stride;
+			stretches.n *= box->len[d];
 		} else {
-			runs.run_elems *= box->len[d];
+			stretches.stretch_elems *= box->len[d];
 		}
 		stride *= shape->dim[d];
 	}
-	if (!runs.run_elems)
-		runs.n = 0;
-	return runs;
+	if (!stretches.stretch_elems)
+		stretches.n = 0;
+	return stretches;
 }
 
-uint64_t uns_runs_at(const struct uns_runs *runs, uint64_t k)
+uint64_t uns_stretches_at(const struct uns_stretches *stretches, uint64_t k)
 {
-	uint64_t at = runs->base;
+	uint64_t at = stretches->base;
 	uint32_t d;
 
-	for (d = runs->outer; d-- > 0;) {
-		at += k % runs->len[d] * runs->stride[d];
-		k /= runs->len[d];
+	for (d = stretches->outer; d-- > 0;) {
+		at += k % stretches->len[d] * stretches->stride[d];
+		k /= stretches->len[d];
 	}
 	return at;
 }
 
-uint64_t uns_runs_find(const struct uns_runs *runs, uint64_t elem)
+uint64_t uns_stretches_find(const struct uns_stretches *stretches, uint64_t elem)
 {
 	uint64_t k;
 
-	UNS_SEARCH(k, runs->n, uns_runs_at(runs, k) + runs->run_elems <= elem);
+	UNS_SEARCH(k, stretches->n, uns_stretches_at(stretches, k) + stretches->stretch_elems <= elem);
 	return k;
 }

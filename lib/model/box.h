@@ -37,18 +37,18 @@ bool uns_box_inside(const struct uns_box *box, const struct uns_shape *shape);
 bool uns_box_overlap(const struct uns_box *a, const struct uns_box *b);
 bool uns_box_equal(const struct uns_box *a, const struct uns_box *b);
 
-/* A box of a tensor is a sequence of runs: stretches of elements that are contiguous both in the
- * flattened full tensor and in the flattened box. Run k starts at element uns_runs_at(k) of the full
- * tensor, which grows with k, and at element k * run_elems of the box. */
-struct uns_runs {
-	uint64_t n, run_elems; /* n == 0 for an empty box */
+/* A box of a tensor is a sequence of stretches: elements that are contiguous both in the
+ * flattened full tensor and in the flattened box. Stretch k starts at element uns_stretches_at(k) of the full
+ * tensor, which grows with k, and at element k * stretch_elems of the box. */
+struct uns_stretches {
+	uint64_t n, stretch_elems; /* n == 0 for an empty box */
 	uint32_t outer;        /* dimensions iterated over */
 	uint64_t base;
 	uint64_t len[UNS_MAX_DIMS], stride[UNS_MAX_DIMS]; /* of the outer dimensions */
 };
-struct uns_runs uns_runs_of_box(const struct uns_box *box, const struct uns_shape *shape);
-uint64_t uns_runs_at(const struct uns_runs *runs, uint64_t k);
-/* The first run that ends behind element `elem` of the full tensor; runs->n when none. O(log n). */
-uint64_t uns_runs_find(const struct uns_runs *runs, uint64_t elem);
+struct uns_stretches uns_stretches_of_box(const struct uns_box *box, const struct uns_shape *shape);
+uint64_t uns_stretches_at(const struct uns_stretches *stretches, uint64_t k);
+/* The first stretch that ends behind element `elem` of the full tensor; stretches->n when none. O(log n). */
+uint64_t uns_stretches_find(const struct uns_stretches *stretches, uint64_t elem);
 
 #endif

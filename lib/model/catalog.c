@@ -52,8 +52,8 @@ int uns_catalog_new(const char *path, struct uns_catalog **out, struct uns_err *
 		uns_catalog_free(cat);
 		return uns_oom(err);
 	}
-	cat->facts.format = cat->facts.framework = "";
-	cat->facts.step = cat->facts.world_size = UNS_UNKNOWN;
+	cat->summary.format = cat->summary.framework = "";
+	cat->summary.step = cat->summary.world_size = UNS_UNKNOWN;
 	*out = cat;
 	return 0;
 }
@@ -270,7 +270,7 @@ uint64_t uns_piece_first(const struct uns_shape *shape, const struct uns_piece *
 {
 	if (piece->kind == UNS_PIECE_RANGE)
 		return piece->range.first;
-	return uns_runs_of_box(&piece->box, shape).base;
+	return uns_stretches_of_box(&piece->box, shape).base;
 }
 
 /* Elements from the first to behind the last one of a strided box; false on overflow. */

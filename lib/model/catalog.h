@@ -7,7 +7,7 @@
  *   groups   optimizer param groups: hyper-parameters and the names of their parameters, in order
  *   values   everything else that was saved, as plain data
  *   companions  whole files beside the shards (config.json, scheduler.pt, rng_state_0.pth, ...)
- *   facts, findings
+ *   summary, findings
  *
  * Everything lives in the catalog's arena. */
 #ifndef UNS_MODEL_CATALOG_H
@@ -85,7 +85,7 @@ struct uns_tensor {
 	uint32_t alias_of;
 	bool inferred;     /* name or place was derived, not recorded: provenance says so */
 	bool strange;      /* its bytes are not its values: a finding says what it is */
-	bool of_adapter; /* a weight of an adapter (facts.adapter), not of the model that it adapts */
+	bool of_adapter; /* a weight of an adapter (summary.adapter), not of the model that it adapts */
 	bool sharded; /* of per-rank files: saved as a DTensor or ShardedTensor, even where one rank has
 	               * it all; the others are plain tensors, which ranks hold copies of */
 };
@@ -169,7 +169,7 @@ enum uns_adapter {
 
 /* What is known of a checkpoint beside its tensors. Who serves, checks or repairs one asks what it is and
  * what it has, never whose it is. */
-struct uns_facts {
+struct uns_summary {
 	const char *format;    /* the format's name: for people, as this: */
 	const char *framework; /* "Hugging Face Trainer, FSDP" */
 
@@ -203,7 +203,7 @@ struct uns_facts {
 struct uns_catalog {
 	struct uns_arena arena;
 	const char *path; /* the checkpoint's directory (or file) below its root; messages name it */
-	struct uns_facts facts;
+	struct uns_summary summary;
 
 	struct uns_file *files;
 	size_t n_files, cap_files;

@@ -519,7 +519,7 @@ static int finding(struct pack *p, size_t i, struct uns_err *err)
 
 static int facts_of(struct pack *p, struct uns_err *err)
 {
-	struct uns_facts f = p->cat->facts;
+	struct uns_summary f = p->cat->summary;
 	/* yes or no */
 	bool *const flag[] = { &f.of_trainer,    &f.is_one_file,   &f.is_weights_only, &f.is_in_parts,
 			       &f.is_published,  &f.is_pretrained, &f.is_pipeline,     &f.wants_config,
@@ -544,7 +544,7 @@ static int facts_of(struct pack *p, struct uns_err *err)
 	f.units = text_or_null(p, f.units);
 	UNS_TRY(result(p, err));
 	if (!p->out)
-		p->cat->facts = f;
+		p->cat->summary = f;
 	return 0;
 }
 

@@ -22,24 +22,24 @@
 /* Limits for hostile lists of boxes: pairs that are compared, and steps in search of a hole. */
 enum { MAX_COMPARISONS = 1 << 28, MAX_HOLE_STEPS = 1 << 20 };
 
-/* -- pieces and runs -- */
+/* -- pieces and stretches -- */
 
-struct uns_runs uns_runs_of_piece(const struct uns_shape *shape, const struct uns_piece *piece)
+struct uns_stretches uns_stretches_of_piece(const struct uns_shape *shape, const struct uns_piece *piece)
 {
 	if (piece->kind == UNS_PIECE_BOX)
-		return uns_runs_of_box(&piece->box, shape);
-	return (struct uns_runs){ .n = piece->range.count > 0,
-				  .run_elems = piece->range.count,
+		return uns_stretches_of_box(&piece->box, shape);
+	return (struct uns_stretches){ .n = piece->range.count > 0,
+				  .stretch_elems = piece->range.count,
 				  .base = piece->range.first };
 }
 
 bool uns_piece_range(const struct uns_shape *shape, const struct uns_piece *piece,
 		     struct uns_range *out)
 {
-	struct uns_runs runs = uns_runs_of_piece(shape, piece);
+	struct uns_stretches stretches = uns_stretches_of_piece(shape, piece);
 
-	*out = (struct uns_range){ runs.base, runs.n ? runs.run_elems : 0 };
-	return runs.n <= 1;
+	*out = (struct uns_range){ stretches.base, stretches.n ? stretches.stretch_elems : 0 };
+	return stretches.n <= 1;
 }
 
 bool uns_same_elements(const struct uns_piece *a, const struct uns_piece *b)
@@ -287,18 +287,18 @@ static int check_ranges(const struct cover *c, struct uns_err *err)
 	return at == total ? 0 : fail_hole(c, at, total, err);
 }
 
-/* The end of the run that holds flat element `at`; `at` itself when no box holds it. */
+/* The end of the stretch that holds flat element `at`; `at` itself when no box holds it. */
 static uint64_t covered_until(const struct cover *c, uint64_t at)
 {
-	struct uns_runs runs;
+	struct uns_stretches stretches;
 	uint64_t k;
 	size_t i;
 
 	for (i = 0; i < c->n; i++) {
-		runs = uns_runs_of_box(&c->piece[i]->box, &c->t->shape);
-		k = uns_runs_find(&runs, at);
-		if (k < runs.n && uns_runs_at(&runs, k) <= at)
-			return uns_runs_at(&runs, k) + runs.run_elems;
+		stretches = uns_stretches_of_box(&c->piece[i]->box, &c->t->shape);
+		k = uns_stretches_find(&stretches, at);
+		if (k < stretches.n && uns_stretches_at(&stretches, k) <= at)
+			return uns_stretches_at(&stretches, k) + stretches.stretch_elems;
 	}
 	return at;
 }
@@ -307,14 +307,14 @@ static uint64_t covered_until(const struct cover *c, uint64_t at)
 static uint64_t hole_until(const struct cover *c, uint64_t at)
 {
 	uint64_t end = uns_shape_elems(&c->t->shape), k;
-	struct uns_runs runs;
+	struct uns_stretches stretches;
 	size_t i;
 
 	for (i = 0; i < c->n; i++) {
-		runs = uns_runs_of_box(&c->piece[i]->box, &c->t->shape);
-		k = uns_runs_find(&runs, at);
-		if (k < runs.n)
-			end = uns_u64_min(end, uns_runs_at(&runs, k));
+		stretches = uns_stretches_of_box(&c->piece[i]->box, &c->t->shape);
+		k = uns_stretches_find(&stretches, at);
+		if (k < stretches.n)
+			end = uns_u64_min(end, uns_stretches_at(&stretches, k));
 	}
 	return end;
 }

@@ -1,13 +1,13 @@
 /* The proof that a tensor can be served without wrong bytes: its pieces cover every element exactly
  * once, and every byte that they need exists. Also what pieces have in common with each other and
- * with runs. */
+ * with stretches. */
 #ifndef UNS_MODEL_COVER_H
 #define UNS_MODEL_COVER_H
 
 #include "model/catalog.h"
 
-/* The elements of a piece as runs of its tensor; a range is one run. */
-struct uns_runs uns_runs_of_piece(const struct uns_shape *shape, const struct uns_piece *piece);
+/* The elements of a piece as stretches of its tensor; a range is one stretch. */
+struct uns_stretches uns_stretches_of_piece(const struct uns_shape *shape, const struct uns_piece *piece);
 /* The one range of flat elements that a piece is; false where it is several. */
 bool uns_piece_range(const struct uns_shape *shape, const struct uns_piece *piece,
 		     struct uns_range *out);

@@ -374,7 +374,7 @@ KIND(OPTIMIZER_NUMBERED, optimizer_numbered, UNKNOWN,
      .advice = "resume without FSDP from the view full")
 KIND(NO_WEIGHTS_UNDER_ROOT, no_weights_under_root, UNKNOWN,
      "{checkpoint} holds no model weights (optimizer or other state only)",
-     .advice = "if they are below another key, name it with -o root=KEY")
+     .advice = "if they are below another key, name it with -o weights_key=KEY")
 KIND(NO_ADAPTER, no_adapter, UNKNOWN, "{checkpoint} holds no adapter of PEFT's", .advice = "")
 KIND(MODEL_EMPTY, model_empty, INCOMPLETE,
      "{checkpoint}: {file} holds no tensor at all, while the optimizer has states of {tensor}: the model was not saved",

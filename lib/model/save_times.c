@@ -206,7 +206,7 @@ int uns_save_times_check(struct uns_catalog *cat, const struct uns_save_end *end
 	if (!find_shards(&s))
 		return uns_oom(err);
 	compare(&s);
-	cat->facts.overwritten |= s.overwritten != 0;
-	cat->facts.weights_overwritten |= s.overwritten & MODEL && (!end->is_state || s.old & MODEL);
+	cat->summary.overwritten |= s.overwritten != 0;
+	cat->summary.weights_overwritten |= s.overwritten & MODEL && (!end->is_state || s.old & MODEL);
 	return s.fresh && (s.old || end->is_state) ? tell(&s, err) : 0;
 }

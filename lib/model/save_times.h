@@ -19,7 +19,7 @@ struct uns_save_end {
 };
 
 /* Compares the files that the catalog's pieces lie in with the one that ends their save. Sets
- * facts.overwritten and weights_overwritten. If the files are of two saves, or may be, one finding says so, however
+ * summary.overwritten and weights_overwritten. If the files are of two saves, or may be, one finding says so, however
  * many files end the save: its argument "touch" names all of them that are older than a shard. Before seal. */
 int uns_save_times_check(struct uns_catalog *cat, const struct uns_save_end *end,
 			 struct uns_err *err);

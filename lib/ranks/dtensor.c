@@ -33,7 +33,7 @@ struct placement {
 
 struct plan {
 	struct mesh mesh;
-	struct placement place[UNS_MAX_DIMS];
+	struct placement placement[UNS_MAX_DIMS];
 	size_t order[UNS_MAX_DIMS]; /* in which mesh dimensions with kind SHARD apply */
 	size_t n_order;
 };
@@ -281,7 +281,7 @@ static int parse_placements(const struct uns_value *list, size_t n_dims, struct 
 	if (uns_value_at(list, plan->mesh.n) || !uns_value_at(list, plan->mesh.n - 1))
 		return uns_fail(err, -EBADMSG, "a DTensor without one placement per mesh dimension");
 	for (i = 0; i < plan->mesh.n; i++)
-		UNS_TRY(parse_placement(uns_value_at(list, i), n_dims, &plan->place[i], err));
+		UNS_TRY(parse_placement(uns_value_at(list, i), n_dims, &plan->placement[i], err));
 	return 0;
 }
 
@@ -307,8 +307,8 @@ static bool add_order_entry(const struct uns_value *entry, struct plan *plan)
 	    !uns_value_dims(uns_value_at(args, 1), dims, UNS_MAX_DIMS, &n))
 		return false;
 	for (i = 0; i < n; i++) {
-		if (dims[i] >= plan->mesh.n || plan->place[dims[i]].kind != SHARD ||
-		    plan->place[dims[i]].dim != tensor_dim || in_order(plan, (size_t)dims[i]))
+		if (dims[i] >= plan->mesh.n || plan->placement[dims[i]].kind != SHARD ||
+		    plan->placement[dims[i]].dim != tensor_dim || in_order(plan, (size_t)dims[i]))
 			return false;
 		plan->order[plan->n_order++] = (size_t)dims[i];
 	}
@@ -325,7 +325,7 @@ static int parse_order(const struct uns_value *order, struct plan *plan, struct 
 			return uns_fail(err, -EBADMSG,
 					"a DTensor whose shard_order contradicts its placements");
 	for (i = 0; i < plan->mesh.n; i++)
-		if (plan->place[i].kind == SHARD && !in_order(plan, i))
+		if (plan->placement[i].kind == SHARD && !in_order(plan, i))
 			plan->order[plan->n_order++] = i;
 	return 0;
 }
@@ -349,7 +349,7 @@ static uint64_t parts_right_of(const struct plan *plan, size_t at)
 	size_t i;
 
 	for (i = at + 1; i < plan->mesh.n; i++)
-		if (plan->place[i].kind != REPLICATE && plan->place[i].dim == plan->place[at].dim)
+		if (plan->placement[i].kind != REPLICATE && plan->placement[i].dim == plan->placement[at].dim)
 			n *= plan->mesh.size[i];
 	return n;
 }
@@ -370,8 +370,8 @@ static int new_boxes(struct uns_arena *arena, size_t n, struct uns_local_shard *
 static int split_box(const struct plan *plan, size_t at, struct uns_arena *arena,
 		     struct uns_local_shard *shard, struct uns_err *err)
 {
-	uint64_t whole_lo[UNS_MAX_DIMS], whole_len[UNS_MAX_DIMS], n = plan->place[at].split_factor;
-	size_t dim = plan->place[at].dim, k, used = 0;
+	uint64_t whole_lo[UNS_MAX_DIMS], whole_len[UNS_MAX_DIMS], n = plan->placement[at].split_factor;
+	size_t dim = plan->placement[at].dim, k, used = 0;
 
 	if (shard->n_boxes != 1 || n > MAX_SPLIT_FACTOR)
 		return uns_fail(err, -ENOTSUP, "a DTensor with strided shards of split factor %" PRIu64,
@@ -404,10 +404,10 @@ static int place_strided(const struct plan *plan, struct uns_arena *arena,
 	for (i = plan->mesh.n; i-- > 0;) {
 		uint64_t parts = parts_right_of(plan, i);
 
-		dim = plan->place[i].dim;
-		if (plan->place[i].kind != STRIDED)
+		dim = plan->placement[i].dim;
+		if (plan->placement[i].kind != STRIDED)
 			continue;
-		if (plan->place[i].split_factor == parts && shard->n_boxes == 1)
+		if (plan->placement[i].split_factor == parts && shard->n_boxes == 1)
 			chunk(&shard->lo[0][dim], &shard->len[0][dim], plan->mesh.size[i],
 			      plan->mesh.coord[i]);
 		else if (parts == 1)
@@ -416,7 +416,7 @@ static int place_strided(const struct plan *plan, struct uns_arena *arena,
 			return uns_fail(err, -ENOTSUP,
 					"a DTensor with a strided shard of split factor %" PRIu64
 					" over %" PRIu64 " inner shards",
-					plan->place[i].split_factor, parts);
+					plan->placement[i].split_factor, parts);
 	}
 	return 0;
 }
@@ -430,14 +430,14 @@ static int place_local(const struct plan *plan, struct uns_arena *arena,
 	UNS_TRY(new_boxes(arena, 1, shard, err));
 	memcpy(shard->len[0], out->dims, sizeof(out->dims));
 	for (i = 0; i < plan->n_order; i++) {
-		size_t at = plan->order[i], dim = plan->place[at].dim;
+		size_t at = plan->order[i], dim = plan->placement[at].dim;
 
 		shard->split_dim = dim;
 		chunk(&shard->lo[0][dim], &shard->len[0][dim], plan->mesh.size[at],
 		      plan->mesh.coord[at]);
 	}
 	for (i = 0; i < plan->mesh.n; i++)
-		out->replicated |= plan->place[i].kind == REPLICATE && plan->mesh.size[i] > 1;
+		out->replicated |= plan->placement[i].kind == REPLICATE && plan->mesh.size[i] > 1;
 	return place_strided(plan, arena, shard, err);
 }
 

@@ -325,22 +325,22 @@ static bool same_bytes(const struct uns_merged *a, const struct uns_merged *b)
 }
 
 /* Tied weights are saved as one storage with two names. */
-static int find_alias(struct uns_rank_merge *m, struct uns_map *by_place, struct uns_merged *t,
+static int find_alias(struct uns_rank_merge *m, struct uns_map *by_storage, struct uns_merged *t,
 		      struct uns_err *err)
 {
 	const struct uns_merged *other;
-	char *place;
+	char *storage;
 
 	if (!t->first || t->tensor.role != UNS_ROLE_WEIGHT)
 		return 0;
-	place = uns_arena_printf(&m->scratch, "%u %llu", t->first->piece.file,
+	storage = uns_arena_printf(&m->scratch, "%u %llu", t->first->piece.file,
 				 (unsigned long long)t->first->piece.offset_bytes);
-	if (!place)
+	if (!storage)
 		return uns_oom(err);
-	other = uns_map_get(by_place, place);
+	other = uns_map_get(by_storage, storage);
 	if (other && same_bytes(other, t))
 		t->tensor.alias_of = other->index;
-	else if (!other && !uns_map_put(by_place, place, t, NULL))
+	else if (!other && !uns_map_put(by_storage, storage, t, NULL))
 		return uns_oom(err);
 	return 0;
 }
@@ -357,11 +357,11 @@ static int emit_tensor(struct uns_rank_merge *m, struct uns_merged *t, struct un
 
 int uns_rank_merge_emit(struct uns_rank_merge *m, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_map_fini) struct uns_map by_place = UNS_MAP_INIT;
+	UNS_CLEANUP(uns_map_fini) struct uns_map by_storage = UNS_MAP_INIT;
 	struct uns_merged *t;
 
 	for (t = m->first; t; t = t->next) {
-		UNS_TRY(find_alias(m, &by_place, t, err));
+		UNS_TRY(find_alias(m, &by_storage, t, err));
 		UNS_TRY(emit_tensor(m, t, err));
 	}
 	UNS_TRY(uns_rank_judge(m, err));

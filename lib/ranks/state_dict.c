@@ -138,11 +138,11 @@ int uns_state_dict_add(struct uns_catalog *cat, const struct uns_root *root,
 	static const char *const top[] = { NULL };
 	uint32_t unused;
 
-	cat->facts.framework = file->framework;
-	cat->facts.family = UNS_FAMILY_WHOLE;
-	cat->facts.finished = true;
-	cat->facts.step = step_in(file->root);
-	cat->facts.world_size = UNS_UNKNOWN;
+	cat->summary.framework = file->framework;
+	cat->summary.family = UNS_FAMILY_WHOLE;
+	cat->summary.finished = true;
+	cat->summary.step = step_in(file->root);
+	cat->summary.world_size = UNS_UNKNOWN;
 	if (!file->legacy)
 		return uns_rank_files_add_model_below(cat, root, cat->path,
 						      file->keys ? file->keys : top, err);

@@ -200,10 +200,10 @@ static int tell(struct uns_rank_optim *o, struct uns_err *err)
 		"one set of wrapped modules alone fits every rank's sizes, which cannot tell "
 		"parameters of equal shape apart";
 
-	o->cat->facts.units = o->params->units.layout ? imported : assumed;
+	o->cat->summary.units = o->params->units.layout ? imported : assumed;
 	return uns_catalog_add_finding(o->cat,
 				       UNS_FINDING(.id = UNS_FOUND_RANK_UNITS_NAMED,
-						   .arg = { { "cause", uns_str(o->cat->facts.units) } }),
+						   .arg = { { "cause", uns_str(o->cat->summary.units) } }),
 				       err);
 }
 

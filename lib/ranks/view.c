@@ -6,7 +6,7 @@
 #include "ranks/dtensor.h"
 
 /* Where views are put. */
-struct place {
+struct viewing {
 	struct uns_catalog *cat;
 	struct uns_arena *scratch;
 	const struct uns_rank_source *source;
@@ -57,7 +57,7 @@ static bool is_c_order(const struct uns_torch_tensor *local, const uint64_t *len
 
 /* Add the box [lo, lo + len) of the full tensor, which starts `skip` elements into dimension `dim`
  * of the local tensor. */
-static int add_box(const struct place *at, const struct uns_torch_tensor *local, const uint64_t *lo,
+static int add_box(const struct viewing *at, const struct uns_torch_tensor *local, const uint64_t *lo,
 		   const uint64_t *len, size_t dim, uint64_t skip, struct uns_rank_view *out,
 		   struct uns_err *err)
 {
@@ -128,7 +128,7 @@ static int check_local(const struct uns_local_shard *shard, const struct uns_tor
 				 .expected = uns_str(uns_shape_text(&want, b, sizeof(b)))));
 }
 
-static int view_shard(const struct place *at, const struct uns_local_shard *shard,
+static int view_shard(const struct viewing *at, const struct uns_local_shard *shard,
 		      const struct uns_sharded_tensor *whole, struct uns_rank_view *out,
 		      struct uns_err *err)
 {
@@ -147,7 +147,7 @@ static int view_shard(const struct place *at, const struct uns_local_shard *shar
 	return 0;
 }
 
-static int view_sharded(const struct place *at, const struct uns_value *v,
+static int view_sharded(const struct viewing *at, const struct uns_value *v,
 			struct uns_rank_view *out, struct uns_err *err)
 {
 	struct uns_sharded_tensor whole;
@@ -168,7 +168,7 @@ static int view_sharded(const struct place *at, const struct uns_value *v,
 }
 
 /* A counter of optimizer steps, mostly. */
-static int read_number(const struct place *at, const struct uns_torch_tensor *local,
+static int read_number(const struct viewing *at, const struct uns_torch_tensor *local,
 		       struct uns_rank_view *out, struct uns_err *err)
 {
 	unsigned size = uns_dtype_size(local->dtype);
@@ -185,7 +185,7 @@ static int read_number(const struct place *at, const struct uns_torch_tensor *lo
 	return 0;
 }
 
-static int view_plain(const struct place *at, const struct uns_value *v, struct uns_rank_view *out,
+static int view_plain(const struct viewing *at, const struct uns_value *v, struct uns_rank_view *out,
 		      struct uns_err *err)
 {
 	static const uint64_t zeros[UNS_MAX_DIMS];
@@ -207,7 +207,7 @@ int uns_rank_view_open(struct uns_catalog *cat, struct uns_arena *scratch,
 		       const struct uns_rank_source *source, const struct uns_value *v,
 		       struct uns_rank_view *out, struct uns_err *err)
 {
-	const struct place at = { cat, scratch, source };
+	const struct viewing at = { cat, scratch, source };
 	const struct uns_rank_part *part;
 
 	out->tail = &out->first;

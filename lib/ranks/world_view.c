@@ -24,7 +24,7 @@ static bool has_kind(const struct uns_catalog *cat, enum uns_rank_kind kind)
 
 	for (i = 0; i < cat->n_companions; i++)
 		if (uns_rank_name_parse(cat->companions[i].name, &name) && name.kind == kind &&
-		    name.world == cat->facts.world_size)
+		    name.world == cat->summary.world_size)
 			return true;
 	return false;
 }
@@ -92,7 +92,7 @@ static int check_extra(const struct uns_catalog *cat, struct uns_err *why)
 	if (!has_kind(cat, UNS_RANK_EXTRA) || uns_rank_shard_value(cat, "lr_scheduler"))
 		return 0;
 	snprintf(path, sizeof(path), "%s%sextra_state_world_size_%lld_rank_0.pt", cat->path,
-		 *cat->path ? "/" : "", (long long)cat->facts.world_size);
+		 *cat->path ? "/" : "", (long long)cat->summary.world_size);
 	return uns_catalog_fail(cat,
 				UNS_FINDING(.id = UNS_FOUND_SCHEDULER_UNREADABLE,
 					    .scope = UNS_SCOPE_OPTIMIZER, .file = path,
@@ -149,7 +149,7 @@ static const struct uns_companion *own_extra(const struct uns_catalog *cat, uint
 					     uint64_t rank, struct uns_world_rng rng,
 					     struct uns_arena *arena)
 {
-	uint64_t saved = (uint64_t)cat->facts.world_size;
+	uint64_t saved = (uint64_t)cat->summary.world_size;
 	const char *stem = uns_rank_name_stem(arena, UNS_RANK_EXTRA, saved, rank);
 	const char *name = stem ? uns_arena_printf(arena, "%s.pt", stem) : NULL;
 
@@ -176,7 +176,7 @@ static int add_extra(const struct uns_catalog *cat, uint64_t world, uint64_t ran
 static int note_rng(const struct uns_catalog *cat, uint64_t world, struct uns_world_rng rng,
 		    struct uns_vtree *out, struct uns_err *err)
 {
-	uint64_t saved = (uint64_t)cat->facts.world_size;
+	uint64_t saved = (uint64_t)cat->summary.world_size;
 
 	if (!rng.hide && (world == saved || (rng.keep && world <= saved)))
 		return 0;

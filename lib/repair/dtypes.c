@@ -1,6 +1,6 @@
-/* What the ranks hold of one tensor gets one type. A file is rewritten only where names of types
- * stand in places of their own: a storage or a description that two tensors share, of which one
- * would change, is left alone, and that is said. */
+/* What the ranks hold of one tensor gets one dtype. A file is rewritten only where each tensor names its dtype for
+ * itself: a storage or a description that two tensors share, of which one would change, is left alone, and the report
+ * says so. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -428,10 +428,10 @@ static int collect(struct repair_set *set, const char **path, size_t n)
 	return 0;
 }
 
-static int repair_one_set(struct repair *r, struct repair_place *place, const char **path, size_t n,
+static int repair_one_set(struct repair *r, struct repair_checkpoint *checkpoint, const char **path, size_t n,
 			  struct uns_err *err)
 {
-	UNS_CLEANUP(repair_set_fini) struct repair_set set = { .r = r, .place = place->path };
+	UNS_CLEANUP(repair_set_fini) struct repair_set set = { .r = r, .checkpoint = checkpoint->path };
 	struct uns_err why = { 0 };
 	int code = collect(&set, path, n);
 
@@ -441,10 +441,10 @@ static int repair_one_set(struct repair *r, struct repair_place *place, const ch
 		return uns_oom(err);
 	if (code < 0)
 		return 0; /* a rank's file that cannot be read: check has found that already */
-	return plan_set(&set, &place->changed, err);
+	return plan_set(&set, &checkpoint->changed, err);
 }
 
-int repair_dtypes(struct repair *r, struct repair_place *place, const struct uns_catalog *cat,
+int repair_dtypes(struct repair *r, struct repair_checkpoint *checkpoint, const struct uns_catalog *cat,
 		  struct uns_err *err)
 {
 	const char **path = UNS_NEW_N(&r->arena, const char *, cat->n_companions);
@@ -465,6 +465,6 @@ int repair_dtypes(struct repair *r, struct repair_place *place, const struct uns
 	}
 	for (i = 0; i < n; i++)
 		if (path[i])
-			UNS_TRY(repair_one_set(r, place, path + i, n - i, err));
+			UNS_TRY(repair_one_set(r, checkpoint, path + i, n - i, err));
 	return 0;
 }

@@ -215,7 +215,7 @@ static int decide(struct repair_set *set)
 				set,
 				"%s: no type of %s holds more than half of its elements: nothing says which "
 				"one is right",
-				set->place, v->name));
+				set->checkpoint, v->name));
 	}
 	return 0;
 }

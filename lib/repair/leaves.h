@@ -42,7 +42,7 @@ struct repair_rank {
 /* The ranks' files of one kind. */
 struct repair_set {
 	struct repair *r;
-	const char *place; /* the checkpoint's path */
+	const char *checkpoint; /* the checkpoint's path */
 	struct uns_arena arena;
 	struct uns_map votes; /* name -> struct repair_votes */
 	struct repair_rank *rank;

@@ -115,32 +115,32 @@ int repair_pass_over(struct repair *r, const char *path, const struct uns_err *w
 
 /* -- what is there, and what is wrong with it -- */
 
-static int add_place(struct repair *r, const struct place *place)
+static int add_checkpoint(struct repair *r, const struct dir_record *record)
 {
-	if (!UNS_ARENA_ROOM(&r->arena, r->place, r->n_places, r->cap_places))
+	if (!UNS_ARENA_ROOM(&r->arena, r->checkpoint, r->n_checkpoints, r->cap_checkpoints))
 		return -ENOMEM;
-	r->place[r->n_places] =
-		(struct repair_place){ .path = uns_arena_str(&r->arena, place->path),
-				       .family = place->format->family };
-	return r->place[r->n_places++].path ? 0 : -ENOMEM;
+	r->checkpoint[r->n_checkpoints] =
+		(struct repair_checkpoint){ .path = uns_arena_str(&r->arena, record->path),
+				       .family = record->format->family };
+	return r->checkpoint[r->n_checkpoints++].path ? 0 : -ENOMEM;
 }
 
-static int find_places(struct repair *r, const char *path, int depth, struct uns_err *err)
+static int find_checkpoints(struct repair *r, const char *path, int depth, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { 0 };
 	struct uns_listing list;
-	struct place *place;
+	struct dir_record *record;
 	const char *child;
 	bool found;
 	size_t i;
 	int code;
 
-	if (place_get(r->u, path, &place, &why) < 0)
+	if (record_get(r->u, path, &record, &why) < 0)
 		return repair_pass_over(r, path, &why, err);
-	found = place->format;
-	code = found ? add_place(r, place) : 0;
-	place_put(r->u, place);
+	found = record->format;
+	code = found ? add_checkpoint(r, record) : 0;
+	record_put(r->u, record);
 	if (found)
 		return code < 0 ? uns_oom(err) : 0;
 	if (uns_root_list(r->u->root, path, &arena, &list, &why) < 0)
@@ -150,7 +150,7 @@ static int find_places(struct repair *r, const char *path, int depth, struct uns
 		if (!child)
 			return uns_oom(err);
 		if (session_walks_into(r->u, child, list.v[i].kind))
-			UNS_TRY(find_places(r, child, depth + 1, err));
+			UNS_TRY(find_checkpoints(r, child, depth + 1, err));
 	}
 	return 0;
 }
@@ -176,7 +176,7 @@ static int note_problem(void *ctx, const struct unshard_finding *f)
 {
 	struct problems *problems = ctx;
 	struct repair *r = problems->r;
-	struct repair_place *p = r->place, *end = p + r->n_places;
+	struct repair_checkpoint *p = r->checkpoint, *end = p + r->n_checkpoints;
 	bool saving = strcmp(f->check, "saving") == 0; /* there is no sound copy of it yet */
 	const char *text;
 
@@ -227,13 +227,13 @@ static int check(struct unshard *u, const char *path, bool deep, struct problems
 
 /* -- planning -- */
 
-static int find_tracker(struct repair *r, struct repair_place *p, const struct uns_facts *facts)
+static int find_tracker(struct repair *r, struct repair_checkpoint *p, const struct uns_summary *summary)
 {
 	unsigned up;
 
-	p->tracker = facts->tracker;
-	p->run = facts->tracker ? p->path : NULL;
-	for (up = facts->tracker_up; p->run && up; up--) {
+	p->tracker = summary->tracker;
+	p->run = summary->tracker ? p->path : NULL;
+	for (up = summary->tracker_up; p->run && up; up--) {
 		if (!*p->run)
 			p->run = NULL; /* above SOURCE */
 		else if (!(p->run = uns_path_parent(&r->arena, p->run)))
@@ -242,25 +242,25 @@ static int find_tracker(struct repair *r, struct repair_place *p, const struct u
 	return 0;
 }
 
-static int plan_place(struct repair *r, struct repair_place *p, struct uns_err *err)
+static int plan_checkpoint(struct repair *r, struct repair_checkpoint *p, struct uns_err *err)
 {
 	struct snapshot *snap = NULL;
 	struct uns_err why = { 0 };
-	struct place *place;
+	struct dir_record *record;
 	int code;
 
 	UNS_TRY(repair_worlds(r, p, err));
-	UNS_TRY(place_get(r->u, p->path, &place, err));
-	code = snapshot_get(r->u, place, &snap, &why);
+	UNS_TRY(record_get(r->u, p->path, &record, err));
+	code = snapshot_get(r->u, record, &snap, &why);
 	if (code == 0) {
-		code = find_tracker(r, p, &snap->cat->facts) < 0
+		code = find_tracker(r, p, &snap->cat->summary) < 0
 			       ? uns_oom(err)
 			       : repair_dtypes(r, p, snap->cat, err);
 	} else if (code != -ENOMEM) {
 		code = 0; /* what cannot be opened at all is not repaired */
 	}
 	snapshot_put(r->u, snap);
-	place_put(r->u, place);
+	record_put(r->u, record);
 	return code;
 }
 
@@ -273,9 +273,9 @@ static int gate(const struct repair *r, const char *left, struct uns_err *err)
 	for (i = 0; i < r->n_stale && !left; i++)
 		if (uns_path_within(r->stale[i].path, r->path) && !repair_file_of(r, r->stale[i].path))
 			left = r->stale[i].problem;
-	for (i = 0; i < r->n_places && !left; i++)
-		if (r->place[i].problem && !r->place[i].changed && !r->place[i].dropped)
-			left = r->place[i].problem;
+	for (i = 0; i < r->n_checkpoints && !left; i++)
+		if (r->checkpoint[i].problem && !r->checkpoint[i].changed && !r->checkpoint[i].dropped)
+			left = r->checkpoint[i].problem;
 	if (left)
 		return uns_fail(err, -ENODATA, "no sound copy can be derived: %s%s%s", left,
 				r->refusal ? "; " : "", r->refusal ? r->refusal : "");
@@ -289,13 +289,13 @@ static int plan(struct repair *r, bool deep, const struct repair_watch *watch, s
 	struct problems problems = { .r = r, .watch = watch };
 	size_t i;
 
-	UNS_TRY(find_places(r, r->path, 0, err));
-	if (!r->n_places)
+	UNS_TRY(find_checkpoints(r, r->path, 0, err));
+	if (!r->n_checkpoints)
 		return uns_fail(err, -ENODATA, "there is no checkpoint below %s",
 				*r->path ? r->path : uns_root_path(r->u->root));
 	UNS_TRY(check(r->u, r->path, deep, &problems, err));
-	for (i = 0; i < r->n_places; i++)
-		UNS_TRY(plan_place(r, &r->place[i], err));
+	for (i = 0; i < r->n_checkpoints; i++)
+		UNS_TRY(plan_checkpoint(r, &r->checkpoint[i], err));
 	UNS_TRY(repair_trackers(r, err));
 	return gate(r, problems.first, err);
 }

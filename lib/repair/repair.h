@@ -27,7 +27,7 @@ struct repair_file {
 };
 
 /* A checkpoint below the directory that is repaired. */
-struct repair_place {
+struct repair_checkpoint {
 	const char *path;
 	enum uns_family family;
 	enum uns_tracker tracker;
@@ -49,8 +49,8 @@ struct repair {
 	struct uns_map by_path; /* path -> struct repair_file */
 	struct unshard_change *change;
 	size_t n_changes, cap_changes;
-	struct repair_place *place;
-	size_t n_places, cap_places;
+	struct repair_checkpoint *checkpoint;
+	size_t n_checkpoints, cap_checkpoints;
 	struct repair_stale *stale;
 	size_t n_stale, cap_stale;
 	const char **unread; /* directories that cannot be read, below SOURCE; each is a change, too */
@@ -76,9 +76,9 @@ static inline bool repair_is_needed(const struct repair *r)
 const struct repair_file *repair_file_of(const struct repair *r, const char *path);
 
 /* -- worlds.c: rank sets of other numbers of ranks are left out where one is the current one -- */
-int repair_worlds(struct repair *r, struct repair_place *place, struct uns_err *err);
+int repair_worlds(struct repair *r, struct repair_checkpoint *checkpoint, struct uns_err *err);
 /* -- dtypes.c: one type for what the ranks hold of a tensor -- */
-int repair_dtypes(struct repair *r, struct repair_place *place, const struct uns_catalog *cat,
+int repair_dtypes(struct repair *r, struct repair_checkpoint *checkpoint, const struct uns_catalog *cat,
 		  struct uns_err *err);
 /* -- trackers.c: the file that names the last checkpoint, out of those that are sound -- */
 int repair_trackers(struct repair *r, struct uns_err *err);

@@ -42,7 +42,7 @@ struct run {
 
 /* -- which saves there are -- */
 
-static bool is_sound(const struct repair_place *p)
+static bool is_sound(const struct repair_checkpoint *p)
 {
 	return !p->problem || p->changed;
 }
@@ -94,7 +94,7 @@ static int add_save_of(struct run *run, const char *path, bool sound, bool unrea
 }
 
 /* A trainer's directory with its tags in it is one checkpoint, and its own run. */
-static int add_tags(struct repair *r, struct run *run, const struct repair_place *p,
+static int add_tags(struct repair *r, struct run *run, const struct repair_checkpoint *p,
 		    struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
@@ -117,7 +117,7 @@ static int find_saves(struct repair *r, struct run *run, struct uns_err *err)
 {
 	const enum uns_family family = run->tracker == UNS_TRACKER_DEEPSPEED ? UNS_FAMILY_ZERO
 									     : UNS_FAMILY_RANKS;
-	const struct repair_place *p = r->place, *end = p + r->n_places;
+	const struct repair_checkpoint *p = r->checkpoint, *end = p + r->n_checkpoints;
 	size_t i;
 
 	for (; p < end; p++)
@@ -219,7 +219,7 @@ static const char *text_of(struct run *run, struct uns_span old, const struct sa
 static int drop_unsound(struct repair *r, const struct run *run)
 {
 	struct repair_file file = { .drop = true };
-	struct repair_place *p;
+	struct repair_checkpoint *p;
 	size_t i, k;
 
 	for (i = 0; i < run->n; i++) {
@@ -229,8 +229,8 @@ static int drop_unsound(struct repair *r, const struct run *run)
 		if (!file.path)
 			return -ENOMEM;
 		UNS_TRY(repair_plan_file(r, &file));
-		for (k = 0; k < r->n_places; k++) {
-			p = &r->place[k];
+		for (k = 0; k < r->n_checkpoints; k++) {
+			p = &r->checkpoint[k];
 			if (p->dropped || !uns_path_within(p->path, file.path))
 				continue;
 			p->dropped = true;
@@ -298,7 +298,7 @@ static int look_at_tracker(struct repair *r, struct run *run, const char *path, 
 static int look_at_trackers(struct repair *r, bool of_unread, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map seen = UNS_MAP_INIT;
-	const struct repair_place *p = r->place, *end = p + r->n_places;
+	const struct repair_checkpoint *p = r->checkpoint, *end = p + r->n_checkpoints;
 	struct run run;
 	char *path;
 

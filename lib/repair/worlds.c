@@ -105,7 +105,7 @@ static const struct world *choose(const struct worlds *w, int64_t said, const ch
 	return said || n != 1 ? NULL : whole;
 }
 
-static int drop_others(struct repair *r, struct repair_place *place, const struct uns_listing *list,
+static int drop_others(struct repair *r, struct repair_checkpoint *checkpoint, const struct uns_listing *list,
 		       const struct world *kept, const char *why)
 {
 	struct repair_file file = { .drop = true };
@@ -115,7 +115,7 @@ static int drop_others(struct repair *r, struct repair_place *place, const struc
 	for (i = 0; i < list->n; i++) {
 		if (!is_rank_file(&list->v[i], &name) || name.world == kept->size)
 			continue;
-		file.path = uns_path_join(&r->arena, place->path, list->v[i].name);
+		file.path = uns_path_join(&r->arena, checkpoint->path, list->v[i].name);
 		if (!file.path)
 			return -ENOMEM;
 		UNS_TRY(repair_plan_file(r, &file));
@@ -124,11 +124,11 @@ static int drop_others(struct repair *r, struct repair_place *place, const struc
 				      " ranks, and the save on %" PRId64 " is current (%s)",
 				      name.world, kept->size, why));
 	}
-	place->changed = true;
+	checkpoint->changed = true;
 	return 0;
 }
 
-int repair_worlds(struct repair *r, struct repair_place *place, struct uns_err *err)
+int repair_worlds(struct repair *r, struct repair_checkpoint *checkpoint, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const struct world *kept;
@@ -138,21 +138,21 @@ int repair_worlds(struct repair *r, struct repair_place *place, struct uns_err *
 	const char *why;
 	int code = 0;
 
-	if (place->family != UNS_FAMILY_RANKS)
+	if (checkpoint->family != UNS_FAMILY_RANKS)
 		return 0;
-	UNS_TRY(uns_root_list(r->u->root, place->path, &arena, &list, err));
+	UNS_TRY(uns_root_list(r->u->root, checkpoint->path, &arena, &list, err));
 	count(&list, &worlds);
 	if (worlds.n < 2)
 		return 0;
-	UNS_TRY(find_configured(r, place->path, &configured, err));
+	UNS_TRY(find_configured(r, checkpoint->path, &configured, err));
 	kept = worlds.too_many ? NULL : choose(&worlds, configured, &why);
 	if (kept)
-		code = drop_others(r, place, &list, kept, why);
+		code = drop_others(r, checkpoint, &list, kept, why);
 	else
 		code = repair_refuse(r,
 				     "%s holds files of saves on %zu different numbers of ranks, and "
 				     "neither fsdp_config.json nor their completeness says which save is "
 				     "current",
-				     place->path, worlds.n);
+				     checkpoint->path, worlds.n);
 	return code < 0 ? uns_oom(err) : 0;
 }

@@ -16,11 +16,11 @@ struct walk {
 };
 
 /* What was found out when the checkpoint was opened. */
-static void copy_facts(struct unshard *u, const struct place *place, struct unshard_checkpoint *out)
+static void copy_facts(struct unshard *u, const struct dir_record *record, struct unshard_checkpoint *out)
 {
 	pthread_mutex_lock(&u->lock);
-	out->step = place->step;
-	out->world_size = place->world_size;
+	out->step = record->step;
+	out->world_size = record->world_size;
 	pthread_mutex_unlock(&u->lock);
 }
 
@@ -38,20 +38,20 @@ static int hand_over(const struct walk *w, const struct unshard_checkpoint *c)
 	return w->caller.calls.checkpoint ? w->caller.calls.checkpoint(w->caller.calls.ctx, c) : 0;
 }
 
-static int visit_checkpoint(struct walk *w, struct place *place, struct uns_err *err)
+static int visit_checkpoint(struct walk *w, struct dir_record *record, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text first = UNS_TEXT_INIT;
 	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
 	struct unshard_checkpoint c = { .size = sizeof(c),
-					.path = place->path,
-					.format = place->format->name };
+					.path = record->path,
+					.format = record->format->name };
 	size_t i = 0;
 
-	show_handed_over(w->u, place);
-	UNS_TRY(reasons_find(w->u, place, &reasons, err));
-	c.size_bytes = place->source_bytes;
+	show_handed_over(w->u, record);
+	UNS_TRY(reasons_find(w->u, record, &reasons, err));
+	c.size_bytes = record->source_bytes;
 	c.state = state_of(&reasons);
-	copy_facts(w->u, place, &c);
+	copy_facts(w->u, record, &c);
 	while (i < reasons.n && !reasons.v[i].serious && !reasons.saving)
 		i++;
 	if (i < reasons.n)
@@ -84,11 +84,11 @@ static int visit_unreadable(struct walk *w, const char *path, const struct uns_e
 }
 
 /* A save, or a copy, that has only begun: no file says yet what it will be. */
-static int visit_begun(struct walk *w, const struct place *place, struct uns_err *err)
+static int visit_begun(struct walk *w, const struct dir_record *record, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
-	const struct uns_finding f = show_saving(w->u, place, NULL);
-	struct unshard_checkpoint c = { .size = sizeof(c), .path = place->path, .step = -1, .world_size = -1,
+	const struct uns_finding f = show_saving(w->u, record, NULL);
+	struct unshard_checkpoint c = { .size = sizeof(c), .path = record->path, .step = -1, .world_size = -1,
 					.state = UNSHARD_SAVING };
 
 	uns_finding_print(&f, &text);
@@ -101,22 +101,22 @@ static int walk_dir(struct walk *w, const char *path, struct uns_err *err)
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { 0 };
 	struct uns_listing list;
-	struct place *place;
+	struct dir_record *record;
 	const char *child;
 	bool leaf;
 	size_t i;
 	int code;
 
-	if (place_get(w->u, path, &place, &why) < 0)
+	if (record_get(w->u, path, &record, &why) < 0)
 		return visit_unreadable(w, path, &why, err);
-	w->n_checkpoints += place->format != NULL;
+	w->n_checkpoints += record->format != NULL;
 	code = caller_scanned(&w->caller, ++w->n_dirs, w->n_checkpoints) ? w->caller.answer : 0;
-	if (code == 0 && place->format && !w->only_count)
-		code = visit_checkpoint(w, place, err);
-	else if (code == 0 && !w->only_count && places_in_the_making(&w->u->places, place))
-		code = visit_begun(w, place, err);
-	leaf = place->format || code;
-	place_put(w->u, place);
+	if (code == 0 && record->format && !w->only_count)
+		code = visit_checkpoint(w, record, err);
+	else if (code == 0 && !w->only_count && records_in_the_making(&w->u->records, record))
+		code = visit_begun(w, record, err);
+	leaf = record->format || code;
+	record_put(w->u, record);
 	if (leaf)
 		return code;
 	if (uns_root_list(w->u->root, path, &arena, &list, &why) < 0)
@@ -168,24 +168,24 @@ static int not_a_checkpoint(struct unshard *u, const char *path, struct uns_err 
 			root, slash, path);
 }
 
-/* The place, which must be a checkpoint. */
-static int checkpoint_get(struct unshard *u, const char *path, struct place **out,
+/* The record, which must be a checkpoint. */
+static int checkpoint_get(struct unshard *u, const char *path, struct dir_record **out,
 			  struct uns_err *err)
 {
 	struct uns_finding f;
 	bool begun;
 
-	UNS_TRY(place_get(u, path, out, err));
+	UNS_TRY(record_get(u, path, out, err));
 	if ((*out)->format) {
 		show_handed_over(u, *out);
 		return 0;
 	}
-	begun = places_in_the_making(&u->places, *out);
+	begun = records_in_the_making(&u->records, *out);
 	f = show_saving(u, *out, NULL);
 	f.code = -ENOENT;
 	if (begun)
 		uns_fail_with(err, &f);
-	place_put(u, *out);
+	record_put(u, *out);
 	return begun ? -ENOENT : not_a_checkpoint(u, path, err);
 }
 
@@ -195,40 +195,40 @@ int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what,
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	struct uns_err err = { 0 };
 	const struct uns_view *view;
-	struct place *place;
+	struct dir_record *record;
 	uint64_t parameter;
 	int code = 0;
 
 	if (what != UNSHARD_INFO && what != UNSHARD_TENSORS && what != UNSHARD_PROVENANCE)
 		code = uns_fail(&err, -EINVAL, "there is no description %d", (int)what);
 	if (code == 0)
-		code = checkpoint_get(u, checkpoint, &place, &err);
+		code = checkpoint_get(u, checkpoint, &record, &err);
 	if (code < 0)
 		return give_error(error, &err, code);
 	view = u->opt.only ? u->opt.only : view_find("weights", strlen("weights"), &parameter);
 	if (u->opt.only)
 		parameter = u->opt.only_parameter;
 	if (what == UNSHARD_PROVENANCE)
-		code = info_text(u, place, view, parameter, "provenance.json", &text, &err);
+		code = info_text(u, record, view, parameter, "provenance.json", &text, &err);
 	else
-		code = info_json(u, place, what == UNSHARD_TENSORS, mount_hint, &text, &err);
-	place_put(u, place);
+		code = info_json(u, record, what == UNSHARD_TENSORS, mount_hint, &text, &err);
+	record_put(u, record);
 	if (code == 0 && !(*json = uns_text_take(&text, NULL)))
 		code = -ENOMEM;
 	return give_error(error, &err, code);
 }
 
-static int problems(struct unshard *u, struct place *place, const struct caller *caller, size_t *n,
+static int problems(struct unshard *u, struct dir_record *record, const struct caller *caller, size_t *n,
 		    struct uns_err *err)
 {
 	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
 	size_t i;
-	int code = reasons_find(u, place, &reasons, err);
+	int code = reasons_find(u, record, &reasons, err);
 
 	if (code == 0 && reasons.moment.code)
 		code = uns_fail_copy(err, &reasons.moment);
 	for (i = 0; i < reasons.n && code == 0; i++)
-		code = finding_visit(&reasons.v[i], place->path, reasons.v[i].finding->severity, false,
+		code = finding_visit(&reasons.v[i], record->path, reasons.v[i].finding->severity, false,
 				     caller);
 	if (n)
 		*n = reasons.n_serious;
@@ -240,15 +240,15 @@ int unshard_problems(unshard *u, const char *checkpoint, const struct unshard_ca
 {
 	struct uns_err err = { 0 };
 	struct caller caller;
-	struct place *place;
+	struct dir_record *record;
 	int code = caller_init(&caller, calls, &err);
 
 	if (code < 0)
 		return give_error(error, &err, code);
-	code = checkpoint_get(u, checkpoint, &place, &err);
+	code = checkpoint_get(u, checkpoint, &record, &err);
 	if (code == 0) {
-		code = problems(u, place, &caller, n, &err);
-		place_put(u, place);
+		code = problems(u, record, &caller, n, &err);
+		record_put(u, record);
 	}
 	return give_error(error, &err, caller_fini(&caller, code));
 }

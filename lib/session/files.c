@@ -18,7 +18,7 @@ struct unshard_file {
 	struct uns_backing *backing;
 	struct uns_streams streams;
 
-	struct place *place; /* a checkpoint's file */
+	struct dir_record *record; /* a checkpoint's file */
 	struct snapshot *snap;
 
 	struct uns_catalog *own; /* a file of SOURCE outside checkpoints: a catalog of one file */
@@ -58,7 +58,7 @@ static int open_spot(struct unshard_file *f, struct spot *spot, struct uns_err *
 		f->layout = &spot->file->layout;
 		f->backing = spot->snap->backing;
 		f->snap = UNS_TAKE(spot->snap);
-		f->place = UNS_TAKE(spot->place);
+		f->record = UNS_TAKE(spot->record);
 		return 0;
 	}
 	f->text = spot->text;
@@ -76,7 +76,7 @@ void unshard_file_close(unshard_file *f)
 	uns_backing_free(f->own_backing);
 	uns_catalog_free(f->own);
 	snapshot_put(f->u, f->snap);
-	place_put(f->u, f->place);
+	record_put(f->u, f->record);
 	uns_text_fini(&f->text);
 	free(f->path);
 	free(f);
@@ -179,7 +179,7 @@ static ssize_t read_text(const struct unshard_file *f, void *buf, size_t len, ui
 ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off,
 		      struct unshard_error *error)
 {
-	const struct read_from from = { f->u, f->path, f->place, f->backing, f->layout };
+	const struct read_from from = { f->u, f->path, f->record, f->backing, f->layout };
 	struct uns_err err = { 0 };
 	ssize_t got;
 

@@ -10,10 +10,10 @@
 #define FILE_SUFFIX  ".ckpt"
 #define TAKEN_SUFFIX ".unshard"
 
-bool forms_has_file(const struct uns_view *view, const struct place *place)
+bool forms_has_file(const struct uns_view *view, const struct dir_record *record)
 {
-	return place->format && place->format->is_one_file && view->form != UNS_FORM_DIR &&
-	       (view->opens_files || place->stat.kind == UNS_KIND_DIR) && *place->path;
+	return record->format && record->format->is_one_file && view->form != UNS_FORM_DIR &&
+	       (view->opens_files || record->stat.kind == UNS_KIND_DIR) && *record->path;
 }
 
 static const char *without(struct uns_arena *arena, const char *name, const char *suffix)
@@ -37,11 +37,11 @@ static const char *made_name(struct unshard *u, struct uns_arena *arena, const c
 	return uns_arena_printf(arena, "%s" TAKEN_SUFFIX, name);
 }
 
-int forms_names(struct unshard *u, const struct uns_view *view, const struct place *place,
+int forms_names(struct unshard *u, const struct uns_view *view, const struct dir_record *record,
 		struct uns_arena *arena, struct form_names *out, struct uns_err *err)
 {
-	const char *own = uns_path_name(place->path), *base = without(arena, own, FILE_SUFFIX);
-	const char *dir = uns_path_parent(arena, place->path);
+	const char *own = uns_path_name(record->path), *base = without(arena, own, FILE_SUFFIX);
+	const char *dir = uns_path_parent(arena, record->path);
 
 	if (!base)
 		base = own;
@@ -69,23 +69,23 @@ static int try_directory(struct lookup *l, const char *own, struct uns_err *err)
 	struct uns_arena *arena = l->arena;
 	const char *path = own ? uns_path_join(arena, l->dir, own) : NULL;
 	struct form_names names;
-	struct place *place;
+	struct dir_record *record;
 	struct uns_stat st;
 	int code = 0;
 
 	if (!path || session_hides(l->u, path) ||
 	    uns_root_stat(l->u->root, path, false, &st, NULL) < 0 ||
-	    (st.kind != UNS_KIND_DIR && (st.kind != UNS_KIND_FILE || !places_may_be_file(path))) ||
-	    place_get(l->u, path, &place, NULL) < 0)
+	    (st.kind != UNS_KIND_DIR && (st.kind != UNS_KIND_FILE || !records_may_be_file(path))) ||
+	    record_get(l->u, path, &record, NULL) < 0)
 		return 0;
-	if (forms_has_file(l->view, place))
-		code = forms_names(l->u, l->view, place, arena, &names, err);
-	if (code < 0 || !forms_has_file(l->view, place) ||
+	if (forms_has_file(l->view, record))
+		code = forms_names(l->u, l->view, record, arena, &names, err);
+	if (code < 0 || !forms_has_file(l->view, record) ||
 	    (strcmp(names.file, l->name) != 0 && strcmp(names.dir, l->name) != 0)) {
-		place_put(l->u, place);
+		record_put(l->u, record);
 		return code;
 	}
-	*l->out = (struct form_found){ path, place, strcmp(names.file, l->name) == 0 };
+	*l->out = (struct form_found){ path, record, strcmp(names.file, l->name) == 0 };
 	return 1;
 }
 

@@ -9,14 +9,14 @@ struct form_names {
 	bool dir_is_listed;
 };
 
-bool forms_has_file(const struct uns_view *view, const struct place *place);
+bool forms_has_file(const struct uns_view *view, const struct dir_record *record);
 /* Only for one that has a file. */
-int forms_names(struct unshard *u, const struct uns_view *view, const struct place *place,
+int forms_names(struct unshard *u, const struct uns_view *view, const struct dir_record *record,
 		struct uns_arena *arena, struct form_names *out, struct uns_err *err);
 
 struct form_found {
 	const char *path;    /* the checkpoint's, in the arena */
-	struct place *place; /* a reference */
+	struct dir_record *record; /* a reference */
 	bool as_file;
 };
 

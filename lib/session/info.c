@@ -62,17 +62,17 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 	FIGURE("open_files", "source files held open", s.open_files, false);
 	pthread_mutex_lock(&u->lock);
 	FIGURE("snapshot_bytes", "catalogs and trees in memory", u->snapshots.bytes, false);
-	FIGURE("directories", "directories of SOURCE examined", u->places.map.n, false);
+	FIGURE("directories", "directories of SOURCE examined", u->records.map.n, false);
 	pthread_mutex_unlock(&u->lock);
 #undef FIGURE
 	return n;
 }
 
-static void known_problem(const struct place *place, const struct uns_finding *why, struct uns_text *out)
+static void known_problem(const struct dir_record *record, const struct uns_finding *why, struct uns_text *out)
 {
 	const size_t from = out->len;
 
-	uns_text_printf(out, "%s: ", *place->path ? place->path : ".");
+	uns_text_printf(out, "%s: ", *record->path ? record->path : ".");
 	uns_finding_print(why, out);
 	uns_text_end_line(out, from);
 }
@@ -83,9 +83,9 @@ static bool is_problem(const struct verdict *v)
 	return v->why && v->code != -ENOTSUP;
 }
 
-static bool is_told(const struct place *place, const struct verdict *of)
+static bool is_told(const struct dir_record *record, const struct verdict *of)
 {
-	const struct verdict *v = place->verdict;
+	const struct verdict *v = record->verdict;
 
 	while (v != of && !(is_problem(v) && uns_finding_equal(v->why, of->why)))
 		v = v->next;
@@ -93,32 +93,32 @@ static bool is_told(const struct place *place, const struct verdict *of)
 }
 
 /* Of one checkpoint; lock held. While it is saved, what is missing is no problem yet. */
-static void known_problems_of(struct unshard *u, const struct place *place, struct uns_text *out)
+static void known_problems_of(struct unshard *u, const struct dir_record *record, struct uns_text *out)
 {
 	const struct verdict *v;
 
-	if ((!place->finished || place->overwritten) && place_unsettled(u, place))
+	if ((!record->finished || record->overwritten) && record_unsettled(u, record))
 		return;
-	if (place->open_why)
-		known_problem(place, place->open_why, out);
-	for (v = place->verdict; v; v = v->next)
-		if (is_problem(v) && !is_told(place, v))
-			known_problem(place, v->why, out);
+	if (record->open_why)
+		known_problem(record, record->open_why, out);
+	for (v = record->verdict; v; v = v->next)
+		if (is_problem(v) && !is_told(record, v))
+			known_problem(record, v->why, out);
 }
 
 /* What is known so far: one line for each checkpoint and problem. */
 static void known_problems(struct unshard *u, struct uns_text *out)
 {
-	const struct place *place;
+	const struct dir_record *record;
 	size_t at = 0;
 	void *value;
 
 	store_problem(&u->store, out);
 	pthread_mutex_lock(&u->lock);
-	while (uns_map_next(&u->places.map, &at, NULL, &value)) {
-		place = value;
-		if (place->format)
-			known_problems_of(u, place, out);
+	while (uns_map_next(&u->records.map, &at, NULL, &value)) {
+		record = value;
+		if (record->format)
+			known_problems_of(u, record, out);
 	}
 	pthread_mutex_unlock(&u->lock);
 }
@@ -147,18 +147,18 @@ struct uns_access root_info_access(const char *name)
 
 /* -- one checkpoint -- */
 
-int info_access(struct unshard *u, struct place *place, struct uns_access *out, struct uns_err *err)
+int info_access(struct unshard *u, struct dir_record *record, struct uns_access *out, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
 	struct snapshot *snap;
-	int code = snapshot_get(u, place, &snap, &why);
+	int code = snapshot_get(u, record, &snap, &why);
 
 	if (code < 0) {
-		*out = uns_access_of(&place->stat);
-		uns_access_demand(out, &place->stat);
+		*out = uns_access_of(&record->stat);
+		uns_access_demand(out, &record->stat);
 		return uns_fail_if_passing(err, code, &why);
 	}
-	code = uns_attributes_base(snap->cat, &place->stat, out, err);
+	code = uns_attributes_base(snap->cat, &record->stat, out, err);
 	snapshot_put(u, snap);
 	return code;
 }
@@ -194,7 +194,7 @@ static char *expand_usage(struct uns_arena *arena, const char *usage, const char
 /* For whom verdicts are collected. usage_path: where the mount is, for the lines to write. */
 struct asked {
 	struct unshard *u;
-	struct place *place;
+	struct dir_record *record;
 	struct snapshot *snap;
 	const char *usage_path;
 };
@@ -205,11 +205,11 @@ static const char *shown_path(const struct asked *a, const struct uns_view *view
 {
 	struct form_names names;
 
-	if (!forms_has_file(view, a->place))
-		return a->place->path;
-	if (forms_names(a->u, view, a->place, arena, &names, NULL) < 0)
+	if (!forms_has_file(view, a->record))
+		return a->record->path;
+	if (forms_names(a->u, view, a->record, arena, &names, NULL) < 0)
 		return NULL;
-	return uns_path_join(arena, uns_path_parent(arena, a->place->path), names.file);
+	return uns_path_join(arena, uns_path_parent(arena, a->record->path), names.file);
 }
 
 static const char *usage_line(const struct asked *a, const struct uns_view *view, uint64_t parameter,
@@ -225,7 +225,7 @@ static const char *usage_line(const struct asked *a, const struct uns_view *view
 	if (!path)
 		return NULL;
 	return expand_usage(
-		arena, view->usage(&in, parameter, forms_has_file(view, a->place)), path);
+		arena, view->usage(&in, parameter, forms_has_file(view, a->record)), path);
 }
 
 static int copy_notes(const struct uns_vtree *from, struct uns_arena *arena,
@@ -250,7 +250,7 @@ static int notes_of(const struct asked *a, const struct uns_view *view, struct u
 		    struct uns_view_verdict *row, struct uns_err *err)
 {
 	struct uns_vtree told = { 0 };
-	int code = show_notes(a->u, a->place, a->snap, view, &told, err);
+	int code = show_notes(a->u, a->record, a->snap, view, &told, err);
 
 	if (code == 0)
 		code = copy_notes(&told, arena, row, err);
@@ -271,7 +271,7 @@ static int verdict_of(const struct asked *a, const struct uns_view *view, const 
 				     parameter);
 	if (!row->view)
 		return uns_oom(err);
-	code = show_state_of(a->u, a->place, view, number, &state, &why);
+	code = show_state_of(a->u, a->record, view, number, &state, &why);
 	if (code < 0)
 		return uns_fail_copy(err, &why);
 	row->state = show_state_text(state);
@@ -287,7 +287,7 @@ static int verdict_of(const struct asked *a, const struct uns_view *view, const 
 
 static int all_verdicts(const struct asked *a, struct views *out, struct uns_err *err)
 {
-	const int64_t ranks = a->snap->cat->facts.world_size;
+	const int64_t ranks = a->snap->cat->summary.world_size;
 	const struct uns_view *view;
 	uint64_t number;
 	size_t i, k;
@@ -316,35 +316,35 @@ static void views_fini(struct views *v)
 }
 
 /* A checkpoint that cannot even be opened still has a path, a format and a reason. */
-static void failed_json(const struct place *place, const struct uns_finding *why, struct uns_text *out)
+static void failed_json(const struct dir_record *record, const struct uns_finding *why, struct uns_text *out)
 {
 	uns_text_str(out, "{\"path\":");
-	uns_text_json_str(out, place->path);
+	uns_text_json_str(out, record->path);
 	uns_text_str(out, ",\"format\":");
-	uns_text_json_str(out, place->format->name);
+	uns_text_json_str(out, record->format->name);
 	uns_text_str(out, ",\"views\":{},\"problems\":[");
 	uns_describe_finding(out, why);
 	uns_text_str(out, "]}\n");
 }
 
 /* What is wrong with the checkpoint, as unshard_problems says it, and which config.json is missing or not used. */
-static int problems_of(struct unshard *u, struct place *place, const struct snapshot *snap,
+static int problems_of(struct unshard *u, struct dir_record *record, const struct snapshot *snap,
 		       struct uns_arena *arena, struct uns_findings *out, struct uns_err *err)
 {
 	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
 	const struct uns_findings *notes = &snap->beside.notes;
 	size_t i;
 
-	UNS_TRY(reasons_find(u, place, &reasons, err));
+	UNS_TRY(reasons_find(u, record, &reasons, err));
 	for (i = 0; i < reasons.n; i++)
 		UNS_TRY(uns_findings_add(out, arena, reasons.v[i].finding, err));
-	for (i = 0; i < notes->n && snap->cat->facts.wants_config; i++)
+	for (i = 0; i < notes->n && snap->cat->summary.wants_config; i++)
 		if (notes->v[i].id != UNS_FOUND_FILES_BORROWED)
 			UNS_TRY(uns_findings_add(out, arena, &notes->v[i], err));
 	return 0;
 }
 
-int info_json(struct unshard *u, struct place *place, bool tensors, const char *usage_path,
+int info_json(struct unshard *u, struct dir_record *record, bool tensors, const char *usage_path,
 	      struct uns_text *out, struct uns_err *err)
 {
 	UNS_CLEANUP(views_fini) struct views views = { 0 };
@@ -352,23 +352,23 @@ int info_json(struct unshard *u, struct place *place, bool tensors, const char *
 	struct uns_findings problems = { 0 };
 	const struct uns_finding *f;
 	struct snapshot *snap;
-	int code = snapshot_get(u, place, &snap, &why);
+	int code = snapshot_get(u, record, &snap, &why);
 
 	if (code < 0 && !uns_code_is_finding(code))
 		return uns_fail_copy(err, &why);
 	if (code < 0) {
-		f = reason_of_failure(place, &why, &views.arena);
+		f = reason_of_failure(record, &why, &views.arena);
 		if (f)
-			failed_json(place, f, out);
+			failed_json(record, f, out);
 		return f && !out->failed ? 0 : uns_oom(err);
 	}
 	if (tensors) {
 		uns_describe_tensors(out, snap->cat);
 	} else {
-		code = all_verdicts(&(struct asked){ u, place, snap, usage_path }, &views,
+		code = all_verdicts(&(struct asked){ u, record, snap, usage_path }, &views,
 				    err);
 		if (code == 0)
-			code = problems_of(u, place, snap, &views.arena, &problems, err);
+			code = problems_of(u, record, snap, &views.arena, &problems, err);
 		if (code == 0)
 			uns_describe_info(out, snap->cat, views.v, views.n, &problems);
 	}
@@ -376,15 +376,15 @@ int info_json(struct unshard *u, struct place *place, bool tensors, const char *
 	return code == 0 && out->failed ? uns_oom(err) : code;
 }
 
-static int provenance(struct unshard *u, struct place *place, const struct uns_view *view,
+static int provenance(struct unshard *u, struct dir_record *record, const struct uns_view *view,
 		      uint64_t parameter, struct uns_text *out, struct uns_err *err)
 {
 	const struct shown *shown;
 	struct snapshot *snap;
 	int code;
 
-	UNS_TRY(snapshot_get(u, place, &snap, err));
-	code = show_tree(u, place, snap, view, parameter, &shown, err);
+	UNS_TRY(snapshot_get(u, record, &snap, err));
+	code = show_tree(u, record, snap, view, parameter, &shown, err);
 	if (code == 0)
 		uns_describe_provenance(out, snap->cat, &shown->tree);
 	snapshot_put(u, snap);
@@ -392,7 +392,7 @@ static int provenance(struct unshard *u, struct place *place, const struct uns_v
 }
 
 /* CHECKPOINT/.unshard/problems.txt of one view: what is wrong, then what that view's tree notes. */
-static int view_problems(struct unshard *u, struct place *place, const struct uns_view *view,
+static int view_problems(struct unshard *u, struct dir_record *record, const struct uns_view *view,
 			 uint64_t parameter, struct uns_text *out, struct uns_err *err)
 {
 	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
@@ -402,15 +402,15 @@ static int view_problems(struct unshard *u, struct place *place, const struct un
 	size_t i, from;
 	int code;
 
-	UNS_TRY(reasons_find(u, place, &reasons, err));
+	UNS_TRY(reasons_find(u, record, &reasons, err));
 	for (i = 0; i < reasons.n; i++) {
 		from = out->len;
 		reason_print(&reasons.v[i], out);
 		uns_text_end_line(out, from);
 	}
-	if (snapshot_get(u, place, &snap, NULL) < 0)
+	if (snapshot_get(u, record, &snap, NULL) < 0)
 		return 0;
-	code = show_tree(u, place, snap, view, parameter, &shown, &why);
+	code = show_tree(u, record, snap, view, parameter, &shown, &why);
 	for (i = 0; code == 0 && i < shown->tree.n_notes; i++) {
 		from = out->len;
 		uns_text_str(out, shown->tree.note[i]);
@@ -421,12 +421,12 @@ static int view_problems(struct unshard *u, struct place *place, const struct un
 	return out->failed ? uns_oom(err) : 0;
 }
 
-int info_text(struct unshard *u, struct place *place, const struct uns_view *view,
+int info_text(struct unshard *u, struct dir_record *record, const struct uns_view *view,
 	      uint64_t parameter, const char *name, struct uns_text *out, struct uns_err *err)
 {
 	if (strcmp(name, "problems.txt") == 0)
-		return view_problems(u, place, view, parameter, out, err);
+		return view_problems(u, record, view, parameter, out, err);
 	if (strcmp(name, "provenance.json") == 0)
-		return provenance(u, place, view, parameter, out, err);
-	return info_json(u, place, strcmp(name, "tensors.json") == 0, u->opt.mounted_at, out, err);
+		return provenance(u, record, view, parameter, out, err);
+	return info_json(u, record, strcmp(name, "tensors.json") == 0, u->opt.mounted_at, out, err);
 }

@@ -45,7 +45,7 @@ static int read_mark(const struct search *s, const char *mark, const char **tag,
 }
 
 /* What the view's own file of that name, in the checkpoint, says. */
-static int read_own(const struct search *s, struct place *place, struct snapshot *snap,
+static int read_own(const struct search *s, struct dir_record *record, struct snapshot *snap,
 		    const char *tag, struct uns_err *err)
 {
 	const struct uns_vfile *file;
@@ -53,7 +53,7 @@ static int read_own(const struct search *s, struct place *place, struct snapshot
 	char text[MAX_MARK_BYTES];
 	int64_t n;
 
-	UNS_TRY(show_tree(s->u, place, snap, s->view, s->parameter, &shown, err));
+	UNS_TRY(show_tree(s->u, record, snap, s->view, s->parameter, &shown, err));
 	file = uns_vtree_find(&shown->tree, s->view->run_mark);
 	if (!file || file->layout.size_bytes > sizeof(text))
 		return 0;
@@ -62,12 +62,12 @@ static int read_own(const struct search *s, struct place *place, struct snapshot
 		return (int)n;
 	uns_text_printf(&s->out->text, "%s/", tag);
 	uns_text_add(&s->out->text, text, (size_t)n);
-	s->out->generation = place->generation;
+	s->out->generation = record->generation;
 	return s->out->text.failed ? uns_oom(err) : 1;
 }
 
 /* 1 = the tag's checkpoint can be loaded from the view. */
-static int read_tag(const struct search *s, struct place *place, const char *tag,
+static int read_tag(const struct search *s, struct dir_record *record, const char *tag,
 		    struct uns_err *err)
 {
 	struct uns_err why = { 0 };
@@ -75,15 +75,15 @@ static int read_tag(const struct search *s, struct place *place, const char *tag
 	struct snapshot *snap;
 	int code;
 
-	if (!place->format)
+	if (!record->format)
 		return 0;
-	code = show_state_of(s->u, place, s->view, s->parameter, &state, &why);
+	code = show_state_of(s->u, record, s->view, s->parameter, &state, &why);
 	if (code < 0)
 		return uns_fail_copy(err, &why);
 	if (state != SHOW_OK)
 		return 0;
-	UNS_TRY(snapshot_get(s->u, place, &snap, err));
-	code = read_own(s, place, snap, tag, err);
+	UNS_TRY(snapshot_get(s->u, record, &snap, err));
+	code = read_own(s, record, snap, tag, err);
 	snapshot_put(s->u, snap);
 	return code;
 }
@@ -92,7 +92,7 @@ static int find(const struct search *s, const char *name, struct uns_err *err)
 {
 	const char *tag = NULL, *path;
 	struct uns_err why = { 0 };
-	struct place *place;
+	struct dir_record *record;
 	int code;
 
 	UNS_TRY(code = read_mark(s, name, &tag, err));
@@ -105,11 +105,11 @@ static int find(const struct search *s, const char *name, struct uns_err *err)
 		return uns_oom(err);
 	if (session_hides(s->u, path))
 		return 0;
-	code = place_get(s->u, path, &place, &why);
+	code = record_get(s->u, path, &record, &why);
 	if (code < 0)
 		return uns_fail_if_passing(err, code, &why);
-	code = read_tag(s, place, tag, err);
-	place_put(s->u, place);
+	code = read_tag(s, record, tag, err);
+	record_put(s->u, record);
 	return code;
 }
 

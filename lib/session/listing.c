@@ -167,14 +167,14 @@ static int add_forms(struct unshard_listing *l, const struct spot_key *dir, cons
 				.path = uns_path_join(&l->arena, dir->path, entry->name),
 				.inside = "" };
 	struct form_names names;
-	struct place *place;
+	struct dir_record *record;
 	int code = 0;
 
 	if (!dir->view->form || !key.path || !session_walks_into(l->u, key.path, entry->kind) ||
-	    place_get(l->u, key.path, &place, NULL) < 0)
+	    record_get(l->u, key.path, &record, NULL) < 0)
 		return 0;
-	if (forms_has_file(dir->view, place)) {
-		code = forms_names(l->u, dir->view, place, &l->arena, &names, err);
+	if (forms_has_file(dir->view, record)) {
+		code = forms_names(l->u, dir->view, record, &l->arena, &names, err);
 		key.as_file = true;
 		if (code == 0)
 			code = add_key(l, &key, names.file, err);
@@ -183,7 +183,7 @@ static int add_forms(struct unshard_listing *l, const struct spot_key *dir, cons
 			code = add_key(l, &key, names.dir, err);
 		code = code < 0 ? code : 1;
 	}
-	place_put(l->u, place);
+	record_put(l->u, record);
 	return code;
 }
 

@@ -1,4 +1,4 @@
-/* Nodes of unshard.h: keys of what was looked up, with the inode number it had. They hold no place and no
+/* Nodes of unshard.h: keys of what was looked up, with the inode number it had. They hold no record and no
  * snapshot. */
 #ifndef UNS_SESSION_NODES_H
 #define UNS_SESSION_NODES_H

@@ -13,7 +13,7 @@ ssize_t session_read(const struct read_from *from, void *buf, size_t len, uint64
 	}
 	__atomic_add_fetch(&u->n_errors, 1, __ATOMIC_RELAXED);
 	errors_add(&u->errors, &u->log, err, from->name);
-	if (from->place)
-		places_suspect(&u->places, from->place);
+	if (from->record)
+		records_suspect(&u->records, from->record);
 	return got;
 }

@@ -8,7 +8,7 @@
 struct read_from {
 	struct unshard *u;
 	const char *name;    /* for messages */
-	struct place *place; /* NULL = no checkpoint's */
+	struct dir_record *record; /* NULL = no checkpoint's */
 	struct uns_backing *backing;
 	const struct uns_layout *layout;
 };

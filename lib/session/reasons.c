@@ -6,14 +6,14 @@
 #include "base/cleanup.h"
 #include "session/shows.h"
 
-const struct uns_finding *reason_of_failure(const struct place *place, const struct uns_err *why,
+const struct uns_finding *reason_of_failure(const struct dir_record *record, const struct uns_err *why,
 					    struct uns_arena *arena)
 {
 	struct uns_finding f =
 		uns_finding_quoting(UNS_FOUND_CHECKPOINT_UNREADABLE, why, UNS_SCOPE_ALL);
 
 	if (!f.checkpoint)
-		f.checkpoint = place->path;
+		f.checkpoint = record->path;
 	return uns_finding_copy(arena, &f);
 }
 
@@ -59,7 +59,7 @@ static struct reason *find(const struct reasons *r, const struct uns_finding *f)
 }
 
 /* What only this view found out; the same thing once for all views. */
-static int add_of_view(struct unshard *u, struct place *place, const struct uns_view *view,
+static int add_of_view(struct unshard *u, struct dir_record *record, const struct uns_view *view,
 		       const char *parameter, struct reasons *r)
 {
 	struct uns_err why = { .keep = &r->arena };
@@ -74,14 +74,14 @@ static int add_of_view(struct unshard *u, struct place *place, const struct uns_
 
 	if (!name || !view->parse(parameter, &number))
 		return -ENOMEM;
-	code = show_state_of(u, place, view, number, &state, &why);
+	code = show_state_of(u, record, view, number, &state, &why);
 	if (code == 0 && state == SHOW_SAVING && why.finding)
 		return add(r, why.finding, NULL, false);
 	if (code == -ENOMEM || (code == 0 && state != SHOW_DAMAGED))
 		return code;
 	if (code < 0)
 		uns_fail_copy(&r->moment, &why);
-	f = why.finding ? why.finding : reason_of_failure(place, &why, &r->arena);
+	f = why.finding ? why.finding : reason_of_failure(record, &why, &r->arena);
 	if (!f)
 		return -ENOMEM;
 	own = *f;
@@ -96,7 +96,7 @@ static int add_of_view(struct unshard *u, struct place *place, const struct uns_
 	return 0;
 }
 
-static int add_all(struct unshard *u, struct place *place, const struct uns_catalog *cat,
+static int add_all(struct unshard *u, struct dir_record *record, const struct uns_catalog *cat,
 		   struct reasons *r)
 {
 	size_t i, k;
@@ -105,12 +105,12 @@ static int add_all(struct unshard *u, struct place *place, const struct uns_cata
 		UNS_TRY(add(r, &cat->findings[i], NULL, is_serious(&cat->findings[i])));
 	for (i = 0; uns_views[i]; i++)
 		for (k = 0; uns_views[i]->listed[k]; k++)
-			UNS_TRY(add_of_view(u, place, uns_views[i], uns_views[i]->listed[k], r));
+			UNS_TRY(add_of_view(u, record, uns_views[i], uns_views[i]->listed[k], r));
 	return 0;
 }
 
 /* What is missing while it is saved is no damage: one note in place of all that was found. */
-static int only_saving(struct unshard *u, const struct place *place, struct reasons *r)
+static int only_saving(struct unshard *u, const struct dir_record *record, struct reasons *r)
 {
 	const char *file = NULL;
 	struct uns_finding f;
@@ -119,30 +119,30 @@ static int only_saving(struct unshard *u, const struct place *place, struct reas
 	for (i = 0; i < r->n && !file; i++)
 		if (r->v[i].serious || r->v[i].finding->id == UNS_FOUND_STILL_SAVING)
 			file = r->v[i].finding->file;
-	f = show_saving(u, place, file);
+	f = show_saving(u, record, file);
 	r->n = r->n_serious = 0;
 	r->saving = true;
 	return add(r, &f, NULL, false);
 }
 
-int reasons_find(struct unshard *u, struct place *place, struct reasons *out, struct uns_err *err)
+int reasons_find(struct unshard *u, struct dir_record *record, struct reasons *out, struct uns_err *err)
 {
 	struct uns_err why = { .keep = &out->arena };
 	struct snapshot *snap;
 	int code;
 
 	*out = (struct reasons){ 0 };
-	code = snapshot_get(u, place, &snap, &why);
+	code = snapshot_get(u, record, &snap, &why);
 	if (code == 0) {
-		code = add_all(u, place, snap->cat, out);
+		code = add_all(u, record, snap->cat, out);
 		snapshot_put(u, snap);
 	} else if (code != -ENOMEM) {
 		if (!uns_code_is_finding(code))
 			uns_fail_copy(&out->moment, &why);
-		code = add(out, reason_of_failure(place, &why, &out->arena), NULL, true);
+		code = add(out, reason_of_failure(record, &why, &out->arena), NULL, true);
 	}
-	if (code == 0 && !out->moment.code && place_saving(u, place))
-		code = only_saving(u, place, out);
+	if (code == 0 && !out->moment.code && record_saving(u, record))
+		code = only_saving(u, record, out);
 	return code < 0 ? uns_oom(err) : 0;
 }
 

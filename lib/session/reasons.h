@@ -18,12 +18,12 @@ struct reasons {
 };
 
 /* Fails only when memory is out. */
-int reasons_find(struct unshard *u, struct place *place, struct reasons *out, struct uns_err *err);
+int reasons_find(struct unshard *u, struct dir_record *record, struct reasons *out, struct uns_err *err);
 void reasons_fini(struct reasons *reasons);
 
 /* Why a snapshot is not available, as a finding of that moment: to be told, not to be remembered. In the
  * arena; NULL = out of memory. */
-const struct uns_finding *reason_of_failure(const struct place *place, const struct uns_err *why,
+const struct uns_finding *reason_of_failure(const struct dir_record *record, const struct uns_err *why,
 					    struct uns_arena *arena);
 /* A directory that cannot be listed or looked at: who goes through many names it and goes on. In the arena.
  * NULL = out of memory, or all must end: `why` is no fault of the directory. */

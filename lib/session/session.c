@@ -41,7 +41,7 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 					   o->assume_fsdp_units };
 
 	memo_init(&u->memo, &u->store, u->root, u->real_root, &memo);
-	u->places = (struct place_table){
+	u->records = (struct record_table){
 		.root = u->root,
 		.hidden = u->opt.hidden,
 		.store = &u->store,
@@ -59,7 +59,7 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 		.models = &u->opt.models,
 		.store = &u->store,
 		.memo = &u->memo,
-		.places = &u->places,
+		.records = &u->records,
 		.budget_bytes = u->opt.mem_bytes / 2,
 		.trim = o->trim_memory,
 		.lock = &u->lock,
@@ -127,7 +127,7 @@ void unshard_close(unshard *u)
 {
 	if (!u)
 		return;
-	places_fini(&u->places);
+	records_fini(&u->records);
 	uns_engine_free(u->engine);
 	store_link_fini(&u->store);
 	session_options_fini(&u->opt);

@@ -3,12 +3,12 @@
  * what a name of the tree means (spots.h), nodes, listings and files, the texts of .unshard/ (info.h).
  *
  *   options.h    what unshard_open was given
- *   places.h     what each directory of SOURCE is
+ *   dir_records.h     what each directory of SOURCE is
  *   snapshots.h  what is made of checkpoints, an LRU
  *   errors.h     reads that failed
  *   store/store_link.h, store/catalog_memo.h  the metadata store, and what is kept in it
  *
- * One mutex (lock) guards places and snapshots. It is never held across I/O, and nothing is freed under
+ * One mutex (lock) guards records and snapshots. It is never held across I/O, and nothing is freed under
  * it; work that others would repeat is marked busy and waited for on `changed`. */
 #ifndef UNS_SESSION_SESSION_H
 #define UNS_SESSION_SESSION_H
@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "api/errors.h"
 #include "api/options.h"
-#include "session/places.h"
+#include "session/dir_records.h"
 #include "session/snapshots.h"
 #include "unshard.h"
 
@@ -34,66 +34,66 @@ struct unshard {
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	struct place_table places;
+	struct record_table records;
 	struct snapshot_cache snapshots;
 };
 
 /* -- the parts, for those who have a session -- */
 
-static inline int place_get(struct unshard *u, const char *path, struct place **out,
+static inline int record_get(struct unshard *u, const char *path, struct dir_record **out,
 			    struct uns_err *err)
 {
-	return places_get(&u->places, path, out, err);
+	return records_get(&u->records, path, out, err);
 }
 
-static inline void place_put(struct unshard *u, struct place *place)
+static inline void record_put(struct unshard *u, struct dir_record *record)
 {
-	places_put(&u->places, place);
+	records_put(&u->records, record);
 }
 
-static inline bool place_unsettled(const struct unshard *u, const struct place *place)
+static inline bool record_unsettled(const struct unshard *u, const struct dir_record *record)
 {
-	return places_unsettled(&u->places, place);
+	return records_unsettled(&u->records, record);
 }
 
 /* The file that is written last is there. */
-static inline bool place_finished(struct unshard *u, const struct place *place)
+static inline bool record_finished(struct unshard *u, const struct dir_record *record)
 {
 	bool finished;
 
 	pthread_mutex_lock(&u->lock);
-	finished = place->finished;
+	finished = record->finished;
 	pthread_mutex_unlock(&u->lock);
 	return finished;
 }
 
 /* Somebody may be writing it: it changed a moment ago, and nothing says that the save has ended, or shards are
  * newer than what does. */
-static inline bool place_saving(struct unshard *u, const struct place *place)
+static inline bool record_saving(struct unshard *u, const struct dir_record *record)
 {
 	bool saving;
 
 	pthread_mutex_lock(&u->lock);
-	saving = !place->finished || place->overwritten;
+	saving = !record->finished || record->overwritten;
 	pthread_mutex_unlock(&u->lock);
-	return saving && place_unsettled(u, place);
+	return saving && record_unsettled(u, record);
 }
 
 /* The weights may be of two saves at this moment. */
-static inline bool place_weights_change(struct unshard *u, const struct place *place)
+static inline bool record_weights_change(struct unshard *u, const struct dir_record *record)
 {
 	bool change;
 
 	pthread_mutex_lock(&u->lock);
-	change = place->weights_overwritten;
+	change = record->weights_overwritten;
 	pthread_mutex_unlock(&u->lock);
-	return change && place_unsettled(u, place);
+	return change && record_unsettled(u, record);
 }
 
-static inline int snapshot_get(struct unshard *u, struct place *place, struct snapshot **out,
+static inline int snapshot_get(struct unshard *u, struct dir_record *record, struct snapshot **out,
 			       struct uns_err *err)
 {
-	return snapshots_get(&u->snapshots, place, out, err);
+	return snapshots_get(&u->snapshots, record, out, err);
 }
 
 static inline void snapshot_put(struct unshard *u, struct snapshot *snap)
@@ -104,15 +104,15 @@ static inline void snapshot_put(struct unshard *u, struct snapshot *snap)
 /* A directory entry that the tree leaves out: the mountpoint, a link that may not be followed. */
 static inline bool session_hides(const struct unshard *u, const char *path)
 {
-	return places_hide(&u->places, path);
+	return records_hide(&u->records, path);
 }
 
-/* An entry of SOURCE that is a checkpoint, or that checkpoints may lie below: for walks (place_get gives -ENOTDIR for
+/* An entry of SOURCE that is a checkpoint, or that checkpoints may lie below: for walks (record_get gives -ENOTDIR for
  * a file that is none). */
 static inline bool session_walks_into(const struct unshard *u, const char *path, enum uns_kind kind)
 {
 	return !session_hides(u, path) &&
-	       (kind == UNS_KIND_DIR || (kind == UNS_KIND_FILE && places_may_be_file(path)));
+	       (kind == UNS_KIND_DIR || (kind == UNS_KIND_FILE && records_may_be_file(path)));
 }
 
 #endif

@@ -17,19 +17,19 @@ const char *show_state_text(enum show_state state)
 	return text[state];
 }
 
-/* -- verdicts: what supports() said, kept with the place -- */
+/* -- verdicts: what supports() said, kept with the record -- */
 
-static const struct verdict *verdict_find(const struct place *place, const struct uns_view *view,
+static const struct verdict *verdict_find(const struct dir_record *record, const struct uns_view *view,
 					  uint64_t parameter)
 {
-	const struct verdict *v = place->verdict;
+	const struct verdict *v = record->verdict;
 
 	while (v && (v->view != view || v->parameter != parameter))
 		v = v->next;
 	return v;
 }
 
-static int verdict_add(struct place *place, const struct uns_view *view, uint64_t parameter,
+static int verdict_add(struct dir_record *record, const struct uns_view *view, uint64_t parameter,
 		       int code, const struct uns_finding *why)
 {
 	struct verdict *v = calloc(1, sizeof(*v));
@@ -41,21 +41,21 @@ static int verdict_add(struct place *place, const struct uns_view *view, uint64_
 	v->view = view;
 	v->parameter = parameter;
 	v->code = code;
-	v->next = place->verdict;
-	place->verdict = v;
+	v->next = record->verdict;
+	record->verdict = v;
 	return 0;
 }
 
 /* The recorded answer as a code and its reason; false when nothing is recorded. Lock taken here. */
-static bool verdict_known(struct unshard *u, struct place *place, const struct uns_view *view,
+static bool verdict_known(struct unshard *u, struct dir_record *record, const struct uns_view *view,
 			  uint64_t parameter, int *code, struct uns_err *why)
 {
 	const struct uns_finding *f;
 	const struct verdict *v;
 
 	pthread_mutex_lock(&u->lock);
-	v = verdict_find(place, view, parameter);
-	f = v ? v->why : place->open_why;
+	v = verdict_find(record, view, parameter);
+	f = v ? v->why : record->open_why;
 	*code = v ? v->code : f ? f->code : 0;
 	if (f && uns_fail_with(why, f) == -ENOMEM)
 		*code = -ENOMEM;
@@ -63,7 +63,7 @@ static bool verdict_known(struct unshard *u, struct place *place, const struct u
 	return v || f;
 }
 
-static int verdict_find_out(struct unshard *u, struct place *place, const struct uns_view *view,
+static int verdict_find_out(struct unshard *u, struct dir_record *record, const struct uns_view *view,
 			    uint64_t parameter, struct uns_err *why)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
@@ -72,18 +72,18 @@ static int verdict_find_out(struct unshard *u, struct place *place, const struct
 	struct snapshot *snap;
 	int code, added = 0;
 
-	UNS_TRY(snapshot_get(u, place, &snap, why));
-	code = place->stat.kind == UNS_KIND_FILE && !view->opens_files ?
+	UNS_TRY(snapshot_get(u, record, &snap, why));
+	code = record->stat.kind == UNS_KIND_FILE && !view->opens_files ?
 		       uns_catalog_fail(snap->cat, UNS_FINDING(.id = UNS_FOUND_FILE_IS_SHOWN), &own) :
 		       view->supports(snap->cat, parameter, &own);
 	f = uns_finding_quoting(UNS_FOUND_VIEW_NOT_POSSIBLE, &own,
 				own.finding ? own.finding->scope : UNS_SCOPE_NOTE);
 	if (!f.checkpoint)
-		f.checkpoint = place->path;
+		f.checkpoint = record->path;
 	pthread_mutex_lock(&u->lock);
-	if (snap->place == place && (code == 0 || uns_code_is_finding(code)) &&
-	    !verdict_find(place, view, parameter))
-		added = verdict_add(place, view, parameter, code, &f);
+	if (snap->record == record && (code == 0 || uns_code_is_finding(code)) &&
+	    !verdict_find(record, view, parameter))
+		added = verdict_add(record, view, parameter, code, &f);
 	pthread_mutex_unlock(&u->lock);
 	snapshot_put(u, snap);
 	if (added < 0)
@@ -105,10 +105,10 @@ static bool is_news(struct unshard *u, bool *told)
 	return news;
 }
 
-void show_handed_over(struct unshard *u, struct place *place)
+void show_handed_over(struct unshard *u, struct dir_record *record)
 {
-	is_news(u, &place->told);
-	is_news(u, &place->assumed_told);
+	is_news(u, &record->told);
+	is_news(u, &record->assumed_told);
 }
 
 /* Failures that a writer still at work explains. */
@@ -117,45 +117,45 @@ static bool may_be_unfinished(int code)
 	return code == -ENODATA || code == -EBADMSG || code == -ENOENT || code == -ESTALE;
 }
 
-struct uns_finding show_saving(const struct unshard *u, const struct place *place, const char *file)
+struct uns_finding show_saving(const struct unshard *u, const struct dir_record *record, const char *file)
 {
 	return (struct uns_finding){ .id = UNS_FOUND_STILL_SAVING,
-				     .checkpoint = place->path,
+				     .checkpoint = record->path,
 				     .file = file,
 				     .expected = uns_num((uint64_t)u->opt.settle_ns / 1000000000) };
 }
 
 /* `why`, why the view cannot be shown, becomes that it cannot yet. */
-static int still_saving(const struct unshard *u, const struct place *place, struct uns_err *why)
+static int still_saving(const struct unshard *u, const struct dir_record *record, struct uns_err *why)
 {
-	struct uns_finding f = show_saving(u, place, why->finding ? why->finding->file : NULL);
+	struct uns_finding f = show_saving(u, record, why->finding ? why->finding->file : NULL);
 
 	why->code = 0;
 	f.code = -ENODATA;
 	return uns_fail_with(why, &f) == -ENOMEM ? -ENOMEM : 0;
 }
 
-int show_state_of(struct unshard *u, struct place *place, const struct uns_view *view,
+int show_state_of(struct unshard *u, struct dir_record *record, const struct uns_view *view,
 		  uint64_t parameter, enum show_state *out, struct uns_err *why)
 {
 	bool saving;
 	int code;
 
-	if (!verdict_known(u, place, view, parameter, &code, why))
-		code = verdict_find_out(u, place, view, parameter, why);
-	saving = place_saving(u, place);
+	if (!verdict_known(u, record, view, parameter, &code, why))
+		code = verdict_find_out(u, record, view, parameter, why);
+	saving = record_saving(u, record);
 	if (code == -ENOTSUP)
 		*out = SHOW_NONE;
 	else if (saving && (may_be_unfinished(code) ||
-			   (code == 0 && (view->needs_finished || place_weights_change(u, place)))))
+			   (code == 0 && (view->needs_finished || record_weights_change(u, record)))))
 		*out = SHOW_SAVING;
 	else if (code < 0 && !uns_code_is_finding(code))
 		return code;
 	else
 		*out = code < 0 ? SHOW_DAMAGED : SHOW_OK;
-	if (*out == SHOW_DAMAGED && is_news(u, &place->told))
-		uns_log(&u->log, UNS_LOG_WARN, "%s: %s", place->path, why->text);
-	return *out == SHOW_SAVING ? still_saving(u, place, why) : 0;
+	if (*out == SHOW_DAMAGED && is_news(u, &record->told))
+		uns_log(&u->log, UNS_LOG_WARN, "%s: %s", record->path, why->text);
+	return *out == SHOW_SAVING ? still_saving(u, record, why) : 0;
 }
 
 /* -- trees -- */
@@ -169,14 +169,14 @@ static void shown_free(struct shown *shown)
 	free(shown);
 }
 
-static int problem_tree(struct shown *shown, const struct place *place, const struct uns_err *why,
+static int problem_tree(struct shown *shown, const struct dir_record *record, const struct uns_err *why,
 			struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	size_t from;
 
 	uns_text_printf(&text, "unshard cannot serve %s here.",
-			*place->path ? place->path : "this checkpoint");
+			*record->path ? record->path : "this checkpoint");
 	uns_text_end_line(&text, 0);
 	uns_text_str(&text, "\n");
 	from = text.len;
@@ -208,21 +208,21 @@ static int learn_ties(struct unshard *u, struct snapshot *snap, struct uns_err *
 	return code;
 }
 
-static void log_assumed(struct unshard *u, struct place *place, const char *assumed)
+static void log_assumed(struct unshard *u, struct dir_record *record, const char *assumed)
 {
-	if (assumed && is_news(u, &place->assumed_told))
-		uns_log(&u->log, UNS_LOG_WARN, "%s: %s", place->path, assumed);
+	if (assumed && is_news(u, &record->assumed_told))
+		uns_log(&u->log, UNS_LOG_WARN, "%s: %s", record->path, assumed);
 }
 
-static int learn_training(struct unshard *u, struct place *place, struct snapshot *snap,
+static int learn_training(struct unshard *u, struct dir_record *record, struct snapshot *snap,
 			  struct uns_err *err)
 {
 	const struct training_input in = { .root = u->root,
-					   .path = place->path,
+					   .path = record->path,
 					   .cat = snap->cat,
 					   .backing = snap->backing,
 					   .store = &u->store,
-					   .has_facts = place_has_facts(place),
+					   .has_facts = record_has_facts(record),
 					   .option = u->opt.fact,
 					   .n_option = u->opt.n_fact };
 	int code;
@@ -234,7 +234,7 @@ static int learn_training(struct unshard *u, struct place *place, struct snapsho
 		training_found_fini(&snap->training);
 		snap->training = (struct training_found){ 0 };
 	}
-	log_assumed(u, place, snap->training.assumed);
+	log_assumed(u, record, snap->training.assumed);
 	snapshots_learned(&u->snapshots, snap, &snap->training_learned, code == 0);
 	return code;
 }
@@ -275,17 +275,17 @@ struct uns_view_input show_input(const struct unshard *u, const struct snapshot 
 	};
 }
 
-static int add_training(struct unshard *u, struct place *place, struct snapshot *snap,
+static int add_training(struct unshard *u, struct dir_record *record, struct snapshot *snap,
 			struct uns_view_input *in, struct uns_err *err)
 {
-	UNS_TRY(learn_training(u, place, snap, err));
+	UNS_TRY(learn_training(u, record, snap, err));
 	in->training = &snap->training.training;
 	in->trainer_state_valid = snap->training.state_valid;
 	return 0;
 }
 
 /* Only what the view asks for is found out: another may be at the rest, and take long. */
-static int view_tree(struct unshard *u, struct place *place, struct snapshot *snap,
+static int view_tree(struct unshard *u, struct dir_record *record, struct snapshot *snap,
 		     struct shown *shown, struct uns_err *err)
 {
 	struct uns_view_input in = show_input(u, snap);
@@ -297,27 +297,27 @@ static int view_tree(struct unshard *u, struct place *place, struct snapshot *sn
 		in.n_tied = snap->ties.n;
 	}
 	if (shown->view->needs_training)
-		UNS_TRY(add_training(u, place, snap, &in, err));
+		UNS_TRY(add_training(u, record, snap, &in, err));
 	return shown->view->tree(&in, shown->parameter, &shown->tree, err);
 }
 
 /* What a view finds out only while it makes its tree (a fact about the training that nobody knows) is
  * told in the same way as damage; what may pass (memory, a source that changes) fails the request. */
-static int tree_or_problem(struct unshard *u, struct place *place, struct snapshot *snap,
+static int tree_or_problem(struct unshard *u, struct dir_record *record, struct snapshot *snap,
 			   struct shown *shown, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { .keep = &arena };
-	int code = view_tree(u, place, snap, shown, &why);
+	int code = view_tree(u, record, snap, shown, &why);
 
 	if (code == -ENODATA || code == -ENOTSUP || code == -EBADMSG) {
 		uns_vtree_fini(&shown->tree);
-		return problem_tree(shown, place, &why, err);
+		return problem_tree(shown, record, &why, err);
 	}
 	return code < 0 ? uns_fail_copy(err, &why) : 0;
 }
 
-static int shown_build(struct unshard *u, struct place *place, struct snapshot *snap,
+static int shown_build(struct unshard *u, struct dir_record *record, struct snapshot *snap,
 		       struct shown *shown, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
@@ -326,23 +326,23 @@ static int shown_build(struct unshard *u, struct place *place, struct snapshot *
 	enum show_state state;
 	size_t i;
 
-	if (show_state_of(u, place, shown->view, shown->parameter, &state, &why) < 0)
+	if (show_state_of(u, record, shown->view, shown->parameter, &state, &why) < 0)
 		return uns_fail_copy(err, &why);
 	if (state == SHOW_OK)
-		UNS_TRY(tree_or_problem(u, place, snap, shown, err));
+		UNS_TRY(tree_or_problem(u, record, snap, shown, err));
 	else if (state == SHOW_DAMAGED)
-		UNS_TRY(problem_tree(shown, place, &why, err));
+		UNS_TRY(problem_tree(shown, record, &why, err));
 	else
 		return uns_fail(err, -ENOENT, "%s", why.text);
 	uns_vtree_seal(&shown->tree);
 	shown->attr = calloc(shown->tree.n + 1, sizeof(*shown->attr));
 	if (!shown->attr)
 		return uns_oom(err);
-	UNS_TRY(uns_attributes_base(snap->cat, &place->stat, &base, err));
+	UNS_TRY(uns_attributes_base(snap->cat, &record->stat, &base, err));
 	for (i = 0; i < shown->tree.n; i++)
-		shown->attr[i] = uns_attributes_of(snap->cat, &shown->tree.v[i], &place->stat, &base);
+		shown->attr[i] = uns_attributes_of(snap->cat, &shown->tree.v[i], &record->stat, &base);
 	if (shown->tree.whole)
-		shown->attr[i] = uns_attributes_of(snap->cat, shown->tree.whole, &place->stat, &base);
+		shown->attr[i] = uns_attributes_of(snap->cat, shown->tree.whole, &record->stat, &base);
 	return 0;
 }
 
@@ -391,13 +391,13 @@ static void shown_end(struct unshard *u, struct snapshot *snap, struct shown *sh
 		shown_free(shown);
 }
 
-int show_notes(struct unshard *u, struct place *place, struct snapshot *snap,
+int show_notes(struct unshard *u, struct dir_record *record, struct snapshot *snap,
 	       const struct uns_view *view, struct uns_vtree *out, struct uns_err *err)
 {
 	struct uns_view_input in = show_input(u, snap);
 
 	if (view->needs_training) {
-		UNS_TRY(add_training(u, place, snap, &in, err));
+		UNS_TRY(add_training(u, record, snap, &in, err));
 		UNS_TRY(uns_resume_trainer_state_add(
 			&(struct uns_resume_input){ .catalog = in.catalog,
 						    .training = in.training,
@@ -407,7 +407,7 @@ int show_notes(struct unshard *u, struct place *place, struct snapshot *snap,
 	return view->notes ? view->notes(&in, out, err) : 0;
 }
 
-int show_tree(struct unshard *u, struct place *place, struct snapshot *snap,
+int show_tree(struct unshard *u, struct dir_record *record, struct snapshot *snap,
 	      const struct uns_view *view, uint64_t parameter, const struct shown **out,
 	      struct uns_err *err)
 {
@@ -426,27 +426,27 @@ int show_tree(struct unshard *u, struct place *place, struct snapshot *snap,
 	pthread_mutex_unlock(&u->lock);
 	if (!shown)
 		return uns_oom(err);
-	code = mine ? shown_build(u, place, snap, shown, err) : 0;
+	code = mine ? shown_build(u, record, snap, shown, err) : 0;
 	if (mine)
 		shown_end(u, snap, shown, code);
 	*out = code < 0 ? NULL : shown;
 	return code;
 }
 
-int show_served(struct unshard *u, struct place *place, struct snapshot *snap,
+int show_served(struct unshard *u, struct dir_record *record, struct snapshot *snap,
 		const struct uns_view *view, uint64_t parameter, const struct shown **out,
 		struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_err why = { .keep = &arena };
 	enum show_state state;
-	int code = show_state_of(u, place, view, parameter, &state, &why);
+	int code = show_state_of(u, record, view, parameter, &state, &why);
 
 	if (code < 0 || state != SHOW_OK)
 		return uns_fail(err, why.code, "%s", why.text);
-	UNS_TRY(show_tree(u, place, snap, view, parameter, out, err));
+	UNS_TRY(show_tree(u, record, snap, view, parameter, out, err));
 	if (uns_vtree_find(&(*out)->tree, SHOW_PROBLEM_FILE))
 		return uns_fail(err, -EBADMSG, "%s: the view %s cannot show it: its %s says why",
-				place->path, view->name, SHOW_PROBLEM_FILE);
+				record->path, view->name, SHOW_PROBLEM_FILE);
 	return 0;
 }

@@ -10,7 +10,7 @@
 #include "facts/ties.h"
 #include "facts/training_facts.h"
 #include "files/attributes.h"
-#include "session/places.h"
+#include "session/dir_records.h"
 
 /* A view's tree of one snapshot, with the attributes of each of its files. */
 struct shown {
@@ -31,8 +31,8 @@ struct learned {
 TAILQ_HEAD(snapshot_list, snapshot);
 
 struct snapshot {
-	TAILQ_ENTRY(snapshot) by_use; /* while it has a place; else among those to be freed */
-	struct place *place;          /* NULL once the place has moved on */
+	TAILQ_ENTRY(snapshot) by_use; /* while it has a record; else among those to be freed */
+	struct dir_record *record;          /* NULL once the record was replaced */
 	unsigned refs;
 	size_t bytes;
 

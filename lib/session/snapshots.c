@@ -52,9 +52,9 @@ static void table_remove(struct snapshot_cache *c, struct snapshot *snap)
 {
 	TAILQ_REMOVE(&c->by_use, snap, by_use);
 	c->bytes -= snap->bytes;
-	if (snap->place)
-		snap->place->snap = NULL;
-	snap->place = NULL;
+	if (snap->record)
+		snap->record->snap = NULL;
+	snap->record = NULL;
 }
 
 static void evict(struct snapshot_cache *c, struct snapshot_list *dead)
@@ -74,7 +74,7 @@ void snapshots_account(struct snapshot_cache *c, struct snapshot *snap)
 {
 	size_t bytes = snapshot_bytes(snap);
 
-	if (snap->place)
+	if (snap->record)
 		c->bytes += bytes - snap->bytes;
 	snap->bytes = bytes;
 }
@@ -91,13 +91,13 @@ static void free_all(struct snapshot_list *dead)
 	}
 }
 
-void snapshots_forget(void *ctx, struct place *place)
+void snapshots_forget(void *ctx, struct dir_record *record)
 {
 	struct snapshot_cache *c = ctx;
 	struct snapshot *snap;
 
 	pthread_mutex_lock(c->lock);
-	snap = place->snap;
+	snap = record->snap;
 	if (snap)
 		table_remove(c, snap);
 	if (snap && snap->refs)
@@ -115,8 +115,8 @@ void snapshots_put(struct snapshot_cache *c, struct snapshot *snap)
 		return;
 	pthread_mutex_lock(c->lock);
 	snap->refs--;
-	if (!snap->place && !snap->refs)
-		TAILQ_INSERT_TAIL(&dead, snap, by_use); /* snapshots_forget took its place */
+	if (!snap->record && !snap->refs)
+		TAILQ_INSERT_TAIL(&dead, snap, by_use); /* snapshots_forget did this already */
 	else
 		evict(c, &dead);
 	pthread_mutex_unlock(c->lock);
@@ -149,49 +149,49 @@ void snapshots_learned(struct snapshot_cache *c, struct snapshot *snap, struct l
 
 /* -- building -- */
 
-int snapshots_open_catalog(const struct snapshot_cache *c, const struct place *place,
+int snapshots_open_catalog(const struct snapshot_cache *c, const struct dir_record *record,
 			   struct uns_capture *capture, const struct uns_format_options *options,
 			   struct uns_catalog *cat, struct uns_err *err)
 {
-	struct uns_directory dir = { .root = c->root, .path = place->path, .capture = capture };
+	struct uns_directory dir = { .root = c->root, .path = record->path, .capture = capture };
 
 	cat->capture = capture;
-	if (place->stat.kind == UNS_KIND_DIR)
-		UNS_TRY(uns_capture_list(capture, place->path, &dir.list, err));
-	return place->format->open(&dir, options, cat, err);
+	if (record->stat.kind == UNS_KIND_DIR)
+		UNS_TRY(uns_capture_list(capture, record->path, &dir.list, err));
+	return record->format->open(&dir, options, cat, err);
 }
 
 /* The format's options with what the store says for this checkpoint; texts live in the arena. */
-static int options_for(const struct snapshot_cache *c, const struct place *place,
+static int options_for(const struct snapshot_cache *c, const struct dir_record *record,
 		       struct uns_arena *arena, struct uns_format_options *out, struct uns_err *err)
 {
 	struct uns_store_fact *v = NULL;
 	size_t n = 0;
 
 	*out = *c->format;
-	if (!place->format->wants_units)
+	if (!record->format->wants_units)
 		return 0;
-	UNS_TRY(store_facts_known(c->store, place->path, place_has_facts(place), arena, &v, &n,
+	UNS_TRY(store_facts_known(c->store, record->path, record_has_facts(record), arena, &v, &n,
 				  err));
 	out->fsdp_units =
-		stored_units_find(v, n, place->own_generation, &out->fsdp_units_stale);
+		stored_units_find(v, n, record->own_generation, &out->fsdp_units_stale);
 	return 0;
 }
 
 /* From the store, else from the checkpoint's own metadata. */
-static int find_catalog(const struct snapshot_cache *c, const struct place *place,
+static int find_catalog(const struct snapshot_cache *c, const struct dir_record *record,
 			const struct memo_subject *of, struct uns_capture *capture,
 			struct snapshot *snap, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_format_options options;
 
-	snap->lasting = memo_lasts(__atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED));
+	snap->lasting = memo_lasts(__atomic_load_n(&record->newest_ns, __ATOMIC_RELAXED));
 	if (memo_load_catalog(c->memo, of, capture, &snap->cat) == 0)
 		return 0;
-	UNS_TRY(uns_catalog_new(place->path, &snap->cat, err));
-	UNS_TRY(options_for(c, place, &arena, &options, err));
-	UNS_TRY(snapshots_open_catalog(c, place, capture, &options, snap->cat, err));
+	UNS_TRY(uns_catalog_new(record->path, &snap->cat, err));
+	UNS_TRY(options_for(c, record, &arena, &options, err));
+	UNS_TRY(snapshots_open_catalog(c, record, capture, &options, snap->cat, err));
 	if (snap->lasting)
 		memo_save_catalog(c->memo, of, snap->cat);
 	return 0;
@@ -221,18 +221,18 @@ void snapshots_save_crcs(const struct snapshot_cache *c, struct snapshot *snap)
 	memo_save_crcs(c->memo, snap->crc_key, &bytes);
 }
 
-static int fill(const struct snapshot_cache *c, const struct place *place,
+static int fill(const struct snapshot_cache *c, const struct dir_record *record,
 		struct uns_capture *capture, struct snapshot *snap, struct uns_err *err)
 {
-	const struct companions_input beside = { c->root, place->path, c->models, c->store,
-						 place_has_facts(place) };
+	const struct companions_input beside = { c->root, record->path, c->models, c->store,
+						 record_has_facts(record) };
 	/* A catalog is made of the files, and of a layout from the store where the format has one. */
-	const struct memo_subject of = { place->path, place->format->name,
-					 place->format->wants_units ? place->generation
-								    : place->source_generation,
-					 place->source_generation };
+	const struct memo_subject of = { record->path, record->format->name,
+					 record->format->wants_units ? record->generation
+								    : record->source_generation,
+					 record->source_generation };
 
-	UNS_TRY(find_catalog(c, place, &of, capture, snap, err));
+	UNS_TRY(find_catalog(c, record, &of, capture, snap, err));
 	UNS_TRY(companions_choose(&beside, snap->cat, &snap->beside, err));
 	snap->cat->capture = NULL;
 	UNS_TRY(uns_backing_new(c->engine, snap->cat, &snap->backing, err));
@@ -240,7 +240,7 @@ static int fill(const struct snapshot_cache *c, const struct place *place,
 	return 0;
 }
 
-static int snapshot_build(const struct snapshot_cache *c, const struct place *place,
+static int snapshot_build(const struct snapshot_cache *c, const struct dir_record *record,
 			  struct uns_capture *capture, struct snapshot **out, struct uns_err *err)
 {
 	struct snapshot *snap = calloc(1, sizeof(*snap));
@@ -248,7 +248,7 @@ static int snapshot_build(const struct snapshot_cache *c, const struct place *pl
 
 	if (!snap)
 		return uns_oom(err);
-	code = fill(c, place, capture, snap, err);
+	code = fill(c, record, capture, snap, err);
 	if (code < 0)
 		snapshot_free(snap);
 	else
@@ -256,20 +256,20 @@ static int snapshot_build(const struct snapshot_cache *c, const struct place *pl
 	return code;
 }
 
-/* Lock held. The place may have been replaced while the snapshot was built: then the snapshot belongs
+/* Lock held. The record may have been replaced while the snapshot was built: then the snapshot belongs
  * to its caller alone. */
-static void publish(struct snapshot_cache *c, struct place *place, struct snapshot *snap,
+static void publish(struct snapshot_cache *c, struct dir_record *record, struct snapshot *snap,
 		    struct snapshot_list *dead)
 {
 	snap->refs = 1;
-	if (!place->replaced && !place->snap) {
-		snap->place = place;
-		place->snap = snap;
-		place->finished = snap->cat->facts.finished;
-		place->overwritten = snap->cat->facts.overwritten;
-		place->weights_overwritten = snap->cat->facts.weights_overwritten;
-		place->step = snap->cat->facts.step;
-		place->world_size = snap->cat->facts.world_size;
+	if (!record->replaced && !record->snap) {
+		snap->record = record;
+		record->snap = snap;
+		record->finished = snap->cat->summary.finished;
+		record->overwritten = snap->cat->summary.overwritten;
+		record->weights_overwritten = snap->cat->summary.weights_overwritten;
+		record->step = snap->cat->summary.step;
+		record->world_size = snap->cat->summary.world_size;
 		TAILQ_INSERT_TAIL(&c->by_use, snap, by_use);
 		snapshots_account(c, snap);
 	}
@@ -277,15 +277,15 @@ static void publish(struct snapshot_cache *c, struct place *place, struct snapsh
 }
 
 /* Lock held. Returns what is to be freed. */
-static struct uns_finding *remember_failure(struct place *place, const struct uns_finding *f)
+static struct uns_finding *remember_failure(struct dir_record *record, const struct uns_finding *f)
 {
-	struct uns_finding *was = place->open_why;
+	struct uns_finding *was = record->open_why;
 
-	place->open_why = uns_finding_dup(f);
+	record->open_why = uns_finding_dup(f);
 	return was;
 }
 
-static int build_for(struct snapshot_cache *c, struct place *place, struct snapshot **out,
+static int build_for(struct snapshot_cache *c, struct dir_record *record, struct snapshot **out,
 		     struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
@@ -293,8 +293,8 @@ static int build_for(struct snapshot_cache *c, struct place *place, struct snaps
 	struct snapshot *snap = NULL;
 	struct uns_capture *capture = NULL;
 	struct uns_err own = { .keep = &arena };
-	bool seen = places_capture(c->places, place, &capture, &own) == 0;
-	int code = seen ? snapshot_build(c, place, capture, &snap, &own) : own.code;
+	bool seen = records_capture(c->records, record, &capture, &own) == 0;
+	int code = seen ? snapshot_build(c, record, capture, &snap, &own) : own.code;
 	const struct uns_finding f =
 		uns_finding_quoting(UNS_FOUND_CHECKPOINT_UNREADABLE, &own, UNS_SCOPE_ALL);
 	struct uns_finding *was = NULL;
@@ -304,45 +304,45 @@ static int build_for(struct snapshot_cache *c, struct place *place, struct snaps
 		malloc_trim(0); /* parsing metadata leaves large holes */
 	pthread_mutex_lock(c->lock);
 	if (code == 0)
-		publish(c, place, snap, &dead);
+		publish(c, record, snap, &dead);
 	else if (seen && uns_code_is_finding(code)) /* what is wrong with the moment is forgotten */
-		was = remember_failure(place, &f);
-	place->building = false;
+		was = remember_failure(record, &f);
+	record->building = false;
 	pthread_cond_broadcast(c->changed);
 	pthread_mutex_unlock(c->lock);
 	free(was);
 	free_all(&dead);
 	*out = snap;
 	if (code < 0 && seen && uns_code_is_finding(code))
-		return uns_fail_with(err, &f); /* the next caller gets the same finding from place->open_why */
+		return uns_fail_with(err, &f); /* the next caller gets the same finding from record->open_why */
 	return code < 0 ? uns_fail_copy(err, &own) : 0;
 }
 
-int snapshots_get(struct snapshot_cache *c, struct place *place, struct snapshot **out,
+int snapshots_get(struct snapshot_cache *c, struct dir_record *record, struct snapshot **out,
 		  struct uns_err *err)
 {
 	struct snapshot *snap;
 	int code = 0;
 
 	pthread_mutex_lock(c->lock);
-	while (place->building)
+	while (record->building)
 		pthread_cond_wait(c->changed, c->lock);
-	snap = place->snap;
+	snap = record->snap;
 	if (snap) {
 		snap->refs++;
 		TAILQ_REMOVE(&c->by_use, snap, by_use);
 		TAILQ_INSERT_TAIL(&c->by_use, snap, by_use);
-	} else if (place->open_why) {
-		code = uns_fail_with(err, place->open_why);
+	} else if (record->open_why) {
+		code = uns_fail_with(err, record->open_why);
 	} else {
-		place->building = true;
+		record->building = true;
 	}
 	pthread_mutex_unlock(c->lock);
 	if (snap || code < 0) {
 		*out = snap;
 		return code;
 	}
-	return build_for(c, place, out, err);
+	return build_for(c, record, out, err);
 }
 
 /* -- CRCs, one asker at a time: a second would read the same data again -- */

@@ -3,7 +3,7 @@
 #ifndef UNS_SESSION_SNAPSHOTS_H
 #define UNS_SESSION_SNAPSHOTS_H
 
-#include "session/places.h"
+#include "session/dir_records.h"
 #include "session/snapshot.h"
 #include "store/catalog_memo.h"
 
@@ -14,11 +14,11 @@ struct snapshot_cache {
 	const struct model_dirs *models;
 	struct store_link *store;
 	struct memo *memo;
-	struct place_table *places;
+	struct record_table *records;
 	size_t budget_bytes;
 	bool trim; /* unshard_options.trim_memory */
 
-	/* The places' own. */
+	/* The records' own. */
 	pthread_mutex_t *lock;
 	pthread_cond_t *changed;
 	struct snapshot_list by_use; /* the oldest use first */
@@ -26,14 +26,14 @@ struct snapshot_cache {
 };
 
 /* The checkpoint's snapshot of the current generation: from memory, or built. Returns a reference.
- * Fails with what the format's open said; -ESTALE when the checkpoint has changed since the place was
+ * Fails with what the format's open said; -ESTALE when the checkpoint has changed since the record was
  * examined. */
-int snapshots_get(struct snapshot_cache *c, struct place *place, struct snapshot **out,
+int snapshots_get(struct snapshot_cache *c, struct dir_record *record, struct snapshot **out,
 		  struct uns_err *err);
 void snapshots_put(struct snapshot_cache *c, struct snapshot *snap); /* NULL is allowed */
-/* Forget the place's snapshot (its generation has gone); open files keep theirs. For place_table.forget:
+/* Forget the record's snapshot (its generation has gone); open files keep theirs. For record_table.forget:
  * ctx is the cache. */
-void snapshots_forget(void *ctx, struct place *place);
+void snapshots_forget(void *ctx, struct dir_record *record);
 /* It has grown. Lock held. */
 void snapshots_account(struct snapshot_cache *c, struct snapshot *snap);
 /* Find out once what `learned` stands for: true = now, and snapshots_learned is to be called. */
@@ -50,7 +50,7 @@ int snapshots_find_crcs(const struct snapshot_cache *c, struct snapshot *snap,
 void snapshots_save_crcs(const struct snapshot_cache *c, struct snapshot *snap);
 
 /* The checkpoint's catalog from its own files, which are those in the capture. */
-int snapshots_open_catalog(const struct snapshot_cache *c, const struct place *place,
+int snapshots_open_catalog(const struct snapshot_cache *c, const struct dir_record *record,
 			   struct uns_capture *capture, const struct uns_format_options *options,
 			   struct uns_catalog *cat, struct uns_err *err);
 

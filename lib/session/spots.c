@@ -17,7 +17,7 @@
 /* They are made of what is the same after a remount and on another host where the files are: names, and
  * of the files inode number, size and times. The device's number is not (NFS, btrfs and overlays give one
  * out at each mount), and is not needed: it tells files apart within one mount, and there a file that
- * takes another's place at the same path differs in inode number or in ctime, which no one can set. That
+ * replaces another at the same path differs in inode number or in ctime, which no one can set. That
  * the bytes of an open file are still those of its generation is a question of its own, which the engine
  * answers by all of uns_identity, device included, within this one mount. */
 static uint64_t ino_of(const struct spot_key *key, uint64_t generation, const char *inside)
@@ -41,7 +41,7 @@ static uint64_t generation_of(const struct uns_stat *st)
 
 uint64_t spot_ino_inside(const struct spot *spot, const char *inside)
 {
-	return ino_of(&spot->key, spot->place->generation, inside);
+	return ino_of(&spot->key, spot->record->generation, inside);
 }
 
 /* -- small helpers -- */
@@ -67,9 +67,9 @@ static int not_a_directory(const char *path, struct uns_err *err)
 static void let_go(struct unshard *u, struct spot *spot)
 {
 	snapshot_put(u, spot->snap);
-	place_put(u, spot->place);
+	record_put(u, spot->record);
 	spot->snap = NULL;
-	spot->place = NULL;
+	spot->record = NULL;
 	spot->shown = NULL;
 	spot->file = NULL;
 }
@@ -100,8 +100,8 @@ int spot_load(struct unshard *u, struct spot *spot, struct uns_err *err)
 	if (spot->shown)
 		return 0;
 	if (!spot->snap)
-		UNS_TRY(snapshot_get(u, spot->place, &spot->snap, err));
-	return show_tree(u, spot->place, spot->snap, spot->key.view, spot->key.parameter,
+		UNS_TRY(snapshot_get(u, spot->record, &spot->snap, err));
+	return show_tree(u, spot->record, spot->snap, spot->key.view, spot->key.parameter,
 			 &spot->shown, err);
 }
 
@@ -109,7 +109,7 @@ static int check_shown(struct unshard *u, struct spot *spot, struct uns_err *err
 {
 	enum show_state state;
 	struct uns_err why = { 0 };
-	int code = show_state_of(u, spot->place, spot->key.view, spot->key.parameter, &state, &why);
+	int code = show_state_of(u, spot->record, spot->key.view, spot->key.parameter, &state, &why);
 
 	if (code == -EACCES && spot_is_dir(spot) && !*spot->key.inside)
 		return 0; /* we may not read it: its name is shown, and opening it fails */
@@ -155,20 +155,20 @@ static int go_to_info(struct unshard *u, struct spot *spot, struct uns_err *err)
 		return 0;
 	if (!known_name(info_names, name))
 		return absent(err);
-	UNS_TRY(info_text(u, spot->place, spot->key.view, spot->key.parameter, name, &spot->text,
+	UNS_TRY(info_text(u, spot->record, spot->key.view, spot->key.parameter, name, &spot->text,
 			  err));
-	return info_access(u, spot->place, &spot->access, err);
+	return info_access(u, spot->record, &spot->access, err);
 }
 
 /* -- SOURCE's own directories -- */
 
-/* spot->place is the place at spot->key.path. */
-static int go_to_place(struct unshard *u, struct spot *spot, struct uns_err *err)
+/* spot->record is the record of spot->key.path. */
+static int go_to_record(struct unshard *u, struct spot *spot, struct uns_err *err)
 {
 	spot->key.inside = "";
-	if (spot->place->format)
+	if (spot->record->format)
 		return go_inside(u, spot, err);
-	if (places_in_the_making(&u->places, spot->place))
+	if (records_in_the_making(&u->records, spot->record))
 		return uns_fail(
 			err, -ENOENT,
 			"%s: something changed less than %lld s ago, and it may become a checkpoint "
@@ -184,8 +184,8 @@ static int go_to_directory(struct unshard *u, struct spot *spot, struct uns_err 
 {
 	if (session_hides(u, spot->key.path))
 		return absent(err);
-	UNS_TRY(place_get(u, spot->key.path, &spot->place, err));
-	return go_to_place(u, spot, err);
+	UNS_TRY(record_get(u, spot->key.path, &spot->record, err));
+	return go_to_record(u, spot, err);
 }
 
 /* A relative link that stays inside is a link of the view; others are followed, where that is
@@ -212,14 +212,14 @@ static int go_to_file(struct unshard *u, struct spot *spot, struct uns_err *err)
 	int code;
 
 	if (spot->stat.kind != UNS_KIND_FILE || !spot->key.view || !spot->key.view->opens_files ||
-	    !places_may_be_file(spot->key.path))
+	    !records_may_be_file(spot->key.path))
 		return 0;
-	code = place_get(u, spot->key.path, &spot->place, &why);
+	code = record_get(u, spot->key.path, &spot->record, &why);
 	if (code == -ENOTDIR)
 		return 0;
 	if (code < 0)
 		return uns_fail_copy(err, &why);
-	UNS_TRY(go_to_place(u, spot, err));
+	UNS_TRY(go_to_record(u, spot, err));
 	return 1;
 }
 
@@ -232,10 +232,10 @@ static int go_to_entry(struct unshard *u, struct spot *spot, struct uns_err *err
 		return absent(err);
 	UNS_TRY(followed = stat_entry(u, spot, err));
 	if (spot->stat.kind == UNS_KIND_DIR) {
-		UNS_TRY(place_get(u, spot->key.path, &spot->place, err));
+		UNS_TRY(record_get(u, spot->key.path, &spot->record, err));
 		if (!followed)
-			places_seen_itself(&u->places, spot->place);
-		return go_to_place(u, spot, err);
+			records_seen_itself(&u->records, spot->record);
+		return go_to_record(u, spot, err);
 	}
 	UNS_TRY(opened = go_to_file(u, spot, err));
 	if (opened)
@@ -284,9 +284,9 @@ static int enter_source(struct unshard *u, struct spot *spot, const char *name, 
 	if (!spot->key.path)
 		return uns_oom(err);
 	/* What was looked at a moment ago is not looked at again. */
-	spot->place = places_known(&u->places, spot->key.path);
-	if (spot->place && !forms_has_file(view, spot->place))
-		return go_to_place(u, spot, err);
+	spot->record = records_known(&u->records, spot->key.path);
+	if (spot->record && !forms_has_file(view, spot->record))
+		return go_to_record(u, spot, err);
 	let_go(u, spot);
 	UNS_TRY(found = go_to_mark(u, spot, dir, name, err));
 	if (found)
@@ -296,8 +296,8 @@ static int enter_source(struct unshard *u, struct spot *spot, const char *name, 
 		return go_to_entry(u, spot, err);
 	spot->key.path = form.path;
 	spot->key.as_file = form.as_file;
-	spot->place = form.place;
-	return go_to_place(u, spot, err);
+	spot->record = form.record;
+	return go_to_record(u, spot, err);
 }
 
 /* -- the mount's root -- */
@@ -449,8 +449,8 @@ static int go_to_key(struct unshard *u, struct spot *spot, struct uns_err *err)
 					   uns_path_name(path), err));
 		return found ? 0 : uns_fail(err, -ESTALE, "%s is not made any more", path);
 	}
-	UNS_TRY(place_get(u, path, &spot->place, err));
-	if (!spot->place->format)
+	UNS_TRY(record_get(u, path, &spot->record, err));
+	if (!spot->record->format)
 		return uns_fail(err, -ESTALE, "%s is no checkpoint any more", spot->key.path);
 	spot->key.inside = inside;
 	return kind == SPOT_INFO ? go_to_info(u, spot, err) : go_inside(u, spot, err);
@@ -502,7 +502,7 @@ static void stat_shown(struct unshard *u, const struct spot *spot, struct unshar
 	/* A checkpoint's own directory is looked at again like any run-level one: its inode is what
 	 * tells that the checkpoint changed. So is all of one that is unsettled: its times may say less
 	 * than its bytes. */
-	out->stable = *spot->key.inside && !place_unsettled(u, spot->place);
+	out->stable = *spot->key.inside && !record_unsettled(u, spot->record);
 	if (!spot->file)
 		return;
 	attr = &shown->attr[spot->file == shown->tree.whole ? (ptrdiff_t)shown->tree.n
@@ -555,7 +555,7 @@ static void stat_source(const struct uns_stat *st, struct unshard_stat *out)
 }
 
 /* A directory, also of what is one file in SOURCE: who may read that may look into it. */
-static void stat_place(const struct uns_stat *st, struct unshard_stat *out)
+static void stat_record(const struct uns_stat *st, struct unshard_stat *out)
 {
 	stat_source(st, out);
 	if (st->kind == UNS_KIND_DIR)
@@ -572,8 +572,8 @@ int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *o
 	struct uns_stat root;
 
 	*out = (struct unshard_stat){ .size = sizeof(*out), .kind = UNSHARD_DIR, .nlink = 2, .ino = spot->ino };
-	if (spot->place) {
-		stat_place(&spot->place->stat, out);
+	if (spot->record) {
+		stat_record(&spot->record->stat, out);
 	} else if (spot->key.kind == SPOT_SOURCE || spot->key.kind == SPOT_MARK) {
 		stat_source(&spot->stat, out);
 	} else {

@@ -30,7 +30,7 @@ struct spot_key {
 struct spot {
 	struct spot_key key;
 	struct uns_arena arena;
-	struct place *place;  /* of a directory of SOURCE, and of everything in a checkpoint */
+	struct dir_record *record;  /* of a directory of SOURCE, and of everything in a checkpoint */
 	struct uns_stat stat; /* SPOT_SOURCE that is no directory; SPOT_MARK: SOURCE's own mark */
 	struct snapshot *snap;
 	const struct shown *shown;

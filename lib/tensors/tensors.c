@@ -15,7 +15,7 @@ enum { TOGETHER_BYTES = 256 << 10 };
 
 struct unshard_tensors {
 	struct unshard *u;
-	struct place *place;
+	struct dir_record *record;
 	struct snapshot *snap;
 	bool of_view; /* the view has proven that all of them can be served */
 	struct uns_arena arena;
@@ -113,12 +113,12 @@ static int add_of_view(struct unshard_tensors *l, const char *name, struct uns_e
 
 	if (!view)
 		return uns_fail(err, -ENOENT, "there is no view %s", name);
-	UNS_TRY(show_served(l->u, l->place, l->snap, view, parameter, &shown, err));
+	UNS_TRY(show_served(l->u, l->record, l->snap, view, parameter, &shown, err));
 	if (!shown->tree.n_tensors)
 		return uns_fail(err, -ENOTSUP,
 				"%s: the view %s has no files of weights whose tensors could be "
 				"listed; weights has, and without a view the checkpoint's own are",
-				l->place->path, name);
+				l->record->path, name);
 	l->of_view = true;
 	UNS_TRY(make_room(l, shown->tree.n_tensors, err));
 	for (i = 0; i < shown->tree.n_tensors; i++)
@@ -129,11 +129,11 @@ static int add_of_view(struct unshard_tensors *l, const char *name, struct uns_e
 static int fill(struct unshard_tensors *l, const char *checkpoint, const char *view,
 		struct uns_err *err)
 {
-	UNS_TRY(place_get(l->u, checkpoint, &l->place, err));
-	if (!l->place->format)
+	UNS_TRY(record_get(l->u, checkpoint, &l->record, err));
+	if (!l->record->format)
 		return uns_fail(err, -ENOENT, "%s is not a checkpoint that unshard knows",
 				*checkpoint ? checkpoint : uns_root_path(l->u->root));
-	UNS_TRY(snapshot_get(l->u, l->place, &l->snap, err));
+	UNS_TRY(snapshot_get(l->u, l->record, &l->snap, err));
 	return view ? add_of_view(l, view, err) : add_own(l, err);
 }
 
@@ -160,7 +160,7 @@ void unshard_tensors_close(unshard_tensors *l)
 	if (!l)
 		return;
 	snapshot_put(l->u, l->snap);
-	place_put(l->u, l->place);
+	record_put(l->u, l->record);
 	uns_map_fini(&l->by_name);
 	uns_arena_fini(&l->arena);
 	free(l);
@@ -190,7 +190,7 @@ int unshard_tensors_find(const unshard_tensors *l, const char *name, const char 
 	if (!found)
 		return give_error(error, &err,
 				  uns_fail(&err, -ENOENT, "%s: there is no tensor %s%s%s",
-					   l->place->path, state ? state : "", state ? " of " : "",
+					   l->record->path, state ? state : "", state ? " of " : "",
 					   name));
 	*i = found - 1;
 	return 0;
@@ -215,44 +215,44 @@ static int read_elems(const struct source *s, uint64_t first, uint64_t n, uint8_
 }
 
 /* How many rows from the k-th on begin and end within TOGETHER_BYTES. */
-static uint64_t rows_together(const struct uns_runs *runs, uint64_t k, size_t elem_bytes)
+static uint64_t rows_together(const struct uns_stretches *stretches, uint64_t k, size_t elem_bytes)
 {
-	uint64_t first = uns_runs_at(runs, k), room = TOGETHER_BYTES / elem_bytes, n = 1;
+	uint64_t first = uns_stretches_at(stretches, k), room = TOGETHER_BYTES / elem_bytes, n = 1;
 
-	while (k + n < runs->n && uns_runs_at(runs, k + n) + runs->run_elems - first <= room)
+	while (k + n < stretches->n && uns_stretches_at(stretches, k + n) + stretches->stretch_elems - first <= room)
 		n++;
 	return n;
 }
 
 /* Rows k .. k+n, by way of scratch memory. */
-static int read_rows(const struct source *s, const struct uns_runs *runs, uint64_t k, uint64_t n,
+static int read_rows(const struct source *s, const struct uns_stretches *stretches, uint64_t k, uint64_t n,
 		     uint8_t *scratch, uint8_t *dst, struct uns_err *err)
 {
-	size_t row_bytes = runs->run_elems * s->elem_bytes;
-	uint64_t first = uns_runs_at(runs, k), i;
+	size_t row_bytes = stretches->stretch_elems * s->elem_bytes;
+	uint64_t first = uns_stretches_at(stretches, k), i;
 
-	UNS_TRY(read_elems(s, first, uns_runs_at(runs, k + n - 1) + runs->run_elems - first,
+	UNS_TRY(read_elems(s, first, uns_stretches_at(stretches, k + n - 1) + stretches->stretch_elems - first,
 			   scratch, err));
 	for (i = 0; i < n; i++)
 		memcpy(dst + i * row_bytes,
-		       scratch + (uns_runs_at(runs, k + i) - first) * s->elem_bytes, row_bytes);
+		       scratch + (uns_stretches_at(stretches, k + i) - first) * s->elem_bytes, row_bytes);
 	return 0;
 }
 
-static int read_box(const struct source *s, const struct uns_runs *runs, uint8_t *dst,
+static int read_box(const struct source *s, const struct uns_stretches *stretches, uint8_t *dst,
 		    struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) uint8_t *scratch = NULL;
 	uint64_t k, n;
 
-	for (k = 0; k < runs->n; k += n, dst += n * runs->run_elems * s->elem_bytes) {
-		n = rows_together(runs, k, s->elem_bytes);
+	for (k = 0; k < stretches->n; k += n, dst += n * stretches->stretch_elems * s->elem_bytes) {
+		n = rows_together(stretches, k, s->elem_bytes);
 		if (n > 1 && !scratch && !(scratch = malloc(TOGETHER_BYTES)))
 			return uns_oom(err);
 		if (n > 1)
-			UNS_TRY(read_rows(s, runs, k, n, scratch, dst, err));
+			UNS_TRY(read_rows(s, stretches, k, n, scratch, dst, err));
 		else
-			UNS_TRY(read_elems(s, uns_runs_at(runs, k), runs->run_elems, dst, err));
+			UNS_TRY(read_elems(s, uns_stretches_at(stretches, k), stretches->stretch_elems, dst, err));
 	}
 	return 0;
 }
@@ -319,11 +319,11 @@ static int read_tensor(const struct unshard_tensors *l, size_t i, const struct u
 {
 	struct uns_segment cast = l->segment[i];
 	const struct uns_layout casts = { l->layout.catalog, &cast, 1, UINT64_MAX };
-	struct source s = { .from = { l->u, l->v[i].name, l->place, l->snap->backing, &l->layout },
+	struct source s = { .from = { l->u, l->v[i].name, l->record, l->snap->backing, &l->layout },
 			    .at_bytes = l->segment[i].at_bytes,
 			    .elem_bytes = unshard_dtype_size(dtype) };
 	const struct uns_shape shape = shape_of(&l->v[i]);
-	struct uns_runs runs = uns_runs_of_box(box, &shape);
+	struct uns_stretches stretches = uns_stretches_of_box(box, &shape);
 
 	UNS_TRY(prove(l, cast.tensor, err));
 	if (dtype != l->v[i].dtype) {
@@ -332,7 +332,7 @@ static int read_tensor(const struct unshard_tensors *l, size_t i, const struct u
 		cast.out = (enum uns_dtype)dtype;
 		s.from.layout = &casts;
 	}
-	return read_box(&s, &runs, buf, err);
+	return read_box(&s, &stretches, buf, err);
 }
 
 static int take_and_read(const struct unshard_tensors *l, size_t i, const uint64_t *lo,

@@ -12,7 +12,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	size_t i;
 
 	(void)parameter;
-	if (cat->facts.adapter == UNS_ADAPTER_NONE)
+	if (cat->summary.adapter == UNS_ADAPTER_NONE)
 		return uns_catalog_fail(
 			cat, UNS_FINDING(.id = UNS_FOUND_NO_ADAPTER, .scope = UNS_SCOPE_WEIGHTS), why);
 	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, why));

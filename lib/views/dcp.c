@@ -73,12 +73,12 @@ static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
 	struct uns_adam_params params;
 	size_t i;
 
-	if (uns_family_is_deepspeed(cat->facts.family))
+	if (uns_family_is_deepspeed(cat->summary.family))
 		UNS_TRY(known_problem(cat, false, why));
-	if (!cat->facts.has_engine_state)
+	if (!cat->summary.has_engine_state)
 		return uns_catalog_fail(
 			cat, UNS_FINDING(.id = UNS_FOUND_NO_METADATA, .scope = UNS_SCOPE_ALL), why);
-	if (cat->facts.is_pipeline)
+	if (cat->summary.is_pipeline)
 		return uns_catalog_fail(
 			cat, UNS_FINDING(.id = UNS_FOUND_PIPELINE_NAMES, .scope = UNS_SCOPE_ALL),
 			why);
@@ -96,7 +96,7 @@ static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
  */
 static bool is_two(const struct uns_catalog *cat)
 {
-	return cat->facts.resumed_by & (UNS_BY_TRAINER | UNS_BY_ACCELERATE);
+	return cat->summary.resumed_by & (UNS_BY_TRAINER | UNS_BY_ACCELERATE);
 }
 
 static int add_made(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
@@ -109,13 +109,13 @@ static int add_made(const struct uns_view_input *in, struct uns_vtree *out, stru
 	UNS_TRY(uns_adam_params_find(cat, &scratch, &params, err));
 	UNS_TRY(uns_dcp_made_new(cat, &out->arena, &scratch, &made, err));
 	/* A Trainer with FSDP loads PEFT's own state dict, Accelerate the model's. */
-	UNS_TRY(uns_dcp_made_add_model(made, cat->facts.resumed_by & UNS_BY_TRAINER, err));
+	UNS_TRY(uns_dcp_made_add_model(made, cat->summary.resumed_by & UNS_BY_TRAINER, err));
 	if (is_two(cat)) {
 		UNS_TRY(uns_dcp_made_finish(made, "pytorch_model_fsdp_0", out, err));
 		UNS_TRY(uns_dcp_made_new(cat, &out->arena, &scratch, &made, err));
 	}
 	UNS_TRY(uns_dcp_made_add_optimizer(
-		made, &params, uns_training_step(in->training, in->catalog->facts.step), err));
+		made, &params, uns_training_step(in->training, in->catalog->summary.step), err));
 	return uns_dcp_made_finish(made, is_two(cat) ? "optimizer_0" : "", out, err);
 }
 
@@ -143,7 +143,7 @@ static bool is_left_out(const struct uns_view_input *in, const char *name)
 {
 	return (in->hide_rng && uns_resume_is_rng(name)) ||
 	       (in->training && !in->trainer_state_valid &&
-		(in->catalog->facts.resumed_by & UNS_BY_TRAINER) &&
+		(in->catalog->summary.resumed_by & UNS_BY_TRAINER) &&
 		strcmp(name, "trainer_state.json") == 0);
 }
 
@@ -172,13 +172,13 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 	const struct uns_catalog *cat = in->catalog;
 
 	(void)parameter, (void)is_file;
-	if (cat->facts.is_weights_only)
+	if (cat->summary.is_weights_only)
 		return "trainer.validate(model, ckpt_path=\"%s\")";
-	if (cat->facts.is_one_file)
+	if (cat->summary.is_one_file)
 		return "trainer.fit(model, ckpt_path=\"%s\")";
-	if (!cat->facts.is_in_parts && (has_metadata(cat) || !is_two(cat)))
+	if (!cat->summary.is_in_parts && (has_metadata(cat) || !is_two(cat)))
 		return "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"%s\")";
-	return cat->facts.resumed_by & UNS_BY_ACCELERATE
+	return cat->summary.resumed_by & UNS_BY_ACCELERATE
 		       ? "accelerator.load_state(\"%s\")  # with FSDP, SHARDED_STATE_DICT, any "
 			 "number of ranks"
 		       : "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, "

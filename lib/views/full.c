@@ -26,12 +26,12 @@ static bool parse(const char *parameter, uint64_t *out)
 
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
-	if (parameter == PLAIN && cat->facts.is_pipeline) /* numbers would have to be made up */
+	if (parameter == PLAIN && cat->summary.is_pipeline) /* numbers would have to be made up */
 		return uns_catalog_fail(
 			cat,
 			UNS_FINDING(.id = UNS_FOUND_PIPELINE_NUMBERS, .scope = UNS_SCOPE_OPTIMIZER),
 			why);
-	if (cat->facts.is_one_file)
+	if (cat->summary.is_one_file)
 		return uns_lightning_check(cat, true, why);
 	if (parameter == FSDP)
 		UNS_TRY(uns_full_check_names(cat, why));
@@ -42,8 +42,8 @@ static int add_plain(struct uns_full_input *full, struct uns_span config, struct
 		     struct uns_err *err)
 {
 	const struct uns_catalog *cat = full->resume.catalog;
-	bool engine = cat->facts.resumed_by & UNS_BY_ENGINE;
-	bool trainer = !engine && !(cat->facts.resumed_by & UNS_BY_ACCELERATE);
+	bool engine = cat->summary.resumed_by & UNS_BY_ENGINE;
+	bool trainer = !engine && !(cat->summary.resumed_by & UNS_BY_ACCELERATE);
 
 	full->resume.one_process = true;
 	full->resume.plain = uns_full_is_plain(cat);
@@ -73,9 +73,9 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 						   .out = UNS_DTYPE_NONE,
 						   .resume = true,
 						   .for_fsdp = parameter == FSDP,
-						   .global_step = in->catalog->facts.step };
+						   .global_step = in->catalog->summary.step };
 
-	if (in->catalog->facts.is_one_file)
+	if (in->catalog->summary.is_one_file)
 		return uns_lightning_add(&whole, out, err);
 	if (parameter == FSDP) {
 		UNS_TRY(uns_full_add_torch_model(&full, "pytorch_model_fsdp", out, err));
@@ -93,9 +93,9 @@ static const char *usage_fsdp(const struct uns_catalog *cat, bool is_file)
 	if (uns_full_is_for_script(cat))
 		return "set_optimizer_state_dict(model, optimizer, torch.load(\"%s/optimizer.bin\"), "
 		       "options=StateDictOptions(full_state_dict=True))  # pytorch_model_fsdp.bin likewise";
-	if (cat->facts.resumed_by & UNS_BY_LIGHTNING)
+	if (cat->summary.resumed_by & UNS_BY_LIGHTNING)
 		return "torch.load(\"%s/optimizer.bin\", weights_only=True)";
-	return cat->facts.resumed_by & UNS_BY_ACCELERATE
+	return cat->summary.resumed_by & UNS_BY_ACCELERATE
 		       ? "accelerator.load_state(\"%s\")  # with FSDP, FULL_STATE_DICT"
 		       : "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, FULL_STATE_DICT";
 }
@@ -108,15 +108,15 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 		return usage_fsdp(cat, is_file);
 	if (is_file)
 		return "trainer.fit(model, ckpt_path=\"%s\")";
-	if (cat->facts.resumed_by & UNS_BY_ENGINE)
+	if (cat->summary.resumed_by & UNS_BY_ENGINE)
 		return "model.load_state_dict(torch.load(\"%s/pytorch_model.bin\"))  # optimizer.bin, "
 		       "scheduler.bin, client_state.pt likewise";
 	if (uns_full_is_for_script(cat))
 		return "optimizer.load_state_dict(torch.load(\"%s/optimizer.pt\"))  # model.safetensors "
 		       "likewise, by load_file";
-	if (cat->facts.family == UNS_FAMILY_RANKS)
+	if (cat->summary.family == UNS_FAMILY_RANKS)
 		return "torch.load(\"%s/optimizer.pt\", weights_only=True)";
-	return cat->facts.resumed_by & UNS_BY_ACCELERATE
+	return cat->summary.resumed_by & UNS_BY_ACCELERATE
 		       ? "accelerator.load_state(\"%s\")"
 		       : "trainer.train(resume_from_checkpoint=\"%s\")";
 }

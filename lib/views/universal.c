@@ -25,7 +25,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	struct uns_adam_params params;
 
 	(void)parameter;
-	if (cat->facts.is_pipeline)
+	if (cat->summary.is_pipeline)
 		return uns_fail(
 			why, -ENOTSUP,
 			"%s was saved by a pipeline: its universal form is cut by stages, which "
@@ -33,7 +33,7 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 			cat->path);
 	UNS_TRY(uns_adam_params_find(cat, &arena, &params, why));
 	UNS_TRY(uns_universal_check_names(&params, why));
-	if (cat->facts.is_one_file)
+	if (cat->summary.is_one_file)
 		UNS_TRY(uns_lightning_check(cat, true, why));
 	return uns_adam_params_cover(cat, &params, why);
 }
@@ -44,9 +44,9 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
  * Lightning on "checkpoint" (fabric/strategies/deepspeed.py, _is_deepspeed_checkpoint). */
 static const char *tag_of(const struct uns_view_input *in, int64_t step, struct uns_arena *arena)
 {
-	if (in->catalog->facts.resumed_by & UNS_BY_LIGHTNING)
+	if (in->catalog->summary.resumed_by & UNS_BY_LIGHTNING)
 		return uns_arena_str(arena, "checkpoint");
-	if (in->catalog->facts.resumed_by & UNS_BY_ACCELERATE)
+	if (in->catalog->summary.resumed_by & UNS_BY_ACCELERATE)
 		return uns_arena_str(arena, "pytorch_model");
 	return uns_arena_printf(arena, "global_step%lld", (long long)step);
 }
@@ -85,7 +85,7 @@ static int count_left_out(const struct uns_catalog *cat, const struct uns_adam_p
 static int note_round_robin(const struct uns_catalog *cat, struct uns_vtree *out,
 			    struct uns_err *err)
 {
-	if (!cat->facts.is_round_robin)
+	if (!cat->summary.is_round_robin)
 		return 0;
 	return uns_vtree_note(
 		out, err,
@@ -97,7 +97,7 @@ static int note_round_robin(const struct uns_catalog *cat, struct uns_vtree *out
 /* For whom the stage stays. */
 static const char *world_first(const struct uns_catalog *cat)
 {
-	return cat->facts.has_engine_state ? " If the stage stays 3, load world-N instead (N = the "
+	return cat->summary.has_engine_state ? " If the stage stays 3, load world-N instead (N = the "
 					"number of ranks), which restores all of it."
 				      : "";
 }
@@ -187,7 +187,7 @@ static int note_loader(const struct uns_catalog *cat, const struct uns_adam_para
 			"tensors that no optimizer state belongs to (frozen parameters, "
 			"tied names, buffers) keep what the new process initialises them with; %s",
 			n,
-			cat->facts.has_engine_state
+			cat->summary.has_engine_state
 				? "world-N (N = the number of ranks) restores them"
 				: "load them from the view weights before training goes on"));
 	UNS_TRY(note_groups(cat, params, out, err));
@@ -212,7 +212,7 @@ static int note_loader(const struct uns_catalog *cat, const struct uns_adam_para
 static int note_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
 {
 	/* Lightning's are in meta.pt. */
-	if (cat->facts.has_engine_state || uns_resume_has_scheduler(cat) ||
+	if (cat->summary.has_engine_state || uns_resume_has_scheduler(cat) ||
 	    uns_value_at(uns_lightning_value(cat, "lr_schedulers"), 0))
 		return 0;
 	return uns_vtree_note(out, err,
@@ -263,7 +263,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	struct uns_universal_input files = { .catalog = in->catalog,
 					     .params = &params,
 					     .global_step = uns_training_step(
-						     in->training, in->catalog->facts.step) };
+						     in->training, in->catalog->summary.step) };
 
 	(void)parameter;
 	if (files.global_step == UNS_UNKNOWN)
@@ -289,13 +289,13 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 	const struct uns_catalog *cat = in->catalog;
 
 	(void)parameter, (void)is_file;
-	if (cat->facts.resumed_by & UNS_BY_LIGHTNING)
+	if (cat->summary.resumed_by & UNS_BY_LIGHTNING)
 		return "trainer.fit(model, ckpt_path=\"%s\")  # DeepSpeedStrategy with "
 		       "\"checkpoint\": {\"load_universal\": true}";
-	if (cat->facts.resumed_by & UNS_BY_TRAINER)
+	if (cat->summary.resumed_by & UNS_BY_TRAINER)
 		return "trainer.train(resume_from_checkpoint=\"%s\")  # DeepSpeed with "
 		       "\"checkpoint\": {\"load_universal\": true}";
-	return !(cat->facts.resumed_by & UNS_BY_ACCELERATE)
+	return !(cat->summary.resumed_by & UNS_BY_ACCELERATE)
 		       ? "engine.load_checkpoint(\"%s\")  # with \"checkpoint\": "
 			 "{\"load_universal\": true}"
 		       : "accelerator.load_state(\"%s\")  # DeepSpeed with \"checkpoint\": "

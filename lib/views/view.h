@@ -45,7 +45,7 @@ struct uns_view_input {
 	bool keep_names; /* -o names=memory: weights have the names that were saved */
 };
 
-/* How a checkpoint that is one file (facts.is_one_file) appears: as a directory of its own name, as one
+/* How a checkpoint that is one file (summary.is_one_file) appears: as a directory of its own name, as one
  * file NAME.ckpt, or both, the directory then without ".ckpt". */
 enum uns_form { UNS_FORM_DIR, UNS_FORM_FILE, UNS_FORM_BOTH };
 

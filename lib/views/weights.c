@@ -154,7 +154,7 @@ static int is_inference_dir(const struct uns_catalog *cat, bool *out, struct uns
 
 	if (!used)
 		return uns_oom(err);
-	*out = cat->facts.is_published && weights_files(cat, used);
+	*out = cat->summary.is_published && weights_files(cat, used);
 	return 0;
 }
 
@@ -195,7 +195,7 @@ static int pass_through(const struct uns_view_input *in, struct uns_vtree *out, 
 
 	if (!used)
 		return uns_oom(err);
-	if (!cat->facts.is_published || cat->facts.adapter == UNS_ADAPTER_AND_BASE ||
+	if (!cat->summary.is_published || cat->summary.adapter == UNS_ADAPTER_AND_BASE ||
 	    !weights_files(cat, used))
 		return 0;
 	for (i = 0; i < cat->n_files; i++) {
@@ -229,7 +229,7 @@ static struct assembly assembly_of(const struct uns_view_input *in, uint64_t par
 {
 	return (struct assembly){ .in = in,
 				  .parameter = parameter,
-				  .adapter = in->catalog->facts.adapter,
+				  .adapter = in->catalog->summary.adapter,
 				  .wrapper = uns_adapter_wrapper(in->catalog) };
 }
 
@@ -334,24 +334,24 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 }
 
 static int parse_config(const struct uns_view_input *in, struct uns_vtree *out,
-			struct uns_config_info *facts, struct uns_err *err)
+			struct uns_config_info *info, struct uns_err *err)
 {
-	*facts = (struct uns_config_info){ 0 };
-	return uns_span_left(&in->config) ? uns_config_parse(in->config, &out->arena, facts, err) : 0;
+	*info = (struct uns_config_info){ 0 };
+	return uns_span_left(&in->config) ? uns_config_parse(in->config, &out->arena, info, err) : 0;
 }
 
 static int publish(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
 {
-	struct uns_config_info facts;
+	struct uns_config_info info;
 	bool own_names;
 
-	UNS_TRY(parse_config(a->in, out, &facts, err));
+	UNS_TRY(parse_config(a->in, out, &info, err));
 	UNS_TRY(is_inference_dir(a->in->catalog, &own_names, err));
 	if (a->adapter == UNS_ADAPTER_ALONE || own_names)
 		return 0;
 	if (!a->in->keep_names)
-		return uns_published_apply(&facts, a->in->base, &a->v, &a->n, out, err);
-	if (!uns_published_knows(facts.model_type))
+		return uns_published_apply(&info, a->in->base, &a->v, &a->n, out, err);
+	if (!uns_published_knows(info.model_type))
 		return 0;
 	return uns_vtree_note(out, err, "the tensors have the names that were saved, because of -o names=memory");
 }
@@ -414,7 +414,7 @@ static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, str
 	for (i = 0; i < in->n_borrowed; i++) {
 		const struct uns_companion *c = &in->borrowed[i];
 
-		if (in->catalog->facts.adapter == UNS_ADAPTER_AND_BASE &&
+		if (in->catalog->summary.adapter == UNS_ADAPTER_AND_BASE &&
 		    strcmp(c->name, "adapter_config.json") == 0)
 			continue; /* from_pretrained would look for the adapter beside it */
 		if (rewrite && strcmp(c->name, "config.json") == 0)
@@ -428,22 +428,22 @@ static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, str
 static int note_config(const struct uns_view_input *in, bool passed, struct uns_vtree *out,
 		       struct uns_err *err)
 {
-	struct uns_config_info facts;
+	struct uns_config_info info;
 	struct uns_err why = { 0 };
 
 	if (!uns_span_left(&in->config))
 		return 0;
-	UNS_TRY(parse_config(in, out, &facts, err));
-	if (uns_config_check(&facts, in->catalog, &why) < 0)
+	UNS_TRY(parse_config(in, out, &info, err));
+	if (uns_config_check(&info, in->catalog, &why) < 0)
 		UNS_TRY(uns_vtree_note(out, err, "config.json does not fit these weights: %s", why.text));
-	if (!facts.renamed_on_save || passed || uns_published_knows(facts.model_type))
+	if (!info.renamed_on_save || passed || uns_published_knows(info.model_type))
 		return 0;
 	return uns_vtree_note(
 		out, err,
 		"transformers 5 publishes models of type %s under other tensor names than "
 		"it holds in memory: the weights here have the names that were saved, "
 		"which from_pretrained reads; a program that expects the published names may not",
-		facts.model_type);
+		info.model_type);
 }
 
 static int notes(const struct uns_view_input *in, const struct assembly *a, bool passed,
@@ -482,7 +482,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 		UNS_TRY(passed = pass_through(in, out, err));
 	if (!passed)
 		UNS_TRY(assemble(&a, out, err));
-	if (in->catalog->facts.is_one_file)
+	if (in->catalog->summary.is_one_file)
 		UNS_TRY(add_lightning(in, parameter, out, err));
 	UNS_TRY(add_borrowed(in, parameter, out, err));
 	return notes(in, &a, passed, out, err);
@@ -495,7 +495,7 @@ static int notes_before(const struct uns_view_input *in, struct uns_vtree *out, 
 	UNS_CLEANUP(uns_vtree_fini) struct uns_vtree own = { 0 };
 	int passed;
 
-	if (in->catalog->facts.is_pretrained)
+	if (in->catalog->summary.is_pretrained)
 		UNS_TRY(uns_vtree_note_findings(out, in->notes, in->n_notes, err));
 	UNS_TRY(passed = pass_through(in, &own, err));
 	return passed ? 0 : name_tensors(&a, out, err);
@@ -509,9 +509,9 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 	(void)parameter;
 	if (is_file)
 		return "MyLightningModule.load_from_checkpoint(\"%s\")";
-	if (cat->facts.adapter == UNS_ADAPTER_ALONE)
+	if (cat->summary.adapter == UNS_ADAPTER_ALONE)
 		return "PeftModel.from_pretrained(base_model, \"%s\")";
-	if (!cat->facts.is_pretrained)
+	if (!cat->summary.is_pretrained)
 		return "safetensors.torch.load_file(\"%s/model.safetensors\")";
 	if (!uns_span_left(&in->config))
 		return "safetensors.torch.load_file(\"%s/model.safetensors\")  # from_pretrained needs a "

@@ -20,7 +20,7 @@ static bool parse(const char *parameter, uint64_t *out)
 
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
-	return cat->facts.family == UNS_FAMILY_RANKS ? uns_world_ranks_supports(cat, parameter, why)
+	return cat->summary.family == UNS_FAMILY_RANKS ? uns_world_ranks_supports(cat, parameter, why)
 						     : uns_world_zero_supports(cat, parameter, why);
 }
 
@@ -39,7 +39,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 {
 	const struct uns_world_rng rng = { .hide = in->hide_rng, .keep = in->keep_rng };
 
-	if (in->catalog->facts.family == UNS_FAMILY_RANKS)
+	if (in->catalog->summary.family == UNS_FAMILY_RANKS)
 		return uns_world_ranks_add(in->catalog, parameter, rng, out, err);
 	UNS_TRY(uns_world_zero_add(in->catalog, parameter, out, err));
 	return add_rest(in, parameter, out, err);
@@ -50,14 +50,14 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 	const struct uns_catalog *cat = in->catalog;
 
 	(void)parameter, (void)is_file;
-	if (cat->facts.resumed_by & UNS_BY_LIGHTNING)
+	if (cat->summary.resumed_by & UNS_BY_LIGHTNING)
 		return "trainer.fit(model, ckpt_path=\"%s\")  # DeepSpeedStrategy, at N ranks";
-	if (cat->facts.family == UNS_FAMILY_RANKS)
+	if (cat->summary.family == UNS_FAMILY_RANKS)
 		return "manager.load_checkpoint(\"%s\")  # at N ranks";
-	if (cat->facts.resumed_by & UNS_BY_TRAINER)
+	if (cat->summary.resumed_by & UNS_BY_TRAINER)
 		return "trainer.train(resume_from_checkpoint=\"%s\")  # at N ranks";
 	/* load_checkpoint(load_dir, tag): a plain engine's checkpoint is a tag's directory. */
-	return cat->facts.resumed_by & UNS_BY_ACCELERATE
+	return cat->summary.resumed_by & UNS_BY_ACCELERATE
 		       ? "accelerator.load_state(\"%s\")  # at N ranks"
 		       : "engine.load_checkpoint(*os.path.split(\"%s\"))  # at N ranks";
 }

@@ -8,7 +8,7 @@ struct warming {
 	struct caller caller;
 };
 
-static int warm_tree(struct warming *w, struct place *place, struct snapshot *snap,
+static int warm_tree(struct warming *w, struct dir_record *record, struct snapshot *snap,
 		     const struct uns_view *view, uint64_t parameter, struct uns_err *err)
 {
 	struct caller_crcs crcs = { &w->caller, w->u->engine };
@@ -19,15 +19,15 @@ static int warm_tree(struct warming *w, struct place *place, struct snapshot *sn
 	size_t i;
 	int code;
 
-	code = show_state_of(w->u, place, view, parameter, &state, &why);
+	code = show_state_of(w->u, record, view, parameter, &state, &why);
 	if (code == 0 && state != SHOW_OK)
 		return 0;
 	if (code == 0)
-		code = show_tree(w->u, place, snap, view, parameter, &shown, &why);
+		code = show_tree(w->u, record, snap, view, parameter, &shown, &why);
 	if (code == -ENOMEM)
 		return uns_oom(err);
 	if (code < 0) { /* the other views are warmed all the same */
-		uns_log(&w->u->log, UNS_LOG_INFO, "%s: %s: %s", place->path, view->name, why.text);
+		uns_log(&w->u->log, UNS_LOG_INFO, "%s: %s: %s", record->path, view->name, why.text);
 		return 0;
 	}
 	for (i = 0; i < shown->tree.n; i++)
@@ -36,7 +36,7 @@ static int warm_tree(struct warming *w, struct place *place, struct snapshot *sn
 	return 0;
 }
 
-static int warm_views(struct warming *w, struct place *place, struct snapshot *snap,
+static int warm_views(struct warming *w, struct dir_record *record, struct snapshot *snap,
 		      struct uns_err *err)
 {
 	uint64_t parameter;
@@ -45,27 +45,27 @@ static int warm_views(struct warming *w, struct place *place, struct snapshot *s
 	for (i = 0; uns_views[i]; i++)
 		for (k = 0; uns_views[i]->listed[k]; k++)
 			if (uns_views[i]->parse(uns_views[i]->listed[k], &parameter))
-				UNS_TRY(warm_tree(w, place, snap, uns_views[i], parameter, err));
+				UNS_TRY(warm_tree(w, record, snap, uns_views[i], parameter, err));
 	return 0;
 }
 
 static int warm(struct warming *w, const char *checkpoint, struct uns_err *err)
 {
 	struct snapshot *snap;
-	struct place *place;
+	struct dir_record *record;
 	int code;
 
 	if (!store_hold(&w->u->store, err))
 		return uns_fail(err, -ENOENT, "there is no store to keep CRCs in");
 	store_release(&w->u->store);
-	UNS_TRY(place_get(w->u, checkpoint, &place, err));
-	code = place->format ? snapshot_get(w->u, place, &snap, err)
+	UNS_TRY(record_get(w->u, checkpoint, &record, err));
+	code = record->format ? snapshot_get(w->u, record, &snap, err)
 			     : uns_fail(err, -EINVAL, "%s is not a checkpoint", checkpoint);
 	if (code == 0) {
-		code = warm_views(w, place, snap, err);
+		code = warm_views(w, record, snap, err);
 		snapshot_put(w->u, snap);
 	}
-	place_put(w->u, place);
+	record_put(w->u, record);
 	return code;
 }
 

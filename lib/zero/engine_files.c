@@ -47,7 +47,7 @@ static int add_client_state(const struct uns_catalog *cat, struct uns_vtree *out
 {
 	UNS_CLEANUP(uns_engine_state_fini) struct uns_engine_state state = { 0 };
 
-	UNS_TRY(uns_engine_model_state(cat, cat->facts.step, uns_engine_keys, 0, out, &state, err));
+	UNS_TRY(uns_engine_model_state(cat, cat->summary.step, uns_engine_keys, 0, out, &state, err));
 	return add_file(cat, "client_state.pt", "client_state",
 			"the engine's counters and the script's own state, of its model file",
 			state.dict, &state.leaves, out, err);

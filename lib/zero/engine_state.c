@@ -37,16 +37,16 @@ static bool is_pipeline(const struct uns_catalog *cat)
 	return false;
 }
 
-void uns_engine_facts(struct uns_catalog *cat)
+void uns_engine_summary(struct uns_catalog *cat)
 {
-	struct uns_facts *facts = &cat->facts;
+	struct uns_summary *summary = &cat->summary;
 
-	facts->has_engine_state = uns_catalog_value(cat, "model_states", "dp_world_size") != NULL;
-	facts->is_pipeline = is_pipeline(cat);
-	facts->is_round_robin =
+	summary->has_engine_state = uns_catalog_value(cat, "model_states", "dp_world_size") != NULL;
+	summary->is_pipeline = is_pipeline(cat);
+	summary->is_round_robin =
 		uns_zero_is_round_robin(uns_catalog_value(cat, "model_states", "ds_config"));
 	if (uns_catalog_value(cat, UNS_CLIENT_ROOT, "pytorch-lightning_version"))
-		facts->resumed_by |= UNS_BY_LIGHTNING;
+		summary->resumed_by |= UNS_BY_LIGHTNING;
 }
 
 const struct uns_value *uns_engine_version(const struct uns_catalog *cat, struct uns_arena *arena)
@@ -221,7 +221,7 @@ static int put_foreign(const struct uns_catalog *cat, int64_t global_steps,
 		{ "skipped_steps", uns_value_new_int(arena, 0) },
 		{ "global_steps", uns_value_new_int(arena, global_steps) },
 		{ "dp_world_size",
-		  uns_value_new_int(arena, cat->facts.world_size > 0 ? cat->facts.world_size : 1) },
+		  uns_value_new_int(arena, cat->summary.world_size > 0 ? cat->summary.world_size : 1) },
 		{ "mp_world_size", uns_value_new_int(arena, 1) },
 		{ "ds_version", uns_engine_version(cat, arena) },
 	};
@@ -251,7 +251,7 @@ int uns_engine_model_state(const struct uns_catalog *cat, int64_t global_steps,
 	*state = (struct uns_engine_state){ .dict = uns_value_new_dict(&out->arena, keys) };
 	if (!state->dict)
 		return uns_oom(err);
-	return cat->facts.has_engine_state
+	return cat->summary.has_engine_state
 		       ? put_own(cat, without, out, state, err)
 		       : put_foreign(cat, global_steps, without, out, state, err);
 }

@@ -19,8 +19,8 @@ struct uns_engine_state {
 
 void uns_engine_state_fini(struct uns_engine_state *state);
 
-/* What a checkpoint of DeepSpeed's says of itself, into the catalog's facts; before it is sealed. */
-void uns_engine_facts(struct uns_catalog *cat);
+/* What a DeepSpeed checkpoint's own keys say, into the catalog's summary; call it before the catalog is sealed. */
+void uns_engine_summary(struct uns_catalog *cat);
 
 /* ds_version of the checkpoint; for others' the version whose form this is. */
 const struct uns_value *uns_engine_version(const struct uns_catalog *cat, struct uns_arena *arena);

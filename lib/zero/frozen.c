@@ -103,28 +103,28 @@ static enum uns_dtype dtype_of(const struct frozen *f, size_t i)
 	return dtype;
 }
 
-static int add_piece(struct frozen *f, size_t i, const struct uns_zero_run *run,
+static int add_piece(struct frozen *f, size_t i, const struct uns_zero_stretch *stretch,
 		     enum uns_dtype dtype, struct uns_err *err)
 {
-	const struct slice *s = &f->slice[run->rank * f->shapes->n + i];
-	const char *path = f->cat->files[f->files[run->rank]].path;
+	const struct slice *s = &f->slice[stretch->rank * f->shapes->n + i];
+	const char *path = f->cat->files[f->files[stretch->rank]].path;
 	struct uns_piece piece = { .kind = UNS_PIECE_RANGE,
-				   .range = { run->first, run->count },
-				   .file = f->files[run->rank],
-				   .rank = (int32_t)run->rank,
+				   .range = { stretch->first, stretch->count },
+				   .file = f->files[stretch->rank],
+				   .rank = (int32_t)stretch->rank,
 				   .offset_bytes = s->offset_bytes,
-				   .length_bytes = run->count * uns_dtype_size(dtype) };
+				   .length_bytes = stretch->count * uns_dtype_size(dtype) };
 
-	if (s->there && s->elems < run->count)
+	if (s->there && s->elems < stretch->count)
 		return uns_catalog_add_finding(
 			f->cat,
 			UNS_FINDING(.id = UNS_FOUND_ZERO_FROZEN_SLICE_SIZE,
 				    .scope = UNS_SCOPE_WEIGHTS, .file = path,
-				    .rank = uns_num(run->rank), .tensor = f->shapes->v[i].name,
-				    .expected = uns_num(run->count), .found = uns_num(s->elems),
+				    .rank = uns_num(stretch->rank), .tensor = f->shapes->v[i].name,
+				    .expected = uns_num(stretch->count), .found = uns_num(s->elems),
 				    .arg = { { "n", uns_num(f->n) } }),
 			err);
-	if (f->read[run->rank] || f->cat->files[f->files[run->rank]].missing)
+	if (f->read[stretch->rank] || f->cat->files[f->files[stretch->rank]].missing)
 		return uns_catalog_add_piece(f->cat, &piece, err);
 	return 0;
 }
@@ -139,7 +139,7 @@ static int add_param(struct frozen *f, size_t i, struct uns_zero_names *names, s
 				.role = UNS_ROLE_WEIGHT,
 				.shape = p->shape,
 				.dtype = dtype_of(f, i), UNS_TENSOR_ALONE };
-	struct uns_zero_run run = { 0 };
+	struct uns_zero_stretch stretch = { 0 };
 	uint32_t index;
 
 	if (t.dtype == UNS_DTYPE_NONE)
@@ -149,8 +149,8 @@ static int add_param(struct frozen *f, size_t i, struct uns_zero_names *names, s
 							   .tensor = p->name),
 					       err);
 	UNS_TRY(uns_catalog_add_tensor(f->cat, &t, &index, err));
-	for (; uns_zero_run_next(&layout, 0, p->elems, &run); run.rank++)
-		UNS_TRY(add_piece(f, i, &run, t.dtype, err));
+	for (; uns_zero_stretch_next(&layout, 0, p->elems, &stretch); stretch.rank++)
+		UNS_TRY(add_piece(f, i, &stretch, t.dtype, err));
 	return uns_map_put_index(&names->weights, p->name, index) ? 0 : uns_oom(err);
 }
 

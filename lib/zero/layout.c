@@ -44,7 +44,7 @@ void uns_zero_deal(size_t n, uint64_t world, size_t *order)
 /* -- where -- */
 
 static bool next_slice(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems,
-		       struct uns_zero_run *out)
+		       struct uns_zero_stretch *out)
 {
 	uint64_t slice = uns_zero_slice(elems, layout->world);
 
@@ -57,7 +57,7 @@ static bool next_slice(const struct uns_zero_layout *layout, uint64_t at, uint64
 }
 
 static bool next_part(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems,
-		      struct uns_zero_run *out)
+		      struct uns_zero_stretch *out)
 {
 	uint64_t part = layout->part_elems, lo, hi;
 
@@ -74,18 +74,18 @@ static bool next_part(const struct uns_zero_layout *layout, uint64_t at, uint64_
 	return true;
 }
 
-bool uns_zero_run_next(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems,
-		       struct uns_zero_run *out)
+bool uns_zero_stretch_next(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems,
+		       struct uns_zero_stretch *out)
 {
 	return layout->sliced ? next_slice(layout, at, elems, out)
 			      : next_part(layout, at, elems, out);
 }
 
-bool uns_zero_run_of(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems,
-		     uint64_t rank, struct uns_zero_run *out)
+bool uns_zero_stretch_of(const struct uns_zero_layout *layout, uint64_t at, uint64_t elems,
+		     uint64_t rank, struct uns_zero_stretch *out)
 {
 	out->rank = rank;
-	return uns_zero_run_next(layout, at, elems, out) && out->rank == rank;
+	return uns_zero_stretch_next(layout, at, elems, out) && out->rank == rank;
 }
 
 uint64_t uns_zero_held(const struct uns_zero_layout *layout, uint64_t end, uint64_t rank)

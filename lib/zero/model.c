@@ -34,7 +34,7 @@ struct adding {
 	struct uns_catalog *cat;
 	const struct uns_zero_file *file;
 	struct uns_zero_names *names;
-	struct uns_map buffers, places; /* places: storage and offset -> index + 1 */
+	struct uns_map buffers, storages; /* places: storage and offset -> index + 1 */
 	struct uns_map shapes;          /* of trainable parameters, by name */
 	struct uns_arena scratch;
 	bool inferred; /* the name at hand was */
@@ -43,7 +43,7 @@ struct adding {
 static void adding_fini(struct adding *a)
 {
 	uns_map_fini(&a->buffers);
-	uns_map_fini(&a->places);
+	uns_map_fini(&a->storages);
 	uns_map_fini(&a->shapes);
 	uns_arena_fini(&a->scratch);
 }
@@ -65,15 +65,15 @@ static bool same_view(const struct uns_catalog *cat, uint32_t index, const struc
 
 /* Tied weights are saved as one storage with two names. */
 static int find_alias(struct adding *a, struct uns_tensor *t, const struct uns_piece *piece,
-		      const char **place, struct uns_err *err)
+		      const char **storage, struct uns_err *err)
 {
 	uint32_t known;
 
-	*place = uns_arena_printf(&a->scratch, "%u %llu", piece->file,
+	*storage = uns_arena_printf(&a->scratch, "%u %llu", piece->file,
 				  (unsigned long long)piece->offset_bytes);
-	if (!*place)
+	if (!*storage)
 		return uns_oom(err);
-	known = uns_map_index(&a->places, *place);
+	known = uns_map_index(&a->storages, *storage);
 	if (known != UNS_NONE && piece->length_bytes && same_view(a->cat, known, t, piece))
 		t->alias_of = known;
 	return 0;
@@ -82,14 +82,14 @@ static int find_alias(struct adding *a, struct uns_tensor *t, const struct uns_p
 static int add_whole(struct adding *a, struct uns_tensor *t, const struct uns_piece *piece,
 		     struct uns_err *err)
 {
-	const char *place;
+	const char *storage;
 	uint32_t index;
 
-	UNS_TRY(find_alias(a, t, piece, &place, err));
+	UNS_TRY(find_alias(a, t, piece, &storage, err));
 	UNS_TRY(uns_catalog_add_tensor(a->cat, t, &index, err));
 	UNS_TRY(uns_catalog_add_piece(a->cat, piece, err));
 	if (t->alias_of == UNS_NONE)
-		UNS_TRY(remember(&a->places, place, index, err));
+		UNS_TRY(remember(&a->storages, storage, index, err));
 	return remember(&a->names->weights, t->name, index, err);
 }
 

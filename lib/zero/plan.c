@@ -340,7 +340,7 @@ static int find_settings(struct planning *p, struct uns_err *err)
 	const struct uns_catalog *cat = p->plan->cat;
 	int64_t stage = 0;
 
-	if (!cat->facts.has_engine_state ||
+	if (!cat->summary.has_engine_state ||
 	    !uns_value_u64(uns_catalog_value(cat, "model_states", "dp_world_size"),
 			   &p->old_world) ||
 	    !p->old_world)
@@ -416,15 +416,15 @@ static void add_members(const struct uns_zero_plan *plan, const struct uns_zero_
 {
 	const struct uns_zero_layout layout = layout_of(plan, cut);
 	size_t i = plan->sliced ? 0 : member_at(cut, rank * cut->part);
-	struct uns_zero_run run;
+	struct uns_zero_stretch stretch;
 
 	for (; i < cut->n; i++) {
 		if (!plan->sliced && cut->v[i].at >= (rank + 1) * cut->part)
 			return;
-		if (!uns_zero_run_of(&layout, cut->v[i].at, cut->v[i].elems, rank, &run))
+		if (!uns_zero_stretch_of(&layout, cut->v[i].at, cut->v[i].elems, rank, &stretch))
 			continue;
-		add_part(row, NULL, 0, run.local - row->elems);
-		add_part(row, source_of(&cut->v[i], s), run.first, run.count);
+		add_part(row, NULL, 0, stretch.local - row->elems);
+		add_part(row, source_of(&cut->v[i], s), stretch.first, stretch.count);
 	}
 }
 

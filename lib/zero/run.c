@@ -270,7 +270,7 @@ static int add_marks(struct uns_zero_run *run, struct uns_catalog *cat, struct u
 	return 0;
 }
 
-/* -- facts -- */
+/* -- the summary -- */
 
 /* The Trainer's step where there is one: that is what a resumed run goes on from. */
 static int find_step(struct uns_zero_run *run, const struct uns_zero_found *found, int64_t *step,
@@ -318,11 +318,11 @@ static const char *maker(const struct uns_zero_run *run)
 	return is_lightning(run) ? "Lightning, DeepSpeed" : "DeepSpeed";
 }
 
-/* The listing's files that are no companions yet, and the facts. */
+/* The listing's files that are no companions yet, and the summary. */
 static int finish(struct uns_zero_run *run, struct uns_catalog *cat,
 		  const struct uns_zero_found *found, struct uns_err *err)
 {
-	struct uns_facts *facts = &cat->facts;
+	struct uns_summary *summary = &cat->summary;
 	int64_t mp = found->mp_world_size > 0 ? found->mp_world_size : 1;
 
 	UNS_TRY(add_marks(run, cat, err));
@@ -330,22 +330,22 @@ static int finish(struct uns_zero_run *run, struct uns_catalog *cat,
 		UNS_TRY(uns_beside_add(cat, run->root, run->tag_path, run->tag, &run->tag_list,
 				       err));
 	UNS_TRY(uns_beside_add(cat, run->root, run->path, "", run->list, err));
-	facts->framework = maker(run);
+	summary->framework = maker(run);
 	if (strcmp(run->latest, "latest") == 0) {
-		facts->tracker = UNS_TRACKER_DEEPSPEED;
-		facts->tracker_up = *run->tag ? 0 : 1;
+		summary->tracker = UNS_TRACKER_DEEPSPEED;
+		summary->tracker_up = *run->tag ? 0 : 1;
 	}
-	facts->of_trainer = *run->tag && is_trainer(run);
-	facts->wants_config = *run->tag && (is_trainer(run) || is_accelerate(run));
+	summary->of_trainer = *run->tag && is_trainer(run);
+	summary->wants_config = *run->tag && (is_trainer(run) || is_accelerate(run));
 	if (found->stage >= 0)
-		facts->framework = uns_arena_printf(&cat->arena, "%s ZeRO stage %d",
-						    facts->framework, found->stage);
-	if (!facts->framework)
+		summary->framework = uns_arena_printf(&cat->arena, "%s ZeRO stage %d",
+						    summary->framework, found->stage);
+	if (!summary->framework)
 		return uns_oom(err);
-	UNS_TRY(find_step(run, found, &facts->step, err));
+	UNS_TRY(find_step(run, found, &summary->step, err));
 	if (found->dp_world_size > 0 && found->dp_world_size <= INT32_MAX && mp <= INT32_MAX)
-		facts->world_size = found->dp_world_size * mp;
-	facts->finished = find_finished(run, cat);
+		summary->world_size = found->dp_world_size * mp;
+	summary->finished = find_finished(run, cat);
 	return 0;
 }
 
@@ -390,6 +390,6 @@ int uns_zero_run_add(struct uns_zero_run *run, struct uns_catalog *cat, struct u
 	UNS_TRY(uns_zero_add(cat, &in, &found, err));
 	UNS_TRY(finish(run, cat, &found, err));
 	UNS_TRY(check_times(run, cat, err));
-	uns_engine_facts(cat);
+	uns_engine_summary(cat);
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* The directory that holds tag directories of a DeepSpeed checkpoint, and what a trainer puts beside
- * them. Owns which tag it is, and the facts that names tell; what is in the shards is others'.
+ * them. Finds which tag it is, and the summary as far as file names give it. The shards are open.h's.
  *
  *   RUN/latest   (text: the tag)   zero_to_fp32.py   zero_to_torch.py   RUN/TAG/..
  *   Trainer:     RUN = checkpoint-N, TAG = global_stepN, beside it config, scheduler.pt, rng_state_*,
@@ -40,7 +40,7 @@ bool uns_zero_run_begun(const struct uns_zero_run *run);
 
 void uns_zero_run_fini(struct uns_zero_run *run);
 
-/* Find the tag (-ENODATA when there is none), and put into the catalog all that is in it and beside it, and the facts
+/* Find the tag (-ENODATA when there is none), and put into the catalog all that is in it and beside it, and the summary
  * but for format and family. */
 int uns_zero_run_add(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err);
 

@@ -272,18 +272,18 @@ static struct uns_zero_part part_of(const struct group *s, uint64_t rank, const 
 				       .file = s->w->rank[rank].file };
 }
 
-static int add_run(const struct group *s, const struct uns_zero_run *run, const char *state,
+static int add_stretch(const struct group *s, const struct uns_zero_stretch *stretch, const char *state,
 		   enum uns_dtype dtype, struct uns_err *err)
 {
-	struct uns_zero_part part = part_of(s, run->rank, state);
+	struct uns_zero_part part = part_of(s, stretch->rank, state);
 	uint64_t size = uns_dtype_size(dtype);
 	struct uns_piece piece = { .kind = UNS_PIECE_RANGE,
-				   .range = { run->first, run->count },
+				   .range = { stretch->first, stretch->count },
 				   .file = part.file,
-				   .rank = (int32_t)run->rank,
+				   .rank = (int32_t)stretch->rank,
 				   .container = UNS_RAW,
-				   .offset_bytes = part.offset_bytes + run->local * size,
-				   .length_bytes = run->count * size };
+				   .offset_bytes = part.offset_bytes + stretch->local * size,
+				   .length_bytes = stretch->count * size };
 
 	if (!part.there)
 		return 0; /* a hole, which the proof of cover names */
@@ -318,7 +318,7 @@ static int add_cut(const struct group *s, size_t i, int32_t position, const char
 		   uint32_t *index, struct uns_err *err)
 {
 	struct uns_tensor t = tensor_of(s, i, state);
-	struct uns_zero_run run = { 0 };
+	struct uns_zero_stretch stretch = { 0 };
 
 	if (!t.key)
 		return uns_oom(err);
@@ -327,8 +327,8 @@ static int add_cut(const struct group *s, size_t i, int32_t position, const char
 		t.role = uns_role_of_state(state);
 	t.dtype = dtype_of(s, state);
 	UNS_TRY(uns_catalog_add_tensor(s->w->cat, &t, index, err));
-	for (; uns_zero_run_next(&s->layout, s->at[i], s->shapes->v[i].elems, &run); run.rank++)
-		UNS_TRY(add_run(s, &run, state, t.dtype, err));
+	for (; uns_zero_stretch_next(&s->layout, s->at[i], s->shapes->v[i].elems, &stretch); stretch.rank++)
+		UNS_TRY(add_stretch(s, &stretch, state, t.dtype, err));
 	return 0;
 }
 

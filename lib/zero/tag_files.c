@@ -163,7 +163,7 @@ static const struct uns_value *slice(struct model *m, const struct uns_tensor *t
 {
 	uint64_t elems = uns_shape_elems(&t->shape), n = uns_zero_slice(elems, m->plan->world);
 	const struct uns_zero_layout layout = { .sliced = true, .world = m->plan->world };
-	struct uns_zero_run run = { 0 };
+	struct uns_zero_stretch stretch = { 0 };
 	struct uns_torch_part *part = UNS_NEW_N(&m->arena, struct uns_torch_part, 2);
 	const struct uns_torch_leaf leaf = { .out = t->dtype,
 					     .shape = { .n = 1, .dim = { n } },
@@ -172,10 +172,10 @@ static const struct uns_value *slice(struct model *m, const struct uns_tensor *t
 
 	if (!part)
 		return NULL;
-	if (!uns_zero_run_of(&layout, 0, elems, m->rank, &run))
-		run.first = run.count = 0;
-	part[0] = (struct uns_torch_part){ t, run.first, run.count };
-	part[1] = (struct uns_torch_part){ NULL, 0, n - run.count };
+	if (!uns_zero_stretch_of(&layout, 0, elems, m->rank, &stretch))
+		stretch.first = stretch.count = 0;
+	part[0] = (struct uns_torch_part){ t, stretch.first, stretch.count };
+	part[1] = (struct uns_torch_part){ NULL, 0, n - stretch.count };
 	return uns_torch_leaf_add(&m->state.leaves, &m->arena, &leaf);
 }
 

@@ -342,10 +342,10 @@ static int add_model_states(const struct uns_universal_input *in, struct uns_vtr
 	    !uns_value_put_str(arena, state.dict, "optimizer", uns_value_new_none(arena)))
 		return uns_oom(err);
 	torch.root = state.dict;
-	file.origin = in->catalog->facts.has_engine_state
+	file.origin = in->catalog->summary.has_engine_state
 			      ? "the checkpoint's model file without its tensors"
 			      : "synthesised: what DeepSpeed's engine insists on";
-	if (in->catalog->facts.is_one_file) { /* the engine's values bring no tensors then */
+	if (in->catalog->summary.is_one_file) { /* the engine's values bring no tensors then */
 		UNS_TRY(uns_lightning_front(in->catalog, &torch.front, &state.leaves, err));
 		file.origin = "meta.pt, continued with what DeepSpeed's engine insists on";
 	}

@@ -158,14 +158,14 @@ static int prepare(struct whole *w, const struct uns_value *dict, struct uns_err
 
 /* -- into the catalog -- */
 
-struct place {
+struct target {
 	const char *name;
 	uint32_t weight;
 	int32_t group, position;
 };
 
 /* state NULL: the fp32 copy; v NULL then: the weight is fp32 itself. */
-static int add_tensor(struct whole *w, const struct place *p, const char *state,
+static int add_tensor(struct whole *w, const struct target *p, const char *state,
 		      const struct uns_value *v, uint32_t *index, struct uns_err *err)
 {
 	struct uns_arena *arena = &w->cat->arena;
@@ -194,7 +194,7 @@ static int add_tensor(struct whole *w, const struct place *p, const char *state,
 	return uns_catalog_add_tensor(w->cat, &t, index, err);
 }
 
-static int add_param(struct whole *w, const struct place *p, uint64_t number,
+static int add_param(struct whole *w, const struct target *p, uint64_t number,
 		     const struct uns_value *master, struct uns_err *err)
 {
 	const struct uns_value *state = uns_value_get_number(w->state, number);
@@ -217,7 +217,7 @@ static int add_group(struct whole *w, size_t g, const uint32_t *index, struct un
 {
 	const struct uns_value *list = params_of(w, g);
 	struct uns_group out = { .root = OPTIMIZER_ROOT };
-	struct place place = { .group = (int32_t)w->cat->n_groups };
+	struct target target = { .group = (int32_t)w->cat->n_groups };
 	uint64_t number;
 	size_t k;
 
@@ -227,11 +227,11 @@ static int add_group(struct whole *w, size_t g, const uint32_t *index, struct un
 		return uns_oom(err);
 	for (k = 0; list && k < list->n; k++) {
 		uns_value_u64(list->item[k], &number); /* checked when it was named */
-		place.weight = index[number];
-		place.name = w->cat->tensors[place.weight].name;
-		place.position = (int32_t)k;
-		out.param[out.n_params++] = place.name;
-		UNS_TRY(add_param(w, &place, number,
+		target.weight = index[number];
+		target.name = w->cat->tensors[target.weight].name;
+		target.position = (int32_t)k;
+		out.param[out.n_params++] = target.name;
+		UNS_TRY(add_param(w, &target, number,
 				  w->masters ? uns_value_at(uns_value_at(w->masters, g), k) : NULL,
 				  err));
 	}

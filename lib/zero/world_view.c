@@ -70,12 +70,12 @@ static int check_size(const struct uns_zero_plan *plan, struct uns_err *why)
 static int plan_of(const struct uns_catalog *cat, uint64_t world, struct uns_arena *arena,
 		   struct uns_zero_plan *plan, struct uns_zero_naming *names, struct uns_err *err)
 {
-	if (cat->facts.family != UNS_FAMILY_ZERO)
+	if (cat->summary.family != UNS_FAMILY_ZERO)
 		return uns_catalog_fail(
 			cat, UNS_FINDING(.id = UNS_FOUND_NOT_ZERO, .scope = UNS_SCOPE_ALL), err);
 	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, err));
 	UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_OPTIMIZER, err));
-	if (!cat->facts.has_engine_state)
+	if (!cat->summary.has_engine_state)
 		return uns_catalog_fail(
 			cat, UNS_FINDING(.id = UNS_FOUND_NOT_ZERO, .scope = UNS_SCOPE_ALL), err);
 	UNS_TRY(uns_zero_naming_find(cat, arena, names, err));

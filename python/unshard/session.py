@@ -552,7 +552,7 @@ def open(source: str | os.PathLike, *, view: str | None = None, model: str | Ite
     """Show the checkpoints below `source` as the tree that a mount shows, without a mount.
 
     view: show this one view at the root. model, follow, facts, weights_key, settle_seconds: as `-o model=`,
-    `follow=`, `fact=`, `root=`, `settle=` of the command. store: the metadata store's file, "default" for the
+    `follow=`, `fact=`, `weights_key=`, `settle=` of the command. store: the metadata store's file, "default" for the
     user's own, None for none. Further options of unshard.h by their names: strip, mem_bytes, crc_exact, ...
 
     >>> with open("tests/golden/run") as session:

@@ -72,5 +72,5 @@ def test_no_state_among_weights(mount, tmp_path):
         checkpoint_id=tmp_path / "source/ckpt", no_dist=True)
     shown = mount(tmp_path / "source") / "weights/ckpt/model.safetensors"
     assert set(trees.tensors(shown)) == {"net.a.w", "ema.a.w"}
-    chosen = mount(tmp_path / "source", "root=ema") / "weights/ckpt/model.safetensors"
+    chosen = mount(tmp_path / "source", "weights_key=ema") / "weights/ckpt/model.safetensors"
     trees.assert_same(trees.tensors(chosen), weights)

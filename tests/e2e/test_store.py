@@ -106,7 +106,7 @@ def test_crcs_are_kept(run, mount, store, command):
 def test_memos_can_be_forgotten(run, mount, store, command, meta):
     serves(mount(run.parent, f"store={store}"))
     meta("set", run, "seed=1")
-    meta("clear-memos")
+    meta("clear-cache")
     assert facts(meta("list", run, "--json").stdout) == {"seed": 1}
     mounted = mount(run.parent, f"store={store}")
     serves(mounted)

@@ -100,7 +100,7 @@ static const struct {
 	const char *name;
 	struct uns_shape shape;
 	struct uns_box box;
-	uint64_t n, run_elems, first, last; /* where the first and the last run start */
+	uint64_t n, stretch_elems, first, last; /* where the first and the last run start */
 } run_cases[] = {
 	{ "whole", SHAPE(3, 4), { 2, { 0, 0 }, { 3, 4 } }, 1, 12, 0, 0 },
 	{ "scalar", { .n = 0 }, { 0, { 0 }, { 0 } }, 1, 1, 0, 0 },
@@ -117,20 +117,20 @@ static const struct {
 
 static void cuts_boxes_into_runs(void **state)
 {
-	struct uns_runs r;
+	struct uns_stretches r;
 	size_t i;
 
 	(void)state;
 	for (i = 0; i < sizeof(run_cases) / sizeof(*run_cases); i++) {
 		print_message("%s\n", run_cases[i].name);
-		r = uns_runs_of_box(&run_cases[i].box, &run_cases[i].shape);
+		r = uns_stretches_of_box(&run_cases[i].box, &run_cases[i].shape);
 		assert_int_equal(r.n, run_cases[i].n);
 		assert_int_equal(r.base, run_cases[i].first);
 		if (!r.n)
 			continue;
-		assert_int_equal(r.run_elems, run_cases[i].run_elems);
-		assert_int_equal(uns_runs_at(&r, 0), run_cases[i].first);
-		assert_int_equal(uns_runs_at(&r, r.n - 1), run_cases[i].last);
+		assert_int_equal(r.stretch_elems, run_cases[i].stretch_elems);
+		assert_int_equal(uns_stretches_at(&r, 0), run_cases[i].first);
+		assert_int_equal(uns_stretches_at(&r, r.n - 1), run_cases[i].last);
 	}
 }
 
@@ -139,7 +139,7 @@ static void runs_hold_the_boxes_elements(void **state)
 {
 	static const struct uns_shape shape = SHAPE(3, 4, 5);
 	static const struct uns_box box = { 3, { 1, 0, 2 }, { 2, 3, 2 } };
-	struct uns_runs r = uns_runs_of_box(&box, &shape);
+	struct uns_stretches r = uns_stretches_of_box(&box, &shape);
 	uint64_t e, k, x[3], in_box = 0;
 	bool inside;
 
@@ -149,13 +149,13 @@ static void runs_hold_the_boxes_elements(void **state)
 		x[1] = e / 5 % 4;
 		x[2] = e % 5;
 		inside = x[0] >= 1 && x[1] < 3 && x[2] >= 2 && x[2] < 4;
-		k = uns_runs_find(&r, e);
-		assert_int_equal(k < r.n && uns_runs_at(&r, k) <= e, inside);
+		k = uns_stretches_find(&r, e);
+		assert_int_equal(k < r.n && uns_stretches_at(&r, k) <= e, inside);
 		if (inside)
-			assert_int_equal(k * r.run_elems + (e - uns_runs_at(&r, k)), in_box++);
+			assert_int_equal(k * r.stretch_elems + (e - uns_stretches_at(&r, k)), in_box++);
 	}
 	assert_int_equal(in_box, uns_box_elems(&box));
-	assert_int_equal(uns_runs_find(&r, 1000), r.n);
+	assert_int_equal(uns_stretches_find(&r, 1000), r.n);
 }
 
 int main(void)

@@ -11,13 +11,13 @@
 #include "model/catalog.h"
 #include "said.h"
 
-struct place {
+struct fixture {
 	char dir[32];
 	struct uns_root *root;
 	struct uns_catalog *cat;
 };
 
-static void touch(const struct place *p, const char *name, size_t size)
+static void touch(const struct fixture *p, const char *name, size_t size)
 {
 	char path[128];
 	FILE *f;
@@ -32,7 +32,7 @@ static void touch(const struct place *p, const char *name, size_t size)
 
 static int setup(void **state)
 {
-	struct place *p = calloc(1, sizeof(*p));
+	struct fixture *p = calloc(1, sizeof(*p));
 
 	strcpy(p->dir, "/tmp/uns_catalog_XXXXXX");
 	assert_non_null(mkdtemp(p->dir));
@@ -44,7 +44,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	char command[64];
 
 	uns_catalog_free(p->cat);
@@ -69,7 +69,7 @@ static struct uns_piece rows_of(uint64_t first, uint64_t n)
 
 static void lists_a_file_once(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	uint32_t a, b, again;
 
 	touch(p, "a", 5);
@@ -87,7 +87,7 @@ static void lists_a_file_once(void **state)
 static void many_tensors_are_cheap(void **state)
 {
 	enum { N = 25000 };
-	struct place *p = *state;
+	struct fixture *p = *state;
 	struct uns_tensor t = tensor_of("w", 4);
 	struct uns_piece piece = rows_of(0, 4);
 	uint32_t at;
@@ -109,7 +109,7 @@ static void many_tensors_are_cheap(void **state)
 
 static void sorts_pieces(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	struct uns_tensor t = tensor_of("w", 6);
 	struct uns_piece piece;
 	uint32_t gone, here;
@@ -189,7 +189,7 @@ static void should_fail_to_seal(void **state)
 	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct uns_err err = { 0 };
-		struct place *p;
+		struct fixture *p;
 		struct uns_tensor t = cases[i].t;
 		uint32_t file;
 		void *own;
@@ -215,7 +215,7 @@ static void should_fail_to_seal(void **state)
 static void assigns_groups(void **state)
 {
 	static const char *first[] = { "b", "a" }, *second[] = { "a", "c" };
-	struct place *p = *state;
+	struct fixture *p = *state;
 	const struct uns_group groups[] = {
 		{ .param = first, .n_params = 2, .root = "optimizer" },
 		{ .param = second, .n_params = 2, .root = "optimizer_1" },
@@ -252,7 +252,7 @@ static void assigns_groups(void **state)
 	}
 }
 
-static uint64_t generation_of(struct place *p, const char *name)
+static uint64_t generation_of(struct fixture *p, const char *name)
 {
 	struct uns_catalog *cat;
 	uint64_t generation;
@@ -268,7 +268,7 @@ static uint64_t generation_of(struct place *p, const char *name)
 
 static void generation_follows_files(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	uint64_t before, absent = generation_of(p, "f");
 
 	touch(p, "f", 3);
@@ -281,7 +281,7 @@ static void generation_follows_files(void **state)
 
 static void finds_what_was_added(void **state)
 {
-	struct place *p = *state;
+	struct fixture *p = *state;
 	struct uns_tensor t = tensor_of("w", 1);
 	const struct uns_companion *c;
 	uint32_t file;

@@ -53,7 +53,7 @@ static struct uns_catalog *example(const struct fixture *f)
 	uint32_t a, b, gone;
 
 	assert_int_equal(uns_catalog_new("", &cat, NULL), 0);
-	cat->facts = (struct uns_facts){
+	cat->summary = (struct uns_summary){
 		.format = "hf_fsdp", .framework = "Hugging Face", .step = 200, .world_size = 4,
 		.finished = true, .units = "assumed: so", .family = UNS_FAMILY_RANKS,
 		.resumed_by = UNS_BY_TRAINER | UNS_BY_ENGINE, .tracker = UNS_TRACKER_EASYR1,
@@ -189,22 +189,22 @@ static void same(const struct uns_catalog *a, const struct uns_catalog *b)
 
 	same_description(a, b);
 	same_pieces(a, b);
-	assert_int_equal(a->facts.finished, b->facts.finished);
-	assert_int_equal(a->facts.family, b->facts.family);
-	assert_int_equal(a->facts.resumed_by, b->facts.resumed_by);
-	assert_int_equal(a->facts.tracker, b->facts.tracker);
-	assert_int_equal(a->facts.tracker_up, b->facts.tracker_up);
-	assert_int_equal(a->facts.of_trainer, b->facts.of_trainer);
-	assert_int_equal(a->facts.is_one_file, b->facts.is_one_file);
-	assert_int_equal(a->facts.is_weights_only, b->facts.is_weights_only);
-	assert_int_equal(a->facts.is_in_parts, b->facts.is_in_parts);
-	assert_int_equal(a->facts.is_published, b->facts.is_published);
-	assert_int_equal(a->facts.is_pretrained, b->facts.is_pretrained);
-	assert_int_equal(a->facts.is_pipeline, b->facts.is_pipeline);
-	assert_int_equal(a->facts.wants_config, b->facts.wants_config);
-	assert_int_equal(a->facts.has_rng_of_ranks, b->facts.has_rng_of_ranks);
-	assert_int_equal(a->facts.has_engine_state, b->facts.has_engine_state);
-	assert_int_equal(a->facts.is_round_robin, b->facts.is_round_robin);
+	assert_int_equal(a->summary.finished, b->summary.finished);
+	assert_int_equal(a->summary.family, b->summary.family);
+	assert_int_equal(a->summary.resumed_by, b->summary.resumed_by);
+	assert_int_equal(a->summary.tracker, b->summary.tracker);
+	assert_int_equal(a->summary.tracker_up, b->summary.tracker_up);
+	assert_int_equal(a->summary.of_trainer, b->summary.of_trainer);
+	assert_int_equal(a->summary.is_one_file, b->summary.is_one_file);
+	assert_int_equal(a->summary.is_weights_only, b->summary.is_weights_only);
+	assert_int_equal(a->summary.is_in_parts, b->summary.is_in_parts);
+	assert_int_equal(a->summary.is_published, b->summary.is_published);
+	assert_int_equal(a->summary.is_pretrained, b->summary.is_pretrained);
+	assert_int_equal(a->summary.is_pipeline, b->summary.is_pipeline);
+	assert_int_equal(a->summary.wants_config, b->summary.wants_config);
+	assert_int_equal(a->summary.has_rng_of_ranks, b->summary.has_rng_of_ranks);
+	assert_int_equal(a->summary.has_engine_state, b->summary.has_engine_state);
+	assert_int_equal(a->summary.is_round_robin, b->summary.is_round_robin);
 	assert_int_equal(uns_catalog_generation(a), uns_catalog_generation(b));
 	assert_int_equal(a->n_groups, b->n_groups);
 	for (i = 0; i < a->n_groups; i++) {

@@ -52,12 +52,12 @@ static void ties(void **state)
 	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct uns_arena arena = UNS_ARENA_INIT;
-		struct uns_config_info facts;
+		struct uns_config_info info;
 		struct uns_err err = { 0 };
 
-		assert_int_equal(uns_config_parse(span(cases[i].json), &arena, &facts, &err), 0);
-		if (facts.ties_embeddings != cases[i].want)
-			fail_msg("%s: ties_embeddings = %d", cases[i].json, facts.ties_embeddings);
+		assert_int_equal(uns_config_parse(span(cases[i].json), &arena, &info, &err), 0);
+		if (info.ties_embeddings != cases[i].want)
+			fail_msg("%s: ties_embeddings = %d", cases[i].json, info.ties_embeddings);
 		uns_arena_fini(&arena);
 	}
 }
@@ -71,20 +71,20 @@ static void reads_facts(void **state)
 		"\"AutoTokenizer\":[\"tok_x.Slow\",null],\"AutoProcessor\":\"a/b--proc.P\","
 		"\"AutoFeatureExtractor\":\"../evil.E\"}}";
 	struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_config_info facts;
+	struct uns_config_info info;
 	struct uns_err err = { 0 };
 
 	(void)state;
-	assert_int_equal(uns_config_parse(span(json), &arena, &facts, &err), 0);
-	assert_string_equal(facts.model_type, "qwen3_moe");
-	assert_true(facts.renamed_on_save);
-	assert_int_equal(facts.vocab_size, 100);
-	assert_int_equal(facts.hidden_size, 16);
-	assert_int_equal(facts.num_hidden_layers, 2);
-	assert_int_equal(facts.n_auto_map_files, 3);
-	assert_string_equal(facts.auto_map_files[0], "configuration_x.py");
-	assert_string_equal(facts.auto_map_files[1], "modeling_x.py");
-	assert_string_equal(facts.auto_map_files[2], "tok_x.py");
+	assert_int_equal(uns_config_parse(span(json), &arena, &info, &err), 0);
+	assert_string_equal(info.model_type, "qwen3_moe");
+	assert_true(info.renamed_on_save);
+	assert_int_equal(info.vocab_size, 100);
+	assert_int_equal(info.hidden_size, 16);
+	assert_int_equal(info.num_hidden_layers, 2);
+	assert_int_equal(info.n_auto_map_files, 3);
+	assert_string_equal(info.auto_map_files[0], "configuration_x.py");
+	assert_string_equal(info.auto_map_files[1], "modeling_x.py");
+	assert_string_equal(info.auto_map_files[2], "tok_x.py");
 	uns_arena_fini(&arena);
 }
 
@@ -102,11 +102,11 @@ static void refuses(void **state)
 	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct uns_arena arena = UNS_ARENA_INIT;
-		struct uns_config_info facts;
+		struct uns_config_info info;
 		struct uns_span out;
 		struct uns_err err = { 0 }, err2 = { 0 };
 
-		assert_int_equal(uns_config_parse(span(cases[i].json), &arena, &facts, &err),
+		assert_int_equal(uns_config_parse(span(cases[i].json), &arena, &info, &err),
 				 -EBADMSG);
 		assert_non_null(strstr(err.text, cases[i].why));
 		assert_int_equal(
@@ -133,16 +133,16 @@ static int check(const char *json, const struct uns_tensor *tensors, size_t n, s
 	struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_tensor copy[4];
 	struct uns_catalog cat = { .tensors = copy, .n_tensors = n };
-	struct uns_config_info facts;
+	struct uns_config_info info;
 	int code;
 
 	assert_true(n <= sizeof(copy) / sizeof(copy[0]));
 	memcpy(copy, tensors, n * sizeof(*copy));
 	code = uns_adapter_find(&cat, err);
 	if (code == 0)
-		code = uns_config_parse(span(json), &arena, &facts, err);
+		code = uns_config_parse(span(json), &arena, &info, err);
 	if (code == 0)
-		code = uns_config_check(&facts, &cat, err);
+		code = uns_config_check(&info, &cat, err);
 	uns_arena_fini(&arena);
 	return code;
 }

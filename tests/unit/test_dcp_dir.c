@@ -155,7 +155,7 @@ static void reads_paths(void **state)
 		struct uns_dcp_metadata meta = { .entry = entry,
 						 .has_paths = !name_cases[i].flat };
 		struct uns_dcp_naming naming;
-		struct uns_dcp_place place;
+		struct uns_dcp_meaning meaning;
 
 		print_message("%s\n", name_cases[i].name);
 		meta.n_entries = n = entries_of(name_cases[i].v, &arena, entry);
@@ -163,15 +163,15 @@ static void reads_paths(void **state)
 		for (k = 0; k < n; k++) {
 			const struct named *want = &name_cases[i].v[k];
 
-			assert_int_equal(uns_dcp_place_of(&naming, &entry[k], entry[k].key, &place,
+			assert_int_equal(uns_dcp_meaning_of(&naming, &entry[k], entry[k].key, &meaning,
 							  NULL),
 					 0);
-			assert_int_equal(place.what, want->what);
-			assert_int_equal(place.role, want->role);
-			same_str(place.root, want->root);
-			same_str(place.state, want->state);
-			same_str(place.name, want->name ? want->name : entry[k].key);
-			assert_int_equal(place.inferred, want->inferred);
+			assert_int_equal(meaning.what, want->what);
+			assert_int_equal(meaning.role, want->role);
+			same_str(meaning.root, want->root);
+			same_str(meaning.state, want->state);
+			same_str(meaning.name, want->name ? want->name : entry[k].key);
+			assert_int_equal(meaning.inferred, want->inferred);
 		}
 		uns_arena_fini(&arena);
 	}

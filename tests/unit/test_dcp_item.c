@@ -69,7 +69,7 @@ static void decompresses_items(void **state)
 	assert_int_equal(uns_root_open(dir, NULL, &root, NULL), 0);
 	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-		struct uns_dcp_place_in_file at = { .codec = UNS_CODEC_ZSTD };
+		struct uns_dcp_item_location at = { .codec = UNS_CODEC_ZSTD };
 		struct uns_dcp_reader reader;
 		struct uns_catalog *cat;
 		struct uns_span out;

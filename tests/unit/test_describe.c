@@ -51,7 +51,7 @@ static struct uns_finding findings[] = { { .id = UNS_FOUND_RANK_FILE_MISSING,
 
 static const struct uns_catalog catalog = {
 	.path = "run/checkpoint-2",
-	.facts = { .format = "dcp", .framework = "torch", .step = 2, .world_size = UNS_UNKNOWN },
+	.summary = { .format = "dcp", .framework = "torch", .step = 2, .world_size = UNS_UNKNOWN },
 	.files = files,
 	.n_files = 2,
 	.tensors = tensors,
@@ -182,7 +182,7 @@ static void describes_provenance(void **state)
 
 static void describes_nothing(void **state)
 {
-	static const struct uns_catalog empty = { .path = "", .facts.step = UNS_UNKNOWN };
+	static const struct uns_catalog empty = { .path = "", .summary.step = UNS_UNKNOWN };
 	const struct uns_vtree tree = { 0 };
 	struct uns_text text[3] = { UNS_TEXT_INIT, UNS_TEXT_INIT, UNS_TEXT_INIT };
 	size_t i;

@@ -68,7 +68,7 @@ static void client_state(void **unused)
 	add_tensor(cat, UNS_CLIENT_INSIDE "whole", "0", 40);
 	add_tensor(cat, UNS_CLIENT_INSIDE "whole", "1", 50);
 	add_tensor(cat, UNS_CLIENT_INSIDE "gap", "1", 60); /* 0 could not be read */
-	uns_engine_facts(cat);
+	uns_engine_summary(cat);
 	assert_int_equal(uns_engine_model_state(cat, 7, NULL, 0, &out, &state, &err), 0);
 
 	v = uns_value_get(state.dict, "whole");

@@ -207,7 +207,7 @@ static void facts_run(struct fixture *f)
 	answered(f, unshard_meta_list(u, "a", &calls, &f->err));
 	if (answered(f, unshard_meta_export(u, &json, &f->err)) == 0)
 		unshard_free(json);
-	answered(f, unshard_meta_clear_memos(u, &f->err));
+	answered(f, unshard_meta_clear_cache(u, &f->err));
 }
 
 static int collect(void *ctx, const struct unshard_fact *fact)

@@ -143,7 +143,7 @@ static struct uns_catalog *open_with(const struct uns_format *format, struct tem
 	assert_int_equal(uns_catalog_new(path, &cat, NULL), 0);
 	if (format->open(&dir, NULL, cat, &err) < 0)
 		fail_msg("%s", err.text);
-	assert_string_equal(cat->facts.format, format->name);
+	assert_string_equal(cat->summary.format, format->name);
 	for (i = 0; i < cat->n_tensors; i++)
 		if (uns_cover_check(cat, &cat->tensors[i], &err) < 0)
 			fail_msg("%s", err.text);
@@ -166,9 +166,9 @@ static void opens(void **state)
 		snprintf(change, sizeof(change), "cd checkpoint-2 && { %s; }", open_cases[i].change);
 		shell(t.dir, change);
 		cat = open_with(&uns_format_hf_fsdp, &t, "checkpoint-2");
-		assert_int_equal(cat->facts.finished, open_cases[i].finished);
-		assert_int_equal(cat->facts.step, open_cases[i].step);
-		assert_int_equal(cat->facts.world_size, open_cases[i].world_size);
+		assert_int_equal(cat->summary.finished, open_cases[i].finished);
+		assert_int_equal(cat->summary.step, open_cases[i].step);
+		assert_int_equal(cat->summary.world_size, open_cases[i].world_size);
 		assert_int_equal(count(cat, UNS_ROLE_WEIGHT), open_cases[i].n_weights);
 		assert_int_equal(count(cat, UNS_ROLE_EXP_AVG), open_cases[i].n_moments);
 		assert_int_equal(cat->n_findings, open_cases[i].problem != NULL);
@@ -211,9 +211,9 @@ static void accelerate_ends_with_random_states(void **state)
 			 cases[i].change);
 		shell(t.dir, change);
 		cat = open_with(&uns_format_hf_fsdp, &t, "state");
-		assert_string_equal(cat->facts.framework, "Hugging Face Accelerate, FSDP");
-		assert_int_equal(cat->facts.finished, cases[i].finished);
-		assert_int_equal(cat->facts.step, UNS_UNKNOWN);
+		assert_string_equal(cat->summary.framework, "Hugging Face Accelerate, FSDP");
+		assert_int_equal(cat->summary.finished, cases[i].finished);
+		assert_int_equal(cat->summary.step, UNS_UNKNOWN);
 		uns_catalog_free(cat);
 		temp_fini(&t);
 	}
@@ -295,16 +295,16 @@ static void opens_plain_dcp(void **state)
 	copy_run(&t);
 	shell(t.dir, "mv checkpoint-2/pytorch_model_fsdp_0 step-7; touch step-7/config.json");
 	cat = open_with(&uns_format_dcp, &t, "step-7");
-	assert_int_equal(cat->facts.step, 7);
-	assert_int_equal(cat->facts.world_size, 2);
-	assert_true(cat->facts.finished);
+	assert_int_equal(cat->summary.step, 7);
+	assert_int_equal(cat->summary.world_size, 2);
+	assert_true(cat->summary.finished);
 	assert_int_equal(count(cat, UNS_ROLE_WEIGHT), 12);
 	assert_non_null(uns_catalog_companion(cat, "config.json"));
 	uns_catalog_free(cat);
 
 	shell(t.dir, "rm step-7/.metadata");
 	cat = open_with(&uns_format_dcp, &t, "step-7");
-	assert_false(cat->facts.finished);
+	assert_false(cat->summary.finished);
 	assert_int_equal(cat->n_findings, 1);
 	assert_int_equal(cat->findings[0].scope, UNS_SCOPE_ALL);
 	assert_int_equal(cat->findings[0].code, -ENODATA);

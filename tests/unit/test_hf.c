@@ -21,7 +21,7 @@ extern const struct uns_format uns_format_hf;
 
 /* -- making a directory -- */
 
-struct place {
+struct fixture {
 	char run[64];  /* removed at the end */
 	char path[96]; /* run/checkpoint-7 */
 	struct uns_root *root;
@@ -30,7 +30,7 @@ struct place {
 	struct uns_catalog *cat;
 };
 
-static void place_init(struct place *p, const char *name)
+static void fixture_init(struct fixture *p, const char *name)
 {
 	memset(p, 0, sizeof(*p));
 	strcpy(p->run, "/tmp/unshard-hf-XXXXXX");
@@ -39,7 +39,7 @@ static void place_init(struct place *p, const char *name)
 	assert_int_equal(mkdir(p->path, 0700), 0);
 }
 
-static void place_fini(struct place *p)
+static void fixture_fini(struct fixture *p)
 {
 	char command[128];
 
@@ -50,7 +50,7 @@ static void place_fini(struct place *p)
 	assert_int_equal(system(command), 0);
 }
 
-static void put(const struct place *p, const char *name, const void *bytes, size_t len)
+static void put(const struct fixture *p, const char *name, const void *bytes, size_t len)
 {
 	char path[256];
 	FILE *f;
@@ -62,13 +62,13 @@ static void put(const struct place *p, const char *name, const void *bytes, size
 	assert_int_equal(fclose(f), 0);
 }
 
-static void put_text(const struct place *p, const char *name, const char *text)
+static void put_text(const struct fixture *p, const char *name, const char *text)
 {
 	put(p, name, text, strlen(text));
 }
 
 /* A safetensors file of this JSON and n_data zero bytes behind it. */
-static void put_safetensors(const struct place *p, const char *name, const char *json,
+static void put_safetensors(const struct fixture *p, const char *name, const char *json,
 			    size_t n_data)
 {
 	unsigned char file[1024] = { 0 };
@@ -83,7 +83,7 @@ static void put_safetensors(const struct place *p, const char *name, const char 
 
 #define ONE(name) "{\"" name "\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}"
 
-static int open_place(struct place *p, int *probe, struct uns_err *err)
+static int open_fixture(struct fixture *p, int *probe, struct uns_err *err)
 {
 	static const struct uns_format_options options;
 	const char *name = uns_path_name(p->path);
@@ -97,17 +97,17 @@ static int open_place(struct place *p, int *probe, struct uns_err *err)
 	return *probe ? uns_format_hf.open(&dir, &options, p->cat, err) : 0;
 }
 
-static void must_open(struct place *p)
+static void must_open(struct fixture *p)
 {
 	struct uns_err err = { 0 };
 	int probe;
 
-	if (open_place(p, &probe, &err) < 0)
+	if (open_fixture(p, &probe, &err) < 0)
 		fail_msg("%s", err.text);
 	assert_true(probe > 0);
 }
 
-static const char *weights_problem(const struct place *p)
+static const char *weights_problem(const struct fixture *p)
 {
 	size_t i;
 
@@ -117,7 +117,7 @@ static const char *weights_problem(const struct place *p)
 	return NULL;
 }
 
-static void must_cover(const struct place *p, const char *name)
+static void must_cover(const struct fixture *p, const char *name)
 {
 	const struct uns_tensor *t = uns_catalog_find(p->cat, UNS_ROLE_WEIGHT, name);
 	struct uns_err err = { 0 };
@@ -131,10 +131,10 @@ static void must_cover(const struct place *p, const char *name)
 
 static void reads_one_file(void **state)
 {
-	struct place p;
+	struct fixture p;
 
 	(void)state;
-	place_init(&p, "model");
+	fixture_init(&p, "model");
 	put_safetensors(&p, "model.safetensors", ONE("w"), 8);
 	put_text(&p, "config.json", "{}");
 	/* from_pretrained takes the first, so does this */
@@ -143,12 +143,12 @@ static void reads_one_file(void **state)
 	assert_null(weights_problem(&p));
 	assert_int_equal(p.cat->n_tensors, 1);
 	must_cover(&p, "w");
-	assert_string_equal(p.cat->facts.format, "hf");
-	assert_int_equal(p.cat->facts.step, UNS_UNKNOWN);
-	assert_true(p.cat->facts.finished);
+	assert_string_equal(p.cat->summary.format, "hf");
+	assert_int_equal(p.cat->summary.step, UNS_UNKNOWN);
+	assert_true(p.cat->summary.finished);
 	assert_non_null(uns_catalog_companion(p.cat, "config.json"));
 	assert_false(uns_catalog_companion(p.cat, "model.safetensors")->shard);
-	place_fini(&p);
+	fixture_fini(&p);
 }
 
 static void knows_trainer_files(void **state)
@@ -161,18 +161,18 @@ static void knows_trainer_files(void **state)
 
 	(void)state;
 	for (i = 0; i < 2; i++) {
-		struct place p;
+		struct fixture p;
 
-		place_init(&p, "checkpoint-7");
+		fixture_init(&p, "checkpoint-7");
 		put_safetensors(&p, "model.safetensors", ONE("w"), 8);
 		put_text(&p, "rng_state_0.pth", "");
 		put_text(&p, "rng_state_3.pth", "");
 		put_text(&p, cases[i].last, "");
 		must_open(&p);
-		assert_int_equal(p.cat->facts.step, 7);
-		assert_int_equal(p.cat->facts.world_size, 4);
-		assert_int_equal(p.cat->facts.finished, cases[i].finished);
-		place_fini(&p);
+		assert_int_equal(p.cat->summary.step, 7);
+		assert_int_equal(p.cat->summary.world_size, 4);
+		assert_int_equal(p.cat->summary.finished, cases[i].finished);
+		fixture_fini(&p);
 	}
 }
 
@@ -181,10 +181,10 @@ static void knows_trainer_files(void **state)
 
 static void reads_an_index(void **state)
 {
-	struct place p;
+	struct fixture p;
 
 	(void)state;
-	place_init(&p, "model");
+	fixture_init(&p, "model");
 	put_text(&p, "model.safetensors.index.json", INDEX(PART("2"), PART("1")));
 	put_safetensors(&p, PART("1"), ONE("w"), 8);
 	put_safetensors(&p, PART("2"), ONE("x"), 8);
@@ -194,7 +194,7 @@ static void reads_an_index(void **state)
 	assert_string_equal(p.cat->tensors[0].name, "w"); /* files in natural order */
 	must_cover(&p, "w");
 	must_cover(&p, "x");
-	place_fini(&p);
+	fixture_fini(&p);
 }
 
 /* Everything that keeps weights from being served is one sentence with the file in it. */
@@ -234,9 +234,9 @@ static void reports_damage(void **state)
 	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		const char *problem;
-		struct place p;
+		struct fixture p;
 
-		place_init(&p, "model");
+		fixture_init(&p, "model");
 		put_text(&p, "config.json", "{}");
 		if (cases[i].index)
 			put_text(&p, "model.safetensors.index.json", cases[i].index);
@@ -249,42 +249,42 @@ static void reports_damage(void **state)
 		assert_non_null(problem);
 		if (!strstr(problem, cases[i].why[0]) || !strstr(problem, cases[i].why[1]))
 			fail_msg("case %zu: %s", i, problem);
-		assert_false(p.cat->facts.finished);
+		assert_false(p.cat->summary.finished);
 		assert_non_null(uns_catalog_companion(p.cat, "config.json"));
-		place_fini(&p);
+		fixture_fini(&p);
 	}
 }
 
 static void reports_missing_torch_file(void **state)
 {
-	struct place p;
+	struct fixture p;
 
 	(void)state;
-	place_init(&p, "model");
+	fixture_init(&p, "model");
 	put_text(&p, "pytorch_model.bin.index.json",
 		 "{\"weight_map\":{\"w\":\"pytorch_model-00001-of-00001.bin\"}}");
 	must_open(&p);
 	assert_non_null(weights_problem(&p));
 	assert_non_null(strstr(weights_problem(&p), "pytorch_model-00001-of-00001.bin is missing"));
-	place_fini(&p);
+	fixture_fini(&p);
 }
 
 static void a_cut_file_is_not_finished(void **state)
 {
-	struct place p;
+	struct fixture p;
 
 	(void)state;
-	place_init(&p, "model");
+	fixture_init(&p, "model");
 	put_safetensors(&p, "model.safetensors", ONE("w"), 4);
 	must_open(&p);
-	assert_false(p.cat->facts.finished);
+	assert_false(p.cat->summary.finished);
 	if (!weights_problem(&p)) {
 		struct uns_err err = { 0 };
 
 		assert_int_equal(uns_cover_check(p.cat, &p.cat->tensors[0], &err), -EBADMSG);
 		assert_non_null(strstr(err.text, "model.safetensors"));
 	}
-	place_fini(&p);
+	fixture_fini(&p);
 }
 
 static void leaves_others_alone(void **state)
@@ -292,17 +292,17 @@ static void leaves_others_alone(void **state)
 	static const char *const names[] = { "config.json", "optimizer.pt", "tokenizer.json",
 					     "model.txt" };
 	struct uns_err err = { 0 };
-	struct place p;
+	struct fixture p;
 	size_t i;
 	int probe;
 
 	(void)state;
-	place_init(&p, "run");
+	fixture_init(&p, "run");
 	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		put_text(&p, names[i], "{}");
-	assert_int_equal(open_place(&p, &probe, &err), 0);
+	assert_int_equal(open_fixture(&p, &probe, &err), 0);
 	assert_int_equal(probe, 0);
-	place_fini(&p);
+	fixture_fini(&p);
 }
 
 /* -- HuggingFaceStorageWriter -- */
@@ -322,9 +322,9 @@ static void reads_shards(void **state)
 	(void)state;
 	for (i = 0; i < 2; i++) {
 		char path[128], name[64];
-		struct place p;
+		struct fixture p;
 
-		place_init(&p, "model");
+		fixture_init(&p, "model");
 		snprintf(path, sizeof(path), "%s/sharded", p.path);
 		assert_int_equal(mkdir(path, 0700), 0);
 		snprintf(name, sizeof(name), "%s" SHARD("1"), dirs[i]);
@@ -342,17 +342,17 @@ static void reads_shards(void **state)
 		assert_int_equal(t->shape.dim[1], 2);
 		must_cover(&p, "w");
 		assert_true(uns_catalog_companion(p.cat, name)->shard);
-		place_fini(&p);
+		fixture_fini(&p);
 	}
 }
 
 static void prefers_consolidated(void **state)
 {
-	struct place p;
+	struct fixture p;
 	char path[128];
 
 	(void)state;
-	place_init(&p, "model");
+	fixture_init(&p, "model");
 	snprintf(path, sizeof(path), "%s/sharded", p.path);
 	assert_int_equal(mkdir(path, 0700), 0);
 	put_safetensors(&p, "sharded/" SHARD("1"), SHARD_JSON("0", "2", "16"), 16);
@@ -360,7 +360,7 @@ static void prefers_consolidated(void **state)
 	must_open(&p);
 	assert_int_equal(p.cat->n_tensors, 1);
 	assert_string_equal(p.cat->tensors[0].name, "whole");
-	place_fini(&p);
+	fixture_fini(&p);
 }
 
 static void reports_wrong_shards(void **state)
@@ -385,9 +385,9 @@ static void reports_wrong_shards(void **state)
 
 	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct place p;
+		struct fixture p;
 
-		place_init(&p, "model");
+		fixture_init(&p, "model");
 		put_safetensors(&p, SHARD("1"), SHARD_JSON("0", "2", "16"), 16);
 		put_safetensors(&p, SHARD("2"), cases[i].second, 8);
 		must_open(&p);
@@ -395,7 +395,7 @@ static void reports_wrong_shards(void **state)
 		if (!strstr(weights_problem(&p), cases[i].why))
 			fail_msg("case %zu: %s", i, weights_problem(&p));
 		assert_non_null(strstr(weights_problem(&p), SHARD("2")));
-		place_fini(&p);
+		fixture_fini(&p);
 	}
 }
 
@@ -403,16 +403,16 @@ static void reports_wrong_shards(void **state)
 static void a_missing_shard_is_a_hole(void **state)
 {
 	struct uns_err err = { 0 };
-	struct place p;
+	struct fixture p;
 
 	(void)state;
-	place_init(&p, "model");
+	fixture_init(&p, "model");
 	put_safetensors(&p, SHARD("1"), SHARD_JSON("0", "1", "8"), 8);
 	put_safetensors(&p, SHARD("3"), SHARD_JSON("2", "1", "8"), 8);
 	must_open(&p);
 	assert_true(uns_cover_check(p.cat, &p.cat->tensors[0], &err) < 0);
 	assert_non_null(strstr(err.text, "w"));
-	place_fini(&p);
+	fixture_fini(&p);
 }
 
 int main(void)

@@ -167,7 +167,7 @@ static void memos_can_be_deleted(void **state)
 
 	expect_opened(f, 1, 0);
 	u = open_session(f);
-	assert_int_equal(unshard_meta_clear_memos(u, NULL), 0);
+	assert_int_equal(unshard_meta_clear_cache(u, NULL), 0);
 	unshard_close(u);
 	expect_opened(f, 1, 0);
 	expect_opened(f, 0, 1);

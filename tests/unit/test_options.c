@@ -60,7 +60,7 @@ static void test_all_of_them(void **state)
 	(void)state;
 	assert_int_equal(
 		options_parse(&o, VERB_MOUNT,
-			      "view=weights,root=a,root=b\\,c,model=/m,model=run=/n,follow=/f,"
+			      "view=weights,weights_key=a,root=b\\,c,model=/m,model=run=/n,follow=/f,"
 			      "max_shard_size=5GB,mem=1M,cache_dir=/c,cache_size=2GiB,settle=7",
 			      &err),
 		0);
@@ -139,7 +139,7 @@ static const struct {
 	const char *text, *sentence;
 	unsigned verb;
 } refused[] = {
-	{ "vieww=x", "there is no option 'vieww'; known are view, root, strip, names, assume, model", VERB_MOUNT },
+	{ "vieww=x", "there is no option 'vieww'; known are view, weights_key, strip, names, assume, model", VERB_MOUNT },
 	{ "uid=3", "there is no option 'uid'", VERB_MOUNT },
 	{ "view", "option view needs a value: view=VIEW", VERB_MOUNT },
 	{ "view=", "option view needs a value: view=VIEW", VERB_MOUNT },
@@ -151,7 +151,7 @@ static const struct {
 	{ "allow_other", "option allow_other changes nothing here: leave it out (only these use it: mount)", VERB_LS },
 	{ "fact=a=1", "option fact changes nothing here: leave it out (only these use it: mount, show, export, warm)",
 	  VERB_CHECK },
-	{ "nofail", "there is no option 'nofail'; known are root, strip", VERB_EXPORT },
+	{ "nofail", "there is no option 'nofail'; known are weights_key, strip", VERB_EXPORT },
 };
 
 static void test_refused(void **state)

@@ -226,7 +226,7 @@ static void says_what_is_wrong(void **state)
 			 open_cases[i].change);
 		shell(f.dir, command);
 		open_actor(&f);
-		assert_int_equal(f.cat->facts.step, 7);
+		assert_int_equal(f.cat->summary.step, 7);
 		assert_int_equal(f.cat->n_findings > 0, open_cases[i].problem != NULL);
 		if (open_cases[i].problem) {
 			assert_int_equal(f.cat->findings[0].scope, open_cases[i].scope);
@@ -261,8 +261,8 @@ static void trackers(void **state)
 		fixture_init(&f, "fsdp2");
 		shell(f.dir, tracker_cases[i].make);
 		open_actor(&f);
-		assert_int_equal(f.cat->facts.finished, tracker_cases[i].finished);
-		assert_string_equal(f.cat->facts.framework, tracker_cases[i].framework);
+		assert_int_equal(f.cat->summary.finished, tracker_cases[i].finished);
+		assert_string_equal(f.cat->summary.framework, tracker_cases[i].framework);
 		fixture_fini(&f);
 	}
 }

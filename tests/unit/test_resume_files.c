@@ -126,12 +126,12 @@ static void test_rank_0s_random_states_are_said_to_be(void **state)
 
 static void test_made_state_and_what_is_said(void **state)
 {
-	static const struct uns_fact facts[] = {
+	static const struct uns_fact summary[] = {
 		{ "global_step", "2", "the directory's name", false },
 		{ "train_batch_size", "8", "the default", true },
 	};
 	static const char *const notes[] = { "the training step is taken to be 2" };
-	const struct uns_training training = { facts, 2, notes, 1 };
+	const struct uns_training training = { summary, 2, notes, 1 };
 	struct uns_resume_input in = { .training = &training };
 	const struct uns_vfile *f;
 	struct made m;
@@ -170,9 +170,9 @@ static const struct {
 
 static unsigned resumed_by(struct uns_catalog *cat)
 {
-	cat->facts.resumed_by = 0;
+	cat->summary.resumed_by = 0;
 	uns_resume_find(cat);
-	return cat->facts.resumed_by;
+	return cat->summary.resumed_by;
 }
 
 static void test_whose_it_is(void **state)
@@ -188,13 +188,13 @@ static void test_whose_it_is(void **state)
 	start(&m, "scheduler.pt");
 	m.cat.path = "run/state";
 	assert_int_equal(resumed_by(&m.cat), 0);
-	m.cat.facts.family = UNS_FAMILY_ZERO;
+	m.cat.summary.family = UNS_FAMILY_ZERO;
 	assert_int_equal(resumed_by(&m.cat), UNS_BY_ENGINE);
-	assert_false(m.cat.facts.is_pretrained);
+	assert_false(m.cat.summary.is_pretrained);
 	start(&m, "scheduler.pt");
-	m.cat.facts.family = UNS_FAMILY_UNIVERSAL;
+	m.cat.summary.family = UNS_FAMILY_UNIVERSAL;
 	assert_int_equal(resumed_by(&m.cat), UNS_BY_TRAINER);
-	assert_true(m.cat.facts.is_pretrained);
+	assert_true(m.cat.summary.is_pretrained);
 	assert_true(uns_resume_is_rng("rng_state_12.pth") && !uns_resume_is_rng("rng_state_x.pth"));
 }
 

@@ -83,8 +83,8 @@ static void opens(void **state)
 		assert_int_equal(serves(&f, STATE_ROLES), (open_cases[i].served & STATE_ROLES) != 0);
 		if (open_cases[i].served)
 			compare_expected(&f, open_cases[i].served);
-		assert_int_equal(f.cat->facts.finished, open_cases[i].finished);
-		assert_int_equal(f.cat->facts.step, 2);
+		assert_int_equal(f.cat->summary.finished, open_cases[i].finished);
+		assert_int_equal(f.cat->summary.step, 2);
 		fixture_fini(&f);
 	}
 }

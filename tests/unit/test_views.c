@@ -40,7 +40,7 @@ static void bench_init(struct bench *b)
 						 .stat.kind = UNS_KIND_FILE,
 						 .stat.id.size = 64 };
 	b->cat = (struct uns_catalog){ .path = "run",
-				       .facts.family = UNS_FAMILY_DCP,
+				       .summary.family = UNS_FAMILY_DCP,
 				       .files = b->files,
 				       .n_files = N_FILES,
 				       .tensors = b->tensors,
@@ -250,7 +250,7 @@ static void passes_through(void **state)
 
 	(void)state;
 	bench_init(&b);
-	b.cat.facts.is_published = true;
+	b.cat.summary.is_published = true;
 	add(&b, "w", UNS_ROLE_WEIGHT, UNS_F32, MODEL);
 	add_companion(&b, "model.safetensors", MODEL, false);
 	add_companion(&b, "model.safetensors.index.json", CONFIG, false); /* stale: not of this */
@@ -381,7 +381,7 @@ static void finds_adapters(void **state)
 		if (cases[i].state)
 			add(&b, cases[i].state, UNS_ROLE_EXP_AVG, UNS_F32, SHARD);
 		assert_int_equal(uns_adapter_find(&b.cat, &err), 0);
-		assert_int_equal(b.cat.facts.adapter, cases[i].want);
+		assert_int_equal(b.cat.summary.adapter, cases[i].want);
 		assert_string_equal(b.cat.tensors[0].name,
 				    cases[i].renamed ? cases[i].renamed : cases[i].weight[0]);
 	}

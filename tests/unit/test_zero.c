@@ -42,10 +42,10 @@ static void whole(void **state)
 		fixture_init(&f, whole_cases[i].golden);
 		fixture_open(&f, &uns_format_zero, "global_step2");
 		assert_int_equal(compare_expected(&f, whole_cases[i].roles), whole_cases[i].n);
-		assert_string_equal(f.cat->facts.framework, whole_cases[i].framework);
-		assert_int_equal(f.cat->facts.world_size, whole_cases[i].world_size);
-		assert_int_equal(f.cat->facts.step, 2);
-		assert_true(f.cat->facts.finished);
+		assert_string_equal(f.cat->summary.framework, whole_cases[i].framework);
+		assert_int_equal(f.cat->summary.world_size, whole_cases[i].world_size);
+		assert_int_equal(f.cat->summary.step, 2);
+		assert_true(f.cat->summary.finished);
 		assert_int_equal(f.cat->n_groups, whole_cases[i].n_groups);
 		assert_string_equal(serious(&f), "");
 		assert_int_equal(f.cat->groups[0].n_params, whole_cases[i].n_first_group);
@@ -199,9 +199,9 @@ static void runs(void **state)
 		shell(f.dir, run_cases[i].make);
 		fixture_open(&f, &uns_format_zero, run_cases[i].path);
 		compare_expected(&f, MODEL_ROLES | STATE_ROLES);
-		assert_string_equal(f.cat->facts.framework, run_cases[i].framework);
-		assert_int_equal(f.cat->facts.finished, run_cases[i].finished);
-		assert_int_equal(f.cat->facts.step, run_cases[i].step);
+		assert_string_equal(f.cat->summary.framework, run_cases[i].framework);
+		assert_int_equal(f.cat->summary.finished, run_cases[i].finished);
+		assert_int_equal(f.cat->summary.step, run_cases[i].step);
 		assert_int_equal(f.cat->n_findings, run_cases[i].note != NULL);
 		if (run_cases[i].note && !strstr(said(&f.cat->findings[0]), run_cases[i].note))
 			fail_msg("said: %s", said(&f.cat->findings[0]));

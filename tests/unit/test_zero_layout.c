@@ -40,16 +40,16 @@ static void lays_out_parameters(void **state)
 
 	(void)state;
 	for (i = 0; i < N_OF(run_cases); i++) {
-		struct uns_zero_run run = { 0 };
+		struct uns_zero_stretch stretch = { 0 };
 		char text[256] = "";
 
-		for (; uns_zero_run_next(&run_cases[i].layout, run_cases[i].at, run_cases[i].elems,
-					 &run);
-		     run.rank++)
+		for (; uns_zero_stretch_next(&run_cases[i].layout, run_cases[i].at, run_cases[i].elems,
+					 &stretch);
+		     stretch.rank++)
 			snprintf(text + strlen(text), sizeof(text) - strlen(text),
 				 "%s%llu:%llu+%llu@%llu", *text ? " " : "",
-				 (unsigned long long)run.rank, (unsigned long long)run.first,
-				 (unsigned long long)run.count, (unsigned long long)run.local);
+				 (unsigned long long)stretch.rank, (unsigned long long)stretch.first,
+				 (unsigned long long)stretch.count, (unsigned long long)stretch.local);
 		print_message("%s\n", run_cases[i].name);
 		assert_string_equal(text, run_cases[i].runs);
 	}
@@ -58,7 +58,7 @@ static void lays_out_parameters(void **state)
 /* Each rank, asked alone, holds the stretch that the run over all ranks gives it, and nothing else. */
 static void asks_one_rank(void **state)
 {
-	struct uns_zero_run run, one;
+	struct uns_zero_stretch stretch, one;
 	uint64_t rank;
 	size_t i;
 
@@ -67,15 +67,15 @@ static void asks_one_rank(void **state)
 		const struct uns_zero_layout *layout = &run_cases[i].layout;
 		uint64_t at = run_cases[i].at, elems = run_cases[i].elems;
 
-		run = (struct uns_zero_run){ 0 };
+		stretch = (struct uns_zero_stretch){ 0 };
 		for (rank = 0; rank < layout->world; rank++) {
-			bool there = uns_zero_run_next(layout, at, elems, &run) && run.rank == rank;
+			bool there = uns_zero_stretch_next(layout, at, elems, &stretch) && stretch.rank == rank;
 
-			assert_int_equal(uns_zero_run_of(layout, at, elems, rank, &one), there);
+			assert_int_equal(uns_zero_stretch_of(layout, at, elems, rank, &one), there);
 			if (there)
-				assert_memory_equal(&one, &run, sizeof(run));
+				assert_memory_equal(&one, &stretch, sizeof(stretch));
 			if (there)
-				run.rank++;
+				stretch.rank++;
 		}
 	}
 }

@@ -330,10 +330,10 @@ static void test_records_beyond_4_gib(void **state)
 
 /* -- hostile archives -- */
 
-enum place { LOCAL, ENTRY, END64, LOCATOR, END };
+enum record { LOCAL, ENTRY, END64, LOCATOR, END };
 
 struct lie {
-	enum place place;
+	enum record record;
 	unsigned index, field, width;
 	uint64_t value;
 };
@@ -397,12 +397,12 @@ static const struct {
 	  -EBADMSG, "archive/data/0 lacks its zip64 sizes" },
 };
 
-static uint8_t *place_of(struct archive *a, const struct lie *lie)
+static uint8_t *record_of(struct archive *a, const struct lie *lie)
 {
 	const size_t at[] = { a->local[lie->index], a->entry[lie->index], a->end64, a->locator,
 			      a->end };
 
-	return a->p + at[lie->place] + lie->field;
+	return a->p + at[lie->record] + lie->field;
 }
 
 static void test_lies(void **state)
@@ -420,7 +420,7 @@ static void test_lies(void **state)
 
 		build(&a, 0, true, 0);
 		for (k = 0; k < 4 && lies[i].lie[k].width; k++)
-			set(place_of(&a, &lies[i].lie[k]), lies[i].lie[k].width,
+			set(record_of(&a, &lies[i].lie[k]), lies[i].lie[k].width,
 			    lies[i].lie[k].value);
 		r = reader_of(&a);
 		rc = uns_zip_open(&r, &arena, &zip, &err);
@@ -483,7 +483,7 @@ static void test_record_lies(void **state)
 		int rc;
 
 		build(&a, 0, true, 0);
-		set(place_of(&a, lie), lie->width, lie->value);
+		set(record_of(&a, lie), lie->width, lie->value);
 		r = reader_of(&a);
 		assert_int_equal(uns_zip_open(&r, &arena, &zip, &err), 0);
 		rc = uns_zip_read(&r, &zip.v[1], 100, &arena, &got, &err);

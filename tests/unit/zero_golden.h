@@ -55,7 +55,7 @@ static inline void fixture_open(struct fixture *f, const struct uns_format *form
 	    uns_engine_new(&options, &f->engine, &err) < 0 ||
 	    uns_backing_new(f->engine, f->cat, &f->backing, &err) < 0)
 		fail_msg("%s", err.text);
-	assert_string_equal(f->cat->facts.format, format->name);
+	assert_string_equal(f->cat->summary.format, format->name);
 }
 
 static inline void fixture_fini(struct fixture *f)

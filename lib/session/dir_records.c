@@ -1,7 +1,7 @@
 /* What each directory of SOURCE is, and whether that is still so. Run-level directories are polled
  * (notification says nothing on network file systems): an answer holds for recheck_ns, then the
  * directory's files are compared by identity. */
-#include "session/places.h"
+#include "session/dir_records.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -85,19 +85,19 @@ static bool is_old(const struct uns_identity *id)
 }
 
 /* The file is read again only where it may be another than the last time. */
-static bool state_is_whole(const struct place *place, struct uns_capture *capture,
+static bool state_is_whole(const struct dir_record *record, struct uns_capture *capture,
 			   struct uns_arena *arena, struct examined *f)
 {
-	const char *path = uns_path_join(arena, place->path, "trainer_state.json");
+	const char *path = uns_path_join(arena, record->path, "trainer_state.json");
 	struct uns_stat st;
 	int whole;
 
 	if (!path || uns_capture_stat(capture, path, &st, NULL) < 0)
 		return false;
-	if (uns_identity_equal(&st.id, &place->state_id) && is_old(&st.id))
-		whole = place->state_whole;
+	if (uns_identity_equal(&st.id, &record->state_id) && is_old(&st.id))
+		whole = record->state_whole;
 	else
-		whole = siblings_state_whole(uns_capture_root(capture), arena, place->path);
+		whole = siblings_state_whole(uns_capture_root(capture), arena, record->path);
 	if (whole >= 0) {
 		f->state_id = st.id;
 		f->state_whole = whole;
@@ -117,10 +117,10 @@ static void add_beside(void *ctx, const char *name, const struct uns_stat *st)
 
 /* Which files that end a save are older than the checkpoint's own (model/save_times.h). No more than that: they
  * are written again by each later save of the run. */
-static int add_marks(const struct place *place, struct uns_capture *capture, struct uns_arena *arena,
+static int add_marks(const struct dir_record *record, struct uns_capture *capture, struct uns_arena *arena,
 		     struct examined *f, struct uns_err *err)
 {
-	const char *const *name, *dir = place->path, *path;
+	const char *const *name, *dir = record->path, *path;
 	struct uns_stat st;
 	unsigned up;
 
@@ -141,16 +141,16 @@ static int add_marks(const struct place *place, struct uns_capture *capture, str
 }
 
 /* Files beside the checkpoint that its views may borrow or learn from. */
-static int add_surroundings(const struct place *place, struct uns_capture *capture,
+static int add_surroundings(const struct dir_record *record, struct uns_capture *capture,
 			    struct uns_arena *arena, struct examined *f, struct uns_err *err)
 {
 	int64_t newest = f->newest_ns; /* what happens beside it does not unsettle it */
 	uint64_t bytes = f->source_bytes;
 
-	UNS_TRY(siblings_borrowed(capture, arena, place->path, add_beside, f, err));
+	UNS_TRY(siblings_borrowed(capture, arena, record->path, add_beside, f, err));
 	/* A checkpoint with its own trainer_state.json does not change when its run saves the next one. */
-	if (!state_is_whole(place, capture, arena, f))
-		UNS_TRY(siblings_telling(capture, arena, place->path, add_beside, f, err));
+	if (!state_is_whole(record, capture, arena, f))
+		UNS_TRY(siblings_telling(capture, arena, record->path, add_beside, f, err));
 	f->newest_ns = newest;
 	f->source_bytes = bytes;
 	return 0;
@@ -201,13 +201,13 @@ static bool watched_changed(const struct watched *w, struct uns_capture *capture
 /* A plain directory whose entries have not changed for a while is still plain: listing it again would
  * cost as much as it is large. So is it only while those below it have not changed either that a format
  * looked into: shards may arrive there. */
-static bool still_plain(const struct place *place, struct uns_capture *capture)
+static bool still_plain(const struct dir_record *record, struct uns_capture *capture)
 {
 	const struct uns_identity *now = &uns_capture_top(capture)->id;
 
-	return place->known && !place->format && !place->begun &&
-	       uns_identity_equal(&place->stat.id, now) && is_old(now) &&
-	       !watched_changed(&place->watched, capture);
+	return record->known && !record->format && !record->begun &&
+	       uns_identity_equal(&record->stat.id, now) && is_old(now) &&
+	       !watched_changed(&record->watched, capture);
 }
 
 /* Watch every directory below `path` that a format has listed in this capture. */
@@ -255,30 +255,30 @@ static int add_plain(const struct uns_directory *dir, struct examined *f, struct
 /* -- checkpoints -- */
 
 /* With the facts that the store has about it. */
-static void end_generation(struct place_table *t, const struct place *place, struct examined *f)
+static void end_generation(struct record_table *t, const struct dir_record *record, struct examined *f)
 {
 	f->source_generation = f->generation = uns_hash_end(f->generation);
-	f->facts = place->facts;
-	store_digest(t->store, place->path, &f->facts);
+	f->facts = record->facts;
+	store_digest(t->store, record->path, &f->facts);
 	if (f->facts.digest)
 		f->generation = uns_hash_end(uns_hash_u64(f->generation, f->facts.digest));
 }
 
 /* A checkpoint's generation, out of everything that its views may be made of. */
-static int add_generation(struct place_table *t, const struct place *place,
+static int add_generation(struct record_table *t, const struct dir_record *record,
 			  struct uns_capture *capture, struct examined *f, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	const char *path = place->path;
+	const char *path = record->path;
 
 	UNS_TRY(uns_capture_fill(capture, MAX_DEPTH, err));
 	f->newest_ns = f->stat.id.ctime_ns;
 	f->generation = uns_hash_str(f->generation, f->format->name);
 	UNS_TRY(add_directory(capture, &arena, path, f, 0, err));
 	f->own_generation = uns_hash_end(f->generation);
-	UNS_TRY(add_marks(place, capture, &arena, f, err));
-	UNS_TRY(add_surroundings(place, capture, &arena, f, err));
-	end_generation(t, place, f);
+	UNS_TRY(add_marks(record, capture, &arena, f, err));
+	UNS_TRY(add_surroundings(record, capture, &arena, f, err));
+	end_generation(t, record, f);
 	return 0;
 }
 
@@ -294,7 +294,7 @@ static bool has_ending(const struct uns_format *format, const char *path)
 	return false;
 }
 
-bool places_may_be_file(const char *path)
+bool records_may_be_file(const char *path)
 {
 	size_t i;
 
@@ -321,56 +321,56 @@ static int probe_file(const struct uns_root *root, const char *path, const struc
 	return 0;
 }
 
-static int look_at_file(struct place_table *t, const struct place *place,
+static int look_at_file(struct record_table *t, const struct dir_record *record,
 			struct uns_capture *capture, struct examined *f, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 
-	if (place->known && uns_identity_equal(&place->stat.id, &f->stat.id) && is_old(&f->stat.id))
-		f->format = place->format;
+	if (record->known && uns_identity_equal(&record->stat.id, &f->stat.id) && is_old(&f->stat.id))
+		f->format = record->format;
 	else
-		UNS_TRY(probe_file(t->root, place->path, &f->format, err));
+		UNS_TRY(probe_file(t->root, record->path, &f->format, err));
 	if (!f->format)
 		return 0;
 	f->generation = uns_hash_str(f->generation, f->format->name);
-	examined_add(f, uns_path_name(place->path), &f->stat);
+	examined_add(f, uns_path_name(record->path), &f->stat);
 	f->own_generation = uns_hash_end(f->generation);
-	UNS_TRY(add_surroundings(place, capture, &arena, f, err));
-	end_generation(t, place, f);
+	UNS_TRY(add_surroundings(record, capture, &arena, f, err));
+	end_generation(t, record, f);
 	return uns_capture_fault(capture, err);
 }
 
-static int look(struct place_table *t, const struct place *place, struct uns_capture *capture,
+static int look(struct record_table *t, const struct dir_record *record, struct uns_capture *capture,
 		struct examined *f, struct uns_err *err)
 {
-	struct uns_directory dir = { .root = t->root, .path = place->path, .capture = capture };
+	struct uns_directory dir = { .root = t->root, .path = record->path, .capture = capture };
 
 	f->stat = *uns_capture_top(capture);
 	if (f->stat.kind == UNS_KIND_FILE)
-		return look_at_file(t, place, capture, f, err);
-	if (still_plain(place, capture)) {
+		return look_at_file(t, record, capture, f, err);
+	if (still_plain(record, capture)) {
 		f->still_plain = true;
 		return 0;
 	}
-	if (place->format) /* still one, most likely: its names and stats at one go */
+	if (record->format) /* still one, most likely: its names and stats at one go */
 		UNS_TRY(uns_capture_fill(capture, MAX_DEPTH, err));
-	UNS_TRY(uns_capture_list(capture, place->path, &dir.list, err));
+	UNS_TRY(uns_capture_list(capture, record->path, &dir.list, err));
 	f->format = probe(&dir);
-	UNS_TRY(f->format ? add_generation(t, place, capture, f, err) : add_plain(&dir, f, err));
+	UNS_TRY(f->format ? add_generation(t, record, capture, f, err) : add_plain(&dir, f, err));
 	return uns_capture_fault(capture, err);
 }
 
 /* *capture is what that was made of, where it is a checkpoint. */
-static int examine(struct place_table *t, const struct place *place, struct examined *f,
+static int examine(struct record_table *t, const struct dir_record *record, struct examined *f,
 		   struct uns_capture **capture, struct uns_err *err)
 {
 	int code;
 
 	*f = (struct examined){ .generation = UNS_HASH_INIT };
 	*capture = NULL;
-	UNS_TRY(uns_capture_new_of(t->root, place->path, t->hidden, places_may_be_file(place->path),
+	UNS_TRY(uns_capture_new_of(t->root, record->path, t->hidden, records_may_be_file(record->path),
 				   capture, err));
-	code = look(t, place, *capture, f, err);
+	code = look(t, record, *capture, f, err);
 	if (code < 0 || !f->format) {
 		uns_capture_free(*capture);
 		*capture = NULL;
@@ -380,91 +380,91 @@ static int examine(struct place_table *t, const struct place *place, struct exam
 	return code;
 }
 
-/* -- places -- */
+/* -- records -- */
 
-static void verdicts_free(struct place *place)
+static void verdicts_free(struct dir_record *record)
 {
-	struct verdict *v = place->verdict, *next;
+	struct verdict *v = record->verdict, *next;
 
 	for (; v; v = next) {
 		next = v->next;
 		free(v->why);
 		free(v);
 	}
-	place->verdict = NULL;
+	record->verdict = NULL;
 }
 
-static struct place *place_new(const char *path)
+static struct dir_record *record_new(const char *path)
 {
-	struct place *place = calloc(1, sizeof(*place));
+	struct dir_record *record = calloc(1, sizeof(*record));
 
-	if (place && !(place->path = strdup(path))) {
-		free(place);
+	if (record && !(record->path = strdup(path))) {
+		free(record);
 		return NULL;
 	}
-	if (place)
-		place->step = place->world_size = UNS_UNKNOWN;
-	return place;
+	if (record)
+		record->step = record->world_size = UNS_UNKNOWN;
+	return record;
 }
 
-static void place_free(struct place *place)
+static void record_free(struct dir_record *record)
 {
-	if (!place)
+	if (!record)
 		return;
-	verdicts_free(place);
-	uns_capture_free(place->capture);
-	uns_arena_fini(&place->watched.arena);
-	free(place->open_why);
-	free(place->path);
-	free(place);
+	verdicts_free(record);
+	uns_capture_free(record->capture);
+	uns_arena_fini(&record->watched.arena);
+	free(record->open_why);
+	free(record->path);
+	free(record);
 }
 
 /* -- the table; lock held for all of these -- */
 
 /* The table's reference goes to the caller. */
-static struct place *table_remove(struct place_table *t, struct place *place)
+static struct dir_record *table_remove(struct record_table *t, struct dir_record *record)
 {
-	if (uns_map_get(&t->map, place->path) != place)
+	if (uns_map_get(&t->map, record->path) != record)
 		return NULL;
-	uns_map_del(&t->map, place->path);
-	place->replaced = true;
-	return place;
+	uns_map_del(&t->map, record->path);
+	record->replaced = true;
+	return record;
 }
 
-static bool table_add(struct place_table *t, struct place *place)
+static bool table_add(struct record_table *t, struct dir_record *record)
 {
-	if (!uns_map_put(&t->map, place->path, place, NULL))
+	if (!uns_map_put(&t->map, record->path, record, NULL))
 		return false;
-	place->refs++;
+	record->refs++;
 	return true;
 }
 
-static bool is_fresh(const struct place_table *t, const struct place *place)
+static bool is_fresh(const struct record_table *t, const struct dir_record *record)
 {
-	return place->known && uns_now_ns() - place->checked_ns < t->recheck_ns;
+	return record->known && uns_now_ns() - record->checked_ns < t->recheck_ns;
 }
 
-/* The place, with a reference: fresh, or busy for the caller alone. NULL = out of memory. */
-static struct place *place_acquire(struct place_table *t, const char *path, bool *fresh)
+/* The record, with a reference: fresh, or busy for the caller alone. NULL = out of memory. */
+static struct dir_record *record_acquire(struct record_table *t, const char *path, bool *fresh)
 {
-	struct place *place;
+	struct dir_record *record;
 
-	while ((place = uns_map_get(&t->map, path)) && place->busy)
+	while ((record = uns_map_get(&t->map, path)) && record->busy)
 		pthread_cond_wait(t->changed, t->lock); /* it may have been replaced meanwhile */
-	if (!place) {
-		place = place_new(path);
-		if (!place || !table_add(t, place)) {
-			place_free(place);
+	if (!record) {
+		record = record_new(path);
+		if (!record || !table_add(t, record)) {
+			record_free(record);
 			return NULL;
 		}
 	}
-	place->refs++;
-	*fresh = is_fresh(t, place);
-	place->busy = !*fresh;
-	return place;
+	record->refs++;
+	*fresh = is_fresh(t, record);
+	record->busy = !*fresh;
+	return record;
 }
 
-static bool changed_lately(const struct place_table *t, int64_t newest_ns)
+static bool changed_lately(const struct record_table *t, int64_t newest_ns)
 {
 	int64_t age_ns = uns_wall_ns() - newest_ns;
 
@@ -473,31 +473,31 @@ static bool changed_lately(const struct place_table *t, int64_t newest_ns)
 
 /* What was made of a checkpoint while it was young is not kept: a write may have been going on that had
  * changed its times before, and does not change them again. */
-static bool has_settled(const struct place_table *t, const struct place *place,
+static bool has_settled(const struct record_table *t, const struct dir_record *record,
 			const struct examined *f)
 {
-	return place->young && !changed_lately(t, f->newest_ns);
+	return record->young && !changed_lately(t, f->newest_ns);
 }
 
-static bool same_as_known(const struct place_table *t, const struct place *place,
+static bool same_as_known(const struct record_table *t, const struct dir_record *record,
 			 const struct examined *f)
 {
-	return place->known && place->format == f->format && !has_settled(t, place, f) &&
-	       (f->still_plain || place->begun == f->begun) && place->generation == f->generation &&
-	       uns_identity_equal(&place->stat.id, &f->stat.id) && place->stat.mode == f->stat.mode;
+	return record->known && record->format == f->format && !has_settled(t, record, f) &&
+	       (f->still_plain || record->begun == f->begun) && record->generation == f->generation &&
+	       uns_identity_equal(&record->stat.id, &f->stat.id) && record->stat.mode == f->stat.mode;
 }
 
-static void place_fill(const struct place_table *t, struct place *place, const struct examined *f)
+static void record_fill(const struct record_table *t, struct dir_record *record, const struct examined *f)
 {
-	place->young = f->format && changed_lately(t, f->newest_ns);
-	place->format = f->format;
-	place->begun = f->begun;
-	place->generation = f->generation;
-	place->source_generation = f->source_generation;
-	place->own_generation = f->own_generation;
-	place->stat = f->stat;
-	place->source_bytes = f->source_bytes;
-	place->known = true;
+	record->young = f->format && changed_lately(t, f->newest_ns);
+	record->format = f->format;
+	record->begun = f->begun;
+	record->generation = f->generation;
+	record->source_generation = f->source_generation;
+	record->own_generation = f->own_generation;
+	record->stat = f->stat;
+	record->source_bytes = f->source_bytes;
+	record->known = true;
 }
 
 #define SWAP(a, b)                                                                                 \
@@ -508,167 +508,167 @@ static void place_fill(const struct place_table *t, struct place *place, const s
 	} while (0)
 
 /* What may differ from one look to the next. Leaves in *f and *capture what is to be freed. */
-static void place_update(struct place *place, struct examined *f, struct uns_capture **capture)
+static void record_update(struct dir_record *record, struct examined *f, struct uns_capture **capture)
 {
-	place->facts = f->facts;
-	place->state_id = f->state_id;
-	place->state_whole = f->state_whole;
+	record->facts = f->facts;
+	record->state_id = f->state_id;
+	record->state_whole = f->state_whole;
 	if (!f->still_plain)
-		SWAP(place->watched, f->watched);
-	if (!place->capture_taken)
-		SWAP(place->capture, *capture);
-	__atomic_store_n(&place->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
-	place->checked_ns = uns_now_ns();
+		SWAP(record->watched, f->watched);
+	if (!record->capture_taken)
+		SWAP(record->capture, *capture);
+	__atomic_store_n(&record->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
+	record->checked_ns = uns_now_ns();
 }
 
-/* A place is constant once known, but for when it was looked at and what was concluded from it: where
- * what was examined differs, `fresh` takes its place. Returns the one that it is now. */
-static struct place *place_renew(struct place_table *t, struct place *place, struct place **fresh,
-				 const struct examined *f, struct place **old)
+/* A record is constant once known, but for when it was looked at and what was concluded from it: where
+ * what was examined differs, `fresh` replaces it. Returns the one that it is now. */
+static struct dir_record *record_renew(struct record_table *t, struct dir_record *record, struct dir_record **fresh,
+				 const struct examined *f, struct dir_record **old)
 {
-	struct place *now = place;
+	struct dir_record *now = record;
 
 	if (*fresh) {
-		*old = table_remove(t, place);
+		*old = table_remove(t, record);
 		if (!table_add(t, *fresh))
 			return NULL;
 		now = UNS_TAKE(*fresh);
 		now->refs++;
 	}
 	if (!now->known)
-		place_fill(t, now, f);
+		record_fill(t, now, f);
 	return now;
 }
 
 /* -- the same without it -- */
 
 /* Give n references back. */
-static void unref(struct place_table *t, struct place *place, unsigned n)
+static void unref(struct record_table *t, struct dir_record *record, unsigned n)
 {
 	bool last;
 
 	pthread_mutex_lock(t->lock);
-	place->refs -= n;
-	last = !place->refs;
+	record->refs -= n;
+	last = !record->refs;
 	pthread_mutex_unlock(t->lock);
 	if (last)
-		place_free(place);
+		record_free(record);
 }
 
-/* Examined: the table is brought up to date, and what was made of an older place is let go of. The
- * caller's reference moves from `place` to *out. */
-static int conclude(struct place_table *t, struct place *place, int code, struct examined *f,
-		    struct uns_capture *capture, struct place **out, struct uns_err *err)
+/* Examined: the table is brought up to date, and what was made of an older record is let go of. The
+ * caller's reference moves from `record` to *out. */
+static int conclude(struct record_table *t, struct dir_record *record, int code, struct examined *f,
+		    struct uns_capture *capture, struct dir_record **out, struct uns_err *err)
 {
-	struct place *fresh = NULL, *now = NULL, *old = NULL;
+	struct dir_record *fresh = NULL, *now = NULL, *old = NULL;
 
-	if (code == 0 && place->known && !same_as_known(t, place, f) &&
-	    !(fresh = place_new(place->path)))
+	if (code == 0 && record->known && !same_as_known(t, record, f) &&
+	    !(fresh = record_new(record->path)))
 		code = uns_oom(err);
 	pthread_mutex_lock(t->lock);
-	place->busy = false;
+	record->busy = false;
 	if (code == 0) {
-		now = place_renew(t, place, &fresh, f, &old);
+		now = record_renew(t, record, &fresh, f, &old);
 		code = now ? 0 : uns_oom(err);
 	}
 	if (now)
-		place_update(now, f, &capture);
+		record_update(now, f, &capture);
 	else if (!old) /* it has gone, or cannot be looked at */
-		old = table_remove(t, place);
+		old = table_remove(t, record);
 	pthread_cond_broadcast(t->changed);
 	pthread_mutex_unlock(t->lock);
 
 	if (old)
 		t->forget(t->ctx, old);
-	if (now != place || old)
-		unref(t, place, (now != place) + (old != NULL));
-	place_free(fresh);
+	if (now != record || old)
+		unref(t, record, (now != record) + (old != NULL));
+	record_free(fresh);
 	uns_capture_free(capture);
 	uns_arena_fini(&f->watched.arena);
 	*out = now;
 	return code;
 }
 
-static int find_place(struct place_table *t, const char *path, struct place **out,
+static int find_record(struct record_table *t, const char *path, struct dir_record **out,
 		      struct uns_err *err)
 {
 	struct uns_capture *capture = NULL;
 	struct examined found;
-	struct place *place;
+	struct dir_record *record;
 	bool fresh;
 	int code;
 
 	pthread_mutex_lock(t->lock);
-	place = place_acquire(t, path, &fresh);
+	record = record_acquire(t, path, &fresh);
 	pthread_mutex_unlock(t->lock);
-	if (!place)
+	if (!record)
 		return uns_oom(err);
-	*out = place;
+	*out = record;
 	if (fresh)
 		return 0;
-	code = examine(t, place, &found, &capture, err);
-	return conclude(t, place, code, &found, capture, out, err);
+	code = examine(t, record, &found, &capture, err);
+	return conclude(t, record, code, &found, capture, out, err);
 }
 
-int places_get(struct place_table *t, const char *path, struct place **out, struct uns_err *err)
+int records_get(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err)
 {
-	UNS_TRY(find_place(t, path, out, err));
+	UNS_TRY(find_record(t, path, out, err));
 	if ((*out)->format || (*out)->stat.kind == UNS_KIND_DIR)
 		return 0;
-	places_put(t, *out);
+	records_put(t, *out);
 	*out = NULL;
 	return uns_fail(err, -ENOTDIR, "%s is not a directory", path);
 }
 
-struct place *places_known(struct place_table *t, const char *path)
+struct dir_record *records_known(struct record_table *t, const char *path)
 {
-	struct place *place;
+	struct dir_record *record;
 
 	pthread_mutex_lock(t->lock);
-	place = uns_map_get(&t->map, path);
-	if (place && !place->busy && is_fresh(t, place) && place->itself_ns &&
-	    uns_now_ns() - place->itself_ns < t->recheck_ns)
-		place->refs++;
+	record = uns_map_get(&t->map, path);
+	if (record && !record->busy && is_fresh(t, record) && record->itself_ns &&
+	    uns_now_ns() - record->itself_ns < t->recheck_ns)
+		record->refs++;
 	else
-		place = NULL;
+		record = NULL;
 	pthread_mutex_unlock(t->lock);
-	return place;
+	return record;
 }
 
-void places_seen_itself(struct place_table *t, struct place *place)
+void records_seen_itself(struct record_table *t, struct dir_record *record)
 {
 	pthread_mutex_lock(t->lock);
-	place->itself_ns = uns_now_ns();
+	record->itself_ns = uns_now_ns();
 	pthread_mutex_unlock(t->lock);
 }
 
-void places_put(struct place_table *t, struct place *place)
+void records_put(struct record_table *t, struct dir_record *record)
 {
-	if (place)
-		unref(t, place, 1);
+	if (record)
+		unref(t, record, 1);
 }
 
-void places_suspect(struct place_table *t, struct place *place)
+void records_suspect(struct record_table *t, struct dir_record *record)
 {
 	pthread_mutex_lock(t->lock);
-	place->checked_ns = uns_now_ns() - t->recheck_ns;
+	record->checked_ns = uns_now_ns() - t->recheck_ns;
 	pthread_mutex_unlock(t->lock);
 }
 
-void places_fini(struct place_table *t)
+void records_fini(struct record_table *t)
 {
 	size_t at = 0;
-	void *place;
+	void *record;
 
-	while (uns_map_next(&t->map, &at, NULL, &place)) {
-		t->forget(t->ctx, place);
-		place_free(place);
+	while (uns_map_next(&t->map, &at, NULL, &record)) {
+		t->forget(t->ctx, record);
+		record_free(record);
 	}
 	uns_map_fini(&t->map);
 }
 
-/* `was`: a copy, because somebody else may be examining the place. */
-static int capture_again(struct place_table *t, const struct place *was, struct uns_capture **out,
+/* `was`: a copy, because another thread may be examining the record. */
+static int capture_again(struct record_table *t, const struct dir_record *was, struct uns_capture **out,
 			 struct uns_err *err)
 {
 	struct examined now;
@@ -682,38 +682,38 @@ static int capture_again(struct place_table *t, const struct place *was, struct 
 	return uns_fail(err, -ESTALE, "%s has changed", was->path);
 }
 
-int places_capture(struct place_table *t, struct place *place, struct uns_capture **out,
+int records_capture(struct record_table *t, struct dir_record *record, struct uns_capture **out,
 		   struct uns_err *err)
 {
-	struct place was;
+	struct dir_record was;
 	int code;
 
 	pthread_mutex_lock(t->lock);
-	was = *place;
-	*out = UNS_TAKE(place->capture);
-	place->capture_taken = true;
+	was = *record;
+	*out = UNS_TAKE(record->capture);
+	record->capture_taken = true;
 	pthread_mutex_unlock(t->lock);
 	if (*out)
 		return 0;
 	code = capture_again(t, &was, out, err);
 	if (code < 0)
-		places_suspect(t, place);
+		records_suspect(t, record);
 	return code;
 }
 
 /* -- questions -- */
 
-bool places_unsettled(const struct place_table *t, const struct place *place)
+bool records_unsettled(const struct record_table *t, const struct dir_record *record)
 {
-	return changed_lately(t, __atomic_load_n(&place->newest_ns, __ATOMIC_RELAXED));
+	return changed_lately(t, __atomic_load_n(&record->newest_ns, __ATOMIC_RELAXED));
 }
 
-bool places_in_the_making(const struct place_table *t, const struct place *place)
+bool records_in_the_making(const struct record_table *t, const struct dir_record *record)
 {
-	return place->begun && places_unsettled(t, place);
+	return record->begun && records_unsettled(t, record);
 }
 
-bool places_hide(const struct place_table *t, const char *path)
+bool records_hide(const struct record_table *t, const char *path)
 {
 	return t->hidden && *t->hidden && uns_path_within(path, t->hidden);
 }

@@ -1,5 +1,5 @@
-/* What each directory of SOURCE is, as last examined: plain, or a checkpoint with its format and
- * generation. Small, and kept for good. What is made of a checkpoint is snapshots.h's. */
+/* The directory record: what a directory of SOURCE is, as last examined: plain, or a checkpoint with its
+ * format and generation. Small, and never forgotten. What is made of a checkpoint is in snapshots.h. */
 #ifndef UNS_SESSION_PLACES_H
 #define UNS_SESSION_PLACES_H
 
@@ -12,7 +12,7 @@
 
 struct snapshot;
 
-/* One view of one checkpoint: what supports() said. Kept with the place. */
+/* One view of one checkpoint: what supports() said. Kept with the record. */
 struct verdict {
 	struct verdict *next;
 	const struct uns_view *view;
@@ -31,10 +31,10 @@ struct watched {
 	size_t n, cap;
 };
 
-struct place {
+struct dir_record {
 	char *path; /* below SOURCE */
 
-	/* Constant once known: a directory that has changed gets a new place. */
+	/* Constant once known: a directory that has changed gets a new record. */
 	bool known;
 	const struct uns_format *format; /* NULL = a plain directory */
 	bool begun; /* a plain one that looks like a checkpoint whose save or copy has begun */
@@ -69,59 +69,59 @@ struct place {
 	struct snapshot *snap; /* NULL = none in memory */
 	struct verdict *verdict;
 	struct uns_finding *open_why; /* what keeps its files from being opened at all, or NULL */
-	bool finished, overwritten, weights_overwritten; /* of the facts */
+	bool finished, overwritten, weights_overwritten; /* of the summary */
 	int64_t step, world_size;
 	bool told;         /* that it is damaged, in the log */
 	bool assumed_told; /* what is assumed about its training, in the log */
 };
 
 /* The store has facts about it, or about its run. */
-static inline bool place_has_facts(const struct place *place)
+static inline bool record_has_facts(const struct dir_record *record)
 {
-	return place->generation != place->source_generation;
+	return record->generation != record->source_generation;
 }
 
-struct place_table {
+struct record_table {
 	const struct uns_root *root;
 	const char *hidden; /* a path below SOURCE that is never looked at; NULL = none */
 	struct store_link *store;
 	int64_t settle_ns, recheck_ns;
-	/* Called without the lock, after a place was replaced: let go of what was made of it. */
-	void (*forget)(void *ctx, struct place *place);
+	/* Called without the lock, after a record was replaced: let go of what was made of it. */
+	void (*forget)(void *ctx, struct dir_record *record);
 	void *ctx;
 
 	/* Shared with the snapshots: never held across I/O, and nothing is freed under it. Examining is
 	 * marked busy and waited for on `changed`. */
 	pthread_mutex_t *lock;
 	pthread_cond_t *changed;
-	struct uns_map map; /* path -> place */
+	struct uns_map map; /* path -> record */
 };
 
 /* What is at this directory of SOURCE, or a file that is a checkpoint: examined now, or at most recheck_ns ago.
  * Returns a reference. -ENOENT; -ENOTDIR: any other file. */
-int places_get(struct place_table *t, const char *path, struct place **out, struct uns_err *err);
-void places_put(struct place_table *t, struct place *place); /* NULL is allowed */
-/* A reference to what places_get would give without a look, where the path's last name is no link. NULL =
+int records_get(struct record_table *t, const char *path, struct dir_record **out, struct uns_err *err);
+void records_put(struct record_table *t, struct dir_record *record); /* NULL is allowed */
+/* A reference to what records_get would give without a look, where the path's last name is no link. NULL =
  * it takes a look to tell. */
-struct place *places_known(struct place_table *t, const char *path);
-void places_seen_itself(struct place_table *t, struct place *place);
+struct dir_record *records_known(struct record_table *t, const char *path);
+void records_seen_itself(struct record_table *t, struct dir_record *record);
 /* Look again at the next request: its files turned out to have changed. */
-void places_suspect(struct place_table *t, struct place *place);
+void records_suspect(struct record_table *t, struct dir_record *record);
 /* Forget all; no other reference may be held. */
-void places_fini(struct place_table *t);
+void records_fini(struct record_table *t);
 
-/* What the place's generation was made of: as it was seen when it was examined, or, for whoever opens it
+/* What the record's generation was made of: as it was seen when it was examined, or, for whoever opens it
  * again, looked at once more: -ESTALE when it has changed by now. */
-int places_capture(struct place_table *t, struct place *place, struct uns_capture **out,
+int records_capture(struct record_table *t, struct dir_record *record, struct uns_capture **out,
 		   struct uns_err *err);
 
 /* Something may still be writing: changed less than settle ago. */
-bool places_unsettled(const struct place_table *t, const struct place *place);
+bool records_unsettled(const struct record_table *t, const struct dir_record *record);
 /* It may become a checkpoint, and is not shown until then: begun and unsettled. */
-bool places_in_the_making(const struct place_table *t, const struct place *place);
-/* A file of this name may be a checkpoint (places_get); no other is looked into. */
-bool places_may_be_file(const char *path);
+bool records_in_the_making(const struct record_table *t, const struct dir_record *record);
+/* A file of this name may be a checkpoint (records_get); no other is looked into. */
+bool records_may_be_file(const char *path);
 /* A path that the tree leaves out. */
-bool places_hide(const struct place_table *t, const char *path);
+bool records_hide(const struct record_table *t, const char *path);
 
 #endif
