@@ -65,7 +65,8 @@ static int check_extent(const struct uns_file *f, const struct uns_dcp_item_loca
 
 static bool in_window(const struct uns_dcp_reader *reader, uint64_t off, uint64_t len)
 {
-	return off >= reader->at_bytes && uns_inside(off - reader->at_bytes, len, reader->len);
+	return reader->window && off >= reader->at_bytes &&
+	       uns_inside(off - reader->at_bytes, len, reader->len);
 }
 
 static int fill_window(struct uns_dcp_reader *reader, const struct uns_file *f, uint64_t off,

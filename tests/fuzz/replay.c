@@ -1,4 +1,6 @@
-/* Runs a fuzz target over the files named on the command line, for compilers without libFuzzer. */
+/* Runs a fuzz target over the files of the directories named on the command line, for compilers without
+ * libFuzzer, whose options are passed over. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,20 +27,44 @@ static uint8_t *read_all(const char *path, size_t *size)
 	return bytes;
 }
 
-int main(int argc, char **argv)
+static void run_file(const char *dir, const char *name)
 {
+	char path[4096];
 	size_t size = 0;
 	uint8_t *bytes;
-	int i;
 
-	for (i = 1; i < argc; i++) {
-		bytes = read_all(argv[i], &size);
-		if (!bytes) {
-			fprintf(stderr, "%s: cannot be read\n", argv[i]);
-			return 1;
-		}
-		LLVMFuzzerTestOneInput(bytes, size);
-		free(bytes);
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	bytes = read_all(path, &size);
+	if (!bytes) {
+		fprintf(stderr, "%s: cannot be read\n", path);
+		exit(1);
 	}
-	return argc > 1 ? 0 : 1;
+	LLVMFuzzerTestOneInput(bytes, size);
+	free(bytes);
+}
+
+static int run_dir(const char *dir)
+{
+	DIR *entries = opendir(dir);
+	struct dirent *e;
+	int n = 0;
+
+	while (entries && (e = readdir(entries)))
+		if (e->d_name[0] != '.') {
+			run_file(dir, e->d_name);
+			n++;
+		}
+	if (entries)
+		closedir(entries);
+	return n;
+}
+
+int main(int argc, char **argv)
+{
+	int i, n = 0;
+
+	for (i = 1; i < argc; i++)
+		if (argv[i][0] != '-')
+			n += run_dir(argv[i]);
+	return n ? 0 : 1;
 }

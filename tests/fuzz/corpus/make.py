@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Writes seeds for the fuzz targets beside it (made with torch 2.13)."""
 import collections
+import io
 import os
 import pathlib
 import pickle
 import shutil
+import zipfile
 import torch
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import (
@@ -15,6 +17,7 @@ here = os.path.dirname(os.path.abspath(__file__))
 
 
 def put(name, data):
+    os.makedirs(os.path.dirname(os.path.join(here, name)), exist_ok=True)
     with open(os.path.join(here, name), "wb") as f:
         f.write(data)
 
@@ -99,6 +102,86 @@ for seed, config in (("accelerate", "fsdp2_torch.bad.yaml"), ("aliases", "aliase
                      ("lightning", "lightning_sharded_weights_only.bad.yaml"),
                      ("arguments", "load_universal_groups.bad.json")):
     put(f"yaml/{seed}", (pathlib.Path(here).parents[1] / "golden/check" / config).read_bytes())
+golden = pathlib.Path(here).parents[1] / "golden"
+
+
+def pickles(*names):
+    """data.pkl of golden files, one behind the other."""
+    def one(name):
+        with zipfile.ZipFile(golden / name) as z:
+            return z.read(next(n for n in z.namelist() if n.endswith("/data.pkl")))
+    return b"".join(map(one, names))
+
+
+old = "rank_files/torch2.1.2/model_world_size_3_rank_1.pt"
+older = "rank_files/torch2.0.1/model_world_size_2_rank_%d.pt"
+put("dtensor/new", pickles("rank_files/model_rank_0.pt"))
+put("dtensor/old", pickles(old))
+put("dtensor/older", pickles(older % 1))
+for seed, names in (("new", ["rank_files/model_rank_%d.pt"]), ("older", [older]), ("types", ["rank_files/types_rank_%d.pt"]),
+                    ("fsdp2", ["ranks/fsdp2/model_world_size_2_rank_%d.pt"]), ("orig", ["ranks/orig/model_world_size_2_rank_%d.pt"])):
+    put(f"rank_model/{seed}", pickles(*(names[0] % rank for rank in (0, 1))))
+for seed, name in (("new", "rank_files/optim_rank_%d.pt"), ("fsdp2", "ranks/fsdp2/optim_world_size_2_rank_%d.pt"),
+                   ("orig", "ranks/orig/optim_world_size_2_rank_%d.pt")):
+    put(f"rank_optim/{seed}", pickles(*(name % rank for rank in (0, 1))))
+
+
+def optim(sizes, params=None):
+    """data.pkl of an optimizer's state dict whose states are flat tensors of these sizes."""
+    state = {k: {"step": torch.tensor(2.0), "exp_avg": torch.zeros(n), "exp_avg_sq": torch.zeros(n)} for k, n in sizes.items()}
+    file = io.BytesIO()
+    torch.save({"state": state, "param_groups": [{"lr": 0.1, "betas": (0.9, 0.999), "params": params or list(sizes)}]}, file)
+    with zipfile.ZipFile(file) as z:
+        return z.read(next(n for n in z.namelist() if n.endswith("/data.pkl")))
+
+
+# Of the parameters that fuzz_rank_optim.c has: 12, 5 and 6 elements; flat units of one, and of the two others.
+put("rank_optim/units", optim({0: 6, 1: 6}) * 2)
+put("rank_optim/one_unit", optim({0: 12}) * 2)
+put("rank_optim/stretches", optim({0: 12, 1: 2}, [0, 1, 2]) + optim({1: 3, 2: 6}, [0, 1, 2]))
+put("rank_optim/named", optim({"a": 12, "b.c": 5}, ["a", "b.c", "d"]) * 2)
+
+extra = {"lr_scheduler": {"base_lrs": [0.1], "last_epoch": 3, "_last_lr": [0.05]}, "rng": {"cpu": 1, "numpy": ("MT19937", [1, 2])}}
+other = {**extra, "lr_scheduler": {**extra["lr_scheduler"], "last_epoch": 4}}
+put("rank_extra/alike", pickle.dumps(extra, 2))
+put("rank_extra/other", pickle.dumps(extra, 2) + pickle.dumps(other, 2))
+put("rank_tracker/verl", b"12")
+put("rank_tracker/easyr1", b'{"last_global_step": 12, "best_global_step": 1}')
+zero = "zero/%s/global_step2/%szero_pp_rank_%d_mp_rank_00_%s_states.pt"
+one = "zero/%s/global_step2/mp_rank_00_model_states.pt"
+put("zero/stage0", pickles(one % "z0_w1"))
+put("zero/stage1", pickles(one % "z1_bf16_optimizer_w2", *(zero % ("z1_bf16_optimizer_w2", "bf16_", r, "optim") for r in (0, 1))))
+put("zero/stage2", pickles(one % "z2_w3", *(zero % ("z2_w3", "bf16_", r, "optim") for r in (0, 1))))
+put("zero/stage3", pickles(zero % ("z3_w2", "", 0, "model"), *(zero % ("z3_w2", "bf16_", r, "optim") for r in (0, 1)),
+                           zero % ("z3_w2", "", 1, "model")))
+for i in range(4):
+    put(f"catalog_pack/{i}", bytes([i]))
+put("dcp_item/value", pickle.dumps({"betas": [0.9, 0.95], "lr": 1e-4}, 2))
+put("dcp_item/number", pickles("zero/z2_w3/global_step2_universal/zero/scale/step.pt"))
+put("dcp_item/empty", b"")
+put("dcp_item/frame", bytes.fromhex("28b52ffd2001090000" "78"))
+put("dcp_names/fsdp", b"model/layers.0.weight\noptimizer/state/layers.0.weight/exp_avg\noptimizer/param_groups/#0/lr\n"
+    b"optimizer/param_groups/#0/betas/#1")
+put("dcp_names/flat", b"=model.a.b\n=optimizer.state.a.b.exp_avg\n=optimizer.param_groups.0.lr")
+put("dcp_names/others", b"app/model/w\nopt/state.w.exp_avg\nopt/param_groups.w.lr\nlr_scheduler/last_epoch\nstate/optimizers/Adam/"
+    b"state/w/step\nstate/#0/exp_avg\nparam_groups")
+for i, name in enumerate(("zero_pp_rank_3_mp_rank_00_model_states.pt", "layer_02-model_00-model_states.pt",
+                          "model_world_size_4_rank_2.pt")):
+    put(f"names/{i}", name.encode())
+put("options/all", b"view=weights,mem=5GiB,settle=0\nfact=epoch=2,fact=train_batch_size=4,rng=hide\nmodel=/tmp,follow=/tmp,crc=exact,"
+    b"strip=model.,root=model,names=memory,assume=fsdp-units,store=none,noatime,x-a,max_threads=3,cache_dir=/tmp,cache_size=1MB")
+
+
+def row(how, *columns):
+    return bytes([how]) + b"".join(bytes([len(c)]) + c for c in columns)
+
+
+put("store/facts", row(0, b"", b"train_batch_size", b"4", b"set by the user", b"\1") +
+    row(0, b"/", b"epoch", b"2.5", b"", b"") + row(0, b"", b"log_history", b'[{"loss": 1.5}]', b"", b"") + row(2, b"\7"))
+put("store/memo", row(129, b"catalog", b"", b"", b"", bytes.fromhex("28b52ffd200109000078")))
+for family, n in (("zero", 7), ("dcp", 5), ("ranks", 5), ("files", 4)):
+    for i in range(n):
+        put(f"serve_{family}/{i}", bytes([i]))
 put("yaml/deep", b"- " * 300 + b"[{a: [" * 60)
 torch.save({"w": torch.arange(4.0), "v": torch.zeros(0, 2), "n": 1}, os.path.join(here, "torchfile/small"))
 shutil.copy(os.path.join(here, "torchfile/small"), os.path.join(here, "zip/small"))

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Writes the directories beside it: small checkpoints of kinds that tests/golden lacks, for the targets serve_*. Made
+with torch 2.13, safetensors 0.8 and deepspeed."""
+import collections
+import json
+import pathlib
+import shutil
+
+import torch
+from safetensors.torch import save_file
+
+here = pathlib.Path(__file__).resolve().parent
+golden = here.parents[1] / "golden"
+torch.manual_seed(0)
+
+
+def text(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def saved(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(value, path)
+
+
+def tensors(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(value, path, metadata={"format": "pt"})
+
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4, "vocab_size": 6,
+          "num_hidden_layers": 1, "tie_word_embeddings": True, "torch_dtype": "bfloat16"}
+STATE = {"global_step": 2, "epoch": 0.5, "train_batch_size": 4, "max_steps": 10, "logging_steps": 1, "save_steps": 2,
+         "num_train_epochs": 3, "log_history": [{"loss": 1.5, "step": 1}], "is_world_process_zero": True}
+weights = {"model.embed_tokens.weight": torch.randn(6, 4, dtype=torch.bfloat16),
+           "model.layers.0.mlp.up_proj.weight": torch.randn(8, 4, dtype=torch.bfloat16),
+           "model.norm.weight": torch.ones(4, dtype=torch.bfloat16)}
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.AdamW([{"params": [model.weight]}, {"params": [model.bias], "weight_decay": 0.0}])
+model(torch.ones(1, 3)).sum().backward()
+optimizer.step()
+scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, [lambda s: 1.0, lambda s: 1.0]).state_dict()
+rng = {"python": (3, (1, 2), None), "cpu": torch.zeros(8, dtype=torch.uint8), "cuda": []}
+
+# A Trainer's, and a model's directory in each of its forms.
+step = here / "hf/checkpoint-2"
+tensors(step / "model.safetensors", weights)
+text(step / "config.json", CONFIG)
+text(step / "tokenizer.json", "{}")
+text(step / "trainer_state.json", STATE)
+saved(step / "optimizer.pt", optimizer.state_dict())
+saved(step / "scheduler.pt", scheduler)
+saved(step / "rng_state.pth", rng)
+names = sorted(weights)
+for i in (1, 2):
+    tensors(here / f"hf/split/model-0000{i}-of-00002.safetensors", {n: weights[n] for n in names[i - 1::2]})
+text(here / "hf/split/model.safetensors.index.json", {"metadata": {"total_size": 1}, "weight_map": {
+    n: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, n in enumerate(names)}})
+text(here / "hf/split/config.json", CONFIG)
+saved(here / "hf/bin/pytorch_model.bin", weights)
+saved(here / "hf/full/pytorch_model_fsdp.bin", collections.OrderedDict(weights))
+for i in (1, 2):
+    tensors(here / f"hf/writer/sharded/shard-0000{i}-model-0000{i}-of-00002.safetensors",
+            {n: weights[n] for n in names[i - 1::2]})
+adapter = {f"base_model.model.model.layers.0.self_attn.q_proj.lora_{x}.weight": torch.randn(2, 4) for x in "AB"}
+tensors(here / "hf/adapter/adapter_model.safetensors", adapter)
+text(here / "hf/adapter/adapter_config.json", {"peft_type": "LORA", "r": 2, "base_model_name_or_path": "x"})
+for rank in (0, 1):
+    saved(here / f"hf/ranks/pytorch_model_fsdp_rank{rank}.bin", {"a.weight": torch.randn(2, 3)})
+
+# Files that are a checkpoint.
+saved(here / "files/lightning.ckpt", {
+    "state_dict": {f"model.{n}": w for n, w in weights.items()}, "optimizer_states": [optimizer.state_dict()], "epoch": 1,
+    "global_step": 7, "pytorch-lightning_version": "2.6.0", "lr_schedulers": [scheduler], "callbacks": {},
+    "loops": {"fit_loop": {"state_dict": {}}}, "hyper_parameters": {"lr": 0.1}})
+saved(here / "files/plain.pt", weights)
+saved(here / "files/below.pth", {"model": {"state_dict": weights}, "epoch": 3})
+tensors(here / "files/weights.safetensors", weights)
+
+# veRL's run of two ranks, with trackers of both trainers.
+for kind in ("model", "optim"):
+    for rank in (0, 1):
+        name = f"{kind}_world_size_2_rank_{rank}.pt"
+        (here / "verl/global_step_1/actor").mkdir(parents=True, exist_ok=True)
+        shutil.copy(golden / "ranks/fsdp2" / name, here / "verl/global_step_1/actor" / name)
+for rank in (0, 1):
+    saved(here / f"verl/global_step_1/actor/extra_state_world_size_2_rank_{rank}.pt",
+          {"lr_scheduler": scheduler, "rng": {"cpu": torch.zeros(8, dtype=torch.uint8), "random": (3, (1, 2), None)}})
+text(here / "verl/global_step_1/actor/huggingface/config.json", CONFIG)
+text(here / "verl/latest_checkpointed_iteration.txt", "1")
+text(here / "verl/checkpoint_tracker.json", {"last_global_step": 1, "last_actor_path": "global_step_1"})
+
+# A Trainer's with DeepSpeed stage 3, its weights gathered.
+step = here / "zero_trainer/checkpoint-2"
+shutil.copytree(golden / "zero/z3_w2/global_step2", step / "global_step2", dirs_exist_ok=True)
+shapes = torch.load(step / "global_step2/zero_pp_rank_0_mp_rank_00_model_states.pt", weights_only=False)["param_shapes"]
+gathered = {name: torch.zeros(size, dtype=torch.bfloat16) for group in shapes for name, size in group.items()}
+tensors(step / "model.safetensors", gathered)
+text(step / "latest", "global_step2")
+text(step / "config.json", CONFIG)
+text(step / "trainer_state.json", STATE)
+saved(step / "scheduler.pt", scheduler)
+for rank in (0, 1):
+    saved(step / f"rng_state_{rank}.pth", rng)
