@@ -225,6 +225,7 @@ static bool value_equal(const struct uns_value *a, const struct uns_value *b, un
 	case UNS_VALUE_INT:
 		return a->i == b->i;
 	case UNS_VALUE_FLOAT:
+		/* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bit for bit, so that a NaN is itself. */
 		return memcmp(&a->f, &b->f, sizeof(a->f)) == 0;
 	case UNS_VALUE_STR:
 		return a->n == b->n && !memcmp(a->bytes, b->bytes, a->n);

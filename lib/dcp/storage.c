@@ -114,7 +114,7 @@ static uint64_t item_hash(const char *name, const uint64_t *lo, size_t n_dims)
 {
 	uint64_t words[1 + UNS_MAX_DIMS] = { (uintptr_t)name };
 
-	if (n_dims)
+	if (lo)
 		memcpy(words + 1, lo, n_dims * sizeof(*lo));
 	return uns_keyed_hash(words, (1 + n_dims) * sizeof(*words));
 }
@@ -123,7 +123,7 @@ static bool item_is(const struct uns_dcp_item *item, const char *name, const uin
 		    size_t n_dims)
 {
 	return item->name == name && item->has_offset == (lo != NULL) && item->n_dims == n_dims &&
-	       (n_dims == 0 || memcmp(item->lo, lo, n_dims * sizeof(*lo)) == 0);
+	       (!lo || memcmp(item->lo, lo, n_dims * sizeof(*lo)) == 0);
 }
 
 static struct uns_dcp_item **slot_of(const struct uns_dcp_items *items, const char *name,

@@ -96,7 +96,7 @@ static int compare(const void *key, const void *name)
 }
 
 #define FLAG_IF_IN(list, flag)                                                          \
-	(bsearch(model_type, list, sizeof(list) / sizeof(list[0]), sizeof(list[0]), compare) ? (flag) : 0)
+	(bsearch(model_type, (list), sizeof(list) / sizeof((list)[0]), sizeof((list)[0]), compare) ? (flag) : 0)
 
 unsigned uns_config_family(const char *model_type)
 {

@@ -95,7 +95,7 @@ static int read_config(struct source *s, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	const char *path;
-	struct uns_span text;
+	struct uns_span text = { 0 };
 	int64_t world;
 	int code;
 
@@ -156,7 +156,7 @@ static int find_run(struct source *s, struct in_run *out, struct uns_err *err)
 static int tracked_step(struct source *s, const struct in_run *in, int64_t *step, struct uns_err *err)
 {
 	const char *const *name = uns_rank_trackers;
-	struct uns_span text;
+	struct uns_span text = { 0 };
 	int code;
 
 	*step = UNS_UNKNOWN;
@@ -333,7 +333,7 @@ static int keep_config(struct source *s, uint32_t file, struct uns_err *err)
 {
 	struct uns_named_value v = { .name = "fsdp_config", .root = UNS_RANK_FORM, .file = file };
 	struct uns_value *text = UNS_NEW(&s->cat->arena, struct uns_value);
-	struct uns_span bytes;
+	struct uns_span bytes = { 0 };
 	int code;
 
 	if (!text)
@@ -449,9 +449,10 @@ static int find_moments(struct source *s, struct uns_map *by_name, struct moment
 
 static int tell_moments(struct source *s, const struct moments *m, size_t n, struct uns_err *err)
 {
+	const struct uns_tensor *one = m->avg ? m->avg : m->sq;
 	struct uns_finding f = { .id = UNS_FOUND_RANK_MOMENT_MISSING,
 				 .scope = UNS_SCOPE_OPTIMIZER,
-				 .tensor = m->avg ? m->avg->name : m->sq->name,
+				 .tensor = one->name,
 				 .expected = uns_str(m->avg ? "exp_avg_sq" : "exp_avg"),
 				 .found = uns_str(m->avg ? "exp_avg" : "exp_avg_sq"),
 				 .arg = { { "more", uns_more(n - 1) } } };

@@ -300,7 +300,7 @@ static const struct uns_value *value(struct pack *p, const struct uns_value *v, 
 	if (!kind)
 		return NULL;
 	if (p->out) {
-		same = *v;
+		same = *v; /* NOLINT(clang-analyzer-core.NullDereference): NULL has kind 0 */
 		value_fields(p, &same, depth + 1);
 		return v;
 	}
@@ -368,7 +368,7 @@ static void strides(struct pack *p, struct uns_piece *piece)
 
 	if (!yes(p, piece->stride_elems))
 		return;
-	if (p->out)
+	if (p->out) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): so yes() said that there are some */
 		memcpy(stride, piece->stride_elems, n * sizeof(*stride));
 	dims(p, stride, n);
 	own = p->out ? NULL : room(p, n, sizeof(*own));
@@ -446,6 +446,7 @@ static int group(struct pack *p, size_t i, struct uns_err *err)
 	if (!p->out)
 		g.param = room(p, g.n_params, sizeof(*g.param));
 	for (k = 0; !p->bad && k < g.n_params; k++) {
+		/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): no room makes p bad */
 		const char *name = text(p, p->out ? g.param[k] : NULL);
 
 		if (!p->out)

@@ -348,11 +348,12 @@ static const struct field spec_fields[] = {
 
 /* -- objects field by field -- */
 
+/* The last, which has no name, where there is none of this name. */
 static const struct field *find_field(const struct field *f, const char *name)
 {
 	while (f->name && (!name || strcmp(f->name, name) != 0))
 		f++;
-	return f->name ? f : NULL;
+	return f;
 }
 
 static int check_fields(const struct uns_value *object, const struct field *fields,
@@ -366,7 +367,7 @@ static int check_fields(const struct uns_value *object, const struct field *fiel
 	for (i = 0; i < state->n; i++) {
 		const char *name = uns_value_str(state->pair[i].key);
 
-		if (!find_field(fields, name))
+		if (!find_field(fields, name)->name)
 			return uns_fail(err, -ENOTSUP,
 					"a DTensor whose %s has a field %s that is not known: saved by "
 					"another torch",

@@ -68,15 +68,14 @@ int uns_rank_optim_add(struct uns_rank_optim *o, const struct uns_rank_source *s
 
 /* -- what is wrong, whichever of the two forms it is -- */
 
-static const struct uns_stretch *first_of(const struct uns_rank_optim *o,
-					  const struct uns_stretched *s)
+/* It came from one of the files. */
+static const struct uns_stretch *first_of(const struct uns_stretched *s)
 {
-	size_t i;
+	const struct uns_stretch *first = s->by_file;
 
-	for (i = 0; i < o->n_files; i++)
-		if (s->by_file[i].path)
-			return &s->by_file[i];
-	return NULL; /* not reached: it came from a file */
+	while (!first->path)
+		first++;
+	return first;
 }
 
 /* What findings about one rank's stretch begin with. */
@@ -86,7 +85,7 @@ static const struct uns_stretch *first_of(const struct uns_rank_optim *o,
 
 static int check_types(struct uns_rank_optim *o, const struct uns_stretched *s, struct uns_err *why)
 {
-	const struct uns_stretch *a = first_of(o, s), *b;
+	const struct uns_stretch *a = first_of(s), *b;
 	size_t i;
 
 	for (i = 0; i < o->n_files; i++) {
@@ -197,7 +196,7 @@ static int tell_harmed_unit(const struct uns_rank_optim *o, struct uns_err *why)
 
 	while (is_even(o, s))
 		s = s->next;
-	a = first_of(o, s);
+	a = first_of(s);
 	for (b = s->by_file; b->path && b->elems == a->elems;)
 		b++;
 	if (!b->path)
@@ -316,7 +315,7 @@ static int emit_one(struct uns_rank_optim *o, const struct uns_stretched *s, siz
 				.root = "optimizer",
 				.state = s->state,
 				.role = s->role,
-				.dtype = first_of(o, s)->dtype,
+				.dtype = first_of(s)->dtype,
 				.shape = p->shape, UNS_TENSOR_ALONE,
 				.inferred = true };
 	uint64_t first = 0;
@@ -370,7 +369,7 @@ int uns_rank_optim_emit(struct uns_rank_optim *o, struct uns_err *err)
 {
 	const struct uns_stretched *s;
 	struct uns_err why = { .keep = &o->scratch };
-	size_t n = 0;
+	size_t n = 1;
 
 	if (!o->first)
 		return 0;

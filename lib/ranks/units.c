@@ -418,7 +418,7 @@ int uns_rank_units_find(const struct uns_rank_params *params,
 
 	UNS_TRY(check_names(params, why));
 	for (ranks = sizes->n_ranks; ranks > 0; ranks--)
-		for (twins = 0; twins <= (params->n_twins > 0); twins++)
+		for (twins = 0; twins < (params->n_twins ? 2 : 1); twins++)
 			if (sizes->n_ranks % ranks == 0)
 				UNS_TRY(try_one(params, twins, sizes, ranks, arena, &answer, why));
 	*out = answer.units;

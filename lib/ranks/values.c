@@ -38,7 +38,8 @@ static bool equal_numbers(const struct uns_value *a, const struct uns_value *b)
 {
 	double x = number(a), y = number(b);
 
-	return memcmp(&x, &y, sizeof(x)) == 0 || x == y; /* two NaNs are no difference */
+	/* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): two NaNs are no difference. */
+	return memcmp(&x, &y, sizeof(x)) == 0 || x == y;
 }
 
 /* Both fit into MAX_DEPTH. */

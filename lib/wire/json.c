@@ -130,7 +130,7 @@ static int parse_text(const struct uns_text *text, cJSON **out, struct uns_err *
 int uns_json_parse(struct uns_span in, cJSON **out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
-	const uint8_t *nul = in.p ? memchr(in.p, 0, uns_span_left(&in)) : NULL;
+	const uint8_t *nul = uns_span_left(&in) ? memchr(in.p, 0, uns_span_left(&in)) : NULL;
 
 	if (nul)
 		return uns_fail(err, -EBADMSG, "JSON holds a NUL at byte %zu", (size_t)(nul - in.p));
@@ -162,7 +162,7 @@ bool uns_json_int(const cJSON *object, const char *key, int64_t *out)
 {
 	const cJSON *v = item_of(object, key);
 
-	if (!cJSON_IsNumber(v) || !(fabs(v->valuedouble) <= MAX_EXACT) ||
+	if (!v || !cJSON_IsNumber(v) || !(fabs(v->valuedouble) <= MAX_EXACT) ||
 	    v->valuedouble != floor(v->valuedouble))
 		return false;
 	*out = (int64_t)v->valuedouble;

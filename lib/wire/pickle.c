@@ -150,7 +150,7 @@ static int pop_mark(struct uns_pickle *m, struct uns_value ***items, size_t *n)
 	*n = above_mark(m);
 	m->stack.n -= *n;
 	m->n_marks--;
-	*items = m->stack.n + *n ? m->stack.v + m->stack.n : NULL;
+	*items = m->stack.v + m->stack.n;
 	return 0;
 }
 
@@ -249,10 +249,9 @@ static int take_counted(struct uns_pickle *m, const uint8_t **p, size_t *n)
 	uint64_t len;
 
 	UNS_TRY(take_number(m, &len));
-	if (len > uns_span_left(&m->in))
+	if (!uns_span_take(&m->in, (size_t)len, p))
 		return damaged(m, "a string is longer than what is left");
 	*n = (size_t)len;
-	uns_span_take(&m->in, *n, p);
 	return 0;
 }
 
@@ -470,9 +469,10 @@ static int add_items(struct uns_pickle *m, struct uns_value *v, struct uns_value
 		v->item = uns_pickle_alloc(m, room_of(v, all) * each, sizeof(*v->item));
 		if (!v->item)
 			return no_memory(m);
-		if (have)
+		if (have) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): so many are in `old` */
 			memcpy(v->item, old, have * each * sizeof(*old));
 	}
+	/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): without items there is no room for any */
 	memcpy(v->item + have * each, items, n * sizeof(*items));
 	v->n = (uint32_t)all;
 	return 0;

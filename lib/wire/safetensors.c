@@ -44,7 +44,7 @@ static void skip_space(struct scan *s)
 static bool take_char(struct scan *s, char c)
 {
 	skip_space(s);
-	if (s->in.p == s->in.end || *s->in.p != c)
+	if (s->in.p == s->in.end || *s->in.p != (uint8_t)c)
 		return false;
 	s->in.p++;
 	return true;

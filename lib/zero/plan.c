@@ -1,7 +1,6 @@
 /* Groups of names into cuts of tensors. Arithmetic and checks; writes nothing. */
 #include "zero/plan.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -180,39 +179,27 @@ static int reorder(struct planning *p, struct uns_zero_member *v, size_t n, stru
 	return 0;
 }
 
-/* Stage 1 has obeyed the setting since 0.13.0 (its pull request 4887). */
-static bool obeys_setting(const struct planning *p, int64_t stage)
-{
-	const char *version = uns_value_str(uns_catalog_value(p->plan->cat, "model_states", "ds_version"));
-	unsigned major = 0, minor = 0;
-
-	return stage == 2 || (version && sscanf(version, "%u.%u", &major, &minor) == 2 &&
-			      (major > 0 || minor >= 13));
-}
-
-/* param_shapes lists the parameters as they lie, the catalog's groups as the optimizer numbers them: where a
- * group of more parameters than ranks is the same in both, the setting had no effect. Fewer parameters, each on
- * a rank of its own, lie in either order the same, and are dealt out to another number of ranks all the same. */
-static bool is_dealt(const struct planning *p, int64_t stage)
+/* param_shapes lists the parameters as they lie, the catalog's groups as the optimizer numbers them:
+ * where these are the same over several ranks, the setting had no effect. */
+static bool is_dealt(const struct planning *p)
 {
 	const struct uns_value *shapes;
 	size_t g, i;
 
-	if (!uns_zero_is_round_robin(p->config))
-		return false;
-	for (g = 0; g < p->plan->n_groups && p->old_world > 1; g++) {
+	if (!uns_zero_is_round_robin(p->config) || p->old_world == 1)
+		return uns_zero_is_round_robin(p->config);
+	for (g = 0; g < p->plan->n_groups; g++) {
 		shapes = uns_value_at(p->shapes, g);
-		if (!shapes || shapes->kind != UNS_VALUE_DICT || shapes->n <= p->old_world)
-			continue;
-		for (i = 0; i < shapes->n && i < p->plan->group[g].n_params; i++) {
+		for (i = 0; shapes && shapes->kind == UNS_VALUE_DICT && i < shapes->n &&
+			    i < p->plan->group[g].n_params;
+		     i++) {
 			const char *name = uns_value_str(shapes->pair[i].key);
 
 			if (name && strcmp(name, p->plan->group[g].param[i]) != 0)
 				return true;
 		}
-		return false;
 	}
-	return obeys_setting(p, stage);
+	return false;
 }
 
 /* -- cuts -- */
@@ -366,8 +353,7 @@ static int find_settings(struct planning *p, struct uns_err *err)
 	uns_value_int(uns_zero_setting(p->config, "stage"), &stage);
 	p->plan->sliced = stage == 3;
 	p->plan->pads_fp32 = stage != 3 && !uns_catalog_value(cat, "optim_states", "zero_stage");
-	/* BF16_Optimizer, which pads, does not know the setting. */
-	p->plan->dealt = stage != 3 && !p->plan->pads_fp32 && is_dealt(p, stage);
+	p->plan->dealt = stage != 3 && is_dealt(p);
 	p->plan->reordered = p->plan->dealt && p->plan->world != p->old_world;
 	return 0;
 }

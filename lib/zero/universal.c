@@ -157,7 +157,7 @@ static int read_one(struct param *p, uint32_t index, const char *state, struct u
 	v = file.torch.root;
 	if (v && v->kind == UNS_VALUE_DICT)
 		v = uns_value_get(v, "param");
-	if (strcmp(state, "step") == 0 && uns_value_float(v, &step)) {
+	if (v && strcmp(state, "step") == 0 && uns_value_float(v, &step)) {
 		number = UNS_NEW(&p->w->cat->arena, struct uns_value);
 		if (!number)
 			return uns_oom(err);
