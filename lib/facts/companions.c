@@ -144,7 +144,13 @@ static int add_run(struct search *s, struct uns_err *err)
 		return 0;
 	if (s->run_root != s->in->root)
 		what = uns_arena_printf(arena, "%s, the directory above SOURCE", uns_root_path(s->run_root));
-	return what ? add_candidate(s, s->run_root, run, what, false, err) : uns_oom(err);
+	if (!what)
+		return uns_oom(err);
+	UNS_TRY(add_candidate(s, s->run_root, run, what, false, err));
+	/* Of Megatron's, veRL puts it beside the shards' directory. */
+	return s->cat->summary.is_megatron ? add_candidate(s, s->run_root, uns_path_join(arena, run, "huggingface"),
+							 "huggingface/ beside it", false, err)
+					 : 0;
 }
 
 static int find_candidates(struct search *s, struct uns_err *err)

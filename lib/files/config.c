@@ -9,11 +9,10 @@
 #include "base/map.h"
 #include "base/path.h"
 #include "files/config_families.h"
-#include "wire/json.h"
 
 /* -- parse -- */
 
-static const cJSON *text_part(const cJSON *root)
+const cJSON *uns_config_text(const cJSON *root)
 {
 	static const char *const keys[] = { "text_config", "llm_config", "language_config" };
 	const cJSON *part;
@@ -143,7 +142,7 @@ int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_c
 			return uns_oom(err);
 		family = uns_config_family(type);
 	}
-	text = text_part(root);
+	text = uns_config_text(root);
 	type = text != root ? uns_json_str(text, "model_type") : NULL;
 	if (type && !(out->text_type = uns_arena_str(arena, type)))
 		return uns_oom(err);
@@ -201,7 +200,7 @@ static int check_embedding(const struct uns_config_info *info, const struct uns_
 
 	if (!t)
 		return 0;
-	if (info->vocab_size > 0 && !info->padded_vocab &&
+	if (info->vocab_size > 0 && !info->padded_vocab && !cat->summary.is_megatron &&
 	    t->shape.dim[0] != (uint64_t)info->vocab_size)
 		return uns_fail(err, -EBADMSG, "vocab_size is %lld but %s has %llu rows",
 				(long long)info->vocab_size, t->name,

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "model/catalog.h"
+#include "wire/json.h"
 
 struct uns_config_info {
 	const char *model_type; /* NULL when absent */
@@ -16,6 +17,9 @@ struct uns_config_info {
 	bool padded_vocab; /* the family's embedding may have more rows than vocab_size says */
 	bool extra_layers; /* ... more layers than num_hidden_layers (multi-token prediction) */
 };
+
+/* The part of config.json that describes the text model: `root` itself, or what stands in it. */
+const cJSON *uns_config_text(const cJSON *root);
 
 int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_config_info *out,
 		     struct uns_err *err);

@@ -42,12 +42,8 @@ static void add_data(struct uns_layout_builder *b, const struct uns_map *by_name
 {
 	size_t i;
 
-	for (i = 0; i < n; i++) {
-		const struct uns_named_tensor *t = uns_map_get(by_name, entries[i].name);
-
-		uns_layout_tensor(b, t->tensor, uns_named_first(t), uns_shape_elems(uns_named_shape(t)),
-				  t->out);
-	}
+	for (i = 0; i < n; i++)
+		uns_named_layout(b, uns_map_get(by_name, entries[i].name));
 }
 
 int uns_part_safetensors(const struct uns_catalog *cat, const struct uns_named_tensor *tensors,

@@ -69,14 +69,13 @@ static bool is_megatron(const struct uns_directory *dir)
 	return uns_listing_find(dir->list, "common.pt") != NULL;
 }
 
-static int tell_megatron(const struct uns_directory *dir, struct uns_catalog *cat,
-			 struct uns_err *err)
+static int tell_megatron(struct uns_catalog *cat, struct uns_err *err)
 {
 	size_t i = 0;
 
 	while (i < cat->n_tensors && !uns_role_is_optimizer(cat->tensors[i].role))
 		i++;
-	if (!is_megatron(dir) || i == cat->n_tensors || cat->n_groups)
+	if (!cat->summary.is_megatron || i == cat->n_tensors || cat->n_groups)
 		return 0;
 	return uns_catalog_add_finding(
 		cat,
@@ -90,7 +89,8 @@ static void find_summary(const struct uns_directory *dir, struct uns_catalog *ca
 	cat->summary.format = "dcp";
 	cat->summary.family = UNS_FAMILY_DCP;
 	cat->summary.framework = "PyTorch distributed checkpoint";
-	if (is_megatron(dir))
+	cat->summary.is_megatron = is_megatron(dir);
+	if (cat->summary.is_megatron)
 		cat->summary.framework = "Megatron-Core distributed checkpoint";
 	cat->summary.step = step_of_name(uns_root_name(dir->root, dir->path));
 	cat->summary.world_size = ranks ? ranks : UNS_UNKNOWN;
@@ -117,7 +117,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	find_summary(dir, cat);
 	if (uns_dcp_dir_add(cat, dir->root, dir->path, "", &roots, &why) < 0)
 		UNS_TRY(uns_catalog_problem_or_fail(cat, UNS_SCOPE_ALL, &why, err));
-	UNS_TRY(tell_megatron(dir, cat, err));
+	UNS_TRY(tell_megatron(cat, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	uns_resume_find(cat);
 	UNS_TRY(uns_wrappers_clean(cat, err));

@@ -524,9 +524,8 @@ static int facts_of(struct pack *p, struct uns_err *err)
 	/* yes or no */
 	bool *const flag[] = { &f.of_trainer,    &f.is_one_file,   &f.is_weights_only, &f.is_in_parts,
 			       &f.is_published,  &f.is_pretrained, &f.is_pipeline,     &f.wants_config,
-			       &f.has_rng_of_ranks, &f.has_engine_state, &f.is_round_robin, &f.finished,
-			       &f.overwritten,
-			       &f.weights_overwritten };
+			       &f.has_rng_of_ranks, &f.has_engine_state, &f.is_megatron,  &f.is_round_robin, &f.finished,
+			       &f.overwritten, &f.weights_overwritten };
 	size_t i;
 
 	if (strcmp(text(p, p->cat->path), p->cat->path) != 0)

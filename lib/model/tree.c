@@ -10,6 +10,15 @@
 #include "base/path.h"
 #include "base/search.h"
 
+void uns_named_layout(struct uns_layout_builder *b, const struct uns_named_tensor *t)
+{
+	uint64_t elems = uns_shape_elems(uns_named_shape(t)), at = uns_named_first(t);
+	uint64_t n = t->slice && t->slice->n_stretches ? t->slice->n_stretches : 1, i;
+
+	for (i = 0; i < n; i++, at += n > 1 ? t->slice->stride_elems : 0)
+		uns_layout_tensor(b, t->tensor, at, elems / n, t->out);
+}
+
 int uns_vtree_add(struct uns_vtree *tree, const struct uns_vfile *file, struct uns_err *err)
 {
 	if (!UNS_ARENA_ROOM(&tree->arena, tree->v, tree->n, tree->cap))

@@ -13,10 +13,11 @@ struct uns_vfile {
 	uint32_t added; /* set by uns_vtree_add: which of two equal paths came first */
 };
 
-/* A contiguous part of a tensor, as a tensor of its own. */
+/* A part of a tensor, as a tensor of its own: its elements, in stretches of equal length. */
 struct uns_slice {
 	uint64_t first_elem; /* in C order */
 	struct uns_shape shape;
+	uint64_t n_stretches, stride_elems; /* from the beginning of one to that of the next; 0 = it is contiguous */
 	bool joined; /* goes into the file of the slice that is listed before it */
 };
 
@@ -37,6 +38,8 @@ static inline uint64_t uns_named_first(const struct uns_named_tensor *t)
 {
 	return t->slice ? t->slice->first_elem : 0;
 }
+/* Its elements, behind each other. */
+void uns_named_layout(struct uns_layout_builder *b, const struct uns_named_tensor *t);
 
 struct uns_vtree {
 	struct uns_arena arena;

@@ -271,7 +271,7 @@ static int verdict_of(const struct asked *a, const struct uns_view *view, const 
 				     parameter);
 	if (!row->view)
 		return uns_oom(err);
-	code = show_state_of(a->u, a->record, view, number, &state, &why);
+	code = show_state_told(a->u, a->record, a->snap, view, number, &state, &why);
 	if (code < 0)
 		return uns_fail_copy(err, &why);
 	row->state = show_state_text(state);

@@ -59,8 +59,8 @@ static struct reason *find(const struct reasons *r, const struct uns_finding *f)
 }
 
 /* What only this view found out; the same thing once for all views. */
-static int add_of_view(struct unshard *u, struct dir_record *record, const struct uns_view *view,
-		       const char *parameter, struct reasons *r)
+static int add_of_view(struct unshard *u, struct dir_record *record, struct snapshot *snap,
+		       const struct uns_view *view, const char *parameter, struct reasons *r)
 {
 	struct uns_err why = { .keep = &r->arena };
 	const char *name = uns_arena_printf(&r->arena, "%s%s%s", view->name, *parameter ? "-" : "",
@@ -74,7 +74,7 @@ static int add_of_view(struct unshard *u, struct dir_record *record, const struc
 
 	if (!name || !view->parse(parameter, &number))
 		return -ENOMEM;
-	code = show_state_of(u, record, view, number, &state, &why);
+	code = show_state_told(u, record, snap, view, number, &state, &why);
 	if (code == 0 && state == SHOW_SAVING && why.finding)
 		return add(r, why.finding, NULL, false);
 	if (code == -ENOMEM || (code == 0 && state != SHOW_DAMAGED))
@@ -96,16 +96,16 @@ static int add_of_view(struct unshard *u, struct dir_record *record, const struc
 	return 0;
 }
 
-static int add_all(struct unshard *u, struct dir_record *record, const struct uns_catalog *cat,
-		   struct reasons *r)
+static int add_all(struct unshard *u, struct dir_record *record, struct snapshot *snap, struct reasons *r)
 {
+	const struct uns_catalog *cat = snap->cat;
 	size_t i, k;
 
 	for (i = 0; i < cat->n_findings; i++)
 		UNS_TRY(add(r, &cat->findings[i], NULL, is_serious(&cat->findings[i])));
 	for (i = 0; uns_views[i]; i++)
 		for (k = 0; uns_views[i]->listed[k]; k++)
-			UNS_TRY(add_of_view(u, record, uns_views[i], uns_views[i]->listed[k], r));
+			UNS_TRY(add_of_view(u, record, snap, uns_views[i], uns_views[i]->listed[k], r));
 	return 0;
 }
 
@@ -134,7 +134,7 @@ int reasons_find(struct unshard *u, struct dir_record *record, struct reasons *o
 	*out = (struct reasons){ 0 };
 	code = snapshot_get(u, record, &snap, &why);
 	if (code == 0) {
-		code = add_all(u, record, snap->cat, out);
+		code = add_all(u, record, snap, out);
 		snapshot_put(u, snap);
 	} else if (code != -ENOMEM) {
 		if (!uns_code_is_finding(code))

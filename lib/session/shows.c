@@ -407,6 +407,23 @@ int show_notes(struct unshard *u, struct dir_record *record, struct snapshot *sn
 	return view->notes ? view->notes(&in, out, err) : 0;
 }
 
+int show_state_told(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+		    uint64_t parameter, enum show_state *out, struct uns_err *why)
+{
+	struct uns_vtree told = { 0 };
+	int code;
+
+	UNS_TRY(show_state_of(u, record, view, parameter, out, why));
+	if (*out != SHOW_OK || view->needs_training)
+		return 0;
+	code = show_notes(u, record, snap, view, &told, why);
+	uns_vtree_fini(&told);
+	if (!uns_code_is_finding(code))
+		return code;
+	*out = SHOW_DAMAGED;
+	return 0;
+}
+
 int show_tree(struct unshard *u, struct dir_record *record, struct snapshot *snap,
 	      const struct uns_view *view, uint64_t parameter, const struct shown **out,
 	      struct uns_err *err)

@@ -13,6 +13,10 @@ const char *show_state_text(enum show_state state);
 /* Whether and how the view shows this checkpoint. `why` receives the sentence unless SHOW_OK. */
 int show_state_of(struct unshard *u, struct dir_record *record, const struct uns_view *view,
 		  uint64_t parameter, enum show_state *out, struct uns_err *why);
+/* The same for who tells what is wrong: a view may find out only while it looks at what it would say of itself
+ * that files do not fit together. */
+int show_state_told(struct unshard *u, struct dir_record *record, struct snapshot *snap, const struct uns_view *view,
+		    uint64_t parameter, enum show_state *out, struct uns_err *why);
 /* That its save may still be going on, as a value; file: what is missing so far, NULL = nothing that is known. */
 struct uns_finding show_saving(const struct unshard *u, const struct dir_record *record, const char *file);
 /* The caller is handed what is known about it: the log does not say it as well. */

@@ -1,5 +1,5 @@
 /* unshard_tensors_*: the tensors of a checkpoint, or of a view's files of weights, as a list; and the bytes of
- * one, or of a box of it. One layout holds all of them, each a segment: reading is the read of a file. */
+ * one, or of a box of it. One layout holds all of them, one behind the other: reading is the read of a file. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +13,12 @@
 /* Rows of a box that lie within so many bytes of each other are read together, gaps and all. */
 enum { TOGETHER_BYTES = 256 << 10 };
 
+/* What a tensor of the list is, and where its bytes begin in the layout. */
+struct listed {
+	struct uns_named_tensor named;
+	uint64_t at_bytes;
+};
+
 struct unshard_tensors {
 	struct unshard *u;
 	struct dir_record *record;
@@ -21,7 +27,8 @@ struct unshard_tensors {
 	struct uns_arena arena;
 	struct uns_map by_name; /* "STATE\nNAME" -> index + 1 */
 	struct unshard_tensor *v;
-	struct uns_segment *segment; /* parallel to v */
+	struct listed *listed; /* parallel to v */
+	struct uns_layout_builder building;
 	struct uns_layout layout;
 	size_t n;
 };
@@ -67,16 +74,11 @@ static int add(struct unshard_tensors *l, const struct uns_named_tensor *named, 
 	out->state = state_of(t, out->role);
 	memcpy(out->shape, shape->dim, shape->n * sizeof(*out->shape));
 	if (!uns_u64_mul(size, uns_dtype_size(named->out), &out->size_bytes) ||
-	    !uns_u64_add(l->layout.size_bytes, out->size_bytes, &size))
+	    !uns_u64_add(l->building.at_bytes, out->size_bytes, &size))
 		return uns_fail(err, -ENOTSUP, "tensor %s: there are too many bytes to count",
 				t->key);
-	l->segment[l->n] = (struct uns_segment){ .at_bytes = l->layout.size_bytes,
-						 .len_bytes = out->size_bytes,
-						 .from = UNS_FROM_PIECES,
-						 .tensor = t,
-						 .first_elem = uns_named_first(named),
-						 .out = named->out };
-	l->layout.size_bytes = size;
+	l->listed[l->n] = (struct listed){ *named, l->building.at_bytes };
+	uns_named_layout(&l->building, named);
 	key = key_of(&l->arena, out->name, out->state);
 	if (!key || (!uns_map_get(&l->by_name, key) &&
 		     !uns_map_put(&l->by_name, key, (void *)((uintptr_t)l->n + 1), NULL)))
@@ -88,9 +90,9 @@ static int add(struct unshard_tensors *l, const struct uns_named_tensor *named, 
 static int make_room(struct unshard_tensors *l, size_t n, struct uns_err *err)
 {
 	l->v = UNS_NEW_N(&l->arena, struct unshard_tensor, n);
-	l->segment = UNS_NEW_N(&l->arena, struct uns_segment, n);
-	l->layout = (struct uns_layout){ .catalog = l->snap->cat, .segment = l->segment, .n = n };
-	return l->v && l->segment ? 0 : uns_oom(err);
+	l->listed = UNS_NEW_N(&l->arena, struct listed, n);
+	l->building.arena = &l->arena;
+	return l->v && l->listed ? 0 : uns_oom(err);
 }
 
 static int add_own(struct unshard_tensors *l, struct uns_err *err)
@@ -134,7 +136,8 @@ static int fill(struct unshard_tensors *l, const char *checkpoint, const char *v
 		return uns_fail(err, -ENOENT, "%s is not a checkpoint that unshard knows",
 				*checkpoint ? checkpoint : uns_root_path(l->u->root));
 	UNS_TRY(snapshot_get(l->u, l->record, &l->snap, err));
-	return view ? add_of_view(l, view, err) : add_own(l, err);
+	UNS_TRY(view ? add_of_view(l, view, err) : add_own(l, err));
+	return uns_layout_build(&l->building, l->snap->cat, &l->layout, err);
 }
 
 int unshard_tensors_open(unshard *u, const char *checkpoint, const char *view,
@@ -317,19 +320,23 @@ static int prove(const struct unshard_tensors *l, const struct uns_tensor *t, st
 static int read_tensor(const struct unshard_tensors *l, size_t i, const struct uns_box *box,
 		       enum unshard_dtype dtype, void *buf, struct uns_err *err)
 {
-	struct uns_segment cast = l->segment[i];
-	const struct uns_layout casts = { l->layout.catalog, &cast, 1, UINT64_MAX };
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct listed *listed = &l->listed[i];
+	struct uns_named_tensor as = listed->named;
+	struct uns_layout_builder b = { .arena = &arena };
+	struct uns_layout casts;
 	struct source s = { .from = { l->u, l->v[i].name, l->record, l->snap->backing, &l->layout },
-			    .at_bytes = l->segment[i].at_bytes,
+			    .at_bytes = listed->at_bytes,
 			    .elem_bytes = unshard_dtype_size(dtype) };
 	const struct uns_shape shape = shape_of(&l->v[i]);
 	struct uns_stretches stretches = uns_stretches_of_box(box, &shape);
 
-	UNS_TRY(prove(l, cast.tensor, err));
+	UNS_TRY(prove(l, as.tensor, err));
 	if (dtype != l->v[i].dtype) {
-		cast.at_bytes = s.at_bytes = 0;
-		cast.len_bytes = UINT64_MAX;
-		cast.out = (enum uns_dtype)dtype;
+		as.out = (enum uns_dtype)dtype;
+		uns_named_layout(&b, &as);
+		UNS_TRY(uns_layout_build(&b, l->snap->cat, &casts, err));
+		s.at_bytes = 0;
 		s.from.layout = &casts;
 	}
 	return read_box(&s, &stretches, buf, err);

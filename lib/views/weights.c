@@ -15,6 +15,7 @@
 #include "files/config.h"
 #include "files/lightning_file.h"
 #include "files/masters.h"
+#include "files/megatron_names.h"
 #include "files/published_names.h"
 #include "files/safetensors_file.h"
 #include "files/strip.h"
@@ -340,18 +341,39 @@ static int parse_config(const struct uns_view_input *in, struct uns_vtree *out,
 	return uns_span_left(&in->config) ? uns_config_parse(in->config, &out->arena, info, err) : 0;
 }
 
+static int publish_megatron(struct assembly *a, const struct uns_config_info *info, struct uns_vtree *out,
+			    struct uns_err *err)
+{
+	const struct uns_catalog *cat = a->in->catalog;
+	struct uns_err why = { 0 };
+	int code = uns_megatron_apply(info, a->in->config, &a->v, &a->n, out, &why);
+	const char *cause;
+
+	if (!uns_code_is_finding(code))
+		return code < 0 ? uns_fail_copy(err, &why) : 0;
+	cause = uns_arena_printf(&out->arena, "%s (-o names=memory shows Megatron's own names)", why.text);
+	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_CONFIG_UNLIKE_WEIGHTS,
+					      .scope = UNS_SCOPE_WEIGHTS, .checkpoint = cat->path,
+					      .arg = { { "cause", uns_str(cause ? cause : why.text) } }));
+}
+
+/* Under which names: those that were saved, or those that Hugging Face publishes. */
 static int publish(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
 {
+	const struct uns_view_input *in = a->in;
+	const bool megatron = in->catalog->summary.is_megatron;
 	struct uns_config_info info;
 	bool own_names;
 
-	UNS_TRY(parse_config(a->in, out, &info, err));
-	UNS_TRY(is_inference_dir(a->in->catalog, &own_names, err));
+	UNS_TRY(parse_config(in, out, &info, err));
+	UNS_TRY(is_inference_dir(in->catalog, &own_names, err));
 	if (a->adapter == UNS_ADAPTER_ALONE || own_names)
 		return 0;
-	if (!a->in->keep_names)
-		return uns_published_apply(&info, a->in->base, &a->v, &a->n, out, err);
-	if (!uns_published_knows(info.model_type))
+	if (!in->keep_names && megatron)
+		return publish_megatron(a, &info, out, err);
+	if (!in->keep_names)
+		return uns_published_apply(&info, in->base, &a->v, &a->n, out, err);
+	if (!(megatron ? uns_megatron_knows : uns_published_knows)(info.model_type))
 		return 0;
 	return uns_vtree_note(out, err, "the tensors have the names that were saved, because of -o names=memory");
 }
@@ -501,6 +523,17 @@ static int notes_before(const struct uns_view_input *in, struct uns_vtree *out, 
 	return passed ? 0 : name_tensors(&a, out, err);
 }
 
+/* Are Megatron's tensors given out as those of a model of transformers? */
+static bool becomes_pretrained(const struct uns_view_input *in)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_config_info info;
+
+	return in->catalog->summary.is_megatron && !in->keep_names && uns_span_left(&in->config) &&
+	       uns_config_parse(in->config, &arena, &info, NULL) == 0 &&
+	       uns_megatron_knows(info.model_type);
+}
+
 /* What has no config.json of its own family's trainer is loaded as tensors. */
 static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
 {
@@ -511,7 +544,7 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 		return "MyLightningModule.load_from_checkpoint(\"%s\")";
 	if (cat->summary.adapter == UNS_ADAPTER_ALONE)
 		return "PeftModel.from_pretrained(base_model, \"%s\")";
-	if (!cat->summary.is_pretrained)
+	if (!cat->summary.is_pretrained && !becomes_pretrained(in))
 		return "safetensors.torch.load_file(\"%s/model.safetensors\")";
 	if (!uns_span_left(&in->config))
 		return "safetensors.torch.load_file(\"%s/model.safetensors\")  # from_pretrained needs a "

@@ -33,7 +33,7 @@ MAKE = HERE / "make"
 UNSHARD = Path(os.environ.get("UNSHARD_BIN", ROOT / "build/dev/bin/unshard"))
 DEVICE_NODE = Path("/dev/fuse")
 DEADLINE_S = 120  # of what comes by itself, sooner or later
-ONLY_WHERE_IMPORTED = ["peft"]  # what most generators know nothing of
+ONLY_WHERE_IMPORTED = {"peft": "peft", "megatron-core": "megatron.core", "mbridge": "mbridge"}  # package -> module
 LONGEST_S = 1200  # what takes longer hangs, on the slowest machine
 
 STATE = tempfile.mkdtemp(prefix="unshard-state-")  # the default metadata store of all tests
@@ -83,7 +83,7 @@ def cache_key(launch):
         digest.update(source.read_bytes())
     imported = "".join(source.read_text() for source in sources(script))
     packages = ["torch", "transformers", "accelerate", "safetensors", "lightning", "deepspeed"]
-    packages += [p for p in ONLY_WHERE_IMPORTED if f"import {p}\n" in imported]
+    packages += [p for p, m in ONLY_WHERE_IMPORTED.items() if re.search(rf"^ *import {m}\b(?! as)", imported, re.M)]
     for package in packages:
         digest.update(importlib.metadata.version(package).encode())
     return digest.hexdigest()[:16]

@@ -1,5 +1,6 @@
-"""Megatron-Core's torch_dist directories (real ones: tests/golden/dcp/make_megatron.py), read as what they
-are besides: DCP directories."""
+"""Megatron-Core's torch_dist directories: read as what they are besides, DCP directories (real ones:
+tests/golden/dcp/make_megatron.py), and with a config.json as models of Hugging Face (make/torch_dist.py: mbridge
+converts what save_pretrained wrote, megatron-core saves it)."""
 
 import json
 import shutil
@@ -9,8 +10,14 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import FileSystemReader
 
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
 import trees
 from conftest import ROOT
+from launches import MEGATRON
+from test_names import assert_files_equal
+from test_python import unshard
 
 NAME = "iter_0000010"
 
@@ -79,3 +86,115 @@ def test_a_lost_shard_is_named(source, mount):
     (source / NAME / "__1_0.distcp").unlink()
     problem = mount(source) / "weights" / NAME / "UNSHARD_PROBLEM.txt"
     assert "__1_0.distcp" in problem.read_text()
+
+
+# -- with a config.json --
+
+STEP = "iter_0000002"
+ids = ["-".join(c) for c in MEGATRON]
+
+
+@pytest.mark.parametrize("launch,case", MEGATRON, ids=ids)
+def test_a_config_makes_them_what_save_pretrained_wrote(made, mount, launch, case):
+    folder = made(launch, case)
+    shown = mount(folder / "run", f"model={folder}/hf") / "weights" / STEP
+    assert (shown / "model.safetensors").read_bytes() == (folder / "hf/model.safetensors").read_bytes()
+    assert (shown / "config.json").read_bytes() == (folder / "hf/config.json").read_bytes()
+
+
+@pytest.mark.parametrize("case", ["llama-biased", "qwen3_moe-dp2"])
+def test_logits_are_those_of_megatrons_own_model(made, mount, case):
+    folder = made("mc2", case)
+    shown = mount(folder / "run", f"model={folder}/hf") / "weights" / STEP
+    model, info = AutoModelForCausalLM.from_pretrained(shown, output_loading_info=True,
+                                                       experts_implementation="eager")
+    assert not info["missing_keys"] and not info["unexpected_keys"], info
+    want = load_file(folder / "logits.safetensors")["logits"]
+    with torch.no_grad():
+        got = model(torch.arange(want.shape[1]).repeat(2, 1) % 17).logits
+    torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("case", ["llama-tp2", "qwen2-tied"])
+def test_several_files_are_split_as_save_pretrained_splits(made, mount, tmp_path, case):
+    folder = made("mc2", case)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder / "hf"))
+    model.load_state_dict(load_file(folder / "hf/model.safetensors"), strict=False)
+    model.save_pretrained(tmp_path / "want", max_shard_size="3KB")
+    m = mount(folder / "run", f"model={folder}/hf,max_shard_size=3KB")
+    assert_files_equal(m / "weights" / STEP, tmp_path / "want")
+
+
+@pytest.mark.parametrize("case", ["qwen2-tp2", "mixtral-ep2"])
+def test_parts_are_converted_and_read_as_tensors(made, mount, case):
+    folder = made("mc2", case)
+    want = {n: t.bfloat16() for n, t in trees.weights(folder / "hf").items()}
+    options = {"model": [str(folder / "hf")]}
+    trees.assert_same(trees.weights(mount(folder / "run", f"model={folder}/hf") / "weights-bf16" / STEP), want)
+    trees.assert_same(unshard.load_file(folder / "run" / STEP, "weights-bf16", **options), want)
+    name = "model.layers.1.self_attn.q_proj.weight"
+    with unshard.safe_open(folder / "run" / STEP, view="weights-bf16", **options) as f:
+        assert torch.equal(f.get_slice(name)[3:9, 2:5], want[name][3:9, 2:5])
+
+
+def with_config(made, tmp_path, case, **changes):
+    """A run of the case's checkpoint, with the model's config.json changed."""
+    folder = made("mc2", case)
+    shutil.copytree(folder / "run", tmp_path / "run")
+    config = json.loads((folder / "hf/config.json").read_text()) | changes
+    (tmp_path / "run/config.json").write_text(json.dumps(config))
+    return tmp_path / "run"
+
+
+def test_the_runs_directory_has_the_config(made, mount, tmp_path, command):
+    run = with_config(made, tmp_path, "llama-tp2")
+    want = trees.weights(made("mc2", "llama-tp2") / "hf")
+    m = mount(run)
+    trees.assert_same(trees.weights(m / "weights" / STEP), want)
+    said = "publishes for model type llama, made of Megatron's"
+    notes = json.loads((m / f"weights/{STEP}/.unshard/provenance.json").read_text())["notes"]
+    assert [n for n in notes if said in n]
+    shown = command("show", run / STEP).stdout
+    assert said in shown and "from_pretrained" in shown
+
+
+def test_verl_has_the_config_beside_the_shards(made, mount, tmp_path):
+    folder = made("mc2", "llama-tp2")
+    actor = tmp_path / "run/global_step_2/actor"
+    shutil.copytree(folder / "run" / STEP, actor / "dist_ckpt")
+    (actor / "huggingface").mkdir()
+    shutil.copy(folder / "hf/config.json", actor / "huggingface")
+    want = trees.weights(folder / "hf")
+    trees.assert_same(trees.weights(mount(tmp_path / "run") / "weights/global_step_2/actor/dist_ckpt"), want)
+    trees.assert_same(trees.weights(mount(actor / "dist_ckpt") / "weights"), want)
+
+
+@pytest.mark.parametrize("case,changes,said", [
+    ("llama-tp2", {"head_dim": 8}, "decoder.layers.self_attention.linear_qkv.weight has the shape"),
+    ("llama-tp2", {"num_key_value_heads": 1}, "decoder.layers.self_attention.linear_qkv.weight has the shape"),
+    ("llama-tp2", {"tie_word_embeddings": True}, "output_layer.weight has no place"),
+    ("qwen2-tied", {"tie_word_embeddings": False}, "the checkpoint has no output_layer.weight"),
+    ("qwen3-by-layer", {"model_type": "llama"}, "decoder.layers.0.self_attention.q_layernorm.weight has no place"),
+    ("mixtral-ep2", {"num_local_experts": 8}, "decoder.layers.mlp.router.weight has the shape"),
+    ("qwen3_moe-dense", {"mlp_only_layers": []}, "the checkpoint has no decoder.layers.0.mlp.router.weight"),
+], ids=lambda x: x if isinstance(x, str) and len(x) < 20 else "")
+def test_a_config_of_another_model_is_refused_by_the_tensors_name(made, mount, tmp_path, command, case, changes, said):
+    run = with_config(made, tmp_path, case, **changes)
+    shown = mount(run) / "weights" / STEP
+    assert said in (shown / "UNSHARD_PROBLEM.txt").read_text() and not (shown / "model.safetensors").exists()
+    assert said in command("show", run / STEP, check=False).stdout
+    assert said in command("check", run, check=False).stdout
+    kept = trees.weights(mount(run, "names=memory") / "weights" / STEP)
+    assert "embedding.word_embeddings.weight" in kept
+
+
+def test_without_a_config_and_for_other_families_the_names_are_megatrons(made, mount, tmp_path):
+    folder = made("mc2", "llama-tp2")
+    m = mount(folder / "run")
+    assert "decoder.layers.self_attention.linear_qkv.weight" in trees.weights(m / "weights" / STEP)
+    problems = (m / f"weights/{STEP}/.unshard/problems.txt").read_text()
+    assert "have Megatron's own names" in problems and "-o model=DIR" in problems
+    run = with_config(made, tmp_path, "llama-tp2", model_type="gpt_neox")
+    m = mount(run)
+    assert "decoder.layers.self_attention.linear_qkv.weight" in trees.weights(m / "weights" / STEP)
+    assert "model type gpt_neox is not known" in (m / f"weights/{STEP}/.unshard/problems.txt").read_text()

@@ -1,0 +1,376 @@
+/* Looks for each published tensor in what is stored, checks shapes, and cuts. */
+#include "files/megatron_names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/path.h"
+#include "files/megatron_sizes.h"
+
+static int compare_type(const void *key, const void *family)
+{
+	return strcmp(key, ((const struct uns_megatron_family *)family)->model_type);
+}
+
+static const struct uns_megatron_family *family_of(const char *model_type)
+{
+	if (!model_type)
+		return NULL;
+	return bsearch(model_type, uns_megatron_table, uns_n_megatron_table, sizeof(*uns_megatron_table),
+		       compare_type);
+}
+
+bool uns_megatron_knows(const char *model_type)
+{
+	return family_of(model_type) != NULL;
+}
+
+enum { MAX_NAME = 256 }; /* more than any of the table's, with two numbers in it */
+
+/* -- what is stored -- */
+
+struct stored {
+	const struct uns_named_tensor *tensor;
+	bool used;
+};
+
+struct publishing {
+	const struct uns_config_info *info;
+	struct uns_megatron_sizes sizes;
+	struct uns_arena *arena; /* of names and slices */
+	struct uns_arena temp;
+	struct stored *stored;
+	size_t n_stored;
+	struct uns_map by_name; /* -> index into stored */
+	struct uns_named_tensor *v;
+	size_t n, cap;
+	uint64_t padding; /* rows of the vocabulary that are left out */
+};
+
+static void publishing_fini(struct publishing *p)
+{
+	uns_map_fini(&p->by_name);
+	uns_arena_fini(&p->temp);
+	free(p->stored);
+	free(p->v);
+}
+
+static int take_stored(struct publishing *p, const struct uns_named_tensor *v, size_t n,
+		       struct uns_err *err)
+{
+	size_t i;
+
+	p->stored = calloc(n + 1, sizeof(*p->stored));
+	if (!p->stored)
+		return uns_oom(err);
+	p->n_stored = n;
+	for (i = 0; i < n; i++) {
+		p->stored[i].tensor = &v[i];
+		if (!uns_map_put_index(&p->by_name, v[i].name, (uint32_t)i))
+			return uns_oom(err);
+	}
+	return 0;
+}
+
+/* -- one published tensor -- */
+
+/* Which one of those that a row is about. */
+struct which {
+	uint64_t layer, expert;
+};
+
+/* Where it lies: a tensor, and whether layers and experts are stacked in it. */
+struct place {
+	const struct uns_named_tensor *tensor;
+	const struct uns_megatron_rule *rule;
+	bool layers, experts;
+};
+
+/* Writes `pattern` with the numbers that are to stand in it; the others are left out with their dots. */
+static const char *spell(char out[MAX_NAME], const char *pattern, const struct which *w, bool layer, bool expert)
+{
+	size_t n = 0;
+
+	for (; *pattern; pattern++) {
+		if (*pattern != '*' && *pattern != '#')
+			out[n++] = *pattern;
+		else if (*pattern == '*' ? layer : expert)
+			n += (size_t)snprintf(out + n, MAX_NAME - n, "%llu",
+					      (unsigned long long)(*pattern == '*' ? w->layer : w->expert));
+		else
+			pattern++; /* its dot */
+	}
+	out[n] = '\0';
+	return out;
+}
+
+static bool look_for(struct publishing *p, const struct uns_megatron_rule *rule, const struct which *w,
+		     struct place *out)
+{
+	bool has_layer = strchr(rule->from, '*') != NULL, has_expert = strchr(rule->from, '#') != NULL;
+	char name[MAX_NAME];
+	unsigned spelling;
+	uint32_t i;
+
+	for (spelling = 0; spelling < 4; spelling++) {
+		*out = (struct place){ .rule = rule, .layers = spelling & 1, .experts = spelling & 2 };
+		if ((out->layers && !has_layer) || (out->experts && !has_expert))
+			continue;
+		i = uns_map_index(&p->by_name, spell(name, rule->from, w, !out->layers, !out->experts));
+		if (i == UINT32_MAX)
+			continue;
+		p->stored[i].used = true;
+		out->tensor = p->stored[i].tensor;
+		return true;
+	}
+	return false;
+}
+
+static bool applies(const struct publishing *p, const struct uns_megatron_rule *rule, uint64_t layer)
+{
+	const struct uns_megatron_sizes *s = &p->sizes;
+
+	switch (rule->when) {
+	case UNS_MG_UNTIED:
+		return !p->info->ties_embeddings;
+	case UNS_MG_DENSE:
+		return !uns_megatron_is_sparse(s, layer);
+	case UNS_MG_SPARSE:
+		return uns_megatron_is_sparse(s, layer);
+	case UNS_MG_ATTENTION_BIAS:
+		return s->attention_bias;
+	case UNS_MG_MLP_BIAS:
+		return s->mlp_bias;
+	case UNS_MG_QK_NORM:
+		return s->qk_norm;
+	case UNS_MG_LOW_RANK_Q:
+		return s->v[UNS_MG_Q_RANK] != 0;
+	case UNS_MG_FULL_RANK_Q:
+		return s->v[UNS_MG_Q_RANK] == 0;
+	default:
+		return true;
+	}
+}
+
+/* -- shapes -- */
+
+static int size_of(const struct publishing *p, enum uns_megatron_size size, const char *name,
+		   uint64_t *out, struct uns_err *err)
+{
+	*out = p->sizes.v[size];
+	if (*out || size == UNS_MG_NONE)
+		return 0;
+	return uns_fail(err, -EBADMSG, "config.json has no %s, which tells the shape of %s",
+			uns_megatron_size_key(size), name);
+}
+
+/* The rows of all parts of the tensor that `rule` is about, and of those in front of this one. */
+static int rows_of(const struct publishing *p, const struct uns_megatron_rule *list,
+		   const struct uns_megatron_rule *rule, const char *name, uint64_t *before,
+		   uint64_t *all, struct uns_err *err)
+{
+	const struct uns_megatron_rule *part;
+	uint64_t rows;
+
+	*before = *all = 0;
+	for (part = list; part->from; part++) {
+		if (strcmp(part->from, rule->from) != 0)
+			continue;
+		UNS_TRY(size_of(p, part->rows, name, &rows, err));
+		*before += part < rule ? rows : 0;
+		*all += rows;
+	}
+	return 0;
+}
+
+static int shape_differs(const struct place *at, const struct uns_shape *want, struct uns_err *err)
+{
+	char has[128], wants[128];
+
+	return uns_fail(err, -EBADMSG,
+			"%s has the shape %s; by config.json it would have %s",
+			at->tensor->name, uns_shape_text(uns_named_shape(at->tensor), has, sizeof(has)),
+			uns_shape_text(want, wants, sizeof(wants)));
+}
+
+/* The stored shape is what config.json says; a vocabulary may be longer. */
+static int check_shape(struct publishing *p, const struct place *at, uint64_t all, uint64_t columns,
+		       struct uns_err *err)
+{
+	const struct uns_shape *is = uns_named_shape(at->tensor);
+	struct uns_shape want = { 0 };
+	uint32_t rows;
+
+	if (at->layers)
+		want.dim[want.n++] = p->sizes.v[UNS_MG_LAYERS];
+	if (at->experts)
+		want.dim[want.n++] = p->sizes.v[UNS_MG_EXPERTS];
+	rows = want.n;
+	want.dim[want.n++] = all;
+	if (columns)
+		want.dim[want.n++] = columns;
+	if (at->rule->rows == UNS_MG_VOCAB && is->n == want.n && is->dim[rows] > all) {
+		p->padding = is->dim[rows] - all;
+		want.dim[rows] = is->dim[rows];
+	}
+	return uns_shape_equal(is, &want) ? 0 : shape_differs(at, &want, err);
+}
+
+/* -- cutting -- */
+
+static int cut(struct publishing *p, const struct uns_megatron_rule *list, const struct place *at,
+	       const struct which *w, struct uns_slice *out, struct uns_err *err)
+{
+	const char *name = at->tensor->name;
+	const struct uns_megatron_rule *rule = at->rule;
+	uint64_t before, all, rows, columns, width, repeats = p->sizes.v[rule->repeats], stack = 0;
+
+	UNS_TRY(rows_of(p, list, rule, name, &before, &all, err));
+	UNS_TRY(size_of(p, rule->rows, name, &rows, err));
+	UNS_TRY(size_of(p, rule->columns, name, &columns, err));
+	UNS_TRY(size_of(p, rule->repeats, name, &repeats, err));
+	UNS_TRY(check_shape(p, at, all, columns, err));
+	width = columns ? columns : 1;
+	if (at->layers)
+		stack = w->layer;
+	if (at->experts)
+		stack = stack * p->sizes.v[UNS_MG_EXPERTS] + w->expert;
+	*out = (struct uns_slice){ .first_elem = (stack * all + before / repeats) * width,
+				   .shape = { .n = columns ? 2 : 1, .dim = { rows, columns } },
+				   .n_stretches = repeats,
+				   .stride_elems = all / repeats * width };
+	return 0;
+}
+
+static int missing(const struct publishing *p, const struct uns_megatron_rule *rule, const char *name,
+		   const struct which *w, struct uns_err *err)
+{
+	char from[MAX_NAME];
+
+	return uns_fail(err, -EBADMSG,
+			"a model of type %s with this config.json has the tensor %s: the checkpoint has no %s",
+			p->info->model_type, name, spell(from, rule->from, w, true, true));
+}
+
+/* The tensor that `rule` publishes, from wherever it lies. */
+static int publish(struct publishing *p, const struct uns_megatron_rule *list,
+		   const struct uns_megatron_rule *rule, const struct which *w, struct uns_err *err)
+{
+	char spelled[MAX_NAME];
+	const char *name = uns_arena_str(p->arena, spell(spelled, rule->to, w, true, true));
+	struct uns_slice *slice = UNS_NEW(p->arena, struct uns_slice);
+	const struct uns_megatron_rule *other;
+	struct place at = { 0 };
+	bool found = false;
+
+	if (!name || !slice || !UNS_HEAP_ROOM(p->v, p->n, p->cap))
+		return uns_oom(err);
+	for (other = rule; other->from && !found; other++)
+		if (strcmp(other->to, rule->to) == 0)
+			found = look_for(p, other, w, &at);
+	if (!found)
+		return missing(p, rule, name, w, err);
+	UNS_TRY(cut(p, list, &at, w, slice, err));
+	p->v[p->n++] = (struct uns_named_tensor){ name, at.tensor->tensor, at.tensor->out, slice };
+	return 0;
+}
+
+/* Does a row in front of it publish the same? */
+static bool is_other_place(const struct uns_megatron_rule *list, const struct uns_megatron_rule *rule)
+{
+	for (; list < rule; list++)
+		if (strcmp(list->to, rule->to) == 0)
+			return true;
+	return false;
+}
+
+static int publish_list(struct publishing *p, const struct uns_megatron_rule *list, uint64_t layer,
+			struct uns_err *err)
+{
+	const struct uns_megatron_rule *rule;
+	struct which w = { .layer = layer };
+	uint64_t n;
+
+	for (rule = list; rule->from; rule++) {
+		if (!applies(p, rule, layer) || is_other_place(list, rule))
+			continue;
+		n = strchr(rule->from, '#') ? p->sizes.v[UNS_MG_EXPERTS] : 1;
+		for (w.expert = 0; w.expert < n; w.expert++)
+			UNS_TRY(publish(p, list, rule, &w, err));
+	}
+	return 0;
+}
+
+static int publish_all(struct publishing *p, const struct uns_megatron_family *family,
+		       struct uns_err *err)
+{
+	const size_t n_lists = sizeof(family->layer) / sizeof(family->layer[0]);
+	uint64_t layer, n;
+	size_t i;
+
+	UNS_TRY(size_of(p, UNS_MG_LAYERS, "layers", &n, err));
+	UNS_TRY(publish_list(p, uns_megatron_first, 0, err));
+	for (layer = 0; layer < n; layer++)
+		for (i = 0; i < n_lists && family->layer[i]; i++)
+			UNS_TRY(publish_list(p, family->layer[i], layer, err));
+	return publish_list(p, uns_megatron_last, 0, err);
+}
+
+static int all_used(const struct publishing *p, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < p->n_stored; i++)
+		if (!p->stored[i].used)
+			return uns_fail(err, -EBADMSG,
+					"%s has no place in a model of type %s with this config.json",
+					p->stored[i].tensor->name, p->info->model_type);
+	return 0;
+}
+
+/* -- what is said of it -- */
+
+static int note(const struct publishing *p, struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_TRY(uns_vtree_note(out, err,
+			       "the tensors have the names that Hugging Face publishes for model type %s, made of "
+			       "Megatron's by config.json; -o names=memory shows Megatron's own",
+			       p->info->model_type));
+	if (!p->padding)
+		return 0;
+	return uns_vtree_note(out, err,
+			      "the last %llu rows of the vocabulary are left out: Megatron pads it, and config.json's "
+			      "vocab_size is %llu",
+			      (unsigned long long)p->padding,
+			      (unsigned long long)p->sizes.v[UNS_MG_VOCAB]);
+}
+
+int uns_megatron_apply(const struct uns_config_info *info, struct uns_span config,
+		       struct uns_named_tensor **v, size_t *n, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_megatron_family *family = family_of(info->model_type);
+	UNS_CLEANUP(publishing_fini) struct publishing p = { .info = info, .arena = &out->arena };
+
+	if (!uns_span_left(&config))
+		return uns_vtree_note(out, err,
+				      "the tensors have Megatron's own names; with the model's config.json they have "
+				      "those that Hugging Face publishes (-o model=DIR where DIR holds it)");
+	if (!family)
+		return uns_vtree_note(out, err,
+				      "the tensors have Megatron's own names: which names Hugging Face publishes for "
+				      "model type %s is not known here",
+				      info->model_type ? info->model_type : "none");
+	UNS_TRY(uns_megatron_sizes_read(config, &p.temp, &p.sizes, err));
+	UNS_TRY(take_stored(&p, *v, *n, err));
+	UNS_TRY(publish_all(&p, family, err));
+	UNS_TRY(all_used(&p, err));
+	UNS_TRY(note(&p, out, err));
+	free(*v);
+	*v = UNS_TAKE(p.v);
+	*n = p.n;
+	return 0;
+}

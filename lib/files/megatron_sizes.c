@@ -1,0 +1,149 @@
+/* Which key of config.json says which number, and what is made of these. */
+#include "files/megatron_sizes.h"
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "files/config.h"
+
+enum { MAX_KEYS = 3 };
+#define MAX_SIZE (1ULL << 53) /* sums of a few do not overflow */
+
+/* Without one of the keys: `otherwise` is another number that it is equal to. */
+static const struct {
+	enum uns_megatron_size size;
+	const char *key[MAX_KEYS];
+	enum uns_megatron_size otherwise;
+} said[] = {
+	{ UNS_MG_VOCAB, { "vocab_size" }, UNS_MG_NONE },
+	{ UNS_MG_LAYERS, { "num_hidden_layers" }, UNS_MG_NONE },
+	{ UNS_MG_HIDDEN, { "hidden_size" }, UNS_MG_NONE },
+	{ UNS_MG_HEADS, { "num_attention_heads" }, UNS_MG_NONE },
+	{ UNS_MG_GROUPS, { "num_key_value_heads" }, UNS_MG_HEADS },
+	{ UNS_MG_HEAD, { "head_dim" }, UNS_MG_NONE },
+	{ UNS_MG_FFN, { "intermediate_size" }, UNS_MG_NONE },
+	{ UNS_MG_EXPERTS, { "num_experts", "num_local_experts", "n_routed_experts" }, UNS_MG_NONE },
+	{ UNS_MG_EXPERT_FFN, { "moe_intermediate_size" }, UNS_MG_NONE },
+	{ UNS_MG_SHARED, { "n_shared_experts" }, UNS_MG_NONE },
+	{ UNS_MG_SHARED_FFN, { "shared_expert_intermediate_size" }, UNS_MG_NONE },
+	{ UNS_MG_DENSE_LAYERS, { "first_k_dense_replace" }, UNS_MG_NONE },
+	{ UNS_MG_SPARSE_STEP, { "decoder_sparse_step" }, UNS_MG_ONE },
+	{ UNS_MG_Q_RANK, { "q_lora_rank" }, UNS_MG_NONE },
+	{ UNS_MG_KV_RANK, { "kv_lora_rank" }, UNS_MG_NONE },
+	{ UNS_MG_NOPE, { "qk_nope_head_dim" }, UNS_MG_NONE },
+	{ UNS_MG_ROPE, { "qk_rope_head_dim" }, UNS_MG_NONE },
+	{ UNS_MG_VALUE, { "v_head_dim" }, UNS_MG_NONE },
+};
+
+/* size = times * (a + b) */
+static const struct {
+	enum uns_megatron_size size, times, a, b;
+} made[] = {
+	{ UNS_MG_QUERY, UNS_MG_HEADS, UNS_MG_HEAD, UNS_MG_NONE },
+	{ UNS_MG_KEY, UNS_MG_GROUPS, UNS_MG_HEAD, UNS_MG_NONE },
+	{ UNS_MG_SHARED_FFNS, UNS_MG_SHARED, UNS_MG_EXPERT_FFN, UNS_MG_NONE },
+	{ UNS_MG_QUERIES, UNS_MG_HEADS, UNS_MG_NOPE, UNS_MG_ROPE },
+	{ UNS_MG_KV_DOWN, UNS_MG_ONE, UNS_MG_KV_RANK, UNS_MG_ROPE },
+	{ UNS_MG_KV_UP, UNS_MG_HEADS, UNS_MG_NOPE, UNS_MG_VALUE },
+	{ UNS_MG_VALUES, UNS_MG_HEADS, UNS_MG_VALUE, UNS_MG_NONE },
+};
+
+const char *uns_megatron_size_key(enum uns_megatron_size size)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(said) / sizeof(said[0]); i++)
+		if (said[i].size == size)
+			return said[i].key[0];
+	for (i = 0; i < sizeof(made) / sizeof(made[0]); i++)
+		if (made[i].size == size)
+			return uns_megatron_size_key(made[i].a);
+	return "numbers";
+}
+
+static uint64_t number(const cJSON *text, const char *const key[MAX_KEYS])
+{
+	int64_t v;
+	size_t i;
+
+	for (i = 0; i < MAX_KEYS && key[i]; i++)
+		if (uns_json_int(text, key[i], &v) && v > 0)
+			return (uint64_t)v;
+	return 0;
+}
+
+/* 0 = it has no number that fits. */
+static uint64_t product(uint64_t times, uint64_t a, uint64_t b)
+{
+	uint64_t sum, out;
+
+	return uns_u64_add(a, b, &sum) && uns_u64_mul(times, sum, &out) && out <= MAX_SIZE ? out : 0;
+}
+
+static void numbers(const cJSON *text, struct uns_megatron_sizes *out)
+{
+	uint64_t *v = out->v;
+	size_t i;
+
+	v[UNS_MG_ONE] = 1;
+	for (i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
+		v[said[i].size] = number(text, said[i].key);
+		if (!v[said[i].size])
+			v[said[i].size] = v[said[i].otherwise];
+	}
+	if (!v[UNS_MG_HEAD] && v[UNS_MG_HEADS])
+		v[UNS_MG_HEAD] = v[UNS_MG_HIDDEN] / v[UNS_MG_HEADS];
+	for (i = 0; i < sizeof(made) / sizeof(made[0]); i++)
+		if (v[made[i].a] && (v[made[i].b] || made[i].b == UNS_MG_NONE))
+			v[made[i].size] = product(v[made[i].times], v[made[i].a], v[made[i].b]);
+}
+
+static int dense_layers(const cJSON *text, struct uns_arena *arena, struct uns_megatron_sizes *out,
+			struct uns_err *err)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(text, "mlp_only_layers"), *item;
+	uint64_t *v;
+
+	if (!cJSON_IsArray(list))
+		return 0;
+	v = UNS_NEW_N(arena, uint64_t, (size_t)cJSON_GetArraySize(list) + 1);
+	if (!v)
+		return uns_oom(err);
+	cJSON_ArrayForEach (item, list)
+		if (cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 1e6)
+			v[out->n_dense_layers++] = (uint64_t)item->valuedouble;
+	out->dense_layer = v;
+	return 0;
+}
+
+int uns_megatron_sizes_read(struct uns_span config, struct uns_arena *arena,
+			    struct uns_megatron_sizes *out, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_json_free_p) cJSON *root = NULL;
+	const cJSON *text;
+
+	*out = (struct uns_megatron_sizes){ 0 };
+	if (uns_json_parse(config, &root, err) < 0)
+		return uns_fail_in(err, "config.json");
+	text = uns_config_text(root);
+	numbers(text, out);
+	uns_json_bool(text, "attention_bias", &out->attention_bias);
+	uns_json_bool(text, "mlp_bias", &out->mlp_bias);
+	uns_json_bool(text, "use_qk_norm", &out->qk_norm);
+	if (out->v[UNS_MG_GROUPS] && out->v[UNS_MG_HEADS] % out->v[UNS_MG_GROUPS] != 0)
+		return uns_fail(err, -EBADMSG,
+				"config.json: num_attention_heads is %llu, no multiple of num_key_value_heads, %llu",
+				(unsigned long long)out->v[UNS_MG_HEADS],
+				(unsigned long long)out->v[UNS_MG_GROUPS]);
+	return dense_layers(text, arena, out, err);
+}
+
+bool uns_megatron_is_sparse(const struct uns_megatron_sizes *s, uint64_t layer)
+{
+	size_t i;
+
+	for (i = 0; i < s->n_dense_layers; i++)
+		if (s->dense_layer[i] == layer)
+			return false;
+	return s->v[UNS_MG_EXPERTS] && layer >= s->v[UNS_MG_DENSE_LAYERS] &&
+	       (layer + 1) % s->v[UNS_MG_SPARSE_STEP] == 0;
+}

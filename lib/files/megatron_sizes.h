@@ -1,0 +1,31 @@
+/* The numbers of a model that shapes are made of, from its config.json. Pure. */
+#ifndef UNS_FILES_MEGATRON_SIZES_H
+#define UNS_FILES_MEGATRON_SIZES_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/span.h"
+#include "files/megatron_table.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct uns_megatron_sizes {
+	uint64_t v[UNS_MG_N_SIZES]; /* 0 = config.json does not say */
+	const uint64_t *dense_layer; /* mlp_only_layers: numbers of layers without experts */
+	size_t n_dense_layers;
+	bool attention_bias, mlp_bias, qk_norm;
+};
+
+/* `config`: config.json's text; the numbers of its text model where it has one inside. -EBADMSG where they
+ * contradict each other. */
+int uns_megatron_sizes_read(struct uns_span config, struct uns_arena *arena,
+			    struct uns_megatron_sizes *out, struct uns_err *err);
+
+/* config.json's key of a number, for sentences. */
+const char *uns_megatron_size_key(enum uns_megatron_size size);
+
+/* Has the layer experts? */
+bool uns_megatron_is_sparse(const struct uns_megatron_sizes *s, uint64_t layer);
+
+#endif

@@ -1,0 +1,200 @@
+/* The families. Sources: megatron-core 0.16.1 (what sharded_state_dict calls things: models/gpt, transformer/attention.py,
+ * mlp.py, moe/experts.py, multi_latent_attention.py), mbridge 0.15.1 (models/), Megatron-Bridge (models/). */
+/* clang-format off */
+#include "files/megatron_table.h"
+
+#define ONE UNS_MG_ONE
+#define VOCAB UNS_MG_VOCAB
+#define HIDDEN UNS_MG_HIDDEN
+#define HEAD UNS_MG_HEAD
+#define QUERY UNS_MG_QUERY
+#define KEY UNS_MG_KEY
+#define GROUPS UNS_MG_GROUPS
+#define FFN UNS_MG_FFN
+#define EXPERTS UNS_MG_EXPERTS
+#define EXPERT_FFN UNS_MG_EXPERT_FFN
+#define SHARED_FFN UNS_MG_SHARED_FFN
+#define SHARED_FFNS UNS_MG_SHARED_FFNS
+#define Q_RANK UNS_MG_Q_RANK
+#define KV_RANK UNS_MG_KV_RANK
+#define QUERIES UNS_MG_QUERIES
+#define KV_DOWN UNS_MG_KV_DOWN
+#define KV_UP UNS_MG_KV_UP
+#define VALUES UNS_MG_VALUES
+#define VECTOR UNS_MG_NONE
+#define ALWAYS UNS_MG_ALWAYS
+#define DENSE UNS_MG_DENSE
+#define SPARSE UNS_MG_SPARSE
+#define ATTENTION_BIAS UNS_MG_ATTENTION_BIAS
+#define MLP_BIAS UNS_MG_MLP_BIAS
+
+#define FROM "decoder.layers.*."
+#define TO "model.layers.*."
+
+const struct uns_megatron_rule uns_megatron_first[] = {
+	{ "embedding.word_embeddings.weight", "model.embed_tokens.weight", VOCAB, HIDDEN, ALWAYS, ONE },
+	{ 0 },
+};
+
+const struct uns_megatron_rule uns_megatron_last[] = {
+	{ "decoder.final_layernorm.weight", "model.norm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	{ "output_layer.weight", "lm_head.weight", VOCAB, HIDDEN, UNS_MG_UNTIED, ONE },
+	{ 0 },
+};
+
+/* -- attention: each group's queries, key and value lie below each other -- */
+
+#define QKV_PART(part, rows) \
+	{ FROM "self_attention.linear_qkv.weight", TO "self_attn." part ".weight", rows, HIDDEN, ALWAYS, GROUPS }
+#define QKV_BIAS(part, rows, when) \
+	{ FROM "self_attention.linear_qkv.bias", TO "self_attn." part ".bias", rows, VECTOR, when, GROUPS }
+#define QKV \
+	QKV_PART("q_proj", QUERY), QKV_PART("k_proj", KEY), QKV_PART("v_proj", KEY)
+#define QKV_BIASED(when) \
+	QKV_PART("q_proj", QUERY), QKV_BIAS("q_proj", QUERY, when), \
+	QKV_PART("k_proj", KEY), QKV_BIAS("k_proj", KEY, when), \
+	QKV_PART("v_proj", KEY), QKV_BIAS("v_proj", KEY, when)
+#define O_PROJ \
+	{ FROM "self_attention.linear_proj.weight", TO "self_attn.o_proj.weight", HIDDEN, QUERY, ALWAYS, ONE }
+#define O_BIAS(when) \
+	{ FROM "self_attention.linear_proj.bias", TO "self_attn.o_proj.bias", HIDDEN, VECTOR, when, ONE }
+#define QK_NORM(when) \
+	{ FROM "self_attention.q_layernorm.weight", TO "self_attn.q_norm.weight", HEAD, VECTOR, when, ONE }, \
+	{ FROM "self_attention.k_layernorm.weight", TO "self_attn.k_norm.weight", HEAD, VECTOR, when, ONE }
+
+static const struct uns_megatron_rule attention[] = {
+	QKV, O_PROJ,
+	{ 0 },
+};
+
+static const struct uns_megatron_rule attention_llama[] = {
+	QKV_BIASED(ATTENTION_BIAS), O_PROJ, O_BIAS(ATTENTION_BIAS),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule attention_qwen2[] = {
+	QKV_BIASED(ALWAYS), O_PROJ,
+	{ 0 },
+};
+
+static const struct uns_megatron_rule attention_qwen3[] = {
+	QKV_BIASED(ATTENTION_BIAS), O_PROJ, O_BIAS(ATTENTION_BIAS), QK_NORM(ALWAYS),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule attention_glm4[] = {
+	QKV_BIASED(ATTENTION_BIAS), O_PROJ, QK_NORM(UNS_MG_QK_NORM),
+	{ 0 },
+};
+
+/* Multi-latent attention. A norm in front of a projection is in it where both are one module. */
+static const struct uns_megatron_rule attention_mla[] = {
+	{ FROM "self_attention.linear_q_proj.weight", TO "self_attn.q_proj.weight", QUERIES, HIDDEN, UNS_MG_FULL_RANK_Q, ONE },
+	{ FROM "self_attention.linear_q_down_proj.weight", TO "self_attn.q_a_proj.weight", Q_RANK, HIDDEN, UNS_MG_LOW_RANK_Q, ONE },
+	{ FROM "self_attention.linear_q_up_proj.layer_norm_weight", TO "self_attn.q_a_layernorm.weight", Q_RANK, VECTOR, UNS_MG_LOW_RANK_Q, ONE },
+	{ FROM "self_attention.q_layernorm.weight", TO "self_attn.q_a_layernorm.weight", Q_RANK, VECTOR, UNS_MG_LOW_RANK_Q, ONE },
+	{ FROM "self_attention.linear_q_up_proj.weight", TO "self_attn.q_b_proj.weight", QUERIES, Q_RANK, UNS_MG_LOW_RANK_Q, ONE },
+	{ FROM "self_attention.linear_kv_down_proj.weight", TO "self_attn.kv_a_proj_with_mqa.weight", KV_DOWN, HIDDEN, ALWAYS, ONE },
+	{ FROM "self_attention.linear_kv_up_proj.layer_norm_weight", TO "self_attn.kv_a_layernorm.weight", KV_RANK, VECTOR, ALWAYS, ONE },
+	{ FROM "self_attention.kv_layernorm.weight", TO "self_attn.kv_a_layernorm.weight", KV_RANK, VECTOR, ALWAYS, ONE },
+	{ FROM "self_attention.linear_kv_up_proj.weight", TO "self_attn.kv_b_proj.weight", KV_UP, KV_RANK, ALWAYS, ONE },
+	{ FROM "self_attention.linear_proj.weight", TO "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, ONE },
+	{ 0 },
+};
+
+/* -- MLP: gate above up -- */
+
+#define GATED(when, from, to, rows) \
+	{ FROM from "linear_fc1.weight", TO to "gate_proj.weight", rows, HIDDEN, when, ONE }, \
+	{ FROM from "linear_fc1.weight", TO to "up_proj.weight", rows, HIDDEN, when, ONE }, \
+	{ FROM from "linear_fc2.weight", TO to "down_proj.weight", HIDDEN, rows, when, ONE }
+/* Each expert's; where experts were saved one by one, gate and up are tensors of their own. */
+#define EXPERTS_AS(gate, up, down, to, rows) \
+	{ FROM "mlp.experts.experts.#.linear_fc1.weight", TO to ".experts.#." gate ".weight", rows, HIDDEN, SPARSE, ONE }, \
+	{ FROM "mlp.experts.experts.#.linear_fc1.weight_w", TO to ".experts.#." gate ".weight", rows, HIDDEN, SPARSE, ONE }, \
+	{ FROM "mlp.experts.experts.#.linear_fc1.weight", TO to ".experts.#." up ".weight", rows, HIDDEN, SPARSE, ONE }, \
+	{ FROM "mlp.experts.experts.#.linear_fc1.weight_v", TO to ".experts.#." up ".weight", rows, HIDDEN, SPARSE, ONE }, \
+	{ FROM "mlp.experts.experts.#.linear_fc2.weight", TO to ".experts.#." down ".weight", HIDDEN, rows, SPARSE, ONE }
+#define ROUTER(to) \
+	{ FROM "mlp.router.weight", TO to ".gate.weight", EXPERTS, HIDDEN, SPARSE, ONE }
+#define ROUTER_BIAS \
+	{ FROM "mlp.router.expert_bias", TO "mlp.gate.e_score_correction_bias", EXPERTS, VECTOR, SPARSE, ONE }
+
+static const struct uns_megatron_rule mlp[] = {
+	GATED(ALWAYS, "mlp.", "mlp.", FFN),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule mlp_llama[] = {
+	{ FROM "mlp.linear_fc1.weight", TO "mlp.gate_proj.weight", FFN, HIDDEN, ALWAYS, ONE },
+	{ FROM "mlp.linear_fc1.bias", TO "mlp.gate_proj.bias", FFN, VECTOR, MLP_BIAS, ONE },
+	{ FROM "mlp.linear_fc1.weight", TO "mlp.up_proj.weight", FFN, HIDDEN, ALWAYS, ONE },
+	{ FROM "mlp.linear_fc1.bias", TO "mlp.up_proj.bias", FFN, VECTOR, MLP_BIAS, ONE },
+	{ FROM "mlp.linear_fc2.weight", TO "mlp.down_proj.weight", HIDDEN, FFN, ALWAYS, ONE },
+	{ FROM "mlp.linear_fc2.bias", TO "mlp.down_proj.bias", HIDDEN, VECTOR, MLP_BIAS, ONE },
+	{ 0 },
+};
+
+static const struct uns_megatron_rule moe_mixtral[] = {
+	ROUTER("block_sparse_moe"),
+	EXPERTS_AS("w1", "w3", "w2", "block_sparse_moe", FFN),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule moe_qwen2[] = {
+	GATED(DENSE, "mlp.", "mlp.", FFN),
+	ROUTER("mlp"),
+	EXPERTS_AS("gate_proj", "up_proj", "down_proj", "mlp", EXPERT_FFN),
+	GATED(SPARSE, "mlp.shared_experts.", "mlp.shared_expert.", SHARED_FFN),
+	{ FROM "mlp.shared_experts.gate_weight", TO "mlp.shared_expert_gate.weight", ONE, HIDDEN, SPARSE, ONE },
+	{ 0 },
+};
+
+static const struct uns_megatron_rule moe_qwen3[] = {
+	GATED(DENSE, "mlp.", "mlp.", FFN),
+	ROUTER("mlp"),
+	EXPERTS_AS("gate_proj", "up_proj", "down_proj", "mlp", EXPERT_FFN),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule moe_deepseek_v2[] = {
+	GATED(DENSE, "mlp.", "mlp.", FFN),
+	ROUTER("mlp"),
+	EXPERTS_AS("gate_proj", "up_proj", "down_proj", "mlp", EXPERT_FFN),
+	GATED(SPARSE, "mlp.shared_experts.", "mlp.shared_experts.", SHARED_FFNS),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule moe_deepseek_v3[] = {
+	GATED(DENSE, "mlp.", "mlp.", FFN),
+	ROUTER("mlp"),
+	ROUTER_BIAS,
+	EXPERTS_AS("gate_proj", "up_proj", "down_proj", "mlp", EXPERT_FFN),
+	GATED(SPARSE, "mlp.shared_experts.", "mlp.shared_experts.", SHARED_FFNS),
+	{ 0 },
+};
+
+/* -- norms: Transformer Engine has them in the projection behind them -- */
+
+static const struct uns_megatron_rule norms[] = {
+	{ FROM "self_attention.linear_qkv.layer_norm_weight", TO "input_layernorm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	{ FROM "input_layernorm.weight", TO "input_layernorm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	{ FROM "mlp.linear_fc1.layer_norm_weight", TO "post_attention_layernorm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	{ FROM "pre_mlp_layernorm.weight", TO "post_attention_layernorm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	{ 0 },
+};
+
+/* Sorted by model_type. */
+const struct uns_megatron_family uns_megatron_table[] = {
+	{ "deepseek_v2", { attention_mla, moe_deepseek_v2, norms } },
+	{ "deepseek_v3", { attention_mla, moe_deepseek_v3, norms } },
+	{ "glm4_moe", { attention_glm4, moe_deepseek_v3, norms } },
+	{ "llama", { attention_llama, mlp_llama, norms } },
+	{ "mistral", { attention, mlp, norms } },
+	{ "mixtral", { attention, moe_mixtral, norms } },
+	{ "qwen2", { attention_qwen2, mlp, norms } },
+	{ "qwen2_moe", { attention_qwen2, moe_qwen2, norms } },
+	{ "qwen3", { attention_qwen3, mlp, norms } },
+	{ "qwen3_moe", { attention_qwen3, moe_qwen3, norms } },
+};
+const size_t uns_n_megatron_table = sizeof(uns_megatron_table) / sizeof(uns_megatron_table[0]);

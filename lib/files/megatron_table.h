@@ -1,0 +1,77 @@
+/* How the names and shapes that Hugging Face publishes follow from those of Megatron-Core's checkpoints, as data:
+ * a model's family is a list of rows. Read by megatron_names.c alone. */
+#ifndef UNS_FILES_MEGATRON_TABLE_H
+#define UNS_FILES_MEGATRON_TABLE_H
+
+#include <stddef.h>
+
+/* Numbers of a model: of config.json, or made of these (megatron_sizes.c). */
+enum uns_megatron_size {
+	UNS_MG_NONE, /* there is no such dimension */
+	UNS_MG_ONE,
+	UNS_MG_VOCAB,
+	UNS_MG_LAYERS,
+	UNS_MG_HIDDEN,
+	UNS_MG_HEADS,
+	UNS_MG_GROUPS, /* of heads that share one key and value */
+	UNS_MG_HEAD,   /* a head's width */
+	UNS_MG_QUERY,  /* all heads' widths */
+	UNS_MG_KEY,    /* all groups' */
+	UNS_MG_FFN,
+	UNS_MG_EXPERTS,
+	UNS_MG_EXPERT_FFN,
+	UNS_MG_SHARED, /* experts that every token goes through */
+	UNS_MG_SHARED_FFN,
+	UNS_MG_SHARED_FFNS, /* of all of them */
+	UNS_MG_DENSE_LAYERS, /* that have no experts and come first */
+	UNS_MG_SPARSE_STEP,  /* each so many-th layer has experts */
+	/* Multi-latent attention: ranks, widths of heads with and without position, and sums of these. */
+	UNS_MG_Q_RANK,
+	UNS_MG_KV_RANK,
+	UNS_MG_NOPE,
+	UNS_MG_ROPE,
+	UNS_MG_VALUE,
+	UNS_MG_QUERIES,
+	UNS_MG_KV_DOWN,
+	UNS_MG_KV_UP,
+	UNS_MG_VALUES,
+	UNS_MG_N_SIZES,
+};
+
+/* What a row is for. */
+enum uns_megatron_when {
+	UNS_MG_ALWAYS,
+	UNS_MG_UNTIED,         /* head and embedding are two tensors */
+	UNS_MG_DENSE,          /* layers without experts */
+	UNS_MG_SPARSE,         /* layers with experts */
+	UNS_MG_ATTENTION_BIAS, /* config.json's attention_bias */
+	UNS_MG_MLP_BIAS,       /* ... mlp_bias */
+	UNS_MG_QK_NORM,        /* ... use_qk_norm */
+	UNS_MG_LOW_RANK_Q,     /* ... q_lora_rank is a number */
+	UNS_MG_FULL_RANK_Q,    /* ... is none */
+};
+
+/* One published tensor. Rows of one list with the same `from` are the parts, one below the other, of which the
+ * stored tensor consists; rows with the same `to` are other places where it may lie. */
+struct uns_megatron_rule {
+	/* '*' is the layer, '#' the expert. In a stored name each is a number between dots, or is left out: then
+	 * all lie stacked along a dimension in front of the shape. */
+	const char *from, *to;
+	enum uns_megatron_size rows, columns; /* of the published tensor; columns NONE: a vector */
+	enum uns_megatron_when when;
+	/* The stored rows are so many times the parts below each other, each time an equal share of each. */
+	enum uns_megatron_size repeats;
+};
+
+struct uns_megatron_family {
+	const char *model_type;
+	/* Lists that end with from == NULL, in the order of the model's own state dict; the layers' rows are
+	 * applied to each layer in turn. */
+	const struct uns_megatron_rule *layer[4];
+};
+
+extern const struct uns_megatron_rule uns_megatron_first[], uns_megatron_last[]; /* before and behind the layers */
+extern const struct uns_megatron_family uns_megatron_table[]; /* sorted by model_type (strcmp) */
+extern const size_t uns_n_megatron_table;
+
+#endif

@@ -1,0 +1,247 @@
+"""Hugging Face models as Megatron-Core's torch_dist checkpoints, several cases in one launch:
+
+    torchrun --nproc_per_node=2 torch_dist.py OUT CASE...
+
+Each makes OUT/CASE/hf, what save_pretrained writes of a tiny model, and OUT/CASE/run/iter_0000002, the same model
+as megatron-core saves it: mbridge converts the weights of hf/ for a GPTModel, which is sharded as the case says. Where every rank holds all of it, OUT/CASE/logits.safetensors has what Megatron's model computes.
+"""
+
+import contextlib
+import os
+import re
+import sys
+
+import torch
+import torch.distributed as dist
+
+from leaving import leave
+
+torch.cuda.current_device = lambda: torch.device("cpu")  # there is no GPU
+torch.cuda.synchronize = lambda *args, **kwargs: None
+torch.Tensor.cuda = lambda self, *args, **kwargs: self
+
+TEXT = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "max_position_embeddings": 64,
+        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False}
+MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 10, "norm_topk_prob": True}
+SHARED = MOE | {"shared_expert_intermediate_size": 14}
+ROUTED = {"moe_intermediate_size": 10, "n_routed_experts": 4, "n_shared_experts": 2, "num_experts_per_tok": 2,
+          "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1, "num_hidden_layers": 3}
+LATENT = ROUTED | {"kv_lora_rank": 10, "q_lora_rank": 12, "qk_rope_head_dim": 2, "qk_nope_head_dim": 4,
+                   "v_head_dim": 6, "num_key_value_heads": 4, "head_dim": 2}
+
+# case -> model_type, changes to TEXT, Megatron's sizes of parallelism, and more (see `build`)
+CASES = {
+    "llama-tp2": ("llama", {}, {"tp": 2}, {}),
+    "llama-biased": ("llama", {"attention_bias": True, "mlp_bias": True}, {}, {"bias": True}),
+    "mistral-pp2": ("mistral", {"num_key_value_heads": 1}, {"pp": 2}, {}),
+    "qwen2-tp2": ("qwen2", {"num_key_value_heads": 4, "head_dim": 4}, {"tp": 2}, {"qkv_bias": True}),
+    "qwen2-tied": ("qwen2", {"tie_word_embeddings": True, "head_dim": 4}, {"pp": 2}, {"qkv_bias": True}),
+    "qwen3-tp2-bf16": ("qwen3", {"vocab_size": 37}, {"tp": 2}, {"qk_norm": True, "padded": 48}),
+    "qwen3-by-layer": ("qwen3", {}, {"pp": 2}, {"qk_norm": True, "metadata": {"non_homogeneous_layers": True}}),
+    "mixtral-ep2": ("mixtral", {"num_local_experts": 4}, {"ep": 2}, {"moe": True}),
+    "qwen2_moe-ep2": ("qwen2_moe", SHARED | {"head_dim": 4}, {"ep": 2}, {"moe": True, "qkv_bias": True}),
+    "qwen3_moe-tp2": ("qwen3_moe", MOE, {"tp": 2}, {"moe": True, "qk_norm": True}),
+    "qwen3_moe-dp2": ("qwen3_moe", MOE, {}, {"moe": True, "qk_norm": True}),
+    "qwen3_moe-dense": ("qwen3_moe", MOE | {"mlp_only_layers": [0]}, {"pp": 2},
+                        {"moe": [0, 1], "qk_norm": True}),
+    "qwen3_moe-one-by-one": ("qwen3_moe", MOE, {"ep": 2},
+                             {"moe": True, "qk_norm": True, "metadata": {"singleton_local_shards": True}}),
+    "deepseek_v3-ep2": ("deepseek_v3", LATENT, {"ep": 2}, {"moe": [0, 1, 1], "latent": True, "router_bias": True}),
+    "deepseek_v3-tp2": ("deepseek_v3", LATENT | {"q_lora_rank": None}, {"tp": 2},
+                        {"moe": [0, 1, 1], "latent": True, "router_bias": True}),
+    "deepseek_v2-pp2": ("deepseek_v2", LATENT | {"num_hidden_layers": 4}, {"pp": 2},
+                        {"moe": [0, 1, 1, 1], "latent": True}),
+    "glm4_moe-tp2": ("glm4_moe", ROUTED | {"attention_bias": True, "use_qk_norm": True, "num_nextn_predict_layers": 0},
+                     {"tp": 2}, {"moe": [0, 1, 1], "qkv_bias": True, "qk_norm": True, "router_bias": True}),
+}
+
+
+def hf_model(model_type, changes):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(11)
+    config = AutoConfig.for_model(model_type, **TEXT | changes)
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for param in model.parameters():  # norms and biases too
+            param.copy_(torch.randn(param.shape) * 0.2 + (0.9 if param.dim() == 1 else 0))
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(torch.randn(buffer.shape))
+    return model
+
+
+def moe_config(hf, more):
+    if not more.get("moe"):
+        return {}
+    shared = getattr(hf, "shared_expert_intermediate_size", None)
+    if getattr(hf, "n_shared_experts", None):
+        shared = hf.n_shared_experts * hf.moe_intermediate_size
+    return {"num_moe_experts": next(getattr(hf, k) for k in ("n_routed_experts", "num_experts", "num_local_experts")
+                                    if getattr(hf, k, None)),
+            "moe_router_topk": hf.num_experts_per_tok, "moe_router_load_balancing_type": "none",
+            "moe_ffn_hidden_size": getattr(hf, "moe_intermediate_size", None) or hf.intermediate_size,
+            "moe_shared_expert_intermediate_size": shared,
+            "moe_shared_expert_gate": hasattr(hf, "shared_expert_intermediate_size"),
+            "moe_router_enable_expert_bias": bool(more.get("router_bias")),
+            "moe_router_score_function": "sigmoid" if more.get("router_bias") else "softmax",
+            "moe_token_dispatcher_type": "allgather",
+            "moe_layer_freq": more["moe"] if isinstance(more["moe"], list) else 1}
+
+
+def transformer_config(hf, sizes, more, dtype):
+    from megatron.core.transformer import MLATransformerConfig, TransformerConfig
+
+    kind, latent = TransformerConfig, {}
+    if more.get("latent"):
+        kind = MLATransformerConfig
+        latent = {"q_lora_rank": hf.q_lora_rank, "kv_lora_rank": hf.kv_lora_rank, "v_head_dim": hf.v_head_dim,
+                  "qk_head_dim": hf.qk_nope_head_dim, "qk_pos_emb_head_dim": hf.qk_rope_head_dim, "rope_type": "rope",
+                  "apply_rope_fusion": False}
+    bias = bool(more.get("bias"))
+    return kind(
+        num_layers=hf.num_hidden_layers, hidden_size=hf.hidden_size, ffn_hidden_size=hf.intermediate_size,
+        num_attention_heads=hf.num_attention_heads, num_query_groups=hf.num_key_value_heads,
+        kv_channels=getattr(hf, "head_dim", None), activation_func=torch.nn.functional.silu,
+        gated_linear_unit=True, normalization="RMSNorm", layernorm_epsilon=hf.rms_norm_eps,
+        add_bias_linear=bias, add_qkv_bias=bias or bool(more.get("qkv_bias")),
+        qk_layernorm=bool(more.get("qk_norm") or more.get("latent")), hidden_dropout=0.0, attention_dropout=0.0,
+        tensor_model_parallel_size=sizes.get("tp", 1), pipeline_model_parallel_size=sizes.get("pp", 1),
+        expert_model_parallel_size=sizes.get("ep", 1), params_dtype=dtype, pipeline_dtype=dtype,
+        use_cpu_initialization=True, gradient_accumulation_fusion=False, bias_activation_fusion=False,
+        masked_softmax_fusion=False, **moe_config(hf, more), **latent)
+
+
+class Nothing(torch.nn.Module):
+    def __init__(self, *args, **kwargs):
+        super().__init__()
+
+
+def build(hf, sizes, more, dtype):
+    from megatron.core import parallel_state
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+    from megatron.core.transformer import multi_latent_attention
+
+    multi_latent_attention.HAVE_TE = False  # it says so whether there is one or not
+    config = transformer_config(hf, sizes, more, dtype)
+    spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm")
+    for layer in spec.layer_specs if more.get("latent") else []:  # what computes it takes Transformer Engine
+        layer.submodules.self_attention.submodules.core_attention = Nothing
+    return config, GPTModel(
+        config, spec, vocab_size=more.get("padded", hf.vocab_size), max_sequence_length=64,
+        position_embedding_type="rope", pre_process=parallel_state.is_pipeline_first_stage(),
+        post_process=parallel_state.is_pipeline_last_stage(),
+        share_embeddings_and_output_weights=hf.tie_word_embeddings).to(dtype)
+
+
+# A norm in front of a projection is a part of it with Transformer Engine, which mbridge's names are of.
+FUSED = {"input_layernorm.weight": "self_attention.linear_qkv.layer_norm_weight",
+         "pre_mlp_layernorm.weight": "mlp.linear_fc1.layer_norm_weight",
+         "self_attention.q_layernorm.weight": "self_attention.linear_q_up_proj.layer_norm_weight",
+         "self_attention.kv_layernorm.weight": "self_attention.linear_kv_up_proj.layer_norm_weight"}
+
+
+# What mbridge has for no family, or for another one.
+LAYER = "model.layers.{layer_number}."
+MORE_ATTENTION = {"self_attention.linear_proj.bias": [LAYER + "self_attn.o_proj.bias"]}
+MORE_MLP = {"mlp.linear_fc1.bias": [LAYER + "mlp.gate_proj.bias", LAYER + "mlp.up_proj.bias"],
+            "mlp.linear_fc2.bias": [LAYER + "mlp.down_proj.bias"]}
+BRIDGE = {"mistral": "llama", "deepseek_v2": "deepseek_v3"}
+
+
+def bridge_of(hf, config, dtype, padded):
+    from mbridge.core.auto_bridge import _MODEL_REGISTRY
+    from mbridge.models import Qwen2Bridge
+
+    family = _MODEL_REGISTRY[BRIDGE.get(hf.model_type, hf.model_type)]
+    mlp = {k: v for k, v in (MORE_MLP | Qwen2Bridge._MLP_MAPPING).items() if k not in family._MLP_MAPPING}
+    bridge = type("Bridge", (family,), {
+        "_build_config": lambda self: config, "_DIRECT_MAPPING": dict(family._DIRECT_MAPPING),  # it changes that
+        "_MLP_MAPPING": family._MLP_MAPPING | mlp,
+        "_ATTENTION_MAPPING": family._ATTENTION_MAPPING | MORE_ATTENTION})(
+            hf, dtype=dtype, make_vocab_size_divisible_by=padded)
+    bridge.vocab_size, bridge.padded_vocab_size = hf.vocab_size, padded
+    return bridge
+
+
+def name_in_bridge(name, first_layer, first_expert):
+    """A parameter's name in the whole model, experts as Transformer Engine's grouped ones are called."""
+    name = re.sub(r"(?<=layers\.)\d+", lambda m: str(int(m[0]) + first_layer), name, count=1)
+    return re.sub(r"local_experts\.(\d+)\.(.*)", lambda m: f"{m[2]}{int(m[1]) + first_expert}", name)
+
+
+def hf_names(bridge, name):
+    try:
+        return bridge._weight_name_mapping_mcore_to_hf(name)
+    except NotImplementedError:
+        for plain, fused in FUSED.items():
+            name = name.replace(plain, fused)
+        return bridge._weight_name_mapping_mcore_to_hf(name)
+
+
+def fill(model, bridge, weights):
+    """mbridge's conversion of the published weights into this rank's parameters."""
+    from megatron.core import parallel_state
+
+    first_layer = model.decoder.layers[0].layer_number - 1
+    experts = bridge.config.num_moe_experts or 0
+    first_expert = parallel_state.get_expert_model_parallel_rank() * (
+        experts // parallel_state.get_expert_model_parallel_world_size())
+    rank, ranks = (parallel_state.get_tensor_model_parallel_rank(),
+                   parallel_state.get_tensor_model_parallel_world_size())
+    for local, param in model.state_dict().items():
+        if "_extra_state" in local:
+            continue
+        name = name_in_bridge(local, first_layer, first_expert)
+        whole = bridge._weight_to_mcore_format(name, [weights[n] for n in hf_names(bridge, name)])
+        param.copy_(bridge._weight_split_across_tp(name, whole, param, ranks)[rank])
+
+
+def logits(model, rows):
+    from megatron.core import tensor_parallel
+    from megatron.core.transformer.moe import moe_utils
+
+    moe_utils.te_general_gemm = None  # it asks for that without having looked for it
+    tensor_parallel.get_cuda_rng_tracker().fork = lambda *args: contextlib.nullcontext()  # it draws no dropout
+    ids = torch.arange(rows).repeat(2, 1) % 17
+    hidden = torch.triu(torch.ones(rows, rows), diagonal=1).bool()[None, None]
+    with torch.no_grad():
+        return model.eval()(ids, torch.arange(rows).repeat(2, 1), hidden)
+
+
+def run(case, out):
+    import mbridge  # noqa: F401
+    import megatron.core  # noqa: F401
+    from megatron.core import dist_checkpointing, parallel_state
+    from safetensors.torch import load_file, save_file
+
+    model_type, changes, sizes, more = CASES[case]
+    dtype = torch.bfloat16 if case.endswith("bf16") else torch.float32
+    published = hf_model(model_type, changes).to(dtype)
+    if dist.get_rank() == 0:
+        published.save_pretrained(f"{out}/hf")
+        os.makedirs(f"{out}/run/iter_0000002")
+    dist.barrier()
+    parallel_state.initialize_model_parallel(
+        sizes.get("tp", 1), sizes.get("pp", 1), expert_model_parallel_size=sizes.get("ep", 1))
+    config, model = build(published.config, sizes, more, dtype)
+    fill(model, bridge_of(published.config, config, dtype, more.get("padded")),
+         load_file(f"{out}/hf/model.safetensors"))
+    if not sizes and dist.get_rank() == 0:
+        save_file({"logits": logits(model, 9)}, f"{out}/logits.safetensors")
+    state = {"model": model.sharded_state_dict(metadata=more.get("metadata")), "iteration": 2,
+             "checkpoint_version": 3.0}
+    dist_checkpointing.save(state, f"{out}/run/iter_0000002")
+    parallel_state.destroy_model_parallel()
+
+
+if __name__ == "__main__":
+    from megatron.core.dist_checkpointing.strategies import filesystem_async
+
+    dist.init_process_group("gloo")
+    for one in sys.argv[2:]:
+        run(one, f"{sys.argv[1]}/{one}")
+    filesystem_async._results_queue = None  # ends the process that it lies in
+    leave()

@@ -1,0 +1,179 @@
+/* What is published of a few of Megatron's tensors: which elements, and what is refused by which name. The families
+ * are compared with transformers and megatron-core themselves in tests/e2e/test_megatron.py. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "files/megatron_names.h"
+#include "files/megatron_table.h"
+
+enum { MAX_IN = 14, MAX_WANT = 14 };
+
+#define CONFIG(type, vocab, layers, groups, head, ffn, more) \
+	"{\"model_type\": \"" type "\", \"hidden_size\": 2, \"num_attention_heads\": 4, \"vocab_size\": " vocab \
+	", \"num_hidden_layers\": " layers ", \"num_key_value_heads\": " groups ", \"head_dim\": " head \
+	", \"intermediate_size\": " ffn more "}"
+#define MISTRAL CONFIG("mistral", "5", "2", "2", "1", "3", "")
+
+struct named {
+	const char *name;
+	struct uns_shape shape;
+};
+
+#define EMBEDDING { "embedding.word_embeddings.weight", { 2, { 8, 2 } } }
+#define NORM { "decoder.final_layernorm.weight", { 1, { 2 } } }
+#define HEAD { "output_layer.weight", { 2, { 5, 2 } } }
+#define QKV { "decoder.layers.self_attention.linear_qkv.weight", { 3, { 2, 8, 2 } } }
+#define O { "decoder.layers.self_attention.linear_proj.weight", { 3, { 2, 2, 4 } } }
+#define FC1 { "decoder.layers.mlp.linear_fc1.weight", { 3, { 2, 6, 2 } } }
+#define FC2 { "decoder.layers.mlp.linear_fc2.weight", { 3, { 2, 2, 3 } } }
+#define NORM1 { "decoder.layers.self_attention.linear_qkv.layer_norm_weight", { 2, { 2, 2 } } }
+#define NORM2 { "decoder.layers.mlp.linear_fc1.layer_norm_weight", { 2, { 2, 2 } } }
+#define ALL EMBEDDING, QKV, O, FC1, FC2, NORM1, NORM2, NORM
+#define ROUTER { "decoder.layers.mlp.router.weight", { 3, { 2, 2, 2 } } }
+#define EXPERTS1 { "decoder.layers.mlp.experts.experts.linear_fc1.weight", { 4, { 2, 2, 6, 2 } } }
+/* By layer and by expert. */
+#define EXPERT2(layer, expert) \
+	{ "decoder.layers." layer ".mlp.experts.experts." expert ".linear_fc2.weight", { 2, { 2, 3 } } }
+
+static const struct row {
+	const char *config;
+	struct named in[MAX_IN];
+	const char *want[MAX_WANT]; /* "name shape of tensor, first, runs, stride" of some of the result, in its order */
+	const char *refused;        /* part of the sentence; NULL = it is published */
+} rows[] = {
+	{ MISTRAL, { ALL, HEAD },
+	  { "model.embed_tokens.weight [5, 2] 0 1 10", "model.layers.0.self_attn.q_proj.weight [4, 2] 0 2 8",
+	    "model.layers.0.self_attn.k_proj.weight [2, 2] 4 2 8", "model.layers.0.self_attn.v_proj.weight [2, 2] 6 2 8",
+	    "model.layers.0.self_attn.o_proj.weight [2, 4] 0 1 8", "model.layers.0.mlp.gate_proj.weight [3, 2] 0 1 12",
+	    "model.layers.0.mlp.up_proj.weight [3, 2] 6 1 12", "model.layers.1.self_attn.k_proj.weight [2, 2] 20 2 8",
+	    "model.layers.1.mlp.up_proj.weight [3, 2] 18 1 12", "model.layers.1.input_layernorm.weight [2] 2 1 2",
+	    "model.norm.weight [2] 0 1 2", "lm_head.weight [5, 2] 0 1 10" },
+	  NULL },
+	{ CONFIG("mixtral", "5", "2", "2", "1", "3", ", \"num_local_experts\": 2"),
+	  { EMBEDDING, QKV, O, ROUTER, EXPERTS1, EXPERT2("0", "0"), EXPERT2("0", "1"), EXPERT2("1", "0"),
+	    EXPERT2("1", "1"), NORM1, NORM2, NORM, HEAD },
+	  { "model.layers.0.block_sparse_moe.gate.weight [2, 2] 0 1 4",
+	    "model.layers.0.block_sparse_moe.experts.0.w1.weight [3, 2] 0 1 12",
+	    "model.layers.0.block_sparse_moe.experts.1.w1.weight [3, 2] 12 1 12",
+	    "model.layers.0.block_sparse_moe.experts.0.w3.weight [3, 2] 6 1 12",
+	    "model.layers.1.block_sparse_moe.experts.1.w3.weight [3, 2] 42 1 12",
+	    "model.layers.1.block_sparse_moe.experts.1.w2.weight [2, 3] 0 1 6" },
+	  NULL },
+	/* what config.json says is not what is stored */
+	{ CONFIG("mistral", "5", "2", "2", "2", "3", ""), { ALL, HEAD }, { 0 },
+	  "decoder.layers.self_attention.linear_qkv.weight has the shape [2, 8, 2]; by config.json it would have [2, 16, 2]" },
+	{ CONFIG("mistral", "5", "2", "1", "1", "3", ""), { ALL, HEAD }, { 0 }, "it would have [2, 6, 2]" },
+	{ CONFIG("mistral", "5", "3", "2", "1", "3", ""), { ALL, HEAD }, { 0 }, "it would have [3, 8, 2]" },
+	{ CONFIG("mistral", "9", "2", "2", "1", "3", ""), { ALL, HEAD }, { 0 },
+	  "embedding.word_embeddings.weight has the shape [8, 2]; by config.json it would have [9, 2]" },
+	{ CONFIG("mistral", "5", "2", "3", "1", "3", ""), { ALL, HEAD }, { 0 }, "no multiple of num_key_value_heads, 3" },
+	{ CONFIG("mistral", "5", "2", "2", "1", "null", ""), { ALL, HEAD }, { 0 },
+	  "config.json has no intermediate_size, which tells the shape of decoder.layers.mlp.linear_fc1.weight" },
+	{ CONFIG("mistral", "5", "2", "2", "4611686018427387904", "3", ""), { ALL, HEAD }, { 0 },
+	  "config.json has no head_dim" },
+	{ CONFIG("mistral", "5", "2", "2", "1", "9223372036854774784", ""), { ALL, HEAD }, { 0 },
+	  "config.json has no intermediate_size" },
+	/* a tensor too few, and too many */
+	{ MISTRAL, { ALL }, { 0 }, "has the tensor lm_head.weight: the checkpoint has no output_layer.weight" },
+	{ CONFIG("mistral", "5", "2", "2", "1", "3", ", \"tie_word_embeddings\": true"), { ALL, HEAD }, { 0 },
+	  "output_layer.weight has no place in a model of type mistral" },
+	{ MISTRAL, { ALL, HEAD, { "decoder.layers.pre_mlp_layernorm.weight", { 2, { 2, 2 } } } }, { 0 },
+	  "decoder.layers.pre_mlp_layernorm.weight has no place" },
+	{ CONFIG("qwen3", "5", "2", "2", "1", "3", ""), { ALL, HEAD }, { 0 },
+	  "model.layers.0.self_attn.q_norm.weight: the checkpoint has no decoder.layers.0.self_attention.q_layernorm.weight" },
+	{ CONFIG("mixtral", "5", "2", "2", "1", "3", ", \"num_local_experts\": 3"),
+	  { EMBEDDING, QKV, O, ROUTER, EXPERTS1 }, { 0 },
+	  "decoder.layers.mlp.router.weight has the shape [2, 2, 2]; by config.json it would have [2, 3, 2]" },
+};
+
+static void print(const struct uns_named_tensor *t, char *out, size_t size)
+{
+	char shape[128];
+
+	snprintf(out, size, "%s %s %llu %llu %llu", t->name,
+		 uns_shape_text(uns_named_shape(t), shape, sizeof(shape)),
+		 (unsigned long long)t->slice->first_elem, (unsigned long long)t->slice->n_stretches,
+		 (unsigned long long)t->slice->stride_elems);
+}
+
+static void assert_has(const struct uns_named_tensor *v, size_t n, const char *const *want)
+{
+	char got[256] = "";
+	size_t i = 0;
+
+	for (; *want; want++) {
+		for (; i < n && strcmp(got, *want) != 0; i++)
+			print(&v[i], got, sizeof(got));
+		if (strcmp(got, *want) != 0)
+			fail_msg("no %s behind the one before it", *want);
+	}
+}
+
+static void publish(const struct row *row)
+{
+	const struct uns_span config = uns_span_of(row->config, strlen(row->config));
+	struct uns_named_tensor *v = calloc(MAX_IN, sizeof(*v));
+	struct uns_tensor tensor[MAX_IN];
+	struct uns_config_info info;
+	struct uns_vtree out = { 0 };
+	struct uns_err err = { 0 };
+	size_t n = 0;
+	int code;
+
+	for (; n < MAX_IN && row->in[n].name; n++) {
+		tensor[n] = (struct uns_tensor){ .name = row->in[n].name, .shape = row->in[n].shape };
+		v[n] = (struct uns_named_tensor){ row->in[n].name, &tensor[n], UNS_F32, NULL };
+	}
+	assert_int_equal(uns_config_parse(config, &out.arena, &info, &err), 0);
+	code = uns_megatron_apply(&info, config, &v, &n, &out, &err);
+	if (row->refused ? code != -EBADMSG || !strstr(err.text, row->refused) : code != 0)
+		fail_msg("%s: %d %s", row->refused ? row->refused : "published", code, err.text);
+	if (!row->refused)
+		assert_has(v, n, row->want);
+	free(v);
+	uns_vtree_fini(&out);
+}
+
+static void megatron_names_are_published(void **state)
+{
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		publish(&rows[i]);
+}
+
+/* Of every row of the table: a name that fits what it is written into, a number that is known. */
+static void rows_are_sound(void **state)
+{
+	const struct uns_megatron_rule *rule;
+	size_t i, k;
+
+	(void)state;
+	for (i = 0; i < uns_n_megatron_table; i++) {
+		if (i)
+			assert_true(strcmp(uns_megatron_table[i - 1].model_type, uns_megatron_table[i].model_type) < 0);
+		for (k = 0; k < 4 && uns_megatron_table[i].layer[k]; k++)
+			for (rule = uns_megatron_table[i].layer[k]; rule->from; rule++) {
+				assert_true(strlen(rule->from) < 200 && strlen(rule->to) < 200);
+				assert_int_equal(!strchr(rule->from, '#'), !strchr(rule->to, '#'));
+				assert_non_null(strchr(rule->from, '*'));
+				assert_non_null(strchr(rule->to, '*'));
+				assert_true(rule->rows != UNS_MG_NONE && rule->repeats != UNS_MG_NONE);
+			}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(megatron_names_are_published),
+					    cmocka_unit_test(rows_are_sound) };
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
