@@ -188,6 +188,7 @@ static const struct uns_megatron_rule norms[] = {
 const struct uns_megatron_family uns_megatron_table[] = {
 	{ "deepseek_v2", { attention_mla, moe_deepseek_v2, norms } },
 	{ "deepseek_v3", { attention_mla, moe_deepseek_v3, norms } },
+	{ "gemma", { attention, mlp, norms } },
 	{ "glm4_moe", { attention_glm4, moe_deepseek_v3, norms } },
 	{ "llama", { attention_llama, mlp_llama, norms } },
 	{ "mistral", { attention, mlp, norms } },

@@ -41,7 +41,7 @@ LAUNCHES = {
     "p2": ("published.py", 2, ["fsdp", "fsdp-tied", "tp"]),
     "s2": ("subclasses.py", 2, ["float8", "float8-zstd", "adam8bit", "int8", "subclass", "subclass-zstd",
                                 "conj"]),
-    "mc2": ("torch_dist.py", 2, ["llama-tp2", "llama-biased", "mistral-pp2", "qwen2-tp2", "qwen2-tied",
+    "mc2": ("torch_dist.py", 2, ["llama-tp2", "llama-biased", "gemma-tp2", "mistral-pp2", "qwen2-tp2", "qwen2-tied",
                                  "qwen3-tp2-bf16", "qwen3-by-layer", "mixtral-ep2", "qwen2_moe-ep2",
                                  "qwen3_moe-tp2", "qwen3_moe-dp2", "qwen3_moe-dense", "qwen3_moe-one-by-one",
                                  "deepseek_v2-pp2", "deepseek_v3-ep2", "deepseek_v3-tp2", "glm4_moe-tp2"]),

@@ -34,6 +34,7 @@ LATENT = ROUTED | {"kv_lora_rank": 10, "q_lora_rank": 12, "qk_rope_head_dim": 2,
 CASES = {
     "llama-tp2": ("llama", {}, {"tp": 2}, {}),
     "llama-biased": ("llama", {"attention_bias": True, "mlp_bias": True}, {}, {"bias": True}),
+    "gemma-tp2": ("gemma", {"tie_word_embeddings": True}, {"tp": 2}, {"padded": 48}),
     "mistral-pp2": ("mistral", {"num_key_value_heads": 1}, {"pp": 2}, {}),
     "qwen2-tp2": ("qwen2", {"num_key_value_heads": 4, "head_dim": 4}, {"tp": 2}, {"qkv_bias": True}),
     "qwen2-tied": ("qwen2", {"tie_word_embeddings": True, "head_dim": 4}, {"pp": 2}, {"qkv_bias": True}),
@@ -148,7 +149,7 @@ LAYER = "model.layers.{layer_number}."
 MORE_ATTENTION = {"self_attention.linear_proj.bias": [LAYER + "self_attn.o_proj.bias"]}
 MORE_MLP = {"mlp.linear_fc1.bias": [LAYER + "mlp.gate_proj.bias", LAYER + "mlp.up_proj.bias"],
             "mlp.linear_fc2.bias": [LAYER + "mlp.down_proj.bias"]}
-BRIDGE = {"mistral": "llama", "deepseek_v2": "deepseek_v3"}
+BRIDGE = {"gemma": "llama", "mistral": "llama", "deepseek_v2": "deepseek_v3"}
 
 
 def bridge_of(hf, config, dtype, padded):
