@@ -168,6 +168,12 @@ put("dcp_names/others", b"app/model/w\nopt/state.w.exp_avg\nopt/param_groups.w.l
 for i, name in enumerate(("zero_pp_rank_3_mp_rank_00_model_states.pt", "layer_02-model_00-model_states.pt",
                           "model_world_size_4_rank_2.pt")):
     put(f"names/{i}", name.encode())
+for i, text in enumerate((
+        "llama\n\nb 2\na 2", "mixtral\n\nx.mlp.experts.gate_up_proj 2 4 3\nx.mlp.gate.weight 2 3\nx.mlp.experts.down_proj 2 3 2",
+        "internvl\nqwen3_moe\nmodel.language_model.layers.0.mlp.experts.down_proj 2 4 3",
+        "qwen3_moe\n\nmlp.experts.gate_up_proj 2 5 3\nmlp.experts.down_proj", "qwen2_vl\n\nmodel.visual.w 2\nvisual.w 2",
+        "llava\n\nmodel.vision_tower.w 2\n=vision_tower.w", "llava\n\nmodel.vision_tower.w 2\n=vision_tower.vision_model.w\n=mtp.w")):
+    put(f"published_names/{i}", text.encode())
 put("options/all", b"view=weights,mem=5GiB,settle=0\nfact=epoch=2,fact=train_batch_size=4,rng=hide\nmodel=/tmp,follow=/tmp,crc=exact,"
     b"strip=model.,root=model,names=memory,assume=fsdp-units,store=none,noatime,x-a,max_threads=3,cache_dir=/tmp,cache_size=1MB")
 
@@ -178,6 +184,8 @@ def row(how, *columns):
 
 put("store/facts", row(0, b"", b"train_batch_size", b"4", b"set by the user", b"\1") +
     row(0, b"/", b"epoch", b"2.5", b"", b"") + row(0, b"", b"log_history", b'[{"loss": 1.5}]', b"", b"") + row(2, b"\7"))
+put("store/damaged", b"\xffSQLite format 3\0" + bytes(100))
+put("store/empty", b"\xff")
 put("store/memo", row(129, b"catalog", b"", b"", b"", bytes.fromhex("28b52ffd200109000078")))
 for family, n in (("zero", 7), ("dcp", 5), ("ranks", 5), ("files", 4)):
     for i in range(n):
