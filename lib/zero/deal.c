@@ -30,8 +30,10 @@ static bool agrees(const struct uns_zero_world *w, size_t g, const char *const *
 static bool is_dealt(const struct uns_zero_world *w, const struct uns_value *config)
 {
 	/* BF16_Optimizer, which names no stage, does not know the setting. */
-	return uns_zero_is_round_robin(config) && w->any && w->any->stage != 3 &&
-	       uns_value_get(w->any->dict, "zero_stage") && w->cat->n_groups == w->n_shapes;
+	return w->any && uns_value_get(w->any->dict, "zero_stage") &&
+	       uns_zero_obeys_round_robin(config,
+					  uns_value_str(uns_value_get(w->any->dict, "ds_version"))) &&
+	       w->cat->n_groups == w->n_shapes;
 }
 
 static int undeal_group(struct uns_zero_world *w, size_t g, struct uns_map *position,

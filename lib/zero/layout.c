@@ -2,6 +2,8 @@
  * are below 2^20. */
 #include "zero/layout.h"
 
+#include <stdio.h>
+
 #include "base/checked.h"
 
 /* -- settings -- */
@@ -16,6 +18,17 @@ bool uns_zero_is_round_robin(const struct uns_value *config)
 	const struct uns_value *v = uns_zero_setting(config, "round_robin_gradients");
 
 	return v && v->kind == UNS_VALUE_BOOL && v->b;
+}
+
+bool uns_zero_obeys_round_robin(const struct uns_value *config, const char *version)
+{
+	unsigned major = 0, minor = 0;
+	int64_t stage = 0;
+
+	uns_value_int(uns_zero_setting(config, "stage"), &stage);
+	return uns_zero_is_round_robin(config) &&
+	       (stage == 2 || (stage == 1 && version && sscanf(version, "%u.%u", &major, &minor) == 2 &&
+			       (major > 0 || minor >= 13)));
 }
 
 uint64_t uns_zero_sub_group_size(const struct uns_value *config)

@@ -179,27 +179,30 @@ static int reorder(struct planning *p, struct uns_zero_member *v, size_t n, stru
 	return 0;
 }
 
-/* param_shapes lists the parameters as they lie, the catalog's groups as the optimizer numbers them:
- * where these are the same over several ranks, the setting had no effect. */
+/* param_shapes lists the parameters as they lie, the catalog's groups as the optimizer numbers them: where a
+ * group of more parameters than ranks is the same in both, the setting had no effect. Fewer parameters, each on
+ * a rank of its own, lie in either order the same, and are dealt out to another number of ranks all the same. */
 static bool is_dealt(const struct planning *p)
 {
 	const struct uns_value *shapes;
 	size_t g, i;
 
-	if (!uns_zero_is_round_robin(p->config) || p->old_world == 1)
-		return uns_zero_is_round_robin(p->config);
-	for (g = 0; g < p->plan->n_groups; g++) {
+	if (!uns_zero_is_round_robin(p->config))
+		return false;
+	for (g = 0; g < p->plan->n_groups && p->old_world > 1; g++) {
 		shapes = uns_value_at(p->shapes, g);
-		for (i = 0; shapes && shapes->kind == UNS_VALUE_DICT && i < shapes->n &&
-			    i < p->plan->group[g].n_params;
-		     i++) {
+		if (!shapes || shapes->kind != UNS_VALUE_DICT || shapes->n <= p->old_world)
+			continue;
+		for (i = 0; i < shapes->n && i < p->plan->group[g].n_params; i++) {
 			const char *name = uns_value_str(shapes->pair[i].key);
 
 			if (name && strcmp(name, p->plan->group[g].param[i]) != 0)
 				return true;
 		}
+		return false;
 	}
-	return false;
+	return uns_zero_obeys_round_robin(
+		p->config, uns_value_str(uns_catalog_value(p->plan->cat, "model_states", "ds_version")));
 }
 
 /* -- cuts -- */
@@ -353,7 +356,8 @@ static int find_settings(struct planning *p, struct uns_err *err)
 	uns_value_int(uns_zero_setting(p->config, "stage"), &stage);
 	p->plan->sliced = stage == 3;
 	p->plan->pads_fp32 = stage != 3 && !uns_catalog_value(cat, "optim_states", "zero_stage");
-	p->plan->dealt = stage != 3 && is_dealt(p);
+	/* BF16_Optimizer, which pads, does not know the setting. */
+	p->plan->dealt = stage != 3 && !p->plan->pads_fp32 && is_dealt(p);
 	p->plan->reordered = p->plan->dealt && p->plan->world != p->old_world;
 	return 0;
 }

@@ -147,9 +147,8 @@ def truth(rng, base, where, lora=True):
     t = Truth(rng, base / where, where)
     t.draw_model(random_truth.shape, random_truth.shape,
                  None if rng.random() < 0.3 else rng.choice(random_truth.WIDE))
-    t.is_adapter = lora and rng.random() < 0.25
-    if t.is_adapter and not t.adapt():
-        return truth(rng, base, where, lora)
+    if lora and rng.random() < 0.25:
+        t.adapt()
     t.draw_optimizer(lambda p: p.dtype if rng.random() < 0.5 else torch.float32)
     t.world, t.together = world(rng), True
     t.source.mkdir(parents=True)

@@ -124,7 +124,8 @@ def how_cut(rng, t):
 def dtensors(rng, base, name):
     t = Truth(rng, base / name / ACTOR, f"{name}/{ACTOR}")
     t.draw_model(matrix, random_truth.shape, rng.choice(random_truth.WIDE) if rng.random() < 0.7 else None)
-    t.is_adapter = False
+    if rng.random() < 0.2:
+        t.adapt()
     t.manager = rng.choice(["verl", "easyr1"])
     t.kind = rng.choice(["fsdp"] * 4 + ["hsdp", "tp"])
     t.world = rng.choice([1, 2, 3, 4, 5, 7, 8, rng.randint(9, 24), 130 if rng.random() < 0.1 else 2])

@@ -53,6 +53,7 @@ class Truth:
     states: dict = field(default_factory=dict)
     groups: list = field(default_factory=list)
     step: int = 0
+    is_adapter: bool = False
     as_saved: object = None  # (what the framework's own reader says of the files, what it should)
 
     def draw_model(self, of_parameter, of_buffer, dtype):
@@ -72,29 +73,35 @@ class Truth:
         if not self.trained:
             self.model["last.weight"] = values(rng, (rng.randint(2, 9), 3), dtype or torch.float32)
             self.trained.append("last.weight")
-        if rng.random() < 0.3:
-            owner = rng.choice(self.trained)
+        owners = [n for n in self.trained if self.model[n].numel()]  # of nothing there is nothing to share
+        if owners and rng.random() < 0.3:
+            owner = rng.choice(owners)
             self.aliases["tied.weight"] = owner
             self.model["tied.weight"] = self.model[owner]
 
+    def is_linear(self, name):
+        return name.endswith(".weight") and self.model[name].dim() == 2 and name not in self.buffers
+
     def adapt(self):
-        """The trained parameters are LoRA's, put on others that are frozen; nothing is tied."""
-        base, self.model = self.model, {}
-        rng, self.frozen, self.aliases, self.trained = self.rng, self.frozen + self.trained, {}, []
-        base.pop("tied.weight", None)
-        for name, tensor in base.items():
-            layer, dot, last = name.rpartition(".")
-            lora = last == "weight" and tensor.dim() == 2 and name not in self.buffers
-            put = f"base_model.model.{layer}.base_layer.weight" if lora else f"base_model.model.{name}"
-            self.model[put] = tensor
-            kind = self.buffers if name in self.buffers else self.frozen
-            kind[kind.index(name)] = put
-            if lora:
-                for part, size in (("A", (2, max(tensor.shape[1], 1))), ("B", (max(tensor.shape[0], 1), 2))):
-                    new = f"base_model.model.{layer}.lora_{part}.default.weight"
-                    self.model[new] = values(rng, size, tensor.dtype)
+        """The trained parameters are LoRA's, put on others that are frozen; nothing is tied. Needs a linear layer."""
+        self.model.pop("tied.weight", None)
+        self.is_adapter = any(map(self.is_linear, self.model))
+        if not self.is_adapter:
+            self.aliases = {}
+            return
+        before, frozen, buffers = self.model, set(self.frozen + self.trained), set(self.buffers)
+        put = {n: n.removesuffix("weight") + "base_layer.weight" if self.is_linear(n) else n for n in before}
+        self.model, self.aliases, self.trained = {}, {}, []
+        for name, tensor in before.items():
+            self.model[f"base_model.model.{put[name]}"] = tensor
+            if put[name] != name:
+                rows, columns = (max(n, 1) for n in tensor.shape)
+                for part, size in (("A", (2, columns)), ("B", (rows, 2))):
+                    new = f"base_model.model.{name.removesuffix('weight')}lora_{part}.default.weight"
+                    self.model[new] = values(self.rng, size, tensor.dtype)
                     self.trained.append(new)
-        return bool(self.trained)
+        self.frozen = [f"base_model.model.{put[n]}" for n in before if n in frozen]
+        self.buffers = [f"base_model.model.{put[n]}" for n in before if n in buffers]
 
     def draw_optimizer(self, dtype_of, groups=3):
         """dtype_of(parameter's tensor) -> of its moments."""
@@ -200,26 +207,35 @@ def universal(folder):
 
 # -- wanted --
 
-def of_adapter(t):
+def of_adapter(t, tensors=None):
     """Under PEFT's own names."""
-    return {n.replace(".default", ""): t.model[n] for n in t.trained}
+    return {n.replace(".default", ""): (tensors or t.model)[n] for n in t.trained}
+
+
+def own_names(t, tensors):
+    """Of a model with adapters what is the model's, as it is called without them."""
+    if not t.is_adapter:
+        return tensors
+    return {n.removeprefix("base_model.model.").replace(".base_layer", ""): x for n, x in tensors.items()
+            if n not in t.trained}
 
 
 def of_weights(t, exact=None, rounded=False):
     """The views weights: the dtypes that were saved, and conversions of them. exact: what fp32 is made of, and
     all others too where the checkpoint holds nothing else (rounded). Of a model with adapters its own tensors, under
     their own names; what is trained is in the view adapter."""
-    weights = t.model
-    out = {"adapter": Refused("holds no adapter of PEFT's")}
+    file, weights = "model.safetensors", own_names(t, t.model)
+    views = {"adapter": Refused("holds no adapter of PEFT's")}
     if t.is_adapter:
-        out = {"adapter": Shown(in_file("adapter_model.safetensors"), of_adapter(t), rounded)}
-        weights = {n.removeprefix("base_model.model.").replace(".base_layer", ""): x
-                   for n, x in weights.items() if n not in t.trained}
-    out["weights"] = Shown(in_file("model.safetensors"), weights, rounded)
+        views = {"adapter": Shown(in_file("adapter_model.safetensors"), of_adapter(t), rounded)}
+    if t.is_adapter and not any(n in t.model for n in t.frozen):
+        file, weights = "adapter_model.safetensors", of_adapter(t)
+    exact = weights if exact is None else own_names(t, exact) if file[0] == "m" else of_adapter(t, exact)
+    views["weights"] = Shown(in_file(file), weights, rounded)
     for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)):
-        source = exact if exact and (rounded or name == "fp32") else weights
-        out[f"weights-{name}"] = Shown(in_file("model.safetensors"), cast(source, dtype), True)
-    return out
+        views[f"weights-{name}"] = Shown(in_file(file), cast(exact if rounded or name == "fp32" else weights, dtype),
+                                         True)
+    return views
 
 
 def optimizer(t, by_name):
@@ -232,8 +248,7 @@ def optimizer(t, by_name):
 def of_universal(t, with_aliases=True):
     """Everything widened, under each name that the files tell to be the parameter's."""
     exact = t.exact()
-    known = {a: o for a, o in t.aliases.items() if with_aliases and exact[o].numel()}  # they share memory
-    names = {**{n: n for n in t.trained}, **known}
+    names = {**{n: n for n in t.trained}, **(t.aliases if with_aliases else {})}
     wanted = {"lr": [g["lr"] for g in t.groups],
               **{a: {"fp32": exact[o].float(), "exp_avg": t.states[o]["exp_avg"].float(),
                      "exp_avg_sq": t.states[o]["exp_avg_sq"].float(), "step": float(t.step)}

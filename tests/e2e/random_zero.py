@@ -26,12 +26,17 @@ def dealt(names, world):
     return [n for r in range(min(world, len(names))) for n in names[r::world]]
 
 
+def deals(t):
+    """Stage 1 has obeyed the setting since 0.13.0."""
+    return t.round_robin and (t.stage == 2 or t.version != "0.12.6")
+
+
 class Flat:
     """A group of stages 1 and 2 over `world` ranks: one parameter behind the other in one buffer, which is cut in
     equal parts."""
 
     def __init__(self, t, names, world):
-        self.names = dealt(names, world) if t.round_robin else names
+        self.names = dealt(names, world) if deals(t) else names
         step = 16 // t.dtype.itemsize if t.aligned else 1
         self.at, self.padding, end = {}, [], 0
         for i, name in enumerate(self.names):
@@ -113,11 +118,11 @@ def optim_flat(t, world, rank):
               "single_partition_of_fp32_groups": [torch.nn.Parameter(m) for m in masters]}
     if t.fp32_grads:
         return {**common, "group_paddings": tails, "partition_count": [world] * len(flats),
-                "ds_version": "0.19.8", "param_slice_mappings": mappings}
+                "ds_version": t.version, "param_slice_mappings": mappings}
     return {"loss_scaler": LossScaler(scale=1.0), "dynamic_loss_scale": False, "overflow": False, **common,
             "zero_stage": ZeroStageEnum(t.stage), "group_paddings": tails,
             "param_alignment_paddings": [f.padding for f in flats], "partition_count": [world] * len(flats),
-            "ds_version": "0.19.8", "param_slice_mappings": mappings}
+            "ds_version": t.version, "param_slice_mappings": mappings}
 
 
 def optim_sliced(t, world, rank):
@@ -173,7 +178,7 @@ def model_file(t, world, rank):
             "random_ltd": None, "skipped_steps": 0, "global_steps": t.step, "global_samples": 4 * t.step,
             "dp_world_size": world, "mp_world_size": 1,
             "checkpoint_parallel_dimensions": {"pp_degree": 1, "tp_degree": 1}, "ds_config": t.config,
-            "ds_version": "0.19.8", "epoch": 3, "seen": [1, 2.5, "three"]}
+            "ds_version": t.version, "epoch": 3, "seen": [1, 2.5, "three"]}
 
 
 def files_of(t, world):
@@ -182,7 +187,7 @@ def files_of(t, world):
     optim = optim_sliced if t.stage == 3 else optim_flat
     for r in range(world):
         yield f"{prefix}zero_pp_rank_{r}_mp_rank_00_optim_states.pt", {
-            "optimizer_state_dict": optim(t, world, r), "ds_config": t.config, "ds_version": "0.19.8"}
+            "optimizer_state_dict": optim(t, world, r), "ds_config": t.config, "ds_version": t.version}
         if t.stage == 3:
             yield f"zero_pp_rank_{r}_mp_rank_00_model_states.pt", model_file(t, world, r)
     if t.stage < 3:
@@ -199,33 +204,41 @@ def parameter(rng):
 def draw_settings(t):
     rng = t.rng
     t.stage = rng.choice([1, 2, 2, 3, 3])
+    t.version = rng.choice(["0.12.6", "0.19.8", "0.19.8", "0.19.8"])
     t.fp32_grads = t.stage == 1 and t.dtype == torch.bfloat16 and rng.random() < 0.3
     flat = t.stage < 3 and not t.fp32_grads
     t.round_robin = flat and rng.random() < 0.25
     t.aligned = flat and not t.round_robin and rng.random() < 0.3
     t.sub_group_size = rng.choice([None, None, 1, 20, 100]) if t.stage == 3 else None
     t.exclude_frozen = rng.random() < 0.2
-    settings = {"stage": t.stage}
+    t.world = rng.choice([1, 2, 2, 3, 4, 5, 7, 8, rng.randint(9, 24), 130 if rng.random() < 0.1 else 3])
+    t.other = rng.randint(1, 6)
+
+
+def config(t):
+    zero = {"stage": t.stage}
     if t.round_robin:
-        settings["round_robin_gradients"] = True
+        zero["round_robin_gradients"] = True
     if t.aligned:
-        settings["parameter_alignment"] = True
+        zero["parameter_alignment"] = True
     if t.sub_group_size:
-        settings["sub_group_size"] = t.sub_group_size
-    t.config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": settings,
-                "bf16": {"enabled": t.dtype == torch.bfloat16}}
+        zero["sub_group_size"] = t.sub_group_size
+    out = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": zero,
+           "bf16": {"enabled": t.dtype == torch.bfloat16}}
     if t.dtype == torch.float16:
-        t.config["fp16"] = {"enabled": True}
+        out["fp16"] = {"enabled": True}
     if t.fp32_grads:
-        t.config["data_types"] = {"grad_accum_dtype": "fp32"}
-    t.saved = [n for n in t.model if not (t.exclude_frozen and n in t.frozen)]
+        out["data_types"] = {"grad_accum_dtype": "fp32"}
+    return out
 
 
-def engine(rng, base, name):
+def engine(rng, base, name, **settings):
+    """settings: in place of what is drawn."""
     t = Truth(rng, None, None)
     t.dtype = rng.choice([torch.bfloat16, torch.bfloat16, torch.float16, torch.float32])
     t.draw_model(parameter, random_truth.shape, t.dtype)
-    t.is_adapter = False
+    if rng.random() < 0.2:
+        t.adapt()
     t.draw_optimizer(lambda p: torch.float32)
     t.masters = {n: random_truth.values(rng, tuple(t.model[n].shape), torch.float32) for n in t.trained}
     for n in t.model:  # what is trained is rounded from them
@@ -233,8 +246,9 @@ def engine(rng, base, name):
         if owner in t.masters:
             t.model[n] = t.masters[owner].to(t.dtype)
     draw_settings(t)
-    t.world = rng.choice([1, 2, 2, 3, 4, 5, 7, 8, rng.randint(9, 24), 130 if rng.random() < 0.1 else 3])
-    t.other = rng.randint(1, 6)
+    vars(t).update(settings)
+    t.config = config(t)
+    t.saved = [n for n in t.model if not (t.exclude_frozen and n in t.frozen)]
     t.where = f"{name}/global_step{t.step}"
     t.source = base / t.where
     t.source.mkdir(parents=True)

@@ -1,6 +1,7 @@
 """Random checkpoints of every family through every view, against what was saved and what the frameworks' own
 readers make of it. A failure names its seed; `--seed N` makes and compares that one alone."""
 
+import contextlib
 import json
 import random
 import re
@@ -24,9 +25,9 @@ BATCH = 50  # below one source
 # What is compared at least once. Other views are refused, for a reason that the generator foresees.
 WEIGHTS = ["weights", "weights-bf16", "weights-fp16", "weights-fp32"]
 TRAINING = ["full", "full-fsdp", "universal"]
-VIEWS = {"plain": [*WEIGHTS, *TRAINING, "adapter", "dcp"], "trainer": [*WEIGHTS, *TRAINING, "adapter", "dcp"],
-         "lightning": [*WEIGHTS, *TRAINING, "dcp"], "dtensors": [*WEIGHTS, *TRAINING, "world-N"],
-         "engine": [*WEIGHTS, *TRAINING, "dcp", "world-N"]}
+VIEWS = {"plain": ["adapter", *WEIGHTS, *TRAINING, "dcp"], "trainer": ["adapter", *WEIGHTS, *TRAINING, "dcp"],
+         "lightning": [*WEIGHTS, *TRAINING, "dcp"], "dtensors": ["adapter", *WEIGHTS, *TRAINING, "world-N"],
+         "engine": ["adapter", *WEIGHTS, *TRAINING, "dcp", "world-N"]}
 
 
 def made(seed, base):
@@ -88,20 +89,24 @@ def compare(mnt, t, seen):
         seen[t.family, listed(view)] += 1
 
 
-def run(seeds, base, seen):
-    """Makes them below one source, and compares each through one mount of it."""
-    source, mnt = base / "source", base / "mnt"
-    for path in (source, mnt):
-        path.mkdir(parents=True)
-    truths = [made(seed, source) for seed in seeds]
-    for t in truths:
-        assert_as_saved(t)
+@contextlib.contextmanager
+def mounted(source, mnt):
+    mnt.mkdir()
     conftest.unshard("mount", source, mnt, "-o", "settle=0,store=none")
     try:
-        for t in truths:
-            compare(mnt, t, seen)
+        yield mnt
     finally:
         conftest.detach(mnt)
+
+
+def run(seeds, base, seen):
+    """Makes them below one source, and compares each through one mount of it."""
+    truths = [made(seed, base / "source") for seed in seeds]
+    for t in truths:
+        assert_as_saved(t)
+    with mounted(base / "source", base / "mnt") as mnt:
+        for t in truths:
+            compare(mnt, t, seen)
     shutil.rmtree(base)
 
 
@@ -126,3 +131,17 @@ def test_random_checkpoints(tmp_path, request):
 @pytest.mark.long
 def test_many_random_checkpoints(tmp_path):
     run_all(range(SEEDS, LONG_SEEDS), tmp_path)
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("version", ["0.12.6", "0.19.8"])
+@pytest.mark.parametrize("world", [1, 2, 40])
+def test_parameters_are_dealt_out_to_other_ranks_however_many_there_were(tmp_path, stage, version, world):
+    """With no more parameters than ranks, or on one, round_robin_gradients changes nothing that could be seen."""
+    fixed = {"stage": stage, "version": version, "world": world, "other": 2, "fp32_grads": False, "aligned": False,
+             "round_robin": True, "sub_group_size": None}
+    t = random_zero.engine(random.Random(3), tmp_path / "source", "run", **fixed)
+    assert max(len(g["params"]) for g in t.groups) > 2
+    t.family, t.seed = "engine", "fixed"
+    with mounted(tmp_path / "source", tmp_path / "mnt") as mnt:
+        compare(mnt, t, Counter())
