@@ -312,7 +312,7 @@ static int check_snapshot(struct checking *c, struct dir_record *record, struct 
 	code = check_reasons(c, &reasons);
 	if (code || !snap || reasons.saving)
 		return code;
-	if (record->stat.kind == UNS_KIND_DIR &&
+	if (record->is.stat.kind == UNS_KIND_DIR &&
 	    uns_root_list(c->u->root, record->path, &arena, &s.list, &why) < 0)
 		return visit_unreadable(c, record->path, 1, &why, err);
 	code = check_opened(c, &s, before);
@@ -370,7 +370,7 @@ static int count_files(struct checking *c, struct uns_leftover *l, struct uns_ar
 
 static bool changed_lately(const struct unshard *u, const struct dir_record *record)
 {
-	const struct uns_identity *id = &record->stat.id;
+	const struct uns_identity *id = &record->is.stat.id;
 	const struct dir_record at = { .newest_ns = id->mtime_ns > id->ctime_ns ? id->mtime_ns
 									   : id->ctime_ns };
 
@@ -486,7 +486,7 @@ static int walk(struct checking *c, const char *path, int depth, struct uns_err 
 	if (caller_scanned(&c->caller, ++c->n_dirs, c->counts.checkpoints))
 		code = c->caller.answer;
 	else
-		code = record->format ? check_checkpoint(c, record, err) : walk_plain(c, record, depth, err);
+		code = record->is.format ? check_checkpoint(c, record, err) : walk_plain(c, record, depth, err);
 	record_put(c->u, record);
 	return code;
 }

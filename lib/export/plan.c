@@ -106,7 +106,7 @@ static int judge_children(struct export *e, const char *dir, struct uns_err *err
 			UNS_TRY(pass_over(e, path, &why, err));
 			continue;
 		}
-		if (record->format)
+		if (record->is.format)
 			code = judge(e, record, err);
 		else if (records_in_the_making(&e->u->records, record))
 			code = leave_out(e, path, UNSHARD_CHANGE_LEFT_OUT,
@@ -305,9 +305,9 @@ static int judge_top(struct export *e, struct uns_err *err)
 		return 0; /* it may be the name of a view's one file */
 	if (code < 0)
 		return uns_fail(err, code, "%s", why.text);
-	if (record->format)
+	if (record->is.format)
 		code = judge(e, record, err);
-	if (record->format && code == 0)
+	if (record->is.format && code == 0)
 		code = choose_form(e, record, err);
 	record_put(e->u, record);
 	return code;

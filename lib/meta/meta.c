@@ -176,13 +176,13 @@ static int bind_units(struct unshard *u, const char *path, struct uns_arena *are
 	int code;
 
 	UNS_TRY(record_get(u, path, &record, err));
-	code = record->format && !record->format->wants_units
+	code = record->is.format && !record->is.format->wants_units
 		       ? uns_fail(err, -ENOTSUP, "%s is no checkpoint of per-rank files", path)
 		       : 0;
-	if (code == 0 && record->format)
+	if (code == 0 && record->is.format)
 		code = try_layout(u, record, fact->json, err);
-	if (code == 0 && record->format)
-		code = stored_units_bind(fact, record->own_generation, arena, err);
+	if (code == 0 && record->is.format)
+		code = stored_units_bind(fact, record->is.own_generation, arena, err);
 	record_put(u, record);
 	return code;
 }

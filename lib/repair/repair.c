@@ -121,7 +121,7 @@ static int add_checkpoint(struct repair *r, const struct dir_record *record)
 		return -ENOMEM;
 	r->checkpoint[r->n_checkpoints] =
 		(struct repair_checkpoint){ .path = uns_arena_str(&r->arena, record->path),
-				       .family = record->format->family };
+				       .family = record->is.format->family };
 	return r->checkpoint[r->n_checkpoints++].path ? 0 : -ENOMEM;
 }
 
@@ -138,7 +138,7 @@ static int find_checkpoints(struct repair *r, const char *path, int depth, struc
 
 	if (record_get(r->u, path, &record, &why) < 0)
 		return repair_pass_over(r, path, &why, err);
-	found = record->format;
+	found = record->is.format;
 	code = found ? add_checkpoint(r, record) : 0;
 	record_put(r->u, record);
 	if (found)

@@ -44,12 +44,12 @@ static int visit_checkpoint(struct walk *w, struct dir_record *record, struct un
 	UNS_CLEANUP(reasons_fini) struct reasons reasons = { 0 };
 	struct unshard_checkpoint c = { .size = sizeof(c),
 					.path = record->path,
-					.format = record->format->name };
+					.format = record->is.format->name };
 	size_t i = 0;
 
 	show_handed_over(w->u, record);
 	UNS_TRY(reasons_find(w->u, record, &reasons, err));
-	c.size_bytes = record->source_bytes;
+	c.size_bytes = record->is.source_bytes;
 	c.state = state_of(&reasons);
 	copy_facts(w->u, record, &c);
 	while (i < reasons.n && !reasons.v[i].serious && !reasons.saving)
@@ -109,13 +109,13 @@ static int walk_dir(struct walk *w, const char *path, struct uns_err *err)
 
 	if (record_get(w->u, path, &record, &why) < 0)
 		return visit_unreadable(w, path, &why, err);
-	w->n_checkpoints += record->format != NULL;
+	w->n_checkpoints += record->is.format != NULL;
 	code = caller_scanned(&w->caller, ++w->n_dirs, w->n_checkpoints) ? w->caller.answer : 0;
-	if (code == 0 && record->format && !w->only_count)
+	if (code == 0 && record->is.format && !w->only_count)
 		code = visit_checkpoint(w, record, err);
 	else if (code == 0 && !w->only_count && records_in_the_making(&w->u->records, record))
 		code = visit_begun(w, record, err);
-	leaf = record->format || code;
+	leaf = record->is.format || code;
 	record_put(w->u, record);
 	if (leaf)
 		return code;
@@ -176,7 +176,7 @@ static int checkpoint_get(struct unshard *u, const char *path, struct dir_record
 	bool begun;
 
 	UNS_TRY(record_get(u, path, out, err));
-	if ((*out)->format) {
+	if ((*out)->is.format) {
 		show_handed_over(u, *out);
 		return 0;
 	}

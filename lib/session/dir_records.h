@@ -6,8 +6,7 @@
 #include <pthread.h>
 
 #include "base/map.h"
-#include "formats/format.h"
-#include "store/store_link.h"
+#include "examine/examine.h"
 #include "views/view.h"
 
 struct snapshot;
@@ -21,38 +20,16 @@ struct verdict {
 	struct uns_finding *why; /* why it cannot; NULL = it can */
 };
 
-/* Directories below a plain one whose names a format's probe asked for: shards may arrive there. */
-struct watched {
-	struct uns_arena arena;
-	struct {
-		const char *path;
-		struct uns_identity id;
-	} * v;
-	size_t n, cap;
-};
-
 struct dir_record {
 	char *path; /* below SOURCE */
 
-	/* Constant once known: a directory that has changed gets a new record. */
+	/* Constant once known, but for what is for the next examination and belongs to who examines: a directory that
+	 * has changed gets a new record. */
 	bool known;
-	const struct uns_format *format; /* NULL = a plain directory */
-	bool begun; /* a plain one that looks like a checkpoint whose save or copy has begun */
+	struct examined is;
 	bool young; /* a checkpoint that was unsettled when it became known */
-	uint64_t generation;        /* of a checkpoint: all files it may use, and the facts */
-	uint64_t source_generation; /* the files alone: identities */
-	uint64_t own_generation;    /* those in its own directory alone */
-	uint64_t source_bytes;      /* their sizes added up */
-	struct uns_stat stat;       /* of the directory */
 
-	/* Atomic: last change of any file or directory of it, wall clock. */
-	int64_t newest_ns;
-	/* Only by whoever examines it: what the store said of it; what else makes a plain directory what
-	 * it is; whether its trainer_state.json, as it was then, is whole. */
-	struct facts_seen facts;
-	struct watched watched;
-	struct uns_identity state_id;
-	bool state_whole;
+	int64_t newest_ns; /* atomic: is.newest_ns of the last examination */
 
 	/* Guarded by the table's lock. */
 	unsigned refs;
@@ -78,7 +55,7 @@ struct dir_record {
 /* The store has facts about it, or about its run. */
 static inline bool record_has_facts(const struct dir_record *record)
 {
-	return record->generation != record->source_generation;
+	return record->is.generation != record->is.source_generation;
 }
 
 struct record_table {
@@ -119,8 +96,6 @@ int records_capture(struct record_table *t, struct dir_record *record, struct un
 bool records_unsettled(const struct record_table *t, const struct dir_record *record);
 /* It may become a checkpoint, and is not shown until then: begun and unsettled. */
 bool records_in_the_making(const struct record_table *t, const struct dir_record *record);
-/* A file of this name may be a checkpoint (records_get); no other is looked into. */
-bool records_may_be_file(const char *path);
 /* A path that the tree leaves out. */
 bool records_hide(const struct record_table *t, const char *path);
 

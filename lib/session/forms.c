@@ -12,8 +12,8 @@
 
 bool forms_has_file(const struct uns_view *view, const struct dir_record *record)
 {
-	return record->format && record->format->is_one_file && view->form != UNS_FORM_DIR &&
-	       (view->opens_files || record->stat.kind == UNS_KIND_DIR) && *record->path;
+	return record->is.format && record->is.format->is_one_file && view->form != UNS_FORM_DIR &&
+	       (view->opens_files || record->is.stat.kind == UNS_KIND_DIR) && *record->path;
 }
 
 static const char *without(struct uns_arena *arena, const char *name, const char *suffix)
@@ -73,10 +73,8 @@ static int try_directory(struct lookup *l, const char *own, struct uns_err *err)
 	struct uns_stat st;
 	int code = 0;
 
-	if (!path || session_hides(l->u, path) ||
-	    uns_root_stat(l->u->root, path, false, &st, NULL) < 0 ||
-	    (st.kind != UNS_KIND_DIR && (st.kind != UNS_KIND_FILE || !records_may_be_file(path))) ||
-	    record_get(l->u, path, &record, NULL) < 0)
+	if (!path || uns_root_stat(l->u->root, path, false, &st, NULL) < 0 ||
+	    !session_walks_into(l->u, path, st.kind) || record_get(l->u, path, &record, NULL) < 0)
 		return 0;
 	if (forms_has_file(l->view, record))
 		code = forms_names(l->u, l->view, record, arena, &names, err);

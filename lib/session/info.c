@@ -117,7 +117,7 @@ static void known_problems(struct unshard *u, struct uns_text *out)
 	pthread_mutex_lock(&u->lock);
 	while (uns_map_next(&u->records.map, &at, NULL, &value)) {
 		record = value;
-		if (record->format)
+		if (record->is.format)
 			known_problems_of(u, record, out);
 	}
 	pthread_mutex_unlock(&u->lock);
@@ -154,11 +154,11 @@ int info_access(struct unshard *u, struct dir_record *record, struct uns_access 
 	int code = snapshot_get(u, record, &snap, &why);
 
 	if (code < 0) {
-		*out = uns_access_of(&record->stat);
-		uns_access_demand(out, &record->stat);
+		*out = uns_access_of(&record->is.stat);
+		uns_access_demand(out, &record->is.stat);
 		return uns_fail_if_passing(err, code, &why);
 	}
-	code = uns_attributes_base(snap->cat, &record->stat, out, err);
+	code = uns_attributes_base(snap->cat, &record->is.stat, out, err);
 	snapshot_put(u, snap);
 	return code;
 }
@@ -321,7 +321,7 @@ static void failed_json(const struct dir_record *record, const struct uns_findin
 	uns_text_str(out, "{\"path\":");
 	uns_text_json_str(out, record->path);
 	uns_text_str(out, ",\"format\":");
-	uns_text_json_str(out, record->format->name);
+	uns_text_json_str(out, record->is.format->name);
 	uns_text_str(out, ",\"views\":{},\"problems\":[");
 	uns_describe_finding(out, why);
 	uns_text_str(out, "]}\n");

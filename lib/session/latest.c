@@ -62,7 +62,7 @@ static int read_own(const struct search *s, struct dir_record *record, struct sn
 		return (int)n;
 	uns_text_printf(&s->out->text, "%s/", tag);
 	uns_text_add(&s->out->text, text, (size_t)n);
-	s->out->generation = record->generation;
+	s->out->generation = record->is.generation;
 	return s->out->text.failed ? uns_oom(err) : 1;
 }
 
@@ -75,7 +75,7 @@ static int read_tag(const struct search *s, struct dir_record *record, const cha
 	struct snapshot *snap;
 	int code;
 
-	if (!record->format)
+	if (!record->is.format)
 		return 0;
 	code = show_state_of(s->u, record, s->view, s->parameter, &state, &why);
 	if (code < 0)

@@ -112,7 +112,7 @@ static inline bool session_hides(const struct unshard *u, const char *path)
 static inline bool session_walks_into(const struct unshard *u, const char *path, enum uns_kind kind)
 {
 	return !session_hides(u, path) &&
-	       (kind == UNS_KIND_DIR || (kind == UNS_KIND_FILE && records_may_be_file(path)));
+	       (kind == UNS_KIND_DIR || (kind == UNS_KIND_FILE && examine_may_be_file(path)));
 }
 
 #endif

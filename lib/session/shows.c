@@ -73,7 +73,7 @@ static int verdict_find_out(struct unshard *u, struct dir_record *record, const 
 	int code, added = 0;
 
 	UNS_TRY(snapshot_get(u, record, &snap, why));
-	code = record->stat.kind == UNS_KIND_FILE && !view->opens_files ?
+	code = record->is.stat.kind == UNS_KIND_FILE && !view->opens_files ?
 		       uns_catalog_fail(snap->cat, UNS_FINDING(.id = UNS_FOUND_FILE_IS_SHOWN), &own) :
 		       view->supports(snap->cat, parameter, &own);
 	f = uns_finding_quoting(UNS_FOUND_VIEW_NOT_POSSIBLE, &own,
@@ -338,11 +338,11 @@ static int shown_build(struct unshard *u, struct dir_record *record, struct snap
 	shown->attr = calloc(shown->tree.n + 1, sizeof(*shown->attr));
 	if (!shown->attr)
 		return uns_oom(err);
-	UNS_TRY(uns_attributes_base(snap->cat, &record->stat, &base, err));
+	UNS_TRY(uns_attributes_base(snap->cat, &record->is.stat, &base, err));
 	for (i = 0; i < shown->tree.n; i++)
-		shown->attr[i] = uns_attributes_of(snap->cat, &shown->tree.v[i], &record->stat, &base);
+		shown->attr[i] = uns_attributes_of(snap->cat, &shown->tree.v[i], &record->is.stat, &base);
 	if (shown->tree.whole)
-		shown->attr[i] = uns_attributes_of(snap->cat, shown->tree.whole, &record->stat, &base);
+		shown->attr[i] = uns_attributes_of(snap->cat, shown->tree.whole, &record->is.stat, &base);
 	return 0;
 }
 

@@ -156,9 +156,9 @@ int snapshots_open_catalog(const struct snapshot_cache *c, const struct dir_reco
 	struct uns_directory dir = { .root = c->root, .path = record->path, .capture = capture };
 
 	cat->capture = capture;
-	if (record->stat.kind == UNS_KIND_DIR)
+	if (record->is.stat.kind == UNS_KIND_DIR)
 		UNS_TRY(uns_capture_list(capture, record->path, &dir.list, err));
-	return record->format->open(&dir, options, cat, err);
+	return record->is.format->open(&dir, options, cat, err);
 }
 
 /* The format's options with what the store says for this checkpoint; texts live in the arena. */
@@ -169,12 +169,12 @@ static int options_for(const struct snapshot_cache *c, const struct dir_record *
 	size_t n = 0;
 
 	*out = *c->format;
-	if (!record->format->wants_units)
+	if (!record->is.format->wants_units)
 		return 0;
 	UNS_TRY(store_facts_known(c->store, record->path, record_has_facts(record), arena, &v, &n,
 				  err));
 	out->fsdp_units =
-		stored_units_find(v, n, record->own_generation, &out->fsdp_units_stale);
+		stored_units_find(v, n, record->is.own_generation, &out->fsdp_units_stale);
 	return 0;
 }
 
@@ -227,10 +227,10 @@ static int fill(const struct snapshot_cache *c, const struct dir_record *record,
 	const struct companions_input beside = { c->root, record->path, c->models, c->store,
 						 record_has_facts(record) };
 	/* A catalog is made of the files, and of a layout from the store where the format has one. */
-	const struct memo_subject of = { record->path, record->format->name,
-					 record->format->wants_units ? record->generation
-								    : record->source_generation,
-					 record->source_generation };
+	const struct memo_subject of = { record->path, record->is.format->name,
+					 record->is.format->wants_units ? record->is.generation
+								    : record->is.source_generation,
+					 record->is.source_generation };
 
 	UNS_TRY(find_catalog(c, record, &of, capture, snap, err));
 	UNS_TRY(companions_choose(&beside, snap->cat, &snap->beside, err));

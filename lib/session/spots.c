@@ -41,7 +41,7 @@ static uint64_t generation_of(const struct uns_stat *st)
 
 uint64_t spot_ino_inside(const struct spot *spot, const char *inside)
 {
-	return ino_of(&spot->key, spot->record->generation, inside);
+	return ino_of(&spot->key, spot->record->is.generation, inside);
 }
 
 /* -- small helpers -- */
@@ -166,7 +166,7 @@ static int go_to_info(struct unshard *u, struct spot *spot, struct uns_err *err)
 static int go_to_record(struct unshard *u, struct spot *spot, struct uns_err *err)
 {
 	spot->key.inside = "";
-	if (spot->record->format)
+	if (spot->record->is.format)
 		return go_inside(u, spot, err);
 	if (records_in_the_making(&u->records, spot->record))
 		return uns_fail(
@@ -212,7 +212,7 @@ static int go_to_file(struct unshard *u, struct spot *spot, struct uns_err *err)
 	int code;
 
 	if (spot->stat.kind != UNS_KIND_FILE || !spot->key.view || !spot->key.view->opens_files ||
-	    !records_may_be_file(spot->key.path))
+	    !examine_may_be_file(spot->key.path))
 		return 0;
 	code = record_get(u, spot->key.path, &spot->record, &why);
 	if (code == -ENOTDIR)
@@ -450,7 +450,7 @@ static int go_to_key(struct unshard *u, struct spot *spot, struct uns_err *err)
 		return found ? 0 : uns_fail(err, -ESTALE, "%s is not made any more", path);
 	}
 	UNS_TRY(record_get(u, path, &spot->record, err));
-	if (!spot->record->format)
+	if (!spot->record->is.format)
 		return uns_fail(err, -ESTALE, "%s is no checkpoint any more", spot->key.path);
 	spot->key.inside = inside;
 	return kind == SPOT_INFO ? go_to_info(u, spot, err) : go_inside(u, spot, err);
@@ -573,7 +573,7 @@ int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *o
 
 	*out = (struct unshard_stat){ .size = sizeof(*out), .kind = UNSHARD_DIR, .nlink = 2, .ino = spot->ino };
 	if (spot->record) {
-		stat_record(&spot->record->stat, out);
+		stat_record(&spot->record->is.stat, out);
 	} else if (spot->key.kind == SPOT_SOURCE || spot->key.kind == SPOT_MARK) {
 		stat_source(&spot->stat, out);
 	} else {

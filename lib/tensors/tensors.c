@@ -132,7 +132,7 @@ static int fill(struct unshard_tensors *l, const char *checkpoint, const char *v
 		struct uns_err *err)
 {
 	UNS_TRY(record_get(l->u, checkpoint, &l->record, err));
-	if (!l->record->format)
+	if (!l->record->is.format)
 		return uns_fail(err, -ENOENT, "%s is not a checkpoint that unshard knows",
 				*checkpoint ? checkpoint : uns_root_path(l->u->root));
 	UNS_TRY(snapshot_get(l->u, l->record, &l->snap, err));

@@ -59,7 +59,7 @@ static int warm(struct warming *w, const char *checkpoint, struct uns_err *err)
 		return uns_fail(err, -ENOENT, "there is no store to keep CRCs in");
 	store_release(&w->u->store);
 	UNS_TRY(record_get(w->u, checkpoint, &record, err));
-	code = record->format ? snapshot_get(w->u, record, &snap, err)
+	code = record->is.format ? snapshot_get(w->u, record, &snap, err)
 			     : uns_fail(err, -EINVAL, "%s is not a checkpoint", checkpoint);
 	if (code == 0) {
 		code = warm_views(w, record, snap, err);

@@ -23,6 +23,7 @@ FAMILIES = {"dcp", "zero", "ranks"}  # one folder, one framework's shards; they 
 BELOW.update({folder: NOUNS | {"files"} for folder in FAMILIES})
 BELOW.update({folder: NOUNS | {"files"} | FAMILIES for folder in ("formats", "views")})
 BELOW["facts"] = NOUNS | {"engine", "store", "files"}
+BELOW["examine"] = NOUNS | {"store", "facts", "formats"}
 BELOW["api"] = set(BELOW)
 BELOW["session"] = set(BELOW)
 BELOW["out"] = {"base", "io"}  # what is written: for rooms above the session, which alone write
