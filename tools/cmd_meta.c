@@ -180,7 +180,7 @@ static int list_at(struct meta *m, const char *path)
 	else if (code == 0 && l.n)
 		table_print(&l.table, "");
 	table_fini(&l.table);
-	return code < 0 ? command_fail("%s", err.text) : EXIT_DONE;
+	return code < 0 ? log_fail(&m->log, &err) : EXIT_DONE;
 }
 
 static int get_one(void *ctx, const struct unshard_fact *fact)
@@ -205,7 +205,7 @@ static int get_at(struct meta *m, const char *path)
 		l.n = 0;
 		l.key = m->argument[i];
 		if (unshard_meta_list(m->u, path + 1, &calls, &err) < 0)
-			return command_fail("%s", err.text);
+			return log_fail(&m->log, &err);
 		if (l.n)
 			continue;
 		command_fail("%s is not set for %s", l.key, path);
@@ -244,7 +244,7 @@ static int set_one(struct meta *m, const char *path, char *pair)
 		printf("%s=%s\n", pair, value);
 	free(value);
 	fflush(stdout);
-	return code < 0 ? command_fail("%s", err.text) : EXIT_DONE;
+	return code < 0 ? log_fail(&m->log, &err) : EXIT_DONE;
 }
 
 static int set_at(struct meta *m, const char *path)
@@ -263,7 +263,7 @@ static int unset_at(struct meta *m, const char *path)
 
 	for (i = 1; i < m->n; i++)
 		if (unshard_meta_unset(m->u, path + 1, m->argument[i], &err) < 0)
-			return command_fail("%s", err.text);
+			return log_fail(&m->log, &err);
 	return EXIT_DONE;
 }
 
@@ -281,7 +281,7 @@ static int import_at(struct meta *m, const char *path)
 	code = unshard_meta_import_file(m->u, path + 1, file, &n, &err);
 	free(file);
 	if (code < 0)
-		return command_fail("%s", err.text);
+		return log_fail(&m->log, &err);
 	printf("%zu facts for %s\n", n, path);
 	return EXIT_DONE;
 }
@@ -347,7 +347,7 @@ static int export_all(struct meta *m)
 	int why = 0;
 
 	if (unshard_meta_export(m->u, &json, &err) < 0)
-		return command_fail("%s", err.text);
+		return log_fail(&m->log, &err);
 	to = name ? fopen(name, "we") : stdout;
 	if (!to || fputs(json, to) < 0 || fflush(to) != 0)
 		why = errno;
@@ -362,7 +362,7 @@ static int clear_cache(struct meta *m)
 {
 	struct unshard_error err = { 0 };
 
-	return unshard_meta_clear_cache(m->u, &err) < 0 ? command_fail("%s", err.text) : EXIT_DONE;
+	return unshard_meta_clear_cache(m->u, &err) < 0 ? log_fail(&m->log, &err) : EXIT_DONE;
 }
 
 /* -- which -- */

@@ -14,13 +14,26 @@ struct mount {
 	bool foreground;
 	struct options options;
 	struct log log;
+	unshard *u;
 };
 
+/* A metadata store that cannot be used: the log says so too, but few read it. */
+static void tell_store(const struct mount *m)
+{
+	const struct unshard_calls calls = { UNSHARD_CALLS_INIT };
+	struct unshard_error err = { 0 };
+
+	if (!m->options.library.no_store && unshard_meta_list(m->u, "", &calls, &err) < 0 && !m->foreground)
+		fprintf(stderr, "unshard: %s; the mount works without it\n", err.text);
+}
+
+/* In the process that serves; its stderr is still the terminal. */
 static void serving(void *ctx)
 {
 	struct mount *m = ctx;
 	char line[512];
 
+	tell_store(m);
 	snprintf(line, sizeof(line), "unshard %s shows %.200s at %.200s", unshard_version(),
 		 m->source, m->mountpoint);
 	log_line(&m->log, UNSHARD_LOG_INFO, line);
@@ -153,6 +166,7 @@ static int run(struct mount *m)
 	full_source = realpath(m->source, NULL); /* what the mount table shows */
 	if (full_source)
 		m->source = full_source;
+	m->u = u;
 	status = serve(m, u);
 	unshard_close(u);
 	log_close(&m->log);

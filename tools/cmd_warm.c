@@ -52,7 +52,7 @@ static int progress(void *ctx, const struct unshard_progress *p)
 	return interrupted ? -EINTR : 0;
 }
 
-static int warm(unshard *u, const char *checkpoint)
+static int warm(struct arguments *a, unshard *u, const char *checkpoint)
 {
 	struct warming w = { .terminal = isatty(STDERR_FILENO), .next_ms = now_ms() + EVERY_MS };
 	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &w, .progress = progress };
@@ -69,7 +69,7 @@ static int warm(unshard *u, const char *checkpoint)
 	if (code == -EINTR)
 		return command_fail("interrupted; what was found out until now is kept");
 	if (code < 0)
-		return command_fail("%s", err.text);
+		return log_fail(&a->log, &err);
 	text_bytes(w.done_bytes, read);
 	printf("all CRCs are known; %s of data were read for them\n", read);
 	return EXIT_DONE;
@@ -86,7 +86,7 @@ static int warm_path(struct arguments *a, char *path)
 	*slash = '\0';
 	status = arguments_open(a, slash == path ? "/" : path, &u);
 	if (status < 0)
-		status = warm(u, slash + 1);
+		status = warm(a, u, slash + 1);
 	unshard_close(u);
 	return status;
 }

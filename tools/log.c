@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,7 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "command.h"
+
 enum { N_LEVELS = 4 };
+
+static pthread_mutex_t told_lock = PTHREAD_MUTEX_INITIALIZER; /* of every log's `told` */
 
 /* A link of another user could lead into any file; those of root (/dev/stderr) and one's own are meant. */
 static bool may_follow(const char *path)
@@ -68,7 +73,7 @@ void log_line(void *ctx, int level, const char *line)
 {
 	static const int priority[N_LEVELS] = { LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
 	static const char *const word[N_LEVELS] = { "error", "warning", "info", "debug" };
-	const struct log *log = ctx;
+	struct log *log = ctx;
 	char stamp[32] = "";
 	time_t now = time(NULL);
 	struct tm tm;
@@ -81,7 +86,22 @@ void log_line(void *ctx, int level, const char *line)
 	}
 	if (log->with_time && gmtime_r(&now, &tm))
 		strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ ", &tm);
+	if (log->fd == STDERR_FILENO) {
+		pthread_mutex_lock(&told_lock);
+		snprintf(log->told.text, sizeof(log->told.text), "%s", line);
+		pthread_mutex_unlock(&told_lock);
+	}
 	dprintf(log->fd, "%s%s: %s\n", stamp, log->with_time ? word[level] : "unshard", line);
+}
+
+int log_fail(const struct log *log, const struct unshard_error *err)
+{
+	bool told;
+
+	pthread_mutex_lock(&told_lock);
+	told = *err->text && !strcmp(err->text, log->told.text);
+	pthread_mutex_unlock(&told_lock);
+	return told ? EXIT_COULD_NOT : command_fail("%s", *err->text ? err->text : "out of memory");
 }
 
 const char *log_where(const char *path, bool foreground)

@@ -9,12 +9,16 @@
 struct log {
 	int fd; /* -1 = syslog */
 	bool with_time;
+	struct unshard_error told; /* text: the last line, if it went to stderr */
 };
 
 /* `path` NULL: stderr when in the foreground, else syslog. Opened before going to the background,
  * so that the command can still say why not. */
 int log_open(struct log *log, const char *path, bool foreground, struct unshard_error *err);
 void log_close(struct log *log);
+
+/* End a command with this sentence on stderr, where the log may have it already. Returns EXIT_COULD_NOT. */
+int log_fail(const struct log *log, const struct unshard_error *err);
 
 /* A sink for unshard_options.log; ctx is the struct log. Any thread. */
 void log_line(void *ctx, int level, const char *line);

@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "store/store.h"
 
 /* -- errors -- */
 
@@ -49,9 +50,9 @@ static const char *advice(int code)
 	case -EBUSY:
 		return "another program keeps it locked: try again, or name another with --store";
 	case -EROFS:
-		return "there is no permission to write it";
+		return "there is no permission to write it: " UNS_STORE_ELSEWHERE;
 	case -ENOSPC:
-		return "its disk is full";
+		return "its disk is full: make room, or " UNS_STORE_ELSEWHERE;
 	case -EBADMSG:
 		return "it is damaged";
 	default:
@@ -65,7 +66,9 @@ static int database_fail(struct uns_store *store, int code, const char *doing, s
 	int number = errno_of(store, code);
 	const char *why = advice(number);
 
-	return uns_fail(err, number, "metadata store %s: %s: %s%s%s", store->path, doing,
+	if (number == -EROFS || number == -ENOSPC)
+		return uns_fail(err, number, "metadata store %s cannot be written: %s", store->path, why);
+	return uns_fail(err, number, "metadata store %s %s: %s%s%s", store->path, doing,
 			why ? why : "", why ? " - " : "",
 			store->db ? sqlite3_errmsg(store->db) : sqlite3_errstr(code));
 }
@@ -113,8 +116,8 @@ int database_begin(struct uns_store *store, struct uns_err *err)
 	if (store->why_read_only.code)
 		return uns_fail_as(err, &store->why_read_only);
 	if (store->read_only)
-		return uns_fail(err, -EROFS, "metadata store %s cannot be written: it is read-only",
-				store->path);
+		return uns_fail(err, -EROFS, "metadata store %s cannot be written: it is read-only: "
+				UNS_STORE_ELSEWHERE, store->path);
 	code = sqlite3_exec(store->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
 	return code ? database_fail(store, code, "cannot be written", err) : 0;
 }
@@ -167,7 +170,8 @@ static int create(const char *path, struct uns_err *err)
 		close(fd);
 	else if (errno != EEXIST)
 		return uns_fail(err, errno == EACCES ? -EROFS : -errno,
-				"metadata store %s cannot be made: %s", path, strerror(errno));
+				"metadata store %s cannot be made: %s: " UNS_STORE_ELSEWHERE, path,
+				strerror(errno));
 	return 0;
 }
 

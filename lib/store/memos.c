@@ -201,8 +201,7 @@ int uns_store_memo_put(struct uns_store *store, const char *kind, uint64_t key,
 	store->memo_failed |= code < 0;
 	pthread_mutex_unlock(&store->lock);
 	if (first)
-		uns_log(store->log, UNS_LOG_WARN,
-			"nothing is remembered from here on (serving goes on): %s", why.text);
+		uns_log(store->log, UNS_LOG_WARN, "%s", why.text);
 	return code < 0 ? uns_fail_as(err, &why) : 0;
 }
 

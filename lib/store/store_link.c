@@ -71,8 +71,7 @@ static int make_directories(const char *path, struct uns_err *err)
 		if (code && code != EEXIST && access(dir, F_OK) != 0)
 			return uns_fail(
 				err, -code,
-				"metadata store %s: the directory %s cannot be made: %s "
-				"(--store FILE names another place, --store none does without)",
+				"metadata store %s: the directory %s cannot be made: %s: " UNS_STORE_ELSEWHERE,
 				path, dir, strerror(code));
 		*slash = '/';
 	}
@@ -83,8 +82,8 @@ static int check_path(const struct store_link *s, struct uns_err *err)
 {
 	if (!*s->path)
 		return uns_fail(err, -ENOENT,
-				"there is no place for the metadata store: neither "
-				"XDG_STATE_HOME nor HOME is set (--store FILE names one)");
+				"there is no place for the metadata store, as neither XDG_STATE_HOME nor HOME names a "
+				"directory: " UNS_STORE_ELSEWHERE);
 	if (s->own_place)
 		return make_directories(s->path, err);
 	if (strcmp(s->source, "/") != 0 && uns_path_within(s->path, s->source))

@@ -342,6 +342,41 @@ def test_no_place_for_a_store(run, mount, small):
     assert "cannot be made: Read-only file system" in problems(mounted)
 
 
+@pytest.mark.parametrize("home", ["absent", "read-only", "full"])
+def test_a_home_where_nothing_can_be_written(home, run, small, command, tmp_path):
+    """One sentence, once, with the path and what to do; everything else goes on."""
+    place = Path("/proc/1/home") if home == "absent" else small
+    if home == "read-only":
+        subprocess.run(["mount", "-o", "remount,ro", small], check=True)
+    if home == "full":
+        with contextlib.suppress(OSError), open(small / "filler", "wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(4096))
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(place)}
+    mnt = tmp_path / "mnt"
+    mnt.mkdir()
+
+    def one_sentence(done):
+        said = [line for line in done.stderr.splitlines() if "metadata store" in line]
+        assert len(said) == 1, done.stderr
+        assert f"{place}/.local/state/unshard/store.db" in said[0] and "--store FILE" in said[0]
+        assert "XDG_STATE_HOME" in said[0]
+        assert ("its disk is full" in said[0]) == (home == "full")
+
+    for args in (["ls", run], ["show", run / "checkpoint-2"], ["check", run], ["mount", run.parent, mnt]):
+        one_sentence(command(*args, env=env))
+    try:
+        serves(mnt)
+    finally:
+        command("umount", mnt)
+    for args in (["meta", "set", run, "seed=1"], ["meta", "list", run], ["warm", run / "checkpoint-2"]):
+        done = command(*args, env=env, check=False)
+        one_sentence(done)
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    there = {**env, "XDG_STATE_HOME": str(tmp_path / "state")}
+    assert "metadata store" not in command("meta", "set", run, "seed=1", env=there).stderr
+
+
 def test_full(run, mount, small, meta):
     store = small / "store.db"
     meta("set", run, "seed=1", at=store)
