@@ -94,7 +94,7 @@ static void print_summary(const struct export *e)
 	}
 	if (e->made.kept_bytes) {
 		text_bytes(e->made.kept_bytes, bytes);
-		printf(" (%s were there)", bytes);
+		printf(" (%s kept from OUT.partial)", bytes);
 	}
 	puts(e->flags & UNSHARD_EXPORT_VERIFY ? "; read back and equal" : "");
 }
@@ -211,7 +211,7 @@ const struct command cmd_export = {
 		"  --view VIEW                weights (default), weights-bf16, full, dcp, universal,\n"
 		"                             world-8, ...\n"
 		"  --resume                   complete OUT.partial, which an export that was ended left;\n"
-		"                             what is there is compared with the view\n"
+		"                             what it holds is compared with the view\n"
 		"  --verify                   read OUT back from the disk and compare it with the view\n"
 		"  --checksums                add SHA256SUMS, for sha256sum -c\n"
 		"  --json                     one object: what was written, and what was left out\n"

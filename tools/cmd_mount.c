@@ -77,10 +77,10 @@ static void tell_covered(const struct mount *m)
 	size_t n = at ? strlen(at) : 0, covered = entries_of(m->mountpoint);
 
 	if (source && at && strncmp(source, at, n) == 0 && (!source[n] || source[n] == '/'))
-		fprintf(stderr, "unshard: %s lies in %s: until it is unmounted it cannot be reached by its path\n",
+		fprintf(stderr, "unshard: %s is inside %s: its path cannot be used until you unmount\n",
 			m->source, m->mountpoint);
 	else if (covered)
-		fprintf(stderr, "unshard: %s is not empty: until it is unmounted its %zu %s cannot be reached\n",
+		fprintf(stderr, "unshard: %s is not empty: its %zu %s cannot be reached until you unmount\n",
 			m->mountpoint, covered, covered == 1 ? "entry" : "entries");
 	free(source);
 	free(at);

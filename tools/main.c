@@ -31,7 +31,7 @@ int command_fail(const char *fmt, ...)
 
 int command_usage(const struct command *self)
 {
-	fprintf(stderr, "usage: unshard %s %s\n(unshard %s --help tells more)\n", self->name,
+	fprintf(stderr, "usage: unshard %s %s\n(more: unshard %s --help)\n", self->name,
 		self->arguments, self->name);
 	return EXIT_COULD_NOT;
 }

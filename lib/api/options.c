@@ -150,7 +150,7 @@ static int no_such_view(const char *name, struct uns_err *err)
 			uns_text_printf(&list, "%s%s-%s", list.len ? ", " : "", (*v)->name, (*v)->placeholder);
 	}
 	return list.failed ? uns_oom(err)
-			   : uns_fail(err, -EINVAL, "view=%s: there is no such view; there are %s", name, list.p);
+			   : uns_fail(err, -EINVAL, "view=%s: no such view; the views are %s", name, list.p);
 }
 
 static int choose_view(struct session_options *out, const char *name, struct uns_arena *arena,

@@ -80,8 +80,8 @@ int output_dir_check(const char *path, struct uns_arena *arena, const char **why
 		return uns_oom(err);
 	dir = nearest(copy, &st);
 	if (on_unshard(dir))
-		reason = "lies on an unshard mount, which is read-only; write beside the runs and "
-			 "only load from the mount";
+		reason = "is on an unshard mount, which is read-only; write to a directory outside the mount, and "
+			 "only load from it";
 	else if (st.st_mode && !S_ISDIR(st.st_mode))
 		reason = "is a file; name a directory";
 	else if (faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) < 0)

@@ -37,7 +37,7 @@ static int choose_view(struct export *e, const char *name, struct uns_err *err)
 	e->view_name = name ? name : "weights";
 	e->view = view_find(e->view_name, strlen(e->view_name), &e->parameter);
 	if (!e->view)
-		return uns_fail(err, -ENOENT, "there is no view %s", e->view_name);
+		return uns_fail(err, -ENOENT, "no such view: %s (unshard show lists the views)", e->view_name);
 	if (o->only && (o->only != e->view || o->only_parameter != e->parameter))
 		return uns_fail(err, -EINVAL, "view %s: the session shows the view %s alone", e->view_name,
 				o->only->name);

@@ -176,7 +176,7 @@ int fact_file_read(const struct uns_root *root, const char *name, const char *or
 		return uns_fail(err, -ENOTSUP,
 				"%s says nothing about a training that unshard knows: it takes "
 				"trainer_state.json, training_args.json, training_args.bin, "
-				"scheduler.pt and layouts of FSDP1's flat units",
+				"scheduler.pt and unit maps of FSDP1's flat units",
 				origin);
 	*out = f.v;
 	*n = f.n;

@@ -274,8 +274,8 @@ static void add_callback(struct collect *c, struct uns_text *out, struct uns_spa
 	if (uns_json_text_get(v, "attributes", &attributes) &&
 	    uns_json_text_next(&attributes, NULL, &member))
 		note(c,
-		     "trainer_state.json: the callback %.*s has the arguments that %s tells; what it "
-		     "had counted at this step is not known, and it begins anew",
+		     "trainer_state.json: the callback %.*s has the arguments of %s; what it had counted at "
+		     "this step is not known, and it counts from the beginning",
 		     (int)uns_span_left(&name), (const char *)name.p, origin);
 }
 
@@ -334,7 +334,7 @@ static void take_callbacks(struct collect *c, struct uns_span state, bool own, c
 }
 
 #define UNTOLD_CALLBACKS                                                                   \
-	"what a Trainer since transformers 4.41 looks up when it saves; nothing here tells " \
+	"what a Trainer since transformers 4.41 looks up when it saves; no file records "   \
 	"whether it has other callbacks with a state, as EarlyStoppingCallback"
 
 /* Nobody names the run's callbacks: those of a Trainer that was given none with a state. */
@@ -788,12 +788,12 @@ static void say_what_is_assumed(struct collect *c, const char *const *keys, size
 
 	if (!n)
 		return;
-	uns_text_str(&text, "a Trainer that resumes goes by ");
+	uns_text_str(&text, "a Trainer that resumes uses ");
 	for (i = 0; i < n; i++)
 		uns_text_printf(&text, "%s%s", i ? ", " : "", keys[i]);
-	uns_text_str(&text, " of trainer_state.json and not by its own arguments (by "
-			    "train_batch_size up to transformers 5.1), and here they are assumed: "
-			    "before resuming say what they are to be, with `unshard meta set ");
+	uns_text_str(&text, " of trainer_state.json instead of its own arguments (train_batch_size "
+			    "up to transformers 5.1), and here they are assumed: "
+			    "before you resume, set them with `unshard meta set ");
 	write_path(c, &text);
 	for (i = 0; i < n; i++)
 		uns_text_printf(&text, " %s=N", keys[i]);
@@ -818,7 +818,7 @@ static void assume(struct collect *c)
 		if (!value || has(c, key))
 			continue;
 		offer(c, key, value, strlen(value),
-		      "the default of transformers: nothing here tells", true);
+		      "the default of transformers: no file records it", true);
 		if (n < sizeof(assumed) / sizeof(*assumed))
 			assumed[n++] = key;
 	}
@@ -839,7 +839,7 @@ static void keep_own(struct collect *c, struct uns_span state, struct uns_span u
 		     "only the version that wrote it takes the file",
 		     (int)uns_span_left(&unknown), (const char *)unknown.p);
 	for (i = 0; i < c->in->n_option; i++)
-		note(c, "-o fact=%s is not used: trainer_state.json is there, and valid",
+		note(c, "-o fact=%s is not used: the checkpoint has a valid trainer_state.json",
 		     c->in->option[i]);
 	settle_step(c);
 }
@@ -907,7 +907,7 @@ static void collect(struct collect *c)
 			keep_own(c, state, unknown);
 			return;
 		}
-		note(c, "trainer_state.json of the checkpoint cannot be used and is made anew: %s",
+		note(c, "trainer_state.json of the checkpoint cannot be used and is replaced: %s",
 		     why.text);
 	}
 	synthesise(c, state);

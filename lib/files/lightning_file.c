@@ -217,7 +217,7 @@ static int note_who_takes_it(const struct builder *b, struct uns_err *err)
 	return uns_vtree_note(b->out, err,
 			   "it was saved without optimizers: a Trainer on one device resumes from the view "
 			   "full, one with FSDPStrategy from full-fsdp, each with new optimizer states; "
-			   "ModelParallelStrategy resumes from neither, as it asks for states that were not "
+			   "ModelParallelStrategy resumes from neither, which needs states that were not "
 			   "saved: load the weights into the module and call fit without ckpt_path");
 }
 
@@ -230,7 +230,7 @@ static int add_stand_ins(struct builder *b, struct uns_err *err)
 
 	if (!optimizers) {
 		b->stand_in = "; it was saved without optimizers and learning rate schedulers, so "
-			      "empty ones are synthesised: they start anew";
+			      "empty ones are synthesised: they start from the beginning";
 		UNS_TRY(note_who_takes_it(b, err));
 	} else if (!schedulers) {
 		b->stand_in = "; empty learning rate schedulers are synthesised: none were saved";

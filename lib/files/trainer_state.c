@@ -254,7 +254,7 @@ int uns_trainer_state_emit(const struct uns_training *t, struct uns_text *out, s
 	if (!uns_training_find(t, "global_step"))
 		return uns_fail(err, -ENODATA,
 				"the training step is not known: neither the directory's name nor "
-				"scheduler or optimizer tell; give it with -o fact=global_step=N or "
+				"scheduler or optimizer has it; give it with -o fact=global_step=N or "
 				"`unshard meta set CHECKPOINT global_step=N`");
 	uns_text_str(out, "{");
 	for (i = 0; i < N_KEYS; i++) {

@@ -28,7 +28,7 @@ KIND(SHARD_MISSING, shard_missing, INCOMPLETE,
      "{file} is missing: it holds [rank {rank}'s|a] piece of {tensor} (shape {shape})",
      .advice = COPY_BACK)
 KIND(SHARD_IS_NO_FILE, shard_is_no_file, DAMAGED,
-     "{file} is not a regular file (a link that leads out of SOURCE is not followed): it holds [rank {rank}'s|a] piece of {tensor} (shape {shape})")
+     "{file} is not a regular file (a link that leads out of SOURCE is not followed): it should hold [rank {rank}'s|a] piece of {tensor} (shape {shape})")
 KIND(SHARD_CUT, shard_cut, DAMAGED,
      "{file} is truncated: expected at least {expected} bytes, found {found}; [rank {rank}'s|a] piece of {tensor} (shape {shape}) is incomplete",
      .advice = COPY_AGAIN)
@@ -51,7 +51,7 @@ KIND(NO_WEIGHTS, no_weights, UNKNOWN, "{checkpoint} holds no model weights")
 
 /* -- torch distributed checkpoints -- */
 KIND(METADATA_MISSING, metadata_missing, INCOMPLETE,
-     "{file} is missing[ ({torn} is there: the save was interrupted)]: the save did not finish, or the file was not copied; without it the .distcp files cannot be read")
+     "{file} is missing[ ({torn} was found: the save was interrupted)]: the save did not finish, or the file was not copied; without it the .distcp files cannot be read")
 KIND(RANK_METADATA_MISSING, rank_metadata_missing, INCOMPLETE,
      "{file} is missing: what rank {rank} saved is not known", .advice = COPY_BACK)
 KIND(TRANSFORM_UNKNOWN, transform_unknown, UNKNOWN,
@@ -260,12 +260,12 @@ KIND(RANK_STATES_DIFFER_IN_LENGTH, rank_states_differ_in_length, DAMAGED,
      "{file}: {tensor} has {found} elements, but {other_tensor} has {expected}: an optimizer's states of one parameter are as long as each other",
      .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_STATE_ABSENT, rank_state_absent, DAMAGED,
-     "{file}: {other_tensor} is there, but not {tensor}", .advice = COPY_AGAIN OR_BEFORE)
+     "{file}: has {other_tensor}, but no {tensor}", .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_STATE_SIZE, rank_state_size, DAMAGED,
      "the ranks' pieces of optimizer state {tensor} have {found} elements together; expected {expected}, those of {parameter}, which is parameter {number} in the model's order",
      .advice = "copy the ranks' files again from the training machine" OR_BEFORE)
 KIND(RANK_ORDER_UNKNOWN, rank_order_unknown, DAMAGED,
-     "the model's files and their names disagree on who is which rank, so the order of the ranks' pieces of the optimizer is not known",
+     "the model's files record other ranks than their names say, so the order of the ranks' pieces of the optimizer is not known",
      .advice = "rename them back, or copy them again from the training machine")
 KIND(RANK_UNIT_ABSENT, rank_unit_absent, DAMAGED,
      "rank {rank}'s file has no piece of the flat unit's {tensor}, which {file.name} has",
@@ -282,9 +282,9 @@ KIND(RANK_UNITS_UNNAMED, rank_units_unnamed, UNKNOWN,
 KIND(RANK_UNITS_MAP_IS_OF_OTHER_FILES, rank_units_map_is_of_other_files, UNKNOWN,
      "the optimizer is not available: FSDP1 (use_orig_params=False) stored the model's {parameters} parameters in {n} flat units and did not record their order; the weights are available",
      .advice =
-	     "the unit map that was imported is of other files than those that are there now: import it again if it is theirs too")
+	     "the unit map was imported when the checkpoint had other files: import it again if it fits these files too")
 KIND(RANK_UNITS_NOT_GUESSED, rank_units_not_guessed, UNKNOWN,
-     "the optimizer is not available: FSDP1 (use_orig_params=False) stored the model's {parameters} parameters in {n} flat units and did not record their order; the weights are available (-o assume=fsdp-units could not tell it: {cause})")
+     "the optimizer is not available: FSDP1 (use_orig_params=False) stored the model's {parameters} parameters in {n} flat units and did not record their order; the weights are available (-o assume=fsdp-units did not find the order: {cause})")
 KIND(RANK_UNITS_MAP_DOES_NOT_FIT, rank_units_map_does_not_fit, DAMAGED,
      "{cause} (imported by unshard meta import)")
 KIND(RANK_UNITS_NAMED, rank_units_named, NOTE,
@@ -398,7 +398,7 @@ KIND(NOT_ZERO, not_zero, UNKNOWN, "{checkpoint} is not a DeepSpeed ZeRO checkpoi
 KIND(NO_ZERO_SHARDS, no_zero_shards, UNKNOWN,
      "{checkpoint} has no ZeRO optimizer shards of data-parallel ranks")
 KIND(MODEL_PARALLEL, model_parallel, UNKNOWN,
-     "{checkpoint} was saved by several model-parallel ranks ({file.name}): only data-parallel checkpoints can be cut anew")
+     "{checkpoint} was saved by several model-parallel ranks ({file.name}): only data-parallel checkpoints can be cut for another number of ranks")
 KIND(ZERO_CUT_NOT_POSSIBLE, zero_cut_not_possible, UNKNOWN, "{cause}")
 KIND(ZERO_COPY_UNLIKE, zero_copy_unlike, INCOMPLETE,
      "the optimizer's fp32 copy or step of {tensor} is missing, or not of the dtype that others have")
@@ -417,10 +417,10 @@ KIND(TOO_MANY_SHARDS, too_many_shards, UNKNOWN,
      "{n} tensors for {ranks} ranks are more than is laid out at once ({most} shards)",
      .advice = "the views full and full-fsdp load at any number of ranks")
 KIND(FLAT_OPTIMIZER, flat_optimizer, UNKNOWN,
-     "the optimizer's state is FSDP1's own (flattened parameters, cut by how the model was wrapped): only DTensors can be sharded anew for other ranks",
+     "the optimizer's state is FSDP1's own (flattened parameters, cut by how the model was wrapped): only DTensors can be sharded for another number of ranks",
      .advice = "the view full-fsdp holds it by name")
 KIND(NO_DTENSORS, no_dtensors, UNKNOWN,
-     "{checkpoint} holds no DTensors (FSDP without a device mesh saves ShardedTensors): only DTensors can be sharded anew for other ranks")
+     "{checkpoint} holds no DTensors (FSDP without a device mesh saves ShardedTensors): only DTensors can be sharded for another number of ranks")
 KIND(TENSOR_WITHOUT_ROWS, tensor_without_rows, UNKNOWN,
      "{tensor} is sharded and has no rows")
 KIND(OPTIMIZER_STATE_PLACELESS, optimizer_state_placeless, UNKNOWN,
@@ -457,7 +457,7 @@ KIND(TIE_NOT_COMPARED, tie_not_compared, NOTE,
 KIND(CHECKPOINT_UNREADABLE, checkpoint_unreadable, DAMAGED, "{cause}", .check = "unreadable")
 KIND(VIEW_NOT_POSSIBLE, view_not_possible, UNKNOWN, "{cause}")
 KIND(SAVES_MIXED, saves_mixed, INCOMPLETE,
-     "{file.name} of {checkpoint} was written to again {found} min after {last.name}, which is written last: a second save into this directory did not end, and its files lie among those of the first",
+     "{file.name} of {checkpoint} was written to again {found} min after {last.name}, which is written last: a second save into this directory did not end, and its files are mixed with those of the first",
      .advice = "resume from another checkpoint; if you put {file.name} there yourself, run in the checkpoint's directory: touch {touch}",
      .check = "mixed")
 KIND(SAVES_MAY_BE_MIXED, saves_may_be_mixed, NOTE,
@@ -525,12 +525,12 @@ KIND(SAVE_END_UNKNOWN, save_end_unknown, NOTE,
 KIND(TRACKER_UNUSABLE, tracker_unusable, DAMAGED,
      "{file.name} of {checkpoint} {cause}: {trainer} fails when it looks there for the last checkpoint",
      .advice =
-	     "[set it to {newest}, the newest step that is there, if that one is whole|delete it, there is no step to resume from]",
+	     "[set it to {newest}, the newest step that exists, if that one is whole|delete it, there is no step to resume from]",
      .check = "tracker")
 KIND(TRACKER_STALE, tracker_stale, ELSEWHERE,
      "{file.name} of {checkpoint} names step {found}, and there is no global_step_{found}: {trainer} would start from scratch",
      .advice =
-	     "copy the directory back, or [set it to {newest}, the newest step that is there, if that one is whole|delete it, there is no step to resume from]",
+	     "copy the directory back, or [set it to {newest}, the newest step that exists, if that one is whole|delete it, there is no step to resume from]",
      .check = "tracker")
 
 /* -- directories without a checkpoint -- */

@@ -61,7 +61,7 @@ int uns_target_find(struct uns_target *t, const char *out, const char *suffix, c
 	    (int)sizeof(t->partial))
 		return uns_fail(err, -ENAMETOOLONG, "%s: the path is too long", out);
 	if (uns_path_within(t->out, source))
-		return uns_fail(err, -EINVAL, "%s lies in %s, which is never written to", out,
+		return uns_fail(err, -EINVAL, "%s is inside %s, which is never written to: name a directory elsewhere", out,
 				source);
 	if (faccessat(AT_FDCWD, t->out, F_OK, AT_SYMLINK_NOFOLLOW) == 0 && !is_empty_dir(t->out))
 		return uns_fail(err, -EEXIST, "%s exists and is not an empty directory", out);

@@ -234,7 +234,7 @@ static int parse_mesh(const struct uns_torchfile *file, const struct uns_value *
 		return find_coord(file, tensor, file_rank, (uint64_t)out->mesh_size, mesh, err);
 	mesh->outside = coord->kind == UNS_VALUE_NONE;
 	if (!mesh->outside && !parse_coord(coord, mesh))
-		return uns_fail(err, -EBADMSG, "a DTensor's place lies outside its device mesh");
+		return uns_fail(err, -EBADMSG, "a DTensor's coordinate is outside its device mesh");
 	return 0;
 }
 

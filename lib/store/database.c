@@ -11,7 +11,6 @@
 
 #include "base/cleanup.h"
 #include "base/text.h"
-#include "store/store.h"
 
 /* -- errors -- */
 

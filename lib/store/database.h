@@ -11,6 +11,9 @@
 #include "base/error.h"
 #include "base/log.h"
 
+/* What to do about a store whose file cannot be made or written. */
+#define UNS_STORE_ELSEWHERE "name another file with --store FILE, or another directory with XDG_STATE_HOME"
+
 struct uns_store {
 	pthread_mutex_t lock;
 	sqlite3 *db;

@@ -16,9 +16,6 @@
 
 struct uns_store;
 
-/* What to do about a store whose file cannot be made or written. */
-#define UNS_STORE_ELSEWHERE "name another file with --store FILE, or another directory with XDG_STATE_HOME"
-
 /* Open or create. Opens the database DEFENSIVE with trusted_schema off, WAL only where path lies on a
  * local file system, synchronous FULL for facts. An older schema is upgraded in a transaction; a
  * newer one, or another program's database, is refused (-ENOTSUP); a corrupt file is moved aside as

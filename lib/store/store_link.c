@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/path.h"
+#include "store/database.h"
 
 enum { RETRY_S = 10 };
 #define NS INT64_C(1000000000)
@@ -89,7 +90,7 @@ static int check_path(const struct store_link *s, struct uns_err *err)
 	if (strcmp(s->source, "/") != 0 && uns_path_within(s->path, s->source))
 		return uns_fail(
 			err, -EINVAL,
-			"metadata store %s lies in SOURCE, where nothing is ever written: name "
+			"metadata store %s is inside SOURCE, where nothing is ever written: name "
 			"a file elsewhere with --store",
 			s->path);
 	return 0;

@@ -100,7 +100,7 @@ static int rewrite(struct uns_span in, struct uns_text *text, struct uns_err *er
 	}
 	if (s.need_bytes > limit)
 		return uns_fail(err, -ENOTSUP,
-				"JSON of %zu bytes asks for more than %zu bytes of memory",
+				"JSON of %zu bytes needs more than %zu bytes of memory",
 				uns_span_left(&in), limit);
 	uns_text_add(text, s.copied, (size_t)(s.p - s.copied));
 	return text->failed ? uns_oom(err) : 0;

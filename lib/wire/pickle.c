@@ -28,7 +28,7 @@ static int no_memory(struct uns_pickle *m)
 {
 	if (m->over_limit)
 		return uns_fail(m->err, -ENOTSUP,
-				"pickle of %zu bytes asks for more than %zu bytes of memory",
+				"pickle of %zu bytes needs more than %zu bytes of memory",
 				(size_t)(m->in.end - m->start), m->limit_bytes);
 	return uns_oom(m->err);
 }

@@ -95,7 +95,7 @@ static int within_limit(struct scan *s, size_t n, size_t size)
 	if (s->arena->used_bytes - s->used_before + n * size <= s->limit_bytes)
 		return 0;
 	return uns_fail(s->err, -ENOTSUP,
-			"safetensors header of %zu bytes asks for more than %zu bytes of memory",
+			"safetensors header of %zu bytes needs more than %zu bytes of memory",
 			(size_t)(s->in.end - s->start), s->limit_bytes);
 }
 

@@ -344,10 +344,10 @@ static int add_model_states(const struct uns_universal_input *in, struct uns_vtr
 	torch.root = state.dict;
 	file.origin = in->catalog->summary.has_engine_state
 			      ? "the checkpoint's model file without its tensors"
-			      : "synthesised: what DeepSpeed's engine insists on";
+			      : "synthesised: what DeepSpeed's engine requires";
 	if (in->catalog->summary.is_one_file) { /* the engine's values bring no tensors then */
 		UNS_TRY(uns_lightning_front(in->catalog, &torch.front, &state.leaves, err));
-		file.origin = "meta.pt, continued with what DeepSpeed's engine insists on";
+		file.origin = "meta.pt, continued with what DeepSpeed's engine requires";
 	}
 	UNS_TRY(uns_part_torch_file(&torch, arena, &file.layout, err));
 	UNS_TRY(file.path ? uns_vtree_add(out, &file, err) : uns_oom(err));

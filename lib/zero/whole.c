@@ -79,7 +79,7 @@ static int find_weight(struct whole *w, uint64_t number, const struct uns_value 
 	bool same = true;
 
 	if (!v)
-		return uns_fail(err, -ENOTSUP, "nothing tells the shape of parameter %llu",
+		return uns_fail(err, -ENOTSUP, "no file records the shape of parameter %llu",
 				(unsigned long long)number);
 	UNS_TRY(uns_zero_file_tensor(w->file, v, &w->scratch, &t, &piece, err));
 	if (master && t.dtype != UNS_F32)

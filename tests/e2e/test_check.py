@@ -182,7 +182,7 @@ def test_an_output_dir_on_the_mount(command, mount, run, tmp_path):
     for where in ("weights", "weights/checkpoint-2", "new/deeper"):
         config.write_text(json.dumps({"output_dir": str(m / where)}))
         done = command("check", "--config", config, check=False)
-        assert done.returncode == 1 and "lies on an unshard mount" in done.stdout
+        assert done.returncode == 1 and "is on an unshard mount" in done.stdout
     config.write_text(json.dumps({"output_dir": str(tmp_path / "out")}))
     assert command("check", "--config", config).returncode == 0
     assert not (tmp_path / "out").exists()

@@ -377,11 +377,11 @@ case("one file under the next rank's name", VERL, lambda a: model(a, 0).replace(
 case("tracker: a step that is missing", VERL, lambda a: (a / VERL_TRACKER).write_text("6"),
      [problem("latest_checkpointed_iteration.txt of run names step 6, and there is no "
               "global_step_6: veRL would start from scratch; copy the directory back, or set "
-              "it to 2, the newest step that is there, if that one is whole")],
+              "it to 2, the newest step that exists, if that one is whole")],
      ALL)
 case("tracker: empty", VERL, lambda a: (a / VERL_TRACKER).write_text(""),
      [problem("latest_checkpointed_iteration.txt of run is empty: veRL fails when it looks "
-              "there for the last checkpoint; set it to 2, the newest step that is there, if "
+              "there for the last checkpoint; set it to 2, the newest step that exists, if "
               "that one is whole"),
       note("all files of actor that were found are complete, but the file that is written last "
            "was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last "
@@ -391,7 +391,7 @@ case("tracker: empty", VERL, lambda a: (a / VERL_TRACKER).write_text(""),
 case("tracker: no number", VERL, lambda a: (a / VERL_TRACKER).write_text("global_step_2"),
      [problem("latest_checkpointed_iteration.txt of run holds \"global_step_2\" instead of a "
               "step's number: veRL fails when it looks there for the last checkpoint; set it "
-              "to 2, the newest step that is there, if that one is whole"),
+              "to 2, the newest step that exists, if that one is whole"),
       note("all files of actor that were found are complete, but the file that is written last "
            "was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last "
            "random_states_N.pkl); if the save may have been interrupted, resume from the "
@@ -400,7 +400,7 @@ case("tracker: no number", VERL, lambda a: (a / VERL_TRACKER).write_text("global
 case("tracker: of an earlier step", VERL, lambda a: (a / VERL_TRACKER).write_text("1"),
      [problem("latest_checkpointed_iteration.txt of run names step 1, and there is no "
               "global_step_1: veRL would start from scratch; copy the directory back, or set "
-              "it to 2, the newest step that is there, if that one is whole"),
+              "it to 2, the newest step that exists, if that one is whole"),
       note("all files of actor that were found are complete, but the file that is written last "
            "was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last "
            "random_states_N.pkl); if the save may have been interrupted, resume from the "
@@ -416,11 +416,11 @@ case("EasyR1's tracker: a step that is missing", EASY,
      lambda a: (a / EASY_TRACKER).write_text('{"last_global_step": 4}'),
      [problem("checkpoint_tracker.json of run names step 4, and there is no global_step_4: "
               "EasyR1 would start from scratch; copy the directory back, or set it to 2, the "
-              "newest step that is there, if that one is whole")],
+              "newest step that exists, if that one is whole")],
      ALL)
 case("EasyR1's tracker: cut", EASY, lambda a: (a / EASY_TRACKER).write_text('{"last_gl'),
      [problem("checkpoint_tracker.json of run is no JSON: EasyR1 fails when it looks there "
-              "for the last checkpoint; set it to 2, the newest step that is there, if that "
+              "for the last checkpoint; set it to 2, the newest step that exists, if that "
               "one is whole"),
       note("all files of actor that were found are complete, but the file that is written last "
            "was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last "
@@ -431,7 +431,7 @@ case("EasyR1's tracker: without a step", EASY,
      lambda a: (a / EASY_TRACKER).write_text('{"best_global_step": 2}'),
      [problem("checkpoint_tracker.json of run has no number as last_global_step: EasyR1 fails"
               " when it looks there for the last checkpoint; set it to 2, the newest step "
-              "that is there, if that one is whole"),
+              "that exists, if that one is whole"),
       note("all files of actor that were found are complete, but the file that is written last "
            "was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last "
            "random_states_N.pkl); if the save may have been interrupted, resume from the "

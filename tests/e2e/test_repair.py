@@ -573,7 +573,7 @@ def test_where_a_copy_may_go(command, ranks, tmp_path):
     (tmp_path / "full/x").mkdir(parents=True)
     (tmp_path / "link").symlink_to(ranks)
     before = trees.fingerprint(tmp_path)
-    for out, why in [(ranks, "lies in"), (ranks / "deeper", "lies in"), (tmp_path / "link/copy", "lies in"),
+    for out, why in [(ranks, "is inside"), (ranks / "deeper", "is inside"), (tmp_path / "link/copy", "is inside"),
                      (tmp_path / "full", "not an empty directory"), (tmp_path / "none/out", "No such file"),
                      (tmp_path / "link", "not an empty directory")]:
         code, text = status(out)

@@ -187,7 +187,7 @@ def test_a_source_without_checkpoints_is_said(command, mnt, tmp_path):
     command("umount", mnt)
 
 
-@pytest.mark.parametrize("where, said", [("mnt", "is not empty"), ("runs", "until it is unmounted it cannot be reached")])
+@pytest.mark.parametrize("where, said", [("mnt", "is not empty"), ("runs", "its path cannot be used until you unmount")])
 def test_what_a_mount_covers_is_said(command, run, tmp_path, where, said):
     (tmp_path / "mnt").mkdir()
     (tmp_path / "mnt/x").touch()

@@ -40,6 +40,10 @@ BETTER = {
     r"who(so)?ever|somebody|nobody": "name the actor",
     r"(is|are) said": "is reported",
     r"answers to|meets with": "has",
+    r"tells?": "report, record, find from",
+    r"anew": "again, from the beginning",
+    r"insists? on": "needs, requires",
+    r"(that|what|which) (is|are|was|were) there": "found, exists, has",
     r"stands? in": "is in",
     r"seamless(ly)?|blazing(ly)?|effortless(ly)?|powerful|simply|robust(ly)?|revolutionary": "nothing: it is praise",
 }

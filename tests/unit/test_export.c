@@ -210,7 +210,7 @@ static void refused(void **state)
 		int code;
 		const char *words;
 	} table[] = {
-		{ CHECKPOINT, "weigths", 0, -ENOENT, "there is no view weigths" },
+		{ CHECKPOINT, "weigths", 0, -ENOENT, "no such view: weigths" },
 		{ CHECKPOINT, "world-3", 0, -ENOTSUP, CHECKPOINT },
 		{ "", "world-3", 0, -ENODATA, "no checkpoint that the view world-3 can show" },
 		{ "nothing", NULL, 0, -ENOENT, "nothing" },

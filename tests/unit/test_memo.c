@@ -368,7 +368,7 @@ static void a_store_in_source_is_refused(void **state)
 	f->options.store = path;
 	u = open_session(f);
 	assert_int_equal(unshard_meta_set(u, "", "seed", "1", NULL, &f->err), -EINVAL);
-	assert_non_null(strstr(f->err.text, "lies in SOURCE"));
+	assert_non_null(strstr(f->err.text, "is inside SOURCE"));
 	assert_true(has(u, "weights/checkpoint-2/model.safetensors"));
 	unshard_close(u);
 	shell(f->dir, "test ! -e run/store.db");

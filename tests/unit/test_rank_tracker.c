@@ -84,14 +84,14 @@ static const struct {
 	  "latest_checkpointed_iteration.txt of run names step 12, and there is no global_step_12: "
 	  "veRL "
 	  "would start from scratch; copy the directory back, or set it to 10, the newest step "
-	  "that is "
-	  "there, if that one is whole" },
+	  "that "
+	  "exists, if that one is whole" },
 	{ VERL, "99", 4,
 	  "latest_checkpointed_iteration.txt of run names step 99, and there is no global_step_99: "
 	  "veRL "
 	  "would start from scratch; copy the directory back, or set it to 10, the newest step "
-	  "that is "
-	  "there, if that one is whole" },
+	  "that "
+	  "exists, if that one is whole" },
 	{ EASY, "{\"last_global_step\": 8}", 0,
 	  "checkpoint_tracker.json of run names step 8, and there is no global_step_8: EasyR1 "
 	  "would start from scratch; copy the directory back, or delete it, there is no step to "
@@ -99,13 +99,13 @@ static const struct {
 	{ EASY, "{}", 1,
 	  "checkpoint_tracker.json of run has no number as last_global_step: EasyR1 fails when it "
 	  "looks "
-	  "there for the last checkpoint; set it to 2, the newest step that is there, if that one "
+	  "there for the last checkpoint; set it to 2, the newest step that exists, if that one "
 	  "is "
 	  "whole" },
 	{ VERL, "", 1,
 	  "latest_checkpointed_iteration.txt of run is empty: veRL fails when it looks there for "
 	  "the last "
-	  "checkpoint; set it to 2, the newest step that is there, if that one is whole" },
+	  "checkpoint; set it to 2, the newest step that exists, if that one is whole" },
 };
 
 static void checks(void **state)

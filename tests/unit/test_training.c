@@ -191,7 +191,7 @@ static const struct {
 	    "\"num_train_epochs\": 1", "\"logging_steps\": 1" },
 	  "\"should_log\": true",
 	  { "assumed, because no file or fact says: num_input_tokens_seen = 0, total_flos = 0." },
-	  "goes by" },
+	  "a Trainer that resumes uses" },
 	{ "callbacks of its own",
 	  LATER(", \"stateful_callbacks\": {\"EarlyStoppingCallback\": " STOPPING(2) ", \"Two\": ["
 		STOPPING(1) ", {\"args\": {}, \"attributes\": {}}]}"),
@@ -200,8 +200,8 @@ static const struct {
 	    "\"Two\": [\n      {\n        \"args\": {\n          \"early_stopping_patience\": 3\n"
 	    "        },\n        \"attributes\": {}\n      },\n      {\n        \"args\": {},\n" },
 	  "counter",
-	  { "the callback \"EarlyStoppingCallback\" has the arguments that "
-	    "checkpoint-4/trainer_state.json tells", "the callback \"Two\" has" },
+	  { "the callback \"EarlyStoppingCallback\" has the arguments of "
+	    "checkpoint-4/trainer_state.json;", "the callback \"Two\" has" },
 	  "stateful_callbacks =" },
 	{ "a version that does not know them",
 	  LATER(""),
@@ -220,7 +220,7 @@ static const struct {
 	  STOPPING(2) "}}' > run/checkpoint-2/trainer_state.json",
 	  { "\"early_stopping_patience_counter\": 2", CONTROL, "\"epoch\": 0.5" },
 	  NULL,
-	  { "is made anew: it has no train_batch_size" },
+	  { "is replaced: it has no train_batch_size" },
 	  "epoch = 0.0" },
 	{ "its own history tells the epoch",
 	  "echo '{\"global_step\": 2, \"log_history\": [{\"step\": 1, \"epoch\": 0.1}, {\"step\": 2, "
