@@ -4,8 +4,8 @@
 In every document: code fences are closed, rows of a table have as many cells as its head, links to files
 and to headings resolve. In those that users read also: no sentence has more than 35 words, no paragraph
 more than 6 lines, and no word stands for something that docs/glossary.md has another word for, also in
-ARCHITECTURE.md and the manual page. Code, and what is quoted as code, is exempt. README.md stays short, and
-docs/README.md lists every page.
+ARCHITECTURE.md. The manual page keeps to the same sentences and words. Code, and what is quoted as code, is
+exempt. README.md stays short, and docs/README.md lists every page.
 
 The same words in what the program says: the sentences among the string literals of lib, tools and fs."""
 import glob
@@ -145,6 +145,18 @@ def term_problems(text):
             yield text.count("\n", 0, match.start()) + 1, f'"{match.group()}": say {better}'
 
 
+def manual_problems():
+    """The manual page, whose paragraphs end at each request that begins one."""
+    text = re.sub(r"^\.nf$.*?^\.fi$", lambda m: "\n" * m.group().count("\n"), read(MANUAL).replace("\\-", "-"),
+                  flags=re.S | re.M)
+    yield from term_problems(text)
+    text = re.sub(r"^\.TP\n.*$", "\n", text, flags=re.M)  # with its tag
+    text = re.sub(r"^\.(PP|IP|SH|SS|RS|RE|TH|br)\b.*$", "", text, flags=re.M)
+    text = re.sub(r"^\.\w+ ?|\\f[A-Z]|\\c|\\&|\"", "", text, flags=re.M)
+    after_synopsis = text.count("\n", 0, text.index("unshard is a read-only"))
+    yield from ((line, what) for line, what in sentence_problems(text) if line > after_synopsis and "a sentence" in what)
+
+
 def problems(name):
     text, closed = without_code(read(name))
     if not closed:
@@ -199,7 +211,7 @@ def main():
     for what in [*index_problems(), *glossary_problems(), *message_problems()]:
         print(what)
         found += 1
-    for line, what in term_problems(read(MANUAL).replace("\\-", "-")):
+    for line, what in manual_problems():
         print(f"{MANUAL}:{line}: {what}")
         found += 1
     for name in DOCUMENTS:
