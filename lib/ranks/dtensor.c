@@ -1,4 +1,4 @@
-/* DTensor: placements on a device mesh say where the local tensor lies, by torch.chunk's rule; no
+/* DTensor: placements on a device mesh say which part the local tensor is, by torch.chunk's rule; no
  * offset is recorded. ShardedTensor: offsets are recorded. What changed between torch versions are
  * the classes' modules and how the mesh is described:
  *
@@ -330,7 +330,7 @@ static int parse_order(const struct uns_value *order, struct plan *plan, struct 
 	return 0;
 }
 
-/* -- where the local tensor lies -- */
+/* -- which part the local tensor is -- */
 
 /* Part c of w of [*lo, *lo + *len), as torch.chunk cuts: ceil(len / w) for all but the last. */
 static void chunk(uint64_t *lo, uint64_t *len, uint64_t w, uint64_t c)
@@ -394,8 +394,8 @@ static int split_box(const struct plan *plan, size_t at, struct uns_arena *arena
 	return 0;
 }
 
-/* FSDP shards what tensor parallelism has left: a strided shard stands left of the shards that were
- * applied before it, and its split factor is their number. */
+/* FSDP shards what tensor parallelism has left. A strided shard comes before (left of) the shards that were
+ * applied earlier; its split factor is their number. */
 static int place_strided(const struct plan *plan, struct uns_arena *arena,
 			 struct uns_local_shard *shard, struct uns_err *err)
 {

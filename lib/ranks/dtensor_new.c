@@ -312,8 +312,8 @@ static const struct uns_value *shard_order(const struct making *m, const struct 
 	return tuple_of(m, cls, args, NULL);
 }
 
-/* TensorMeta(size, stride, dtype), TensorMetadata(size, dtype, requires_grad, stride, ..): told apart
- * by what they are. */
+/* TensorMeta(size, stride, dtype), TensorMetadata(size, dtype, requires_grad, stride, ..): the types of the
+ * arguments distinguish them. */
 static const struct uns_value *meta_arg(const struct making *m, const struct uns_value *was)
 {
 	if (was->kind == UNS_VALUE_GLOBAL)

@@ -1,6 +1,6 @@
 /* A DTensor as torch.save would pickle it: sharded by rows on a mesh of one dimension, in the spelling of
  * another DTensor that was read (class names, and what a mesh and a spec consist of, differ between
- * versions of torch: see ranks/dtensor.c), so that whoever loads that one loads this one. Pure.
+ * versions of torch: see ranks/dtensor.c), so that a program that can load that DTensor can load this one. Pure.
  *
  *   _rebuild_from_type_v2(_rebuild_wrapper_subclass, DTensor,
  *                         (DTensor, dtype, size, stride, 0, layout, device, requires_grad),

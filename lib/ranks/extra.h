@@ -1,5 +1,5 @@
 /* What each rank of the veRL family saves besides tensors: {"lr_scheduler": dict or None, "rng":
- * dict}, a torch.save file a rank. Who resumes from ranks' files needs it. Source: verl 0.9.1 and
+ * dict}, a torch.save file a rank. A trainer that resumes from ranks' files needs it. Source: verl 0.9.1 and
  * EasyR1 b44b311, fsdp_checkpoint_manager.py. */
 #ifndef UNS_RANKS_EXTRA_H
 #define UNS_RANKS_EXTRA_H

@@ -23,8 +23,8 @@
 /* The files of model or optimizer while they are being read. */
 struct reading {
 	struct uns_rank_reading files;
-	const char *const *keys; /* where a model's state dict lies in the file; NULL = it is the file */
-	const struct uns_rank_params *params; /* what numbers stand for; NULL = nothing */
+	const char *const *keys; /* path of the model's state dict in the file; NULL = the whole file */
+	const struct uns_rank_params *params; /* the parameters that numbers mean; NULL = numbers mean nothing */
 	struct uns_rank_params
 		without_twins;          /* what `params` points to where they are not counted */
 	struct uns_rank_optim optim;    /* numbered states that are parts of flat tensors */
@@ -125,7 +125,7 @@ static int add_model(void *ctx, struct uns_rank_source *source, struct uns_err *
 	return 0;
 }
 
-/* -- what numbers stand for -- */
+/* -- which parameters numbers mean -- */
 
 struct collecting {
 	struct uns_rank_param *v;
@@ -369,8 +369,8 @@ static int add_groups(struct reading *r, const struct uns_rank_source *source,
 	return 0;
 }
 
-/* Numbers are counted over all groups in turn, and a model's order says nothing about who is in
- * which group: one group only. */
+/* Numbers count over all groups in turn. The model's order does not record which parameter is in which group, so
+ * only one group is accepted. */
 static int check_numbers(struct reading *r, const struct uns_value *groups, struct uns_err *err)
 {
 	const struct uns_value *params = uns_value_get(uns_value_at(groups, 0), "params");
@@ -444,7 +444,7 @@ static int add_optimizer(void *ctx, struct uns_rank_source *source, struct uns_e
 	return add_groups(r, source, groups, err);
 }
 
-/* Numbers that stand for parameters: as many as the model has, and every state as large as its
+/* Accepts numbers as parameters only if there are as many as the model has, and every state is as large as its
  * parameter, or a single number. */
 static int check_numbered(struct reading *r, struct uns_err *err)
 {
@@ -484,8 +484,8 @@ static int check_numbered(struct reading *r, struct uns_err *err)
 	return 0;
 }
 
-/* Numbers stand for a model's parameters: where that is damaged they stand for nothing, and it is
- * the damage that is to be told. */
+/* Numbers mean the model's parameters. If the model is damaged, they mean nothing, and the damage is what is
+ * reported. */
 static bool lose_names(const struct uns_catalog *cat)
 {
 	struct uns_finding *f = cat->findings, *end = f + cat->n_findings;

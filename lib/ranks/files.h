@@ -12,7 +12,7 @@
 int uns_rank_files_add_model(struct uns_catalog *cat, const struct uns_root *root,
 			     const struct uns_rank_file *files, size_t n, struct uns_err *err);
 
-/* The same of one whole-model file, whose state dict lies below these keys (end with NULL). */
+/* The same for one file with the whole model. Its state dict is below these keys (the list ends with NULL). */
 int uns_rank_files_add_model_below(struct uns_catalog *cat, const struct uns_root *root,
 				   const char *path, const char *const *keys, struct uns_err *err);
 
@@ -26,10 +26,10 @@ int uns_rank_files_add_model_params(struct uns_catalog *cat, const struct uns_ro
 int uns_rank_files_add_optimizer(struct uns_catalog *cat, const struct uns_root *root,
 				 const struct uns_rank_file *files, size_t n, struct uns_err *err);
 
-/* The same, where integer keys may stand for `params` (optimizer.state_dict() itself, as veRL saves
- * it): only with a single param group that numbers every parameter, and only where every shape
- * fits. What is named so is marked inferred. FSDP1's flat units are taken apart as params->units
- * says, and a problem with scope OPTIMIZER where it says nothing. */
+/* The same, but integer keys may be numbers of `params` (optimizer.state_dict() itself, as veRL saves it). That is
+ * accepted only if a single param group numbers every parameter and every shape fits; states that are named in
+ * this way are marked inferred. FSDP1's flat units are taken apart by params->units; if that is empty, they are
+ * a problem with scope OPTIMIZER. */
 int uns_rank_files_add_optimizer_of(struct uns_catalog *cat, const struct uns_root *root,
 				    const struct uns_rank_file *files, size_t n,
 				    const struct uns_rank_params *params, struct uns_err *err);

@@ -11,7 +11,7 @@ struct uns_rank_finding {
 	struct uns_rank_finding *next;
 };
 
-/* One that stands for all findings of its kind: what makes one of these true of a file makes others true. */
+/* Kinds of findings that have one cause in a file are counted as one kind: the one that is returned. */
 static enum uns_finding_id kind_of(enum uns_finding_id id)
 {
 	switch (id) {
@@ -61,7 +61,7 @@ static struct uns_rank_finding *find(const struct uns_rank_findings *f, enum uns
 	return one;
 }
 
-/* A form that is not known is what all ranks write: the first file stands for them. */
+/* All ranks write the same form, so an unknown form is reported for the first file only. */
 static bool is_of_all(const struct uns_rank_findings *f, const struct uns_finding *finding)
 {
 	const struct uns_rank_finding *one = f->first;
@@ -126,7 +126,7 @@ int uns_rank_findings_emit(struct uns_rank_findings *f, struct uns_err *err)
 		;
 	if (!one)
 		return 0;
-	/* What a reason not told would refuse must stay refused. */
+	/* Findings that are not reported still refuse what they are about. */
 	rest = rest ? rest : one;
 	return uns_catalog_add_finding(f->cat,
 				       UNS_FINDING(.id = UNS_FOUND_RANK_MORE_FILES,

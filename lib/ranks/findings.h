@@ -1,6 +1,6 @@
-/* What is wrong with tensors of per-rank files: a file that is damaged is damaged in many tensors, and all ranks'
- * files may be in the same way. One finding for each file and kind of damage, that counts the tensors it does
- * not name. Private to ranks/. */
+/* What is wrong with tensors of per-rank files. A damaged file damages many tensors, and often all ranks' files
+ * are damaged alike. So there is one finding for each file and kind of damage; it names one tensor and counts the
+ * others. Private to ranks/. */
 #ifndef UNS_RANKS_FINDINGS_H
 #define UNS_RANKS_FINDINGS_H
 
@@ -10,14 +10,14 @@ struct uns_rank_findings {
 	struct uns_catalog *cat;
 	struct uns_arena scratch;
 	struct uns_rank_finding *first, **tail;
-	size_t n; /* of those that will be told */
+	size_t n; /* findings that will be reported */
 };
 
 void uns_rank_findings_init(struct uns_rank_findings *f, struct uns_catalog *cat);
 void uns_rank_findings_fini(struct uns_rank_findings *f);
 
-/* Kept, or counted with the first of its kind, file and scope: as the argument "more" of that one. Fails only
- * when memory is out. */
+/* Keeps the finding. If there is one of the same kind, file and scope already, counts it there instead, as that
+ * finding's argument "more". Returns 0, or fails if memory is out. */
 int uns_rank_findings_add(struct uns_rank_findings *f, const struct uns_finding *finding);
 
 /* Is there one of this kind? */

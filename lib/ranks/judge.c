@@ -1,5 +1,5 @@
-/* What no rank's file tells alone: keys that only some have, copies that differ, names that lie.
- * Owns these findings; how ranks' views of a tensor became one is ranks/merge.c's. */
+/* Findings that need several ranks' files: keys that only some files have, copies that differ, and file names
+ * that contradict the content. Owns these findings; how ranks' views of a tensor became one is ranks/merge.c's. */
 #include "ranks/merged.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ static const struct uns_rank_part *replica_of(const struct uns_merged *t,
 	return p == part ? NULL : p;
 }
 
-/* Elements of all parts, or of those that are no replicas. Each lies in a file: no overflow. */
+/* Elements of all parts, or only of those that are no replicas. Each element is in a file: no overflow. */
 static uint64_t elems_held(const struct uns_merged *t, bool once)
 {
 	const struct uns_rank_part *p;
@@ -29,7 +29,7 @@ static uint64_t elems_held(const struct uns_merged *t, bool once)
 	return n;
 }
 
-/* O(parts * parts): for tensors about which there is something to tell. */
+/* O(parts * parts): only for tensors that have a finding. */
 static bool is_complete(const struct uns_merged *t)
 {
 	return elems_held(t, true) == uns_shape_elems(&t->tensor.shape);

@@ -170,7 +170,7 @@ static int tell_steps(struct uns_rank_merge *m, const struct uns_rank_source *so
 	return tell_other(m, source, UNS_FOUND_RANK_STEPS_DIFFER, t, found, expected);
 }
 
-/* 0 = it fits what other ranks say; 1 = it does not, and that is told. */
+/* Returns 0 if the view agrees with other ranks', 1 if it does not, after reporting it. */
 static int tell_unlike(struct uns_rank_merge *m, const struct uns_rank_source *source,
 		       const struct uns_rank_view *view, const struct uns_merged *t)
 {
@@ -207,7 +207,7 @@ static int merge_into(struct uns_rank_merge *m, const struct uns_rank_source *so
 	return 0;
 }
 
-/* Pieces are placed by what the content says; the file's name matters to who resumes from it. */
+/* Pieces are placed by the rank in the content. A trainer that resumes goes by the file's name, so both are compared. */
 static void note_writer(struct uns_rank_merge *m, const struct uns_rank_source *source,
 			const struct uns_rank_view *view)
 {

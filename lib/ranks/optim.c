@@ -1,6 +1,6 @@
 /* Stretches of flattened parameters, put in order and counted. Knows the two things that FSDP1
  * saves as plain one-dimensional tensors: pieces of parameters (use_orig_params=True) and of flat
- * units, in which several parameters lie one behind the other and whose order is in no file. */
+ * units, which join several parameters in an order that no file records. */
 #include "ranks/optim.h"
 
 #include <stdio.h>
@@ -154,8 +154,8 @@ static bool is_even(const struct uns_rank_optim *o, const struct uns_stretched *
 	return true;
 }
 
-/* Flat units are padded to the same length on every rank. Pieces of parameters that are all so even
- * cannot be told from units of one parameter each, whose order is another: refused with them. */
+/* Flat units are padded to the same length on every rank. Pieces of parameters that all happen to have equal
+ * lengths look the same as units of one parameter each, whose order differs; both are refused. */
 static bool are_units(const struct uns_rank_optim *o)
 {
 	const struct uns_stretched *s;

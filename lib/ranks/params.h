@@ -5,10 +5,9 @@
 
 #include "model/box.h"
 
-/* Values of this root say in what form the files were, for who writes such files again: "dtensor",
- * one as the first file pickled it (none where nothing is a DTensor), "state_dict", the model's
- * dict with its class and attributes and without entries; "lr_scheduler", the scheduler's state
- * (rank_extra.h). */
+/* Catalog values with this root record the form of the files, for the view world-N, which writes such files:
+ * "dtensor": a DTensor as the first file pickled it (absent if nothing is a DTensor); "state_dict": the model's
+ * dict with its class and attributes, without entries; "lr_scheduler": the scheduler's state (ranks/extra.h). */
 #define UNS_RANK_FORM "rank_files"
 
 struct uns_rank_file {

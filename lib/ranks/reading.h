@@ -1,6 +1,5 @@
-/* All ranks' files of one kind, opened one after the other: what is missing or cannot be read is
- * told, what their tensors are is merged. Private to ranks/, which say what is in such a
- * file. */
+/* Opens all ranks' files of one kind, one after the other. Files that are missing or cannot be read are reported,
+ * tensors are merged. What such a file contains is up to the callers. Private to ranks/. */
 #ifndef UNS_RANKS_READING_H
 #define UNS_RANKS_READING_H
 
@@ -8,7 +7,7 @@
 #include "ranks/params.h"
 #include "ranks/merge.h"
 
-/* Files that are not there. */
+/* Files that are missing. */
 struct uns_rank_missing {
 	const char *path; /* the first */
 	size_t n;
@@ -21,7 +20,7 @@ struct uns_rank_reading {
 	const struct uns_root *root;
 	struct uns_rank_merge merge;
 	struct uns_arena
-		*keep; /* where the first file's values stay: the catalog's, if nobody else says */
+		*keep; /* where the first file's values stay; by default the catalog's arena */
 	size_t n_read; /* files whose content was understood */
 	size_t n_unknown; /* of a form that is not known */
 	bool unknown;     /* they all seem to be: the others are not read */

@@ -32,9 +32,9 @@ struct uns_rank_units {
 	size_t shard_ranks; /* how many ranks a unit is cut for; with HSDP fewer than there are */
 };
 
-/* The wrapped modules that torch's order of traversal and all sizes allow. Parameters of equal shapes
- * inside a unit cannot be told apart by sizes: their order is the model's. -ENOTSUP: no set of modules
- * fits, or more than one does. */
+/* The wrapped modules that torch's order of traversal and all sizes allow. Sizes do not
+ * distinguish parameters of equal shape inside a unit: they get the model's order. Fails with -ENOTSUP if no set
+ * of modules fits, or more than one. */
 int uns_rank_units_find(const struct uns_rank_params *params,
 			const struct uns_rank_unit_sizes *sizes, struct uns_arena *arena,
 			struct uns_rank_units *out, struct uns_err *why);

@@ -1,5 +1,5 @@
-/* One rank's view of a tensor: type, global shape, the boxes that its file holds and where they lie
- * in it. Private to ranks/merge.c, which puts the views together. */
+/* One rank's view of a tensor: dtype, global shape, the boxes that its file holds and their offsets in
+ * it. Private to ranks/merge.c, which puts the views together. */
 #ifndef UNS_RANKS_VIEW_H
 #define UNS_RANKS_VIEW_H
 
@@ -26,7 +26,7 @@ struct uns_rank_view {
 	bool sharded; /* a wrapper: DTensor, ShardedTensor */
 	size_t n_mesh;
 	uint64_t mesh[UNS_MAX_DIMS]; /* its device mesh's shape; n_mesh 0 = not recorded */
-	int64_t rank;                /* who wrote it, as it says itself; -1 = it does not */
+	int64_t rank;                /* the rank that the content records; -1 = none */
 	uint32_t crc;  /* of a plain tensor's whole storage; 0 = cannot be compared */
 	bool has_value;
 	double value; /* of a plain tensor of one number */

@@ -3,7 +3,7 @@
  * A sharded tensor is cut by rows: rank r of N holds the r-th ceil(rows / N) of them, as FSDP2 does. ranks/shard_file.c
  * makes a file's dict and says which rows of the catalog's tensors its bytes come from; ranks/dtensor_new.c makes
  * the DTensor around them, as the torch that saved the checkpoint spells it. This file owns which files there are, and
- * what stands beside them. Source of the dicts: verl 0.9.1 and EasyR1 b44b311, fsdp_checkpoint_manager.py;
+ * the companions beside them. Source of the dicts: verl 0.9.1 and EasyR1 b44b311, fsdp_checkpoint_manager.py;
  * torch/optim/optimizer.py, state_dict. */
 #include "ranks/world_view.h"
 
@@ -229,7 +229,7 @@ int uns_world_ranks_add(const struct uns_catalog *cat, uint64_t world, struct un
 	if (has_extra)
 		UNS_TRY(note_rng(cat, world, rng, out, err));
 	UNS_TRY(add_config(cat, world, out, err));
-	/* The shards have no directory of their own: what has one stands beside them (huggingface/). */
+	/* Shards have no sub-directory, so a companion in a sub-directory (huggingface/) is never a shard. */
 	for (i = 0; i < cat->n_companions; i++)
 		if (!cat->companions[i].shard || strchr(cat->companions[i].name, '/'))
 			UNS_TRY(uns_vtree_add_file(out, cat, cat->companions[i].name,

@@ -9,12 +9,12 @@
 
 #include "model/tree.h"
 
-/* 0; -ENODATA, -EBADMSG: damaged; -ENOTSUP: ShardedTensors, FSDP1's flat optimizer states, too many
- * ranks. Makes the first rank's files to see that they can be written. */
+/* Returns 0 if the view can be shown. Fails with -ENODATA or -EBADMSG if the checkpoint is damaged, with -ENOTSUP for
+ * ShardedTensors, FSDP1's flat optimizer states, or too many ranks. Makes the first rank's files as a trial. */
 int uns_world_ranks_supports(const struct uns_catalog *cat, uint64_t world, struct uns_err *why);
 
-/* Random states are each rank's own: another number of ranks gets none unless keep_rng asks for those
- * that there are. The managers continue with their own where a file has none. */
+/* Each rank has its own random states. Another number of ranks gets none, unless `keep` is set: then it gets those
+ * that were saved. A manager that finds none in a file continues with its own. */
 struct uns_world_rng {
 	bool hide, keep;
 };

@@ -1,5 +1,5 @@
-/* round_robin_gradients: an optimizer's shards hold a group's parameters dealt out to the ranks, 0 W 2W ..
- * 1 W+1 .., and param_shapes lists them so; the optimizer itself numbers them as it was given them.
+/* round_robin_gradients: an optimizer's shards hold a group's parameters dealt out to the ranks, in the order 0 W 2W ..
+ * 1 W+1 .., which is also the order of param_shapes. The optimizer numbers them in the order before the deal.
  * Source: deepspeed 0.19, runtime/zero/stage_1_and_2.py (_round_robin_reorder), engine.py
  * (_get_zero_param_shapes). */
 #ifndef UNS_ZERO_DEAL_H

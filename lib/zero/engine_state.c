@@ -23,7 +23,7 @@ const struct uns_pickle_class uns_engine_classes[] = {
 	{ .name = NULL },
 };
 
-/* Its layers lie in files of their own. */
+/* A pipeline saves its layers in files of their own. */
 static bool is_pipeline(const struct uns_catalog *cat)
 {
 	struct uns_zero_name name;
@@ -103,8 +103,7 @@ static bool is_client_tensor(const struct uns_tensor *t)
 	return t->role == UNS_ROLE_OTHER && strcmp(t->root, UNS_CLIENT_ROOT) == 0;
 }
 
-/* The tensors inside one of the client's values, asked for by rising numbers, as they stand in the
- * catalog. */
+/* The tensors inside one of the client's values, in the catalog's order, which is that of their numbers. */
 struct inside {
 	const struct uns_catalog *cat;
 	const char *key;
@@ -205,7 +204,7 @@ static int put_own(const struct uns_catalog *cat, const char *const *without, st
 	return 0;
 }
 
-/* -- what the engine insists on -- */
+/* -- what the engine requires -- */
 
 static int put_foreign(const struct uns_catalog *cat, int64_t global_steps,
 		       const char *const *without, struct uns_vtree *out,

@@ -1,7 +1,6 @@
-/* What DeepSpeed's engine saves besides tensors, for files of its own forms: a dict that begins
- * with what the checkpoint holds of it (the catalog's values of root "model_states",
- * "client_state", "optim_states") or, for one that another framework saved, with what the engine
- * insists on. */
+/* What DeepSpeed's engine saves besides tensors, for files in the engine's own form. The dict begins with the
+ * engine's values from the checkpoint (the catalog's values of root "model_states", "client_state",
+ * "optim_states"); if another framework saved the checkpoint, with the values that the engine requires. */
 #ifndef UNS_ZERO_ENGINE_STATE_H
 #define UNS_ZERO_ENGINE_STATE_H
 

@@ -1,5 +1,5 @@
 /* Stage 3 leaves a model's weights in no file, unless they were gathered for the save
- * (stage3_gather_16bit_weights_on_model_save) and stand beside as safetensors. */
+ * (stage3_gather_16bit_weights_on_model_save) and are beside the shards as safetensors. */
 #ifndef UNS_ZERO_GATHERED_H
 #define UNS_ZERO_GATHERED_H
 

@@ -4,10 +4,10 @@
 
 #include "zero/world.h"
 
-/* Which param group each entry of the world's shapes belongs to, -1 = cannot be told. Stages 1 and 2:
- * itself. Stage 3: the group whose "params" number the sub-group; where those do not add up, by
- * `sub_group_size`, the elements of a rank's slices with which a sub-group is full. `out` has room for
- * n_shapes. */
+/* Sets out[i] to the param group of the i-th entry of the world's shapes, or to -1 if it is not known. Stages 1 and 2:
+ * entry and group are the same. Stage 3: the group whose "params" number the sub-group; if those do not add up, the
+ * group that follows from `sub_group_size`, at which many elements of a rank a sub-group is full. `out` has room
+ * for n_shapes. */
 void uns_zero_groups_assign(const struct uns_zero_world *w, uint64_t sub_group_size, int32_t *out);
 
 /* Add the groups to the catalog, or, where an earlier pipeline stage did, their parameters to them.

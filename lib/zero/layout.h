@@ -1,21 +1,21 @@
 /* How ZeRO lays an optimizer out over data-parallel ranks: which elements of which parameter each rank holds. Reader
- * and writers both go by this file. Pure arithmetic; all lengths and offsets are in elements, `world` is the number of
+ * and writers both use this file. Pure arithmetic; all lengths and offsets are in elements, `world` is the number of
  * data-parallel ranks and never 0.
  *
- *   flat (stages 1, 2)   The parameters of a group lie one behind the other. The group is padded at its end to a multiple
+ *   flat (stages 1, 2)   The parameters of a group follow each other. The group is padded at its end to a multiple
  *                        of 2 * world and cut into `world` parts of equal length, one for each rank. A parameter
- *                        may lie on several ranks, and a part may begin anywhere in a parameter.
+ *                        may be spread over several ranks, and a part may begin anywhere in a parameter.
  *
  *                            group   [ a a a a a | b b b | c c c c | pad ]
  *                            world 2 [ rank 0: a a a a a b b ][ rank 1: b c c c c . . ]
  *
  *   sliced (stage 3)     Each parameter by itself is padded to a multiple of `world` and cut into slices of
- *                        ceil(elements / world). A rank holds its slices one behind the other. They are kept in
- *                        sub-groups: one is closed by the parameter with which it has sub_group_size elements of a
- *                        rank, and by the last of the param group.
+ *                        ceil(elements / world). The slices of a rank follow each other. They are kept in
+ *                        sub-groups: a sub-group ends with the parameter with which it reaches sub_group_size elements
+ *                        of a rank, and with the last parameter of the param group.
  *
  *   dealt                With round_robin_gradients (stages 1, 2) a group's parameters are dealt out to the ranks
- *                        like cards, 0 W 2W .. 1 W+1 .., before they are laid one behind the other.
+ *                        like cards, 0 W 2W .. 1 W+1 .., before they are put in a row.
  *
  * Source: deepspeed 0.14 to 0.19, runtime/zero/stage_1_and_2.py (__init__: align of 2 * world; _round_robin_reorder),
  * stage3.py (_create_fp16_sub_groups), partition_parameters.py (slices), bf16_optimizer.py. */
@@ -37,7 +37,7 @@ uint64_t uns_zero_sub_group_size(const struct uns_value *config);
 
 /* -- order -- */
 
-/* order[k] = the number, before the deal, of the parameter that stands k-th behind it. */
+/* Sets order[k] to the number that the k-th parameter after the deal had before it. */
 void uns_zero_deal(size_t n, uint64_t world, size_t *order);
 
 /* -- where -- */

@@ -283,7 +283,7 @@ static int lacks(struct uns_catalog *cat, const char *path, const char *name, st
 				       err);
 }
 
-/* 1 = one is missing and told. */
+/* Returns 1 if one is missing, after reporting it. */
 static int check_module(struct uns_catalog *cat, const struct uns_zero_model *model,
 			const char *path, const struct uns_zero_names *names, struct uns_err *err)
 {

@@ -2,12 +2,12 @@
  *
  * ZeRO cuts an optimizer over the data-parallel ranks: each rank's optimizer file holds its part of the fp32 copies and
  * moments, as flat tensors without names. The model file says which parameters there are, in which order and of
- * which shapes; with zero/layout.h's rules that tells which elements of which parameter each flat tensor holds,
+ * which shapes; by zero/layout.h's rules this gives the elements of each parameter that a flat tensor holds,
  * and every such stretch becomes a piece of that parameter's tensor. Weights come from the model file itself, or, at
  * stage 3, which saves none, are the fp32 copies rounded.
  *
  * The ranks that share one optimizer are a world (zero/world.h); a pipeline has one for each stage, and they
- * are read one after the other. This file owns that order, and what is lost when a file is. */
+ * are read one after the other. This file owns that order, and decides what is lost if a file is missing. */
 #include "zero/open.h"
 
 #include <stdio.h>
@@ -284,7 +284,7 @@ static int add_weights(struct opening *o, struct world *w, struct uns_err *err)
 		return uns_catalog_problem_or_fail(o->cat, UNS_SCOPE_WEIGHTS, &why, err);
 	}
 	UNS_TRY(uns_zero_model_add_shared(o->cat, &w->model, &o->names, err));
-	if (!w->zero.broken) /* then what is missing was told */
+	if (!w->zero.broken) /* if it is, what is missing has been reported */
 		UNS_TRY(uns_zero_model_check(o->cat, &w->model, w->zero.where, &o->names, err));
 	return note_rounded(o, err);
 }

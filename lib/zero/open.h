@@ -8,7 +8,7 @@
 struct uns_zero_input {
 	const struct uns_root *root;
 	const struct uns_zero_dir *dir;
-	/* Where gathered weights may stand: a directory and its listing; NULL = nowhere. */
+	/* The directory, with its listing, that may have gathered weights; NULL = none. */
 	const char *beside_path;
 	const struct uns_listing *beside;
 	/* Of a universal checkpoint: its directory zero/, below root and below the checkpoint. */

@@ -1,6 +1,7 @@
 /* Groups of names into cuts of tensors. Arithmetic and checks; writes nothing. */
 #include "zero/plan.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -179,9 +180,9 @@ static int reorder(struct planning *p, struct uns_zero_member *v, size_t n, stru
 	return 0;
 }
 
-/* param_shapes lists the parameters as they lie, the catalog's groups as the optimizer numbers them: where a
- * group of more parameters than ranks is the same in both, the setting had no effect. Fewer parameters, each on
- * a rank of its own, lie in either order the same, and are dealt out to another number of ranks all the same. */
+/* param_shapes has the order in the shards, the catalog's groups the order in the optimizer. If both are equal in a
+ * group of more parameters than ranks, the setting had no effect. A group of fewer parameters has one parameter a
+ * rank: both orders are then equal with and without the setting, which still counts for another number of ranks. */
 static bool is_dealt(const struct planning *p)
 {
 	const struct uns_value *shapes;
@@ -414,7 +415,7 @@ static struct uns_zero_layout layout_of(const struct uns_zero_plan *plan,
 	return (struct uns_zero_layout){ plan->sliced, plan->world, cut->part };
 }
 
-/* What the rank holds of each member, and zeros where padding lies in between. */
+/* Adds the rank's part of each member, and zeros for the padding between them. */
 static void add_members(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut, size_t s,
 			uint64_t rank, struct row *row)
 {

@@ -28,8 +28,8 @@ struct uns_zero_plan {
 	uint64_t world;
 	bool sliced;
 	bool pads_fp32; /* BF16_Optimizer: the fp32 partition keeps its padding */
-	bool dealt;     /* round_robin_gradients: members stand as dealt out to `world` ranks */
-	bool reordered; /* and so otherwise than in the checkpoint */
+	bool dealt;     /* round_robin_gradients: members are in the order after the deal to `world` ranks */
+	bool reordered; /* that order differs from the checkpoint's */
 	const struct uns_group *group; /* n_groups */
 	size_t n_groups;
 	const char **state; /* of tensors that are cut: "exp_avg", "exp_avg_sq" */
@@ -38,8 +38,8 @@ struct uns_zero_plan {
 	size_t n_cuts, n_members;
 };
 
-/* The catalog is of ZeRO stage 1 to 3, saved by DeepSpeed; everything lives in the arena. -ENOTSUP
- * with a sentence where the layout cannot be told; the optimizer's own problems as they are. */
+/* The catalog must be of ZeRO stage 1 to 3, saved by DeepSpeed. The plan is in the arena. Fails with -ENOTSUP if how
+ * to cut the optimizer cannot be found, and with the optimizer's own problem if it has one. */
 int uns_zero_plan_make(const struct uns_catalog *cat, uint64_t world, struct uns_arena *arena,
 		       struct uns_zero_plan *out, struct uns_err *err);
 

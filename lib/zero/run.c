@@ -1,5 +1,5 @@
-/* Which directory is a run's, which of its tags is meant, and what the names and small files there tell. What is in
- * the tag's own files is read by zero/open.c. */
+/* Finds the run's directory, the tag that is meant, and the facts in names and small files. zero/open.c reads the
+ * tag's own files. */
 #include "zero/run.h"
 
 #include <string.h>
@@ -165,7 +165,7 @@ static int count_tags(const struct uns_zero_run *run, size_t *n, const char **la
 	return 0;
 }
 
-/* Only a note: no view goes by `latest`. */
+/* Only a note: no view uses `latest`. */
 static int tell_stale(struct uns_zero_run *run, struct uns_catalog *cat, const char *where,
 		      const char *latest, const char *tag, struct uns_err *err)
 {
@@ -247,7 +247,7 @@ static int open_tag(struct uns_zero_run *run, struct uns_catalog *cat, struct un
 			     err);
 }
 
-/* -- what stands beside -- */
+/* -- files beside the shards -- */
 
 /* DeepSpeed's own: part of the sharded form, of no use with an assembled one. */
 static int add_marks(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
@@ -349,7 +349,7 @@ static int finish(struct uns_zero_run *run, struct uns_catalog *cat,
 	return 0;
 }
 
-/* Rank 0 writes `latest` after its shards, also where it names another tag by now; who calls the engine writes
+/* Rank 0 writes `latest` after its shards (it may name another tag by now). The trainer that calls the engine writes
  * the state of the training after that. */
 static int check_times(struct uns_zero_run *run, struct uns_catalog *cat, struct uns_err *err)
 {

@@ -17,7 +17,7 @@ struct group {
 	struct uns_zero_layout layout;
 	uint64_t *at; /* where each parameter starts */
 	uint64_t end; /* of the last one, interior padding included */
-	bool stateless; /* its states cannot be used, and it is told */
+	bool stateless; /* its states cannot be used, which has been reported */
 	int32_t number;
 };
 
@@ -216,9 +216,9 @@ static int check_rank(const struct group *s, uint64_t rank, struct uns_err *err)
 	return check_padding(s, rank, h, err);
 }
 
-/* Flat groups are padded to a multiple of 2 W elements. Where all parts are there, their sum must
- * round to the same; where one is missing, the part size itself must be the one that DeepSpeed takes,
- * because it is what tells where the next rank's part begins. */
+/* Flat groups are padded to a multiple of 2 W elements. If no part is missing, their sum must round to that. If one
+ * is missing, the size of the parts must be the one that DeepSpeed takes, because the start of the next rank's part
+ * follows from it. */
 static int check_sum(const struct group *s, struct uns_err *err)
 {
 	uint64_t sum = 0, world = s->w->n_ranks, r, total;
@@ -257,8 +257,8 @@ static int check_group(struct group *s, struct uns_err *err)
 
 /* -- tensors -- */
 
-/* A part of the rank, or, where its file is missing, the place that it would have there: whoever needs
- * it names the file. Of one that is there and could not be read nothing is known. */
+/* A part of the rank. If the rank's file is missing, the part has the place that it would have in it, so that the
+ * finding can name the file. If the file could not be read, nothing is known of the part. */
 static struct uns_zero_part part_of(const struct group *s, uint64_t rank, const char *state)
 {
 	const struct uns_zero_rank_group *h = held(s, rank);

@@ -7,7 +7,7 @@
 #include "zero/plan.h"
 
 struct uns_zero_naming {
-	const char *dir; /* "global_step2/"; "" = the files stand in the checkpoint's directory */
+	const char *dir; /* "global_step2/"; "" = the files are in the checkpoint's directory itself */
 	const char *prefix; /* of the optimizer's shards: "bf16_" or "" */
 };
 

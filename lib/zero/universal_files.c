@@ -1,5 +1,5 @@
 /* The writer of view universal: each parameter becomes a directory with a file for its fp32 copy and for each
- * moment, whole and without padding, so that a run with any number of ranks can cut them anew. Beside them lie the
+ * moment, whole and without padding, so that a run with any number of ranks can cut them for itself. Beside them are the
  * param groups and the engine's own values. This file knows what DeepSpeed's universal loaders open and check. */
 #include "zero/universal_files.h"
 

@@ -10,7 +10,7 @@
 #include "zero/file.h"
 
 /* The keys of a model file that are the engine's own; each list ends with NULL. */
-extern const char *const uns_engine_counters[]; /* of use to who goes on without the engine */
+extern const char *const uns_engine_counters[]; /* of use also to a trainer that resumes without the engine */
 extern const char *const uns_engine_keys[];     /* all others: about the engine's own form */
 
 int uns_zero_values_add_model(struct uns_catalog *cat, const struct uns_zero_file *file,

@@ -1,4 +1,4 @@
-/* Numbers to names. Reads a few elements of each parameter, to tell parameters of one shape apart. */
+/* Finds the names of numbered parameters. Reads a few elements of each, to distinguish parameters of equal shape. */
 #include "zero/whole.h"
 
 #include <string.h>

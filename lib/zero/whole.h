@@ -1,4 +1,4 @@
-/* Stage 0: the optimizer is not cut, and lies in the model file, its parameters by number.
+/* Stage 0: the optimizer is not cut. It is in the model file, and its parameters have numbers instead of names.
  *
  *   fp32         {state: {number: {step, exp_avg, ..}}, param_groups: [{.., params: [number]}]}
  *   bf16, fp16   {optimizer_state_dict: that, fp32_groups: [[tensor of a parameter] of a group], ..} */

@@ -95,7 +95,7 @@ static int read_rank(struct uns_zero_world *w, struct uns_zero_rank *rank, struc
 
 /* -- all of them -- */
 
-/* What ranks there are by name; what lies between them is missing. */
+/* Lists the ranks that the files' names have; a rank in between that has no file is missing. */
 static int list_ranks(struct uns_zero_world *w, const struct uns_root *root,
 		      const struct uns_zero_entry *files, size_t n, size_t n_ranks,
 		      struct uns_err *err)

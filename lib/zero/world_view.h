@@ -6,10 +6,11 @@
 
 #include "model/tree.h"
 
-/* 0; -ENODATA, -EBADMSG: damaged; -ENOTSUP: no such checkpoint, or not at so many ranks. */
+/* Returns 0 if the view can be shown. Fails with -ENODATA or -EBADMSG if the checkpoint is damaged, with -ENOTSUP if
+ * it is not a ZeRO checkpoint or cannot be cut for `world` ranks. */
 int uns_world_zero_supports(const struct uns_catalog *cat, uint64_t world, struct uns_err *why);
 
-/* It was saved at so many ranks: their random states hold. */
+/* `world` ranks saved the checkpoint, so that their random states can be used. */
 bool uns_world_zero_is_saved(const struct uns_catalog *cat, uint64_t world);
 
 int uns_world_zero_add(const struct uns_catalog *cat, uint64_t world, struct uns_vtree *out,

@@ -357,7 +357,7 @@ case("optimizer: swapped", VERL, lambda a: swap(optim(a, 0), optim(a, 2)),
 case("parts of flattened parameters: swapped", ORIG,
      lambda a: (swap(model(a, 0), model(a, 1)), swap(optim(a, 0), optim(a, 1))),
      [problem("{M0} is named rank 0, but its content is rank 1's (1 other file likewise)" + RENAMED),
-      problem("the model's files and their names disagree on who is which rank, so the order of "
+      problem("the model's files record other ranks than their names say, so the order of "
               "the ranks' pieces of the optimizer is not known; rename them back, or copy them "
               "again from the training machine")],
      WEIGHTS)
