@@ -404,7 +404,7 @@ static const struct {
 	{ "no metadata", "zstd", "rm .metadata", -ENODATA, ".metadata is missing: the save did",
 	  NULL, NULL, 0 },
 	{ "an interrupted save", "zstd", "mv .metadata .metadata.tmp", -ENODATA,
-	  "(.metadata.tmp is there: the save was interrupted)", NULL, NULL, 0 },
+	  "(.metadata.tmp was found: the save was interrupted)", NULL, NULL, 0 },
 	{ "no metadata of rank 0", "ranks", "rm __0.metadata", 0, NULL,
 	  "__0.metadata is missing: what rank 0 saved is not known",
 	  "w: rows 0 to 2 of 5 are in no shard (have rank 1)", UNS_SCOPE_ALL },
