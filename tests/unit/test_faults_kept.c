@@ -23,7 +23,11 @@
 
 enum {
 	CASE_SECONDS = 60, /* one that takes longer hangs */
+#ifdef __SANITIZE_ADDRESS__
+	MOST = 20, /* as below */
+#else
 	MOST = 60, /* calls of a kind that fail, spread over all; UNSHARD_LONG=1: each one */
+#endif
 };
 
 static const struct fault {
