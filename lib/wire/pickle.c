@@ -150,7 +150,7 @@ static int pop_mark(struct uns_pickle *m, struct uns_value ***items, size_t *n)
 	*n = above_mark(m);
 	m->stack.n -= *n;
 	m->n_marks--;
-	*items = m->stack.v + m->stack.n;
+	*items = m->stack.n + *n ? m->stack.v + m->stack.n : NULL;
 	return 0;
 }
 
@@ -392,7 +392,7 @@ static int push_tuple(struct uns_pickle *m, struct uns_value **items, size_t n)
 		m->unit = v;
 	else if (!(v->item = uns_pickle_alloc(m, n, sizeof(*v->item))))
 		return no_memory(m);
-	else
+	else /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): n items lie there */
 		memcpy(v->item, items, n * sizeof(*items));
 	return push(m, v);
 }
