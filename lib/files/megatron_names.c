@@ -164,7 +164,7 @@ static int size_of(const struct publishing *p, enum uns_megatron_size size, cons
 	*out = p->sizes.v[size];
 	if (*out || size == UNS_MG_NONE)
 		return 0;
-	return uns_fail(err, -EBADMSG, "config.json has no %s, which tells the shape of %s",
+	return uns_fail(err, -EBADMSG, "config.json has no %s, which gives the shape of %s",
 			uns_megatron_size_key(size), name);
 }
 

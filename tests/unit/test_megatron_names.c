@@ -74,7 +74,7 @@ static const struct row {
 	  "embedding.word_embeddings.weight has the shape [8, 2]; by config.json it would have [9, 2]" },
 	{ CONFIG("mistral", "5", "2", "3", "1", "3", ""), { ALL, HEAD }, { 0 }, "no multiple of num_key_value_heads, 3" },
 	{ CONFIG("mistral", "5", "2", "2", "1", "null", ""), { ALL, HEAD }, { 0 },
-	  "config.json has no intermediate_size, which tells the shape of decoder.layers.mlp.linear_fc1.weight" },
+	  "config.json has no intermediate_size, which gives the shape of decoder.layers.mlp.linear_fc1.weight" },
 	{ CONFIG("mistral", "5", "2", "2", "4611686018427387904", "3", ""), { ALL, HEAD }, { 0 },
 	  "config.json has no head_dim" },
 	{ CONFIG("mistral", "5", "2", "2", "1", "9223372036854774784", ""), { ALL, HEAD }, { 0 },
