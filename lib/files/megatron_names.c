@@ -83,8 +83,8 @@ struct which {
 	uint64_t layer, expert;
 };
 
-/* Where it lies: a tensor, and whether layers and experts are stacked in it. */
-struct place {
+/* The stored tensor that holds it, and whether layers and experts are stacked in that. */
+struct holder {
 	const struct uns_named_tensor *tensor;
 	const struct uns_megatron_rule *rule;
 	bool layers, experts;
@@ -95,6 +95,7 @@ static const char *spell(char out[MAX_NAME], const char *pattern, const struct w
 {
 	size_t n = 0;
 
+	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): every row of the table has both names */
 	for (; *pattern; pattern++) {
 		if (*pattern != '*' && *pattern != '#')
 			out[n++] = *pattern;
@@ -109,7 +110,7 @@ static const char *spell(char out[MAX_NAME], const char *pattern, const struct w
 }
 
 static bool look_for(struct publishing *p, const struct uns_megatron_rule *rule, const struct which *w,
-		     struct place *out)
+		     struct holder *out)
 {
 	bool has_layer = strchr(rule->from, '*') != NULL, has_expert = strchr(rule->from, '#') != NULL;
 	char name[MAX_NAME];
@@ -117,7 +118,7 @@ static bool look_for(struct publishing *p, const struct uns_megatron_rule *rule,
 	uint32_t i;
 
 	for (spelling = 0; spelling < 4; spelling++) {
-		*out = (struct place){ .rule = rule, .layers = spelling & 1, .experts = spelling & 2 };
+		*out = (struct holder){ .rule = rule, .layers = spelling & 1, .experts = spelling & 2 };
 		if ((out->layers && !has_layer) || (out->experts && !has_expert))
 			continue;
 		i = uns_map_index(&p->by_name, spell(name, rule->from, w, !out->layers, !out->experts));
@@ -187,7 +188,7 @@ static int rows_of(const struct publishing *p, const struct uns_megatron_rule *l
 	return 0;
 }
 
-static int shape_differs(const struct place *at, const struct uns_shape *want, struct uns_err *err)
+static int shape_differs(const struct holder *at, const struct uns_shape *want, struct uns_err *err)
 {
 	char has[128], wants[128];
 
@@ -198,7 +199,7 @@ static int shape_differs(const struct place *at, const struct uns_shape *want, s
 }
 
 /* The stored shape is what config.json says; a vocabulary may be longer. */
-static int check_shape(struct publishing *p, const struct place *at, uint64_t all, uint64_t columns,
+static int check_shape(struct publishing *p, const struct holder *at, uint64_t all, uint64_t columns,
 		       struct uns_err *err)
 {
 	const struct uns_shape *is = uns_named_shape(at->tensor);
@@ -222,7 +223,7 @@ static int check_shape(struct publishing *p, const struct place *at, uint64_t al
 
 /* -- cutting -- */
 
-static int cut(struct publishing *p, const struct uns_megatron_rule *list, const struct place *at,
+static int cut(struct publishing *p, const struct uns_megatron_rule *list, const struct holder *at,
 	       const struct which *w, struct uns_slice *out, struct uns_err *err)
 {
 	const char *name = at->tensor->name;
@@ -264,7 +265,7 @@ static int publish(struct publishing *p, const struct uns_megatron_rule *list,
 	const char *name = uns_arena_str(p->arena, spell(spelled, rule->to, w, true, true));
 	struct uns_slice *slice = UNS_NEW(p->arena, struct uns_slice);
 	const struct uns_megatron_rule *other;
-	struct place at = { 0 };
+	struct holder at = { 0 };
 	bool found = false;
 
 	if (!name || !slice || !UNS_HEAP_ROOM(p->v, p->n, p->cap))
@@ -280,7 +281,7 @@ static int publish(struct publishing *p, const struct uns_megatron_rule *list,
 }
 
 /* Does a row in front of it publish the same? */
-static bool is_other_place(const struct uns_megatron_rule *list, const struct uns_megatron_rule *rule)
+static bool is_published_before(const struct uns_megatron_rule *list, const struct uns_megatron_rule *rule)
 {
 	for (; list < rule; list++)
 		if (strcmp(list->to, rule->to) == 0)
@@ -296,7 +297,7 @@ static int publish_list(struct publishing *p, const struct uns_megatron_rule *li
 	uint64_t n;
 
 	for (rule = list; rule->from; rule++) {
-		if (!applies(p, rule, layer) || is_other_place(list, rule))
+		if (!applies(p, rule, layer) || is_published_before(list, rule))
 			continue;
 		n = strchr(rule->from, '#') ? p->sizes.v[UNS_MG_EXPERTS] : 1;
 		for (w.expert = 0; w.expert < n; w.expert++)
