@@ -87,8 +87,9 @@ FAILS = [fails("open", errno.EIO, f"{CKPT}/pytorch_model_fsdp_0/.metadata"),
 def test_a_passing_fault_is_of_that_moment(run, mount, faults, eventually, tmp_path, call, code, path):
     store = f"store={tmp_path / 'store.db'}"
     want = content(mount(run.parent, "store=none").path)
-    m = mount(run.parent, store, faults=faults)
+    early = None if path == "store.db" else mount(run.parent, store, faults=faults)
     with faults.armed(call, error=code, path=path, nth=0):
+        m = early or mount(run.parent, store, faults=faults)  # which opens the store, and reads it
         meanwhile = content(m.path)
     assert faults.struck, "nothing failed"
     is_right_or_an_error(meanwhile, want)
