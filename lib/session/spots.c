@@ -383,7 +383,7 @@ int spot_enter(struct unshard *u, struct spot *spot, const char *name, struct un
 	case SPOT_ROOT:
 		spot->key.view = view_find(name, strlen(name), &spot->key.parameter);
 		if (!spot->key.view)
-			return uns_fail(err, -ENOENT, "there is no view %s", name);
+			return uns_fail(err, -ENOENT, "no such view: %s", name);
 		return go_to_directory(u, spot, err);
 	case SPOT_ROOT_INFO:
 	case SPOT_INFO:

@@ -114,7 +114,7 @@ static int add_of_view(struct unshard_tensors *l, const char *name, struct uns_e
 	size_t i;
 
 	if (!view)
-		return uns_fail(err, -ENOENT, "there is no view %s", name);
+		return uns_fail(err, -ENOENT, "no such view: %s", name);
 	UNS_TRY(show_served(l->u, l->record, l->snap, view, parameter, &shown, err));
 	if (!shown->tree.n_tensors)
 		return uns_fail(err, -ENOTSUP,
