@@ -9,15 +9,11 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const struct uns_rank_file files[] = { { "rank0.pt", 0 }, { "rank1.pt", 1 } };
-	struct uns_span in = uns_span_of(data, size);
 	struct files_catalog c;
 	struct uns_err err = { 0 };
 
-	if (!files_put_torch("rank0.pt", &in))
+	if (!files_put_torch_pair("rank0.pt", "rank1.pt", uns_span_of(data, size)))
 		return 0;
-	if (!uns_span_left(&in))
-		in = uns_span_of(data, size);
-	files_put_torch("rank1.pt", &in);
 	files_catalog_open(&c);
 	files_expect(uns_rank_extra_add(c.cat, c.root, files, 2, &err), &err);
 	files_catalog_done(&c);

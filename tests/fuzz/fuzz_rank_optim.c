@@ -27,13 +27,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 						   { "b.c", { 1, { 5 } }, false },
 						   { "d", { 2, { 2, 3 } }, false } };
 	struct uns_rank_params params = { .v = v, .n = 3, .units = { .assume = true } };
-	struct uns_span in = uns_span_of(data, size);
 
-	if (!files_put_torch("rank0.pt", &in))
+	if (!files_put_torch_pair("rank0.pt", "rank1.pt", uns_span_of(data, size)))
 		return 0;
-	if (!uns_span_left(&in))
-		in = uns_span_of(data, size);
-	files_put_torch("rank1.pt", &in);
 	add(NULL);
 	add(&params);
 	params.units.layout = "[[\"a\"],[\"b.c\",\"d\"]]";

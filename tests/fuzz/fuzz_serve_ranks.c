@@ -1,28 +1,18 @@
 /* One file per rank from end to end: the first byte is which checkpoint, what follows changes it. */
 #include "fuzz.h"
 
-#include "edited.h"
-#include "files.h"
 #include "show.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const struct {
-		const char *golden, *skip;
-	} trees[] = {
+	static const struct show_tree trees[] = {
 		{ "ranks/fsdp2", NULL },
 		{ "ranks/orig", NULL },
 		{ "rank_files/torch2.1.2", NULL },
 		{ "rank_files/torch2.0.1", NULL },
 		{ "../fuzz/trees/verl", NULL },
 	};
-	struct uns_span in = uns_span_of(data, size);
-	uint8_t which;
 
-	if (!uns_take_u8(&in, &which))
-		return 0;
-	which %= sizeof(trees) / sizeof(*trees);
-	edited_put(trees[which].golden, trees[which].skip, in);
-	show_all(files_dir(), NULL);
+	show_edited(trees, sizeof(trees) / sizeof(*trees), uns_span_of(data, size));
 	return 0;
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edited.h"
+#include "files.h"
 #include "unshard.h"
 #include "wire/json.h"
 
@@ -179,4 +181,15 @@ void show_all(const char *source, const char *store)
 	ok(unshard_check(u, "", UNSHARD_DEEP, &calls, NULL, &err), &err);
 	show_tree(u);
 	unshard_close(u);
+}
+
+void show_edited(const struct show_tree *tree, size_t n, struct uns_span input)
+{
+	uint8_t which;
+
+	if (!uns_take_u8(&input, &which))
+		return;
+	tree += which % n;
+	edited_put(tree->golden, tree->skip, input);
+	show_all(files_dir(), NULL);
 }

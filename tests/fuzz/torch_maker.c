@@ -170,3 +170,15 @@ bool files_put_torch(const char *name, struct uns_span *input)
 	torch_maker_fini(&maker);
 	return true;
 }
+
+bool files_put_torch_pair(const char *first, const char *second, struct uns_span input)
+{
+	struct uns_span left = input;
+
+	if (!files_put_torch(first, &left))
+		return false;
+	if (!uns_span_left(&left))
+		left = input;
+	files_put_torch(second, &left);
+	return true;
+}

@@ -21,5 +21,7 @@ void torch_maker_fini(struct torch_maker *maker);
 bool torch_of_pickle(struct uns_span *input, struct torch_maker *out);
 /* The same as file `name` (files.h). */
 bool files_put_torch(const char *name, struct uns_span *input);
+/* Two files of the input's two pickles; of one pickle both. */
+bool files_put_torch_pair(const char *first, const char *second, struct uns_span input);
 
 #endif
