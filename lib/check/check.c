@@ -371,10 +371,8 @@ static int count_files(struct checking *c, struct uns_leftover *l, struct uns_ar
 static bool changed_lately(const struct unshard *u, const struct dir_record *record)
 {
 	const struct uns_identity *id = &record->is.stat.id;
-	const struct dir_record at = { .newest_ns = id->mtime_ns > id->ctime_ns ? id->mtime_ns
-									   : id->ctime_ns };
 
-	return record_unsettled(u, &at);
+	return records_changed_lately(&u->records, id->mtime_ns > id->ctime_ns ? id->mtime_ns : id->ctime_ns);
 }
 
 static int check_leftover(struct checking *c, const struct dir_record *record,

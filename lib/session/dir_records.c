@@ -94,7 +94,7 @@ static struct dir_record *record_acquire(struct record_table *t, const char *pat
 	return record;
 }
 
-static bool changed_lately(const struct record_table *t, int64_t newest_ns)
+bool records_changed_lately(const struct record_table *t, int64_t newest_ns)
 {
 	int64_t age_ns = uns_wall_ns() - newest_ns;
 
@@ -106,7 +106,7 @@ static bool changed_lately(const struct record_table *t, int64_t newest_ns)
 static bool has_settled(const struct record_table *t, const struct dir_record *record,
 			const struct examined *f)
 {
-	return record->young && !changed_lately(t, f->newest_ns);
+	return record->young && !records_changed_lately(t, f->newest_ns);
 }
 
 static bool same_as_known(const struct record_table *t, const struct dir_record *record,
@@ -126,7 +126,7 @@ static void record_update(const struct record_table *t, struct dir_record *recor
 
 	__atomic_store_n(&record->newest_ns, f->newest_ns, __ATOMIC_RELAXED);
 	if (!record->known) {
-		record->young = f->format && changed_lately(t, f->newest_ns);
+		record->young = f->format && records_changed_lately(t, f->newest_ns);
 		record->is = *f;
 		f->watched = was.watched;
 		record->known = true;
@@ -339,7 +339,7 @@ int records_capture(struct record_table *t, struct dir_record *record, struct un
 
 bool records_unsettled(const struct record_table *t, const struct dir_record *record)
 {
-	return changed_lately(t, __atomic_load_n(&record->newest_ns, __ATOMIC_RELAXED));
+	return records_changed_lately(t, __atomic_load_n(&record->newest_ns, __ATOMIC_RELAXED));
 }
 
 bool records_in_the_making(const struct record_table *t, const struct dir_record *record)

@@ -94,6 +94,8 @@ int records_capture(struct record_table *t, struct dir_record *record, struct un
 
 /* Something may still be writing: changed less than settle ago. */
 bool records_unsettled(const struct record_table *t, const struct dir_record *record);
+/* The same of one time, wall clock. */
+bool records_changed_lately(const struct record_table *t, int64_t newest_ns);
 /* It may become a checkpoint, and is not shown until then: begun and unsettled. */
 bool records_in_the_making(const struct record_table *t, const struct dir_record *record);
 /* A path that the tree leaves out. */

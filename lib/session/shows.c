@@ -266,6 +266,7 @@ struct uns_view_input show_input(const struct unshard *u, const struct snapshot 
 		.borrowed = snap->beside.v,
 		.n_borrowed = snap->beside.n,
 		.config = snap->beside.config,
+		.config_info = snap->beside.config_info,
 		.notes = snap->beside.notes.v,
 		.n_notes = snap->beside.notes.n,
 		.max_shard_size_bytes = u->opt.max_shard_size_bytes,

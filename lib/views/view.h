@@ -4,6 +4,7 @@
 #ifndef UNS_VIEWS_VIEW_H
 #define UNS_VIEWS_VIEW_H
 
+#include "files/config.h"
 #include "files/published_names.h"
 #include "files/resume_files.h"
 #include "model/training.h"
@@ -23,6 +24,7 @@ struct uns_view_input {
 	const struct uns_companion *borrowed;
 	size_t n_borrowed;
 	struct uns_span config; /* config.json's bytes; empty = there is none */
+	struct uns_config_info config_info; /* what was read of it; zeros where there is none */
 
 	/* Tensors of role WEIGHT that are proven equal to another one and that config ties: left out
 	 * by views that write what save_pretrained writes. */

@@ -334,19 +334,11 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 		a->n_widened ? a->widened.p : "");
 }
 
-static int parse_config(const struct uns_view_input *in, struct uns_vtree *out,
-			struct uns_config_info *info, struct uns_err *err)
-{
-	*info = (struct uns_config_info){ 0 };
-	return uns_span_left(&in->config) ? uns_config_parse(in->config, &out->arena, info, err) : 0;
-}
-
-static int publish_megatron(struct assembly *a, const struct uns_config_info *info, struct uns_vtree *out,
-			    struct uns_err *err)
+static int publish_megatron(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_catalog *cat = a->in->catalog;
 	struct uns_err why = { 0 };
-	int code = uns_megatron_apply(info, a->in->config, &a->v, &a->n, out, &why);
+	int code = uns_megatron_apply(&a->in->config_info, a->in->config, &a->v, &a->n, out, &why);
 	const char *cause;
 
 	if (!uns_code_is_finding(code))
@@ -362,18 +354,16 @@ static int publish(struct assembly *a, struct uns_vtree *out, struct uns_err *er
 {
 	const struct uns_view_input *in = a->in;
 	const bool megatron = in->catalog->summary.is_megatron;
-	struct uns_config_info info;
 	bool own_names;
 
-	UNS_TRY(parse_config(in, out, &info, err));
 	UNS_TRY(is_inference_dir(in->catalog, &own_names, err));
 	if (a->adapter == UNS_ADAPTER_ALONE || own_names)
 		return 0;
 	if (!in->keep_names && megatron)
-		return publish_megatron(a, &info, out, err);
+		return publish_megatron(a, out, err);
 	if (!in->keep_names)
-		return uns_published_apply(&info, in->base, &a->v, &a->n, out, err);
-	if (!(megatron ? uns_megatron_knows : uns_published_knows)(info.model_type))
+		return uns_published_apply(&in->config_info, in->base, &a->v, &a->n, out, err);
+	if (!(megatron ? uns_megatron_knows : uns_published_knows)(in->config_info.model_type))
 		return 0;
 	return uns_vtree_note(out, err, "the tensors have the names that were saved, because of -o names=memory");
 }
@@ -450,22 +440,21 @@ static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, str
 static int note_config(const struct uns_view_input *in, bool passed, struct uns_vtree *out,
 		       struct uns_err *err)
 {
-	struct uns_config_info info;
+	const struct uns_config_info *info = &in->config_info;
 	struct uns_err why = { 0 };
 
 	if (!uns_span_left(&in->config))
 		return 0;
-	UNS_TRY(parse_config(in, out, &info, err));
-	if (uns_config_check(&info, in->catalog, &why) < 0)
+	if (uns_config_check(info, in->catalog, &why) < 0)
 		UNS_TRY(uns_vtree_note(out, err, "config.json does not fit these weights: %s", why.text));
-	if (!info.renamed_on_save || passed || uns_published_knows(info.model_type))
+	if (!info->renamed_on_save || passed || uns_published_knows(info->model_type))
 		return 0;
 	return uns_vtree_note(
 		out, err,
 		"transformers 5 publishes models of type %s under other tensor names than "
 		"it holds in memory: the weights here have the names that were saved, "
 		"which from_pretrained reads; a program that expects the published names may not",
-		info.model_type);
+		info->model_type);
 }
 
 static int notes(const struct uns_view_input *in, const struct assembly *a, bool passed,
@@ -526,12 +515,8 @@ static int notes_before(const struct uns_view_input *in, struct uns_vtree *out, 
 /* Are Megatron's tensors given out as those of a model of transformers? */
 static bool becomes_pretrained(const struct uns_view_input *in)
 {
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_config_info info;
-
-	return in->catalog->summary.is_megatron && !in->keep_names && uns_span_left(&in->config) &&
-	       uns_config_parse(in->config, &arena, &info, NULL) == 0 &&
-	       uns_megatron_knows(info.model_type);
+	return in->catalog->summary.is_megatron && !in->keep_names &&
+	       uns_megatron_knows(in->config_info.model_type);
 }
 
 /* What has no config.json of its own family's trainer is loaded as tensors. */

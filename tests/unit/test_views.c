@@ -143,6 +143,12 @@ static void parses(void **state)
 	assert_false(uns_view_dcp.parse("bf16", &p));
 }
 
+static void use_config(struct bench *b, struct uns_span config)
+{
+	b->in.config = config;
+	assert_int_equal(uns_config_parse(config, &b->cat.arena, &b->in.config_info, NULL), 0);
+}
+
 static void assembles(void **state)
 {
 	static const char config[] = "{\"model_type\":\"llama\",\"num_hidden_layers\":3}";
@@ -165,7 +171,7 @@ static void assembles(void **state)
 	add_companion(&b, ".metadata", METADATA, true);
 	b.in.borrowed = borrowed;
 	b.in.n_borrowed = 1;
-	b.in.config = uns_span_of(config, sizeof(config) - 1);
+	use_config(&b, uns_span_of(config, sizeof(config) - 1));
 	b.in.tied = tied;
 	b.in.n_tied = 1;
 	b.in.notes = notes;
@@ -207,7 +213,7 @@ static void casts(void **state)
 		add(&b, "ids", UNS_ROLE_WEIGHT, UNS_I64, SHARD);
 		b.in.borrowed = borrowed;
 		b.in.n_borrowed = 1;
-		b.in.config = uns_span_of(config, sizeof(config) - 1);
+		use_config(&b, uns_span_of(config, sizeof(config) - 1));
 		make(&b, &uns_view_weights, cases[i].parameter);
 		assert_non_null(strstr(header(&b, "model.safetensors"), cases[i].header));
 		assert_non_null(
