@@ -4,9 +4,17 @@
 
 #include "unshard.h"
 
+enum { FS_MOST_CLONES = 63, FS_LARGEST_FD = 1 << 20 };
+
 struct fs_options {
 	const char *source; /* for the mount table: fsname */
+	/* A directory; or "/dev/fd/N", an open descriptor of a mount that another process has made (mount(2) with
+	 * fd=N) and will end. Then no path is looked at and nothing is set that needs a privilege. */
 	const char *mountpoint;
+	/* Of "/dev/fd/N" alone: descriptors that were cloned from N (FUSE_DEV_IOC_CLONE). Threads share them
+	 * out, so that they do not wait for each other at one. */
+	const int *clones;
+	size_t n_clones; /* at most FS_MOST_CLONES */
 	const char *fuse_options; /* further -o options for libfuse / the kernel, or NULL */
 	bool foreground;
 	bool allow_other;       /* forces default_permissions */
@@ -30,6 +38,9 @@ struct fs_options {
  * gone. Both then close the session and end; what concerns people is reported in `live`. */
 int fs_serve(unshard *u, const struct fs_options *options, struct unshard_error *err);
 
+/* The N of "/dev/fd/N", up to FS_LARGEST_FD; -1 for what is not of that form. */
+int fs_passed_fd(const char *mountpoint);
+
 /* Is there a dead FUSE mount at path ("Transport endpoint is not connected")? */
 bool fs_is_stale(const char *path);
 
@@ -46,6 +57,10 @@ int fs_mount_path(const char *path, char out[4096], struct unshard_error *err);
 
 /* The topmost mount at an absolute, canonical path. false = nothing is mounted there. */
 bool fs_mount_find(const char *path, struct fs_mount *out);
+
+/* By the program fusermount3, for those who may not unmount themselves. 0; -ENOSYS where there is no such program,
+ * -EBUSY where it could not. */
+int fs_fusermount_unmount(const char *path, bool lazy);
 
 /* What libfuse calls itself, at run time. */
 const char *fs_libfuse_version(void);

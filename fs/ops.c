@@ -492,9 +492,8 @@ static void op_read(fuse_req_t req, fuse_ino_t id, size_t size, off_t off,
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	if (size > FS_BUFFER_BYTES)
-		size = FS_BUFFER_BYTES;
-	n = unshard_pread(handle->file, buf, size, (uint64_t)off, NULL);
+	/* More than was agreed in op_init: the kernel would take a shorter answer for the end of the file. */
+	n = size > FS_BUFFER_BYTES ? -EIO : unshard_pread(handle->file, buf, size, (uint64_t)off, NULL);
 	if (n >= 0)
 		fuse_reply_buf(req, buf, (size_t)n);
 	else
@@ -525,6 +524,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	conn->want &= ~unwanted;
 	conn->want |= conn->capable & want;
 	conn->max_read = FS_BUFFER_BYTES; /* the mount option says the same: libfuse needs both */
+	conn->max_write = FS_BUFFER_BYTES; /* bounds reads too where others mounted: libfuse makes max_pages of it */
 	conn->max_background = BACKGROUND_REQUESTS;
 	conn->congestion_threshold = BACKGROUND_REQUESTS * 3 / 4;
 }

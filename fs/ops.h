@@ -5,17 +5,14 @@
 #include <stdint.h>
 
 #include "buffers.h"
+#include "connection.h"
 #include "handles.h"
 #include "nodes.h"
-
-#ifndef FUSE_USE_VERSION
-#define FUSE_USE_VERSION 312
-#endif
-#include <fuse_lowlevel.h>
 
 struct fs {
 	unshard *u;
 	struct fuse_session *se; /* while it serves */
+	struct fs_connection connection;
 	struct fs_nodes nodes;
 	struct fs_handles handles;
 	struct fs_buffers buffers;

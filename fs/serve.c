@@ -1,6 +1,7 @@
 /* A mount from birth to death: libfuse's session, the first request, the loop. Owns the order of
  * things; how a process goes to the background is daemon.c's, what is answered is ops.c's. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,10 @@ static int check_mountpoint(const struct fs_options *o, char path[PATH_BYTES],
 	struct stat st;
 	char *real;
 
+	if (fs_passed_fd(name) >= 0) {
+		snprintf(path, PATH_BYTES, "%s", name);
+		return 0;
+	}
 	if (stat(name, &st) < 0) {
 		if (errno == ENOTCONN)
 			return fs_fail(
@@ -57,8 +62,9 @@ static int check_mountpoint(const struct fs_options *o, char path[PATH_BYTES],
 	return 0;
 }
 
-/* Options for libfuse. The kernel holds read requests to the size of our buffers. */
-static int build_args(const struct fs_options *o, struct fuse_args *args)
+/* Options for libfuse and fusermount3; NULL = out of memory. The kernel holds read requests to the size of our
+ * buffers. */
+static char *mount_options(const struct fs_options *o)
 {
 	char *opts = NULL, *fsname = NULL;
 	int failed = asprintf(&fsname, "fsname=%s", o->source) < 0;
@@ -67,59 +73,92 @@ static int build_args(const struct fs_options *o, struct fuse_args *args)
 		 fuse_opt_add_opt(&opts, "max_read=1048576") ||
 		 fuse_opt_add_opt_escaped(&opts, fsname) ||
 		 (o->allow_other && fuse_opt_add_opt(&opts, "allow_other,default_permissions")) ||
-		 (o->fuse_options && fuse_opt_add_opt(&opts, o->fuse_options)) ||
-		 fuse_opt_add_arg(args, "unshard") || fuse_opt_add_arg(args, "-o") ||
-		 fuse_opt_add_arg(args, opts);
+		 (o->fuse_options && fuse_opt_add_opt(&opts, o->fuse_options));
 	free(fsname);
+	if (!failed)
+		return opts;
 	free(opts);
-	return failed ? -ENOMEM : 0;
+	return NULL;
+}
+
+/* 0, or why this process may not have the device. */
+static int open_device(void)
+{
+	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
 }
 
 /* Why a mount failed, from what was said on stderr and from what commonly is the matter. */
 static int mount_failure(const char *path, const char *said, struct unshard_error *err)
 {
-	if (access("/dev/fuse", F_OK) < 0)
+	int code = open_device();
+
+	if (code == -ENOENT || code == -ENODEV || code == -ENXIO)
 		return fs_fail(err, -ENODEV,
-			       "cannot mount at %s: /dev/fuse is missing: load the fuse module "
-			       "(modprobe fuse), or give the container the device (--device "
-			       "/dev/fuse --cap-add SYS_ADMIN)",
-			       path);
-	if (access("/dev/fuse", R_OK | W_OK) < 0)
-		return fs_fail(err, -EACCES, "cannot mount at %s: no permission to open /dev/fuse",
-			       path);
+			       "cannot mount at %s: /dev/fuse is missing. It comes with: modprobe fuse (your own "
+			       "machine); --device /dev/fuse --cap-add SYS_ADMIN (Docker); a FUSE device plugin, or a "
+			       "CSI driver that passes /dev/fd/N on (Kubernetes: CAP_SYS_ADMIN alone does not help); "
+			       "the administrator (Slurm). Without it: unshard export, or the Python package", path);
+	if (code < 0)
+		return fs_fail(err, code, "cannot mount at %s: /dev/fuse cannot be opened: %s. Without it: unshard "
+			       "export, or the Python package", path, strerror(-code));
 	return fs_fail(err, -EIO, "cannot mount at %s: %s", path,
 		       *said ? said : "libfuse gives no reason");
+}
+
+/* By the descriptors that were passed on; else by libfuse; else, without the device, by fusermount3, in whose place
+ * containers have programs that ask a privileged one. */
+static int connect_session(struct fs_connection *connection, struct fuse_session *se, const char *path,
+			   const char *opts)
+{
+	if (!connection->n) {
+		if (fuse_session_mount(se, path) == 0)
+			return 0;
+		if (open_device() == 0 || fs_connection_ask(connection, path, opts) < 0)
+			return -1;
+	}
+	return fs_connection_use(connection, se);
+}
+
+/* -1 = what libfuse says about it is on stderr. */
+static int make_session(struct fs *fs, const char *path, char *opts, struct fuse_session **out)
+{
+	char name[] = "unshard", option[] = "-o", *argv[] = { name, option, opts };
+	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
+	struct fuse_session *se = fuse_session_new(&args, &fs_ops, sizeof(fs_ops), fs);
+
+	fuse_opt_free_args(&args);
+	if (!se)
+		return -1;
+	if (fuse_set_signal_handlers(se) == 0) {
+		if (connect_session(&fs->connection, se, path, opts) == 0) {
+			*out = se;
+			return 0;
+		}
+		fuse_remove_signal_handlers(se);
+	}
+	fuse_session_destroy(se);
+	return -1;
 }
 
 static int start(struct fs *fs, const struct fs_options *o, const char *path,
 		 struct fuse_session **out, struct unshard_error *err)
 {
-	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
-	struct fuse_session *se = NULL;
 	struct fs_capture capture;
-	char said[256];
-	int code = build_args(o, &args);
+	char said[256], *opts = mount_options(o);
+	int code;
 
-	if (code < 0) {
-		fuse_opt_free_args(&args);
-		return fs_fail(err, code, "out of memory");
-	}
+	if (!opts)
+		return fs_fail(err, -ENOMEM, "out of memory");
 	fs_capture_begin(&capture);
-	se = fuse_session_new(&args, &fs_ops, sizeof(fs_ops), fs);
-	code = se ? fuse_set_signal_handlers(se) : -1;
-	if (!code && fuse_session_mount(se, path) < 0) {
-		fuse_remove_signal_handlers(se);
-		code = -1;
-	}
+	code = make_session(fs, path, opts, out);
 	fs_capture_end(&capture, said, sizeof(said));
-	fuse_opt_free_args(&args);
-	if (!code) {
-		*out = se;
-		return 0;
-	}
-	if (se)
-		fuse_session_destroy(se);
-	return mount_failure(path, said, err);
+	free(opts);
+	return code < 0 ? mount_failure(path, said, err) : 0;
 }
 
 /* FUSE_INIT is answered here and not in the loop: once its answer is written the mount is live, and
@@ -152,8 +191,7 @@ static void raise_read_ahead(const struct fs_options *o, const char *path, char 
 }
 
 /* Threads that come and go cost more than threads that sleep: as many may idle as may exist. */
-static int loop(struct fuse_session *se, const struct fs_options *o, const char *path,
-		struct unshard_error *err)
+static int loop(const struct fs *fs, const struct fs_options *o, const char *path, struct unshard_error *err)
 {
 	unsigned n = o->max_threads ? o->max_threads : DEFAULT_THREADS;
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
@@ -163,8 +201,8 @@ static int loop(struct fuse_session *se, const struct fs_options *o, const char 
 		return fs_fail(err, -ENOMEM, "out of memory");
 	fuse_loop_cfg_set_max_threads(config, n);
 	fuse_loop_cfg_set_idle_threads(config, n);
-	fuse_loop_cfg_set_clone_fd(config, 1);
-	code = fuse_session_loop_mt(se, config);
+	fuse_loop_cfg_set_clone_fd(config, !fs->connection.n); /* opens /dev/fuse */
+	code = fuse_session_loop_mt(fs->se, config);
 	fuse_loop_cfg_destroy(config);
 	if (code >= 0) /* unmounted, or a signal's number */
 		return 0;
@@ -189,7 +227,7 @@ static int serve_session(struct fs *fs, const struct fs_options *o, const char *
 		if (o->ready)
 			o->ready(o->ctx);
 		fs_daemon_live(daemon, o, hint);
-		code = loop(se, o, path, err);
+		code = loop(fs, o, path, err);
 		if (code < 0 && fs->log && !o->foreground) /* nobody waits any more */
 			fs->log(fs->log_ctx, 0, err ? err->text : strerror(-code));
 	}
@@ -216,7 +254,10 @@ static int serve(unshard *u, const struct fs_options *o, const char *path, struc
 			       strerror(-code));
 	fs_handles_init(&fs.handles);
 	fs_buffers_init(&fs.buffers);
-	code = serve_session(&fs, o, path, daemon, err);
+	code = fs_connection_passed(&fs.connection, o, err);
+	if (!code)
+		code = serve_session(&fs, o, path, daemon, err);
+	fs_connection_close(&fs.connection);
 	fs_handles_fini(&fs.handles);
 	fs_buffers_fini(&fs.buffers);
 	fs_nodes_fini(&fs.nodes);

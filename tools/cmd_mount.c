@@ -8,10 +8,13 @@
 #include "arguments.h"
 #include "fs.h"
 
+_Static_assert(sizeof(((struct numbers *)0)->v) / sizeof(int) == FS_MOST_CLONES, "as many as fs takes");
+
 struct mount {
 	const struct command *self;
 	const char *source, *mountpoint;
 	bool foreground;
+	bool is_passed; /* mountpoint is /dev/fd/N */
 	struct options options;
 	struct log log;
 	unshard *u;
@@ -105,7 +108,7 @@ static int look(void *ctx, const struct unshard_progress *p)
 static void tell_empty(const struct mount *m)
 {
 	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
-						 .mountpoint = m->mountpoint };
+						 .mountpoint = m->is_passed ? NULL : m->mountpoint };
 	struct looked l = { 0 };
 	const struct unshard_calls calls = { UNSHARD_CALLS_INIT, .ctx = &l, .progress = look };
 	unshard *u = NULL;
@@ -122,6 +125,8 @@ static int serve(struct mount *m, unshard *u)
 	const struct fs_options o = {
 		.source = m->source,
 		.mountpoint = m->mountpoint,
+		.clones = m->options.clones.v,
+		.n_clones = m->options.clones.n,
 		.fuse_options = m->options.fuse,
 		.foreground = m->foreground,
 		.allow_other = m->options.allow_other,
@@ -151,7 +156,7 @@ static int run(struct mount *m)
 			m->mountpoint, m->mountpoint);
 	if (log_open(&m->log, m->options.log, m->foreground, &err) < 0)
 		return command_fail("%s", err.text);
-	library->mountpoint = m->mountpoint;
+	library->mountpoint = m->is_passed ? NULL : m->mountpoint; /* where it is mounted is not known */
 	library->trim_memory = true;
 	library->size = sizeof(*library);
 	library->log = log_line;
@@ -161,7 +166,8 @@ static int run(struct mount *m)
 		log_close(&m->log);
 		return command_fail("%s", err.text);
 	}
-	tell_covered(m);
+	if (!m->is_passed)
+		tell_covered(m);
 	tell_empty(m);
 	full_source = realpath(m->source, NULL); /* what the mount table shows */
 	if (full_source)
@@ -200,6 +206,7 @@ static int parse(struct mount *m, int argc, char **argv)
 		return command_usage(m->self);
 	m->source = argv[optind];
 	m->mountpoint = argv[optind + 1];
+	m->is_passed = fs_passed_fd(m->mountpoint) >= 0;
 	return -1;
 }
 
@@ -219,7 +226,8 @@ const struct command cmd_mount = {
 	.arguments = "SOURCE MOUNTPOINT [-f] [-o OPTION,...] [--store FILE|none]",
 	.summary = "show the checkpoints below SOURCE at MOUNTPOINT, read-only",
 	.help = "Returns when the mount is live; a process in the background serves it until\n"
-		"it is unmounted (unshard umount). Nothing is ever written to SOURCE.\n\n"
+		"it is unmounted (unshard umount). Nothing is ever written to SOURCE. MOUNTPOINT\n"
+		"/dev/fd/N is the descriptor of a mount that another process has made.\n\n"
 		"  -f, --foreground           serve in this process, until Ctrl-C or umount\n"
 		"  -o OPTION,...              see below; may be repeated\n"
 		STORE_HELP

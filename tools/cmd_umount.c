@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,31 +22,10 @@ static void pause_a_little(void)
 	nanosleep(&t, NULL);
 }
 
-/* 0 or a negative errno. What fusermount3 says itself is left out while trying. */
-static int by_fusermount(const char *path, bool lazy)
-{
-	pid_t child = fork();
-	int status;
-
-	if (child == 0) {
-		execlp("fusermount3", "fusermount3", lazy ? "-uqz" : "-uq", "--", path,
-		       (char *)NULL);
-		_exit(127);
-	}
-	if (child < 0)
-		return -errno;
-	while (waitpid(child, &status, 0) < 0)
-		if (errno != EINTR)
-			return -errno;
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-		return -ENOSYS;
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
-}
-
 static int detach(const char *path, bool lazy)
 {
 	if (geteuid() != 0)
-		return by_fusermount(path, lazy);
+		return fs_fusermount_unmount(path, lazy);
 	return umount2(path, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) < 0 ? -errno : 0;
 }
 

@@ -20,6 +20,7 @@ enum kind {
 	STORE,  /* a path, or "none" */
 	SIZE,
 	COUNT,
+	NUMBERS, /* N:N..., of descriptors */
 	SECONDS, /* 0 sets `to_first` too: the library has a flag for it */
 	FLAG,
 	CHOICE, /* one of two words */
@@ -88,6 +89,8 @@ static const struct row rows[] = {
 	  IN_LIBRARY(crc_exact) },
 	{ "allow_other", VERB_MOUNT, FLAG, NULL, "other users may read, as far as mode bits let them",
 	  HERE(allow_other) },
+	{ "clones", VERB_MOUNT, NUMBERS, "N:N...",
+	  "with MOUNTPOINT /dev/fd/N: further descriptors, cloned from it", HERE(clones) },
 	{ "max_threads", VERB_MOUNT, COUNT, "N", "requests served at once (16)", HERE(max_threads) },
 	{ "readahead", VERB_MOUNT, COUNT, "KIB", "how far the kernel reads ahead, where it may be set (4096)",
 	  HERE(read_ahead_kb) },
@@ -311,6 +314,28 @@ static int set_number(struct options *o, const struct row *row, const char *valu
 	return 0;
 }
 
+static int set_numbers(struct options *o, const struct row *row, const char *value, struct unshard_error *err)
+{
+	struct numbers *list = member(o, row->to);
+	const char *at = value;
+	unsigned long n;
+	char *end;
+
+	for (;;) {
+		errno = 0;
+		n = strtoul(at, &end, 10);
+		if (errno || !isdigit((unsigned char)*at) || (*end && *end != ':') || n > INT_MAX)
+			return refuse(err, -EINVAL, "%s=%.60s: numbers with colons between them are expected: %s=4:5:6",
+				      row->name, value, row->name);
+		if (list->n == sizeof(list->v) / sizeof(*list->v))
+			return refuse(err, -EINVAL, "%s: at most %zu are used", row->name, list->n);
+		list->v[list->n++] = (int)n;
+		if (!*end)
+			return 0;
+		at = end + 1;
+	}
+}
+
 static int set(struct options *o, const struct row *row, const char *value,
 	       struct unshard_error *err)
 {
@@ -339,6 +364,8 @@ static int set(struct options *o, const struct row *row, const char *value,
 		return append(member(o, row->to), absolute(o, value), err);
 	case MODELS:
 		return append(member(o, row->to), absolute_model(o, value), err);
+	case NUMBERS:
+		return set_numbers(o, row, value, err);
 	case SIZE:
 	case COUNT:
 	case SECONDS:

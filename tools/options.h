@@ -19,11 +19,17 @@ struct strings {
 	size_t n;
 };
 
+struct numbers {
+	int v[63];
+	size_t n;
+};
+
 struct options {
 	struct unshard_options library; /* for unshard_open; log fields are the caller's */
 	const char *log;                /* log=FILE, absolute, or NULL */
 	bool allow_other, debug;
 	unsigned max_threads, read_ahead_kb; /* 0 = default */
+	struct numbers clones;
 	char *fuse; /* what goes on to libfuse, separated by commas, or NULL */
 
 	/* Private: what the pointers above point to. */

@@ -9,7 +9,7 @@ import sys
 
 UNSHARD = sys.argv[1]
 VALUES = {"VIEW": "weights", "KEY": "model", "PREFIX": "model.", "DIR": ".", "[RUN=]DIR": ".", "SIZE": "1GiB", "SECONDS": "1",
-          "FILE|none": "none", "KEY=VALUE": "train_batch_size=1", "N": "1", "KIB": "1", "US": "1", "FILE": "none"}
+          "FILE|none": "none", "KEY=VALUE": "train_batch_size=1", "N": "1", "N:N...": "4:5", "KIB": "1", "US": "1", "FILE": "none"}
 
 
 def run(*arguments):

@@ -1,0 +1,41 @@
+/* The connection to the kernel where another program makes it: a parent that passes descriptors of /dev/fuse on
+ * ("/dev/fd/N" in place of a mount point), or fusermount3, or a program in its place, which may open the device
+ * where this process may not. */
+#ifndef FS_CONNECTION_H
+#define FS_CONNECTION_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "fs.h"
+
+#ifndef FUSE_USE_VERSION
+#define FUSE_USE_VERSION 312
+#endif
+#include <fuse_lowlevel.h>
+
+/* Descriptors of one connection; the threads that serve share them out. Zeroed = libfuse makes the connection. */
+struct fs_connection {
+	int fd[1 + FS_MOST_CLONES];
+	size_t n;
+	atomic_uint next;
+	const char *path; /* what fusermount3 mounted for this process, borrowed: unmounted at the end */
+};
+
+/* The descriptors that `options` names. -EBADF with a sentence where one is no connection of FUSE's. They become
+ * the connection's, and close when a program is run. Without any, n stays 0. */
+int fs_connection_passed(struct fs_connection *connection, const struct fs_options *options,
+			 struct unshard_error *err);
+
+/* Asks fusermount3 to mount at `path` with mount options `opts`, for the descriptor. 0, or -1 and what it has to
+ * say is on stderr. */
+int fs_connection_ask(struct fs_connection *connection, const char *path, const char *opts);
+
+/* From here on `se` reads and answers requests over the connection; the first descriptor is the session's, to
+ * close. The session's user data is a struct fs. 0 or -1. */
+int fs_connection_use(struct fs_connection *connection, struct fuse_session *se);
+
+/* Once the session is destroyed: closes the other descriptors, and unmounts what fusermount3 mounted. */
+void fs_connection_close(struct fs_connection *connection);
+
+#endif

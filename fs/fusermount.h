@@ -1,0 +1,10 @@
+/* The program fusermount3, which mounts and unmounts for those who may not themselves. What it says goes to stderr. */
+#ifndef FS_FUSERMOUNT_H
+#define FS_FUSERMOUNT_H
+
+#include "fs.h" /* has fs_fusermount_unmount */
+
+/* Mounts at `path` with options "a,b=c". The descriptor of the connection, or -1. */
+int fs_fusermount_mount(const char *path, const char *opts);
+
+#endif
