@@ -27,6 +27,9 @@
  *     -E2BIG         a struct has a field set that this library does not know: it is older than the program
  *     -EEXIST        unshard_repair, unshard_export: the new directory is there already
  *     -EFBIG         a text is longer than is taken
+ *   about this machine
+ *     -ENODEV        there is no GPU, or none that can be used: its driver, CUDA's runtime or this library's part
+ *                    for it is missing or too old
  *   about this moment: the same call may succeed later, and nothing of it is remembered
  *     -EACCES, -EPERM             it may not be read, or written
  *     -EIO                        the storage, or the metadata store, failed
@@ -460,6 +463,69 @@ UNSHARD_API int unshard_tensor_read(const unshard_tensors *tensors, size_t i, co
 
 /* Bytes an element; 0 for a number that is none of the enum's. */
 UNSHARD_API size_t unshard_dtype_size(enum unshard_dtype dtype);
+
+/* -- tensors into the memory of a GPU --
+ *
+ * Shards -> pinned buffers -> device memory that the caller owns: nothing else is put anywhere, and no device memory
+ * is taken. Several threads read into the buffers, and cast there; each buffer's copy to the GPU is under way while
+ * the next are read. Sources are read by way of the page cache.
+ * The CUDA runtime (libcudart.so.12, .13 or .11.0: the one that the process has loaded, else the first that the
+ * loader finds) is loaded by the first unshard_device_open. All calls of CUDA are made by threads of the library,
+ * so that the caller's threads keep their current device and get no context. */
+typedef struct unshard_device unshard_device;
+typedef struct unshard_transfer unshard_transfer;
+
+#define UNSHARD_DEVICE_OPTIONS_INIT .size = sizeof(struct unshard_device_options)
+
+/* Every zero means the documented default. */
+struct unshard_device_options {
+	size_t size;           /* UNSHARD_DEVICE_OPTIONS_INIT */
+	uint64_t buffer_bytes; /* of one pinned buffer; default 8 MiB, at least 4096 */
+	unsigned n_buffers;    /* default 16 */
+	unsigned n_threads;    /* that read at once; default: as many as processors, at most 12 */
+};
+
+/* Make ready to read into GPU number `ordinal`, as CUDA counts: takes the pinned buffers, all of them and once.
+ * options: NULL = all defaults. No session is needed; one device may read from the tensors of several.
+ * -ENODEV: the library was built without CUDA; there is no CUDA runtime, driver or GPU, or not a usable one.
+ * -ENOMEM: no pinned memory. -EIO: what else CUDA says. */
+UNSHARD_API int unshard_device_open(int ordinal, const struct unshard_device_options *options,
+				    unshard_device **out, struct unshard_error *err);
+/* Every transfer has been freed; NULL is allowed. */
+UNSHARD_API void unshard_device_close(unshard_device *device);
+
+#define UNSHARD_DEVICE_BOX_INIT .size = sizeof(struct unshard_device_box)
+
+/* A tensor, or a box of it, and where it goes to: `i` to `dtype` as for unshard_tensor_read. */
+struct unshard_device_box {
+	size_t size; /* UNSHARD_DEVICE_BOX_INIT */
+	size_t i;
+	const uint64_t *lo, *len; /* both NULL = all of it */
+	enum unshard_dtype dtype;
+	void *to; /* memory of the GPU, the caller's; C order without gaps */
+	uint64_t to_bytes;
+};
+
+/* Begin to read n boxes (all of one `size`), in their order, and return at once: `boxes`, and the lo and len in it,
+ * may go then. The tensors must stay open, and the memory must be the transfer's, until the transfer is freed.
+ * stream: the address of the caller's cudaStream_t, on which all copies are queued: behind what is queued on it
+ * before. NULL = a stream of the device's own, which waits for no other.
+ * Any number of threads may call it at once; transfers that are under way together share the buffers.
+ * -EINVAL: as unshard_tensor_read, before anything is read. */
+UNSHARD_API int unshard_device_read(unshard_device *device, const unshard_tensors *tensors,
+				    const struct unshard_device_box *boxes, size_t n,
+				    void *const *stream, unshard_transfer **out,
+				    struct unshard_error *err);
+/* Wait until everything was read and every copy is queued: what the caller queues on the stream from here on finds
+ * the bytes. *event (event may be NULL): a cudaEvent_t behind the last copy, for cudaStreamWaitEvent on another
+ * stream, or to be waited for; it lives as long as the transfer. Fails as unshard_tensor_read does, and with -EIO if
+ * CUDA does: the memory may then hold anything. */
+UNSHARD_API int unshard_transfer_queued(unshard_transfer *transfer, void **event,
+					struct unshard_error *err);
+/* Wait until the bytes are in the memory of the GPU. Fails as unshard_transfer_queued. */
+UNSHARD_API int unshard_transfer_wait(unshard_transfer *transfer, struct unshard_error *err);
+/* Waits for what is under way; NULL is allowed. */
+UNSHARD_API void unshard_transfer_free(unshard_transfer *transfer);
 
 /* -- what is known about a training, and kept (the metadata store) --
  *

@@ -1,5 +1,7 @@
 /* unshard_tensors_*: the tensors of a checkpoint, or of a view's files of weights, as a list; and the bytes of
  * one, or of a box of it. One layout holds all of them, one behind the other: reading is the read of a file. */
+#include "tensors/tensors.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -317,50 +319,51 @@ static int prove(const struct unshard_tensors *l, const struct uns_tensor *t, st
 	return code < 0 ? uns_fail(err, code, "%s", why.text) : 0;
 }
 
-static int read_tensor(const struct unshard_tensors *l, size_t i, const struct uns_box *box,
-		       enum unshard_dtype dtype, void *buf, struct uns_err *err)
+int tensor_box_take(const unshard_tensors *l, size_t i, const uint64_t *lo, const uint64_t *len,
+		    enum unshard_dtype dtype, uint64_t size_bytes, struct tensor_box *out,
+		    struct uns_err *err)
+{
+	const struct unshard_tensor *t = unshard_tensors_at(l, i);
+
+	if (!t)
+		return uns_fail(err, -EINVAL, "there is no tensor %zu of %zu", i, l->n);
+	*out = (struct tensor_box){ .list = l, .i = i, .dtype = dtype };
+	if (dtype == UNSHARD_AS_STORED)
+		out->dtype = t->dtype;
+	UNS_TRY(take_box(t, lo, len, &out->box, err));
+	UNS_TRY(check_dtype(t, out->dtype, err));
+	if (!uns_u64_mul(uns_box_elems(&out->box), unshard_dtype_size(out->dtype), &out->size_bytes) ||
+	    out->size_bytes != size_bytes)
+		return uns_fail(err, -EINVAL, "tensor %s: the buffer is %llu bytes long, not %llu",
+				t->name, (unsigned long long)size_bytes,
+				(unsigned long long)out->size_bytes);
+	return 0;
+}
+
+int tensor_box_read(const struct tensor_box *b, void *buf, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	const struct listed *listed = &l->listed[i];
+	const unshard_tensors *l = b->list;
+	const struct unshard_tensor *t = &l->v[b->i];
+	const struct listed *listed = &l->listed[b->i];
 	struct uns_named_tensor as = listed->named;
-	struct uns_layout_builder b = { .arena = &arena };
+	struct uns_layout_builder building = { .arena = &arena };
 	struct uns_layout casts;
-	struct source s = { .from = { l->u, l->v[i].name, l->record, l->snap->backing, &l->layout },
+	struct source s = { .from = { l->u, t->name, l->record, l->snap->backing, &l->layout },
 			    .at_bytes = listed->at_bytes,
-			    .elem_bytes = unshard_dtype_size(dtype) };
-	const struct uns_shape shape = shape_of(&l->v[i]);
-	struct uns_stretches stretches = uns_stretches_of_box(box, &shape);
+			    .elem_bytes = unshard_dtype_size(b->dtype) };
+	const struct uns_shape shape = shape_of(t);
+	struct uns_stretches stretches = uns_stretches_of_box(&b->box, &shape);
 
 	UNS_TRY(prove(l, as.tensor, err));
-	if (dtype != l->v[i].dtype) {
-		as.out = (enum uns_dtype)dtype;
-		uns_named_layout(&b, &as);
-		UNS_TRY(uns_layout_build(&b, l->snap->cat, &casts, err));
+	if (b->dtype != t->dtype) {
+		as.out = (enum uns_dtype)b->dtype;
+		uns_named_layout(&building, &as);
+		UNS_TRY(uns_layout_build(&building, l->snap->cat, &casts, err));
 		s.at_bytes = 0;
 		s.from.layout = &casts;
 	}
 	return read_box(&s, &stretches, buf, err);
-}
-
-static int take_and_read(const struct unshard_tensors *l, size_t i, const uint64_t *lo,
-			 const uint64_t *len, enum unshard_dtype dtype, void *buf, size_t buf_bytes,
-			 struct uns_err *err)
-{
-	const struct unshard_tensor *t = unshard_tensors_at(l, i);
-	struct uns_box box;
-	uint64_t wanted;
-
-	if (!t)
-		return uns_fail(err, -EINVAL, "there is no tensor %zu of %zu", i, l->n);
-	if (dtype == UNSHARD_AS_STORED)
-		dtype = t->dtype;
-	UNS_TRY(take_box(t, lo, len, &box, err));
-	UNS_TRY(check_dtype(t, dtype, err));
-	if (!uns_u64_mul(uns_box_elems(&box), unshard_dtype_size(dtype), &wanted) ||
-	    wanted != buf_bytes)
-		return uns_fail(err, -EINVAL, "tensor %s: the buffer is %zu bytes long, not %llu",
-				t->name, buf_bytes, (unsigned long long)wanted);
-	return read_tensor(l, i, &box, dtype, buf, err);
 }
 
 int unshard_tensor_read(const unshard_tensors *l, size_t i, const uint64_t *lo, const uint64_t *len,
@@ -368,6 +371,10 @@ int unshard_tensor_read(const unshard_tensors *l, size_t i, const uint64_t *lo, 
 			struct unshard_error *error)
 {
 	struct uns_err err = { 0 };
+	struct tensor_box box;
+	int code = tensor_box_take(l, i, lo, len, dtype, buf_bytes, &box, &err);
 
-	return give_error(error, &err, take_and_read(l, i, lo, len, dtype, buf, buf_bytes, &err));
+	if (code == 0)
+		code = tensor_box_read(&box, buf, &err);
+	return give_error(error, &err, code);
 }

@@ -1,0 +1,128 @@
+#include "device/pinned.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct uns_pinned_ring {
+	const struct uns_cuda *cuda;
+	size_t n, buffer_bytes;
+	uint8_t *memory;          /* all buffers */
+	struct uns_pinned *v;     /* n */
+	struct uns_pinned **idle; /* a queue of up to n: n_idle from `first` on, around the end */
+	size_t first, n_idle;
+	pthread_mutex_t lock; /* the queue */
+	pthread_cond_t given;
+};
+
+static void put(struct uns_pinned_ring *r, struct uns_pinned *buffer)
+{
+	pthread_mutex_lock(&r->lock);
+	r->idle[(r->first + r->n_idle++) % r->n] = buffer;
+	pthread_cond_signal(&r->given);
+	pthread_mutex_unlock(&r->lock);
+}
+
+static struct uns_pinned *get(struct uns_pinned_ring *r)
+{
+	struct uns_pinned *buffer;
+
+	pthread_mutex_lock(&r->lock);
+	while (!r->n_idle)
+		pthread_cond_wait(&r->given, &r->lock);
+	buffer = r->idle[r->first];
+	r->first = (r->first + 1) % r->n;
+	r->n_idle--;
+	pthread_mutex_unlock(&r->lock);
+	return buffer;
+}
+
+/* An event that was never recorded counts as past. */
+static int make_buffers(struct uns_pinned_ring *r, struct uns_err *err)
+{
+	size_t i;
+
+	UNS_TRY(uns_cuda_check(r->cuda,
+			       r->cuda->HostAlloc((void **)&r->memory, r->n * r->buffer_bytes,
+						  cudaHostAllocDefault),
+			       "pinning memory for buffers (fewer or smaller ones may fit)", err));
+	for (i = 0; i < r->n; i++) {
+		UNS_TRY(uns_cuda_check(r->cuda,
+				       r->cuda->EventCreateWithFlags(&r->v[i].copied,
+								     cudaEventDisableTiming |
+									     cudaEventBlockingSync),
+				       "making an event", err));
+		r->v[i].at = r->memory + i * r->buffer_bytes;
+		put(r, &r->v[i]);
+	}
+	return 0;
+}
+
+int uns_pinned_new(const struct uns_cuda *cuda, size_t n_buffers, size_t buffer_bytes,
+		   struct uns_pinned_ring **out, struct uns_err *err)
+{
+	struct uns_pinned_ring *r = calloc(1, sizeof(*r));
+	int code;
+
+	if (!r)
+		return uns_oom(err);
+	*r = (struct uns_pinned_ring){ .cuda = cuda, .n = n_buffers, .buffer_bytes = buffer_bytes };
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->given, NULL);
+	r->v = calloc(n_buffers, sizeof(*r->v));
+	r->idle = calloc(n_buffers, sizeof(*r->idle));
+	code = r->v && r->idle ? make_buffers(r, err) : uns_oom(err);
+	if (code < 0)
+		uns_pinned_free(r);
+	else
+		*out = r;
+	return code;
+}
+
+void uns_pinned_free(struct uns_pinned_ring *r)
+{
+	size_t i;
+
+	if (!r)
+		return;
+	for (i = 0; r->v && i < r->n && r->v[i].copied; i++) {
+		r->cuda->EventSynchronize(r->v[i].copied);
+		r->cuda->EventDestroy(r->v[i].copied);
+	}
+	if (r->memory)
+		r->cuda->FreeHost(r->memory);
+	pthread_mutex_destroy(&r->lock);
+	pthread_cond_destroy(&r->given);
+	free(r->v);
+	free(r->idle);
+	free(r);
+}
+
+size_t uns_pinned_bytes(const struct uns_pinned_ring *r)
+{
+	return r->buffer_bytes;
+}
+
+int uns_pinned_take(struct uns_pinned_ring *r, struct uns_pinned **out, struct uns_err *err)
+{
+	struct uns_pinned *buffer = get(r);
+	int code =
+		uns_cuda_check(r->cuda, r->cuda->EventSynchronize(buffer->copied), "copying", err);
+
+	if (code < 0)
+		put(r, buffer);
+	else
+		*out = buffer;
+	return code;
+}
+
+int uns_pinned_give(struct uns_pinned_ring *r, struct uns_pinned *buffer, cudaStream_t stream,
+		    struct uns_err *err)
+{
+	int code = uns_cuda_check(r->cuda, r->cuda->EventRecord(buffer->copied, stream), "copying",
+				  err);
+
+	if (code < 0)
+		r->cuda->StreamSynchronize(stream); /* nothing else says when the copy has ended */
+	put(r, buffer);
+	return code;
+}

@@ -1,0 +1,25 @@
+/* What unshard_tensor_read is made of, for who reads a tensor in parts. */
+#ifndef UNS_TENSORS_TENSORS_H
+#define UNS_TENSORS_TENSORS_H
+
+#include "model/box.h"
+#include "unshard.h"
+
+/* A box of one tensor of a list, as some dtype. */
+struct tensor_box {
+	const unshard_tensors *list; /* borrowed */
+	size_t i;
+	struct uns_box box;
+	enum unshard_dtype dtype;
+	uint64_t size_bytes; /* in that dtype */
+};
+
+/* Check what a program asks for, as unshard_tensor_read does. size_bytes: what it says that the box takes. */
+int tensor_box_take(const unshard_tensors *list, size_t i, const uint64_t *lo, const uint64_t *len,
+		    enum unshard_dtype dtype, uint64_t size_bytes, struct tensor_box *out,
+		    struct uns_err *err);
+
+/* Its size_bytes bytes, in C order without gaps. Any thread. */
+int tensor_box_read(const struct tensor_box *b, void *buf, struct uns_err *err);
+
+#endif

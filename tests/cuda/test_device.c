@@ -1,0 +1,621 @@
+/* Reading into GPU memory, on a CUDA runtime that is host memory: what is queued when, on which stream, who waits for
+ * what, and what happens when something fails. That the bytes are right, of every format: by_device.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/fake_cudart.h"
+#include "unshard.h"
+
+/* The runtime's and the fake's functions, as they are in the library that the loader finds. */
+static struct {
+	__typeof__(&fake_reset) reset;
+	__typeof__(&fake_fail) let_fail;
+	__typeof__(&fake_calls) calls;
+	__typeof__(&fake_calls_of_thread) calls_of_thread;
+	__typeof__(&fake_alive) alive;
+	__typeof__(&cudaMalloc) malloc;
+	__typeof__(&cudaFree) free;
+	__typeof__(&cudaSetDevice) set_device;
+	__typeof__(&cudaHostAlloc) host_alloc;
+	__typeof__(&cudaFreeHost) free_host;
+	__typeof__(&cudaMemcpyAsync) copy;
+	__typeof__(&cudaStreamCreateWithFlags) stream_create;
+	__typeof__(&cudaStreamDestroy) stream_destroy;
+	__typeof__(&cudaEventSynchronize) event_synchronize;
+} cuda;
+
+static void find(void *library, const char *name, void *out)
+{
+	void *found = dlsym(library, name);
+
+	if (!found)
+		fail_msg("%s", name);
+	memcpy(out, &found, sizeof(found));
+}
+
+static void find_all(void)
+{
+	void *library = dlopen("libcudart.so.12", RTLD_NOW);
+
+	if (!library)
+		fail_msg("%s", dlerror());
+	find(library, "fake_reset", &cuda.reset);
+	find(library, "fake_fail", &cuda.let_fail);
+	find(library, "fake_calls", &cuda.calls);
+	find(library, "fake_calls_of_thread", &cuda.calls_of_thread);
+	find(library, "fake_alive", &cuda.alive);
+	find(library, "cudaMalloc", &cuda.malloc);
+	find(library, "cudaFree", &cuda.free);
+	find(library, "cudaSetDevice", &cuda.set_device);
+	find(library, "cudaHostAlloc", &cuda.host_alloc);
+	find(library, "cudaFreeHost", &cuda.free_host);
+	find(library, "cudaMemcpyAsync", &cuda.copy);
+	find(library, "cudaStreamCreateWithFlags", &cuda.stream_create);
+	find(library, "cudaStreamDestroy", &cuda.stream_destroy);
+	find(library, "cudaEventSynchronize", &cuda.event_synchronize);
+}
+
+/* -- the sample run's weights, and one tensor of them that takes many buffers -- */
+
+enum { ROWS = 101, COLUMNS = 20, ROW_BYTES = COLUMNS * 4, LARGE_BYTES = ROWS * ROW_BYTES };
+static const char large[] = "model.embed_tokens.weight";
+
+enum { BUFFER_BYTES = 4096, MOST_TENSORS = 64 };
+
+static struct fixture {
+	unshard *u;
+	unshard_tensors *weights; /* fp32: twice the size */
+	size_t large;
+} f;
+
+static int setup(void **state)
+{
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
+						 .no_settling = true };
+	struct unshard_error err = { 0 };
+	const struct unshard_tensor *t;
+
+	(void)state;
+	find_all();
+	if (unshard_open(UNSHARD_GOLDEN "/run", &options, &f.u, &err) < 0 ||
+	    unshard_tensors_open(f.u, "checkpoint-2", "weights-fp32", &f.weights, &err) < 0 ||
+	    unshard_tensors_find(f.weights, large, NULL, &f.large, &err) < 0)
+		fail_msg("%s", err.text);
+	t = unshard_tensors_at(f.weights, f.large);
+	assert_true(t->n_dims == 2 && t->shape[0] == ROWS && t->shape[1] == COLUMNS);
+	assert_in_range(unshard_tensors_count(f.weights), 8, MOST_TENSORS);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	unshard_tensors_close(f.weights);
+	unshard_close(f.u);
+	return 0;
+}
+
+static int reset(void **state)
+{
+	(void)state;
+	cuda.reset(2);
+	return 0;
+}
+
+static void *gpu_memory(size_t n_bytes)
+{
+	void *at;
+
+	assert_int_equal(cuda.malloc(&at, n_bytes), cudaSuccess);
+	memset(at, 0xee, n_bytes);
+	return at;
+}
+
+static void right_bytes(size_t i, const uint64_t *lo, const uint64_t *len, const void *got,
+			size_t n_bytes)
+{
+	uint8_t *want = malloc(n_bytes + 1);
+
+	assert_int_equal(
+		unshard_tensor_read(f.weights, i, lo, len, UNSHARD_AS_STORED, want, n_bytes, NULL),
+		0);
+	assert_memory_equal(got, want, n_bytes);
+	free(want);
+}
+
+static struct unshard_device_box box_of(size_t i, void *to)
+{
+	return (struct unshard_device_box){ UNSHARD_DEVICE_BOX_INIT,
+					    i,
+					    NULL,
+					    NULL,
+					    UNSHARD_AS_STORED,
+					    to,
+					    unshard_tensors_at(f.weights, i)->size_bytes };
+}
+
+/* A box for each tensor; their memory, one after the other. */
+static size_t boxes_of_all(struct unshard_device_box *boxes, char *to)
+{
+	size_t i, n = unshard_tensors_count(f.weights);
+
+	for (i = 0; i < n; i++) {
+		boxes[i] = box_of(i, to);
+		to += boxes[i].to_bytes;
+	}
+	return n;
+}
+
+static size_t size_of_all(void)
+{
+	size_t i, n = 0;
+
+	for (i = 0; i < unshard_tensors_count(f.weights); i++)
+		n += unshard_tensors_at(f.weights, i)->size_bytes;
+	return n;
+}
+
+static unshard_device *open_device(int ordinal, unsigned n_buffers, unsigned n_threads)
+{
+	const struct unshard_device_options options = { UNSHARD_DEVICE_OPTIONS_INIT, BUFFER_BYTES,
+							n_buffers, n_threads };
+	struct unshard_error err = { 0 };
+	unshard_device *d;
+
+	if (unshard_device_open(ordinal, &options, &d, &err) < 0)
+		fail_msg("%s", err.text);
+	return d;
+}
+
+static unshard_transfer *begin(unshard_device *d, const struct unshard_device_box *boxes, size_t n,
+			       void *const *stream)
+{
+	struct unshard_error err = { 0 };
+	unshard_transfer *t;
+
+	if (unshard_device_read(d, f.weights, boxes, n, stream, &t, &err) < 0)
+		fail_msg("%s", err.text);
+	return t;
+}
+
+static void end(unshard_transfer *t)
+{
+	struct unshard_error err = { 0 };
+
+	if (unshard_transfer_wait(t, &err) < 0)
+		fail_msg("%s", err.text);
+	unshard_transfer_free(t);
+}
+
+/* -- order -- */
+
+/* With one thread that reads: while it reads for the next copy, all other buffers' copies are under way; and a
+ * buffer is written again when its copy has taken place, not before. The caller's thread never is in CUDA. */
+static void copies_are_under_way_while_the_next_is_read(void **state)
+{
+	enum { BUFFERS = 2, ROWS_A_BUFFER = BUFFER_BYTES / ROW_BYTES };
+	char *to = gpu_memory(LARGE_BYTES);
+	const size_t before = cuda.calls_of_thread(pthread_self());
+	const struct unshard_device_box box = box_of(f.large, to);
+	unshard_device *d = open_device(0, BUFFERS, 1);
+	const struct fake_call *call;
+	size_t i, n, queued = 0, copied = 0;
+
+	(void)state;
+	end(begin(d, &box, 1, NULL));
+	assert_int_equal(cuda.calls_of_thread(pthread_self()), before);
+	right_bytes(f.large, NULL, NULL, to, LARGE_BYTES);
+	call = cuda.calls(&n);
+	assert_int_equal(call[0].kind, FAKE_PINNED);
+	assert_int_equal(call[0].n_bytes, BUFFERS * BUFFER_BYTES);
+	for (i = 1; i < n; i++) {
+		assert_int_not_equal(call[i].kind, FAKE_PINNED);
+		if (call[i].kind == FAKE_QUEUED) {
+			assert_ptr_equal(call[i].to, to + queued * ROWS_A_BUFFER * ROW_BYTES);
+			if (queued >= BUFFERS)
+				assert_int_equal(queued - copied, BUFFERS - 1);
+			queued++;
+		} else {
+			assert_ptr_equal(call[i].to, to + copied * ROWS_A_BUFFER * ROW_BYTES);
+			copied++;
+		}
+	}
+	assert_int_equal(queued, (ROWS + ROWS_A_BUFFER - 1) / ROWS_A_BUFFER);
+	assert_int_equal(copied, queued);
+	unshard_device_close(d);
+	assert_int_equal(cuda.alive(), 0);
+	cuda.free(to);
+}
+
+/* A whole view in one transfer; small tensors share a buffer. */
+static void a_whole_view(void **state)
+{
+	struct unshard_device_box boxes[MOST_TENSORS];
+	char *to = gpu_memory(size_of_all());
+	size_t i, k, n = boxes_of_all(boxes, to), n_calls, shared = 0;
+	unshard_device *d = open_device(1, 4, 3);
+	const struct fake_call *call;
+
+	(void)state;
+	end(begin(d, boxes, n, NULL));
+	for (i = 0; i < n; i++)
+		right_bytes(i, NULL, NULL, boxes[i].to, boxes[i].to_bytes);
+	call = cuda.calls(&n_calls);
+	for (i = 0; i < n_calls; i++) {
+		assert_int_equal(call[i].device, 1);
+		for (k = i + 1; call[i].kind == FAKE_QUEUED && k < n_calls; k++)
+			shared += call[k].kind == FAKE_QUEUED &&
+				  (const char *)call[k].from - (const char *)call[i].from == 256;
+	}
+	assert_true(shared);
+	unshard_device_close(d);
+	assert_int_equal(cuda.alive(), 0);
+	cuda.free(to);
+}
+
+/* What the caller queued on its stream before comes before; what it waits for is the event. Nothing of ours is on
+ * another stream, and no copy is waited for before the event is. */
+static void on_the_callers_stream(void **state)
+{
+	char *to = gpu_memory(LARGE_BYTES);
+	const struct unshard_device_box box = box_of(f.large, to);
+	unshard_device *d = open_device(0, 4, 2);
+	const struct fake_call *call;
+	void *stale, *event = NULL;
+	cudaStream_t streams[2] = { NULL, NULL }; /* the default stream is one too */
+	unshard_transfer *t;
+	size_t i, k, n;
+
+	(void)state;
+	assert_int_equal(cuda.host_alloc(&stale, LARGE_BYTES, 0), cudaSuccess);
+	memset(stale, 0xdd, LARGE_BYTES);
+	assert_int_equal(cuda.stream_create(&streams[1], cudaStreamNonBlocking), cudaSuccess);
+	for (k = 0; k < 2; k++) {
+		cuda.reset(2);
+		assert_int_equal(
+			cuda.copy(to, stale, LARGE_BYTES, cudaMemcpyHostToDevice, streams[k]),
+			cudaSuccess);
+		t = begin(d, &box, 1, (void *const *)&streams[k]);
+		assert_int_equal(unshard_transfer_queued(t, &event, NULL), 0);
+		assert_int_equal(cuda.event_synchronize(event), cudaSuccess);
+		right_bytes(f.large, NULL, NULL, to, LARGE_BYTES);
+		end(t);
+		call = cuda.calls(&n);
+		for (i = 0; i < n; i++)
+			assert_ptr_equal(call[i].stream, streams[k]);
+	}
+	unshard_device_close(d);
+	cuda.stream_destroy(streams[1]);
+	cuda.free_host(stale);
+	assert_int_equal(cuda.alive(), 0);
+	cuda.free(to);
+}
+
+/* Tensor parallelism: each GPU gets its own columns, and rows, at the same time, and nothing of the other's. */
+static void many_devices_at_once(void **state)
+{
+	enum { HALF = COLUMNS / 2 };
+	const uint64_t lo[2][2] = { { 0, 0 }, { 0, HALF } }, len[2] = { ROWS, HALF };
+	struct unshard_device_box box[2];
+	unshard_transfer *t[2];
+	unshard_device *d[2];
+	const struct fake_call *call;
+	size_t i, n, n_bytes[2] = { 0, 0 };
+	int k;
+
+	(void)state;
+	for (k = 0; k < 2; k++) {
+		d[k] = open_device(k, 3, 2);
+		box[k] = (struct unshard_device_box){
+			UNSHARD_DEVICE_BOX_INIT,     f.large,        lo[k], len, UNSHARD_AS_STORED,
+			gpu_memory(LARGE_BYTES / 2), LARGE_BYTES / 2
+		};
+	}
+	for (k = 0; k < 2; k++)
+		t[k] = begin(d[k], &box[k], 1, NULL);
+	for (k = 0; k < 2; k++) {
+		end(t[k]);
+		right_bytes(f.large, lo[k], len, box[k].to, LARGE_BYTES / 2);
+	}
+	call = cuda.calls(&n);
+	for (i = 0; i < n; i++)
+		if (call[i].kind == FAKE_COPIED)
+			n_bytes[call[i].device] += call[i].n_bytes;
+	for (k = 0; k < 2; k++) {
+		assert_int_equal(n_bytes[k], LARGE_BYTES / 2);
+		unshard_device_close(d[k]);
+		cuda.free(box[k].to);
+	}
+	assert_int_equal(cuda.alive(), 0);
+}
+
+/* Nothing to read: an empty list, and an empty box. */
+static void nothing(void **state)
+{
+	const uint64_t lo[2] = { 5, 0 }, len[2] = { 0, COLUMNS };
+	const struct unshard_device_box box = {
+		UNSHARD_DEVICE_BOX_INIT, f.large, lo, len, UNSHARD_BF16, NULL, 0
+	};
+	unshard_device *d = open_device(0, 1, 1);
+	void *event = NULL;
+	unshard_transfer *t = begin(d, &box, 1, NULL);
+
+	(void)state;
+	end(begin(d, NULL, 0, NULL));
+	assert_int_equal(unshard_transfer_queued(t, &event, NULL), 0);
+	assert_non_null(event);
+	end(t);
+	unshard_device_close(d);
+	assert_int_equal(cuda.alive(), 0);
+}
+
+/* -- many transfers, one ring -- */
+
+struct caller {
+	unshard_device *d;
+	char *to;
+};
+
+static void *read_some(void *arg)
+{
+	const struct caller *c = arg;
+	struct unshard_device_box boxes[MOST_TENSORS];
+	size_t n = boxes_of_all(boxes, c->to), k;
+
+	for (k = 0; k < 3; k++) {
+		memset(c->to, 0, size_of_all());
+		end(begin(c->d, boxes, n, NULL));
+	}
+	return NULL;
+}
+
+static void by_many_threads(void **state)
+{
+	struct unshard_device_box boxes[MOST_TENSORS];
+	unshard_device *d = open_device(0, 2, 3);
+	struct caller caller[4];
+	pthread_t thread[4];
+	size_t i, k, n;
+
+	(void)state;
+	for (k = 0; k < 4; k++) {
+		caller[k] = (struct caller){ d, gpu_memory(size_of_all()) };
+		assert_int_equal(pthread_create(&thread[k], NULL, read_some, &caller[k]), 0);
+	}
+	for (k = 0; k < 4; k++) {
+		pthread_join(thread[k], NULL);
+		n = boxes_of_all(boxes, caller[k].to);
+		for (i = 0; i < n; i++)
+			right_bytes(i, NULL, NULL, boxes[i].to, boxes[i].to_bytes);
+		cuda.free(caller[k].to);
+	}
+	unshard_device_close(d);
+	assert_int_equal(cuda.alive(), 0);
+}
+
+/* -- failures -- */
+
+static const struct {
+	const char *function;
+	int error, code;
+	const char *words;
+} failures[] = {
+	{ "cudaGetDeviceCount", cudaErrorInsufficientDriver, -ENODEV,
+	  "driver is missing, or too old for libcudart.so.12" },
+	{ "cudaGetDeviceCount", cudaErrorNoDevice, -ENODEV, "CUDA finds no GPU" },
+	{ "cudaSetDevice", cudaErrorDevicesUnavailable, -EIO, "choosing the GPU" },
+	{ "cudaStreamCreateWithFlags", cudaErrorMemoryAllocation, -ENOMEM, "out of memory" },
+	{ "cudaHostAlloc", cudaErrorMemoryAllocation, -ENOMEM, "pinning memory" },
+	{ "cudaEventCreateWithFlags", cudaErrorMemoryAllocation, -ENOMEM, "making an event" },
+	{ "cudaMemcpyAsync", cudaErrorIllegalAddress, -EIO,
+	  "copying: an illegal memory access was encountered (cudaErrorIllegalAddress)" },
+	{ "cudaEventRecord", cudaErrorInvalidResourceHandle, -EIO, "copying" },
+	{ "cudaEventSynchronize", cudaErrorIllegalAddress, -EIO, "copying" },
+};
+
+/* Everything that a program does with a device, until something fails. */
+static int whole_way(char *to, struct unshard_error *err)
+{
+	const struct unshard_device_options options = { UNSHARD_DEVICE_OPTIONS_INIT, BUFFER_BYTES,
+							2, 2 };
+	const struct unshard_device_box box = box_of(f.large, to);
+	unshard_device *d;
+	unshard_transfer *t;
+	int code = unshard_device_open(0, &options, &d, err);
+
+	if (code < 0)
+		return code;
+	code = unshard_device_read(d, f.weights, &box, 1, NULL, &t, err);
+	if (code == 0) {
+		code = unshard_transfer_wait(t, err);
+		unshard_transfer_free(t);
+	}
+	unshard_device_close(d);
+	return code;
+}
+
+/* Each call of each function fails once: with its code and sentence, or, where it does not matter, not at all; and
+ * nothing is left, and no copy under way, either way. */
+static void each_call_fails_once(void **state)
+{
+	char *to = gpu_memory(LARGE_BYTES);
+	struct unshard_error err;
+	size_t i, n_failed;
+	int nth, code;
+
+	(void)state;
+	for (i = 0; i < sizeof(failures) / sizeof(*failures); i++) {
+		for (nth = 1, n_failed = 0; nth <= 12; nth++) {
+			cuda.reset(1);
+			cuda.let_fail(failures[i].function, nth, failures[i].error);
+			err = (struct unshard_error){ 0 };
+			memset(to, 0xee, LARGE_BYTES);
+			code = whole_way(to, &err);
+			n_failed += code < 0;
+			if (code == 0)
+				right_bytes(f.large, NULL, NULL, to, LARGE_BYTES);
+			else if (code != failures[i].code || err.code != code ||
+				 !strstr(err.text, failures[i].words) ||
+				 strncmp(err.text, "GPU 0: ", 7) != 0)
+				fail_msg("%s %d: %d, %s", failures[i].function, nth, code,
+					 err.text);
+			assert_int_equal(cuda.alive(), 0);
+		}
+		if (!n_failed)
+			fail_msg("%s was never called", failures[i].function);
+	}
+	cuda.free(to);
+}
+
+/* A transfer that fails leaves the device as it was: the next one works. */
+static void after_a_failure(void **state)
+{
+	char *to = gpu_memory(LARGE_BYTES);
+	const struct unshard_device_box box = box_of(f.large, to);
+	unshard_device *d = open_device(0, 2, 2);
+	struct unshard_error err = { 0 }, again = { 0 };
+	void *event = NULL;
+	unshard_transfer *t;
+	int k;
+
+	(void)state;
+	for (k = 0; k < 4; k++) {
+		cuda.let_fail("cudaMemcpyAsync", 1 + k % 2, cudaErrorInvalidValue);
+		t = begin(d, &box, 1, NULL);
+		assert_int_equal(unshard_transfer_queued(t, &event, &err), -EIO);
+		assert_int_equal(unshard_transfer_wait(t, &again), -EIO);
+		assert_string_equal(err.text, again.text);
+		assert_null(event);
+		unshard_transfer_free(t);
+	}
+	end(begin(d, &box, 1, NULL));
+	right_bytes(f.large, NULL, NULL, to, LARGE_BYTES);
+	unshard_device_close(d);
+	assert_int_equal(cuda.alive(), 0);
+	cuda.free(to);
+}
+
+static void which_gpu(void **state)
+{
+	struct unshard_error err = { 0 };
+	unshard_device *d;
+
+	(void)state;
+	assert_int_equal(unshard_device_open(2, NULL, &d, &err), -ENODEV);
+	assert_string_equal(
+		err.text,
+		"GPU 2: CUDA finds 2 GPUs, numbered from 0; CUDA_VISIBLE_DEVICES may hide others");
+	assert_int_equal(unshard_device_open(-1, NULL, &d, NULL), -ENODEV);
+	cuda.reset(0);
+	assert_int_equal(unshard_device_open(0, NULL, &d, NULL), -ENODEV);
+	assert_int_equal(cuda.alive(), 0);
+}
+
+static void refused(void **state)
+{
+	static const struct unshard_device_options options[] = {
+		{ .size = 0 },
+		{ UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = 4095 },
+		{ UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = UINT64_MAX / 2 },
+	};
+	char memory[LARGE_BYTES];
+	const uint64_t lo[2] = { ROWS, 0 }, len[2] = { 1, 1 };
+	struct unshard_device_box boxes[] = {
+		box_of(f.large, NULL),   box_of(f.large, memory), box_of(f.large, memory),
+		box_of(f.large, memory), box_of(f.large, memory),
+	};
+	const int codes[] = { -EINVAL, -EINVAL, -EINVAL, -EINVAL, -ENOTSUP };
+	struct unshard_error err;
+	unshard_transfer *t;
+	unshard_device *d;
+	size_t i, n;
+
+	(void)state;
+	for (i = 0; i < sizeof(options) / sizeof(*options); i++)
+		assert_int_equal(unshard_device_open(0, &options[i], &d, NULL), -EINVAL);
+	boxes[1].to_bytes--;
+	boxes[2].lo = lo;
+	boxes[2].len = len;
+	boxes[3].i = unshard_tensors_count(f.weights);
+	boxes[4].dtype = UNSHARD_I32;
+	d = open_device(0, 1, 1);
+	for (i = 0; i < sizeof(boxes) / sizeof(*boxes); i++) {
+		err = (struct unshard_error){ 0 };
+		if (unshard_device_read(d, f.weights, &boxes[i], 1, NULL, &t, &err) != codes[i] ||
+		    !err.text[0])
+			fail_msg("%zu: %s", i, err.text);
+	}
+	cuda.calls(&n);
+	assert_int_equal(n, 1); /* the buffers were taken; nothing was copied */
+	unshard_device_close(d);
+}
+
+/* A shard changes while it is read: the checkpoint's own sentence, through threads and pool. */
+static void a_shard_that_changes(void **state)
+{
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true,
+						 .no_settling = true };
+	char dir[] = "/tmp/uns_device_XXXXXX", command[512];
+	unshard_device *d = open_device(0, 2, 2);
+	struct unshard_device_box box;
+	struct unshard_error err = { 0 };
+	unshard_tensors *list;
+	unshard_transfer *t;
+	unshard *u;
+	void *to;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(command, sizeof(command), "cp -r %s/run/checkpoint-2 %s/ckpt", UNSHARD_GOLDEN,
+		 dir);
+	assert_int_equal(system(command), 0);
+	assert_int_equal(unshard_open(dir, &options, &u, NULL), 0);
+	assert_int_equal(unshard_tensors_open(u, "ckpt", "weights-fp32", &list, NULL), 0);
+	snprintf(command, sizeof(command),
+		 "cd %s/ckpt/pytorch_model_fsdp_0 && truncate -s -1 *.distcp", dir);
+	assert_int_equal(system(command), 0);
+	to = gpu_memory(LARGE_BYTES);
+	box = box_of(f.large, to);
+	assert_int_equal(unshard_device_read(d, list, &box, 1, NULL, &t, &err), 0);
+	assert_int_equal(unshard_transfer_wait(t, &err), -ESTALE);
+	assert_non_null(strstr(err.text, ".distcp"));
+	unshard_transfer_free(t);
+	unshard_device_close(d);
+	assert_int_equal(cuda.alive(), 0);
+	unshard_tensors_close(list);
+	unshard_close(u);
+	cuda.free(to);
+	snprintf(command, sizeof(command), "rm -r %s", dir);
+	assert_int_equal(system(command), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(copies_are_under_way_while_the_next_is_read, reset),
+		cmocka_unit_test_setup(a_whole_view, reset),
+		cmocka_unit_test_setup(on_the_callers_stream, reset),
+		cmocka_unit_test_setup(many_devices_at_once, reset),
+		cmocka_unit_test_setup(nothing, reset),
+		cmocka_unit_test_setup(by_many_threads, reset),
+		cmocka_unit_test_setup(each_call_fails_once, reset),
+		cmocka_unit_test_setup(after_a_failure, reset),
+		cmocka_unit_test_setup(which_gpu, reset),
+		cmocka_unit_test_setup(refused, reset),
+		cmocka_unit_test_setup(a_shard_that_changes, reset),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
