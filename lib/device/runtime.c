@@ -91,6 +91,11 @@ int uns_cuda_check(const struct uns_cuda *cuda, cudaError_t code, const char *wh
 			err, -ENODEV,
 			"GPU %d: CUDA finds no GPU; nvidia-smi lists them, and CUDA_VISIBLE_DEVICES may hide them",
 			cuda->ordinal);
+	case cudaErrorStubLibrary:
+	case cudaErrorSystemNotReady:
+	case cudaErrorSystemDriverMismatch:
+		return uns_fail(err, -ENODEV, "GPU %d: the NVIDIA driver cannot be used: %s",
+				cuda->ordinal, cuda->GetErrorString(code));
 	case cudaErrorMemoryAllocation:
 		return uns_fail(err, -ENOMEM, "GPU %d: %s: out of memory", cuda->ordinal, what);
 	default:

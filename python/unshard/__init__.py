@@ -17,7 +17,8 @@ __version__ = _lib.unshard_version().decode()
 __all__ = ["Change", "Checkpoint", "Damaged", "Entry", "Error", "Exported", "Fact", "File", "Finding", "Incomplete",
            "Kind", "NotFound", "NotSupported", "Progress", "Session", "Stale", "Stat", "Tensor", "Tensors", "open"]
 
-_WITH_TORCH = {"load_file": "loading", "load_state_dict": "loading", "safe_open": "loading", "Reader": "dcp"}
+_WITH_TORCH = {"iterate": "loading", "load_file": "loading", "load_state_dict": "loading", "safe_open": "loading",
+               "Reader": "dcp"}
 
 
 def __getattr__(name: str):

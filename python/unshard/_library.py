@@ -87,6 +87,15 @@ class Tensor(c.Structure):
                 ("shape", c.c_uint64 * MAX_DIMS), ("size_bytes", c.c_uint64)]
 
 
+class DeviceOptions(Sized):
+    _fields_ = [("size", c.c_size_t), ("buffer_bytes", c.c_uint64), ("n_buffers", c.c_uint), ("n_threads", c.c_uint)]
+
+
+class DeviceBox(Sized):
+    _fields_ = [("size", c.c_size_t), ("i", c.c_size_t), ("lo", c.POINTER(c.c_uint64)), ("len", c.POINTER(c.c_uint64)),
+                ("dtype", c.c_int), ("to", c.c_void_p), ("to_bytes", c.c_uint64)]
+
+
 class CheckCounts(Sized):
     _fields_ = [("size", c.c_size_t), ("checkpoints", c.c_size_t), ("problems", c.c_size_t), ("notes", c.c_size_t),
                 ("unjudged", c.c_size_t), ("read_bytes", c.c_uint64)]
@@ -127,6 +136,9 @@ def declare(lib):
         "tensors_open": (c.c_int, p, text, text, out, err), "tensors_close": (None, p), "tensors_count": (size, p),
         "tensors_at": (c.POINTER(Tensor), p, size),
         "tensor_read": (c.c_int, p, size, sizes, sizes, c.c_int, p, size, err),
+        "device_open": (c.c_int, c.c_int, c.POINTER(DeviceOptions), out, err), "device_close": (None, p),
+        "device_read": (c.c_int, p, p, c.POINTER(DeviceBox), size, out, out, err),
+        "transfer_wait": (c.c_int, p, err), "transfer_free": (None, p),
         "dtype_name": (text, c.c_int), "role_name": (text, c.c_int), "state_name": (text, c.c_int),
         "scope_name": (text, c.c_int), "change_name": (text, c.c_int),
     }

@@ -1,21 +1,26 @@
-"""Weights as torch tensors, read straight from the shards: load_file, safe_open, load_state_dict.
+"""Weights as torch tensors, read straight from the shards: load_file, iterate, safe_open, load_state_dict.
 
-Nothing is merged or written: each tensor is put together in its own memory, by several threads at once."""
+Nothing is merged or written: each tensor is put together in its own memory, on the host or a GPU, by several threads
+at once."""
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator, NamedTuple
 
 import torch
 
 from . import session as sessions
-from .session import Session, Tensor, Tensors
+from .device import Device
+from .errors import Error
+from .session import Session, Tensor, Tensors, log
 
 THREADS = max(4, 2 * (os.cpu_count() or 1))
 PART_BYTES = 32 << 20  # of one tensor, read by one thread
+AHEAD_BYTES = 64 << 20  # read by iterate() while others are used
 DTYPES = {name: getattr(torch, name) for name in sessions.DTYPES if hasattr(torch, name)}
 SAFETENSORS = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "float16": "F16",
                "bfloat16": "BF16", "int32": "I32", "uint32": "U32", "float32": "F32", "float64": "F64", "int64": "I64",
@@ -33,47 +38,115 @@ def open_above(checkpoint: str | os.PathLike, **options: Any) -> tuple[Session, 
     return sessions.open(above, **options), name
 
 
-def empty(t: Tensor) -> torch.Tensor:
-    return torch.empty(t.shape, dtype=DTYPES[t.dtype])
+class Box(NamedTuple):
+    """Of a tensor: [lo, lo + length) of each dimension."""
+    tensor: Tensor
+    lo: list[int]
+    length: list[int]
+
+    def size_bytes(self) -> int:
+        return math.prod(self.length) * sessions.itemsize(self.tensor.dtype)
+
+    def empty(self, device: str | torch.device = "cpu") -> torch.Tensor:
+        return torch.empty(self.length, dtype=DTYPES[self.tensor.dtype], device=device)
 
 
-def parts(t: Tensor) -> Iterator[tuple[list[int], list[int]]]:
-    """Boxes of whole rows, of PART_BYTES at most where a row has no more."""
-    if not t.shape or t.size_bytes <= PART_BYTES:
-        yield [0] * len(t.shape), list(t.shape)
+def whole(t: Tensor) -> Box:
+    return Box(t, [0] * len(t.shape), list(t.shape))
+
+
+def parts(box: Box) -> Iterator[tuple[int, Box]]:
+    """Boxes of whole rows, of PART_BYTES at most where a row has no more, and the byte at which each begins in `box`."""
+    size = box.size_bytes()
+    if size <= PART_BYTES or not box.length:
+        yield 0, box
         return
-    rows = max(1, PART_BYTES * t.shape[0] // t.size_bytes)
-    for low in range(0, t.shape[0], rows):
-        n = min(rows, t.shape[0] - low)
-        yield [low] + [0] * (len(t.shape) - 1), [n, *t.shape[1:]]
+    rows = max(1, PART_BYTES * box.length[0] // size)
+    for first in range(0, box.length[0], rows):
+        n = min(rows, box.length[0] - first)
+        yield first * (size // box.length[0]), Box(box.tensor, [box.lo[0] + first, *box.lo[1:]], [n, *box.length[1:]])
 
 
-def read_part(t: Tensor, out: torch.Tensor, lo: list[int], length: list[int]) -> None:
-    rest = math.prod(t.shape[1:]) * out.element_size()
-    first = lo[0] * rest if lo else 0
-    t.read_at(out.data_ptr() + first, math.prod(length) * out.element_size(), lo, length)
+def read_into(out: torch.Tensor, at: int, part: Box) -> None:
+    part.tensor.read_at(out.data_ptr() + at, part.size_bytes(), part.lo, part.length)
 
 
-def read(tensors: list[Tensor], threads: int | None = None) -> list[torch.Tensor]:
-    """All of them, in parallel."""
-    out = [empty(t) for t in tensors]
-    with ThreadPoolExecutor(threads or THREADS) as pool:
-        jobs = [pool.submit(read_part, t, o, *part) for t, o in zip(tensors, out) if t.size_bytes for part in parts(t)]
-        for job in jobs:
-            job.result()
-    return out
+class Host:
+    """Reads boxes into host memory, by several threads, and moves them to the device from there."""
+
+    def __init__(self, device: torch.device, threads: int | None):
+        self._device, self._pool = device, ThreadPoolExecutor(threads or THREADS)
+
+    def begin(self, boxes: list[Box]) -> Callable[[], list[torch.Tensor]]:
+        """Returns at once. What it returns waits for the tensors."""
+        out = [box.empty() for box in boxes]
+        jobs = [self._pool.submit(read_into, o, at, part)
+                for box, o in zip(boxes, out) if o.numel() for at, part in parts(box)]
+
+        def end() -> list[torch.Tensor]:
+            for job in jobs:
+                job.result()
+            return [o.to(self._device) for o in out]
+        return end
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+class Gpu:
+    """The same straight into the memory of a GPU, on torch's current stream: whatever is queued on it afterwards finds
+    the bytes, and memory that torch reuses is no longer in use."""
+
+    def __init__(self, device: torch.device, threads: int | None):
+        self._device = device
+        self._reader = Device(current_device() if device.index is None else device.index, n_threads=threads or 0)
+
+    def begin(self, boxes: list[Box]) -> Callable[[], list[torch.Tensor]]:
+        out = [box.empty(self._device) for box in boxes]
+        transfer = self._reader.begin([(*box, o.data_ptr(), box.size_bytes()) for box, o in zip(boxes, out)],
+                                      current_stream(self._device), keep=out) if boxes else None
+
+        def end() -> list[torch.Tensor]:
+            if transfer:
+                transfer.wait()
+            return out
+        return end
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def current_device() -> int:
+    return torch.cuda.current_device()
+
+
+def current_stream(device: torch.device) -> int:
+    return torch.cuda.current_stream(device).cuda_stream
+
+
+def reader_on(device: str | int | torch.device, threads: int | None = None) -> Host | Gpu:
+    """Of a GPU that the library cannot use, because it was built without CUDA for example, the way by host memory."""
+    device = torch.device(device)
+    if device.type == "cuda":
+        try:
+            return Gpu(device, threads)
+        except Error as e:
+            if e.errno != errno.ENODEV:
+                raise
+            log.warning("%s. Tensors are read into host memory first", e.strerror)
+    return Host(device, threads)
 
 
 class Lazy(dict):
     """name -> tensor, each read when it is first asked for."""
 
-    def __init__(self, tensors: Tensors):
+    def __init__(self, tensors: Tensors, reader: Host | Gpu):
         super().__init__(dict.fromkeys(tensors))
-        self._tensors = tensors
+        self._tensors, self._reader = tensors, reader
 
     def __getitem__(self, name: str) -> torch.Tensor:
         if super().__getitem__(name) is None:
-            self[name] = read([self._tensors[name]])[0]
+            self[name], = self._reader.begin([whole(self._tensors[name])])()
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -90,7 +163,8 @@ def load_file(checkpoint: str | os.PathLike, view: str = "weights", *, device: s
               lazy: bool = False, threads: int | None = None, **options: Any) -> dict[str, torch.Tensor]:
     """The model's tensors by name, as safetensors.torch.load_file would load them from the view's files.
 
-    view: "weights", "weights-bf16", "weights-fp16", "weights-fp32". lazy: a tensor is read when it is asked for.
+    view: "weights", "weights-bf16", "weights-fp16", "weights-fp32". device: of a GPU ("cuda:0"), the bytes go straight
+    into its memory. lazy: a tensor is read when it is asked for.
     Further arguments are those of unshard.open().
 
     >>> tensors = load_file("tests/golden/run/checkpoint-2", "weights-fp32")
@@ -99,14 +173,48 @@ def load_file(checkpoint: str | os.PathLike, view: str = "weights", *, device: s
     """
     session, name = open_above(checkpoint, **options)
     tensors = session.tensors(name, view)
+    reader = reader_on(device, threads)
     if lazy:
-        return Lazy(tensors)
-    names = list(tensors)
+        return Lazy(tensors, reader)
     try:
-        read_tensors = read([tensors[n] for n in names], threads)
+        return dict(zip(tensors, reader.begin([whole(t) for t in tensors.values()])()))
     finally:
+        reader.close()
         session.close()
-    return {n: t.to(device) for n, t in zip(names, read_tensors)}
+
+
+def iterate(checkpoint: str | os.PathLike, view: str = "weights", *, device: str | torch.device = "cpu",
+            threads: int | None = None, **options: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """(name, tensor) of each that load_file loads, in the order of the files. The next ones are read meanwhile:
+    AHEAD_BYTES, or one tensor that has more."""
+    session, name = open_above(checkpoint, **options)
+    reader = reader_on(device, threads)
+    try:
+        begun = None
+        for group in groups(session.tensors(name, view)):
+            before, begun = begun, (group, reader.begin([whole(t) for t in group]))
+            yield from ended(before)
+        yield from ended(begun)
+    finally:
+        reader.close()
+        session.close()
+
+
+def groups(tensors: Tensors) -> Iterator[list[Tensor]]:
+    group: list[Tensor] = []
+    for t in tensors.values():
+        if group and sum(g.size_bytes for g in group) + t.size_bytes > AHEAD_BYTES:
+            yield group
+            group = []
+        group.append(t)
+    if group:
+        yield group
+
+
+def ended(begun: tuple[list[Tensor], Callable[[], list[torch.Tensor]]] | None) -> Iterator[tuple[str, torch.Tensor]]:
+    if begun:
+        group, end = begun
+        yield from zip([t.name for t in group], end())
 
 
 def load_state_dict(model: torch.nn.Module, checkpoint: str | os.PathLike, view: str = "weights", *,
@@ -128,8 +236,8 @@ class Slice:
     """Of safe_open(...).get_slice(name): slices and numbers of dimensions are read alone, as far as they go in steps
     of one; what else indexes a tensor is applied to what was read."""
 
-    def __init__(self, tensor: Tensor):
-        self._tensor = tensor
+    def __init__(self, tensor: Tensor, reader: Host | Gpu):
+        self._tensor, self._reader = tensor, reader
 
     def get_shape(self) -> list[int]:
         return list(self._tensor.shape)
@@ -141,7 +249,7 @@ class Slice:
         t = self._tensor
         index = index if isinstance(index, tuple) else (index,)
         if any(not isinstance(i, (int, slice)) or (isinstance(i, slice) and i.step not in (None, 1)) for i in index):
-            return read([t])[0][index]
+            return self._reader.begin([whole(t)])()[0][index]
         if len(index) > len(t.shape):
             raise IndexError(f"too many indices for tensor of dimension {len(t.shape)}")
         lo, length, kept = [0] * len(t.shape), list(t.shape), [slice(None)] * len(t.shape)
@@ -153,10 +261,7 @@ class Slice:
             else:
                 begin, end, _ = i.indices(t.shape[d])
                 lo[d], length[d] = begin, max(0, end - begin)
-        out = torch.empty(length, dtype=DTYPES[t.dtype])
-        if out.numel():
-            t.read_at(out.data_ptr(), out.numel() * out.element_size(), lo, length)
-        return out[tuple(kept)]
+        return self._reader.begin([Box(t, lo, length)])()[0][tuple(kept)]
 
 
 class safe_open:  # pylint: disable=invalid-name
@@ -167,13 +272,14 @@ class safe_open:  # pylint: disable=invalid-name
         if framework not in ("pt", "torch", "pytorch"):
             raise ValueError(f"framework {framework!r}: only 'pt' is known")
         self._session, name = open_above(checkpoint, **options)
-        self._device = device
         self._tensors = self._session.tensors(name, view)
+        self._reader = reader_on(device)
 
     def __enter__(self) -> safe_open:
         return self
 
     def __exit__(self, *_) -> None:
+        self._reader.close()
         self._session.close()
 
     def keys(self) -> list[str]:
@@ -187,7 +293,7 @@ class safe_open:  # pylint: disable=invalid-name
         return {"format": "pt"}
 
     def get_tensor(self, name: str) -> torch.Tensor:
-        return read([self._tensors[name]])[0].to(self._device)
+        return self._reader.begin([whole(self._tensors[name])])()[0]
 
     def get_slice(self, name: str) -> Slice:
-        return Slice(self._tensors[name])
+        return Slice(self._tensors[name], self._reader)

@@ -414,6 +414,8 @@ static const struct {
 } failures[] = {
 	{ "cudaGetDeviceCount", cudaErrorInsufficientDriver, -ENODEV,
 	  "driver is missing, or too old for libcudart.so.12" },
+	{ "cudaGetDeviceCount", cudaErrorSystemDriverMismatch, -ENODEV,
+	  "the NVIDIA driver cannot be used: an error of the fake" },
 	{ "cudaGetDeviceCount", cudaErrorNoDevice, -ENODEV, "CUDA finds no GPU" },
 	{ "cudaSetDevice", cudaErrorDevicesUnavailable, -EIO, "choosing the GPU" },
 	{ "cudaStreamCreateWithFlags", cudaErrorMemoryAllocation, -ENOMEM, "out of memory" },

@@ -43,7 +43,8 @@ def run():
 STRUCTS = {"error": native.ErrorStruct, "options": native.Options, "progress": native.Progress,
            "checkpoint": native.Checkpoint, "finding": native.Finding, "change": native.Change, "fact": native.Fact,
            "calls": native.Calls, "stat": native.Stat, "dirent": native.Dirent, "tensor": native.Tensor,
-           "check_counts": native.CheckCounts, "exported": native.Exported}
+           "check_counts": native.CheckCounts, "exported": native.Exported, "device_options": native.DeviceOptions,
+           "device_box": native.DeviceBox}
 
 
 def test_structs_are_those_of_the_header(tmp_path):

@@ -1,0 +1,73 @@
+"""Tensors read straight into the memory of a GPU: from the shards through pinned buffers, by the library's threads."""
+
+from __future__ import annotations
+
+import ctypes as c
+from typing import Any, Sequence
+
+from . import _library as native
+from ._library import lib
+from .session import Tensor, must
+
+STORED = -1  # the tensor's own dtype
+
+
+class Transfer:
+    """What Device.begin returns."""
+
+    def __init__(self, device: Device, handle: c.c_void_p, keep: Any):
+        self._device, self._number, self._keep = device, handle.value, keep
+
+    def wait(self) -> None:
+        """Until the bytes are in the GPU's memory."""
+        err = native.ErrorStruct()
+        try:
+            must(lib.unshard_transfer_wait(self._number, c.byref(err)), err)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Waits too, and forgets what failed. Closing twice is allowed."""
+        if self._number in self._device.begun:
+            self._device.begun.remove(self._number)
+            lib.unshard_transfer_free(self._number)
+
+    __del__ = close
+
+
+class Device:
+    """One GPU to read into, by CUDA's number. Holds pinned buffers until close(). Any number of threads may use it."""
+
+    def __init__(self, ordinal: int, n_threads: int = 0):
+        # Transfers that have not ended: their handles, no Python objects, so that the order in which the garbage
+        # collector ends them does not matter.
+        self.begun: set[int] = set()
+        self._handle, err = c.c_void_p(), native.ErrorStruct()
+        options = native.DeviceOptions(n_threads=n_threads)
+        must(lib.unshard_device_open(ordinal, c.byref(options), c.byref(self._handle), c.byref(err)), err)
+
+    def begin(self, boxes: Sequence[tuple[Tensor, Sequence[int], Sequence[int], int, int]], stream: int,
+              keep: Any) -> Transfer:
+        """Read boxes into the GPU's memory, behind what is queued on the stream (a cudaStream_t). boxes, at least one:
+        (tensor, lo, length, address, bytes), all of one list of tensors, which stays open. keep: the memory's owner."""
+        def sizes(values):
+            return (c.c_uint64 * max(1, len(values)))(*values)
+
+        array = (native.DeviceBox * len(boxes))(*[
+            native.DeviceBox(i=t.index, lo=sizes(lo), len=sizes(length), dtype=STORED, to=at, to_bytes=n_bytes)
+            for t, lo, length, at, n_bytes in boxes])
+        handle, err = c.c_void_p(), native.ErrorStruct()
+        must(lib.unshard_device_read(self._handle, boxes[0][0].opened.handle, array, len(boxes),
+                                     c.byref(c.c_void_p(stream)), c.byref(handle), c.byref(err)), err)
+        self.begun.add(handle.value)
+        return Transfer(self, handle, keep)
+
+    def close(self) -> None:
+        """Waits for what is under way. Closing twice is allowed."""
+        while self.begun:
+            lib.unshard_transfer_free(self.begun.pop())
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle:
+            lib.unshard_device_close(handle)
+
+    __del__ = close

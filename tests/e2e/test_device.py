@@ -1,0 +1,197 @@
+"""The Python package and GPUs: on a CUDA runtime that is host memory (tests/cuda/fake_cudart.c), whose memory is what
+torch allocates on the CPU. That torch's own memory on a GPU is filled is for a machine with one (tests/bench/cuda)."""
+
+import abc
+import ctypes
+import errno
+import gc
+import logging
+import sys
+import types
+
+import pytest
+import torch
+
+import trees
+from conftest import ROOT
+from test_python import GOLDEN, SOURCES, checkpoint_of, unshard
+from unshard import loading
+
+FAKE = ROOT / "build/dev/cudart/whole/libcudart.so.12"
+COPIED = 1
+
+
+class Call(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int), ("device", ctypes.c_int), ("stream", ctypes.c_void_p),
+                ("from_", ctypes.c_void_p), ("to", ctypes.c_void_p), ("n_bytes", ctypes.c_size_t)]
+
+
+class Gpus:
+    """Two of them, whose current stream is the default one of each."""
+
+    def __init__(self):
+        self.runtime = ctypes.CDLL(str(FAKE))  # libunshard finds what the process has loaded
+        self.runtime.fake_calls.restype = ctypes.POINTER(Call)
+        self.runtime.fake_alive.restype = ctypes.c_size_t
+        self.stream = 0
+        self.reset(2)
+
+    def reset(self, n_devices):
+        self.runtime.fake_reset(n_devices)
+
+    def fail(self, function, nth, error):
+        self.runtime.fake_fail(function.encode(), nth, error)
+
+    def copies(self):
+        n = ctypes.c_size_t()
+        calls = self.runtime.fake_calls(ctypes.byref(n))
+        return [calls[i] for i in range(n.value) if calls[i].kind == COPIED]
+
+    def copied_bytes(self):
+        return sum(call.n_bytes for call in self.copies())
+
+    def alive(self):
+        gc.collect()
+        return self.runtime.fake_alive()
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    found = Gpus()
+    monkeypatch.setattr(loading.Box, "empty", lambda box, device="cpu": torch.empty(
+        box.length, dtype=loading.DTYPES[box.tensor.dtype]))
+    monkeypatch.setattr(loading, "current_stream", lambda device: found.stream)
+    monkeypatch.setattr(loading, "current_device", lambda: 1)
+    yield found
+    assert found.alive() == 0
+
+
+@pytest.mark.parametrize("launch,case,path", SOURCES)
+def test_load_file_puts_what_safetensors_loads_into_the_gpu(made, mount, gpus, launch, case, path):
+    checkpoint = checkpoint_of(made, launch, case, path)
+    m = mount(checkpoint.parent, "store=none")
+    for view in ("weights", "weights-bf16"):
+        want = trees.weights(m / view / checkpoint.name.removesuffix(".ckpt"))
+        gpus.reset(2)
+        trees.assert_same(unshard.load_file(checkpoint, view, device="cuda:0"), want)
+        assert gpus.copied_bytes() == sum(t.nbytes for t in want.values())
+        assert {call.device for call in gpus.copies()} == {0}
+        trees.assert_same(dict(unshard.iterate(checkpoint, view, device="cuda")), want)
+        lazy = unshard.load_file(checkpoint, view, device="cuda:1", lazy=True)
+        trees.assert_same({name: lazy[name] for name in lazy}, want)
+        del lazy
+
+
+def test_safe_open_reads_slices_alone(gpus):
+    """On torch's current stream, which is not the default one here; each of two GPUs its own columns."""
+    stream = ctypes.c_void_p()
+    gpus.runtime.cudaStreamCreateWithFlags(ctypes.byref(stream), 1)
+    gpus.stream = stream.value
+    want = trees.tensors(GOLDEN / "run.model.safetensors")
+    name, halves = "model.layers.0.mlp.down_proj.weight", (slice(0, 15), slice(15, 30))
+    with unshard.safe_open(GOLDEN / "run/checkpoint-2", device="cuda:0") as f:
+        trees.assert_same({n: f.get_tensor(n) for n in f.keys()}, want)
+        gpus.reset(2)
+        for index in (slice(3, 7), (slice(None), halves[0]), 2, (-1, slice(4)), slice(5, 2), (2, 2)):
+            assert torch.equal(f.get_slice(name)[index], want[name][index])
+        assert gpus.copied_bytes() == 2 * (4 * 30 + 20 * 15 + 30 + 4 + 0 + 1)
+        assert {call.stream for call in gpus.copies()} == {stream.value}
+    gpus.stream = 0
+    gpus.runtime.cudaStreamDestroy(stream)
+    gpus.reset(2)
+    for rank, half in enumerate(halves):
+        with unshard.safe_open(GOLDEN / "run/checkpoint-2", device=f"cuda:{rank}") as f:
+            assert torch.equal(f.get_slice(name)[:, half], want[name][:, half])
+    assert [(call.device, call.n_bytes) for call in gpus.copies()] == [(0, 600), (1, 600)]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_iterate_reads_ahead(gpus, monkeypatch, device):
+    want = trees.tensors(GOLDEN / "run.model.safetensors")
+    for ahead in (0, 3000, 1 << 20):
+        monkeypatch.setattr(loading, "AHEAD_BYTES", ahead)
+        got = list(unshard.iterate(GOLDEN / "run/checkpoint-2", device=device))
+        assert [name for name, _ in got] == list(unshard.load_file(GOLDEN / "run/checkpoint-2"))
+        trees.assert_same(dict(got), want)
+        half = unshard.iterate(GOLDEN / "run/checkpoint-2", device=device)
+        for _ in range(3):
+            next(half)
+        half.close()
+
+
+def test_what_fails_is_raised(gpus, caplog):
+    gpus.fail("cudaMemcpyAsync", 2, 700)
+    with pytest.raises(unshard.Error, match="GPU 0: copying: an illegal memory access") as raised:
+        unshard.load_file(GOLDEN / "run/checkpoint-2", device="cuda:0")
+    assert raised.value.errno == errno.EIO
+    gpus.fail("cudaHostAlloc", 1, 2)
+    with pytest.raises(unshard.Error, match="pinning memory") as raised:
+        unshard.safe_open(GOLDEN / "run/checkpoint-2", device="cuda:0")
+    assert raised.value.errno == errno.ENOMEM
+    del raised
+    gpus.reset(0)
+    with caplog.at_level(logging.WARNING, "unshard"):
+        reader = loading.reader_on("cuda:0")
+    assert isinstance(reader, loading.Host)
+    assert "GPU 0: CUDA finds no GPU" in caplog.text and "read into host memory first" in caplog.text
+
+
+# -- vLLM: what its plugins and loaders are, as vllm/model_executor/model_loader has them --
+
+@pytest.fixture
+def vllm(monkeypatch):
+    """The part of vLLM's interface that a loader is written against. -> load format -> loader"""
+    registered = {}
+
+    class BaseModelLoader(abc.ABC):
+        def __init__(self, load_config):
+            self.load_config = load_config
+
+        @abc.abstractmethod
+        def download_model(self, model_config) -> None:
+            raise NotImplementedError
+
+        @abc.abstractmethod
+        def load_weights(self, model, model_config) -> None:
+            raise NotImplementedError
+
+    def register_model_loader(load_format: str):
+        def wrapper(loader):
+            assert issubclass(loader, BaseModelLoader)
+            registered[load_format] = loader
+            return loader
+        return wrapper
+
+    modules = {"vllm": {}, "vllm.model_executor": {},
+               "vllm.model_executor.model_loader": {"register_model_loader": register_model_loader},
+               "vllm.model_executor.model_loader.base_loader": {"BaseModelLoader": BaseModelLoader}}
+    for name, members in modules.items():
+        module = types.ModuleType(name)
+        vars(module).update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+    return registered
+
+
+@pytest.mark.parametrize("config,view", [({}, "weights"), ({"view": "weights-fp32"}, "weights-fp32")])
+@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
+def test_vllm_gets_each_published_name_once(made, gpus, vllm, device, config, view):
+    """deepseek_v3 and the like: vLLM's models know the names that save_pretrained writes."""
+    from unshard.vllm import register
+    checkpoint = checkpoint_of(made, "t2", "untied-f1-bf16", "run/checkpoint-2")
+    register()
+    loader = vllm["unshard"](types.SimpleNamespace(model_loader_extra_config=config, device=device))
+    model_config = types.SimpleNamespace(model=str(checkpoint))
+    got = []
+    loader.download_model(model_config)
+    loader.load_weights(types.SimpleNamespace(load_weights=got.extend), model_config)
+    assert len(got) == len(dict(got))
+    trees.assert_same(dict(got), unshard.load_file(checkpoint, view))
+    if view == "weights":
+        trees.assert_same(dict(got), trees.weights(checkpoint.parents[1] / "pretrained-2"))
+    assert bool(gpus.copies()) == (device != "cpu")
+
+
+def test_vllm_finds_the_loader():
+    sys.path.insert(0, str(ROOT / "python"))
+    import build_backend
+    assert "[vllm.general_plugins]\nunshard = unshard.vllm:register\n" in build_backend.entry_points()
