@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,7 +16,7 @@
 #include "ops.h"
 #include "readahead.h"
 
-enum { DEFAULT_THREADS = 16, DEFAULT_READ_AHEAD_KB = 4096, PATH_BYTES = 4096 };
+enum { DEFAULT_THREADS = 16, FILES_PER_THREAD = 8, DEFAULT_READ_AHEAD_KB = 4096, PATH_BYTES = 4096 };
 
 const char *fs_libfuse_version(void)
 {
@@ -190,10 +191,21 @@ static void raise_read_ahead(const struct fs_options *o, const char *path, char 
 				 hint_len);
 }
 
+/* Each thread has a descriptor of its own, for as long as the mount lives: of few, most are left for sources. */
+static unsigned threads(const struct fs_options *o)
+{
+	unsigned n = o->max_threads ? o->max_threads : DEFAULT_THREADS;
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur / FILES_PER_THREAD < n)
+		n = (unsigned)(files.rlim_cur / FILES_PER_THREAD);
+	return n ? n : 1;
+}
+
 /* Threads that come and go cost more than threads that sleep: as many may idle as may exist. */
 static int loop(const struct fs *fs, const struct fs_options *o, const char *path, struct unshard_error *err)
 {
-	unsigned n = o->max_threads ? o->max_threads : DEFAULT_THREADS;
+	unsigned n = threads(o);
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
 	int code;
 

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 int uns_fail(struct uns_err *err, int code, const char *fmt, ...)
 {
 	va_list ap;
@@ -17,6 +19,7 @@ int uns_fail(struct uns_err *err, int code, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(err->text, sizeof(err->text), fmt, ap);
 	va_end(ap);
+	uns_one_line(err->text, strlen(err->text));
 	return code;
 }
 
@@ -77,6 +80,7 @@ int uns_fail_in(struct uns_err *err, const char *fmt, ...)
 	va_end(ap);
 	if (used >= 0 && (size_t)used < sizeof(err->text))
 		snprintf(err->text + used, sizeof(err->text) - (size_t)used, ": %s", old);
+	uns_one_line(err->text, strlen(err->text));
 	err->finding = NULL; /* says less than the sentence now */
 	err->cause = NULL;
 	return err->code;

@@ -13,7 +13,7 @@
 
 #include "base/cleanup.h"
 
-/* What the program itself, FUSE and the store may need. */
+/* What the program itself, FUSE and the store may need; where there are few, all but an eighth. */
 enum { RESERVED_FDS = 64, MOST_FDS = 1 << 16 };
 
 size_t uns_fds_budget(void)
@@ -25,7 +25,7 @@ size_t uns_fds_budget(void)
 	if (lim.rlim_cur == RLIM_INFINITY || lim.rlim_cur > MOST_FDS)
 		return MOST_FDS - RESERVED_FDS;
 	return lim.rlim_cur > 2 * RESERVED_FDS ? lim.rlim_cur - RESERVED_FDS :
-						 lim.rlim_cur / 2 + 1;
+						 lim.rlim_cur / 8 + 1;
 }
 
 void uns_fds_init(struct uns_fds *fds, size_t max_open, struct uns_counters *count)

@@ -382,7 +382,11 @@ static void print_words(const struct uns_finding *f, const char *p, const char *
 
 static void print_all(const struct uns_finding *f, const char *words, struct uns_text *out)
 {
+	size_t from = out->len;
+
 	print_words(f, words, words + strlen(words), out);
+	if (!out->failed)
+		uns_one_line(out->p + from, out->len - from);
 }
 
 /* "; copy it back": without what joins it to the sentence. */

@@ -160,7 +160,7 @@ const char *uns_finding_check(const struct uns_finding *f); /* "damaged", "track
 const char *uns_scope_text(enum uns_scope scope);           /* "weights" */
 const char *uns_severity_text(enum uns_severity severity);  /* "problem", "note" */
 
-/* The sentence with its advice. */
+/* The sentence with its advice, on one line whatever names and texts it quotes. */
 void uns_finding_print(const struct uns_finding *f, struct uns_text *out);
 /* The advice alone; nothing where there is none. */
 void uns_finding_print_advice(const struct uns_finding *f, struct uns_text *out);

@@ -356,10 +356,10 @@ static int wait_turn(const struct snapshot_cache *c, const struct snapshot *snap
 	while (snap->crcs_busy) {
 		if (stop && stop->asked(stop->ctx))
 			return uns_fail(err, -EINTR, "interrupted while waiting for CRCs");
-		clock_gettime(CLOCK_REALTIME, &until);
+		clock_gettime(CLOCK_MONOTONIC, &until); /* the wall clock may be set meanwhile */
 		until.tv_sec += (until.tv_nsec + 100000000) / 1000000000;
 		until.tv_nsec = (until.tv_nsec + 100000000) % 1000000000;
-		pthread_cond_timedwait(c->changed, c->lock, &until);
+		pthread_cond_clockwait(c->changed, c->lock, CLOCK_MONOTONIC, &until);
 	}
 	return 0;
 }

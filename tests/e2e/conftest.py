@@ -234,6 +234,23 @@ def mnt(tmp_path):
 
 
 @pytest.fixture
+def small(tmp_path):
+    """A file system of half a megabyte."""
+    path = tmp_path / "small"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", path], check=True)
+    yield path
+    subprocess.run(["umount", "-l", path], check=True)
+
+
+def fill(path):
+    """No room is left on its file system, until path / "filler" is removed."""
+    with contextlib.suppress(OSError), open(path / "filler", "wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
+
+
+@pytest.fixture
 def copied(tmp_path):
     """A private copy of a tree, times kept."""
     def copy(source, name="source"):

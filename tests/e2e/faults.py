@@ -14,9 +14,9 @@ CALLS = ("open", "stat", "read", "readdir", "readlink", "mmap", "write", "fsync"
 ON_FILES = CALLS[:CALLS.index("malloc")]
 ACTIONS = ("fail", "short", "kill", "hold")
 
-FIELDS = ("armed", "calls", "action", "error", "pid", "unused", "later_s", "nth", "seen", "struck",
+FIELDS = ("armed", "calls", "action", "error", "pid", "unused", "later_s", "wall_s", "nth", "seen", "struck",
           *CALLS, "path", "library", "program")
-LAYOUT = struct.Struct(f"<IIIiiIqQQQ{len(CALLS)}Q256s64s32s")
+LAYOUT = struct.Struct(f"<IIIiiIqqQQQ{len(CALLS)}Q256s64s32s")
 
 
 class Faults:
@@ -27,7 +27,7 @@ class Faults:
         self.path.write_bytes(bytes(LAYOUT.size))
         self.file = open(self.path, "r+b")
         self.plan = mmap.mmap(self.file.fileno(), LAYOUT.size)
-        self.later_s = 0
+        self.later_s = self.wall_s = 0
         library = Path(binary).parents[1] / "lib/libunshard_faults.so"
         assert library.exists(), f"{library} is not built"
         sanitizer = os.environ.get("ASAN_OPTIONS", "")
@@ -35,7 +35,8 @@ class Faults:
                     "ASAN_OPTIONS": f"{sanitizer}:verify_asan_link_order=0"}
 
     def write(self, **values):
-        values = {"path": b"", "library": b"", "program": b"", "later_s": self.later_s, **values}
+        values = {"path": b"", "library": b"", "program": b"", "later_s": self.later_s,
+                  "wall_s": self.wall_s, **values}
         self.plan[:] = LAYOUT.pack(*(values.get(name, 0) for name in FIELDS))
 
     def read(self, name):
@@ -73,8 +74,16 @@ class Faults:
     def pass_time(self, seconds):
         """In all processes of this plan it is so much later."""
         self.later_s += seconds
-        at = LAYOUT.size - struct.calcsize(f"<qQQQ{len(CALLS)}Q256s64s32s")
-        self.plan[at:at + 8] = struct.pack("<q", self.later_s)
+        self._put_clocks()
+
+    def set_clock(self, seconds):
+        """The wall clock is set so much forward (back: less than 0); no time passes."""
+        self.wall_s += seconds
+        self._put_clocks()
+
+    def _put_clocks(self):
+        at = struct.calcsize("<IIIiiI")
+        self.plan[at:at + 16] = struct.pack("<qq", self.later_s, self.wall_s)
 
     def close(self):
         self.disarm()

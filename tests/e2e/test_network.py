@@ -23,8 +23,8 @@ class Network:
     def __init__(self, source, path):
         self.source, self.path = source, path
 
-    def up(self, *how):
-        self.process = subprocess.Popen([str(RENUMBER), str(self.source), str(self.path), *how])
+    def up(self, *how, env=None):
+        self.process = subprocess.Popen([str(RENUMBER), str(self.source), str(self.path), *how], env=env)
         eventually(lambda: is_mounted(self.path))
 
     def down(self):

@@ -1,10 +1,9 @@
-"""The metadata store: facts that show, checkpoints that are not read twice, and a store that is killed,
-locked, full, read-only, damaged or too new."""
+"""The metadata store: facts that show, checkpoints that are not read twice, and a store that is locked, full,
+read-only, damaged or too new. One that is killed: test_killed.py."""
 
 import contextlib
 import json
 import shutil
-import signal
 import sqlite3
 import subprocess
 import time
@@ -12,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import UNSHARD
-from faults import ON_FILES
+from conftest import UNSHARD, fill
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "run"
 
@@ -221,93 +219,11 @@ def test_a_path_of_the_mount_is_not_a_checkpoint(run, mount, store, meta):
     assert done.returncode == 2 and "is in a mount" in done.stderr
 
 
-# -- killed --
-
-
-def integrity(store):
-    with contextlib.closing(sqlite3.connect(store)) as db:
-        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
-ROUNDS = 100
-
-
-def calls_of(command, faults, store):
-    """How many calls on the store's files it makes."""
-    faults.arm(*ON_FILES, nth=1 << 40, path=store)
-    subprocess.run(command, check=True, capture_output=True, env=faults.env)
-    return faults.seen
-
-
-def killed(command, faults, store, nth):
-    """What the command had printed when its nth call on the store's files killed it."""
-    faults.arm(*ON_FILES, nth=nth, path=store, action="kill")
-    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=faults.env)
-    assert process.returncode == -signal.SIGKILL, f"call {nth} was never made"
-    return process.stdout
-
-
-def test_killed_while_setting_facts(run, store, meta, faults):
-    """Each line that `meta set` prints acknowledges one fact."""
-    keys = [f"key{i}" for i in range(10)]
-    known = {}
-
-    def setting(n):
-        return [UNSHARD, "meta", "set", run, *(f"{k}={n}" for k in keys), "--store", store]
-
-    subprocess.run(setting(0), check=True, capture_output=True)
-    calls = calls_of(setting(0), faults, store)
-    cut = 0
-    for n in range(1, ROUNDS + 1):
-        said = killed(setting(n), faults, store, 1 + (n - 1) * calls // ROUNDS).split()
-        cut += 0 < len(said) < len(keys)
-        known.update((k, int(v)) for k, v in (line.split("=") for line in said))
-        if store.exists():
-            integrity(store)
-        got = facts(meta("list", run, "--json").stdout)
-        for key, value in known.items():
-            assert got[key] >= value, f"round {n}: {key} was acknowledged as {value}, is {got[key]}"
-    assert cut > ROUNDS / 4, "hardly any was killed between two facts"
-    assert not list(store.parent.glob("*corrupt*"))
-
-
-def test_killed_while_remembering(run, store, meta, faults):
-    """The index of checkpoints is written anew each time, since each time the checkpoint changed."""
-    meta("set", run, "seed=1")
-    show = [UNSHARD, "show", run / "checkpoint-2", "--store", store]
-    scheduler = run / "checkpoint-2" / "scheduler.pt"
-
-    def change(n):
-        scheduler.chmod(0o600 + n % 2 * 0o44)
-        faults.pass_time(1)  # what changed just now is not remembered
-
-    subprocess.run(show, check=True, capture_output=True)
-    change(1)
-    calls = calls_of(show, faults, store)
-    for n in range(ROUNDS):
-        change(n)
-        killed(show, faults, store, 1 + n * calls // ROUNDS)
-        integrity(store)
-        assert facts(meta("list", run, "--json").stdout) == {"seed": 1}
-    subprocess.run(show, check=True, capture_output=True)
-    assert not list(store.parent.glob("*corrupt*"))
-
-
 # -- what can be wrong with the file --
 
 
 def problems(mounted):
     return (mounted / ".unshard/problems.txt").read_text()
-
-
-@pytest.fixture
-def small(tmp_path):
-    """A file system of half a megabyte."""
-    path = tmp_path / "small"
-    path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", path], check=True)
-    yield path
-    subprocess.run(["umount", "-l", path], check=True)
 
 
 def test_locked(run, mount, store, meta):
@@ -349,9 +265,7 @@ def test_a_home_where_nothing_can_be_written(home, run, small, command, tmp_path
     if home == "read-only":
         subprocess.run(["mount", "-o", "remount,ro", small], check=True)
     if home == "full":
-        with contextlib.suppress(OSError), open(small / "filler", "wb", buffering=0) as filler:
-            while True:
-                filler.write(bytes(4096))
+        fill(small)
     env = {"PATH": "/usr/bin:/bin", "HOME": str(place)}
     mnt = tmp_path / "mnt"
     mnt.mkdir()
@@ -380,9 +294,7 @@ def test_a_home_where_nothing_can_be_written(home, run, small, command, tmp_path
 def test_full(run, mount, small, meta):
     store = small / "store.db"
     meta("set", run, "seed=1", at=store)
-    with contextlib.suppress(OSError), open(small / "filler", "wb", buffering=0) as filler:
-        while True:
-            filler.write(bytes(4096))
+    fill(small)
     mounted = mount(run.parent, f"store={store}")
     serves(mounted)
     done = meta("set", run, "seed=2", at=store, check=False)

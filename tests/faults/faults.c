@@ -558,6 +558,22 @@ EXPORT ssize_t pwrite64(int fd, const void *buf, size_t len, off64_t off)
 	return REAL(pwrite64)(fd, buf, len, off);
 }
 
+EXPORT ssize_t writev(int fd, const struct iovec *v, int n)
+{
+	struct iovec first = n ? v[0] : (struct iovec){ 0 };
+
+	FAIL_OR_SHORTEN(FAULTS_WRITE, fd, first.iov_len);
+	if (n && first.iov_len != v[0].iov_len)
+		return REAL(writev)(fd, &first, 1);
+	return REAL(writev)(fd, v, n);
+}
+
+EXPORT ssize_t splice(int from, off64_t *from_off, int to, off64_t *to_off, size_t len, unsigned flags)
+{
+	FAIL_IF(FAULTS_WRITE, to, NULL);
+	return REAL(splice)(from, from_off, to, to_off, len, flags);
+}
+
 EXPORT ssize_t copy_file_range(int from, off64_t *from_off, int to, off64_t *to_off, size_t len,
 			       unsigned flags)
 {
@@ -800,11 +816,28 @@ EXPORT int clock_gettime(clockid_t clock, struct timespec *out)
 
 	if (code == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC) &&
 	    process_is_meant())
-		out->tv_sec += plan->later_s;
+		out->tv_sec += plan->later_s + (clock == CLOCK_REALTIME ? plan->wall_s : 0);
 	return code;
 }
 
-/* `until` is of the clock above. */
+EXPORT time_t time(time_t *out)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return out ? *out = now.tv_sec : now.tv_sec;
+}
+
+EXPORT int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, clockid_t clock,
+				  const struct timespec *until)
+{
+	struct timespec really = *until;
+
+	if (process_is_meant())
+		really.tv_sec -= plan->later_s;
+	return REAL(pthread_cond_clockwait)(cond, mutex, clock, &really);
+}
+
 EXPORT int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
 				  const struct timespec *until)
 {

@@ -27,7 +27,8 @@ enum faults_call {
 	FAULTS_READDIR, /* readdir, getdents64 */
 	FAULTS_READLINK, /* readlink, realpath */
 	FAULTS_MMAP,
-	FAULTS_WRITE, /* write, pwrite, copy_file_range, ftruncate, fallocate, a reflink */
+	FAULTS_WRITE, /* write, writev, pwrite, splice, copy_file_range, ftruncate, fallocate, a reflink; what the
+		       * kernel is answered is written to "/dev/fuse" */
 	FAULTS_FSYNC,
 	FAULTS_RENAME, /* what changes a directory or an inode: rename, mkdir, unlink, chmod, utimens */
 	FAULTS_LOCK,   /* fcntl's locks, taken */
@@ -52,6 +53,8 @@ struct faults_plan {
 	int32_t pid; /* of this process only; 0 = any */
 	uint32_t unused;
 	int64_t later_s;              /* added to what its clocks say, whether armed or not */
+	int64_t wall_s;               /* added to what the wall clock says: somebody has set it. Deadlines
+				       * that were made by it stay as they are */
 	uint64_t nth;                 /* the first is 1; 0 = each one */
 	uint64_t seen;                /* calls that were to be counted, since it was armed */
 	uint64_t struck;              /* those that failed, were held .. */

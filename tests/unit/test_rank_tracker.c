@@ -32,6 +32,7 @@ static const struct {
 	{ VERL, "", -1, "is empty" },
 	{ VERL, "\n", -1, "is empty" },
 	{ VERL, "2abc", -1, "holds \"2abc\" instead of a step's number" },
+	{ VERL, "2\n3", -1, "holds \"2?3\" instead of a step's number" },
 	{ VERL, "-3", -1, "holds \"-3\" instead of a step's number" },
 	{ VERL, "{\"last_global_step\": 2}", -1,
 	  "holds {\"last_global_step\":... instead of a step's number" },
