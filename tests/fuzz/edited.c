@@ -27,7 +27,7 @@ struct file {
 
 /* What is read stays until the target ends. */
 struct tree {
-	const char *golden, *skip;
+	struct edited_tree of;
 	struct file file[MAX_FILES];
 	size_t n;
 	struct tree *next;
@@ -92,7 +92,7 @@ static int read_entry(const char *path, const struct stat *st, int kind, struct 
 	struct uns_span bytes;
 
 	(void)at;
-	if (kind == FTW_D && reading->skip && strcmp(name, reading->skip) == 0)
+	if (kind == FTW_D && reading->of.skip && strcmp(name, reading->of.skip) == 0)
 		return FTW_SKIP_SUBTREE;
 	if (kind != FTW_F || reading->n == MAX_FILES)
 		return FTW_CONTINUE;
@@ -113,21 +113,21 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct file *)a)->name, ((const struct file *)b)->name);
 }
 
-static const struct tree *tree_of(const char *golden, const char *skip)
+static const struct tree *tree_of(const struct edited_tree *of)
 {
 	static struct tree *trees;
 	struct tree *t;
 	char path[512];
 
 	for (t = trees; t; t = t->next)
-		if (strcmp(t->golden, golden) == 0 && t->skip == skip)
+		if (strcmp(t->of.golden, of->golden) == 0 && t->of.skip == of->skip)
 			return t;
 	t = calloc(1, sizeof(*t));
 	if (!t)
-		give_up(golden);
-	*t = (struct tree){ .golden = golden, .skip = skip, .next = trees };
+		give_up(of->golden);
+	*t = (struct tree){ .of = *of, .next = trees };
 	trees = reading = t;
-	reading_from = (size_t)snprintf(path, sizeof(path), "%s/%s/", UNSHARD_GOLDEN, golden);
+	reading_from = (size_t)snprintf(path, sizeof(path), "%s/%s/", UNSHARD_GOLDEN, of->golden);
 	if (nftw(path, read_entry, 16, FTW_PHYS | FTW_ACTIONRETVAL) < 0 || !t->n)
 		give_up(path);
 	qsort(t->file, t->n, sizeof(*t->file), by_name);
@@ -282,10 +282,10 @@ static void put_file(const struct file *f)
 	torch_maker_fini(&maker);
 }
 
-void edited_put(const char *golden, const char *skip, struct uns_span changes)
+void edited_put(const struct edited_tree *tree, struct uns_span changes)
 {
 	static struct file files[MAX_FILES]; /* one thread */
-	const struct tree *t = tree_of(golden, skip);
+	const struct tree *t = tree_of(tree);
 	struct change c;
 	size_t i;
 

@@ -11,9 +11,13 @@
 #include "base/span.h"
 #include "base/text.h"
 
-/* The files of a directory below tests/golden, changed, into files_dir() (files.h). skip: an entry of the golden directory that is
- * not part of it, or NULL. */
-void edited_put(const char *golden, const char *skip, struct uns_span changes);
+/* The files of a directory below tests/golden. skip: an entry of it that is left out, or NULL. */
+struct edited_tree {
+	const char *golden, *skip;
+};
+
+/* They, changed, into files_dir() (files.h). */
+void edited_put(const struct edited_tree *tree, struct uns_span changes);
 
 /* The same of one run of bytes, without its opcodes: file and member do not count. */
 void edited_bytes(struct uns_span bytes, struct uns_span changes, struct uns_text *out);

@@ -5,12 +5,13 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const struct show_tree trees[] = {
-		{ "dcp/zstd/ckpt", NULL },
-		{ "dcp/ranks/ckpt", NULL },
-		{ "dcp/megatron/iter_0000010", NULL },
-		{ "dcp/torch2.2.2_lightning/ckpt", NULL },
-		{ "run", NULL },
+	static const struct edited_tree trees[] = {
+		{ .golden = "dcp/zstd/ckpt" },
+		{ .golden = "dcp/ranks/ckpt" },
+		{ .golden = "dcp/megatron/iter_0000010" },
+		{ .golden = "dcp/torch2.2.2_lightning/ckpt" },
+		{ .golden = "run" },
+		{ .golden = "../fuzz/trees/megatron" },
 	};
 
 	show_edited(trees, sizeof(trees) / sizeof(*trees), uns_span_of(data, size));

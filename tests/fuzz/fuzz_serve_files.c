@@ -6,11 +6,11 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const struct show_tree trees[] = {
-		{ "torchfile", NULL },
-		{ "safetensors", NULL },
-		{ "../fuzz/trees/hf", NULL },
-		{ "../fuzz/trees/files", NULL },
+	static const struct edited_tree trees[] = {
+		{ .golden = "torchfile" },
+		{ .golden = "safetensors" },
+		{ .golden = "../fuzz/trees/hf" },
+		{ .golden = "../fuzz/trees/files" },
 	};
 
 	show_edited(trees, sizeof(trees) / sizeof(*trees), uns_span_of(data, size));

@@ -5,12 +5,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const struct show_tree trees[] = {
-		{ "ranks/fsdp2", NULL },
-		{ "ranks/orig", NULL },
-		{ "rank_files/torch2.1.2", NULL },
-		{ "rank_files/torch2.0.1", NULL },
-		{ "../fuzz/trees/verl", NULL },
+	static const struct edited_tree trees[] = {
+		{ .golden = "ranks/fsdp2" },
+		{ .golden = "ranks/orig" },
+		{ .golden = "rank_files/torch2.1.2" },
+		{ .golden = "rank_files/torch2.0.1" },
+		{ .golden = "../fuzz/trees/verl" },
+		{ .golden = "../fuzz/trees/flat" },
+		{ .golden = "../fuzz/trees/one_rank" },
 	};
 
 	show_edited(trees, sizeof(trees) / sizeof(*trees), uns_span_of(data, size));

@@ -131,12 +131,15 @@ static void read_store(const char *path)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	static const struct edited_tree run = { .golden = "run" };
+	struct unshard_options options = { UNSHARD_OPTIONS_INIT };
 	char path[512];
 
-	edited_put("run", NULL, uns_span_of(NULL, 0));
+	edited_put(&run, uns_span_of(NULL, 0));
 	snprintf(path, sizeof(path), "%s/store.db", files_dir());
 	fill(path, uns_span_of(data, size));
 	read_store(path);
-	show_all(files_dir(), path);
+	options.store = path;
+	show_all(files_dir(), &options);
 	return 0;
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "edited.h"
 #include "files.h"
@@ -11,10 +12,10 @@
 
 enum { MAX_DEPTH = 12, MAX_READ = 1 << 16 };
 
-/* 0 or more is a success; anything else has a code and a sentence. */
+/* 0 or more is a success; anything else has a code and a sentence on one line. */
 static bool ok(int64_t rc, struct unshard_error *err)
 {
-	if (rc < 0 && (err->code >= 0 || err->code != rc || !*err->text))
+	if (rc < 0 && (err->code >= 0 || err->code != rc || !*err->text || strchr(err->text, '\n')))
 		abort();
 	*err = (struct unshard_error){ 0 };
 	return rc >= 0;
@@ -163,16 +164,15 @@ static int take_finding(void *ctx, const struct unshard_finding *f)
 	return 0;
 }
 
-void show_all(const char *source, const char *store)
+void show_all(const char *source, struct unshard_options *options)
 {
-	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .store = store, .no_store = !store,
-						 .no_settling = true };
 	struct unshard_calls calls = { UNSHARD_CALLS_INIT, .checkpoint = show_checkpoint,
 				       .finding = take_finding };
 	struct unshard_error err = { 0 };
 	unshard *u;
 
-	if (unshard_open(source, &options, &u, &err) < 0) {
+	options->no_settling = true;
+	if (unshard_open(source, options, &u, &err) < 0) {
 		fprintf(stderr, "%s\n", err.text);
 		abort();
 	}
@@ -183,13 +183,54 @@ void show_all(const char *source, const char *store)
 	unshard_close(u);
 }
 
-void show_edited(const struct show_tree *tree, size_t n, struct uns_span input)
-{
-	uint8_t which;
+/* -- a directory that an input changes -- */
 
-	if (!uns_take_u8(&input, &which))
+static int import_for(void *ctx, const struct unshard_checkpoint *c)
+{
+	struct unshard_error err = { 0 };
+	char file[512];
+
+	snprintf(file, sizeof(file), "%s/import.json", files_dir());
+	ok(unshard_meta_import_file(ctx, c->path, file, NULL, &err), &err);
+	return 0;
+}
+
+static void import(const struct unshard_options *options)
+{
+	struct unshard_calls calls = { UNSHARD_CALLS_INIT, .checkpoint = import_for };
+	struct unshard_error err = { 0 };
+	unshard *u;
+
+	if (unshard_open(files_dir(), options, &u, &err) < 0)
+		abort();
+	calls.ctx = u;
+	ok(unshard_scan(u, &calls, &err), &err);
+	unshard_close(u);
+}
+
+enum { SMALL_FILES = 1, SAVED_NAMES = 2, GUESSED_UNITS = 4 };
+
+void show_edited(const struct edited_tree *tree, size_t n, struct uns_span input)
+{
+	struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true };
+	char store[512], imported[512];
+	uint8_t first;
+	size_t how;
+
+	if (!uns_take_u8(&input, &first))
 		return;
-	tree += which % n;
-	edited_put(tree->golden, tree->skip, input);
-	show_all(files_dir(), NULL);
+	how = first / n;
+	edited_put(&tree[first % n], input);
+	options.max_shard_size_bytes = how & SMALL_FILES ? 100 : 0;
+	options.keep_names = how & SAVED_NAMES;
+	options.strip = how & SAVED_NAMES ? "model." : NULL;
+	options.assume_fsdp_units = options.hide_rng = how & GUESSED_UNITS;
+	snprintf(imported, sizeof(imported), "%s/import.json", files_dir());
+	if (access(imported, F_OK) == 0) {
+		snprintf(store, sizeof(store), "%s/store.db", files_dir());
+		options.store = store;
+		options.no_store = false;
+		import(&options);
+	}
+	show_all(files_dir(), &options);
 }

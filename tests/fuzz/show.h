@@ -4,16 +4,15 @@
 #define TESTS_FUZZ_SHOW_H
 
 #include "base/span.h"
+#include "edited.h"
+#include "unshard.h"
 
-/* store: a metadata store's file, or NULL. */
-void show_all(const char *source, const char *store);
+/* With these options, of which `size` is set, and -o settle=0. */
+void show_all(const char *source, struct unshard_options *options);
 
-/* A directory below tests/golden; skip: an entry of it that is left out, or NULL. */
-struct show_tree {
-	const char *golden, *skip;
-};
-
-/* One of n directories, chosen by the input's first byte, changed by what follows (edited.h), and all of it shown. */
-void show_edited(const struct show_tree *tree, size_t n, struct uns_span input);
+/* One of n directories, changed by what follows the input's first byte (edited.h), and all of it shown. The byte is
+ * n * options + directory; options are bits: weights in small files; names as they were saved, without "model.";
+ * units of FSDP1 guessed, random states hidden. What a file import.json in it says is known (`unshard meta import`). */
+void show_edited(const struct edited_tree *tree, size_t n, struct uns_span input);
 
 #endif

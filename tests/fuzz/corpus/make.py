@@ -187,9 +187,10 @@ put("store/facts", row(0, b"", b"train_batch_size", b"4", b"set by the user", b"
 put("store/damaged", b"\xffSQLite format 3\0" + bytes(100))
 put("store/empty", b"\xff")
 put("store/memo", row(129, b"catalog", b"", b"", b"", bytes.fromhex("28b52ffd200109000078")))
-for family, n in (("zero", 7), ("dcp", 5), ("ranks", 5), ("files", 4)):
+for family, n in (("zero", 9), ("dcp", 6), ("ranks", 7), ("files", 4)):
     for i in range(n):
         put(f"serve_{family}/{i}", bytes([i]))
+        put(f"serve_{family}/{i}-options", bytes([7 * n + i]))
 put("yaml/deep", b"- " * 300 + b"[{a: [" * 60)
 torch.save({"w": torch.arange(4.0), "v": torch.zeros(0, 2), "n": 1}, os.path.join(here, "torchfile/small"))
 shutil.copy(os.path.join(here, "torchfile/small"), os.path.join(here, "zip/small"))

@@ -4,9 +4,12 @@ with torch 2.13, safetensors 0.8 and deepspeed."""
 import collections
 import json
 import pathlib
+import random
 import shutil
+import sys
 
 import torch
+import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 
 here = pathlib.Path(__file__).resolve().parent
@@ -103,3 +106,41 @@ text(step / "trainer_state.json", STATE)
 saved(step / "scheduler.pt", scheduler)
 for rank in (0, 1):
     saved(step / f"rng_state_{rank}.pth", rng)
+
+# Megatron-Core's, with a config.json: Mixtral, its vocabulary padded, layers stacked and experts on their own.
+step = here / "megatron/iter_0000001"
+layers, experts, hidden, ffn, vocab = 2, 2, 4, 3, 5
+stacked = {"embedding.word_embeddings.weight": (vocab + 1, hidden), "output_layer.weight": (vocab + 1, hidden),
+           "decoder.final_layernorm.weight": (hidden,)}
+for name, shape in {"self_attention.linear_qkv.weight": (8, hidden), "self_attention.linear_proj.weight": (hidden, 4),
+                    "self_attention.linear_qkv.layer_norm_weight": (hidden,), "pre_mlp_layernorm.weight": (hidden,),
+                    "mlp.router.weight": (experts, hidden), "mlp.experts.experts.linear_fc1.weight": (experts, 2 * ffn, hidden),
+                    "mlp.experts.experts.linear_fc2.weight": (experts, hidden, ffn)}.items():
+    stacked[f"decoder.layers.{name}"] = (layers, *shape)
+dcp.save({n: torch.randn(shape) for n, shape in stacked.items()}, checkpoint_id=str(step), no_dist=True)
+saved(step / "common.pt", {"iteration": 1})
+text(step / "metadata.json", {"sharded_backend": "torch_dist", "sharded_backend_version": 1})
+text(step / "config.json", {
+    "model_type": "mixtral", "vocab_size": vocab, "num_hidden_layers": layers, "hidden_size": hidden,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": ffn, "num_local_experts": experts,
+    "torch_dtype": "float32"})
+
+# FSDP1's flat units of two ranks, and what says which parameters they hold.
+shapes = {"emb.weight": [3, 2], "lin.weight": [3, 2], "lin.bias": [3]}
+for rank in (0, 1):
+    (here / "flat").mkdir(exist_ok=True)
+    shutil.copy(golden / f"ranks/orig/model_world_size_2_rank_{rank}.pt", here / "flat")
+    saved(here / f"flat/optim_world_size_2_rank_{rank}.pt", {
+        "state": {0: {"step": torch.tensor(1.0), "exp_avg": torch.randn(8), "exp_avg_sq": torch.rand(8)}},
+        "param_groups": [{"lr": 0.01, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01, "params": [0]}]})
+text(here / "flat/import.json", {"unshard_fsdp_units": 1, "units": [
+    {"name": "", "params": [{"name": n, "shape": s} for n, s in shapes.items()]}]})
+
+# Of tests/e2e's random checkpoints those that reach code which no other directory reaches.
+sys.path.insert(0, str(here.parents[1] / "e2e"))
+import random_ranks  # noqa: E402
+import random_zero  # noqa: E402
+
+for name, make, seed in (("dealt", random_zero.engine, 184), ("one_rank", random_ranks.dtensors, 223)):
+    shutil.rmtree(here / name, ignore_errors=True)
+    make(random.Random(seed), here, name)
