@@ -40,8 +40,9 @@ static int check_mountpoint(const struct fs_options *o, char path[PATH_BYTES],
 		if (errno == ENOTCONN)
 			return fs_fail(
 				err, -ENOTCONN,
-				"%s holds a dead mount (Transport endpoint is not connected): "
-				"run `unshard umount %s` (or fusermount3 -u) first",
+				"%s holds a mount whose serving process has ended (Transport "
+				"endpoint is not connected): run `unshard umount %s` (or "
+				"fusermount3 -u) first",
 				name, name);
 		if (errno == ENOENT)
 			return fs_fail(err, -ENOENT,
@@ -108,7 +109,7 @@ static int mount_failure(const char *path, const char *said, struct unshard_erro
 		return fs_fail(err, code, "cannot mount at %s: /dev/fuse cannot be opened: %s. Without it: unshard "
 			       "export, or the Python package", path, strerror(-code));
 	return fs_fail(err, -EIO, "cannot mount at %s: %s", path,
-		       *said ? said : "libfuse gives no reason");
+		       *said ? said : "libfuse did not say why");
 }
 
 /* By the descriptors that were passed on; else by libfuse; else, without the device, by fusermount3, in whose place

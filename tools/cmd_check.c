@@ -159,11 +159,6 @@ static int print_json(struct check *c)
 	return text ? 0 : -ENOMEM;
 }
 
-static void print_count(size_t n, const char *one, const char *many)
-{
-	printf("%zu %s", n, n == 1 ? one : many);
-}
-
 static void print_summary(const struct check *c)
 {
 	char bytes[32];
@@ -176,9 +171,9 @@ static void print_summary(const struct check *c)
 		printf(" (%s)%s", c->kind[i], i + 1 < c->n_configs ? ", " : ": ");
 	}
 	if (!c->n_configs)
-		print_count(c->counts.checkpoints, "checkpoint: ", "checkpoints: ");
-	print_count(c->counts.problems, "problem, ", "problems, ");
-	print_count(c->counts.notes, "note", "notes");
+		printf("%zu %s: ", c->counts.checkpoints, plural(c->counts.checkpoints, "checkpoint", "checkpoints"));
+	printf("%zu %s, %zu %s", c->counts.problems, plural(c->counts.problems, "problem", "problems"),
+	       c->counts.notes, plural(c->counts.notes, "note", "notes"));
 	if (c->counts.unjudged)
 		printf(", %zu not judged", c->counts.unjudged);
 	if (c->deep) {
@@ -309,7 +304,7 @@ static int repaired(struct check *c)
 		text_print(c->n_changes ? c->repair : c->top);
 		printf("%s%s", c->n_changes ? " is a sound copy, with " : ": ", c->n_changes ? "" : why);
 		if (c->n_changes)
-			print_count(c->n_changes, "change", "changes");
+			printf("%zu %s", c->n_changes, plural(c->n_changes, "change", "changes"));
 		puts(c->n_changes && c->n_unreadable ? "; what could not be read is not in it" : "");
 	}
 	return status == EXIT_DONE && c->n_unreadable ? EXIT_PROBLEM : status;
@@ -417,11 +412,11 @@ const struct command cmd_check = {
 		"resumes would miss, and directories that are named as checkpoints and hold none; each\n"
 		"with what to do. Of configs: configurations that are known to lose weights, to fail or to\n"
 		"train wrongly. Nothing is written but OUT. Exit status: 0 sound, or repaired; 1 problems\n"
-		"found (notes are not problems), no sound copy can be derived, or a directory cannot be\n"
+		"found (notes are not problems), no sound copy can be made, or a directory cannot be\n"
 		"read; 2 could not run.\n\n"
 		"  --deep                     read everything: CRCs of torch files and DCP items, NaN and\n"
 		"                             infinity, weights against the optimizer's fp32 copies\n"
-		"  --repair OUT               write a repaired copy where one can be derived (one dtype\n"
+		"  --repair OUT               write a repaired copy where one can be made (one dtype\n"
 		"                             for all ranks, no files of another number of ranks, a\n"
 		"                             tracker); lists every difference from the source\n"
 		"  --config FILE              TrainingArguments, Accelerate, DeepSpeed or LightningCLI, as\n"

@@ -86,8 +86,9 @@ static void print_summary(const struct export *e)
 
 	text_bytes(e->made.size_bytes, bytes);
 	text_print(e->out);
-	printf(": %s of %zu checkpoint%s, %zu file%s, %s", e->view, e->made.checkpoints,
-	       e->made.checkpoints == 1 ? "" : "s", e->made.files, e->made.files == 1 ? "" : "s", bytes);
+	printf(": %s of %zu %s, %zu %s, %s", e->view, e->made.checkpoints,
+	       plural(e->made.checkpoints, "checkpoint", "checkpoints"), e->made.files,
+	       plural(e->made.files, "file", "files"), bytes);
 	if (e->made.shared_bytes) {
 		text_bytes(e->made.shared_bytes, bytes);
 		printf(" (%s shared with the source)", bytes);

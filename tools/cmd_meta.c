@@ -282,7 +282,7 @@ static int import_at(struct meta *m, const char *path)
 	free(file);
 	if (code < 0)
 		return log_fail(&m->log, &err);
-	printf("%zu facts for %s\n", n, path);
+	printf("%zu %s for %s\n", n, plural(n, "fact", "facts"), path);
 	return EXIT_DONE;
 }
 
@@ -334,7 +334,7 @@ static int import_all(struct meta *m, const char *name)
 		fclose(from);
 	if (code < 0)
 		return command_fail("%s: %s", name, err.text);
-	printf("%zu facts\n", n);
+	printf("%zu %s\n", n, plural(n, "fact", "facts"));
 	return EXIT_DONE;
 }
 
@@ -484,7 +484,7 @@ const struct command cmd_meta = {
 	.name = "meta",
 	.arguments = "list|get|set|unset CHECKPOINT [KEY[=VALUE]...] | import [CHECKPOINT] FILE | "
 		     "export [FILE] | clear-cache [--json] [--store FILE]",
-	.summary = "say what is known about a training: step, batch size, cadences, model directory",
+	.summary = "state what is known about a training: step, batch size, cadences, model directory",
 	.help = "Facts belong to a checkpoint, or to a run's directory and then to all checkpoints in\n"
 		"it; the nearest counts. Mounts show a change within seconds. Nothing is written to\n"
 		"the checkpoint: facts are kept in the metadata store.\n\n"
@@ -495,11 +495,11 @@ const struct command cmd_meta = {
 		"                             model=DIR: where config and tokenizer are borrowed from\n"
 		"  unset CHECKPOINT KEY...\n"
 		"  import CHECKPOINT FILE     facts out of a trainer_state.json, training_args.json,\n"
-		"                             training_args.bin or scheduler.pt; or a layout of\n"
-		"                             FSDP1's flat units\n"
+		"                             training_args.bin or scheduler.pt; or a unit map\n"
+		"                             of FSDP1's flat units\n"
 		"  export [FILE]              all facts, as JSON\n"
 		"  import FILE                the same back (-: from standard input)\n"
-		"  clear-cache                forget what can be found out again\n\n"
+		"  clear-cache                forget what unshard can find again\n\n"
 		"  --store FILE               the store ($XDG_STATE_HOME/unshard/store.db, or\n"
 		"                             ~/.local/state/unshard/store.db)\n"
 		"  --json                     list: as JSON\n"

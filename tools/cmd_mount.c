@@ -7,6 +7,7 @@
 
 #include "arguments.h"
 #include "fs.h"
+#include "text.h"
 
 _Static_assert(sizeof(((struct numbers *)0)->v) / sizeof(int) == FS_MOST_CLONES, "as many as fs takes");
 
@@ -84,7 +85,7 @@ static void tell_covered(const struct mount *m)
 			m->source, m->mountpoint);
 	else if (covered)
 		fprintf(stderr, "unshard: %s is not empty: its %zu %s cannot be reached until you unmount\n",
-			m->mountpoint, covered, covered == 1 ? "entry" : "entries");
+			m->mountpoint, covered, plural(covered, "entry", "entries"));
 	free(source);
 	free(at);
 }
@@ -151,8 +152,8 @@ static int run(struct mount *m)
 
 	if (fs_is_stale(m->mountpoint))
 		return command_fail(
-			"%s holds a dead mount (Transport endpoint is not connected): run "
-			"`unshard umount %s` (or fusermount3 -u) first",
+			"%s holds a mount whose serving process has ended (Transport endpoint is "
+			"not connected): run `unshard umount %s` (or fusermount3 -u) first",
 			m->mountpoint, m->mountpoint);
 	if (log_open(&m->log, m->options.log, m->foreground, &err) < 0)
 		return command_fail("%s", err.text);

@@ -96,8 +96,8 @@ static int umount_path(const char *path, enum how how)
 		code = detach(path, true);
 		if (!code)
 			fprintf(stderr,
-				"unshard: %s was in use: it is detached, and what is open "
-				"there can be read until it is closed\n",
+				"unshard: %s was in use and is detached: files that are open in "
+				"it can be read until they are closed\n",
 				path);
 	}
 	if (how == FORCED && code == -EINVAL)
@@ -159,8 +159,9 @@ const struct command cmd_umount = {
 	.name = "umount",
 	.arguments = "MOUNTPOINT [-z | -f]",
 	.summary = "end a mount",
-	.help = "A mount that is in use is detached: it leaves the tree at once, what is open can\n"
-		"be read on, and the serving process ends with the last of it.\n\n"
+	.help = "A mount that is in use is detached: it disappears from the directory tree at once,\n"
+		"files that are open can still be read, and the serving process ends when the last of\n"
+		"them is closed.\n\n"
 		"  -z, --lazy                 detach without trying the ordinary way first\n"
 		"  -f, --force                readers get errors, the serving process ends\n"
 		"  -h, --help                 this text\n",

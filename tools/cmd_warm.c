@@ -67,11 +67,11 @@ static int warm(struct arguments *a, unshard *u, const char *checkpoint)
 	if (w.shown)
 		fputs("\r\033[K", stderr);
 	if (code == -EINTR)
-		return command_fail("interrupted; what was found out until now is kept");
+		return command_fail("interrupted; the CRCs that were computed are kept");
 	if (code < 0)
 		return log_fail(&a->log, &err);
 	text_bytes(w.done_bytes, read);
-	printf("all CRCs are known; %s of data were read for them\n", read);
+	printf("all CRCs are known; %s of data was read for them\n", read);
 	return EXIT_DONE;
 }
 
@@ -109,7 +109,7 @@ static int warm_run(const struct command *self, int argc, char **argv)
 const struct command cmd_warm = {
 	.name = "warm",
 	.arguments = "CHECKPOINT [-o OPTION,...] [--store FILE|none]",
-	.summary = "find out the CRCs of a checkpoint's torch files ahead of time",
+	.summary = "compute the CRCs of a checkpoint's torch files ahead of time",
 	.help = "optimizer.pt, pytorch_model_fsdp.bin and the like are zip files, and a mount\n"
 		"computes their CRCs only if that needs no reading of tensor data; -o crc=exact reads\n"
 		"the data at the first open. This reads it now and keeps the CRCs in the metadata store, for mounts of the\n"

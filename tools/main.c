@@ -104,9 +104,9 @@ static int no_such_command(const char *name)
 			near = commands[i];
 		}
 	}
-	return near ? command_fail("there is no command '%s'; the nearest is '%s' (unshard --help lists all)", name,
+	return near ? command_fail("unknown command '%s'; did you mean '%s'? (unshard --help lists all)", name,
 				   near->name)
-		    : command_fail("there is no command '%s' (unshard --help lists all)", name);
+		    : command_fail("unknown command '%s' (unshard --help lists all)", name);
 }
 
 /* As mount(8) calls its helper for type "unshard" in fstab: mount.unshard SOURCE DIR -o ... */

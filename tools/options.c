@@ -68,13 +68,13 @@ static const struct row rows[] = {
 	{ "follow", ALL, PATHS, "DIR", "links of SOURCE may lead into DIR; may be repeated", HERE(follow) },
 	{ "max_shard_size", TREES, SIZE, "SIZE", "largest weights file made (50GB)",
 	  IN_LIBRARY(max_shard_size_bytes) },
-	{ "mem", ALL, SIZE, "SIZE", "memory for what is known and decoded (64MiB)", IN_LIBRARY(mem_bytes) },
+	{ "mem", ALL, SIZE, "SIZE", "memory for metadata and decoded data (64MiB)", IN_LIBRARY(mem_bytes) },
 	{ "cache_dir", ALL & ~VERB_LS, PATH, "DIR", "where decoded pieces spill to, unlinked ($TMPDIR or /tmp)",
 	  IN_LIBRARY(cache_dir) },
 	{ "cache_size", ALL & ~VERB_LS, SIZE, "SIZE", "at most this much spilled (16GiB)",
 	  IN_LIBRARY(cache_size_bytes) },
 	{ "settle", ALL, SECONDS, "SECONDS",
-	  "a checkpoint that may still be written counts as being saved until it is unchanged for so long (60)",
+	  "a checkpoint that may still be written counts as being saved until it was unchanged for this many seconds (60)",
 	  offsetof(struct options, library.settle_seconds),
 	  offsetof(struct options, library.no_settling) },
 	{ "store", ALL, STORE, "FILE|none",
@@ -85,7 +85,7 @@ static const struct row rows[] = {
 	{ "rng", TREES, CHOICE, "keep|hide", "files of random states: show them (keep), or in no view",
 	  offsetof(struct options, library.hide_rng), offsetof(struct options, library.keep_rng) },
 	{ "crc", VERB_MOUNT | VERB_EXPORT, CHOICE, "free|exact",
-	  "CRCs in torch files: those known without reading (free), or all, found out at open",
+	  "CRCs in torch files: those known without reading (free), or all, computed at open",
 	  IN_LIBRARY(crc_exact) },
 	{ "allow_other", VERB_MOUNT, FLAG, NULL, "other users may read, as far as mode bits let them",
 	  HERE(allow_other) },
@@ -96,7 +96,8 @@ static const struct row rows[] = {
 	  HERE(read_ahead_kb) },
 	{ "log", ALL, PATH, "FILE", "append log lines to FILE (mount: syslog; mount -f and other verbs: stderr)", HERE(log) },
 	{ "debug", ALL, FLAG, NULL, "log more", HERE(debug) },
-	{ "delay_read_us", ALL, COUNT, "US", "slow every read of SOURCE down by so many microseconds (0)",
+	{ "delay_read_us", ALL, COUNT, "US", "slow every read of SOURCE down by this many "
+					     "microseconds (0)",
 	  IN_LIBRARY(delay_read_us) },
 };
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
@@ -278,7 +279,7 @@ static int set_choice(struct options *o, const struct row *row, const char *valu
 	bool on = !strcmp(value, second);
 
 	if (!on && (strlen(value) != first || strncmp(value, row->value, first) != 0))
-		return refuse(err, -EINVAL, "%s=%s: %s is expected", row->name, value, row->value);
+		return refuse(err, -EINVAL, "%s=%s: expected %s", row->name, value, row->value);
 	*(bool *)member(o, row->to) = on;
 	if (row->to_first != NOWHERE)
 		*(bool *)member(o, row->to_first) = !on;
@@ -289,7 +290,7 @@ static int set_word(struct options *o, const struct row *row, const char *value,
 		    struct unshard_error *err)
 {
 	if (strcmp(value, row->value))
-		return refuse(err, -EINVAL, "%s=%.40s: %s is expected", row->name, value, row->value);
+		return refuse(err, -EINVAL, "%s=%.40s: expected %s", row->name, value, row->value);
 	*(bool *)member(o, row->to) = true;
 	return 0;
 }
@@ -419,7 +420,7 @@ static int unknown(unsigned verb, const char *name, struct unshard_error *err)
 		if (rows[i].verbs & verb)
 			at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", at ? ", " : "",
 					       rows[i].name);
-	return refuse(err, -EINVAL, "there is no option '%.60s'; known are %s", name, list);
+	return refuse(err, -EINVAL, "unknown option '%.60s'; the options are %s", name, list);
 }
 
 /* An option that changes nothing is most likely meant for another verb. */
@@ -507,7 +508,7 @@ void options_help(unsigned verb)
 	printf("Sizes: 50GB, 5GiB, 512M (= MiB), or bytes.\n");
 	if (verb != VERB_MOUNT)
 		return;
-	printf("Handed on to libfuse and the kernel:");
+	printf("Passed to libfuse and the kernel:");
 	for (i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
 		printf(" %s", passed_on[i]);
 	putchar('\n');

@@ -10,6 +10,12 @@
 /* "15.2 GB": powers of ten, as sizes of models are told. */
 void text_bytes(uint64_t bytes, char out[32]);
 
+/* "1 fact", "3 facts": the word that follows the number. */
+static inline const char *plural(size_t n, const char *one, const char *many)
+{
+	return n == 1 ? one : many;
+}
+
 /* Print text that came from SOURCE: none of its control characters may reach the terminal. */
 void text_print(const char *s);
 

@@ -23,7 +23,8 @@ static int check_size(size_t size, const char *name, struct uns_err *err)
 {
 	if (size >= sizeof(size))
 		return 0;
-	return uns_fail(err, -EINVAL, "struct unshard_%s: its size is not set (by the macro ..._INIT)", name);
+	return uns_fail(err, -EINVAL, "struct unshard_%s: its field size is not set: initialise "
+				      "the struct with its macro ..._INIT", name);
 }
 
 int caller_take(void *own, const void *given, const char *name, struct uns_err *err)
@@ -35,8 +36,8 @@ int caller_take(void *own, const void *given, const char *name, struct uns_err *
 	for (i = size; i < theirs; i++)
 		if (bytes[i])
 			return uns_fail(err, -E2BIG,
-					"struct unshard_%s: a field is set that this version of "
-					"libunshard (%s) does not know",
+					"struct unshard_%s: the caller set a field that this "
+					"version of libunshard (%s) does not know",
 					name, unshard_version());
 	memcpy((char *)own + sizeof(size), bytes + sizeof(size),
 	       (theirs < size ? theirs : size) - sizeof(size));
@@ -57,7 +58,7 @@ int caller_give(void *out, const void *own, const char *name, struct uns_err *er
 
 int caller_flags(unsigned flags, unsigned known, struct uns_err *err)
 {
-	return flags & ~known ? uns_fail(err, -EINVAL, "there is no flag 0x%x", flags & ~known) : 0;
+	return flags & ~known ? uns_fail(err, -EINVAL, "flag 0x%x: this function has no such flag", flags & ~known) : 0;
 }
 
 /* -- calls -- */

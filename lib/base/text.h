@@ -21,6 +21,12 @@ __attribute__((format(printf, 2, 3))) void uns_text_printf(struct uns_text *t, c
 /* A JSON string with its quotes; control characters and invalid UTF-8 are escaped. */
 void uns_text_json_str(struct uns_text *t, const char *s);
 
+/* "1 tensor", "3 tensors": the word that follows the number. */
+static inline const char *uns_plural(size_t n, const char *one, const char *many)
+{
+	return n == 1 ? one : many;
+}
+
 /* Move the buffer out (malloc'd, NUL-terminated, never NULL unless failed). */
 char *uns_text_take(struct uns_text *t, size_t *len);
 /* Control characters, which names of files and tensors may hold, become '?': a line stays one line. */

@@ -86,9 +86,9 @@ static int add_file(struct config_check *c, const char *file, const char **kind,
 	if (is == UNS_CONFIG_UNKNOWN)
 		return uns_fail(
 			err, -ENOTSUP,
-			"%s is none of the configs that are known: TrainingArguments "
+			"%s is not a config that unshard knows: expected TrainingArguments "
 			"(output_dir, save_steps, fsdp, ...), Accelerate (distributed_type, "
-			"fsdp_config, deepspeed_config), DeepSpeed (zero_optimization, ...), "
+			"fsdp_config, deepspeed_config), DeepSpeed (zero_optimization, ...) or "
 			"LightningCLI (trainer)",
 			file);
 	if (kind)
@@ -142,7 +142,7 @@ static int cannot_read(struct config_check *c, const char *file, const char *nam
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	struct unshard_finding f = finding_of(file, "named_file", UNSHARD_PROBLEM);
 
-	uns_text_printf(&text, "it names %s, which cannot be read, so that is not checked: %s",
+	uns_text_printf(&text, "it names %s, which cannot be read and is not checked: %s",
 			name, why->text);
 	f.text = text.p;
 	return text.failed ? -ENOMEM : report(c, &f);
@@ -190,7 +190,8 @@ static int tell(struct config_check *c, const struct uns_setting_rule *rule,
 		f.severity = UNSHARD_NOTE;
 	if (verdict == UNS_RULE_UNJUDGED) {
 		f.severity = UNSHARD_UNJUDGED;
-		uns_text_printf(&text, "the version of %s decides (--versions %s=...): ",
+		uns_text_printf(&text, "this depends on the version of %s, which is not known "
+				       "(name it with --versions %s=...): ",
 				uns_package_name(rule->needs), uns_package_name(rule->needs));
 	}
 	uns_text_printf(&text, "%s%s%s", rule->sentence, detail ? ": " : "", detail ? detail : "");

@@ -66,7 +66,7 @@ static const char *say(struct uns_arena *arena, const char *path, const char *di
 {
 	if (strcmp(path, dir) == 0)
 		return uns_arena_printf(arena, "%s %s", path, why);
-	return uns_arena_printf(arena, "%s is to be made in %s, which %s", path, dir, why);
+	return uns_arena_printf(arena, "%s would be made in %s, which %s", path, dir, why);
 }
 
 int output_dir_check(const char *path, struct uns_arena *arena, const char **why,
@@ -86,8 +86,8 @@ int output_dir_check(const char *path, struct uns_arena *arena, const char **why
 		reason = "is a file; name a directory";
 	else if (faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) < 0)
 		reason = uns_arena_printf(arena,
-					  "cannot be written: %s; name another, or change its "
-					  "permissions",
+					  "cannot be written: %s; name another directory, or "
+					  "change this one's permissions",
 					  strerror(errno));
 	else
 		return 0;

@@ -219,23 +219,23 @@ const struct uns_setting_rule uns_setting_rules[] = {
 	/* Source: measured; DeepSpeedEngine._load_checkpoint skips load_module_state_dict. */
 	{ .name = "load_universal_frozen",
 	  .judge = universal_frozen,
-	  .sentence = "load_universal restores neither frozen parameters nor buffers: if there are "
-		      "any that the base model does not bring, they keep their fresh values and "
-		      "nothing says so; load the model's weights before deepspeed.initialize" },
+	  .sentence = "load_universal restores neither frozen parameters nor buffers: those that "
+		      "the base model does not contain keep their fresh values, without a "
+		      "warning; load the model's weights before deepspeed.initialize" },
 	{ .name = "load_universal_groups",
 	  .judge = universal_groups,
 	  .sentence =
-		  "load_universal at ZeRO stage 3 gives every parameter group the first group's learning "
-		  "rate and weight decay, so several groups that differ (a Trainer with weight_decay has "
-		  "two) train wrongly and nothing says so; resume with stage 1 or 2, with one group, or "
-		  "without load_universal" },
+		  "load_universal at ZeRO stage 3 gives every parameter group the first group's "
+		  "learning rate and weight decay, so several groups that differ (a Trainer with "
+		  "weight_decay has two) train wrongly, without a warning; resume with stage 1 or "
+		  "2, with one group, or without load_universal" },
 	/* Source: measured: ds_to_universal cuts by param_slice_mappings, whose order is another.
 	 */
 	{ .name = "round_robin_gradients",
 	  .judge = round_robin,
 	  .sentence =
-		  "round_robin_gradients makes ds_to_universal mix parameters up, and nothing "
-		  "says so; set zero_optimization.round_robin_gradients to false if checkpoints "
+		  "round_robin_gradients makes ds_to_universal mix parameters up, without a "
+		  "warning; set zero_optimization.round_robin_gradients to false if checkpoints "
 		  "will be converted with it" },
 	/* Source: Trainer.save_model of transformers 5.23.0. */
 	{ .name = "zero3_no_16bit_weights",
@@ -247,8 +247,8 @@ const struct uns_setting_rule uns_setting_rules[] = {
 	{ .name = "exclude_frozen_parameters",
 	  .judge = exclude_frozen,
 	  .sentence =
-		  "exclude_frozen_parameters leaves frozen parameters out of checkpoints: nothing "
-		  "can restore them from there; keep the base model, or set it to false" },
+		  "exclude_frozen_parameters leaves frozen parameters out of checkpoints, so no "
+		  "checkpoint can restore them; keep the base model, or set it to false" },
 	{ .name = "output_dir",
 	  .judge = output_dir,
 	  .sentence = "output_dir cannot be written",

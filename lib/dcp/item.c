@@ -133,7 +133,8 @@ static int unzstd(struct uns_span in, struct uns_arena *arena, struct uns_span *
 			return uns_fail(err, -EBADMSG, "damaged zstd frame (%s)",
 					ZSTD_getErrorName(n));
 		if (size >= MAX_ITEM_BYTES)
-			return uns_fail(err, -ENOTSUP, "an object of more than %d bytes",
+			return uns_fail(err, -ENOTSUP, "it decompresses to more than the %d bytes "
+						       "that unshard reads",
 					MAX_ITEM_BYTES);
 	}
 	bytes = uns_arena_alloc(arena, n, 1);
@@ -246,7 +247,8 @@ static int number_of_bytes(enum uns_dtype dtype, const uint8_t *p, struct uns_va
 		out->b = bits != 0;
 		return 0;
 	default:
-		return uns_fail(err, -ENOTSUP, "a number of type %s",
+		return uns_fail(err, -ENOTSUP, "it holds a number of dtype %s, which unshard does "
+					       "not read",
 				uns_dtype_info(dtype)->torch);
 	}
 }
@@ -265,7 +267,8 @@ static int number_of_tensor(const struct uns_torchfile *file, struct uns_arena *
 	UNS_TRY(uns_torch_tensor(file, file->root, &t, err));
 	for (d = 0; d < t.n_dims; d++)
 		if (t.dims[d] != 1)
-			return uns_fail(err, -ENOTSUP, "a tensor where a number is expected");
+			return uns_fail(err, -ENOTSUP, "it holds a tensor of several elements; "
+						       "expected one number");
 	size = uns_dtype_size(t.dtype);
 	UNS_TRY(uns_reader_pread(file->r, bytes, size, t.data_bytes + t.first_elem * size, err));
 	UNS_TRY(number_of_bytes(t.dtype, bytes, number, err));

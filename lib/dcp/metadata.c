@@ -32,7 +32,7 @@ static int spend(struct parse *p, size_t n, size_t each_bytes, const char *key)
 {
 	if (n > p->budget_bytes / each_bytes)
 		return uns_fail(p->err, -EBADMSG,
-				"'%s' has more chunks or path elements than the file has room for",
+				"'%s' has more chunks or path elements than fit into the file",
 				key);
 	p->budget_bytes -= n * each_bytes;
 	return 0;
@@ -98,7 +98,7 @@ static int chunk_add(struct parse *p, struct uns_dcp_entry *e, const struct uns_
 	if (item && item->claim) {
 		if (memcmp(e->chunk[item->claim - 1].len, c->len, sizeof(c->len)) == 0)
 			return 0;
-		return odd(p, e, -EBADMSG, "has two chunks of different size at the same offset");
+		return odd(p, e, -EBADMSG, "has two chunks of different sizes at the same offset");
 	}
 	*kept = *c;
 	kept->storage = item ? &item->storage : NULL;
@@ -118,7 +118,7 @@ static int parse_chunk(struct parse *p, const struct uns_value *v, struct uns_dc
 	    n_lo != e->n_dims || n_len != e->n_dims)
 		return odd(p, e, -EBADMSG, "has a chunk without %zu offsets and sizes", e->n_dims);
 	if (!chunk_inside(&c, e))
-		return odd(p, e, -EBADMSG, "has a chunk that passes the tensor's end");
+		return odd(p, e, -EBADMSG, "has a chunk that ends behind the end of the tensor");
 	return chunk_add(p, e, &c);
 }
 
@@ -145,9 +145,9 @@ static int parse_tensor(struct parse *p, const struct uns_value *v, struct uns_d
 	e->kind = UNS_DCP_TENSOR;
 	e->dtype = uns_dtype_of_torch(dtype);
 	if (e->dtype == UNS_DTYPE_NONE)
-		return odd(p, e, -ENOTSUP, "is of type %s, which is not known", dtype);
+		return odd(p, e, -ENOTSUP, "has dtype %s, which unshard does not know", dtype);
 	if (!uns_value_dims(size, e->dims, UNS_MAX_DIMS, &e->n_dims))
-		return odd(p, e, -ENOTSUP, "has a shape that is not up to %d sizes", UNS_MAX_DIMS);
+		return odd(p, e, -ENOTSUP, "has a shape that is not a list of at most %d sizes", UNS_MAX_DIMS);
 	return parse_chunks(p, uns_value_field(v, "chunks"), e);
 }
 
@@ -165,7 +165,8 @@ static int parse_path(struct parse *p, const struct uns_value *path, struct uns_
 	for (i = 0; i < path->n; i++) {
 		step[i].key = uns_dcp_string(&p->strings, path->item[i]);
 		if (!step[i].key && !uns_value_int(path->item[i], &step[i].index))
-			return odd(p, e, -EBADMSG, "has a path of other than names and numbers");
+			return odd(p, e, -EBADMSG, "has a path that holds something other than "
+						   "names and numbers");
 	}
 	e->path = step;
 	e->n_path = path->n;
@@ -191,7 +192,8 @@ static int parse_described(struct parse *p, const struct uns_value *v, struct un
 	if (class_is(v, ".TensorStorageMetadata"))
 		return parse_tensor(p, v, e);
 	if (!class_is(v, ".BytesStorageMetadata"))
-		return odd(p, e, -ENOTSUP, "is described by %s, which is not known", class_of(v));
+		return odd(p, e, -ENOTSUP, "is described by an object of class %s, which unshard "
+					   "does not know", class_of(v));
 	e->kind = UNS_DCP_BYTES;
 	item = uns_dcp_items_find(&p->items, e->key, NULL, 0);
 	e->bytes = item ? &item->storage : NULL;
@@ -227,7 +229,7 @@ static const char *entry_key(struct parse *p, const struct uns_value *v)
 	const char *key = uns_dcp_string(&p->strings, v);
 
 	if (!key)
-		uns_fail(p->err, -EBADMSG, "a key of the metadata is not a name of up to %d bytes",
+		uns_fail(p->err, -EBADMSG, "a key of the metadata is not a name of at most %d bytes",
 			 UNS_DCP_MAX_NAME);
 	return key;
 }
@@ -326,7 +328,7 @@ static int parse_root(struct parse *p, struct uns_span in)
 	if (!class_is(root, ".Metadata") || !p->state_dict ||
 	    p->state_dict->kind != UNS_VALUE_DICT)
 		return uns_fail(p->err, -EBADMSG,
-				"is not metadata of a distributed checkpoint but holds %s",
+				"is not the metadata of a distributed checkpoint: it holds %s",
 				class_of(root));
 	UNS_TRY(uns_dcp_items_parse(uns_value_field(root, "storage_data"), &p->strings, &p->items,
 				    p->err));

@@ -230,7 +230,8 @@ static const char *find_only_root(const struct uns_dcp_naming *n, const struct u
 static int add_root(struct uns_dcp_naming *n, const char *root, struct uns_err *err)
 {
 	if (n->n_weight_roots == MAX_ROOTS)
-		return uns_fail(err, -ENOTSUP, "more than %d keys to take weights from", MAX_ROOTS);
+		return uns_fail(err, -ENOTSUP, "-o weights_key= names more than the %d keys that "
+					       "unshard takes weights from", MAX_ROOTS);
 	root = uns_arena_str(n->arena, root);
 	if (!root)
 		return uns_oom(err);

@@ -55,14 +55,16 @@ static int parse_transforms(const struct uns_value *v, const char *name,
 	if (!v || v->kind == UNS_VALUE_NONE)
 		return 0;
 	if ((v->kind != UNS_VALUE_LIST && v->kind != UNS_VALUE_TUPLE) || v->n > MAX_TRANSFORMS)
-		return uns_fail(err, -ENOTSUP, "the transforms of '%s' are not a short list", name);
+		return uns_fail(err, -ENOTSUP, "storage_data of '%s' has transforms that are not "
+					       "a short list", name);
 	out->transform = UNS_NEW_N(strings->arena, const char *, v->n);
 	if (!out->transform)
 		return uns_oom(err);
 	for (i = 0; i < v->n; i++) {
 		out->transform[i] = uns_dcp_string(strings, v->item[i]);
 		if (!out->transform[i])
-			return uns_fail(err, -ENOTSUP, "a transform of '%s' has no name", name);
+			return uns_fail(err, -ENOTSUP, "storage_data of '%s' has a transform "
+						       "without a name", name);
 	}
 	out->n_transforms = v->n;
 	return 0;
@@ -79,7 +81,7 @@ static int parse_info(const struct uns_value *info, const char *name,
 	    !uns_value_u64(uns_value_field(info, "offset"), &out->offset_bytes) ||
 	    !uns_value_u64(uns_value_field(info, "length"), &out->length_bytes))
 		return uns_fail(err, -EBADMSG,
-				"storage_data of '%s' has no proper relative_path, offset and length",
+				"storage_data of '%s' has no valid relative_path, offset and length",
 				name);
 	if (!path_stays_below(out->path))
 		return uns_fail(err, -EBADMSG,
@@ -105,7 +107,8 @@ static int parse_index(const struct uns_value *index, struct uns_dcp_strings *st
 	out->has_offset = offset && offset->kind != UNS_VALUE_NONE;
 	if (out->has_offset && !uns_value_dims(offset, out->lo, UNS_MAX_DIMS, &out->n_dims))
 		return uns_fail(err, -ENOTSUP,
-				"storage_data of '%s' has an offset that is not up to %d numbers",
+				"storage_data of '%s' has an offset that is not a list of at most "
+				"%d numbers",
 				out->name, UNS_MAX_DIMS);
 	return 0;
 }

@@ -34,7 +34,7 @@ static void find_fini(struct find *f)
 static int check_stop(const struct find *f, struct uns_err *err)
 {
 	if (f->stop && f->stop->asked(f->stop->ctx))
-		return uns_fail(err, -EINTR, "interrupted while finding out CRCs");
+		return uns_fail(err, -EINTR, "interrupted while data was read for CRCs");
 	return 0;
 }
 

@@ -71,7 +71,8 @@ static int slot_release(struct uns_fds *fds, struct uns_fd_slot *slot)
 
 static int fail_stale(const struct uns_file *file, struct uns_err *err, const char *how)
 {
-	return uns_fail(err, -ESTALE, "%s/%s: %s since the checkpoint was read; it is not served",
+	return uns_fail(err, -ESTALE, "%s/%s: the file %s after unshard read the checkpoint's "
+				      "metadata; its data are not shown",
 			uns_root_path(file->root), file->path, how);
 }
 
@@ -84,8 +85,8 @@ static int fail_changed(const struct uns_file *file, const struct uns_identity *
 		return fail_stale(file, err, "was replaced by another file");
 	if (now->size != was->size)
 		return uns_fail(err, -ESTALE,
-				"%s/%s: had %llu bytes when the checkpoint was read, has %llu now; "
-				"it is not served",
+				"%s/%s: the file had %llu bytes when unshard read the "
+				"checkpoint's metadata and has %llu now; its data are not shown",
 				uns_root_path(file->root), file->path, (unsigned long long)was->size,
 				(unsigned long long)now->size);
 	return fail_stale(file, err, "was written to");

@@ -86,13 +86,13 @@ static int check_item(const struct uns_tensor *tensor, const struct uns_piece *p
 						uns_shape_equal(&want, &found);
 	if (t->dtype != tensor->dtype)
 		return uns_fail(err, -EBADMSG,
-				"the metadata says %s, the item is %s; the shard does not belong to "
-				"this metadata or is damaged",
+				"the metadata records dtype %s, the item has %s; the shard does "
+				"not belong to this metadata, or is damaged",
 				uns_dtype_info(tensor->dtype)->torch, uns_dtype_info(t->dtype)->torch);
 	if (!fits)
 		return uns_fail(err, -EBADMSG,
-				"the metadata says shape %s, the item has %s; the shard does not "
-				"belong to this metadata or is damaged",
+				"the metadata records shape %s, the item has %s; the shard does "
+				"not belong to this metadata, or is damaged",
 				uns_shape_text(&want, a, sizeof(a)),
 				uns_shape_text(&found, b, sizeof(b)));
 	return 0;

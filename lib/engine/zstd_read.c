@@ -47,7 +47,7 @@ static int fail_too_long(const struct stream *s, struct uns_err *err)
 
 	return uns_fail(err, -EBADMSG,
 			"%s/%s: zstd data that ends at byte %llu holds more than the %llu bytes "
-			"expected; it is damaged or does not belong to this metadata",
+			"expected; it is damaged, or does not belong to this metadata",
 			uns_root_path(f->root), f->path, (unsigned long long)s->end,
 			(unsigned long long)s->part->max_bytes);
 }

@@ -47,8 +47,8 @@ static int begin(struct export *e, int *lock, bool *resumed, struct uns_err *err
 	UNS_TRY(lock_it(e, lock, err));
 	if (!(e->flags & UNSHARD_EXPORT_RESUME))
 		return uns_fail(err, -EEXIST,
-				"%s: an export that did not end left it; resume that export (--resume), or "
-				"remove it", e->target.partial);
+				"%s was left by an export that did not end; resume that export "
+				"(--resume), or remove the directory", e->target.partial);
 	*resumed = true;
 	return 0;
 }
@@ -58,8 +58,8 @@ static int begin(struct export *e, int *lock, bool *resumed, struct uns_err *err
 static int not_ours(const char *path, struct uns_err *err)
 {
 	return uns_fail(err, -EEXIST,
-			"%s: it is not of this export, which cannot be resumed; remove the directory that it "
-			"is in", path);
+			"%s does not belong to this export, so this export cannot be resumed; "
+			"remove the directory that it is in", path);
 }
 
 static int check_left(const struct export *e, const FTSENT *f, struct uns_err *err)

@@ -37,7 +37,7 @@ static int choose_view(struct export *e, const char *name, struct uns_err *err)
 	e->view_name = name ? name : "weights";
 	e->view = view_find(e->view_name, strlen(e->view_name), &e->parameter);
 	if (!e->view)
-		return uns_fail(err, -ENOENT, "no such view: %s (unshard show lists the views)", e->view_name);
+		return uns_fail(err, -ENOENT, "view %s: no such view (unshard show lists the views)", e->view_name);
 	if (o->only && (o->only != e->view || o->only_parameter != e->parameter))
 		return uns_fail(err, -EINVAL, "view %s: the session shows the view %s alone", e->view_name,
 				o->only->name);
@@ -75,7 +75,8 @@ static int fill(struct export *e, struct uns_pool *pool, struct uns_err *err)
 	if (code == 0)
 		code = uns_target_finish(&e->target, err);
 	if (code < 0)
-		uns_fail_in(err, "%s is left and can be resumed (--resume)", e->target.partial);
+		uns_fail_in(err, "the export did not end and can be resumed (--resume); %s holds "
+				 "what was written", e->target.partial);
 	return code;
 }
 
@@ -83,7 +84,7 @@ static int check_names(const struct export *e, struct uns_err *err)
 {
 	if ((e->flags & UNSHARD_EXPORT_CHECKSUMS) &&
 	    uns_map_index(&e->by_path, EXPORT_CHECKSUMS) != UNS_MAP_NO_INDEX)
-		return uns_fail(err, -EEXIST, "%s: the view has a file of this name itself", EXPORT_CHECKSUMS);
+		return uns_fail(err, -EEXIST, "%s: the view has a file of that name already; leave --checksums out", EXPORT_CHECKSUMS);
 	return 0;
 }
 

@@ -201,7 +201,7 @@ static int add_link(struct export *e, const char *path, unshard_node *node, stru
 		    unshard_node_stat(there, &st, NULL) == 0 && st.kind == UNSHARD_FILE)
 			return add_file(e, path, there, err);
 		return leave_out(e, from, UNSHARD_CHANGE_LEFT_OUT,
-				 "it is a link to something that is not exported, and no file", err);
+				 "it is a link to something that is not exported and is not a file", err);
 	}
 	return add_entry(e, &link, err);
 }
@@ -336,7 +336,7 @@ int export_plan(struct export *e, struct uns_err *err)
 	}
 	UNS_TRY(add_dir(e, "", top, 0, err));
 	if (!e->made.checkpoints)
-		return uns_fail(err, -ENODATA, "%s: there is no checkpoint that the view %s can show%s%s",
+		return uns_fail(err, -ENODATA, "%s: the view %s can show no checkpoint in it%s%s",
 				*e->path ? e->path : uns_root_path(e->u->root), e->view_name,
 				e->n_changes ? ": " : "", e->n_changes ? e->change[0].text : "");
 	return 0;

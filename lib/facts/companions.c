@@ -149,7 +149,7 @@ static int add_run(struct search *s, struct uns_err *err)
 	UNS_TRY(add_candidate(s, s->run_root, run, what, false, err));
 	/* Of Megatron's, veRL puts it beside the shards' directory. */
 	return s->cat->summary.is_megatron ? add_candidate(s, s->run_root, uns_path_join(arena, run, "huggingface"),
-							 "huggingface/ beside it", false, err)
+							 "the directory huggingface/ beside it", false, err)
 					 : 0;
 }
 

@@ -81,7 +81,7 @@ static int from_json(struct facts *f, const struct uns_root *root, const char *n
 	if (uns_json_parse(text, &json, err) < 0)
 		return uns_fail_in(err, "%s", name);
 	if (!cJSON_IsObject(json))
-		return uns_fail(err, -ENOTSUP, "%s does not hold an object", name);
+		return uns_fail(err, -ENOTSUP, "%s does not hold a JSON object", name);
 	if (cJSON_GetObjectItemCaseSensitive(json, UNITS_FILE))
 		return add_units(f, json, name, err);
 	cJSON_ArrayForEach (item, json)
@@ -174,7 +174,7 @@ int fact_file_read(const struct uns_root *root, const char *name, const char *or
 		UNS_TRY(from_torch(&f, root, name, err));
 	if (!f.n)
 		return uns_fail(err, -ENOTSUP,
-				"%s says nothing about a training that unshard knows: it takes "
+				"%s holds no facts about a training: facts are imported from "
 				"trainer_state.json, training_args.json, training_args.bin, "
 				"scheduler.pt and unit maps of FSDP1's flat units",
 				origin);

@@ -38,7 +38,7 @@ enum { N_KNOWN = sizeof(known) / sizeof(*known) };
 
 static const char *const wanted[] = {
 	[COUNT] = "an integer",
-	[TEXT] = "a text",
+	[TEXT] = "a string",
 	[DIRECTORY] = "the absolute path of a directory",
 };
 
@@ -96,7 +96,7 @@ int fact_key_check(const char *key, const char *json, struct uns_err *err)
 
 	if (!*key || key[strspn(key, "abcdefghijklmnopqrstuvwxyz0123456789_.-")])
 		return uns_fail(err, -EINVAL,
-				"'%.60s' is not a key: keys are made of a-z, 0-9, '_', '.' and '-'",
+				"'%.60s' is not a key: a key consists of a-z, 0-9, '_', '.' and '-'",
 				key);
 	if (uns_trainer_state_takes(key, NULL))
 		return check_state(key, key, json, err);

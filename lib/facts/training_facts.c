@@ -274,8 +274,8 @@ static void add_callback(struct collect *c, struct uns_text *out, struct uns_spa
 	if (uns_json_text_get(v, "attributes", &attributes) &&
 	    uns_json_text_next(&attributes, NULL, &member))
 		note(c,
-		     "trainer_state.json: the callback %.*s has the arguments of %s; what it had counted at "
-		     "this step is not known, and it counts from the beginning",
+		     "trainer_state.json: the callback %.*s has the arguments found in %s; its "
+		     "counts at this step are not known, so it counts from the beginning",
 		     (int)uns_span_left(&name), (const char *)name.p, origin);
 }
 
@@ -334,8 +334,8 @@ static void take_callbacks(struct collect *c, struct uns_span state, bool own, c
 }
 
 #define UNTOLD_CALLBACKS                                                                   \
-	"what a Trainer since transformers 4.41 looks up when it saves; no file records "   \
-	"whether it has other callbacks with a state, as EarlyStoppingCallback"
+	"a Trainer since transformers 4.41 looks it up when it saves; no file records "         \
+	"whether the run had other callbacks with a state, such as EarlyStoppingCallback"
 
 /* Nobody names the run's callbacks: those of a Trainer that was given none with a state. */
 static void assume_callbacks(struct collect *c)
@@ -343,7 +343,7 @@ static void assume_callbacks(struct collect *c)
 	if (has(c, CALLBACKS) || c->callbacks == CALLBACKS_UNKNOWN)
 		return;
 	offer(c, CALLBACKS, "{" CONTROL "}", strlen("{" CONTROL "}"),
-	      c->callbacks == CALLBACKS_KNOWN ? UNTOLD_CALLBACKS : UNTOLD_CALLBACKS "; 4.40 wants null",
+	      c->callbacks == CALLBACKS_KNOWN ? UNTOLD_CALLBACKS : UNTOLD_CALLBACKS "; 4.40 needs null",
 	      true);
 }
 
@@ -417,7 +417,7 @@ static void take_epoch(struct collect *c, struct uns_span state, int64_t step, c
 		return;
 	snprintf(text, sizeof(text), "%.*s", (int)uns_span_left(&v), (const char *)v.p);
 	offer_number(c, "epoch", strtod(text, NULL) * (double)step / (double)there,
-		     said(c, "the share of this step in", path));
+		     said(c, "the epoch scaled to this step from", path));
 }
 
 static void take_sibling(struct collect *c, const char *path, int64_t step)
@@ -753,8 +753,8 @@ static int64_t settle_step(struct collect *c)
 	for (i = 0; i < N_STEPS; i++)
 		if (c->step[i].what && c->step[i].step >= 0 && c->step[i].step != step)
 			note(c,
-			     "the training step is taken to be %lld (%s), but %s says %lld: do these "
-			     "files belong together?",
+			     "the training step is assumed to be %lld (found from %s), but by %s "
+			     "it is %lld: check that these files are of one save",
 			     (long long)step, given->origin, c->step[i].what,
 			     (long long)c->step[i].step);
 	return step;
@@ -791,8 +791,8 @@ static void say_what_is_assumed(struct collect *c, const char *const *keys, size
 	uns_text_str(&text, "a Trainer that resumes uses ");
 	for (i = 0; i < n; i++)
 		uns_text_printf(&text, "%s%s", i ? ", " : "", keys[i]);
-	uns_text_str(&text, " of trainer_state.json instead of its own arguments (train_batch_size "
-			    "up to transformers 5.1), and here they are assumed: "
+	uns_text_str(&text, " of trainer_state.json instead of its own arguments "
+			    "(train_batch_size up to transformers 5.1). They are assumed here: "
 			    "before you resume, set them with `unshard meta set ");
 	write_path(c, &text);
 	for (i = 0; i < n; i++)
@@ -835,8 +835,8 @@ static void keep_own(struct collect *c, struct uns_span state, struct uns_span u
 	say_step(c, 1, named_step(c), "the directory's name");
 	if (unknown.p)
 		note(c,
-		     "trainer_state.json has a key %.*s that transformers up to 5.23 does not know: "
-		     "only the version that wrote it takes the file",
+		     "trainer_state.json has a key %.*s that transformers up to 5.23 does not "
+		     "know: only the version that wrote the file can load it",
 		     (int)uns_span_left(&unknown), (const char *)unknown.p);
 	for (i = 0; i < c->in->n_option; i++)
 		note(c, "-o fact=%s is not used: the checkpoint has a valid trainer_state.json",
@@ -902,12 +902,13 @@ static void collect(struct collect *c)
 			return;
 		}
 		if (why.code == -ENOTSUP) { /* too large to be looked at: no reason to replace it */
-			note(c, "trainer_state.json is shown as it is, without a look at it: %s",
+			note(c, "trainer_state.json is shown unchanged and was not checked: %s",
 			     why.text);
 			keep_own(c, state, unknown);
 			return;
 		}
-		note(c, "trainer_state.json of the checkpoint cannot be used and is replaced: %s",
+		note(c, "a Trainer cannot load the checkpoint's trainer_state.json, so the view "
+			"shows another in its place: %s",
 		     why.text);
 	}
 	synthesise(c, state);

@@ -131,8 +131,7 @@ int uns_adapter_note_config(const struct uns_companion *borrowed, size_t n, stru
 		if (strcmp(borrowed[i].name, "adapter_config.json") == 0)
 			return 0;
 	return uns_vtree_note(out, err,
-			      "these weights are a PEFT adapter but adapter_config.json was not "
-			      "found, and PeftModel.from_pretrained needs it: put the adapter's "
-			      "adapter_config.json into the run directory, or mount with -o model=DIR "
-			      "where DIR holds it");
+			      "these weights are a PEFT adapter, and its adapter_config.json was "
+			      "not found, which PeftModel.from_pretrained needs: put it into the "
+			      "run directory, or mount with -o model=DIR where DIR holds it");
 }

@@ -202,11 +202,11 @@ static int check_embedding(const struct uns_config_info *info, const struct uns_
 		return 0;
 	if (info->vocab_size > 0 && !info->padded_vocab && !cat->summary.is_megatron &&
 	    t->shape.dim[0] != (uint64_t)info->vocab_size)
-		return uns_fail(err, -EBADMSG, "vocab_size is %lld but %s has %llu rows",
+		return uns_fail(err, -EBADMSG, "vocab_size is %lld, but %s has %llu rows",
 				(long long)info->vocab_size, t->name,
 				(unsigned long long)t->shape.dim[0]);
 	if (info->hidden_size > 0 && t->shape.dim[1] != (uint64_t)info->hidden_size)
-		return uns_fail(err, -EBADMSG, "hidden_size is %lld but %s has %llu columns",
+		return uns_fail(err, -EBADMSG, "hidden_size is %lld, but %s has %llu columns",
 				(long long)info->hidden_size, t->name,
 				(unsigned long long)t->shape.dim[1]);
 	return 0;
@@ -298,7 +298,7 @@ static int check_layers(const struct uns_config_info *info, const struct uns_cat
 		return 0;
 	if (s.n > want && info->extra_layers)
 		return 0;
-	return uns_fail(err, -EBADMSG, "num_hidden_layers is %lld but %.*s has %llu layers",
+	return uns_fail(err, -EBADMSG, "num_hidden_layers is %lld, but %.*s has %llu layers",
 			(long long)info->num_hidden_layers, (int)s.prefix_len, s.prefix,
 			(unsigned long long)s.n);
 }

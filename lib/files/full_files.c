@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/text.h"
 #include "model/cover.h"
 #include "files/adapter_files.h"
 #include "files/masters.h"
@@ -87,7 +88,7 @@ static const char *weights_origin(struct uns_arena *arena, size_t n_masters)
 	if (!n_masters)
 		return "assembled from the checkpoint's tensors";
 	return uns_arena_printf(arena,
-				"assembled from the checkpoint's tensors; %zu of them are the optimizer's "
+				"assembled from the checkpoint's tensors; %zu of them made from the optimizer's "
 				"fp32 copies, which a resumed training begins with",
 				n_masters);
 }
@@ -197,13 +198,15 @@ static const char *origin_of(const struct uns_optimizer_state *state, struct uns
 		return uns_arena_printf(
 			arena,
 			"assembled from the checkpoint's optimizer; `step` of %zu "
-			"parameters was not saved and is taken from their param group",
-			state->n_steps_from_group);
+			"%s was not saved and is taken from the param group",
+			state->n_steps_from_group,
+			uns_plural(state->n_steps_from_group, "parameter", "parameters"));
 	if (state->n_steps_assumed)
 		return uns_arena_printf(arena,
 					"assembled from the checkpoint's optimizer; `step` of %zu "
-					"parameters was not saved and is inferred from global_step",
-					state->n_steps_assumed);
+					"%s was not saved and is inferred from global_step",
+					state->n_steps_assumed,
+					uns_plural(state->n_steps_assumed, "parameter", "parameters"));
 	return "assembled from the checkpoint's optimizer";
 }
 
@@ -219,8 +222,9 @@ int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids i
 	if (!root)
 		return uns_optimizer_root(cat)
 			       ? uns_vtree_note(out, err,
-						"%s is hidden: no scheduler was saved with it, and "
-						"a Trainer restores both or, silently, neither",
+						"%s is hidden: no scheduler was saved with it, "
+						"and a Trainer restores either both or, without a "
+						"warning, neither",
 						name)
 			       : 0;
 	UNS_TRY(uns_optimizer_state_build(cat, root, ids,

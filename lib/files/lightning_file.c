@@ -195,7 +195,7 @@ static int add_optimizer(struct builder *b, size_t index, struct uns_value *list
 					  UNS_IDS_NAMES, b->in->global_step, &b->out->arena,
 					  &b->leaves, &state, err));
 	if (state.n_steps_assumed || state.n_steps_from_group)
-		b->stand_in = "; steps of parameters that were saved without are inferred";
+		b->stand_in = "; `step` of parameters that were saved without it is inferred";
 	return uns_value_append(list, state.root) ? 0 : uns_oom(err);
 }
 
@@ -215,10 +215,11 @@ static int add_optimizers(struct builder *b, struct uns_err *err)
 static int note_who_takes_it(const struct builder *b, struct uns_err *err)
 {
 	return uns_vtree_note(b->out, err,
-			   "it was saved without optimizers: a Trainer on one device resumes from the view "
-			   "full, one with FSDPStrategy from full-fsdp, each with new optimizer states; "
-			   "ModelParallelStrategy resumes from neither, which needs states that were not "
-			   "saved: load the weights into the module and call fit without ckpt_path");
+			   "the checkpoint was saved without optimizers. A Trainer on one device "
+			   "resumes from the view full and one with FSDPStrategy from full-fsdp, "
+			   "each with new optimizer states. ModelParallelStrategy needs the saved "
+			   "states and resumes from neither: load the weights into the module and "
+			   "call fit without ckpt_path");
 }
 
 /* A checkpoint of weights only has no schedulers either, and a Trainer asks for both. */
@@ -297,9 +298,9 @@ static int note_objects(const struct builder *b, struct uns_err *err)
 	if (!cls)
 		return 0;
 	return uns_vtree_note(b->out, err,
-			      "meta.pt holds an object of class %s, as the training script put "
-			      "it there: torch.load reads this file with weights_only=False, or "
-			      "with that class among its safe globals, like meta.pt itself",
+			      "meta.pt holds an object of class %s, which the training script "
+			      "saved: torch.load reads this file, as it reads meta.pt, only with "
+			      "weights_only=False or with that class among its safe globals",
 			      cls);
 }
 

@@ -165,7 +165,8 @@ static int size_of(const struct publishing *p, enum uns_megatron_size size, cons
 	*out = p->sizes.v[size];
 	if (*out || size == UNS_MG_NONE)
 		return 0;
-	return uns_fail(err, -EBADMSG, "config.json has no %s, which gives the shape of %s",
+	return uns_fail(err, -EBADMSG, "config.json has no %s, and without it the shape of %s is "
+				       "not known",
 			uns_megatron_size_key(size), name);
 }
 
@@ -253,7 +254,7 @@ static int missing(const struct publishing *p, const struct uns_megatron_rule *r
 	char from[MAX_NAME];
 
 	return uns_fail(err, -EBADMSG,
-			"a model of type %s with this config.json has the tensor %s: the checkpoint has no %s",
+			"a model of type %s with this config.json needs the tensor %s, which is made from %s: the checkpoint does not have it",
 			p->info->model_type, name, spell(from, rule->from, w, true, true));
 }
 
@@ -328,7 +329,8 @@ static int all_used(const struct publishing *p, struct uns_err *err)
 	for (i = 0; i < p->n_stored; i++)
 		if (!p->stored[i].used)
 			return uns_fail(err, -EBADMSG,
-					"%s has no place in a model of type %s with this config.json",
+					"%s is a tensor that a model of type %s with this "
+					"config.json does not have",
 					p->stored[i].tensor->name, p->info->model_type);
 	return 0;
 }
@@ -338,8 +340,9 @@ static int all_used(const struct publishing *p, struct uns_err *err)
 static int note(const struct publishing *p, struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_TRY(uns_vtree_note(out, err,
-			       "the tensors have the names that Hugging Face publishes for model type %s, made of "
-			       "Megatron's by config.json; -o names=memory shows Megatron's own",
+			       "the tensors have the names that Hugging Face publishes for model "
+			       "type %s, converted from Megatron's with config.json; -o "
+			       "names=memory shows Megatron's own",
 			       p->info->model_type));
 	if (!p->padding)
 		return 0;
@@ -358,12 +361,14 @@ int uns_megatron_apply(const struct uns_config_info *info, struct uns_span confi
 
 	if (!uns_span_left(&config))
 		return uns_vtree_note(out, err,
-				      "the tensors have Megatron's own names; with the model's config.json they have "
-				      "those that Hugging Face publishes (-o model=DIR where DIR holds it)");
+				      "the tensors have Megatron's own names; to get the names "
+				      "that Hugging Face publishes, mount with -o model=DIR where "
+				      "DIR holds the model's config.json");
 	if (!family)
 		return uns_vtree_note(out, err,
-				      "the tensors have Megatron's own names: which names Hugging Face publishes for "
-				      "model type %s is not known here",
+				      "the tensors have Megatron's own names: unshard does not "
+				      "know the names that Hugging Face publishes for model type "
+				      "%s",
 				      info->model_type ? info->model_type : "none");
 	UNS_TRY(uns_megatron_sizes_read(config, &p.temp, &p.sizes, err));
 	UNS_TRY(take_stored(&p, *v, *n, err));

@@ -131,7 +131,7 @@ int uns_megatron_sizes_read(struct uns_span config, struct uns_arena *arena,
 	uns_json_bool(text, "use_qk_norm", &out->qk_norm);
 	if (out->v[UNS_MG_GROUPS] && out->v[UNS_MG_HEADS] % out->v[UNS_MG_GROUPS] != 0)
 		return uns_fail(err, -EBADMSG,
-				"config.json: num_attention_heads is %llu, no multiple of num_key_value_heads, %llu",
+				"config.json: num_attention_heads is %llu, which is not a multiple of num_key_value_heads, %llu",
 				(unsigned long long)out->v[UNS_MG_HEADS],
 				(unsigned long long)out->v[UNS_MG_GROUPS]);
 	return dense_layers(text, arena, out, err);

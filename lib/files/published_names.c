@@ -297,7 +297,8 @@ static int note_extra(const struct choice *c, const struct published *p, struct 
 		uns_text_printf(&names, " and %zu more", n - SHOWN);
 	if (names.failed)
 		return uns_oom(err);
-	return uns_vtree_note(out, err, "the base model in %s has tensors that these weights have not: %s",
+	return uns_vtree_note(out, err, "the base model in %s has tensors that these weights do "
+					"not have: %s",
 			      c->base->where, names.p);
 }
 
@@ -315,14 +316,14 @@ static int note_choice(const struct choice *c, const struct published *p, struct
 	if (c->not_there)
 		UNS_TRY(uns_vtree_note(
 			out, err,
-			"the base model in %s has no tensor %s, under no names known for model type %s: its "
-			"names do not count",
+			"the base model in %s has no tensor %s, under any name known for model "
+			"type %s: its names are not used",
 			c->base->where, c->not_there, type));
 	if (!p->n_changed)
 		return 0;
 	return uns_vtree_note(out, err,
 			      "the tensors have the names that %s publishes for model type %s; -o "
-			      "names=memory shows those that were saved",
+			      "names=memory shows the saved names",
 			      uns_published_source, type);
 }
 
@@ -333,13 +334,14 @@ static int note_kept(const struct choice *c, const struct published *p, struct u
 
 	if (p->twice)
 		return uns_vtree_note(out, err,
-				      "the tensors have the names that were saved, not those that %s publishes "
-				      "for model type %s: two would be called %s",
+				      "the tensors have the saved names, not those that %s "
+				      "publishes for model type %s: two tensors would be called "
+				      "%s",
 				      uns_published_source, c->config->model_type, p->twice);
 	return uns_vtree_note(
 		out, err,
-		"the tensors have the names that were saved, not those that %s publishes for model type %s: %s "
-		"has the shape %s, which cannot be cut into experts",
+		"the tensors have the saved names, not those that %s publishes for model type %s: "
+		"%s has shape %s, which cannot be split into experts",
 		uns_published_source, c->config->model_type, p->odd->name,
 		uns_shape_text(&p->odd->shape, shape, sizeof(shape)));
 }

@@ -136,8 +136,9 @@ static int add_own_state(const struct uns_resume_input *in, const struct uns_com
 		return 0;
 	if (c == uns_resume_own_optimizer(in->catalog) && !in->with_schedule)
 		return uns_vtree_note(out, err,
-				      "%s is hidden: no scheduler was saved with it, and a Trainer "
-				      "restores both or, silently, neither",
+				      "%s is hidden: no scheduler was saved with it, and a "
+				      "Trainer restores either both or, without a warning, "
+				      "neither",
 				      c->name);
 	return uns_vtree_add_file(out, in->catalog, c->name, c->file, err);
 }
@@ -152,8 +153,8 @@ static int add_schedule(const struct uns_resume_input *in, const struct uns_comp
 	if (!file.root)
 		return uns_vtree_add_file(out, in->catalog, c->name, c->file, err);
 	return uns_torch_file_add(&file, c->name,
-				  "the checkpoint's own, with as many entries as there are param groups: "
-				  "DeepSpeed has none without parameters, a Trainer has",
+				  "the checkpoint's own, with one entry for each param group: a "
+				  "Trainer keeps a group without parameters, DeepSpeed does not",
 				  out, err);
 }
 
@@ -172,8 +173,9 @@ static int add_companion(const struct uns_resume_input *in, const struct uns_com
 		return 0;
 	if (matches(schedule_globs, c->name) && !in->with_schedule)
 		return uns_vtree_note(out, err,
-				      "%s is hidden: there is no optimizer state with it, and a "
-				      "Trainer restores both or neither",
+				      "%s is hidden: no optimizer state was saved with it, and a "
+				      "Trainer restores either both or, without a warning, "
+				      "neither",
 				      c->name);
 	return add_schedule(in, c, out, err);
 }
@@ -216,9 +218,10 @@ static int note_made_up(const struct uns_training *t, struct uns_vtree *out, str
 		return uns_oom(err);
 	return uns_vtree_note(
 		out, err,
-		"trainer_state.json: assumed, because no file or fact says: %s. A Trainer that resumes "
-		"finds out epoch, max_steps and num_train_epochs by itself, and continues to count from the "
-		"others; set one with `unshard meta set CHECKPOINT KEY=VALUE` or -o fact=KEY=VALUE",
+		"trainer_state.json: assumed, because no file or fact records them: %s. A "
+		"Trainer that resumes computes epoch, max_steps and num_train_epochs by itself "
+		"and counts on from the others; set a value with `unshard meta set CHECKPOINT "
+		"KEY=VALUE` or -o fact=KEY=VALUE",
 		text.p);
 }
 
@@ -234,7 +237,7 @@ static const char *origin_of(const struct uns_training *t, struct uns_arena *are
 		uns_text_printf(&text, "%s %s %s %s", i ? ";" : "", t->v[i].key,
 				t->v[i].assumed ? "assumed," : "from", t->v[i].origin);
 	if (write_made_up(t, &made_up) && !made_up.failed)
-		uns_text_printf(&text, "; assumed, because no file or fact says: %s", made_up.p);
+		uns_text_printf(&text, "; assumed, because no file or fact records them: %s", made_up.p);
 	uns_text_str(&text, "; the rest are TrainerState's defaults");
 	return text.failed || made_up.failed ? NULL : uns_arena_strn(arena, text.p, text.len);
 }
@@ -255,7 +258,7 @@ int uns_resume_trainer_state_add(const struct uns_resume_input *in, struct uns_v
 	code = uns_trainer_state_emit(in->training, &text, &why);
 	UNS_TRY(uns_fail_if_passing(err, code, &why));
 	if (code < 0)
-		return uns_vtree_note(out, err, "trainer_state.json cannot be made: %s", why.text);
+		return uns_vtree_note(out, err, "the view has no trainer_state.json: %s", why.text);
 	UNS_TRY(note_made_up(in->training, out, err));
 	origin = origin_of(in->training, &out->arena);
 	if (!origin)

@@ -23,7 +23,7 @@ static int entry_of(const struct uns_named_tensor *t, struct uns_st_entry *out, 
 	uint64_t bytes;
 
 	if (!uns_dtype_info(t->out)->safetensors)
-		return uns_fail(err, -ENOTSUP, "tensor %s: safetensors has no type for torch.%s",
+		return uns_fail(err, -ENOTSUP, "tensor %s: safetensors has no dtype for torch.%s",
 				t->name, uns_dtype_info(t->out)->torch);
 	/* A cast may widen: the shape was checked for the source's type only. */
 	if (!uns_u64_mul(uns_shape_elems(shape), uns_dtype_size(t->out), &bytes))

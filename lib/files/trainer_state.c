@@ -253,9 +253,10 @@ int uns_trainer_state_emit(const struct uns_training *t, struct uns_text *out, s
 
 	if (!uns_training_find(t, "global_step"))
 		return uns_fail(err, -ENODATA,
-				"the training step is not known: neither the directory's name nor "
-				"scheduler or optimizer has it; give it with -o fact=global_step=N or "
-				"`unshard meta set CHECKPOINT global_step=N`");
+				"the training step is not known: it is neither in the directory's "
+				"name nor in the scheduler or the optimizer; set it with -o "
+				"fact=global_step=N or `unshard meta set CHECKPOINT "
+				"global_step=N`");
 	uns_text_str(out, "{");
 	for (i = 0; i < N_KEYS; i++) {
 		json = value_of(t, &keys[i]);

@@ -151,7 +151,8 @@ static int index_files(const cJSON *map, const struct uns_directory *dir, struct
 		path = name && *name ? uns_path_resolve(arena, dir->path, name) : NULL;
 		if (!path || !uns_path_within(path, dir->path))
 			return uns_fail(err, -EBADMSG,
-					"tensor %s is recorded to be in a file outside the directory",
+					"the index names a file outside the checkpoint's "
+					"directory for tensor %s",
 					item->string);
 		if (uns_map_get(&seen, path))
 			continue;

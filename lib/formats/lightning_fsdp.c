@@ -62,7 +62,7 @@ static int add_values(struct meta *m, struct uns_err *err)
 	size_t i;
 
 	if (root->kind != UNS_VALUE_DICT)
-		return uns_fail(err, -ENOTSUP, "it holds no dict");
+		return uns_fail(err, -ENOTSUP, "it does not hold a dict");
 	for (i = 0; i < root->n; i++) {
 		key = uns_value_str(root->pair[i].key);
 		if (!key)

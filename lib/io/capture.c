@@ -182,7 +182,7 @@ static int find_dir(struct uns_capture *c, const char *path, struct dir **out, s
 	if (c->fd >= 0 && strcmp(path, c->path) == 0)
 		return add_dir(c, path, c->fd, &c->top, out, err);
 	if (is_hidden(c, path))
-		return uns_fail(err, -ENOENT, "%s: not looked at", path);
+		return uns_fail(err, -ENOENT, "%s: hidden from this examination", path);
 	UNS_TRY(uns_root_open_dir(c->root, path, &fd, &stat, err));
 	return add_dir(c, path, fd, &stat, out, err);
 }

@@ -92,7 +92,7 @@ static int jump(struct walk *w, const char *path, const char *link, struct uns_e
 	}
 	if (!tail)
 		return uns_fail(err, -EXDEV,
-				"%s/%s: the link leads to %s, outside of what is mounted; allow it "
+				"%s/%s: the link leads to %s, which is outside SOURCE; allow it "
 				"with -o follow=DIR, where DIR holds the target",
 				w->base[0].given, link, path);
 	memcpy(w->todo, tail, strlen(tail) + 1); /* shorter than PATH_MAX, as path is */

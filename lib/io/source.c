@@ -235,7 +235,7 @@ static int open_below(const struct uns_root *root, const char *rel, int flags, s
 
 	count_look(root);
 	if (*rel == '/' || !is_plain_path(rel))
-		return uns_fail(err, -EXDEV, "%s: \"%s\" is not a plain path below it",
+		return uns_fail(err, -EXDEV, "%s: \"%s\" is not a path below it",
 				uns_root_path(root), rel);
 	if (root->trusted || root->has_openat2)
 		fd = open_by_kernel(root, *rel ? rel : ".", flags);
@@ -581,7 +581,8 @@ int uns_fd_identity(int fd, struct uns_identity *out, uint64_t *nlink, struct un
 	int code = stat_at(fd, "", AT_EMPTY_PATH, &st);
 
 	if (code < 0)
-		return uns_fail(err, code == -ESTALE ? code : -EIO, "stat: %s", strerror(-code));
+		return uns_fail(err, code == -ESTALE ? code : -EIO, "its size and times cannot be "
+								    "read: %s", strerror(-code));
 	*out = st.id;
 	if (nlink)
 		*nlink = st.nlink;
@@ -594,7 +595,7 @@ int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, 
 	ssize_t n;
 
 	if (off > INT64_MAX - len)
-		return uns_fail(err, -EBADMSG, "%s: offset %llu is past every file", name,
+		return uns_fail(err, -EBADMSG, "%s: offset %llu is larger than any file", name,
 				(unsigned long long)off);
 	while (len) {
 		n = pread(fd, p, len, (off_t)off);
@@ -606,7 +607,8 @@ int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, 
 					(unsigned long long)off);
 		if (n == 0)
 			return uns_fail(err, -ESTALE,
-					"%s: the file ends at byte %llu; it was cut while being read",
+					"%s: the file ends at byte %llu: it became shorter while "
+					"it was read",
 					name, (unsigned long long)off);
 		p += n;
 		off += (uint64_t)n;

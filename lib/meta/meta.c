@@ -71,7 +71,7 @@ static int value_json(const char *value, struct uns_text *out, struct uns_err *e
 	const char *nan = NULL;
 
 	if (strlen(value) > MAX_VALUE_BYTES)
-		return uns_fail(err, -EFBIG, "a value of %zu bytes is too long", strlen(value));
+		return uns_fail(err, -EFBIG, "the value is too long: %zu bytes", strlen(value));
 	parsed = cJSON_ParseWithOpts(value, &nan, 1);
 	if (parsed) { /* again, by the rules for JSON from elsewhere */
 		cJSON_Delete(parsed);
@@ -177,7 +177,7 @@ static int bind_units(struct unshard *u, const char *path, struct uns_arena *are
 
 	UNS_TRY(record_get(u, path, &record, err));
 	code = record->is.format && !record->is.format->wants_units
-		       ? uns_fail(err, -ENOTSUP, "%s is no checkpoint of per-rank files", path)
+		       ? uns_fail(err, -ENOTSUP, "%s is not a checkpoint of rank files", path)
 		       : 0;
 	if (code == 0 && record->is.format)
 		code = try_layout(u, record, fact->json, err);
@@ -300,9 +300,10 @@ static int read_facts(const cJSON *json, struct uns_arena *arena, struct uns_sto
 	int64_t version;
 
 	if (!uns_json_int(json, "unshard_store", &version) || !cJSON_IsArray(list))
-		return uns_fail(err, -EINVAL, "this is not what `unshard meta export` writes");
+		return uns_fail(err, -EINVAL, "not a file that `unshard meta export` wrote");
 	if (version > STORE_VERSION)
-		return uns_fail(err, -ENOTSUP, "this was exported by a newer unshard");
+		return uns_fail(err, -ENOTSUP, "exported by a newer unshard: import it with that "
+					       "version");
 	*out = UNS_NEW_N(arena, struct uns_store_fact, (size_t)cJSON_GetArraySize(list));
 	if (!*out)
 		return uns_oom(err);
@@ -321,7 +322,7 @@ static int import(struct unshard *u, const char *text, size_t *n, struct uns_err
 	struct uns_store_fact *facts = NULL;
 
 	if (strlen(text) > MAX_IMPORT_BYTES)
-		return uns_fail(err, -EFBIG, "an import of %zu bytes is too long", strlen(text));
+		return uns_fail(err, -EFBIG, "the file is too long: %zu bytes", strlen(text));
 	UNS_TRY(uns_json_parse(uns_span_of(text, strlen(text)), &json, err));
 	UNS_TRY(read_facts(json, &arena, &facts, n, err));
 	return set_all(u, facts, *n, err);

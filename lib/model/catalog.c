@@ -320,10 +320,10 @@ int uns_piece_check(const struct uns_shape *shape, enum uns_dtype dtype,
 		inside = uns_inside(piece->range.first, piece->range.count,
 				    uns_shape_elems(shape));
 	if (!inside)
-		return uns_fail(err, -EBADMSG, "a shard lies outside the tensor's shape %s",
+		return uns_fail(err, -EBADMSG, "a shard is outside the tensor's shape %s",
 				uns_shape_text(shape, text, sizeof(text)));
 	if (!uns_u64_add(piece->offset_bytes, piece->length_bytes, &end) || end > INT64_MAX)
-		return uns_fail(err, -EBADMSG, "a shard's place in its file overflows");
+		return uns_fail(err, -EBADMSG, "a shard's offset in its file overflows");
 	if (piece->container == UNS_RAW && piece->codec == UNS_CODEC_NONE)
 		return raw_extent_check(piece, dtype, err);
 	return 0;

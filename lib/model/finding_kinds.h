@@ -18,7 +18,7 @@ KIND(ITEM_CUT, item_cut, DAMAGED,
      "[{tensor}: ]{file} is truncated: expected at least {expected} bytes, found {found}",
      .advice = COPY_AGAIN)
 KIND(ITEM_TOO_LARGE, item_too_large, UNKNOWN,
-     "[{tensor}: ]{file}: an object of {found} bytes; at most {expected} are read")
+     "[{tensor}: ]{file}: an object has {found} bytes; unshard reads at most {expected}")
 KIND(FILE_MISSING, file_missing, INCOMPLETE, "{file} is missing")
 KIND(WEIGHTS_FILE_MISSING, weights_file_missing, INCOMPLETE, "{file} is missing",
      .advice = ": " COPY_BACK)
@@ -35,17 +35,19 @@ KIND(SHARD_CUT, shard_cut, DAMAGED,
 KIND(COPIES_DIFFER_IN_LENGTH, copies_differ_in_length, DAMAGED,
      "{tensor}: two copies of one piece have different lengths ({expected} bytes in {other_file}, {found} in {file})")
 KIND(TENSOR_HAS_A_HOLE, tensor_has_a_hole, DAMAGED,
-     "{tensor}: [{unit}s {first} to {last} of {total} are|{unit} {first} of {total} is] in no shard[ (have {n_ranks|rank|ranks} {ranks}[; file {file.name} is missing[, and {more} more]])|[ (file {file.name} is missing[, and {more} more])]]")
+     "{tensor}: [{unit}s {first} to {last} of {total} are|{unit} {first} of {total} is] in no shard[ (found {n_ranks|rank|ranks} {ranks}[; file {file.name} is missing[, and {more} more]])|[ (file {file.name} is missing[, and {more} more])]]")
 KIND(TENSOR_HAS_A_HOLE_BEHIND, tensor_has_a_hole_behind, DAMAGED,
      "{tensor} (shape {shape}): a piece after element {first} of {total} is in no shard")
 KIND(SHARDS_OVERLAP, shards_overlap, DAMAGED,
      "{tensor}: two shards hold the same elements (from {unit} {first} on): one of {file}, one of {other_file}")
 KIND(SHARDS_INTERLEAVE, shards_interleave, UNKNOWN,
-     "{tensor}: {n} shards that interleave too much to be checked")
+     "{tensor}: its {n} shards interleave too much for unshard to check that they hold every "
+     "element once")
 KIND(SHARDS_OF_TWO_KINDS, shards_of_two_kinds, UNKNOWN,
-     "{tensor}: boxes and flat ranges of one tensor are mixed")
+     "{tensor}: some of its shards hold boxes and others flat ranges, which unshard does not read "
+     "together")
 KIND(TENSORS_NOT_COVERED, tensors_not_covered, DAMAGED,
-     "{cause}[ (and {more} more tensors are like it)]",
+     "{cause}[ (and {more} more {more|tensor is|tensors are} like it)]",
      .advice = "copy the files again from the training machine" OR_BEFORE)
 KIND(NO_WEIGHTS, no_weights, UNKNOWN, "{checkpoint} holds no model weights")
 
@@ -55,46 +57,48 @@ KIND(METADATA_MISSING, metadata_missing, INCOMPLETE,
 KIND(RANK_METADATA_MISSING, rank_metadata_missing, INCOMPLETE,
      "{file} is missing: what rank {rank} saved is not known", .advice = COPY_BACK)
 KIND(TRANSFORM_UNKNOWN, transform_unknown, UNKNOWN,
-     "{file}: items were saved through \"{found}\"{n|| and more}, which cannot be undone here; only {expected} is known")
+     "{file}: items were saved through the transform \"{found}\"{n|| and others}, which unshard cannot undo; it knows {expected} only")
 KIND(TENSORS_NOT_PLAIN, tensors_not_plain, UNKNOWN,
-     "{file}: {tensor}[ and {more} more are| is] {found}: what its bytes mean is not understood here",
+     "{file}: {tensor}[ and {more} more are| is] {found}: unshard does not know what the bytes mean",
      .advice = "; the view dcp shows the files unchanged, for the program that wrote them")
 KIND(TORCH_FILE_LEGACY, torch_file_legacy, UNKNOWN,
-     "{file} has the form of torch before 1.6 (no zip archive), which is not read",
+     "{file} has the form of torch before 1.6 (not a zip archive), which unshard does not read",
      .advice = ": load it with torch.load, save it again with torch.save")
 KIND(FILE_IS_SHOWN, file_is_shown, UNKNOWN,
      "a checkpoint that is one file: this view shows the file unchanged", .advice = "")
 KIND(WRAPPERS_LEFT_OUT, wrappers_left_out, NOTE,
-     "names are shown without what modules around others put in ({found} in {tensor}; {n} {n|tensor|tensors}), as torch gives them")
+     "{n} {n|tensor is|tensors are} shown without the part of the name that a wrapper module added ({found} in {tensor}), as torch's get_model_state_dict names them")
 KIND(ITEM_NOT_SAVED, item_not_saved, DAMAGED, "{file}: {tensor} is listed but was not saved")
 KIND(HYPER_IN_PARTS, hyper_in_parts, UNKNOWN,
-     "{file}: {tensor}: a hyper-parameter that was saved in several pieces")
+     "{file}: the hyper-parameter {tensor} was saved in several pieces; expected one")
 KIND(HYPER_NOT_ONE_NUMBER, hyper_not_one_number, UNKNOWN,
-     "{file}: {tensor}: a hyper-parameter that is not one number")
+     "{file}: the hyper-parameter {tensor} is not one number")
 KIND(WEIGHT_NOT_PLANNED, weight_not_planned, DAMAGED,
-     "{file}: {tensor} is spelled like a weight, but planner_data does not say what it is")
+     "{file}: {tensor} is named like a weight, but planner_data has no entry for it")
 KIND(OPTIMIZER_IS_NUMBERED, optimizer_is_numbered, UNKNOWN,
-     "{file}: the optimizer's state is keyed by parameter numbers, not names; which number is which parameter is not recorded")
+     "{file}: the optimizer's state is keyed by parameter numbers, and no file records which parameter has which number")
 KIND(NO_TENSOR_BELOW_KEY, no_tensor_below_key, INCOMPLETE,
-     "{file}: no tensor is below the key \"{expected}\"; the first one there is called {found}")
+     "{file}: no tensor is below the key \"{expected}\"; the first tensor of the file is {found}",
+     .advice = "name the right key with -o weights_key=KEY")
 KIND(GROUP_MISSING, group_missing, DAMAGED,
      "{file}: param group {group} of {optimizer} is missing")
 KIND(GROUP_UNLISTED, group_unlisted, DAMAGED,
-     "{file}: param group {group} of {optimizer} does not say which parameters are in it")
+     "{file}: param group {group} of {optimizer} does not record which parameters are in it")
 KIND(GROUP_IS_NUMBERED, group_is_numbered, UNKNOWN,
-     "{file}: param group {group} of {optimizer} lists its parameters by number, not by name; which number is which parameter is not recorded")
+     "{file}: param group {group} of {optimizer} lists its parameters by number, and no file records which parameter has which number")
 KIND(HYPERS_TOO_DIVERSE, hypers_too_diverse, UNKNOWN,
-     "{file}: parameters have more than {expected} different sets of hyper-parameters")
+     "{file}: parameters have more than {expected} different sets of hyper-parameters, the most "
+     "that unshard sorts into param groups")
 KIND(HYPERS_PER_PARAMETER, hypers_per_parameter, NOTE,
-     "{file}: hyper-parameters are stored with each parameter; equal ones were taken for one param group ({n} groups)")
+     "{file}: hyper-parameters are stored with each parameter; parameters with equal ones are shown as one param group ({n} {n|group|groups})")
 KIND(MEGATRON_OPTIMIZER, megatron_optimizer, UNKNOWN,
-     "Megatron-Core keeps its optimizer's param groups in common.pt, in a form of its own: the optimizer is shown as it is, in the view dcp")
+     "Megatron-Core keeps its optimizer's param groups in common.pt, in a form of its own: only the view dcp shows the optimizer, unchanged")
 
 /* -- DeepSpeed -- */
 KIND(ZERO_MODEL_FILE_MISSING, zero_model_file_missing, INCOMPLETE,
-     "there is no model file ({expected}, or one of each rank): only it says which parameters the optimizer's shards hold")
+     "no model file was found ({expected}, or one for each rank): only a model file records which parameters the optimizer's shards hold")
 KIND(ZERO_OPTIMIZER_MISSING, zero_optimizer_missing, INCOMPLETE,
-     "there are no optimizer shards ({expected}) of the parameters that {file} lists: the save did not finish, or they were not copied")
+     "no optimizer shards ({expected}) were found for the parameters that {file} lists: the save did not finish, or the shards were not copied")
 KIND(ZERO_FROZEN_SLICES_MISSING, zero_frozen_slices_missing, INCOMPLETE,
      "{file} (data-parallel rank {rank}) is missing: expected a model file of each of {expected} ranks, which hold slices of the frozen parameters",
      .advice = COPY_BACK)
@@ -103,7 +107,7 @@ KIND(ZERO_MODEL_FILES_MISSING, zero_model_files_missing, NOTE,
 KIND(ZERO_WEIGHTS_ROUNDED, zero_weights_rounded, NOTE,
      "ZeRO stage 3 does not save 16-bit weights: {n} {n|weight is|weights are} made from the optimizer's fp32 copies (this is normal)")
 KIND(ZERO_TENSOR_PARALLEL, zero_tensor_parallel, UNKNOWN,
-     "{checkpoint} holds tensor-parallel slices of {n} model-parallel ranks, and does not record how each parameter was cut: this is not supported")
+     "{checkpoint} holds tensor-parallel slices of {n} model-parallel ranks, and does not record how each parameter was split: this is not supported")
 KIND(ZERO_LAYER_MISSING, zero_layer_missing, INCOMPLETE,
      "the optimizer holds {tensor}, but no layer_*-model_states.pt does: a layer's file is missing")
 KIND(ZERO_EXPERTS, zero_experts, UNKNOWN,
@@ -115,15 +119,15 @@ KIND(ZERO_SUB_GROUPS_UNASSIGNED, zero_sub_groups_unassigned, UNKNOWN,
 KIND(ZERO_WEIGHT_MISSING, zero_weight_missing, INCOMPLETE,
      "{file}: {tensor} is in neither the model's state dict, nor the optimizer, nor the frozen parameters: a file is missing or damaged")
 KIND(ZERO_GATHERED_UNREADABLE, zero_gathered_unreadable, NOTE,
-     "{file} is not used, the weights are taken from the optimizer's fp32 copies: {cause}")
+     "{file} is not used: {cause}; the weights are taken from the optimizer's fp32 copies instead")
 KIND(ZERO_GATHERED_INCOMPLETE, zero_gathered_incomplete, NOTE,
-     "{file} is not used, it does not hold {tensor} in its full shape: the weights are taken from the optimizer's fp32 copies")
+     "{file} is not used: it does not hold {tensor} in its full shape; the weights are taken from the optimizer's fp32 copies instead")
 KIND(ZERO_STATE_MISSING, zero_state_missing, INCOMPLETE,
-     "{file} is missing; other parameters have theirs")
+     "{file} is missing, and other parameters have such a file")
 KIND(ZERO_STATE_SHAPE, zero_state_shape, DAMAGED,
      "{file}: the tensor has shape {found}; expected {expected}")
 KIND(ZERO_PARAMETER_MISSING, zero_parameter_missing, INCOMPLETE,
-     "{file} is missing, which {other_file} lists")
+     "{file} is missing, and {other_file} lists it")
 KIND(ZERO_FROZEN_SLICE_ABSENT, zero_frozen_slice_absent, DAMAGED,
      "{file}: frozen_param_fragments has no {tensor}")
 KIND(ZERO_FROZEN_SLICE_STRIDED, zero_frozen_slice_strided, UNKNOWN,
@@ -133,7 +137,7 @@ KIND(ZERO_FROZEN_SLICE_SIZE, zero_frozen_slice_size, DAMAGED,
 KIND(ZERO_FROZEN_TYPES_DIFFER, zero_frozen_types_differ, DAMAGED,
      "ranks hold the frozen {tensor} in different dtypes, or not at all")
 KIND(ZERO_GROUP_TOO_LARGE, zero_group_too_large, DAMAGED,
-     "{file}: the {what} of group {group} are too many")
+     "{file}: group {group} has more {what} than unshard reads")
 KIND(ZERO_PARTITION_SIZE, zero_partition_size, DAMAGED,
      "{file}: {part} of group {group}, rank {rank}, has {found} elements; expected {expected} of the {total} that param_shapes of {other_file} add up to over {n} ranks: the files are damaged or of different checkpoints")
 KIND(ZERO_PARTITION_PADDING, zero_partition_padding, DAMAGED,
@@ -145,44 +149,45 @@ KIND(ZERO_PARTITION_STATE_ABSENT, zero_partition_state_absent, DAMAGED,
 KIND(ZERO_PARTITIONS_SUM, zero_partitions_sum, DAMAGED,
      "group {group}: param_shapes of {file} add up to {expected} elements, but the partitions of {n} ranks to {found}: the files are damaged or of different checkpoints")
 KIND(ZERO_PARAMETER_TWICE, zero_parameter_twice, DAMAGED,
-     "{file} lists {tensor}, which another param group or another model-parallel rank holds already")
+     "{file} lists {tensor}, and so does another param group or another model-parallel rank")
 KIND(ZERO_GROUPS_DIFFER, zero_groups_differ, DAMAGED,
-     "{file} lists {expected} groups of parameters, but the optimizer's shards hold {found}: they are of different checkpoints")
+     "{file} lists {expected} groups of parameters, but the optimizer's shards hold {found}: the files are of different checkpoints")
 KIND(ZERO_RANKS_DIFFER, zero_ranks_differ, DAMAGED,
-     "{file}: stage {stage}, {groups} groups, cut for {cut} ranks, but stage {other_stage}, {other_groups} groups, {other_cut} ranks in another rank's file: they are of different checkpoints")
+     "{file}: stage {stage}, {groups} param groups, sharded over {cut} ranks; another rank's file has stage {other_stage}, {other_groups} param groups, sharded over {other_cut} ranks: the files are of different checkpoints")
 KIND(ZERO_VERSIONS_DIFFER, zero_versions_differ, DAMAGED,
-     "{file} was saved by DeepSpeed {found}, another rank's file by {expected}: they are of different checkpoints")
+     "{file} was saved by DeepSpeed {found}, another rank's file by {expected}: the files are of different checkpoints")
 KIND(ZERO_SHARDS_MISSING, zero_shards_missing, INCOMPLETE,
      "{file} (data-parallel rank {rank}) is missing[{?more}, and others after it]: expected the optimizer's shards of {expected} ranks, found {found}",
      .advice = COPY_BACK)
 KIND(ZERO_GROUPS_CUT_UNEVENLY, zero_groups_cut_unevenly, UNKNOWN,
-     "{file}: its param groups are cut for different numbers of ranks (mixture of experts), which is not supported")
+     "{file}: its param groups are sharded over different numbers of ranks (mixture of experts), which is not supported")
 KIND(ZERO_SHARD_TOO_MANY, zero_shard_too_many, DAMAGED,
-     "the optimizer is cut for {expected} ranks, and {file} would be the shard of rank {rank}: a file was renamed, or is of another checkpoint")
+     "the optimizer is sharded over {expected} ranks, and {file} would be the shard of rank {rank}: the file was renamed, or is of another checkpoint")
 KIND(ZERO_PARTITIONS_REPEATED, zero_partitions_repeated, UNKNOWN,
-     "the optimizer is cut for {expected} ranks, but there are shards of {found} (as {file}): partitions that are kept several times (MiCS, hpZ) are not supported")
+     "the optimizer is sharded over {expected} ranks, but shards of {found} ranks were found (such as {file}): partitions that are kept several times (MiCS, hpZ) are not supported")
 KIND(ZERO_TOO_MANY_RANKS, zero_too_many_ranks, DAMAGED,
-     "the optimizer is recorded to be cut for {found} ranks")
-KIND(ZERO_RANK_TOO_HIGH, zero_rank_too_high, UNKNOWN, "{file}: a rank above {expected}")
+     "the optimizer's shards record that it is sharded over {found} ranks, more than unshard reads")
+KIND(ZERO_RANK_TOO_HIGH, zero_rank_too_high, UNKNOWN, "{file}: unshard reads the shards of at "
+						      "most {expected} ranks")
 KIND(ZERO_NUMBER_AMBIGUOUS, zero_number_ambiguous, UNKNOWN,
-     "{file}: the optimizer is not available: ZeRO stage 0 does not save parameter names, and {found} weights match parameter {number} of the optimizer equally well",
-     .advice = "use the views weights, or train at stage 1, 2 or 3")
+     "the optimizer is not available ({file}): ZeRO stage 0 does not save parameter names, and {found} weights match parameter {number} of the optimizer equally well",
+     .advice = "use the view weights, or train at stage 1, 2 or 3")
 KIND(ZERO_FILE_RENAMED, zero_file_renamed, DAMAGED,
      "{file}: the file was saved as {found}: it was renamed, or is another rank's",
      .advice = "copy the right one back from the training machine")
 KIND(ZERO_FILE_MISSING, zero_file_missing, INCOMPLETE, "{file}: the file is missing",
      .advice = COPY_BACK)
 KIND(ZERO_NOT_THE_FP32_COPY, zero_not_the_fp32_copy, DAMAGED,
-     "{file} is not the fp32 copy of {tensor} in {other_file}: ds_to_universal mixes parameters up where round_robin_gradients was on",
-     .advice = "take the universal view of the checkpoint that it was made from")
+     "{file} differs from the fp32 copy of {tensor} in {other_file}: ds_to_universal mixes parameters up if the training had round_robin_gradients on",
+     .advice = "use the view universal of the checkpoint that this one was made from")
 KIND(ZERO_LATEST_STALE, zero_latest_stale, ELSEWHERE,
-     "{file} names {found}, and there is no such tag: DeepSpeed finds no checkpoint to resume from",
+     "{file} names {found}, and no such tag exists: DeepSpeed finds no checkpoint to resume from",
      .advice = "copy that tag back from the training machine, or write {tag} into the file",
      .check = "tracker")
 KIND(ZERO_SEVERAL_TAGS, zero_several_tags, NOTE, "{checkpoint} holds {n} tags; this is {tag}",
      .advice = ". Give another tag's directory as SOURCE to see it")
 KIND(ZERO_NO_TAG, zero_no_tag, INCOMPLETE,
-     "there is no tag directory with shards in it")
+     "no tag directory with shards was found")
 
 /* -- files of ranks -- */
 KIND(RANK_TENSOR_DAMAGED, rank_tensor_damaged, DAMAGED,
@@ -202,13 +207,13 @@ KIND(RANK_SHAPES_DIFFER, rank_shapes_differ, DAMAGED,
      "{file}: {tensor} is a {found_kind} tensor of shape {found} here, but a {expected_kind} one of shape {expected} in {other_file.name}[ (and {more} more of its tensors)]",
      .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_MESHES_DIFFER, rank_meshes_differ, DAMAGED,
-     "{file}: {tensor} is cut over ranks of shape {found} here, over {expected} in {other_file.name}[ (and {more} more of its tensors)]",
+     "{file}: {tensor} is sharded over a device mesh of shape {found} here, of shape {expected} in {other_file.name}[ (and {more} more of its tensors)]",
      .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_TENSOR_ABSENT, rank_tensor_absent, DAMAGED,
-     "{file}: {tensor} is missing here, {other_file.name} has it[ (and {more} more of its tensors)]",
+     "{file}: {tensor} is missing, and {other_file.name} has it[ (and {more} more of its tensors)]",
      .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_TENSOR_ONLY_THERE, rank_tensor_only_there, DAMAGED,
-     "{file}: {tensor} is here, but not in {other_file.name}[ (and {more} more of its tensors)]",
+     "{file}: {tensor} is in this file, but not in {other_file.name}[ (and {more} more of its tensors)]",
      .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_STEPS_DIFFER, rank_steps_differ, DAMAGED,
      "{file}: {tensor} is {found} here, but {expected} in {other_file.name}[ (and {more} more of its tensors)]",
@@ -224,11 +229,11 @@ KIND(RANK_SCHEDULER_ONLY_SOME, rank_scheduler_only_some, DAMAGED,
      .advice = OF_TWO_SAVES)
 KIND(RANK_REPLICAS_DIFFER, rank_replicas_differ, DAMAGED,
      "{file}: {tensor} differs here from the copy of the same elements in {other_file.name}[ (and {more} more of its tensors)]",
-     .advice = "move the file of the rank that is wrong away, then the other copy is taken")
+     .advice = "move the file of the wrong rank away, and unshard reads the other copy")
 KIND(RANK_PLAIN_TENSORS_DIFFER, rank_plain_tensors_differ, UNKNOWN,
-     "{file}: {tensor} differs from the tensor of that name and shape in {other_file}, and neither says which piece of the whole it is[ (and {more} more of its tensors)]")
+     "{file}: {tensor} differs from the tensor of that name and shape in {other_file}, and neither file records which piece of the tensor it holds[ (and {more} more of its tensors)]")
 KIND(RANK_MORE_FILES, rank_more_files, DAMAGED,
-     "{n} more files have tensors with problems like these")
+     "{n} more {n|file has|files have} tensors with problems like these")
 KIND(RANK_FILE_COPIED, rank_file_copied, DAMAGED,
      "{file} was written by rank {found}, as {other_file.name} was: rank {rank}'s own file is missing",
      .advice = COPY_BACK)
@@ -237,7 +242,7 @@ KIND(RANK_FILE_RENAMED, rank_file_renamed, DAMAGED,
      .advice =
 	     "rename the files back, or copy them again from the training machine")
 KIND(RANK_BUFFERS_DIFFER, rank_buffers_differ, NOTE,
-     "{tensor} differs between ranks[ (as do {more} more buffers)]; it is taken from {file}, not {other_file.name}")
+     "{tensor} differs between ranks[ (and so {more|does|do} {more} more {more|buffer|buffers})]; it is taken from {file}, not {other_file.name}")
 KIND(RANK_FILE_MISSING, rank_file_missing, INCOMPLETE,
      "{file} is missing: it holds rank {rank}'s pieces[{?copies} (unshard reads the copies that other ranks hold)]",
      .advice = COPY_BACK)
@@ -249,18 +254,19 @@ KIND(RANK_FILE_UNREADABLE, rank_file_unreadable, DAMAGED,
      .advice = COPY_AGAIN)
 KIND(RANK_FILE_UNKNOWN, rank_file_unknown, UNKNOWN,
      "{file}: {cause}[{?copies} (unshard reads the copies that other ranks hold)]")
-KIND(RANK_FILES_UNREADABLE, rank_files_unreadable, DAMAGED, "{n} more files cannot be read",
+KIND(RANK_FILES_UNREADABLE, rank_files_unreadable, DAMAGED, "{n} more {n|file|files} cannot be read",
      .advice = "copy them again from the training machine")
 KIND(RANK_NO_TENSORS, rank_no_tensors, UNKNOWN, "{file}: the file holds no tensors by name")
 KIND(RANK_NUMBERS_UNLIKE_MODEL, rank_numbers_unlike_model, UNKNOWN,
-     "the optimizer numbers {found} parameters, the model has {expected}: no file says which ones they are")
+     "the optimizer numbers {found} parameters, the model has {expected}: no file records which "
+     "parameters are numbered")
 KIND(RANK_NUMBERED_SHAPE, rank_numbered_shape, DAMAGED,
      "optimizer state {tensor} has shape {found}; expected {expected}, that of {parameter}, which is the parameter of that number in the model's order")
 KIND(RANK_STATES_DIFFER_IN_LENGTH, rank_states_differ_in_length, DAMAGED,
-     "{file}: {tensor} has {found} elements, but {other_tensor} has {expected}: an optimizer's states of one parameter are as long as each other",
+     "{file}: {tensor} has {found} elements, but {other_tensor} has {expected}: all states of one parameter have the same length",
      .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_STATE_ABSENT, rank_state_absent, DAMAGED,
-     "{file}: has {other_tensor}, but no {tensor}", .advice = COPY_AGAIN OR_BEFORE)
+     "{file}: it has {other_tensor}, but no {tensor}", .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_STATE_SIZE, rank_state_size, DAMAGED,
      "the ranks' pieces of optimizer state {tensor} have {found} elements together; expected {expected}, those of {parameter}, which is parameter {number} in the model's order",
      .advice = "copy the ranks' files again from the training machine" OR_BEFORE)
@@ -274,7 +280,7 @@ KIND(RANK_UNIT_LENGTH, rank_unit_length, DAMAGED,
      "{file}: {tensor} has {found} elements here, but {expected} in {other_file.name}: flat units are padded to the same length on all ranks",
      .advice = COPY_AGAIN OR_BEFORE)
 KIND(RANK_UNITS_SIZE, rank_units_size, DAMAGED,
-     "the optimizer's {n} flat units have {found} elements on all ranks together; expected {expected}, the model's parameters and their padding (torch's _sharded_numel_padded cannot come from them)",
+     "the optimizer's {n} flat units have {found} elements on all ranks together; expected {expected}, the model's parameters and their padding: the model's files and the optimizer's do not belong together",
      .advice = GO_BEFORE)
 KIND(RANK_UNITS_UNNAMED, rank_units_unnamed, UNKNOWN,
      "the optimizer is not available: FSDP1 (use_orig_params=False) stored the model's {parameters} parameters in {n} flat units and did not record their order; the weights are available",
@@ -290,26 +296,26 @@ KIND(RANK_UNITS_MAP_DOES_NOT_FIT, rank_units_map_does_not_fit, DAMAGED,
 KIND(RANK_UNITS_NAMED, rank_units_named, NOTE,
      "the optimizer's state by name is {cause}")
 KIND(RANK_CONFIG_UNREADABLE, rank_config_unreadable, DAMAGED,
-     "{file} [{?json}says no world_size above 0|is no JSON object]: the ranks' files are read by the number of ranks in their names",
-     .advice = "copy it again from the training machine, verl's model merger needs it")
+     "{file} [{?json}has no world_size above 0|is not a JSON object]: unshard takes the number of ranks from the names of the ranks' files",
+     .advice = "copy it again from the training machine: veRL's model merger needs it")
 KIND(RANK_WORLD_UNLIKE_CONFIG, rank_world_unlike_config, INCOMPLETE,
-     "fsdp_config.json says {expected} ranks, but the files are of {found}",
+     "fsdp_config.json records {expected} ranks, but the files are of {found} ranks",
      .advice = ": copy the missing files back from the training machine")
 KIND(RANK_WORLDS_MIXED, rank_worlds_mixed, DAMAGED,
      "files of saves on different numbers of ranks are mixed: {found}; no file says which save is current",
      .advice = "move the files of the other saves away, or let --repair OUT write a copy of the one that is complete")
 KIND(RANK_OLD_WORLDS, rank_old_worlds, NOTE,
-     "files of saves on different numbers of ranks are mixed: {found}; those of {expected} are read, as fsdp_config.json says")
+     "files of saves on different numbers of ranks are mixed: {found}; those of {expected} ranks are read, as fsdp_config.json records")
 KIND(RANK_MODEL_NOT_SAVED, rank_model_not_saved, NOTE,
      "{checkpoint} holds no model files: the trainer was configured not to save them")
 KIND(RANK_MESH_UNLIKE_NAMES, rank_mesh_unlike_names, DAMAGED,
-     "the model was saved by {found} ranks, its files are named for {expected}",
+     "the model was saved by {found} ranks, but its files are named for {expected}",
      .advice = ": rename them as they were, or copy them again from the training machine")
 KIND(RANK_MOMENT_MISSING, rank_moment_missing, DAMAGED,
-     "the optimizer has {found} of {tensor} and no {expected}[ (and {more} more parameters are like it)]",
+     "the optimizer has {found} of {tensor} and no {expected}[ (and {more} more {more|parameter is|parameters are} like it)]",
      .advice = GO_BEFORE)
 KIND(RANK_MOMENT_TYPES_DIFFER, rank_moment_types_differ, DAMAGED,
-     "exp_avg of {tensor} is {expected}, but its exp_avg_sq is {found}[ (and {more} more parameters are like it)]: an optimizer keeps both in one dtype",
+     "exp_avg of {tensor} is {expected}, but its exp_avg_sq is {found}[ (and {more} more {more|parameter is|parameters are} like it)]: an optimizer keeps both in one dtype",
      .advice = GO_BEFORE)
 
 /* -- Hugging Face -- */
@@ -319,7 +325,7 @@ KIND(INDEX_MISSING, index_missing, INCOMPLETE,
      "{file} is missing: it is written after the files it names, so the save did not end or the copy is not complete",
      .advice = "")
 KIND(INDEX_NAMES_ABSENT_TENSOR, index_names_absent_tensor, DAMAGED,
-     "{file} names tensor {tensor} in {other_file}, which does not hold it")
+     "{file} names {other_file} as the file of tensor {tensor}, and that file does not hold it")
 KIND(TENSOR_IN_TWO_FILES, tensor_in_two_files, DAMAGED,
      "tensor {tensor} is whole in both {other_file} and {file}")
 KIND(TENSOR_UNLIKE_IN_FILES, tensor_unlike_in_files, DAMAGED,
@@ -341,7 +347,7 @@ KIND(OPTIMIZER_STATELESS, optimizer_stateless, UNKNOWN,
 KIND(OPTIMIZER_STATE_OTHER, optimizer_state_other, UNKNOWN,
      "the optimizer keeps {state} of {tensor}; a universal checkpoint has exp_avg, exp_avg_sq and step only (Adam, AdamW)")
 KIND(OPTIMIZER_STATE_STRAY, optimizer_state_stray, DAMAGED,
-     "optimizer state {tensor} belongs to no param group's parameter")
+     "optimizer state {tensor} is of a parameter that no param group lists")
 KIND(OPTIMIZER_STATE_NO_TENSOR, optimizer_state_no_tensor, UNKNOWN,
      "optimizer state {tensor} is not a tensor; only tensor states can be shown")
 KIND(OPTIMIZER_STATE_MISSING, optimizer_state_missing, INCOMPLETE,
@@ -349,11 +355,12 @@ KIND(OPTIMIZER_STATE_MISSING, optimizer_state_missing, INCOMPLETE,
 KIND(OPTIMIZER_STATE_TOO_WIDE, optimizer_state_too_wide, UNKNOWN,
      "{state} of {tensor} is {found}, which does not fit into fp32")
 KIND(OPTIMIZER_STATE_SHAPE, optimizer_state_shape, DAMAGED,
-     "{state} of {tensor} is not of the parameter's shape")
+     "{state} of {tensor} does not have the parameter's shape")
 KIND(OPTIMIZER_STATE_UNLIKE, optimizer_state_unlike, INCOMPLETE,
-     "{state} of {tensor} is missing, or not as that of other parameters")
+     "{state} of {tensor} is missing, or has another dtype or shape than the other parameters' "
+     "{state} and fp32 copies")
 KIND(OPTIMIZER_WEIGHT_MISSING, optimizer_weight_missing, INCOMPLETE,
-     "the optimizer has states of {tensor}, but there is no weight of that name")
+     "the optimizer has states of {tensor}, but the model has no weight of that name")
 KIND(OPTIMIZER_STEP_NOT_ONE, optimizer_step_not_one, UNKNOWN,
      "step of {tensor} is not one number")
 KIND(OPTIMIZER_STEP_UNKNOWN, optimizer_step_unknown, INCOMPLETE,
@@ -370,15 +377,15 @@ KIND(GROUPS_WITHOUT_SETTINGS, groups_without_settings, UNKNOWN,
      .advice = "only the view universal can do without them")
 KIND(SETTING_UNNAMED, setting_unnamed, UNKNOWN, "a hyper-parameter has no name")
 KIND(OPTIMIZER_NUMBERED, optimizer_numbered, UNKNOWN,
-     "{file.name} of {checkpoint} numbers its parameters and FSDP needs their names",
+     "{file.name} of {checkpoint} numbers its parameters, and FSDP needs their names",
      .advice = "resume without FSDP from the view full")
 KIND(NO_WEIGHTS_UNDER_ROOT, no_weights_under_root, UNKNOWN,
      "{checkpoint} holds no model weights (optimizer or other state only)",
      .advice = "if they are below another key, name it with -o weights_key=KEY")
-KIND(NO_ADAPTER, no_adapter, UNKNOWN, "{checkpoint} holds no adapter of PEFT's", .advice = "")
+KIND(NO_ADAPTER, no_adapter, UNKNOWN, "{checkpoint} holds no PEFT adapter", .advice = "")
 KIND(MODEL_EMPTY, model_empty, INCOMPLETE,
      "{checkpoint}: {file} holds no tensor at all, while the optimizer has states of {tensor}: the model was not saved",
-     .advice = "peft 0.21 with FSDP1 saves no adapter so; train with FSDP2, or save the adapter with save_pretrained")
+     .advice = "peft 0.21 with FSDP1 saves no adapter; train with FSDP2, or save the adapter with save_pretrained")
 KIND(OPTIMIZER_NOT_ADAM, optimizer_not_adam, UNKNOWN,
      "{checkpoint}: the optimizer keeps no {state} of any parameter; a universal checkpoint has exp_avg, exp_avg_sq and step only (Adam, AdamW)",
      .advice = "")
@@ -387,44 +394,46 @@ KIND(NO_METADATA, no_metadata, UNKNOWN,
 KIND(LIGHTNING_META_UNREADABLE, lightning_meta_unreadable, DAMAGED,
      "meta.pt could not be read")
 KIND(LIGHTNING_META_STORAGE, lightning_meta_storage, UNKNOWN,
-     "meta.pt names a storage {found}, and a file that continues it cannot: torch numbers them from 0")
+     "meta.pt has a storage named {found}, and torch's storages are numbered from 0: unshard "
+     "cannot add tensors to such a file")
 KIND(PIPELINE_NAMES, pipeline_names, UNKNOWN,
-     "{checkpoint} was saved by a pipeline, whose names for parameters are not those of a model in one piece")
+     "{checkpoint} was saved by a pipeline, which names parameters otherwise than the whole model does")
 KIND(PIPELINE_NUMBERS, pipeline_numbers, UNKNOWN,
-     "{checkpoint} was saved by a pipeline: each stage's optimizer numbers its own parameters, and how one process would number them all is not recorded")
+     "{checkpoint} was saved by a pipeline: each stage's optimizer numbers its own parameters, and no file records the numbers that one process would give all of them")
 
 /* -- what cannot be sharded for another number of ranks -- */
 KIND(NOT_ZERO, not_zero, UNKNOWN, "{checkpoint} is not a DeepSpeed ZeRO checkpoint")
 KIND(NO_ZERO_SHARDS, no_zero_shards, UNKNOWN,
      "{checkpoint} has no ZeRO optimizer shards of data-parallel ranks")
 KIND(MODEL_PARALLEL, model_parallel, UNKNOWN,
-     "{checkpoint} was saved by several model-parallel ranks ({file.name}): only data-parallel checkpoints can be cut for another number of ranks")
+     "{checkpoint} was saved by several model-parallel ranks ({file.name}): only data-parallel checkpoints can be shown for another number of ranks")
 KIND(ZERO_CUT_NOT_POSSIBLE, zero_cut_not_possible, UNKNOWN, "{cause}")
 KIND(ZERO_COPY_UNLIKE, zero_copy_unlike, INCOMPLETE,
-     "the optimizer's fp32 copy or step of {tensor} is missing, or not of the dtype that others have")
+     "the optimizer's fp32 copy or step of {tensor} is missing, or has another dtype than the "
+     "other parameters'")
 KIND(ZERO_PADDINGS, zero_paddings, DAMAGED,
-     "param_alignment_paddings is not of these groups")
+     "param_alignment_paddings does not fit the optimizer's param groups")
 KIND(ZERO_SUB_GROUPS, zero_sub_groups, UNKNOWN,
-     "{checkpoint} has {found} sub-groups of parameters, where sub_group_size and {ranks} ranks ask for {expected}: how another number of ranks would be cut is not known")
+     "{checkpoint} has {found} sub-groups of parameters, but sub_group_size and {ranks} ranks make {expected}: unshard does not know how DeepSpeed would shard them over another number of ranks")
 KIND(ZERO_SHAPES_UNLIKE_GROUPS, zero_shapes_unlike_groups, DAMAGED,
-     "param_shapes lists {found} parameters in {found_groups} groups, the optimizer's param groups are {expected_groups} with {expected}")
+     "param_shapes lists {found} parameters in {found_groups} groups, but the optimizer has {expected} parameters in {expected_groups} param groups")
 KIND(ZERO_FROZEN_MISSING, zero_frozen_missing, INCOMPLETE,
      "the frozen parameter {tensor} is missing")
 KIND(TOO_MANY_SLICES, too_many_slices, UNKNOWN,
-     "{n} parameters sliced for {ranks} ranks are more than is laid out at once ({most} slices)",
-     .advice = "the view universal loads at any number of ranks")
+     "{n} parameters on {ranks} ranks are more than {most} slices, the most that unshard shows",
+     .advice = "use the view universal, which loads on any number of ranks")
 KIND(TOO_MANY_SHARDS, too_many_shards, UNKNOWN,
-     "{n} tensors for {ranks} ranks are more than is laid out at once ({most} shards)",
-     .advice = "the views full and full-fsdp load at any number of ranks")
+     "{n} tensors on {ranks} ranks are more than {most} shards, the most that unshard shows",
+     .advice = "use the views full and full-fsdp, which load on any number of ranks")
 KIND(FLAT_OPTIMIZER, flat_optimizer, UNKNOWN,
-     "the optimizer's state is FSDP1's own (flattened parameters, cut by how the model was wrapped): only DTensors can be sharded for another number of ranks",
-     .advice = "the view full-fsdp holds it by name")
+     "the optimizer's state is that of FSDP1's flat units: only DTensors can be sharded for another number of ranks",
+     .advice = "use the view full-fsdp, which has the state by parameter names")
 KIND(NO_DTENSORS, no_dtensors, UNKNOWN,
      "{checkpoint} holds no DTensors (FSDP without a device mesh saves ShardedTensors): only DTensors can be sharded for another number of ranks")
 KIND(TENSOR_WITHOUT_ROWS, tensor_without_rows, UNKNOWN,
-     "{tensor} is sharded and has no rows")
+     "{tensor} is sharded but has no dimensions")
 KIND(OPTIMIZER_STATE_PLACELESS, optimizer_state_placeless, UNKNOWN,
-     "the optimizer's {tensor} has no known place")
+     "unshard does not know which parameter the optimizer's state {tensor} belongs to")
 KIND(TOO_MANY_STATES, too_many_states, UNKNOWN,
      "the optimizer keeps more than {most} states for {tensor}")
 KIND(SCHEDULER_UNREADABLE, scheduler_unreadable, DAMAGED,
@@ -440,7 +449,7 @@ KIND(CONFIG_DOES_NOT_FIT, config_does_not_fit, NOTE,
      "config.json of {where} does not fit this checkpoint: {cause}",
      .advice = "name the right directory with -o model=DIR", .check = "config")
 KIND(NO_CONFIG, no_config, NOTE,
-     "there is no config.json beside these weights: from_pretrained needs one",
+     "no config.json was found for these weights, and from_pretrained needs one",
      .advice =
 	     ". Put the model's config.json (and tokenizer) into the run directory, or mount with -o model=DIR where DIR holds them")
 KIND(MODEL_FACT_UNUSABLE, model_fact_unusable, NOTE, "the fact \"model\" cannot be used: {cause}")
@@ -449,7 +458,7 @@ KIND(FILES_BORROWED, files_borrowed, NOTE, "{what} borrowed from {where}")
 KIND(TIED_WEIGHT_LEFT_OUT, tied_weight_left_out, NOTE,
      "{tensor} is left out: config.json ties it to {other_tensor}, proven equal by {how}")
 KIND(TIED_WEIGHTS_DIFFER, tied_weights_differ, NOTE,
-     "config.json ties {tensor} to {other_tensor} but their bytes differ ({how}): both are kept, and from_pretrained will use the latter for both")
+     "config.json ties {tensor} to {other_tensor} but their bytes differ ({how}): both are kept, and from_pretrained uses {other_tensor} for both")
 KIND(TIE_NOT_COMPARED, tie_not_compared, NOTE,
      "{tensor} is kept beside {other_tensor}: they could not be compared: {cause}")
 
@@ -477,10 +486,10 @@ KIND(TRAINER_STATE_UNUSABLE, trainer_state_unusable, DAMAGED,
 	     "copy it back from the training machine, or resume from a mount, whose view full makes one",
      .check = "trainer_state")
 KIND(SCHEDULER_MISSING, scheduler_missing, INCOMPLETE,
-     "{checkpoint} has an optimizer and no scheduler.pt: a Trainer restores both or neither, so both would silently start afresh",
+     "{checkpoint} has an optimizer and no scheduler.pt: a Trainer restores both or neither, so both would start from the beginning without a warning",
      .advice = "copy scheduler.pt back from the training machine", .check = "scheduler")
 KIND(OPTIMIZER_MISSING, optimizer_missing, INCOMPLETE,
-     "{checkpoint} has scheduler.pt and no optimizer: a Trainer restores both or neither, so both would silently start afresh",
+     "{checkpoint} has scheduler.pt and no optimizer: a Trainer restores both or neither, so both would start from the beginning without a warning",
      .advice = "copy optimizer_0 (or optimizer.pt, optimizer.bin) back from the training machine",
      .check = "optimizer")
 KIND(SAVED_WEIGHTS_ONLY, saved_weights_only, NOTE,
@@ -489,10 +498,11 @@ KIND(SAVED_WEIGHTS_ONLY, saved_weights_only, NOTE,
 	     "a Trainer on one device resumes, with new optimizer states, from a mount's view full, one with FSDPStrategy from full-fsdp",
      .check = "weights_only")
 KIND(RNG_FILE_MISSING, rng_file_missing, INCOMPLETE,
-     "{file.name} of {checkpoint} is missing: there are {found} of {expected} ranks' random states, and rank {rank} would resume with others",
+     "{file.name} of {checkpoint} is missing: random states of {found} of {expected} ranks were found, and rank {rank} would resume with other ones",
      .advice = COPY_BACK, .check = "rng")
 KIND(RNG_MISSING, rng_missing, NOTE,
-     "{checkpoint} has no rng_state files: a Trainer that resumes from it shuffles and drops out differently",
+     "{checkpoint} has no rng_state files: a Trainer that resumes from it shuffles data and drops "
+     "out differently",
      .advice = "copy them back from the training machine", .check = "rng")
 KIND(RNG_OF_FEWER_RANKS, rng_of_fewer_ranks, INCOMPLETE,
      "the shards of {checkpoint} are of {expected} ranks and its random states of {found}",
@@ -507,12 +517,12 @@ KIND(CONFIG_UNLIKE_WEIGHTS, config_unlike_weights, DAMAGED,
 	     "put the config.json that the run was started with beside it, or mount with -o model=DIR",
      .check = "config")
 KIND(CONFIG_MISSING, config_missing, NOTE,
-     "there is no config.json beside the weights of {checkpoint}: from_pretrained needs one",
+     "no config.json was found for the weights of {checkpoint}, and from_pretrained needs one",
      .advice =
 	     "put the model's config.json and tokenizer into the run directory, or mount with -o model=DIR",
      .check = "config")
 KIND(STILL_SAVING, still_saving, NOTE,
-     "still being saved: [{file} is not complete yet|the file that is written last is not there yet, or older than a shard], and something changed less than {expected} s ago",
+     "still being saved: [{file} is not complete yet|the file that is written last is missing, or older than a shard], and something changed less than {expected} s ago",
      .advice = "nothing to do: what is missing {expected} s after the last change is reported as damaged (-o settle=SECONDS)",
      .check = "saving")
 KIND(SAVE_END_UNKNOWN, save_end_unknown, NOTE,
@@ -528,22 +538,23 @@ KIND(TRACKER_UNUSABLE, tracker_unusable, DAMAGED,
 	     "[set it to {newest}, the newest step that exists, if that one is whole|delete it, there is no step to resume from]",
      .check = "tracker")
 KIND(TRACKER_STALE, tracker_stale, ELSEWHERE,
-     "{file.name} of {checkpoint} names step {found}, and there is no global_step_{found}: {trainer} would start from scratch",
+     "{file.name} of {checkpoint} names step {found}, and global_step_{found} does not exist: {trainer} would start from the beginning",
      .advice =
 	     "copy the directory back, or [set it to {newest}, the newest step that exists, if that one is whole|delete it, there is no step to resume from]",
      .check = "tracker")
 
 /* -- directories without a checkpoint -- */
 KIND(UNREADABLE_DIRECTORY, unreadable_directory, DAMAGED,
-     "{file} cannot be read, so that nothing in it was looked at: {cause}", .check = "unreadable")
+     "{file} cannot be read, so nothing in it was checked: {cause}", .check = "unreadable")
 KIND(NOTHING_FOUND, nothing_found, INCOMPLETE,
-     "there is no checkpoint below {file}: nothing was saved yet, or the saves failed (FSDP SHARDED_STATE_DICT with save_only_model leaves nothing before transformers 4.50)",
+     "no checkpoint was found below {file}: nothing was saved yet, or the saves failed (FSDP SHARDED_STATE_DICT with save_only_model leaves nothing before transformers 4.50)",
      .advice = "", .check = "nothing")
 KIND(LEFTOVER_UNKNOWN, leftover_unknown, NOTE,
-     "{checkpoint} is in a format that unshard does not know ({file}), so nothing of it was checked",
+     "{checkpoint} is in a format that unshard does not know ({file}), so it was not checked",
      .check = "not_read")
 KIND(LEFTOVER_STAGING, leftover_staging, INCOMPLETE,
-     "{checkpoint} is what a Trainer renames when a save has ended: this one did not end",
+     "{checkpoint} is the directory that a Trainer writes to and renames when the save has ended: "
+     "this save did not end",
      .advice = "resume from the checkpoint before it and delete this directory", .check = "staging")
 KIND(NO_WEIGHTS_LEFT, no_weights_left, INCOMPLETE,
      "{checkpoint} holds no weights, only files such as {file}: nothing can be recovered from it",
@@ -577,7 +588,7 @@ KIND(NOT_FINITE, not_finite, DAMAGED,
      "{what} has [{nans} {nans|NaN|NaNs}[{?infs} and ]][{infs} {infs|infinity|infinities}] among its {n} elements, the first is element {first}, in {file.name}[ (rank {rank})]: training diverged, or the file was damaged",
      .advice = "resume from a checkpoint before that", .check = "not_finite")
 KIND(MORE_NOT_FINITE, more_not_finite, DAMAGED,
-     "{n} more tensors of {checkpoint} are not finite either: [{nans} {nans|NaN|NaNs}[{?infs} and ]][{infs} {infs|infinity|infinities}] in all",
+     "{n} more {n|tensor|tensors} of {checkpoint} {n|has|have} values that are not finite: [{nans} {nans|NaN|NaNs}[{?infs} and ]][{infs} {infs|infinity|infinities}] in all",
      .check = "not_finite")
 KIND(FP32_COPY_DIFFERS, fp32_copy_differs, DAMAGED,
      "weight {tensor} is not its fp32 copy rounded to {dtype} in {n} of {total} elements: element {first} is {found} in {file.name}[ (rank {rank})], and {exact} of {other_file.name}[ (rank {other_rank})] rounds to {expected}; one of the files is of another save or was changed",
@@ -585,7 +596,8 @@ KIND(FP32_COPY_DIFFERS, fp32_copy_differs, DAMAGED,
 	     ": copy both back from the training machine, or take the fp32 copies alone (view weights-fp32)",
      .check = "master")
 KIND(MORE_FP32_COPIES_DIFFER, more_fp32_copies_differ, DAMAGED,
-     "{n} more weights of {checkpoint} are not their fp32 copies rounded either", .check = "master")
+     "{n} more {n|weight|weights} of {checkpoint} {n|is not its fp32 copy|are not their fp32 "
+     "copies} rounded", .check = "master")
 KIND(NO_CRCS, no_crcs, NOTE,
      "{n} {n|file|files} of {checkpoint} recorded no CRCs of data (set_crc32_options(False)), the first is {file.name}: damage in them cannot be found",
      .check = "no_crc")

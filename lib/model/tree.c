@@ -128,13 +128,13 @@ static bool keeps(struct uns_vtree *tree, size_t n, const struct uns_vfile *file
 	const struct uns_vfile *above;
 
 	if (n && strcmp(tree->v[n - 1].path, file->path) == 0) {
-		uns_vtree_note(tree, NULL, "%s: made twice in one directory; the first is shown",
+		uns_vtree_note(tree, NULL, "%s: two files would have this name; only the first is shown",
 			       file->path);
 		return false;
 	}
 	above = file_above(tree, n, file->path);
 	if (above)
-		uns_vtree_note(tree, NULL, "%s: not shown, because %s is a file", file->path,
+		uns_vtree_note(tree, NULL, "%s is not shown, because %s is a file", file->path,
 			       above->path);
 	return !above;
 }

@@ -42,7 +42,7 @@ static int name_it(struct uns_target *t, const char *out, struct uns_err *err)
 	slash = strrchr(copy, '/');
 	name = slash ? slash + 1 : copy;
 	if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-		return uns_fail(err, -EINVAL, "%s: a copy needs a name of its own", out);
+		return uns_fail(err, -EINVAL, "%s: name a directory that does not exist yet", out);
 	if (slash)
 		*slash = '\0';
 	if (!realpath(!slash ? "." : slash == copy ? "/" : copy, t->parent))

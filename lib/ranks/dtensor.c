@@ -88,7 +88,7 @@ static int parse_wrapper(const struct uns_value *v, struct uns_sharded_tensor *o
 	out->dtype = dtype && dtype->kind == UNS_VALUE_GLOBAL ? uns_dtype_of_torch(dtype->cls) :
 								 UNS_DTYPE_NONE;
 	if (out->dtype == UNS_DTYPE_NONE)
-		return uns_fail(err, -ENOTSUP, "a sharded tensor of unknown type %s",
+		return uns_fail(err, -ENOTSUP, "a sharded tensor of unknown dtype %s",
 				dtype && dtype->cls ? dtype->cls : "(none)");
 	out->mesh_size = out->rank = -1;
 	return 0;
@@ -259,12 +259,14 @@ static int parse_placement(const struct uns_value *v, size_t n_dims, struct plac
 		return 0;
 	if (!is_class(v, "Shard") && !is_class(v, "_StridedShard"))
 		return uns_fail(err, -ENOTSUP,
-				"a DTensor with the placement %s, which does not say where its data lie",
+				"a DTensor with the placement %s, which does not record where its "
+				"data are",
 				v && v->cls ? v->cls : "(none)");
 	out->kind = is_class(v, "Shard") ? SHARD : STRIDED;
 	if (!uns_value_int(field_or_arg(v, "dim", 0), &dim) || dim < -(int64_t)n_dims ||
 	    dim >= (int64_t)n_dims)
-		return uns_fail(err, -EBADMSG, "a DTensor sharded along a dimension it has not");
+		return uns_fail(err, -EBADMSG, "a DTensor sharded along a dimension that it does "
+					       "not have");
 	out->dim = (size_t)(dim < 0 ? dim + (int64_t)n_dims : dim);
 	if (out->kind == STRIDED &&
 	    (!uns_value_u64(field_or_arg(v, "split_factor", 1), &out->split_factor) ||

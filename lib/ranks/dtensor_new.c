@@ -363,14 +363,14 @@ static int check_fields(const struct uns_value *object, const struct field *fiel
 	size_t i;
 
 	if (!state || state->kind != UNS_VALUE_DICT || object->kind != UNS_VALUE_OBJECT)
-		return uns_fail(err, -ENOTSUP, "a DTensor of a form that is not known");
+		return uns_fail(err, -ENOTSUP, "a DTensor of a form that unshard does not know");
 	for (i = 0; i < state->n; i++) {
 		const char *name = uns_value_str(state->pair[i].key);
 
 		if (!find_field(fields, name)->name)
 			return uns_fail(err, -ENOTSUP,
-					"a DTensor whose %s has a field %s that is not known: saved by "
-					"another torch",
+					"a DTensor whose %s has a field %s that unshard does not "
+					"know: another version of torch saved it",
 					object->cls, name ? name : "(not a name)");
 	}
 	return 0;
@@ -518,7 +518,7 @@ static int check_layout(const struct uns_value *mesh_value, struct uns_err *err)
 
 static int unknown_form(struct uns_err *err)
 {
-	return uns_fail(err, -ENOTSUP, "it is no DTensor of a form that is known");
+	return uns_fail(err, -ENOTSUP, "it is not a DTensor of a form that unshard knows");
 }
 
 int uns_dtensor_form_of(const struct uns_value *like, struct uns_arena *arena,

@@ -69,7 +69,7 @@ static int add_extra(void *ctx, struct uns_rank_source *source, struct uns_err *
 
 	if (!scheduler)
 		return uns_fail(err, -EBADMSG,
-				"it has no \"" SCHEDULER "\", which is restored from there");
+				"the file has no \"" SCHEDULER "\", which is restored from there");
 	if (e->files.n_read)
 		return compare(e, source, scheduler, err);
 	e->scheduler = scheduler;

@@ -270,12 +270,13 @@ static int add_param_state(struct reading *r, struct uns_rank_source *source,
 	size_t i;
 
 	if (!dict || dict->kind != UNS_VALUE_DICT)
-		return uns_fail(err, -ENOTSUP, "the optimizer state of %s is no dict", owner->key);
+		return uns_fail(err, -ENOTSUP, "the optimizer state of %s is not a dict", owner->key);
 	for (i = 0; i < dict->n; i++) {
 		const char *state = uns_value_str(dict->pair[i].key);
 
 		if (!state)
-			return uns_fail(err, -ENOTSUP, "the optimizer state of %s has no names",
+			return uns_fail(err, -ENOTSUP, "the optimizer state of %s has a key that "
+						       "is not a name",
 					owner->key);
 		UNS_TRY(add_state_entry(r, source, owner, state, dict->pair[i].value, err));
 	}
@@ -295,11 +296,12 @@ static int owner_of(struct reading *r, const struct uns_value *key, struct owner
 		return 0;
 	if (!r->params || !uns_value_int(key, &out->number) || out->number < 0)
 		return uns_fail(err, -ENOTSUP,
-				"the optimizer state is keyed by numbers, and nothing says which "
-				"parameter each one is");
+				"the optimizer state is keyed by parameter numbers, and no file "
+				"records which parameter has which number");
 	if ((uint64_t)out->number >= r->optim.n_ids)
 		return uns_fail(err, -EBADMSG,
-				"the optimizer holds state %lld, but its param group ends at %zu",
+				"the optimizer holds a state of parameter number %lld; expected a "
+				"number below %zu, the number of parameters in its param group",
 				(long long)out->number, r->optim.n_ids);
 	out->key = uns_arena_printf(arena, "%lld", (long long)out->number);
 	if (!out->key)
@@ -315,7 +317,7 @@ static int add_group(struct reading *r, const struct uns_value *group, struct un
 	struct owner owner;
 
 	if (!params || params->kind != UNS_VALUE_LIST)
-		return uns_fail(err, -ENOTSUP, "a param group without its list of parameters");
+		return uns_fail(err, -ENOTSUP, "a param group has no list of parameters");
 	out.hyper = uns_value_new_dict_of(&r->files.cat->arena, group, "params", 0);
 	out.param = UNS_NEW_N(&r->files.cat->arena, const char *, params->n);
 	if (!out.hyper || !out.param)
@@ -357,7 +359,7 @@ static int add_groups(struct reading *r, const struct uns_rank_source *source,
 		r->first_path = source->path;
 	} else if (groups->n != r->groups->n) {
 		return uns_fail(err, -EBADMSG,
-				"the optimizer has %u param groups here, but %u in %s", groups->n,
+				"the number of param groups is %u here, but %u in %s", groups->n,
 				r->groups->n, uns_path_name(r->first_path));
 	}
 	for (i = 0; i < groups->n; i++) {
@@ -394,7 +396,8 @@ static int check_numbers(struct reading *r, const struct uns_value *groups, stru
 	if (r->files.n_read && r->optim.n_ids != params->n)
 		return uns_fail(
 			err, -EBADMSG,
-			"the optimizer has %u parameters here, but %zu in the first rank's file",
+			"the optimizer's number of parameters is %u here, but %zu in the first "
+			"rank's file",
 			params->n, r->optim.n_ids);
 	r->optim.n_ids = params->n;
 	return 0;
@@ -434,7 +437,7 @@ static int add_optimizer(void *ctx, struct uns_rank_source *source, struct uns_e
 	if (!dict || dict->kind != UNS_VALUE_DICT)
 		return uns_fail(err, -ENOTSUP, "the file holds no optimizer state dict");
 	if (!groups || groups->kind != UNS_VALUE_LIST)
-		return uns_fail(err, -ENOTSUP, "an optimizer state dict without param groups");
+		return uns_fail(err, -ENOTSUP, "the file's optimizer state dict has no param groups");
 	UNS_TRY(check_numbers(r, groups, err));
 	UNS_TRY(leave_twins_out(r, err));
 	for (i = 0; i < dict->n; i++) {

@@ -62,17 +62,19 @@ static int add_param(struct layout *l, size_t unit, const cJSON *item, size_t *o
 
 	if (!name || !shape_of(cJSON_GetObjectItemCaseSensitive(item, "shape"), &shape))
 		return uns_fail(why, -EBADMSG,
-				"the layout's unit %zu has a parameter without \"name\" and \"shape\"",
+				"unit %zu of the unit map has a parameter without \"name\" and "
+				"\"shape\"",
 				unit);
 	if (!p)
-		return uns_fail(why, -EBADMSG, "the layout's unit %zu has %s, which the model has not",
+		return uns_fail(why, -EBADMSG, "unit %zu of the unit map has %s, which is not a "
+					       "parameter of the model",
 				unit, name);
 	if (!uns_shape_equal(&p->shape, &shape))
-		return uns_fail(why, -EBADMSG, "the layout says that %s has shape %s; the model's is %s",
+		return uns_fail(why, -EBADMSG, "%s has shape %s in the unit map, but %s in the model",
 				name, uns_shape_text(&shape, a, sizeof(a)),
 				uns_shape_text(&p->shape, b, sizeof(b)));
 	if (l->seen[index - 1])
-		return uns_fail(why, -EBADMSG, "the layout has %s twice", name);
+		return uns_fail(why, -EBADMSG, "the unit map has %s twice", name);
 	l->seen[index - 1] = true;
 	l->elems[unit] += uns_shape_elems(&shape);
 	*out = index - 1;
@@ -86,7 +88,7 @@ static int add_unit(struct layout *l, size_t unit, const cJSON *item, struct uns
 	size_t *v;
 
 	if (!cJSON_IsArray(list))
-		return uns_fail(why, -EBADMSG, "the layout's unit %zu has no list \"params\"", unit);
+		return uns_fail(why, -EBADMSG, "unit %zu of the unit map has no list \"params\"", unit);
 	v = UNS_NEW_N(arena, size_t, (size_t)cJSON_GetArraySize(list));
 	if (!v)
 		return uns_oom(why);
@@ -105,7 +107,8 @@ static int check_all_seen(const struct layout *l, struct uns_err *why)
 
 	for (i = 0; i < l->params->n; i++)
 		if (!l->seen[i] && !l->params->v[i].twin)
-			return uns_fail(why, -EBADMSG, "the layout has no place for %s",
+			return uns_fail(why, -EBADMSG, "no unit of the unit map has the model's "
+						       "parameter %s",
 					l->params->v[i].name);
 	return 0;
 }
@@ -135,8 +138,8 @@ static int find_ranks(const struct layout *l, size_t *out, struct uns_err *why)
 	if (i == l->sizes->n)
 		i = 0; /* not reached */
 	return uns_fail(why, -EBADMSG,
-			"the layout's unit %zu has %llu elements; the optimizer's has %llu on each of "
-			"%zu ranks",
+			"unit %zu of the unit map has %llu elements, but the optimizer's unit has "
+			"%llu on each of %zu ranks",
 			i, (unsigned long long)l->elems[i], (unsigned long long)l->sizes->elems[i], n);
 }
 
@@ -157,7 +160,8 @@ int uns_rank_units_read(const char *text, const struct uns_rank_params *params,
 		return uns_fail_in(why, "the layout");
 	list = cJSON_GetObjectItemCaseSensitive(json, "units");
 	if (!cJSON_IsArray(list) || (size_t)cJSON_GetArraySize(list) != sizes->n)
-		return uns_fail(why, -EBADMSG, "the layout has %d units; the optimizer has %zu",
+		return uns_fail(why, -EBADMSG, "the number of units is %d in the unit map, but "
+					       "%zu in the optimizer",
 				cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0, sizes->n);
 	cJSON_ArrayForEach(item, list)
 	{

@@ -281,7 +281,7 @@ int uns_rank_merge_add_unknown(struct uns_rank_merge *m, struct uns_rank_source 
 	struct uns_err why = { 0 };
 
 	uns_fail(&why, uns_map_get(&m->by_key, key) ? -EBADMSG : -ENOTSUP,
-		 "it is no tensor of a kind that is known, but %s", cls);
+		 "it is not a tensor of a kind that unshard knows, but %s", cls);
 	return tell_unread(m, source, key, &why) < 0 ? uns_oom(err) : 0;
 }
 

@@ -50,7 +50,7 @@ int uns_rank_optim_add(struct uns_rank_optim *o, const struct uns_rank_source *s
 
 	UNS_TRY(uns_torch_tensor(source->torch, v, &t, err));
 	if (!t.contiguous || t.n_dims != 1)
-		return uns_fail(err, -ENOTSUP, "%s is no dense tensor of one dimension", key);
+		return uns_fail(err, -ENOTSUP, "%s is not a dense tensor of one dimension", key);
 	if (key && !s)
 		s = stretched_new(o, id, state, role, key);
 	if (!s)

@@ -48,7 +48,7 @@ static int parse_json(struct uns_span text, int64_t *step, struct uns_err *err)
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 
 	if (uns_json_parse(text, &json, NULL) < 0)
-		return uns_fail(err, -EBADMSG, "is no JSON");
+		return uns_fail(err, -EBADMSG, "is not JSON");
 	if (!uns_json_int(json, EASY_STEP, step) || *step < 0)
 		return uns_fail(err, -EBADMSG, "has no number as " EASY_STEP);
 	return 0;

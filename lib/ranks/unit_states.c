@@ -193,12 +193,12 @@ static int name_group(struct uns_rank_optim *o, struct uns_err *err)
 
 static int tell(struct uns_rank_optim *o, struct uns_err *err)
 {
-	static const char imported[] = "imported: the flat units' layout is the one that was kept from "
-				       "the training (unshard meta import)";
+	static const char imported[] = "imported: the unit map is the one that was kept from the "
+				       "training (unshard meta import)";
 	static const char assumed[] =
-		"assumed: the order in the flat units is torch's order of traversal (-o assume=fsdp-units); "
-		"only one set of wrapped modules fits every rank's sizes; parameters of equal shape "
-		"may still be swapped";
+		"assumed: the order in the flat units is torch's order of traversal (-o "
+		"assume=fsdp-units); only one choice of wrapped modules fits every rank's sizes, "
+		"but parameters of equal shape may still be swapped";
 
 	o->cat->summary.units = o->params->units.layout ? imported : assumed;
 	return uns_catalog_add_finding(o->cat,

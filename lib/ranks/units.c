@@ -375,7 +375,8 @@ static int try_one(const struct uns_rank_params *params, bool with_twins,
 		return uns_oom(why);
 	all = solve(&s, t.root, 0);
 	if (s.too_many)
-		return uns_fail(why, -ENOTSUP, "more ways to wrap the model's modules than are tried");
+		return uns_fail(why, -ENOTSUP, "the model's modules can be wrapped in more ways "
+					       "than unshard tries");
 	if (!all)
 		return uns_oom(why);
 	for (i = 0; i < all->n; i++) {

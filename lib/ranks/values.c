@@ -75,7 +75,7 @@ static bool add_text(struct uns_text *t, const struct uns_value *v)
 	size_t i;
 
 	if (!v) {
-		uns_text_str(t, "not there");
+		uns_text_str(t, "missing");
 	} else if (v->kind == UNS_VALUE_NONE) {
 		uns_text_str(t, "None");
 	} else if (v->kind == UNS_VALUE_BOOL) {

@@ -181,11 +181,11 @@ static int note_rng(const struct uns_catalog *cat, uint64_t world, struct uns_wo
 	if (!rng.hide && (world == saved || (rng.keep && world <= saved)))
 		return 0;
 	return uns_vtree_note(out, err,
-			      "extra_state_*.pt: random states are those of %llu ranks and left out%s; a "
-			      "manager that finds none keeps its own",
+			      "extra_state_*.pt: the random states were saved by %llu ranks and "
+			      "are left out%s; a manager that finds none keeps its own",
 			      (unsigned long long)saved,
 			      rng.hide	 ? " (-o rng=hide)"
-			      : rng.keep ? " for the ranks that are more"
+			      : rng.keep ? " for the additional ranks"
 					 : " (-o rng=keep shows them)");
 }
 

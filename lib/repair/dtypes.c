@@ -85,11 +85,12 @@ static int require_name(struct rewrite *w, const struct repair_leaf *leaf,
 		return 0; /* an attribute that speaks of something else */
 	if (*site != UNS_DTYPE_NONE && *site != target)
 		return repair_set_refuse(
-			w->set, "%s: %s shares its description with a tensor of another type",
+			w->set, "%s: %s shares its description with a tensor of another dtype",
 			w->f->path, leaf->votes->name);
 	if (t != target && (!uns_dtype_info(target)->storage || !uns_dtype_info(t)->storage))
 		return repair_set_refuse(
-			w->set, "%s: %s would have to become %s, which has no storage of its own",
+			w->set, "%s: %s would have to become %s, a dtype that has no storage "
+				"class of its own",
 			w->f->path, leaf->votes->name, uns_dtype_info(target)->torch);
 	*site = target;
 	return 0;
@@ -141,7 +142,7 @@ static int require_storage(struct rewrite *w, const struct repair_leaf *leaf,
 			w->f->path);
 	if (w->to[key] != UNS_DTYPE_NONE && (w->to[key] != target || w->from[key] != t.dtype))
 		return repair_set_refuse(w->set,
-					 "%s: %s shares its storage with a tensor of another type",
+					 "%s: %s shares its storage with a tensor of another dtype",
 					 w->f->path, leaf->votes->name);
 	w->from[key] = t.dtype;
 	w->to[key] = target;
@@ -240,7 +241,7 @@ static int find_storage(const struct rewrite *w, size_t i, struct repair_storage
 	snprintf(name, sizeof(name), "data/%zu", i);
 	rec = uns_zip_find(&w->f->torch.zip, name);
 	if (!rec)
-		return uns_fail(err, -ENOTSUP, "there is no record %s", name);
+		return uns_fail(err, -ENOTSUP, "the record %s is missing", name);
 	*out = (struct repair_storage){ .len_bytes = rec->size_bytes,
 					.from = UNS_U8,
 					.to = UNS_U8 };
@@ -338,14 +339,14 @@ static int add_change(const struct rewrite *w)
 	if (!leaf)
 		return repair_change(
 			w->set->r, w->f->path, UNSHARD_CHANGE_DTYPE,
-			"what describes its tensors says the type that their data have");
+			"the description of its tensors names the dtype that their data have");
 	if (w->n_rounded)
 		snprintf(rounded, sizeof(rounded), "%" PRIu64 " of %" PRIu64 " values were rounded",
 			 w->n_rounded, w->n_converted);
 	if (w->n_changed > 1)
 		snprintf(more, sizeof(more), " and %zu more", w->n_changed - 1);
 	return repair_change(w->set->r, w->f->path, UNSHARD_CHANGE_DTYPE,
-			     "%s%s from %s to %s, the type of most elements: %s", leaf->votes->name,
+			     "%s%s from %s to %s, the dtype of most elements: %s", leaf->votes->name,
 			     more, uns_dtype_info(leaf->dtype)->torch,
 			     uns_dtype_info(leaf->votes->target)->torch, rounded);
 }

@@ -213,8 +213,8 @@ static int decide(struct repair_set *set)
 		if (v->target == UNS_DTYPE_NONE)
 			UNS_TRY(repair_set_refuse(
 				set,
-				"%s: no type of %s holds more than half of its elements: nothing says which "
-				"one is right",
+				"%s: no dtype of %s holds more than half of its elements, so no "
+				"dtype can be chosen",
 				set->checkpoint, v->name));
 	}
 	return 0;

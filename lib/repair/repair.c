@@ -277,10 +277,10 @@ static int gate(const struct repair *r, const char *left, struct uns_err *err)
 		if (r->checkpoint[i].problem && !r->checkpoint[i].changed && !r->checkpoint[i].dropped)
 			left = r->checkpoint[i].problem;
 	if (left)
-		return uns_fail(err, -ENODATA, "no sound copy can be derived: %s%s%s", left,
+		return uns_fail(err, -ENODATA, "no sound copy can be made: %s%s%s", left,
 				r->refusal ? "; " : "", r->refusal ? r->refusal : "");
 	if (!repair_is_needed(r) && r->refusal)
-		return uns_fail(err, -ENODATA, "no sound copy can be derived: %s", r->refusal);
+		return uns_fail(err, -ENODATA, "no sound copy can be made: %s", r->refusal);
 	return 0;
 }
 

@@ -253,7 +253,7 @@ static int rebuild(struct repair *r, struct run *run, const char *path, struct u
 				     *run->path ? run->path : ".");
 	if (!is_ordered(run))
 		return repair_refuse(r,
-				     "the names of the tags in %s do not say which one is the last",
+				     "the names of the tags in %s do not show which tag is the last",
 				     *run->path ? run->path : ".");
 	file.text = text_of(run, old, last);
 	if (!file.text)
@@ -262,12 +262,12 @@ static int rebuild(struct repair *r, struct run *run, const char *path, struct u
 	if (said)
 		UNS_TRY(repair_change(r, path, UNSHARD_CHANGE_TRACKER, "names %s now; before, %s, %s",
 				      last->name, said,
-				      !before		? "which is not there"
+				      !before		? "which does not exist"
 				      : before->unread ? "which cannot be read"
 						       : "which is not sound"));
 	else
 		UNS_TRY(repair_change(r, path, UNSHARD_CHANGE_TRACKER,
-				      "made: it names %s, the last checkpoint that is sound",
+				      "new: it names %s, the last sound checkpoint",
 				      last->name));
 	return drop_unsound(r, run);
 }

@@ -93,7 +93,7 @@ static const struct world *choose(const struct worlds *w, int64_t said, const ch
 
 	for (i = 0; i < w->n; i++) {
 		if (said == w->v[i].size && is_whole(&w->v[i])) {
-			*why = "fsdp_config.json says so";
+			*why = "fsdp_config.json names it";
 			return &w->v[i];
 		}
 		if (is_whole(&w->v[i])) {
@@ -101,7 +101,7 @@ static const struct world *choose(const struct worlds *w, int64_t said, const ch
 			n++;
 		}
 	}
-	*why = "no other is whole";
+	*why = "no other save is complete";
 	return said || n != 1 ? NULL : whole;
 }
 
@@ -120,7 +120,7 @@ static int drop_others(struct repair *r, struct repair_checkpoint *checkpoint, c
 			return -ENOMEM;
 		UNS_TRY(repair_plan_file(r, &file));
 		UNS_TRY(repair_change(r, file.path, UNSHARD_CHANGE_STALE,
-				      "left out: it is of a save on %" PRId64
+				      "left out: it belongs to a save on %" PRId64
 				      " ranks, and the save on %" PRId64 " is current (%s)",
 				      name.world, kept->size, why));
 	}

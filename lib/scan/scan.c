@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
+#include "base/text.h"
 #include "session/info.h"
 #include "session/reasons.h"
 #include "session/shows.h"
@@ -159,9 +160,9 @@ static int not_a_checkpoint(struct unshard *u, const char *path, struct uns_err 
 	UNS_TRY(count_below(u, path, &n, err));
 	if (n)
 		return uns_fail(err, -ENOENT,
-				"%s%s%s is not a checkpoint, but %zu checkpoint%s below it: list them with "
+				"%s%s%s is not a checkpoint, but %zu %s below it: list them with "
 				"`unshard ls %s%s%s`",
-				root, slash, path, n, n == 1 ? " is" : "s are", root, slash, path);
+				root, slash, path, n, uns_plural(n, "checkpoint is", "checkpoints are"), root, slash, path);
 	return uns_fail(err, -ENOENT,
 			"%s%s%s is not a checkpoint: no file of a format that unshard knows was found in it "
 			"(FSDP, DCP, DeepSpeed, files of ranks, safetensors)",
@@ -200,7 +201,7 @@ int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what,
 	int code = 0;
 
 	if (what != UNSHARD_INFO && what != UNSHARD_TENSORS && what != UNSHARD_PROVENANCE)
-		code = uns_fail(&err, -EINVAL, "there is no description %d", (int)what);
+		code = uns_fail(&err, -EINVAL, "description %d does not exist", (int)what);
 	if (code == 0)
 		code = checkpoint_get(u, checkpoint, &record, &err);
 	if (code < 0)

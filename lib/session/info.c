@@ -51,10 +51,10 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 	FIGURE("decoded_pieces", "pieces decompressed or made dense", s.decoded_pieces, true);
 	FIGURE("decoded_bytes", "bytes of decoded pieces", s.decoded_bytes, true);
 	FIGURE("crc_exact", "CRCs in torch files that are right", s.crc_exact, true);
-	FIGURE("crc_zero", "CRCs in torch files left 0 (not known; -o crc=exact)", s.crc_zero,
+	FIGURE("crc_zero", "CRCs in torch files left 0 (not known; -o crc=exact computes them)", s.crc_zero,
 	       true);
-	FIGURE("crc_done", "bytes read to find out CRCs", s.crc_done_bytes, true);
-	FIGURE("crc_total", "bytes that had to be read to find out CRCs", s.crc_total_bytes, true);
+	FIGURE("crc_done", "bytes read to compute CRCs", s.crc_done_bytes, true);
+	FIGURE("crc_total", "bytes that had to be read to compute CRCs", s.crc_total_bytes, true);
 	FIGURE("stale", "reads refused because a source changed", s.stale, true);
 	FIGURE("io_errors", "source reads that failed", s.io_errors, true);
 	FIGURE("cache_bytes", "decoded pieces in memory", s.cache_bytes, false);

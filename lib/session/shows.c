@@ -175,7 +175,7 @@ static int problem_tree(struct shown *shown, const struct dir_record *record, co
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
 	size_t from;
 
-	uns_text_printf(&text, "unshard cannot serve %s here.",
+	uns_text_printf(&text, "unshard cannot show %s here.",
 			*record->path ? record->path : "this checkpoint");
 	uns_text_end_line(&text, 0);
 	uns_text_str(&text, "\n");
@@ -185,11 +185,11 @@ static int problem_tree(struct shown *shown, const struct dir_record *record, co
 	else
 		uns_text_str(&text, why->text);
 	uns_text_end_line(&text, from);
-	uns_text_str(&text, "\nRun `unshard show CHECKPOINT` on the source for all that is known about it.\n");
+	uns_text_str(&text, "\nRun `unshard show CHECKPOINT` with the checkpoint's path in the source to see what is available.\n");
 	if (text.failed)
 		return uns_oom(err);
 	return uns_vtree_add_text(&shown->tree, SHOW_PROBLEM_FILE, text.p, text.len,
-				  "synthesised: why this checkpoint cannot be served", err);
+				  "synthesised: why this checkpoint cannot be shown", err);
 }
 
 static int learn_ties(struct unshard *u, struct snapshot *snap, struct uns_err *err)
@@ -464,7 +464,8 @@ int show_served(struct unshard *u, struct dir_record *record, struct snapshot *s
 		return uns_fail(err, why.code, "%s", why.text);
 	UNS_TRY(show_tree(u, record, snap, view, parameter, out, err));
 	if (uns_vtree_find(&(*out)->tree, SHOW_PROBLEM_FILE))
-		return uns_fail(err, -EBADMSG, "%s: the view %s cannot show it: its %s says why",
+		return uns_fail(err, -EBADMSG, "%s: the view %s cannot show this checkpoint: %s "
+					       "in the view has the reason",
 				record->path, view->name, SHOW_PROBLEM_FILE);
 	return 0;
 }

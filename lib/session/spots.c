@@ -383,7 +383,7 @@ int spot_enter(struct unshard *u, struct spot *spot, const char *name, struct un
 	case SPOT_ROOT:
 		spot->key.view = view_find(name, strlen(name), &spot->key.parameter);
 		if (!spot->key.view)
-			return uns_fail(err, -ENOENT, "no such view: %s", name);
+			return uns_fail(err, -ENOENT, "view %s: no such view", name);
 		return go_to_directory(u, spot, err);
 	case SPOT_ROOT_INFO:
 	case SPOT_INFO:
@@ -447,11 +447,11 @@ static int go_to_key(struct unshard *u, struct spot *spot, struct uns_err *err)
 	if (kind == SPOT_MARK) {
 		UNS_TRY(found = go_to_mark(u, spot, uns_path_parent(&spot->arena, path),
 					   uns_path_name(path), err));
-		return found ? 0 : uns_fail(err, -ESTALE, "%s is not made any more", path);
+		return found ? 0 : uns_fail(err, -ESTALE, "%s is not shown any more", path);
 	}
 	UNS_TRY(record_get(u, path, &spot->record, err));
 	if (!spot->record->is.format)
-		return uns_fail(err, -ESTALE, "%s is no checkpoint any more", spot->key.path);
+		return uns_fail(err, -ESTALE, "%s is not a checkpoint any more", spot->key.path);
 	spot->key.inside = inside;
 	return kind == SPOT_INFO ? go_to_info(u, spot, err) : go_inside(u, spot, err);
 }

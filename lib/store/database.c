@@ -47,7 +47,7 @@ static const char *advice(int code)
 {
 	switch (code) {
 	case -EBUSY:
-		return "another program keeps it locked: try again, or name another with --store";
+		return "another program keeps it locked: try again, or name another file with --store";
 	case -EROFS:
 		return "there is no permission to write it: " UNS_STORE_ELSEWHERE;
 	case -ENOSPC:

@@ -96,7 +96,7 @@ static int start_anew(struct uns_store *store, const struct uns_err *why, char *
 				"--store", store->path);
 	UNS_TRY(move_aside(store->path, &aside, err));
 	UNS_TRY(database_open(store, err));
-	if (asprintf(note, "%s; it is kept as %s, and a new one was begun", why->text, aside) < 0)
+	if (asprintf(note, "%s; unshard moved it to %s and began a new store", why->text, aside) < 0)
 		*note = NULL;
 	return 0;
 }

@@ -87,7 +87,7 @@ static int delete(struct uns_store *store, const char *subject, const char *key,
 	sqlite3_bind_text(s, 2, key, -1, SQLITE_STATIC);
 	UNS_TRY(statement_step(store, s, err));
 	if (!sqlite3_changes(store->db))
-		return uns_fail(err, -ENOENT, "%s was not set for %s", key, subject);
+		return uns_fail(err, -ENOENT, "%s is not set for %s", key, subject);
 	return bump(store, err);
 }
 

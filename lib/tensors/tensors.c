@@ -77,7 +77,8 @@ static int add(struct unshard_tensors *l, const struct uns_named_tensor *named, 
 	memcpy(out->shape, shape->dim, shape->n * sizeof(*out->shape));
 	if (!uns_u64_mul(size, uns_dtype_size(named->out), &out->size_bytes) ||
 	    !uns_u64_add(l->building.at_bytes, out->size_bytes, &size))
-		return uns_fail(err, -ENOTSUP, "tensor %s: there are too many bytes to count",
+		return uns_fail(err, -ENOTSUP, "tensor %s: its number of bytes is too large to be "
+					       "counted",
 				t->key);
 	l->listed[l->n] = (struct listed){ *named, l->building.at_bytes };
 	uns_named_layout(&l->building, named);
@@ -120,8 +121,9 @@ static int add_of_view(struct unshard_tensors *l, const char *name, struct uns_e
 	UNS_TRY(show_served(l->u, l->record, l->snap, view, parameter, &shown, err));
 	if (!shown->tree.n_tensors)
 		return uns_fail(err, -ENOTSUP,
-				"%s: the view %s has no files of weights whose tensors could be "
-				"listed; weights has, and without a view the checkpoint's own are",
+				"%s: the view %s has no safetensors files, so its tensors cannot "
+				"be listed; name the view weights, or no view for the "
+				"checkpoint's own tensors",
 				l->record->path, name);
 	l->of_view = true;
 	UNS_TRY(make_room(l, shown->tree.n_tensors, err));
@@ -194,7 +196,7 @@ int unshard_tensors_find(const unshard_tensors *l, const char *name, const char 
 	found = (uintptr_t)uns_map_get(&l->by_name, key);
 	if (!found)
 		return give_error(error, &err,
-				  uns_fail(&err, -ENOENT, "%s: there is no tensor %s%s%s",
+				  uns_fail(&err, -ENOENT, "%s: found no tensor %s%s%s",
 					   l->record->path, state ? state : "", state ? " of " : "",
 					   name));
 	*i = found - 1;
@@ -281,7 +283,7 @@ static int take_box(const struct unshard_tensor *t, const uint64_t *lo, const ui
 	if (lo)
 		memcpy(out->lo, lo, t->n_dims * sizeof(*out->lo));
 	if (!lo != !len || !uns_box_inside(out, &shape))
-		return uns_fail(err, -EINVAL, "tensor %s: the box does not lie in its shape %s",
+		return uns_fail(err, -EINVAL, "tensor %s: the box is outside its shape %s",
 				t->name, uns_shape_text(&shape, text, sizeof(text)));
 	return 0;
 }
@@ -290,7 +292,7 @@ static int check_dtype(const struct unshard_tensor *t, enum unshard_dtype dtype,
 		       struct uns_err *err)
 {
 	if (!unshard_dtype_size(dtype))
-		return uns_fail(err, -EINVAL, "tensor %s: there is no type %d", t->name,
+		return uns_fail(err, -EINVAL, "tensor %s: dtype %d does not exist", t->name,
 				(int)dtype);
 	if (!uns_cast_exists((enum uns_dtype)t->dtype, (enum uns_dtype)dtype))
 		return uns_fail(err, -ENOTSUP, "tensor %s: %s cannot be converted to %s", t->name,

@@ -91,8 +91,10 @@ static const char *usage_fsdp(const struct uns_catalog *cat, bool is_file)
 	if (is_file)
 		return "trainer.fit(model, ckpt_path=\"%s\")  # FSDPStrategy";
 	if (uns_full_is_for_script(cat))
-		return "set_optimizer_state_dict(model, optimizer, torch.load(\"%s/optimizer.bin\"), "
-		       "options=StateDictOptions(full_state_dict=True))  # pytorch_model_fsdp.bin likewise";
+		return "set_optimizer_state_dict(model, optimizer, "
+		       "torch.load(\"%s/optimizer.bin\"), "
+		       "options=StateDictOptions(full_state_dict=True))  # load "
+		       "pytorch_model_fsdp.bin likewise";
 	if (cat->summary.resumed_by & UNS_BY_LIGHTNING)
 		return "torch.load(\"%s/optimizer.bin\", weights_only=True)";
 	return cat->summary.resumed_by & UNS_BY_ACCELERATE
@@ -109,11 +111,11 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 	if (is_file)
 		return "trainer.fit(model, ckpt_path=\"%s\")";
 	if (cat->summary.resumed_by & UNS_BY_ENGINE)
-		return "model.load_state_dict(torch.load(\"%s/pytorch_model.bin\"))  # optimizer.bin, "
-		       "scheduler.bin, client_state.pt likewise";
+		return "model.load_state_dict(torch.load(\"%s/pytorch_model.bin\"))  # load "
+		       "optimizer.bin, scheduler.bin, client_state.pt likewise";
 	if (uns_full_is_for_script(cat))
-		return "optimizer.load_state_dict(torch.load(\"%s/optimizer.pt\"))  # model.safetensors "
-		       "likewise, by load_file";
+		return "optimizer.load_state_dict(torch.load(\"%s/optimizer.pt\"))  # load "
+		       "model.safetensors with safetensors.torch.load_file";
 	if (cat->summary.family == UNS_FAMILY_RANKS)
 		return "torch.load(\"%s/optimizer.pt\", weights_only=True)";
 	return cat->summary.resumed_by & UNS_BY_ACCELERATE

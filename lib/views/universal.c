@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/map.h"
+#include "base/text.h"
 #include "files/lightning_file.h"
 #include "files/resume_files.h"
 #include "files/strip.h"
@@ -89,16 +90,16 @@ static int note_round_robin(const struct uns_catalog *cat, struct uns_vtree *out
 		return 0;
 	return uns_vtree_note(
 		out, err,
-		"the run had round_robin_gradients on, and with it DeepSpeed's "
-		"load_universal mixes parameters up at stages 1 and 2: turn it off to load "
-		"from here, or load world-N (N = the number of ranks)");
+		"the run had round_robin_gradients on, with which DeepSpeed's load_universal "
+		"mixes parameters up at stages 1 and 2: turn it off to load from this view, or "
+		"load world-N (N = the number of ranks)");
 }
 
 /* For whom the stage stays. */
 static const char *world_first(const struct uns_catalog *cat)
 {
-	return cat->summary.has_engine_state ? " If the stage stays 3, load world-N instead (N = the "
-					"number of ranks), which restores all of it."
+	return cat->summary.has_engine_state ? " If you stay at stage 3, load world-N instead (N = "
+					"the number of ranks), which restores everything."
 				      : "";
 }
 
@@ -125,7 +126,7 @@ static void write_rates(const struct uns_adam_params *params, struct uns_text *o
 	for (i = 0; i < params->n_groups; i++)
 		if (!uns_value_float(uns_value_get(params->group[i]->hyper, "lr"), &lr))
 			return;
-	uns_text_str(out, " lr is the first group's for all: after loading, run `for g, lr in "
+	uns_text_str(out, " All groups get the first group's lr: after loading, run `for g, lr in "
 			  "zip(engine.optimizer.param_groups, [");
 	for (i = 0; i < params->n_groups; i++) {
 		uns_value_float(uns_value_get(params->group[i]->hyper, "lr"), &lr);
@@ -152,8 +153,9 @@ static int note_groups(const struct uns_catalog *cat, const struct uns_adam_para
 	return uns_vtree_note(
 		out, err,
 		"DeepSpeed's load_universal at stage 3 gives all %zu param groups the first one's "
-		"hyper-parameters; here they differ in %s.%s What differs, except lr, is left out of "
-		"what stage 3 reads, so that each group keeps what the run that resumes gave it.%s",
+		"hyper-parameters; here the groups differ in %s.%s This view leaves those out of what "
+		"stage 3 reads, except lr, so that each group keeps the values of the run that "
+		"resumes.%s",
 		params->n_groups, keys.p, world_first(cat), rates.len ? rates.p : "");
 }
 
@@ -167,11 +169,11 @@ static int note_shared_step(const struct uns_catalog *cat, const struct uns_adam
 	return uns_vtree_note(
 		out, err,
 		"DeepSpeed's load_universal at stage 3 gives all sub-groups of parameters one `step`. "
-		"torch's Adam advances it once for each of them: where there are several (param groups "
-		"here: %zu), its bias correction runs ahead and the run resumes wrongly.%s After loading, "
+		"torch's Adam advances it once for each of them: with several sub-groups (this checkpoint has "
+		"%zu param %s), the bias correction runs ahead and the run resumes wrongly.%s After loading, "
 		"run `for v in engine.optimizer.optimizer.state.values(): v[\"step\"] = "
 		"v[\"step\"].clone()`. Stages 1 and 2 do not need it",
-		params->n_groups, world_first(cat));
+		params->n_groups, uns_plural(params->n_groups, "group", "groups"), world_first(cat));
 }
 
 static int note_loader(const struct uns_catalog *cat, const struct uns_adam_params *params,
@@ -183,29 +185,32 @@ static int note_loader(const struct uns_catalog *cat, const struct uns_adam_para
 	if (n)
 		UNS_TRY(uns_vtree_note(
 			out, err,
-			"DeepSpeed's load_universal restores trained parameters only: %zu "
-			"tensors that no optimizer state belongs to (frozen parameters, "
-			"tied names, buffers) keep what the new process initialises them with; %s",
-			n,
+			"DeepSpeed's load_universal restores trained parameters only: %zu %s "
+			"without optimizer state (frozen parameters, tied names, buffers) %s the "
+			"values that the new process initialises; %s",
+			n, uns_plural(n, "tensor", "tensors"), uns_plural(n, "keeps", "keep"),
 			cat->summary.has_engine_state
-				? "world-N (N = the number of ranks) restores them"
-				: "load them from the view weights before training goes on"));
+				? "load world-N instead (N = the number of ranks), which restores all "
+				  "tensors"
+				: "load the weights from the view weights before you resume"));
 	UNS_TRY(note_groups(cat, params, out, err));
 	UNS_TRY(note_round_robin(cat, out, err));
 	UNS_TRY(note_shared_step(cat, params, out, err));
 	if (params->n_widened)
 		UNS_TRY(uns_vtree_note(
 			out, err,
-			"%zu parameters have no fp32 copy in the checkpoint: fp32.pt is "
-			"the weight, widened",
-			params->n_widened));
+			"%zu %s no fp32 copy in the checkpoint: fp32.pt is the weight, widened",
+			params->n_widened,
+			uns_plural(params->n_widened, "parameter has", "parameters have")));
 	if (params->n_stateless)
 		UNS_TRY(uns_vtree_note(
 			out, err,
-			"%zu parameters of the param groups have no optimizer state (%s is "
-			"the first): they are not in zero/, and DeepSpeed refuses to load "
-			"if they are trained",
-			params->n_stateless, params->stateless));
+			"%zu %s of the param groups %s no optimizer state (the first is %s) and no "
+			"directory in zero/: DeepSpeed refuses to load if the run trains %s",
+			params->n_stateless,
+			uns_plural(params->n_stateless, "parameter", "parameters"),
+			uns_plural(params->n_stateless, "has", "have"), params->stateless,
+			uns_plural(params->n_stateless, "it", "them")));
 	return 0;
 }
 

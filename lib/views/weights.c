@@ -315,8 +315,8 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 	if (a->parameter == UNS_DTYPE_NONE && a->n_rounded)
 		return uns_arena_printf(
 			arena,
-			"assembled from the checkpoint's tensors; %zu of them it holds as the optimizer's "
-			"fp32 copies only, converted to the model's dtype",
+			"assembled from the checkpoint's tensors; %zu of them were saved as the optimizer's "
+			"fp32 copies only and are converted to the model's dtype",
 			a->n_rounded);
 	if (a->parameter == UNS_DTYPE_NONE)
 		return "assembled from the checkpoint's tensors";
@@ -328,9 +328,9 @@ static const char *origin_of(const struct assembly *a, struct uns_arena *arena)
 					torch);
 	return uns_arena_printf(
 		arena,
-		"assembled from the checkpoint's tensors, floating dtypes converted to %s: %zu are the "
-		"optimizer's fp32 copies%s%s",
-		torch, a->n_masters, a->n_widened ? "; without one, widened: " : "",
+		"assembled from the checkpoint's tensors, floating dtypes converted to %s; %zu of them are "
+		"made from the optimizer's fp32 copies%s%s",
+		torch, a->n_masters, a->n_widened ? "; widened, because the optimizer has no fp32 copy: " : "",
 		a->n_widened ? a->widened.p : "");
 }
 
@@ -365,7 +365,7 @@ static int publish(struct assembly *a, struct uns_vtree *out, struct uns_err *er
 		return uns_published_apply(&in->config_info, in->base, &a->v, &a->n, out, err);
 	if (!(megatron ? uns_megatron_knows : uns_published_knows)(in->config_info.model_type))
 		return 0;
-	return uns_vtree_note(out, err, "the tensors have the names that were saved, because of -o names=memory");
+	return uns_vtree_note(out, err, "the tensors have the saved names, because of -o names=memory");
 }
 
 /* Fills v: which tensors, under which names. */
@@ -451,9 +451,9 @@ static int note_config(const struct uns_view_input *in, bool passed, struct uns_
 		return 0;
 	return uns_vtree_note(
 		out, err,
-		"transformers 5 publishes models of type %s under other tensor names than "
-		"it holds in memory: the weights here have the names that were saved, "
-		"which from_pretrained reads; a program that expects the published names may not",
+		"transformers 5 publishes models of type %s under other tensor names than it "
+		"holds in memory. The weights here have the saved names, which from_pretrained "
+		"reads; a program that expects the published names may fail on them",
 		info->model_type);
 }
 
@@ -480,7 +480,7 @@ static int add_lightning(const struct uns_view_input *in, uint64_t parameter, st
 
 	if (uns_lightning_check(in->catalog, false, &why) == 0)
 		return uns_lightning_add(&file, out, err);
-	return uns_vtree_note(out, err, "there is no .ckpt file here: %s", why.text);
+	return uns_vtree_note(out, err, "the view has no .ckpt file: %s", why.text);
 }
 
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,

@@ -56,11 +56,11 @@ static int warm(struct warming *w, const char *checkpoint, struct uns_err *err)
 	int code;
 
 	if (!store_hold(&w->u->store, err))
-		return uns_fail(err, -ENOENT, "no metadata store to keep CRCs in: warm needs one (--store FILE)");
+		return uns_fail(err, -ENOENT, "warm keeps CRCs in the metadata store, and there is none: name one with --store FILE");
 	store_release(&w->u->store);
 	UNS_TRY(record_get(w->u, checkpoint, &record, err));
 	code = record->is.format ? snapshot_get(w->u, record, &snap, err)
-			     : uns_fail(err, -EINVAL, "%s is not a checkpoint: list those below it with unshard ls", checkpoint);
+			     : uns_fail(err, -EINVAL, "%s is not a checkpoint: list those below it with `unshard ls`", checkpoint);
 	if (code == 0) {
 		code = warm_views(w, record, snap, err);
 		snapshot_put(w->u, snap);

@@ -121,7 +121,7 @@ static int parse_text(const struct uns_text *text, cJSON **out, struct uns_err *
 	while (end < text->p + text->len && is_space(*end))
 		end++;
 	if (end != text->p + text->len)
-		return uns_fail(err, -EBADMSG, "JSON goes on behind its value, at byte %zu of %zu",
+		return uns_fail(err, -EBADMSG, "JSON continues after its end, at byte %zu of %zu",
 				(size_t)(end - text->p), text->len);
 	*out = UNS_TAKE(json);
 	return 0;

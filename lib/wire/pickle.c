@@ -130,7 +130,7 @@ static size_t above_mark(const struct uns_pickle *m)
 static int top(struct uns_pickle *m, struct uns_value **out)
 {
 	if (above_mark(m) == 0)
-		return damaged(m, "the stack is empty");
+		return damaged(m, "its stack is empty");
 	*out = m->stack.v[m->stack.n - 1];
 	return 0;
 }
@@ -250,7 +250,7 @@ static int take_counted(struct uns_pickle *m, const uint8_t **p, size_t *n)
 
 	UNS_TRY(take_number(m, &len));
 	if (!uns_span_take(&m->in, (size_t)len, p))
-		return damaged(m, "a string is longer than what is left");
+		return damaged(m, "a string is longer than the rest of the file");
 	*n = (size_t)len;
 	return 0;
 }
@@ -743,7 +743,7 @@ static int op_proto(struct uns_pickle *m)
 
 	UNS_TRY(take_number(m, &version));
 	if (version < 2 || version > 5)
-		return uns_fail(m->err, -ENOTSUP, "pickle protocol %u is not known (2 to 5 are)",
+		return uns_fail(m->err, -ENOTSUP, "pickle protocol %u is not known (expected 2 to 5)",
 				(unsigned)version);
 	return 0;
 }
@@ -761,7 +761,7 @@ static int op_frame(struct uns_pickle *m) /* FRAME: only a hint for reading ahea
 static int op_stop(struct uns_pickle *m)
 {
 	if (m->stack.n != 1 || m->n_marks)
-		return damaged(m, "it stops with other than one value");
+		return damaged(m, "it stops with no value, or with several");
 	m->done = true;
 	return 0;
 }
@@ -860,7 +860,8 @@ int uns_pickle_parse_traced(struct uns_span *in, struct uns_arena *arena,
 				uns_span_left(in));
 	if (*in->p != 0x80)
 		return uns_fail(err, -ENOTSUP,
-				"pickle starts with 0x%02x: protocols 2 to 5 are known", *in->p);
+				"pickle starts with 0x%02x: expected 0x80, which begins protocols "
+				"2 to 5", *in->p);
 	m.start = in->p;
 	m.used_before = arena->used_bytes;
 	m.limit_bytes = uns_parse_budget(uns_span_left(in));

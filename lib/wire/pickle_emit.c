@@ -430,7 +430,7 @@ int uns_pickle_emit_behind(struct uns_span front, const struct uns_value *root,
 	struct emitter e = { .out = out, .tensors = tensors, .n_tensors = n_tensors, .err = err };
 
 	if (root->kind != UNS_VALUE_DICT || !uns_value_fits(root, MAX_NODES, MAX_DEPTH))
-		return uns_fail(err, -ENOTSUP, "the value is no dict, or nested too deeply");
+		return uns_fail(err, -ENOTSUP, "the value is not a dict, or is nested too deeply");
 	uns_text_add(out, front.p, uns_span_left(&front));
 	UNS_TRY(emit_pairs(&e, root));
 	op(&e, '.');

@@ -57,8 +57,8 @@ int uns_pickle_rename(struct uns_span pickle, const struct uns_pickle_trace *tra
 
 	if (trace->strange)
 		return uns_fail(err, -ENOTSUP,
-				"the pickle is not as Python's protocol 2 writes it: names in it "
-				"cannot be changed");
+				"the pickle differs from what Python's protocol 2 writes, so "
+				"names in it cannot be changed");
 	for (i = 0; i < trace->n; i++)
 		highest = trace->v[i].memo > highest ? trace->v[i].memo : highest;
 	known = calloc((size_t)highest + 1, sizeof(*known));

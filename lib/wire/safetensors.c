@@ -454,7 +454,7 @@ static int parse_header(struct scan *s)
 		UNS_TRY(need_char(s, '}'));
 	}
 	skip_space(s);
-	return s->in.p == s->in.end ? 0 : damaged(s, "nothing more");
+	return s->in.p == s->in.end ? 0 : damaged(s, "the end");
 }
 
 static int by_offset(const void *pa, const void *pb)
@@ -486,7 +486,7 @@ static int check_data(const struct uns_st_header *h, uint64_t file_bytes, struct
 				(unsigned long long)(file_bytes - h->data_bytes),
 				(unsigned long long)at,
 				at > file_bytes - h->data_bytes ? "truncated?" :
-								  "written over?");
+								  "was it written over?");
 	return 0;
 }
 

@@ -41,7 +41,7 @@ int uns_torchfile_open_traced(const struct uns_reader *r, struct uns_arena *aren
 	UNS_TRY(uns_zip_open(r, arena, &out->zip, err));
 	rec = uns_zip_find(&out->zip, "data.pkl");
 	if (!rec)
-		return uns_fail(err, -EBADMSG, "no data.pkl inside: not written by torch.save");
+		return uns_fail(err, -EBADMSG, "it has no data.pkl: torch.save did not write it");
 	UNS_TRY(uns_zip_read(r, rec, MAX_PICKLE_BYTES, arena, pickle, err));
 	UNS_TRY(read_byteorder(out, arena, err));
 	in = *pickle;
@@ -157,7 +157,8 @@ static int fail_unreadable(const struct uns_value *v, struct uns_err *err)
 	if (is_call(v, FROM_TYPE))
 		cls = uns_value_at(v->object.args, 1);
 	return cls && cls->cls ? uns_fail(err, -ENOTSUP, "a tensor of class %s", cls->cls) :
-				 uns_fail(err, -ENOTSUP, "not a tensor of a known form: %s", v->cls);
+				 uns_fail(err, -ENOTSUP, "a tensor of a form that unshard does "
+							 "not know: %s", v->cls);
 }
 
 static int parse_dims(const struct uns_value *v, uint64_t *dims, size_t *n, struct uns_err *err)
@@ -223,10 +224,10 @@ static int parse_dtype(const struct call *call, const struct uns_value *storage_
 	enum uns_dtype stored;
 
 	if (!name)
-		return uns_fail(err, -EBADMSG, "a tensor without a type");
+		return uns_fail(err, -EBADMSG, "a tensor without a dtype");
 	out->dtype = call->v3 ? uns_dtype_of_torch(name) : uns_dtype_of_storage(name);
 	if (out->dtype == UNS_DTYPE_NONE)
-		return uns_fail(err, -ENOTSUP, "a tensor of unknown type torch.%s", name);
+		return uns_fail(err, -ENOTSUP, "a tensor of unknown dtype torch.%s", name);
 	*unit_bytes = uns_dtype_size(out->dtype);
 	if (uns_value_is(storage_class, "torch.storage.UntypedStorage")) {
 		*unit_bytes = 1;
@@ -234,7 +235,7 @@ static int parse_dtype(const struct call *call, const struct uns_value *storage_
 		name = name_in_torch(storage_class);
 		stored = name ? uns_dtype_of_storage(name) : UNS_DTYPE_NONE;
 		if (stored == UNS_DTYPE_NONE)
-			return uns_fail(err, -ENOTSUP, "a tensor in a storage of unknown type");
+			return uns_fail(err, -ENOTSUP, "a tensor in a storage of unknown dtype");
 		*unit_bytes = uns_dtype_size(stored);
 	}
 	return 0;
@@ -263,7 +264,7 @@ static int parse_storage(const struct uns_torchfile *file, const struct call *ca
 	out->key = uns_value_str(uns_value_at(tag, 2));
 	if (!kind || strcmp(kind, "storage") != 0 || !out->key ||
 	    !uns_value_u64(uns_value_at(tag, 4), &numel))
-		return uns_fail(err, -EBADMSG, "a tensor without a proper storage");
+		return uns_fail(err, -EBADMSG, "a tensor without a valid storage");
 	UNS_TRY(parse_dtype(call, uns_value_at(tag, 1), out, &unit, err));
 	UNS_TRY(find_storage(file, out->key, &rec, err));
 	if (!uns_u64_mul(numel, unit, &bytes) || bytes != rec->size_bytes)

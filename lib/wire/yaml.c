@@ -185,7 +185,7 @@ static int add_event(struct builder *b, const yaml_event_t *e, struct uns_err *e
 				line_of(e));
 	case YAML_DOCUMENT_START_EVENT:
 		if (b->n_documents++)
-			return uns_fail(err, -ENOTSUP, "line %zu: a second YAML document",
+			return uns_fail(err, -ENOTSUP, "line %zu: a second YAML document; expected one",
 					line_of(e));
 		return 0;
 	case YAML_STREAM_END_EVENT:

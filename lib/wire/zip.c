@@ -216,7 +216,7 @@ static int parse_entry(struct uns_span *dir, uint64_t dir_off, struct uns_arena 
 	    !uns_span_take(dir, uns_le(p + 30, 2), &extra) || !uns_span_skip(dir, uns_le(p + 32, 2)))
 		return uns_fail(err, -EBADMSG, "zip: the directory is damaged");
 	if (name == extra || memchr(name, '\0', (size_t)(extra - name)))
-		return uns_fail(err, -EBADMSG, "zip: a record without a proper name");
+		return uns_fail(err, -EBADMSG, "zip: a record without a valid name");
 	rec->name = uns_arena_strn(arena, (const char *)name, (size_t)(extra - name));
 	if (!rec->name)
 		return uns_oom(err);
@@ -356,8 +356,8 @@ int uns_zip_open(const struct uns_reader *r, struct uns_arena *arena, struct uns
 	}
 	if (!end)
 		return uns_fail(err, -EBADMSG,
-				"truncated, or no zip archive: its %llu bytes hold no end record "
-				"of one",
+				"truncated, or not a zip archive: no end record was found in its "
+				"%llu bytes",
 				(unsigned long long)r->size);
 	UNS_TRY(parse_ends(r, &t, end, &e, err));
 	UNS_TRY(check_ends(&e, err));
@@ -405,7 +405,7 @@ static int parse_local(const struct uns_zip_record *record, const uint8_t *heade
 				record->name, record->method);
 	if (uns_le(header, 4) != LOCAL_SIGNATURE || name_len != strlen(record->name) ||
 	    memcmp(header + LOCAL_BYTES, record->name, n_name) != 0)
-		return uns_fail(err, -EBADMSG, "zip: no local header of record %s at byte %llu",
+		return uns_fail(err, -EBADMSG, "zip: record %s has no local header at byte %llu",
 				record->name, (unsigned long long)record->header_bytes);
 	start = record->header_bytes + LOCAL_BYTES + name_len + extra_len;
 	if (!uns_inside(start, record->size_bytes, record->limit_bytes))

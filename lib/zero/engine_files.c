@@ -101,8 +101,8 @@ int uns_engine_scaler_add(const struct uns_catalog *cat, struct uns_vtree *out, 
 			       uns_value_new_int(arena, (s.at - s.last_overflow - 1) % s.window)))
 		return uns_oom(err);
 	UNS_TRY(uns_vtree_note(out, err,
-			       "scaler.pt is fp16's loss scale: a Trainer with fp16 resumes with it, one "
-			       "without fp16 fails on it"));
+			       "scaler.pt is the loss scale of fp16: a Trainer with fp16 resumes "
+			       "from it, one without fp16 fails on it"));
 	return add_file(cat, "scaler.pt", "scaler",
 			"DeepSpeed's DynamicLossScaler as torch's GradScaler", root, NULL, out, err);
 }

@@ -21,7 +21,8 @@ int uns_zero_model_parse(const struct uns_value *root, struct uns_arena *arena,
 
 	*out = (struct uns_zero_model){ .root = root };
 	if (!root || root->kind != UNS_VALUE_DICT)
-		return uns_fail(err, -ENOTSUP, "the file holds no dict: no model file of DeepSpeed");
+		return uns_fail(err, -ENOTSUP, "the file does not hold a dict: it is not a model "
+					       "file of DeepSpeed");
 	out->has_shapes = shapes && shapes->kind != UNS_VALUE_NONE;
 	UNS_TRY(uns_zero_shapes_parse_list(shapes, arena, &out->shapes, &out->n_shapes, err));
 	return uns_zero_shapes_parse(uns_value_get(root, "frozen_param_shapes"), arena,

@@ -65,14 +65,15 @@ static int parse_states(const struct uns_zero_file *file, const struct uns_value
 	if (!dict)
 		return 0;
 	if (dict->kind != UNS_VALUE_DICT)
-		return uns_fail(err, -ENOTSUP, "the state of group %zu is no dict", g);
+		return uns_fail(err, -ENOTSUP, "the state of group %zu is not a dict", g);
 	out->state = UNS_NEW_N(arena, struct uns_zero_state, dict->n);
 	if (!out->state)
 		return uns_oom(err);
 	for (i = 0; i < dict->n; i++) {
 		name = uns_value_str(dict->pair[i].key);
 		if (!name)
-			return uns_fail(err, -ENOTSUP, "the state of group %zu has no names", g);
+			return uns_fail(err, -ENOTSUP, "the state of group %zu has a key that is "
+						       "not a name", g);
 		UNS_TRY(parse_state(file, name, dict->pair[i].value, g, out, err));
 	}
 	return 0;
@@ -99,11 +100,13 @@ static int find_stage(struct uns_zero_optim *o, const struct uns_value **fp32, s
 	if (!is_list(*fp32))
 		return uns_fail(err, -ENOTSUP,
 				"the file has neither single_partition_of_fp32_groups nor "
-				"fp32_flat_groups: no shard of a ZeRO optimizer that is known");
+				"fp32_flat_groups: it is not the shard of a ZeRO optimizer that "
+				"unshard knows");
 	o->stage = *fp32 == flat ? 3 : 1;
 	if (known && (stage == 3) != (o->stage == 3))
 		return uns_fail(err, -EBADMSG,
-				"the file says ZeRO stage %llu, but its tensors are those of stage %s",
+				"the file records ZeRO stage %llu, but its tensors are those of "
+				"stage %s",
 				(unsigned long long)stage, o->stage == 3 ? "3" : "1 or 2");
 	return 0;
 }

@@ -220,8 +220,8 @@ static int add_padding(const struct planning *p, size_t group, size_t i, uint64_
 			err);
 	if (padding && p->plan->reordered)
 		return unsupported(p,
-				   "parameter_alignment together with round_robin_gradients is "
-				   "not supported for another number of ranks",
+				   "with both parameter_alignment and round_robin_gradients, "
+				   "another number of ranks is not supported",
 				   err);
 	*at += padding;
 	return 0;
@@ -348,7 +348,7 @@ static int find_settings(struct planning *p, struct uns_err *err)
 	    !uns_value_u64(uns_catalog_value(cat, "model_states", "dp_world_size"),
 			   &p->old_world) ||
 	    !p->old_world)
-		return unsupported(p, "it was not saved by DeepSpeed", err);
+		return unsupported(p, "DeepSpeed did not save it", err);
 	if (uns_catalog_value(cat, "optim_states", "ds_zero_partition_groups"))
 		return unsupported(p, "partition groups of experts are not supported", err);
 	p->shapes = uns_catalog_value(cat, "model_states", "param_shapes");

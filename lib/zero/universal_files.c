@@ -32,8 +32,8 @@ int uns_universal_check_names(const struct uns_adam_params *params, struct uns_e
 		if (!may_be_directory(name))
 			return uns_fail(
 				err, -ENOTSUP,
-				"parameter \"%.80s\" cannot be a directory, and a universal "
-				"checkpoint has one for each",
+				"parameter \"%.80s\" has a name that a directory cannot have, and "
+				"a universal checkpoint has a directory for each parameter",
 				name);
 	}
 	return 0;

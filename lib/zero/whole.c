@@ -143,13 +143,15 @@ static int prepare(struct whole *w, const struct uns_value *dict, struct uns_err
 	w->state = uns_value_get(inner ? inner : dict, "state");
 	w->groups = uns_value_get(inner ? inner : dict, "param_groups");
 	if (!w->groups || w->groups->kind != UNS_VALUE_LIST || (inner && !w->masters))
-		return uns_fail(err, -ENOTSUP, "an optimizer without ZeRO of a form that is not known");
+		return uns_fail(err, -ENOTSUP, "the optimizer, saved without ZeRO, has a form "
+					       "that unshard does not know");
 	for (g = 0; g < w->groups->n; g++) {
 		list = params_of(w, g);
 		w->n += list ? list->n : 0;
 	}
 	if (w->n > MAX_PARAMS)
-		return uns_fail(err, -ENOTSUP, "an optimizer of %zu parameters", w->n);
+		return uns_fail(err, -ENOTSUP, "the optimizer has %zu parameters, more than "
+					       "unshard looks through", w->n);
 	w->n_tensors = w->cat->n_tensors;
 	w->named = UNS_NEW_N(&w->scratch, const struct uns_tensor *, w->n);
 	w->used = UNS_NEW_N(&w->scratch, bool, w->n_tensors);

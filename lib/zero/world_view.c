@@ -135,7 +135,8 @@ int uns_world_zero_add(const struct uns_catalog *cat, uint64_t world, struct uns
 	if (!plan.reordered)
 		return 0;
 	return uns_vtree_note(out, err,
-			      "round_robin_gradients deals parameters out to ranks: their order in "
-			      "the optimizer's shards is that of %llu ranks",
+			      "with round_robin_gradients, the order of the parameters in the "
+			      "optimizer's shards depends on the number of ranks: here it is that "
+			      "of %llu ranks",
 			      (unsigned long long)world);
 }

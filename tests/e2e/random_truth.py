@@ -225,7 +225,7 @@ def of_weights(t, exact=None, rounded=False):
     all others too where the checkpoint holds nothing else (rounded). Of a model with adapters its own tensors, under
     their own names; what is trained is in the view adapter."""
     file, weights = "model.safetensors", own_names(t, t.model)
-    views = {"adapter": Refused("holds no adapter of PEFT's")}
+    views = {"adapter": Refused("holds no PEFT adapter")}
     if t.is_adapter:
         views = {"adapter": Shown(in_file("adapter_model.safetensors"), of_adapter(t), rounded)}
     if t.is_adapter and not any(n in t.model for n in t.frozen):

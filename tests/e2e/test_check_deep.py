@@ -249,7 +249,7 @@ def test_a_model_that_diverged_is_told_once(command, tmp_path, golden):
     got = [t for t in texts([f for f in deep(command, tmp_path) if f["path"] == tmp_path.name],
                             "not_finite")]
     assert len(got) == 17
-    assert got[-1] == f"24 more tensors of {tmp_path.name} are not finite either: 384 NaNs in all"
+    assert got[-1] == f"24 more tensors of {tmp_path.name} have values that are not finite: 384 NaNs in all"
 
 
 def test_a_tensor_with_strides(command, tmp_path):

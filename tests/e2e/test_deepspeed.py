@@ -326,7 +326,7 @@ def test_problems_say_what_load_universal_does_not_restore(views):
     text = (views / f"universal/z2-bf16-roundrobin/run/{TAG}/.unshard/problems.txt").read_text()
     for part in ("trained parameters only: 4 tensors", "first one's hyper-parameters", "world-N",
                  "round_robin_gradients", "one `step`", f"`{MEND}`",
-                 "they differ in lr, weight_decay, initial_lr",
+                 "the groups differ in lr, weight_decay, initial_lr",
                  'zip(engine.optimizer.param_groups, [0.0025, 0.000625]): g["lr"] = lr`'):
         assert part in text
 
@@ -335,7 +335,7 @@ def test_the_documents_and_show_say_it_too(engines, command):
     assert f"`{MEND}`" in (conftest.ROOT / "docs/views.md").read_text()
     shown = command("show", engines / "z3-bf16/run" / TAG, "-o", "store=none").stdout
     after = shown.split("\nbefore you load\n")[1]
-    assert after.count(f"`{MEND}`") == 1 and "If the stage stays 3, load world-N" in after
+    assert after.count(f"`{MEND}`") == 1 and "If you stay at stage 3, load world-N" in after
 
 
 def test_a_run_is_loaded_as_natively(engines, views):

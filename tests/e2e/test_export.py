@@ -117,7 +117,7 @@ def test_a_run_of_one_file_checkpoints_is_the_mounts(mount, tmp_path):
     got = content(tmp_path / "out")
     assert {n: c for n, c in got.items() if c != "directory"} == {n: c for n, c in shown.items() if c != "directory"}
     done = export(run, tmp_path / "full", "--view", "full", check=False)
-    assert done.returncode == 1 and "no checkpoint that the view full can show" in done.stderr
+    assert done.returncode == 1 and "the view full can show no checkpoint in it" in done.stderr
 
 
 # -- the frameworks load it --

@@ -388,7 +388,8 @@ def test_what_weights_only_lacks_is_said(runs, mount, command, resumed):
         told = mounted / view / "run/step=2/.unshard"
         origin = json.loads((told / "provenance.json").read_text())["files"]["step=2.ckpt"]["origin"]
         assert "empty ones are synthesised" in origin
-        assert "ModelParallelStrategy resumes from neither" in (told / "problems.txt").read_text()
+        assert "ModelParallelStrategy needs the saved states and resumes from neither" in \
+            (told / "problems.txt").read_text()
     # As it says: there is nothing that this strategy would take.
     assert resumed.error(2, "full-fsdp-mp") == "KeyError: 'optimizer_states'"
     done = command("check", runs / "fsdp-weights", "-o", "settle=0")

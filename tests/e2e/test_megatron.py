@@ -151,7 +151,7 @@ def test_the_runs_directory_has_the_config(made, mount, tmp_path, command):
     want = trees.weights(made("mc2", "llama-tp2") / "hf")
     m = mount(run)
     trees.assert_same(trees.weights(m / "weights" / STEP), want)
-    said = "publishes for model type llama, made of Megatron's"
+    said = "publishes for model type llama, converted from Megatron's"
     notes = json.loads((m / f"weights/{STEP}/.unshard/provenance.json").read_text())["notes"]
     assert [n for n in notes if said in n]
     shown = command("show", run / STEP).stdout
@@ -172,11 +172,14 @@ def test_verl_has_the_config_beside_the_shards(made, mount, tmp_path):
 @pytest.mark.parametrize("case,changes,said", [
     ("llama-tp2", {"head_dim": 8}, "decoder.layers.self_attention.linear_qkv.weight has the shape"),
     ("llama-tp2", {"num_key_value_heads": 1}, "decoder.layers.self_attention.linear_qkv.weight has the shape"),
-    ("llama-tp2", {"tie_word_embeddings": True}, "output_layer.weight has no place"),
-    ("qwen2-tied", {"tie_word_embeddings": False}, "the checkpoint has no output_layer.weight"),
-    ("qwen3-by-layer", {"model_type": "llama"}, "decoder.layers.0.self_attention.q_layernorm.weight has no place"),
+    ("llama-tp2", {"tie_word_embeddings": True}, "output_layer.weight is a tensor that a model of type"),
+    ("qwen2-tied", {"tie_word_embeddings": False},
+     "which is made from output_layer.weight: the checkpoint does not have it"),
+    ("qwen3-by-layer", {"model_type": "llama"},
+     "decoder.layers.0.self_attention.q_layernorm.weight is a tensor that a model of type"),
     ("mixtral-ep2", {"num_local_experts": 8}, "decoder.layers.mlp.router.weight has the shape"),
-    ("qwen3_moe-dense", {"mlp_only_layers": []}, "the checkpoint has no decoder.layers.0.mlp.router.weight"),
+    ("qwen3_moe-dense", {"mlp_only_layers": []},
+     "which is made from decoder.layers.0.mlp.router.weight: the checkpoint does not have it"),
 ], ids=lambda x: x if isinstance(x, str) and len(x) < 20 else "")
 def test_a_config_of_another_model_is_refused_by_the_tensors_name(made, mount, tmp_path, command, case, changes, said):
     run = with_config(made, tmp_path, case, **changes)

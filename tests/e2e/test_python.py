@@ -134,7 +134,7 @@ def test_damage_is_named(copied):
 
 @pytest.mark.parametrize("call,raised,words", [
     (lambda s: s.stat("weights/nothing"), unshard.NotFound, "nothing"),
-    (lambda s: s.list("weigths"), unshard.NotFound, "no such view: weigths"),
+    (lambda s: s.list("weigths"), unshard.NotFound, "view weigths: no such view"),
     (lambda s: s.read("weights/checkpoint-2"), unshard.Error, "is a directory"),
     (lambda s: s.tensors("checkpoint-2", "world-3"), unshard.NotSupported, "checkpoint-2"),
     (lambda s: s.tensors("checkpoint-2")["model.norm.weight"].read([0], [21]), unshard.Error, "the box"),

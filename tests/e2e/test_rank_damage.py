@@ -205,8 +205,7 @@ case("flat optimizer state of another type", FLAT,
 case("flat optimizer state of another size", FLAT,
      on_optim(1, lambda s: set_state(s, 0, "exp_avg", lambda t: t[:-7].clone())),
      [problem("{O1}: state.0.exp_avg has 285 elements, but state.0.exp_avg_sq has"
-              " 292: an optimizer's states of one parameter are as long as each "
-              "other" + OR_BEFORE)],
+              " 292: all states of one parameter have the same length" + OR_BEFORE)],
      WEIGHTS)
 case("weight of another type than declared", VERL,
      on_model(1, lambda s: local(s["emb.weight"], bf16)),
@@ -216,7 +215,7 @@ case("a row short", VERL, on_model(1, lambda s: local(s["emb.weight"], lambda t:
      [problem("{M1}: emb.weight: this rank holds a piece of shape [4, 10]; expected [5, 10]" + AGAIN)],
      NOTHING)
 case("a name missing", VERL, on_model(1, lambda s: s.pop("emb.weight")),
-     [problem("{M1}: emb.weight is missing here, {m0} has it" + OR_BEFORE)],
+     [problem("{M1}: emb.weight is missing, and {m0} has it" + OR_BEFORE)],
      NOTHING)
 case("a rank missing", ("v4", "verl-f1orig"), lambda a: model(a, 2).unlink(),
      [problem("{M2} is missing: it holds rank 2's pieces" + BACK)],
@@ -228,8 +227,7 @@ case("a file of another world", EASY,
               "saves away, or let --repair OUT write a copy of the one that is complete")],
      NOTHING)
 case("cut", EASY, lambda a: cut(model(a, 1), 7000),
-     [problem("{M1}: truncated, or no zip archive: its 7000 bytes hold no end record "
-              "of one" + AGAIN)],
+     [problem("{M1}: truncated, or not a zip archive: no end record was found in its 7000 bytes" + AGAIN)],
      NOTHING)
 case("empty", EASY, lambda a: cut(model(a, 1), 0),
      [problem("{M1}: the file is empty" + AGAIN)],
@@ -263,8 +261,8 @@ case("a replica missing", HSDP, lambda a: [f(a, 3).unlink() for f in (model, opt
               "ranks hold)" + BACK)],
      ALL)
 case("a replica cut", HSDP, lambda a: cut(model(a, 1), 5000),
-     [problem("{M1}: truncated, or no zip archive: its 5000 bytes hold no end record "
-              "of one (unshard reads the copies that other ranks hold)" + AGAIN)],
+     [problem("{M1}: truncated, or not a zip archive: no end record was found in its 5000 bytes "
+              "(unshard reads the copies that other ranks hold)" + AGAIN)],
      ALL)
 case("both replicas missing", HSDP, lambda a: [model(a, r).unlink() for r in (1, 3)],
      [problem("{M1} and 1 more file are missing: they hold the pieces of ranks 1, 3; copy them "
@@ -274,19 +272,17 @@ case("optimizer: one missing", VERL, lambda a: optim(a, 1).unlink(),
      [problem("{O1} is missing: it holds rank 1's pieces" + BACK)],
      WEIGHTS)
 case("optimizer: cut", VERL, lambda a: cut(optim(a, 0), 9000),
-     [problem("{O0}: truncated, or no zip archive: its 9000 bytes hold no end record "
-              "of one" + AGAIN)],
+     [problem("{O0}: truncated, or not a zip archive: no end record was found in its 9000 bytes" + AGAIN)],
      WEIGHTS)
 case("optimizer: empty", VERL, lambda a: cut(optim(a, 2), 0),
      [problem("{O2}: the file is empty" + AGAIN)],
      WEIGHTS)
 case("optimizer: no torch file", VERL, lambda a: optim(a, 1).write_text("not a zip\n" * 300),
-     [problem("{O1}: truncated, or no zip archive: its 3000 bytes hold no end record "
-              "of one" + AGAIN)],
+     [problem("{O1}: truncated, or not a zip archive: no end record was found in its 3000 bytes" + AGAIN)],
      WEIGHTS)
 case("optimizer: a zip without description", VERL,
      lambda a: rezip(optim(a, 1), lambda z: z.pop("data.pkl")),
-     [problem("{O1}: no data.pkl inside: not written by torch.save" + AGAIN)],
+     [problem("{O1}: it has no data.pkl: torch.save did not write it" + AGAIN)],
      WEIGHTS)
 case("optimizer: an empty description", VERL,
      lambda a: rezip(optim(a, 1), lambda z: z.update({"data.pkl": b""})),
@@ -304,11 +300,10 @@ case("extra state: one missing", VERL, lambda a: extra(a, 2).unlink(),
      ALL)
 case("extra state: all missing", VERL, lambda a: [extra(a, r).unlink() for r in range(3)], [], ALL)
 case("extra state: cut", VERL, lambda a: cut(extra(a, 1), 900),
-     [problem("{X1}: truncated, or no zip archive: its 900 bytes hold no end record of "
-              "one" + AGAIN)],
+     [problem("{X1}: truncated, or not a zip archive: no end record was found in its 900 bytes" + AGAIN)],
      ALL)
 case("extra state: no scheduler", VERL, on_extra(1, lambda s: s.pop("lr_scheduler")),
-     [problem("{X1}: it has no \"lr_scheduler\", which is restored from there" + AGAIN)],
+     [problem("{X1}: the file has no \"lr_scheduler\", which is restored from there" + AGAIN)],
      ALL)
 case("extra state: of another step", VERL,
      on_extra(1, lambda s: s["lr_scheduler"].update(last_epoch=7)),
@@ -322,23 +317,21 @@ case("extra state: a scheduler only there", VERL, on_extra(1, lambda s: s.update
 
 case("config of another world", VERL,
      lambda a: (a / "fsdp_config.json").write_text('{"world_size": 4}'),
-     [problem("fsdp_config.json says 4 ranks, but the files are of 3 (complete): copy the missing "
+     [problem("fsdp_config.json records 4 ranks, but the files are of 3 (complete) ranks: copy the missing "
               "files back from the training machine")],
      NOTHING)
 case("config that is none", VERL, lambda a: (a / "fsdp_config.json").write_text("{"),
-     [problem("fsdp_config.json is no JSON object: the ranks' files are read by the number of "
-              "ranks in their names; copy it again from the training machine, verl's model merger "
-              "needs it")],
+     [problem("fsdp_config.json is not a JSON object: unshard takes the number of ranks from the names of the ranks' "
+              "files; copy it again from the training machine: veRL's model merger needs it")],
      ALL)
 case("config without a world", VERL, lambda a: (a / "fsdp_config.json").write_text("{}"),
-     [problem("fsdp_config.json says no world_size above 0: the ranks' files are read by the "
-              "number of ranks in their names; copy it again from the training machine, verl's "
-              "model merger needs it")],
+     [problem("fsdp_config.json has no world_size above 0: unshard takes the number of ranks from the names of the "
+              "ranks' files; copy it again from the training machine: veRL's model merger needs it")],
      ALL)
 case("a file of another world, and a config", VERL,
      lambda a: shutil.copy(model(a, 0), a / name_of("model", 2, 0)),
      [note("files of saves on different numbers of ranks are mixed: 2 (1 of 2 model files) and 3 "
-           "(complete); those of 3 are read, as fsdp_config.json says")],
+           "(complete); those of 3 ranks are read, as fsdp_config.json records")],
      ALL)
 case("two whole worlds", EASY,
      lambda a: [shutil.copy(f(a, 0), a / name_of(k, 1, 0)) for k, f in
@@ -348,7 +341,7 @@ case("two whole worlds", EASY,
               "away, or let --repair OUT write a copy of the one that is complete")],
      NOTHING)
 case("named for a larger world", EASY, lambda a: rename_world(a, 4),
-     [problem("the model was saved by 2 ranks, its files are named for 4: rename them as they "
+     [problem("the model was saved by 2 ranks, but its files are named for 4: rename them as they "
               "were, or copy them again from the training machine")],
      NOTHING)
 case("optimizer: swapped", VERL, lambda a: swap(optim(a, 0), optim(a, 2)),
@@ -375,8 +368,8 @@ case("one file under the next rank's name", VERL, lambda a: model(a, 0).replace(
 # -- trackers of the run --
 
 case("tracker: a step that is missing", VERL, lambda a: (a / VERL_TRACKER).write_text("6"),
-     [problem("latest_checkpointed_iteration.txt of run names step 6, and there is no "
-              "global_step_6: veRL would start from scratch; copy the directory back, or set "
+     [problem("latest_checkpointed_iteration.txt of run names step 6, and global_step_6 does not exist: veRL would "
+              "start from the beginning; copy the directory back, or set "
               "it to 2, the newest step that exists, if that one is whole")],
      ALL)
 case("tracker: empty", VERL, lambda a: (a / VERL_TRACKER).write_text(""),
@@ -398,8 +391,8 @@ case("tracker: no number", VERL, lambda a: (a / VERL_TRACKER).write_text("global
            "checkpoint before it")],
      ALL)
 case("tracker: of an earlier step", VERL, lambda a: (a / VERL_TRACKER).write_text("1"),
-     [problem("latest_checkpointed_iteration.txt of run names step 1, and there is no "
-              "global_step_1: veRL would start from scratch; copy the directory back, or set "
+     [problem("latest_checkpointed_iteration.txt of run names step 1, and global_step_1 does not exist: veRL would "
+              "start from the beginning; copy the directory back, or set "
               "it to 2, the newest step that exists, if that one is whole"),
       note("all files of actor that were found are complete, but the file that is written last "
            "was not found (with veRL latest_checkpointed_iteration.txt, with Accelerate the last "
@@ -414,12 +407,12 @@ case("tracker: none", VERL, lambda a: (a / VERL_TRACKER).unlink(),
      ALL)
 case("EasyR1's tracker: a step that is missing", EASY,
      lambda a: (a / EASY_TRACKER).write_text('{"last_global_step": 4}'),
-     [problem("checkpoint_tracker.json of run names step 4, and there is no global_step_4: "
-              "EasyR1 would start from scratch; copy the directory back, or set it to 2, the "
+     [problem("checkpoint_tracker.json of run names step 4, and global_step_4 does not exist: EasyR1 would start "
+              "from the beginning; copy the directory back, or set it to 2, the "
               "newest step that exists, if that one is whole")],
      ALL)
 case("EasyR1's tracker: cut", EASY, lambda a: (a / EASY_TRACKER).write_text('{"last_gl'),
-     [problem("checkpoint_tracker.json of run is no JSON: EasyR1 fails when it looks there "
+     [problem("checkpoint_tracker.json of run is not JSON: EasyR1 fails when it looks there "
               "for the last checkpoint; set it to 2, the newest step that exists, if that "
               "one is whole"),
       note("all files of actor that were found are complete, but the file that is written last "
@@ -466,22 +459,22 @@ case("sharded on one rank, plain on another", VERL,
      NOTHING)
 case("a name on one rank only", VERL,
      on_model(1, lambda s: s.update({"extra.weight": s["emb.weight"]})),
-     [problem("{M1}: extra.weight is here, but not in {m0}" + OR_BEFORE)],
+     [problem("{M1}: extra.weight is in this file, but not in {m0}" + OR_BEFORE)],
      NOTHING)
 case("a buffer missing", VERL, on_model(1, lambda s: s.pop("norm.running_mean")),
-     [problem("{M1}: norm.running_mean is missing here, {m0} has it" + OR_BEFORE)],
+     [problem("{M1}: norm.running_mean is missing, and {m0} has it" + OR_BEFORE)],
      ALL)
 case("names missing on two ranks", VERL,
      lambda a: [edit(model(a, r), lambda s: (s.pop("emb.weight"), s.pop("conv.weight")))
                 for r in (0, 1)],
-     [problem("{M2}: emb.weight is here, but not in {m0} (and 1 more of its tensors)" + OR_BEFORE)],
+     [problem("{M2}: emb.weight is in this file, but not in {m0} (and 1 more of its tensors)" + OR_BEFORE)],
      NOTHING)
 case("a name missing on a replica", HSDP, on_model(3, lambda s: s.pop("emb.weight")),
-     [problem("{M3}: emb.weight is missing here, {m0} has it" + OR_BEFORE)],
+     [problem("{M3}: emb.weight is missing, and {m0} has it" + OR_BEFORE)],
      ALL)
 case("another mesh", VERL,
      on_model(1, lambda s: s.update({"emb.weight": rewrap(s["emb.weight"], mesh=mesh(2))})),
-     [problem("{M1}: emb.weight is cut over ranks of shape [2] here, over [3] in {m0}" + OR_BEFORE)],
+     [problem("{M1}: emb.weight is sharded over a device mesh of shape [2] here, of shape [3] in {m0}" + OR_BEFORE)],
      NOTHING)
 case("another place in the mesh", VERL, on_model(1, lambda s: move(s["emb.weight"], 0)),
      [problem("{M1}: one_row: this rank holds a piece of shape [0, 10]; expected [1, 10]" + AGAIN)],
@@ -495,15 +488,14 @@ case("replicated on one rank", VERL,
 case("replicas that differ", HSDP,
      on_model(3, lambda s: local(s["layers.0.weight"], lambda t: t + 1)),
      [problem("{M3}: layers.0.weight differs here from the copy of the same elements in {m1}; "
-              "move the file of the rank that is wrong away, then the other copy is taken")],
+              "move the file of the wrong rank away, and unshard reads the other copy")],
      NOTHING)
 case("buffers that differ", VERL, on_model(1, lambda s: s["norm.running_mean"].add_(1)),
      [note("norm.running_mean differs between ranks; it is taken from {M0}, not {m1}")],
      ALL)
 case("parts without a place", VERL, on_model(1, lambda s: s.update({"emb.weight": partial(s)})),
      [note("{M1}: emb.weight: a DTensor with the placement "
-           "torch.distributed.tensor.placement_types.Partial, which does not say where its "
-           "data lie")],
+           "torch.distributed.tensor.placement_types.Partial, which does not record where its data are")],
      NOTHING)
 case("a storage too small", VERL,
      lambda a: rezip(model(a, 1), lambda z: z.update({"data/0": z["data/0"][:-8]})),
@@ -520,11 +512,11 @@ case("strides out of the storage", VERL, on_model(1, lambda s: local(s["emb.weig
 case("a tensor of an unknown class", VERL,
      lambda a: rezip(model(a, 1), lambda z: z.update({"data.pkl": z["data.pkl"].replace(
          b"torch._tensor\n_rebuild_from_type_v2", b"torch._tensor\n_rebuild_from_type_v9")})),
-     [problem("{M1}: one_row: it is no tensor of a kind that is known, but "
+     [problem("{M1}: one_row: it is not a tensor of a kind that unshard knows, but "
               "torch._tensor._rebuild_from_type_v9 (and 13 more of its tensors)" + AGAIN)],
      NOTHING)
 case("code instead of a tensor", VERL, on_model(1, lambda s: s.update({"tiny": Runs()})),
-     [problem("{M1}: tiny: it is no tensor of a kind that is known, but posix.system" + AGAIN)],
+     [problem("{M1}: tiny: it is not a tensor of a kind that unshard knows, but posix.system" + AGAIN)],
      NOTHING)
 case("ShardedTensor: a row short", ST,
      on_model(1, lambda s: local(s["emb.weight"], lambda t: t[:-1])),
@@ -536,8 +528,7 @@ case("ShardedTensor: another type", ST,
      NOTHING)
 case("ShardedTensor: shards that overlap", ST,
      on_model(1, lambda s: shift(s["emb.weight"], -1)),
-     [note("the optimizer numbers 13 parameters, the model has 14: no file says which ones they "
-           "are"),
+     [note("the optimizer numbers 13 parameters, the model has 14: no file records which parameters are numbered"),
       problem("emb.weight: two shards hold the same elements (from row 4 on): one of {M0}, one of "
               "{M1}; copy the files again from the training machine, or resume from the "
               "checkpoint before it")],
@@ -581,22 +572,22 @@ case("optimizer: other betas", EASY,
      [problem("{O1}: betas of param group 0 is (0.9, 0.95) here, but (0.9, 0.999) in {o0}" + TWO_SAVES)],
      WEIGHTS)
 case("optimizer: a group more", EASY, on_optim(1, split_group),
-     [problem("{O1}: the optimizer has 2 param groups here, but 1 in {o0}" + AGAIN)],
+     [problem("{O1}: the number of param groups is 2 here, but 1 in {o0}" + AGAIN)],
      WEIGHTS)
 case("optimizer: a number missing", VERL, on_optim(1, lambda s: s["state"].pop(3)),
-     [problem("{O1}: state.3.exp_avg is missing here, {o0} has it (and 1 more of its tensors)" + OR_BEFORE)],
+     [problem("{O1}: state.3.exp_avg is missing, and {o0} has it (and 1 more of its tensors)" + OR_BEFORE)],
      WEIGHTS)
 case("optimizer: a number missing whose part is empty", VERL,
      on_optim(1, lambda s: s["state"].pop(0)),
-     [problem("{O1}: state.0.exp_avg is missing here, {o0} has it (and 1 more of its tensors)" + OR_BEFORE)],
+     [problem("{O1}: state.0.exp_avg is missing, and {o0} has it (and 1 more of its tensors)" + OR_BEFORE)],
      ALL)
 case("optimizer: a name missing", EASY, on_optim(1, lambda s: s["state"].pop("emb.weight")),
-     [problem("{O1}: state.emb.weight.exp_avg is missing here, {o0} has it (and 1 more of its "
+     [problem("{O1}: state.emb.weight.exp_avg is missing, and {o0} has it (and 1 more of its "
               "tensors)" + OR_BEFORE)],
      WEIGHTS)
 case("optimizer: a moment missing", EASY,
      on_optim(0, lambda s: s["state"]["emb.weight"].pop("exp_avg_sq")),
-     [problem("{O0}: state.emb.weight.exp_avg_sq is missing here, {o1} has it" + OR_BEFORE)],
+     [problem("{O0}: state.emb.weight.exp_avg_sq is missing, and {o1} has it" + OR_BEFORE)],
      WEIGHTS)
 case("optimizer: in another order", VERL, on_all("optim", swap_states),
      [problem("optimizer state state.0.exp_avg has shape [13, 10]; expected [1, 10], that of "
@@ -607,19 +598,19 @@ case("optimizer: two groups of numbers", VERL, on_all("optim", split_group),
            "which parameter is in which group")],
      WEIGHTS)
 case("optimizer: fewer parameters", VERL, on_all("optim", short_group),
-     [note("the optimizer numbers 12 parameters, the model has 13: no file says which ones they "
-           "are")],
+     [note("the optimizer numbers 12 parameters, the model has 13: no file records which parameters are numbered")],
      WEIGHTS)
 case("optimizer: fewer parameters on a rank", VERL, on_optim(1, short_group),
-     [problem("{O1}: the optimizer has 12 parameters here, but 13 in the first rank's file" + AGAIN)],
+     [problem("{O1}: the optimizer's number of parameters is 12 here, but 13 in the first rank's file" + AGAIN)],
      WEIGHTS)
 case("optimizer: a state behind the group's end", VERL,
      on_optim(1, lambda s: s["state"].update({99: s["state"].pop(0)})),
-     [problem("{O1}: the optimizer holds state 99, but its param group ends at 13" + AGAIN)],
+     [problem("{O1}: the optimizer holds a state of parameter number 99; expected a number "
+              "below 13, the number of parameters in its param group" + AGAIN)],
      WEIGHTS)
 case("optimizer: a state of unknown class", VERL,
      on_all("optim", lambda s: s["state"][0].update(exp_avg=Runs())),
-     [note("{O0}: state.0.exp_avg: it is no tensor of a kind that is known, but posix.system")],
+     [note("{O0}: state.0.exp_avg: it is not a tensor of a kind that unshard knows, but posix.system")],
      WEIGHTS)
 case("parts of flattened parameters: one short", ORIG, on_optim(1, short_first),
      [problem("the ranks' pieces of optimizer state state.4.exp_avg have 99 elements together; "
@@ -652,18 +643,18 @@ case("flat units: one missing on a rank", FLAT, on_optim(1, lambda s: s["state"]
      WEIGHTS)
 case("flat units: more than parameters and padding", FLAT, on_all("optim", lengthen),
      [problem("the optimizer's 3 flat units have 904 elements on all ranks together; expected 804 "
-              "to 807, the model's parameters and their padding (torch's _sharded_numel_padded "
-              "cannot come from them); resume from the checkpoint before it")],
+              "to 807, the model's parameters and their padding: the model's files and the optimizer's do not belong "
+              "together; resume from the checkpoint before it")],
      WEIGHTS)
 case("flat units: less than the parameters", FLAT, on_all("optim", short_first),
      [problem("the optimizer's 3 flat units have 802 elements on all ranks together; expected 804 "
-              "to 807, the model's parameters and their padding (torch's _sharded_numel_padded "
-              "cannot come from them); resume from the checkpoint before it")],
+              "to 807, the model's parameters and their padding: the model's files and the optimizer's do not belong "
+              "together; resume from the checkpoint before it")],
      WEIGHTS)
 case("optimizer: replicas that differ", HSDP,
      on_optim(2, lambda s: local(s["state"][0]["exp_avg"], lambda t: t + 1)),
      [problem("{O2}: state.0.exp_avg differs here from the copy of the same elements in {o0}; "
-              "move the file of the rank that is wrong away, then the other copy is taken")],
+              "move the file of the wrong rank away, and unshard reads the other copy")],
      WEIGHTS)
 
 

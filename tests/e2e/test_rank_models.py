@@ -57,8 +57,7 @@ def test_adapters_alone_are_an_adapter(made, mount, copied, command, launch, cas
     assert not (shown / "adapter_config.json").exists()
     done = command("check", top / "run", "--json", "-o", "settle=0")
     assert [f["text"] for f in json.loads(done.stdout)["findings"]] == [
-        f"the optimizer numbers 15 parameters, the model has 4: no file says which ones they "
-        "are"]
+        f"the optimizer numbers 15 parameters, the model has 4: no file records which parameters are numbered"]
 
 
 @pytest.mark.parametrize("launch, case", LORA)

@@ -115,8 +115,8 @@ def test_one_moment_of_one_rank(command, ranks, tmp_path):
     torch.save(state, path)
     want = {n: t.float() if n == "state.0.exp_avg" else t for n, t in locals_of(path).items()}
     changed = repaired(command, ranks, tmp_path / "out")
-    assert changed == {path.name: ("dtype", "state.0.exp_avg from bfloat16 to float32, the type of most "
-                                            "elements: no value changed")}
+    assert changed == {path.name: ("dtype", "state.0.exp_avg from bfloat16 to float32, the dtype of most "
+                                   "elements: no value changed")}
     trees.assert_same(locals_of(tmp_path / "out" / path.name), want)
     assert_one_type(tmp_path / "out" / path.name)
     assert_same_but(tmp_path / "out", ranks, path.name)
@@ -153,8 +153,8 @@ def test_narrowing_says_how_many_values_were_rounded(command, ranks, tmp_path):
     state["state"][0]["exp_avg"]._local_tensor.copy_(odd)
     torch.save(state, path)
     changed = repaired(command, ranks, tmp_path / "out")
-    assert changed == {path.name: ("dtype", "state.0.exp_avg from float32 to bfloat16, the type of most "
-                                            "elements: 1 of 2 values were rounded")}
+    assert changed == {path.name: ("dtype", "state.0.exp_avg from float32 to bfloat16, the dtype of most "
+                                   "elements: 1 of 2 values were rounded")}
     got = locals_of(tmp_path / "out" / path.name)["state.0.exp_avg"]
     trees.assert_same({"": got}, {"": odd.bfloat16()})
     assert_one_type(tmp_path / "out" / path.name)
@@ -221,9 +221,9 @@ def test_a_tie_is_not_decided(command, ranks, tmp_path):
         state = load(path)
         state["state"][0]["exp_avg"] = retyped(state["state"][0]["exp_avg"], torch.bfloat16)
         torch.save(state, path)
-    assert "no type of state.0.exp_avg" in refused(command, ranks, tmp_path / "out")
+    assert "no dtype of state.0.exp_avg" in refused(command, ranks, tmp_path / "out")
     done = command("check", ranks, "--repair", tmp_path / "out", "-o", "settle=0", check=False)
-    assert done.returncode == 1 and done.stdout == "" and "no sound copy can be derived" in done.stderr
+    assert done.returncode == 1 and done.stdout == "" and "no sound copy can be made" in done.stderr
 
 
 @pytest.mark.parametrize("key", MOMENTS)
@@ -264,7 +264,7 @@ def test_files_of_another_world_are_left_out(command, ranks, tmp_path, config):
         (ranks / "fsdp_config.json").write_text('{"FSDP_version": 2, "world_size": 2}')
     shown = repaired(command, ranks, tmp_path / "out")
     assert {n: kind for n, (kind, _) in shown.items()} == {n: "stale" for n in STALE}
-    why = "fsdp_config.json says so" if config else "no other is whole"
+    why = "fsdp_config.json names it" if config else "no other save is complete"
     assert all(f"and the save on 2 is current ({why})" in text for _, text in shown.values())
     assert_same_but(tmp_path / "out", ranks, *STALE)
 
@@ -357,7 +357,7 @@ def test_tags_without_numbers_have_no_last_one(command, tmp_path):
     source = shutil.copytree(GOLDEN / "zero/z2_w3", tmp_path / "run")
     (source / "latest").unlink()
     shutil.copytree(source / "global_step2", source / "best")
-    assert "do not say which one is the last" in refused(command, source, tmp_path / "out")
+    assert "do not show which tag is the last" in refused(command, source, tmp_path / "out")
     shutil.rmtree(source / "global_step2")
     assert repaired(command, source, tmp_path / "out")["latest"][0] == "tracker"
     assert (tmp_path / "out/latest").read_text() == "best"
@@ -388,8 +388,7 @@ def test_only_the_checkpoint_without_latest_gets_one(command, tmp_path):
         trainer_checkpoint(tmp_path / "run", step)
     (tmp_path / "run/checkpoint-1/latest").unlink()
     changed = repaired(command, tmp_path / "run", tmp_path / "out")
-    assert changed == {"checkpoint-1/latest": ("tracker", "made: it names global_step2, the last checkpoint "
-                                                          "that is sound")}
+    assert changed == {"checkpoint-1/latest": ("tracker", "new: it names global_step2, the last sound checkpoint")}
     assert_same_but(tmp_path / "out", tmp_path / "run", "checkpoint-1/latest")
 
 
@@ -430,7 +429,7 @@ def test_a_tracker_that_cannot_be_repaired_is_said(command, tmp_path):
     shutil.copytree(GOLDEN / "zero/z2_w3/global_step2", where / "pytorch_model")
     (where / "random_states_0.pkl").write_bytes(b"")
     (where / "latest").write_text("gone")
-    assert "latest names gone, and there is no such tag" in refused(command, where, tmp_path / "out")
+    assert "latest names gone, and no such tag exists" in refused(command, where, tmp_path / "out")
 
 
 # -- what cannot be read --
@@ -587,7 +586,7 @@ def test_where_a_copy_may_go(command, ranks, tmp_path):
 def test_lines_for_people(command, ranks, tmp_path):
     add_stale(ranks, STALE[0])
     done = command("check", ranks, "--repair", tmp_path / "out", "-o", "settle=0")
-    assert done.stdout.startswith(f"{ranks}/{STALE[0]}\n  stale       left out: it is of a save on 3 ranks")
+    assert done.stdout.startswith(f"{ranks}/{STALE[0]}\n  stale       left out: it belongs to a save on 3 ranks")
     assert done.stdout.endswith(f"\n\n{tmp_path / 'out'} is a sound copy, with 1 change\n")
 
 

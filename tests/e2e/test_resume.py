@@ -260,14 +260,14 @@ def test_cadences_that_nothing_tells(resumed):
 def test_what_is_made_up_is_said(resumed, command):
     """In problems.txt, provenance.json and at `unshard show`."""
     folder, words = resumed.mnt / "full/f2-alone" / CKPT, "epoch = 0.0, log_history = [], max_steps = 0"
-    assert f"assumed, because no file or fact says: {words}" in problems(folder)
-    assert f"assumed, because no file or fact says: {words}" in \
+    assert f"assumed, because no file or fact records them: {words}" in problems(folder)
+    assert f"assumed, because no file or fact records them: {words}" in \
         provenance(folder)["files"]["trainer_state.json"]["origin"]
     shown = command("show", resumed.source / "f2-alone" / CKPT, "-o", "settle=0,store=none").stdout
-    assert shown.count(f"assumed, because no file or fact says: {words}") == 1
+    assert shown.count(f"assumed, because no file or fact records them: {words}") == 1
     assert f"`unshard meta set {resumed.source}/f2-alone/{CKPT} eval_steps=N logging_steps=N" in shown
     whole = problems(resumed.mnt / "full/f2-trainer_state" / CKPT)
-    assert "assumed, because no file or fact says: total_flos = 0." in whole
+    assert "assumed, because no file or fact records them: total_flos = 0." in whole
 
 
 def test_old_versions_are_told_by_the_arguments(resumed, copied, mount):

@@ -102,7 +102,7 @@ def test_a_view_that_does_not_apply_is_no_problem(mount, tmp_path):
 # -- options --
 
 @pytest.mark.parametrize("option, said", [
-    ("model=nope={run}", "there is no directory nope below"),
+    ("model=nope={run}", "found no directory of that name below"),
     ("cache_dir=/nope", "cache_dir=/nope: No such file or directory"),
     ("cache_dir={run}/config.json", "Not a directory"),
     ("view=weigths", "the views are adapter, dcp, full, full-fsdp, universal, weights, weights-bf16, weights-fp16, weights-fp32, "
@@ -168,7 +168,7 @@ def test_paths_can_be_pasted_back(run, tmp_path, typed):
 def test_a_mistyped_command_gets_one_line(command, typed, meant):
     done = command(typed, check=False)
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
-    assert meant is None or f"the nearest is {meant}" in done.stderr
+    assert meant is None or f"did you mean {meant}?" in done.stderr
 
 
 def test_show_of_a_run_points_to_ls(command, run):

@@ -199,9 +199,9 @@ REFUSED = [
     (["set", "{run}", "global_step"], "KEY=VALUE is expected"),
     (["set", "{run}/gone", "seed=1"], "No such file or directory"),
     (["set", "{run}/config.json", "seed=1"], "is not a directory"),
-    (["unset", "{run}", "seed"], "seed was not set for"),
-    (["import", "{run}", "{run}/config.json"], "says nothing about a training"),
-    (["import", "{run}/config.json"], "not what `unshard meta export` writes"),
+    (["unset", "{run}", "seed"], "seed is not set for"),
+    (["import", "{run}", "{run}/config.json"], "holds no facts about a training"),
+    (["import", "{run}/config.json"], "not a file that `unshard meta export` wrote"),
     (["import", "{run}", "{run}/gone.json"], "No such file or directory"),
     (["rename", "{run}"], "usage: unshard meta"),
 ]

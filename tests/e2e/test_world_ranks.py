@@ -145,16 +145,16 @@ def test_random_states_are_each_ranks_own(made, mount):
 
     assert extra(3) == ([True] * 3, "")
     with_none, said = extra(4)
-    assert with_none == [False] * 4 and "random states are those of 3 ranks and left out" in said
+    assert with_none == [False] * 4 and "the random states were saved by 3 ranks and are left out" in said
     with_three, said = extra(4, "rng=keep")
     assert with_three == [True] * 3 + [False] and "left out for the ranks that are more" in said
     assert extra(3, "rng=hide")[0] == [False] * 3
 
 
 @pytest.mark.parametrize("launch, case, why", [
-    ("v3", "verl-f1orig", "flattened parameters, cut by how the model was wrapped"),
+    ("v3", "verl-f1orig", "the optimizer's state is that of FSDP1's flat units"),
     ("v2", "verl-f1", "flat units (FSDP1 with use_orig_params=False)"),
-    ("v3", "verl-f1orig-st", "flattened parameters, cut by how the model was wrapped")])
+    ("v3", "verl-f1orig-st", "the optimizer's state is that of FSDP1's flat units")])
 def test_what_cannot_be_sharded_anew_is_not_shown(made, mount, launch, case, why):
     mounted = mount(made(launch, case))
     assert not (mounted / "world-2" / ACTOR).exists()

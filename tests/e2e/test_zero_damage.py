@@ -133,7 +133,7 @@ def stage_3s(tag):
 
 IS_MISSING = ("{} (data-parallel rank {}) is missing: expected the optimizer's shards of 2 ranks, found 1; "
               "copy it back from the training machine")
-IS_CUT = "{}: truncated, or no zip archive: its {} bytes hold no end record of one"
+IS_CUT = "{}: truncated, or not a zip archive: no end record was found in its {} bytes"
 WAS_RENAMED = ("{}: the file was saved as {}: it was renamed, or is another rank's; copy the right one back "
                "from the training machine")
 ADDS_UP = ("group 0: param_shapes of {} add up to {} elements, but the partitions of {} ranks to {}: the "
@@ -145,16 +145,16 @@ IS_OF_TYPE = ("{}: {} of group 0, rank 1, is float16; expected float32 as in the
               "files are of different checkpoints")
 HAS_NO_STATE = ("{}: the optimizer's {} of group 0, rank {}, is missing; other ranks' files have it: the "
                 "file is damaged or of another checkpoint")
-NO_MODEL = ("there is no model file (mp_rank_00_model_states.pt, or one of each rank): only it says "
+NO_MODEL = ("no model file was found (mp_rank_00_model_states.pt, or one for each rank): only a model file records "
             "which parameters the optimizer's shards hold")
 NO_SLICES = ("{} (data-parallel rank {}) is missing: expected a model file of each of 2 ranks, which hold "
              "slices of the frozen parameters; copy it back from the training machine")
-CUT_FOR = ("{}: stage {}, 2 groups, cut for {} ranks, but stage 1, 2 groups, 2 ranks in another rank's "
-           "file: they are of different checkpoints")
-OF_VERSION = ("{} was saved by DeepSpeed 0.14.5, another rank's file by {}: they are of different "
+CUT_FOR = ("{}: stage {}, 2 param groups, sharded over {} ranks; another rank's file has stage 1, 2 param groups, "
+           "sharded over 2 ranks: the files are of different checkpoints")
+OF_VERSION = ("{} was saved by DeepSpeed 0.14.5, another rank's file by {}: the files are of different "
               "checkpoints")
-NO_SHARDS = ("there are no optimizer shards (zero_pp_rank_*_mp_rank_00_optim_states.pt) of the "
-             "parameters that {1} lists: the save did not finish, or they were not copied")
+NO_SHARDS = ("no optimizer shards (zero_pp_rank_*_mp_rank_00_optim_states.pt) were found for the parameters that {1} "
+             "lists: the save did not finish, or the shards were not copied")
 
 # name -> (stage, damage, views that are served, what they are served without, the sentence)
 CASES = {
@@ -309,12 +309,12 @@ def test_the_undamaged_ones_are_sound(damaged, command):
 ZERO = "zero/emb.weight"
 UNIVERSAL = {
     "a-state-is-lost": (lost(f"{ZERO}/exp_avg.pt"), WEIGHTS,
-                        f"{ZERO}/exp_avg.pt is missing; other parameters have theirs"),
+                        f"{ZERO}/exp_avg.pt is missing, and other parameters have such a file"),
     "a-master-is-lost": (lost(f"{ZERO}/fp32.pt"), ROUNDED, f"{ZERO}/fp32.pt is missing"),
     "a-parameter-is-lost": (lambda tag: shutil.rmtree(tag / ZERO), ROUNDED,
-                            f"{ZERO} is missing, which {MODEL} lists"),
+                            f"{ZERO} is missing, and {MODEL} lists it"),
     "a-master-is-cut": (cut_by(f"{ZERO}/fp32.pt", 50), ROUNDED,
-                        f"{ZERO}/fp32.pt: truncated, or no zip archive: its "),
+                        f"{ZERO}/fp32.pt: truncated, or not a zip archive: no end record was found in its "),
     "a-master-is-anothers": (
         lambda tag: shutil.copy(tag / "zero/blocks.0.up.weight/fp32.pt", tag / ZERO), ROUNDED,
         f"{ZERO}/fp32.pt: the tensor has shape [17, 12]; expected [37, 12]"),
@@ -376,8 +376,8 @@ def test_tensor_parallel_slices_are_refused(made, copied, mount, command):
 
         torch.save(torch.load(source / TAG / name, weights_only=False),
                    source / TAG / name.replace("mp_rank_00", "mp_rank_01"))
-    text = (f"{TAG} holds tensor-parallel slices of 2 model-parallel ranks, and does not record how each "
-            "parameter was cut: this is not supported")
+    text = (f"{TAG} holds tensor-parallel slices of 2 model-parallel ranks, and does not record how each parameter "
+            "was split: this is not supported")
     assert text in command("check", source, check=False).stdout
     m = mount(source)
     assert told(m / "weights" / TAG) == text
@@ -390,7 +390,7 @@ def test_tensor_parallel_slices_are_refused(made, copied, mount, command):
 def test_latest_names_what_is_not_there(made, copied, mount, command):
     source = copied(made("e2", "z2-bf16") / "run")
     (source / "latest").write_text("global_step9")
-    text = ("latest names global_step9, and there is no such tag: DeepSpeed finds no checkpoint "
+    text = ("latest names global_step9, and no such tag exists: DeepSpeed finds no checkpoint "
             "to resume from; copy that tag back from the training machine, or write global_step3 "
             "into the file")
     done = command("check", source, check=False)
@@ -404,7 +404,7 @@ def test_latest_names_what_is_not_there(made, copied, mount, command):
 def test_a_trainers_latest_names_what_is_not_there(made, copied, mount, command):
     source = copied(made("h2", "z2-bf16") / "run")
     (source / "checkpoint-2/latest").write_text("global_step9")
-    text = "latest names global_step9, and there is no such tag: DeepSpeed finds no checkpoint"
+    text = "latest names global_step9, and no such tag exists: DeepSpeed finds no checkpoint"
     done = command("check", source, check=False)
     assert done.returncode == 1 and text in done.stdout
     m = mount(source)

@@ -162,8 +162,9 @@ def test_fp32_is_the_master_and_says_where_not(place, case):
     origin = provenance(folder)["model.safetensors"]["origin"]
     if "bf16" in case:
         masters = [n for n in live if f"{n}|fp32" in place.saved("h2", case, "states", 2)]
-        assert f": {len(masters)} are the optimizer's fp32 copies; without one, widened: " in origin
-        widened = set(origin.split("widened: ")[1].split(", "))
+        assert (f"; {len(masters)} of them are made from the optimizer's fp32 copies; widened, because the "
+                "optimizer has no fp32 copy: ") in origin
+        widened = set(origin.split("no fp32 copy: ")[1].split(", "))
         assert widened == {n for n, t in live.items() if n not in masters and t.dtype == torch.bfloat16}
     else:
         assert origin.endswith("floating dtypes converted to float32")
@@ -298,7 +299,8 @@ def test_parameters_that_were_dealt_out_are_numbered_as_before(place, tmp_path, 
 def test_a_universal_directory_that_mixes_parameters_up_is_refused(place, command):
     tag = f"{TAG}_universal"
     source = place.base / "universal/z2-bf16-roundrobin/run" / tag
-    text = "mp_rank_00_model_states.pt: ds_to_universal mixes parameters up where round_robin_gradients was on"
+    text = ("mp_rank_00_model_states.pt: ds_to_universal mixes parameters up if the training had "
+            "round_robin_gradients on")
     for view in ("full", "universal", "dcp", "weights-fp32"):
         folder = place.view(view, "universal", "z2-bf16-roundrobin", tag)
         assert os.listdir(folder) == ["UNSHARD_PROBLEM.txt"]

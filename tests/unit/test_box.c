@@ -28,7 +28,7 @@ static void checks_shapes(void **state)
 		{ SHAPE(UINT64_C(1) << 40, UINT64_C(1) << 40), UNS_U8, -EBADMSG, "2^63" },
 		{ SHAPE(UINT64_C(1) << 40, 0, UINT64_C(1) << 40), UNS_U8, -EBADMSG, "2^63" },
 		{ { .n = 9 }, UNS_U8, -ENOTSUP, "9 dimensions" },
-		{ SHAPE(3), UNS_DTYPE_NONE, -ENOTSUP, "element type" },
+		{ SHAPE(3), UNS_DTYPE_NONE, -ENOTSUP, "dtype" },
 	};
 	size_t i;
 

@@ -152,7 +152,7 @@ static void should_fail_to_seal(void **state)
 		{ "box outside",
 		  { .shape = { 2, { 4, 3 } } },
 		  { .box = { 2, { 3, 0 }, { 2, 3 } }, .length_bytes = 24 },
-		  "f: a shard lies outside the tensor's shape [4, 3]" },
+		  "f: a shard is outside the tensor's shape [4, 3]" },
 		{ "box of other dimensions",
 		  { .shape = { 2, { 4, 3 } } },
 		  { .box = { 1, { 0 }, { 4 } }, .length_bytes = 24 },

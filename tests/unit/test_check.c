@@ -124,16 +124,15 @@ static const struct {
 	  "from the training machine, or resume from a mount, whose view full makes one" },
 	{ "rm checkpoint-2/scheduler.pt", "scheduler", UNSHARD_PROBLEM,
 	  "checkpoint-2 has an optimizer and no scheduler.pt: a Trainer restores both or neither, "
-	  "so "
-	  "both would silently start afresh; copy scheduler.pt back from the training machine" },
+	  "so both would start from the beginning without a warning; copy scheduler.pt back from "
+	  "the training machine" },
 	{ "rm -r checkpoint-2/optimizer_0", "optimizer", UNSHARD_PROBLEM,
 	  "checkpoint-2 has scheduler.pt and no optimizer: a Trainer restores both or neither, so "
-	  "both would silently start afresh; copy optimizer_0 (or optimizer.pt, optimizer.bin) "
-	  "back "
-	  "from the training machine" },
+	  "both would start from the beginning without a warning; copy optimizer_0 (or "
+	  "optimizer.pt, optimizer.bin) back from the training machine" },
 	{ "rm checkpoint-2/rng_state_0.pth", "rng", UNSHARD_PROBLEM,
-	  "rng_state_0.pth of checkpoint-2 is missing: there are 1 of 2 ranks' random states, and "
-	  "rank 0 would resume with others; copy it back from the training machine" },
+	  "rng_state_0.pth of checkpoint-2 is missing: random states of 1 of 2 ranks were found, "
+	  "and rank 0 would resume with other ones; copy it back from the training machine" },
 	{ "rm checkpoint-2/rng_state_1.pth", "rng", UNSHARD_PROBLEM,
 	  "the shards of checkpoint-2 are of 2 ranks and its random states of 1: copy the other "
 	  "ranks' rng_state_*.pth back, or the directory mixes two saves" },
@@ -142,14 +141,12 @@ static const struct {
 	  "nothing "
 	  "to write, the directory mixes two saves" },
 	{ "rm checkpoint-2/rng_state_*", "rng", UNSHARD_NOTE,
-	  "checkpoint-2 has no rng_state files: a Trainer that resumes from it shuffles and drops "
-	  "out "
-	  "differently; copy them back from the training machine" },
+	  "checkpoint-2 has no rng_state files: a Trainer that resumes from it shuffles data and "
+	  "drops out differently; copy them back from the training machine" },
 	{ "rm config.json", "config", UNSHARD_NOTE,
-	  "there is no config.json beside the weights of checkpoint-2: from_pretrained needs one; "
-	  "put "
-	  "the model's config.json and tokenizer into the run directory, or mount with -o "
-	  "model=DIR" },
+	  "no config.json was found for the weights of checkpoint-2, and from_pretrained needs "
+	  "one; put the model's config.json and tokenizer into the run directory, or mount with "
+	  "-o model=DIR" },
 	{ "rm checkpoint-2/optimizer_0/.metadata", "damaged", UNSHARD_PROBLEM,
 	  "optimizer_0/.metadata is missing: the save did not finish, or the file was not copied; "
 	  "without it the .distcp files cannot be read; copy it back from the training machine, "
@@ -177,11 +174,12 @@ static const struct {
 	  "shards are on other nodes' disks: copy them here, or delete the directory" },
 	{ "mkdir -p step-000007/actor && touch step-000007/x.json step-000007/actor/shard_0.npz",
 	  "not_read", UNSHARD_NOTE,
-	  "step-000007 is in a format that unshard does not know (shard_0.npz), so nothing of it was "
+	  "step-000007 is in a format that unshard does not know (shard_0.npz), so it was not "
 	  "checked" },
 	{ "mkdir tmp-checkpoint-4 && touch tmp-checkpoint-4/x", "staging", UNSHARD_PROBLEM,
-	  "tmp-checkpoint-4 is what a Trainer renames when a save has ended: this one did not "
-	  "end; resume from the checkpoint before it and delete this directory" },
+	  "tmp-checkpoint-4 is the directory that a Trainer writes to and renames when the save "
+	  "has ended: this save did not end; resume from the checkpoint before it and delete this "
+	  "directory" },
 };
 
 static void one_thing_wrong(void **state)
@@ -262,11 +260,10 @@ static void what_is_still_being_saved(void **state)
 	assert_int_equal(f->counts.problems, 0);
 	assert_string_equal(f->v[0].check, "saving");
 	assert_string_equal(f->v[1].text,
-			    "still being saved: the file that is written last is not there yet, or older than a "
-			    "shard, "
-			    "and something changed less than 3600 s ago; nothing to do: what is "
-			    "missing 3600 s after the last change is reported as damaged (-o "
-			    "settle=SECONDS)");
+			    "still being saved: the file that is written last is missing, or "
+			    "older than a shard, and something changed less than 3600 s ago; "
+			    "nothing to do: what is missing 3600 s after the last change is "
+			    "reported as damaged (-o settle=SECONDS)");
 }
 
 static void nothing_at_all(void **state)
@@ -279,9 +276,9 @@ static void nothing_at_all(void **state)
 	assert_string_equal(f->v[0].check, "nothing");
 	assert_int_equal(f->v[0].severity, UNSHARD_PROBLEM);
 	assert_string_equal(f->v[0].text,
-			    "there is no checkpoint below run: nothing was saved yet, or the saves "
-			    "failed (FSDP SHARDED_STATE_DICT with save_only_model leaves nothing "
-			    "before transformers 4.50)");
+			    "no checkpoint was found below run: nothing was saved yet, or the "
+			    "saves failed (FSDP SHARDED_STATE_DICT with save_only_model leaves "
+			    "nothing before transformers 4.50)");
 }
 
 static int stop(void *ctx, const struct unshard_finding *finding)

@@ -115,9 +115,9 @@ static const struct row {
 	  "FSDP2_PYTORCH_VERSION); upgrade torch, or set fsdp_version to 1" },
 	{ "fsdp_version_default", "fsdp_version_default.bad.json", "fsdp_version_default.good.json",
 	  NULL, UNSHARD_UNJUDGED,
-	  "the version of transformers decides (--versions transformers=...): "
-	  "fsdp_config names no version: transformers before 5.10 takes FSDP1, newer "
-	  "ones FSDP2 (transformers PR 45640); set fsdp_config's version" },
+	  "this depends on the version of transformers, which is not known (name it with "
+	  "--versions transformers=...): fsdp_config names no version: transformers before 5.10 "
+	  "takes FSDP1, newer ones FSDP2 (transformers PR 45640); set fsdp_config's version" },
 	{ "lightning_sharded_weights_only", "lightning_sharded_weights_only.bad.yaml",
 	  "lightning_sharded_weights_only.good.yaml", "lightning=2.2.0", UNSHARD_PROBLEM,
 	  "FSDPStrategy(state_dict_type='sharded') with "
@@ -132,20 +132,20 @@ static const struct row {
 	  "{\"load_universal\": true}" },
 	{ "load_universal_frozen", "load_universal_frozen.bad.json",
 	  "load_universal_frozen.good.json", NULL, UNSHARD_NOTE,
-	  "load_universal restores neither frozen parameters nor buffers: if there are "
-	  "any that the base model does not bring, they keep their fresh values and "
-	  "nothing says so; load the model's weights before deepspeed.initialize" },
+	  "load_universal restores neither frozen parameters nor buffers: those that the base "
+	  "model does not contain keep their fresh values, without a warning; load the model's "
+	  "weights before deepspeed.initialize" },
 	{ "load_universal_groups", "load_universal_groups.bad.json",
 	  "load_universal_groups.good.json", NULL, UNSHARD_PROBLEM,
-	  "load_universal at ZeRO stage 3 gives every parameter group the first "
-	  "group's learning rate and weight decay, so several groups that differ (a "
-	  "Trainer with weight_decay has two) train wrongly and nothing says so; "
-	  "resume with stage 1 or 2, with one group, or without load_universal" },
+	  "load_universal at ZeRO stage 3 gives every parameter group the first group's learning "
+	  "rate and weight decay, so several groups that differ (a Trainer with weight_decay has "
+	  "two) train wrongly, without a warning; resume with stage 1 or 2, with one group, or "
+	  "without load_universal" },
 	{ "round_robin_gradients", "round_robin_gradients.bad.json",
 	  "round_robin_gradients.good.json", NULL, UNSHARD_NOTE,
-	  "round_robin_gradients makes ds_to_universal mix parameters up, and nothing "
-	  "says so; set zero_optimization.round_robin_gradients to false if "
-	  "checkpoints will be converted with it" },
+	  "round_robin_gradients makes ds_to_universal mix parameters up, without a warning; set "
+	  "zero_optimization.round_robin_gradients to false if checkpoints will be converted with "
+	  "it" },
 	{ "zero3_no_16bit_weights", "zero3_no_16bit_weights.bad.json",
 	  "zero3_no_16bit_weights.good.json", NULL, UNSHARD_PROBLEM,
 	  "ZeRO stage 3 saves no weights that from_pretrained reads, only the ranks' "
@@ -153,11 +153,11 @@ static const struct row {
 	  "(Accelerate: zero3_save_16bit_model) to true" },
 	{ "exclude_frozen_parameters", "exclude_frozen_parameters.bad.yaml",
 	  "exclude_frozen_parameters.good.yaml", NULL, UNSHARD_PROBLEM,
-	  "exclude_frozen_parameters leaves frozen parameters out of checkpoints: "
-	  "nothing can restore them from there; keep the base model, or set it to false" },
+	  "exclude_frozen_parameters leaves frozen parameters out of checkpoints, so no "
+	  "checkpoint can restore them; keep the base model, or set it to false" },
 	{ "output_dir", "output_dir.bad.json", "output_dir.good.json", NULL, UNSHARD_PROBLEM,
-	  "output_dir cannot be written: /dev/null/run is to be made in /dev/null, "
-	  "which is a file; name a directory" },
+	  "output_dir cannot be written: /dev/null/run would be made in /dev/null, which is a "
+	  "file; name a directory" },
 };
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 
@@ -244,7 +244,8 @@ static void fixed_versions(void **state)
 
 static void unknown_versions_are_not_guessed(void **state)
 {
-	static const char start[] = "the version of torch decides (--versions torch=...): FSDP2 ";
+	static const char start[] = "this depends on the version of torch, which is not known "
+				    "(name it with --versions torch=...): FSDP2 ";
 	struct heard h;
 
 	(void)state;
@@ -284,7 +285,7 @@ static void files_that_are_named(void **state)
 	assert_int_equal(check("names_nothing.bad.json", NULL, &h), 0);
 	assert_int_equal(h.counts.problems, 1);
 	assert_non_null(strstr(h.v[0].text,
-			       "it names no_such_file.json, which cannot be read, so that is not "
+			       "it names no_such_file.json, which cannot be read and is not "
 			       "checked: "));
 }
 
@@ -297,9 +298,10 @@ static void what_is_no_config(void **state)
 	} cases[] = {
 		{ "empty.json", NULL, -EINVAL, "/check/empty.json is empty" },
 		{ "unknown.yaml", NULL, -ENOTSUP,
-		  "/check/unknown.yaml is none of the configs that are known: TrainingArguments "
-		  "(output_dir, save_steps, fsdp, ...), Accelerate (distributed_type, fsdp_config, "
-		  "deepspeed_config), DeepSpeed (zero_optimization, ...), LightningCLI (trainer)" },
+		  "/check/unknown.yaml is not a config that unshard knows: expected "
+		  "TrainingArguments (output_dir, save_steps, fsdp, ...), Accelerate "
+		  "(distributed_type, fsdp_config, deepspeed_config), DeepSpeed "
+		  "(zero_optimization, ...) or LightningCLI (trainer)" },
 		{ "broken.json", NULL, -EBADMSG,
 		  "/check/broken.json: JSON is damaged at byte 19 of 20" },
 		{ "broken.yaml", NULL, -EBADMSG,

@@ -52,7 +52,8 @@ static const struct {
 	{ "two frames", { 5000, 70000 }, 20, 0, 0, NULL },
 	{ "cut", { 5000 }, 20, 3, -EBADMSG, "damaged zstd frame" },
 	{ "as long as may be", { 64 * MIB }, 20, 0, 0, NULL },
-	{ "too long", { 64 * MIB + 1 }, 20, 0, -ENOTSUP, "an object of more than 67108864 bytes" },
+	{ "too long", { 64 * MIB + 1 }, 20, 0, -ENOTSUP, "it decompresses to more than the "
+							 "67108864 bytes that unshard reads" },
 };
 
 static void decompresses_items(void **state)

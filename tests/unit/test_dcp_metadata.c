@@ -426,21 +426,21 @@ static void test_odd_entries(void **state)
 		    " (3+1, 0+2)__0_0.distcp@100+50|stream.zstd/1");
 	s = sound;
 	s.tensor = "mystery\nSparseStorageMetadata";
-	check_w(&s, "w /top/w unknown ENOTSUP: 'w' is described by mystery.SparseStorageMetadata, "
-		    "which is not known");
+	check_w(&s, "w /top/w unknown ENOTSUP: 'w' is described by an object of class "
+		    "mystery.SparseStorageMetadata, which unshard does not know");
 	s = sound;
 	s.dtype = "torch\nfloat4_e2m1fn_x2";
-	check_w(&s, "w /top/w unknown ENOTSUP: 'w' is of type torch.float4_e2m1fn_x2, which is not "
-		    "known");
+	check_w(&s, "w /top/w unknown ENOTSUP: 'w' has dtype torch.float4_e2m1fn_x2, which "
+		    "unshard does not know");
 	s = sound;
 	s.dims[0] = -4;
-	check_w(&s, "w /top/w unknown ENOTSUP: 'w' has a shape that is not up to 8 sizes");
+	check_w(&s, "w /top/w unknown ENOTSUP: 'w' has a shape that is not a list of at most 8 sizes");
 	s = sound;
 	s.len[1][0] = 2;
-	check_w(&s, "w /top/w unknown EBADMSG: 'w' has a chunk that passes the tensor's end");
+	check_w(&s, "w /top/w unknown EBADMSG: 'w' has a chunk that ends behind the end of the tensor");
 	s = sound;
 	s.lo[1][0] = INT64_MAX;
-	check_w(&s, "w /top/w unknown EBADMSG: 'w' has a chunk that passes the tensor's end");
+	check_w(&s, "w /top/w unknown EBADMSG: 'w' has a chunk that ends behind the end of the tensor");
 	s = sound; /* ranks with nothing name the same empty chunk: it is one */
 	s.one_item = true;
 	s.lo[0][0] = s.lo[1][0] = 4;
@@ -448,7 +448,7 @@ static void test_odd_entries(void **state)
 	check_w(&s, "w /top/w float32 [4, 2] (4+0, 0+2)__0_0.distcp@100+50");
 	s.lo[0][0] = s.lo[1][0] = 3;
 	s.len[1][0] = 1;
-	check_w(&s, "w /top/w unknown EBADMSG: 'w' has two chunks of different size at the same offset");
+	check_w(&s, "w /top/w unknown EBADMSG: 'w' has two chunks of different sizes at the same offset");
 	s = sound;
 	s.planned_key = "ghost";
 	check_w(&s, "w /w float32 [4, 2] " W);
@@ -532,13 +532,13 @@ static void test_fails(void **state)
 	check_fails(&s, -EBADMSG, "holds torch.nn.Module");
 	s = sound;
 	s.state_kind = ']';
-	check_fails(&s, -EBADMSG, "is not metadata");
+	check_fails(&s, -EBADMSG, "is not the metadata of a distributed checkpoint");
 	s = sound;
 	s.twice = true;
 	check_fails(&s, -EBADMSG, "'w' is described twice");
 	s = sound;
 	s.offset = -1;
-	check_fails(&s, -EBADMSG, "no proper relative_path, offset and length");
+	check_fails(&s, -EBADMSG, "no valid relative_path, offset and length");
 	s = sound;
 	s.offset = INT64_MAX;
 	check_fails(&s, -EBADMSG, "overflows");
@@ -589,7 +589,7 @@ static void test_merge_disagree(void **state)
 	s = sound;
 	s.dtype = "torch\nqint8";
 	check_merge(&sound, &s,
-		    "w /top/w unknown ENOTSUP: 'w' is of type torch.qint8, which is not known");
+		    "w /top/w unknown ENOTSUP: 'w' has dtype torch.qint8, which unshard does not know");
 }
 
 /* A chunk list that many tensors share is not copied for each of them. */
@@ -628,7 +628,7 @@ static void test_shared_chunks(void **state)
 	put_done(&t);
 	uns_text_str(&t, ".");
 	assert_int_equal(uns_dcp_metadata_parse(uns_span_of(t.p, t.len), &arena, &m, &err), -EBADMSG);
-	assert_non_null(strstr(err.text, "than the file has room for"));
+	assert_non_null(strstr(err.text, "than fit into the file"));
 }
 
 int main(void)

@@ -194,7 +194,7 @@ static const struct {
 	{ "no local tensor", "_local_tensor", "_lokal_tensor", "without its local tensor" },
 	{ "no mesh", "_layoutq", "_layautq", "device mesh has no known form" },
 	{ "no placements", "placements", "placemints", "one placement per mesh dimension" },
-	{ "another type", "torch\nfloat32", "torch\nfloat23", "unknown type torch.float23" },
+	{ "another type", "torch\nfloat32", "torch\nfloat23", "unknown dtype torch.float23" },
 };
 
 static void test_changed(void **state)

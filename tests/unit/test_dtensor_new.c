@@ -145,7 +145,7 @@ static void test_what_is_not_known(void **state)
 	load(&f, "model_rank_0.pt");
 	assert_int_equal(uns_dtensor_form_of(uns_value_new_int(&f.arena, 1), &f.arena, &form, &err),
 			 -ENOTSUP);
-	assert_string_equal(err.text, "it is no DTensor of a form that is known");
+	assert_string_equal(err.text, "it is not a DTensor of a form that unshard knows");
 
 	err = (struct uns_err){ 0 };
 	assert_int_equal(uns_dtensor_form_of(a_dtensor(&f), &f.arena, &form, &err), 0);
@@ -155,8 +155,9 @@ static void test_what_is_not_known(void **state)
 				  uns_value_new_int(&f.arena, 9)));
 	mesh->state = dict;
 	assert_int_equal(uns_dtensor_form_of(a_dtensor(&f), &f.arena, &form, &err), -ENOTSUP);
-	assert_string_equal(err.text, "a DTensor whose torch.distributed.device_mesh.DeviceMesh has a "
-				      "field _warp that is not known: saved by another torch");
+	assert_string_equal(err.text, "a DTensor whose torch.distributed.device_mesh.DeviceMesh "
+				      "has a field _warp that unshard does not know: another "
+				      "version of torch saved it");
 	spec = (struct uns_value *)form.spec;
 	spec->state = NULL;
 	assert_int_equal(uns_dtensor_form_of(a_dtensor(&f), &f.arena, &form, NULL), -ENOTSUP);

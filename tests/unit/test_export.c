@@ -210,11 +210,11 @@ static void refused(void **state)
 		int code;
 		const char *words;
 	} table[] = {
-		{ CHECKPOINT, "weigths", 0, -ENOENT, "no such view: weigths" },
+		{ CHECKPOINT, "weigths", 0, -ENOENT, "view weigths: no such view" },
 		{ CHECKPOINT, "world-3", 0, -ENOTSUP, CHECKPOINT },
-		{ "", "world-3", 0, -ENODATA, "no checkpoint that the view world-3 can show" },
+		{ "", "world-3", 0, -ENODATA, "the view world-3 can show no checkpoint in it" },
 		{ "nothing", NULL, 0, -ENOENT, "nothing" },
-		{ CHECKPOINT, NULL, 1 << 10, -EINVAL, "there is no flag" },
+		{ CHECKPOINT, NULL, 1 << 10, -EINVAL, "this function has no such flag" },
 	};
 	struct fixture *f = *state;
 	const struct refusal *r;

@@ -50,7 +50,7 @@ static const struct {
 } bad[] = {
 	{ "", -EBADMSG, "damaged" },
 	{ "{\"a\":1", -EBADMSG, "damaged at byte" },
-	{ "{} x", -EBADMSG, "goes on behind its value, at byte 3" },
+	{ "{} x", -EBADMSG, "continues after its end, at byte 3" },
 	{ "[1,]", -EBADMSG, "damaged" },
 	{ "[nan]", -EBADMSG, "damaged" },
 	{ "[NaNx]", -EBADMSG, "damaged" },

@@ -303,7 +303,7 @@ static void files_of_a_trainer_are_imported(void **state)
 	assert_int_equal(n, 2);
 	snprintf(path, sizeof(path), "%s/other.json", f->dir);
 	assert_int_equal(unshard_meta_import_file(u, "checkpoint-2", path, &n, &f->err), -ENOTSUP);
-	assert_non_null(strstr(f->err.text, "says nothing about a training"));
+	assert_non_null(strstr(f->err.text, "holds no facts about a training"));
 	snprintf(path, sizeof(path), "%s/broken.json", f->dir);
 	assert_int_equal(unshard_meta_import_file(u, "checkpoint-2", path, &n, &f->err), -EBADMSG);
 	snprintf(path, sizeof(path), "%s/run/checkpoint-2/scheduler.pt", f->dir);
@@ -331,7 +331,7 @@ static void the_whole_store_out_and_in(void **state)
 	assert_int_equal(unshard_meta_export(u, &again, NULL), 0);
 	assert_string_equal(json, again);
 	assert_int_equal(unshard_meta_import(u, "[]", NULL, &f->err), -EINVAL);
-	assert_non_null(strstr(f->err.text, "not what `unshard meta export` writes"));
+	assert_non_null(strstr(f->err.text, "not a file that `unshard meta export` wrote"));
 	assert_int_equal(unshard_meta_import(u, "{\"unshard_store\": 1, \"facts\": [{}]}", NULL,
 					     &f->err), -EBADMSG);
 	assert_non_null(strstr(f->err.text, "fact 1"));

@@ -205,7 +205,7 @@ static const struct {
 	const char *why;
 } wrongs[] = {
 	{ no_groups, "param groups were not saved" },
-	{ a_parameter_of_no_group, "stranger belongs to no param group" },
+	{ a_parameter_of_no_group, "stranger is of a parameter that no param group lists" },
 	{ a_parameter_of_two_groups, "parameter b is in two param groups" },
 	{ a_hole, "b" },
 	{ a_state_that_is_no_tensor, "state.a.mode is not a tensor" },

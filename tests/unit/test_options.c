@@ -139,8 +139,8 @@ static const struct {
 	const char *text, *sentence;
 	unsigned verb;
 } refused[] = {
-	{ "vieww=x", "there is no option 'vieww'; known are view, weights_key, strip, names, assume, model", VERB_MOUNT },
-	{ "uid=3", "there is no option 'uid'", VERB_MOUNT },
+	{ "vieww=x", "unknown option 'vieww'; the options are view, weights_key, strip, names, assume, model", VERB_MOUNT },
+	{ "uid=3", "unknown option 'uid'", VERB_MOUNT },
 	{ "view", "option view needs a value: view=VIEW", VERB_MOUNT },
 	{ "view=", "option view needs a value: view=VIEW", VERB_MOUNT },
 	{ "debug=1", "option debug takes no value", VERB_MOUNT },
@@ -151,7 +151,7 @@ static const struct {
 	{ "allow_other", "option allow_other changes nothing here: leave it out (only these use it: mount)", VERB_LS },
 	{ "fact=a=1", "option fact changes nothing here: leave it out (only these use it: mount, show, export, warm)",
 	  VERB_CHECK },
-	{ "nofail", "there is no option 'nofail'; known are weights_key, strip", VERB_EXPORT },
+	{ "nofail", "unknown option 'nofail'; the options are weights_key, strip", VERB_EXPORT },
 };
 
 static void test_refused(void **state)

@@ -283,7 +283,7 @@ static const struct {
 } problem_cases[] = {
 	{ "unlike_rank_", 2, uns_rank_files_add_model, UNS_SCOPE_WEIGHTS, -ENOTSUP,
 	  "unlike_rank_1.pt: w differs from the tensor of that name and shape in "
-	  "unlike_rank_0.pt, and neither says which piece of the whole it is" },
+	  "unlike_rank_0.pt, and neither file records which piece of the tensor it holds" },
 	{ "shapes_rank_", 2, uns_rank_files_add_model, UNS_SCOPE_WEIGHTS, -EBADMSG,
 	  "shapes_rank_1.pt: w is a plain tensor of shape [5] here, but a plain one of shape [4] "
 	  "in shapes_rank_0.pt" OR_BEFORE },
@@ -347,8 +347,8 @@ static void test_odd_tensors(void **state)
 	load_one(&l, "odd_rank_1.pt", 1, uns_rank_files_add_model);
 	assert_int_equal(l.cat->n_findings, 3);
 	expect_problem(&l, "odd_rank_1.pt: partial: a DTensor with the placement "
-			   "torch.distributed.tensor.placement_types.Partial, which does not say "
-			   "where its data lie (and 1 more of its tensors)");
+			   "torch.distributed.tensor.placement_types.Partial, which does not "
+			   "record where its data are (and 1 more of its tensors)");
 	expect_problem(&l, "odd_rank_1.pt: shape: this rank holds a piece of shape [3]; expected "
 	  "[2]" AGAIN);
 	expect_problem(&l, "odd_rank_1.pt: dtype mismatch in dtype: declared float32, stored "
@@ -362,8 +362,8 @@ static void test_numbered_optimizer(void **state)
 	(void)state;
 	load_one(&l, "numbers.pt", 0, uns_rank_files_add_optimizer);
 	assert_int_equal(l.cat->n_findings, 1);
-	expect_problem(&l, "numbers.pt: the optimizer state is keyed by numbers, and nothing says "
-			   "which parameter each one is");
+	expect_problem(&l, "numbers.pt: the optimizer state is keyed by parameter numbers, and no "
+			   "file records which parameter has which number");
 }
 
 static void test_renamed_file(void **state)

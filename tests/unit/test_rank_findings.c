@@ -164,10 +164,10 @@ static void values_differ(void **state)
 	assert_string_equal(d.second, "7");
 	assert_true(uns_rank_values_differ(dict(&arena, NULL, NULL), dict(&arena, "lr", one), &d,
 					   NULL));
-	assert_string_equal(d.first, "not there");
+	assert_string_equal(d.first, "missing");
 	assert_true(uns_rank_values_differ(dict(&arena, "lr", one), dict(&arena, NULL, NULL), &d,
 					   NULL));
-	assert_string_equal(d.second, "not there");
+	assert_string_equal(d.second, "missing");
 	assert_true(uns_rank_values_differ(dict(&arena, "betas", pair(&arena, 0.5, 0.75)),
 					   dict(&arena, "betas", pair(&arena, 0.5, 1)), &d, NULL));
 	assert_string_equal(d.first, "(0.5, 0.75)");

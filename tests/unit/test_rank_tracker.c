@@ -41,8 +41,8 @@ static const struct {
 	{ EASY, "{\"best_global_step\": 4}", -1, "has no number as last_global_step" },
 	{ EASY, "{\"last_global_step\": \"8\"}", -1, "has no number as last_global_step" },
 	{ EASY, "{\"last_global_step\": -8}", -1, "has no number as last_global_step" },
-	{ EASY, "{\"last_global_step\": 8", -1, "is no JSON" },
-	{ EASY, "", -1, "is no JSON" },
+	{ EASY, "{\"last_global_step\": 8", -1, "is not JSON" },
+	{ EASY, "", -1, "is not JSON" },
 	{ EASY, "8", -1, "has no number as last_global_step" },
 };
 
@@ -82,21 +82,17 @@ static const struct {
 	{ VERL, "2", 4, NULL },
 	{ EASY, "{\"last_global_step\": 2}", 1, NULL },
 	{ VERL, "12", 4,
-	  "latest_checkpointed_iteration.txt of run names step 12, and there is no global_step_12: "
-	  "veRL "
-	  "would start from scratch; copy the directory back, or set it to 10, the newest step "
-	  "that "
-	  "exists, if that one is whole" },
+	  "latest_checkpointed_iteration.txt of run names step 12, and global_step_12 does not "
+	  "exist: veRL would start from the beginning; copy the directory back, or set it to 10, "
+	  "the newest step that exists, if that one is whole" },
 	{ VERL, "99", 4,
-	  "latest_checkpointed_iteration.txt of run names step 99, and there is no global_step_99: "
-	  "veRL "
-	  "would start from scratch; copy the directory back, or set it to 10, the newest step "
-	  "that "
-	  "exists, if that one is whole" },
+	  "latest_checkpointed_iteration.txt of run names step 99, and global_step_99 does not "
+	  "exist: veRL would start from the beginning; copy the directory back, or set it to 10, "
+	  "the newest step that exists, if that one is whole" },
 	{ EASY, "{\"last_global_step\": 8}", 0,
-	  "checkpoint_tracker.json of run names step 8, and there is no global_step_8: EasyR1 "
-	  "would start from scratch; copy the directory back, or delete it, there is no step to "
-	  "resume from" },
+	  "checkpoint_tracker.json of run names step 8, and global_step_8 does not exist: EasyR1 "
+	  "would start from the beginning; copy the directory back, or delete it, there is no "
+	  "step to resume from" },
 	{ EASY, "{}", 1,
 	  "checkpoint_tracker.json of run has no number as last_global_step: EasyR1 fails when it "
 	  "looks "

@@ -190,17 +190,19 @@ static const struct {
 } layouts[] = {
 	{ LAYOUT(P("embed", 13) "," P("head", 5), P("l.a", 4) "," P("l.b", 4)), "0,3|1,2" },
 	{ LAYOUT(P("head", 5) "," P("embed", 13), P("l.b", 4) "," P("l.a", 4)), "3,0|2,1" },
-	{ "[]", "the layout has 0 units; the optimizer has 2" },
-	{ "{\"units\": [{}]}", "the layout has 1 units; the optimizer has 2" },
-	{ "{\"units\": [{}, {}]}", "the layout's unit 0 has no list \"params\"" },
-	{ LAYOUT("3", ""), "the layout's unit 0 has a parameter without \"name\" and \"shape\"" },
-	{ LAYOUT(P("body", 13), ""), "the layout's unit 0 has body, which the model has not" },
+	{ "[]", "the number of units is 0 in the unit map, but 2 in the optimizer" },
+	{ "{\"units\": [{}]}", "the number of units is 1 in the unit map, but 2 in the optimizer" },
+	{ "{\"units\": [{}, {}]}", "unit 0 of the unit map has no list \"params\"" },
+	{ LAYOUT("3", ""), "unit 0 of the unit map has a parameter without \"name\" and \"shape\"" },
+	{ LAYOUT(P("body", 13), ""), "unit 0 of the unit map has body, which is not a parameter "
+				     "of the model" },
 	{ LAYOUT(P("embed", 12), ""),
-	  "the layout says that embed has shape [12]; the model's is [13]" },
-	{ LAYOUT(P("embed", 13) "," P("embed", 13), ""), "the layout has embed twice" },
-	{ LAYOUT(P("embed", 13), P("l.a", 4) "," P("l.b", 4)), "the layout has no place for head" },
+	  "embed has shape [12] in the unit map, but [13] in the model" },
+	{ LAYOUT(P("embed", 13) "," P("embed", 13), ""), "the unit map has embed twice" },
+	{ LAYOUT(P("embed", 13), P("l.a", 4) "," P("l.b", 4)), "no unit of the unit map has the "
+							       "model's parameter head" },
 	{ LAYOUT(P("embed", 13) "," P("l.a", 4), P("head", 5) "," P("l.b", 4)),
-	  "the layout's unit 1 has 9 elements; the optimizer's has 4 on each of 2 ranks" },
+	  "unit 1 of the unit map has 9 elements, but the optimizer's unit has 4 on each of 2 ranks" },
 };
 
 static void test_read(void **state)

@@ -579,9 +579,9 @@ static void checks_items(void **state)
 		const char *a, *b;
 	} cases[] = {
 		{ 4, UNS_F32, UNS_CODEC_NONE, "shape [5, 3], the item has [4, 3]", "rank 7" },
-		{ 5, UNS_I32, UNS_CODEC_NONE, "says float32, the item is int32", "shard-0.bin" },
+		{ 5, UNS_I32, UNS_CODEC_NONE, "records dtype float32, the item has int32", "shard-0.bin" },
 		{ 4, UNS_F32, UNS_CODEC_ZSTD, "shape [5, 3], the item has [4, 3]", "rank 7" },
-		{ 5, UNS_I32, UNS_CODEC_ZSTD, "says float32, the item is int32", "shard-0.bin" },
+		{ 5, UNS_I32, UNS_CODEC_ZSTD, "records dtype float32, the item has int32", "shard-0.bin" },
 	};
 	size_t i;
 

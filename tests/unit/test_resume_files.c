@@ -130,7 +130,7 @@ static void test_made_state_and_what_is_said(void **state)
 		{ "global_step", "2", "the directory's name", false },
 		{ "train_batch_size", "8", "the default", true },
 	};
-	static const char *const notes[] = { "the training step is taken to be 2" };
+	static const char *const notes[] = { "the training step is assumed to be 2" };
 	const struct uns_training training = { summary, 2, notes, 1 };
 	struct uns_resume_input in = { .training = &training };
 	const struct uns_vfile *f;
@@ -144,13 +144,14 @@ static void test_made_state_and_what_is_said(void **state)
 	f = uns_vtree_find(&m.tree, "trainer_state.json");
 	assert_non_null(strstr(f->origin, "synthesised: global_step from the directory's name; "
 					  "train_batch_size assumed, the default"));
-	assert_non_null(strstr(f->origin, "; assumed, because no file or fact says: epoch = 0.0, "));
+	assert_non_null(strstr(f->origin, "; assumed, because no file or fact records them: epoch "
+					  "= 0.0, "));
 	assert_int_equal(m.tree.n_notes, 3);
 	assert_string_equal(m.tree.note[0], notes[0]);
 	assert_non_null(strstr(m.tree.note[1], "train_batch_size = 8 is assumed"));
 	assert_non_null(strstr(m.tree.note[1], "-o fact=train_batch_size=VALUE"));
 	assert_non_null(strstr(m.tree.note[2],
-			       "assumed, because no file or fact says: epoch = 0.0, eval_steps = 500, "
+			       "assumed, because no file or fact records them: epoch = 0.0, eval_steps = 500, "
 			       "log_history = [], logging_steps = 500, max_steps = 0, "
 			       "num_input_tokens_seen = 0, num_train_epochs = 0, save_steps = 500, "
 			       "total_flos = 0."));

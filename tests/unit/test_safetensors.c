@@ -161,7 +161,7 @@ static const struct {
 } bad[] = {
 	{ "", 0, -EBADMSG, "expected '{'" },
 	{ "[]", 0, -EBADMSG, "expected '{'" },
-	{ "{} {}", 0, -EBADMSG, "expected nothing more" },
+	{ "{} {}", 0, -EBADMSG, "expected the end" },
 	{ "{\"a\":1}", 0, -EBADMSG, "expected '{'" },
 	{ "{\"a\":" T("F32", "[2]", "[0,8]") "}", 7, -EBADMSG, "truncated" },
 	{ "{\"a\":" T("F32", "[2]", "[0,8]") "}", 9, -EBADMSG, "describes 8" },

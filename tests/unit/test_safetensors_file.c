@@ -171,7 +171,7 @@ static void refuses(void **state)
 		{ twice, 2, 1000, "w" },
 		{ twice, 2, 60, "two tensors would be named w" },
 		{ overflow, 1, 1000, "tensor w: too large as torch.float32" },
-		{ complex128, 1, 1000, "tensor w: safetensors has no type for torch.complex128" },
+		{ complex128, 1, 1000, "tensor w: safetensors has no dtype for torch.complex128" },
 	};
 	size_t i;
 

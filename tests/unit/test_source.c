@@ -158,7 +158,7 @@ static const struct open_case {
 	{ "leak", -EXDEV, 0, -EXDEV, "outside", "-o follow=" },
 	{ "leak_abs", -EXDEV, 0, -EXDEV, "outside", "/out/secret" },
 	{ "leak_dir/secret", -EXDEV, 0, -EXDEV, "outside", "-o follow=" },
-	{ "beside", -EXDEV, 0, -EXDEV, "beside", "/root2/a.txt, outside" },
+	{ "beside", -EXDEV, 0, -EXDEV, "beside", "/root2/a.txt, which is outside SOURCE" },
 	{ "to_blob", -EXDEV, 0, 0, "blob", "/blobs/deep/blob" },
 	{ "to_blobs/deep/blob", -EXDEV, 0, 0, "blob", "/blobs/deep/blob" },
 	{ "to_blobs/onward", -EXDEV, 0, -EXDEV, "outside", "-o follow=" },
@@ -170,8 +170,8 @@ static const struct open_case {
 	{ "fifo", -ENOTSUP, -ENOTSUP, -ENOTSUP, "", "/root/fifo: not a regular file" },
 	{ "socket", -ENOTSUP, -ENOTSUP, -ENOTSUP, "", "not a regular file" },
 	{ "sub", -ENOTSUP, -ENOTSUP, -ENOTSUP, "", "not a regular file" },
-	{ "../out/secret", -EXDEV, -EXDEV, -EXDEV, "", "not a plain path" },
-	{ "/etc/passwd", -EXDEV, -EXDEV, -EXDEV, "", "not a plain path" },
+	{ "../out/secret", -EXDEV, -EXDEV, -EXDEV, "", "is not a path below it" },
+	{ "/etc/passwd", -EXDEV, -EXDEV, -EXDEV, "", "is not a path below it" },
 };
 
 static void check_open(const struct uns_root *root, const struct open_case *c, int want)
@@ -234,7 +234,7 @@ static void test_walk_alone(void **state)
 		int fd, n, want = c->following;
 		struct uns_err err = { 0 };
 
-		if (strstr(c->words, "not a plain") || want == -ENOTSUP)
+		if (strstr(c->words, "is not a path below it") || want == -ENOTSUP)
 			continue; /* decided by source.c */
 		fd = uns_follow_open(base, 2, c->rel, O_RDONLY | O_NONBLOCK, &err);
 		if (want == -ENOENT && fd == -ENOTDIR)

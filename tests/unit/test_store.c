@@ -156,7 +156,7 @@ static void unset(void **state)
 
 	set(store, "/r", "a", "1");
 	assert_int_equal(uns_store_unset(store, "/r/c", "a", &f->err), -ENOENT);
-	assert_non_null(strstr(f->err.text, "a was not set for /r/c"));
+	assert_non_null(strstr(f->err.text, "a is not set for /r/c"));
 	assert_int_equal(uns_store_unset(store, "/r", "a", NULL), 0);
 	assert_int_equal(uns_store_unset(store, "/r", "a", NULL), -ENOENT);
 	expect(f, store, "/r", "");

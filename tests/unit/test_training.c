@@ -178,11 +178,11 @@ static const struct {
 	  { "\"stateful_callbacks\": {\n    " CONTROL "\n  }", "\"epoch\": 0.0", "\"logging_steps\": 500",
 	    "\"global_step\": 2" },
 	  NULL,
-	  { "assumed, because no file or fact says: epoch = 0.0, log_history = [], max_steps = 0, "
+	  { "assumed, because no file or fact records them: epoch = 0.0, log_history = [], max_steps = 0, "
 	    "num_input_tokens_seen = 0, num_train_epochs = 0, total_flos = 0.",
 	    "run/checkpoint-2 eval_steps=N logging_steps=N save_steps=N train_batch_size=N` or by "
 	    "mounting with -o fact=eval_steps=N,fact=logging_steps=N,",
-	    "stateful_callbacks = {\"TrainerControl\":{", "4.40 wants null" },
+	    "stateful_callbacks = {\"TrainerControl\":{", "4.40 needs null" },
 	  NULL },
 	{ "a later one tells",
 	  LATER(", \"stateful_callbacks\": {\"TrainerControl\": {\"args\": {\"should_log\": true}, "
@@ -190,7 +190,7 @@ static const struct {
 	  { "\"stateful_callbacks\": {\n    " CONTROL "\n  }", "\"epoch\": 0.25",
 	    "\"num_train_epochs\": 1", "\"logging_steps\": 1" },
 	  "\"should_log\": true",
-	  { "assumed, because no file or fact says: num_input_tokens_seen = 0, total_flos = 0." },
+	  { "assumed, because no file or fact records them: num_input_tokens_seen = 0, total_flos = 0." },
 	  "a Trainer that resumes uses" },
 	{ "callbacks of its own",
 	  LATER(", \"stateful_callbacks\": {\"EarlyStoppingCallback\": " STOPPING(2) ", \"Two\": ["
@@ -200,7 +200,7 @@ static const struct {
 	    "\"Two\": [\n      {\n        \"args\": {\n          \"early_stopping_patience\": 3\n"
 	    "        },\n        \"attributes\": {}\n      },\n      {\n        \"args\": {},\n" },
 	  "counter",
-	  { "the callback \"EarlyStoppingCallback\" has the arguments of "
+	  { "the callback \"EarlyStoppingCallback\" has the arguments found in "
 	    "checkpoint-4/trainer_state.json;", "the callback \"Two\" has" },
 	  "stateful_callbacks =" },
 	{ "a version that does not know them",
@@ -220,7 +220,7 @@ static const struct {
 	  STOPPING(2) "}}' > run/checkpoint-2/trainer_state.json",
 	  { "\"early_stopping_patience_counter\": 2", CONTROL, "\"epoch\": 0.5" },
 	  NULL,
-	  { "is replaced: it has no train_batch_size" },
+	  { "shows another in its place: it has no train_batch_size" },
 	  "epoch = 0.0" },
 	{ "its own history tells the epoch",
 	  "echo '{\"global_step\": 2, \"log_history\": [{\"step\": 1, \"epoch\": 0.1}, {\"step\": 2, "

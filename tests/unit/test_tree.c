@@ -65,7 +65,7 @@ static void first_of_equal_paths_stays(void **state)
 	b = uns_vtree_find(&tree, "b");
 	assert_memory_equal(b->layout.segment[0].literal, "first", 5);
 	assert_int_equal(tree.n_notes, 2);
-	assert_string_equal(tree.note[0], "b: made twice in one directory; the first is shown");
+	assert_string_equal(tree.note[0], "b: two files would have this name; only the first is shown");
 	uns_vtree_fini(&tree);
 }
 
@@ -82,7 +82,7 @@ static void a_file_is_no_directory(void **state)
 	uns_vtree_seal(&tree);
 	check_paths(&tree, want, 3);
 	assert_int_equal(tree.n_notes, 1);
-	assert_string_equal(tree.note[0], "a/b/c: not shown, because a is a file");
+	assert_string_equal(tree.note[0], "a/b/c is not shown, because a is a file");
 	uns_vtree_fini(&tree);
 }
 

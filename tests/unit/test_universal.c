@@ -28,8 +28,7 @@ static const struct {
 	  MODEL_ROLES | STATE_ROLES, false, NULL },
 	{ "stage 2: a parameter is missing", "z2_w3", "rm -r global_step2_universal/zero/up.weight",
 	  "global_step2_universal", MODEL_ROLES, true,
-	  "2: zero/up.weight is missing, which "
-	  "mp_rank_00_model_states.pt lists" },
+	  "2: zero/up.weight is missing, and mp_rank_00_model_states.pt lists it" },
 	{ "stage 3: a parameter is missing", "z3_w2", "rm -r global_step2_universal/zero/up.weight",
 	  "global_step2_universal", 0, true,
 	  "3: zero/up.weight is missing" },

@@ -184,7 +184,7 @@ static void assembles(void **state)
 	assert_null(uns_vtree_find(&b.tree, "config.json")->origin);
 	assert_true(noted(&b, "borrowed from x"));
 	assert_true(
-		noted(&b, "does not fit these weights: num_hidden_layers is 3 but model has 1"));
+		noted(&b, "does not fit these weights: num_hidden_layers is 3, but model has 1"));
 	uns_vtree_fini(&b.tree);
 }
 

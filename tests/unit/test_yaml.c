@@ -71,7 +71,7 @@ static void refused(void **state)
 		  "read" },
 		{ "a: !mine x", -ENOTSUP, "line 1: the YAML tag !mine is not read" },
 		{ "? [a, b]\n: c", -ENOTSUP, "line 1: a YAML key is not a word" },
-		{ "a: 1\n---\nb: 2", -ENOTSUP, "line 2: a second YAML document" },
+		{ "a: 1\n---\nb: 2", -ENOTSUP, "line 2: a second YAML document; expected one" },
 		{ "a: \"x\\0y\"", -EBADMSG, "line 1: a value holds a NUL" },
 		{ "a: [1", -EBADMSG, "line 2: YAML is damaged: did not find expected ',' or ']'" },
 		{ "a: 1\n b: 2", -EBADMSG,

@@ -171,12 +171,12 @@ static const struct {
 	  "DeepSpeed ZeRO stage 2", true, 2, NULL, NULL, NULL },
 	{ "a tag, and `latest` names what is not there", "printf global_step10 > latest",
 	  "global_step2", "DeepSpeed ZeRO stage 2", true, 2, NULL, NULL,
-	  "latest names global_step10, and there is no such tag" },
+	  "latest names global_step10, and no such tag exists" },
 	{ "several tags", "cp -r global_step2 global_step9", "", "DeepSpeed ZeRO stage 2", true, 2,
 	  "global_step2/mp_rank_00_model_states.pt", NULL, "holds 2 tags; this is global_step2" },
 	{ "`latest` names what is not there", "printf global_step3 > latest", "",
 	  "DeepSpeed ZeRO stage 2", false, 2, NULL, NULL,
-	  "latest names global_step3, and there is no such tag: DeepSpeed finds no checkpoint to "
+	  "latest names global_step3, and no such tag exists: DeepSpeed finds no checkpoint to "
 	  "resume from; copy that tag back from the training machine, or write global_step2 into "
 	  "the file" },
 	{ "`latest` climbs", "printf ../x > latest", "", "DeepSpeed ZeRO stage 2", false, 2, NULL,
@@ -243,14 +243,14 @@ static const struct {
 	  "it: expected the optimizer's shards of 3 ranks, found 1",
 	  NULL },
 	{ "stage 2: no optimizer", "z2_w3", "rm " OPTIM "*", MODEL_ROLES,
-	  "2: there are no optimizer shards (zero_pp_rank_*_mp_rank_00_optim_states.pt)",
+	  "2: no optimizer shards (zero_pp_rank_*_mp_rank_00_optim_states.pt) were found",
 	  NULL },
 	{ "stage 2: a shard is cut", "z2_w3", "truncate -s 3000 " OPTIM "1_*", MODEL_ROLES,
 	  "2: " SHARD "1_mp_rank_00_optim_states.pt: ", NULL },
 	{ "stage 2: a shard of another world size", "z2_w3",
 	  "cp $GOLDEN/z1_bf16_optimizer_w2/" OPTIM "1_* global_step2", MODEL_ROLES,
-	  "2: " SHARD "1_mp_rank_00_optim_states.pt: stage 1, 2 groups, cut for 2 ranks, but stage 1, 2 "
-	  "groups, 3 ranks in another rank's file",
+	  "2: " SHARD "1_mp_rank_00_optim_states.pt: stage 1, 2 param groups, sharded over 2 ranks; "
+	  "another rank's file has stage 1, 2 param groups, sharded over 3 ranks",
 	  NULL },
 	{ "stage 2: another rank's shard", "z2_w3", "cp " OPTIM "1_* " OPTIM "2_*", MODEL_ROLES,
 	  "2: " SHARD "2_mp_rank_00_optim_states.pt: the file was saved as "
@@ -261,7 +261,7 @@ static const struct {
 	  MODEL_ROLES,
 	  "2: group 0: param_shapes of mp_rank_00_model_states.pt add up to", NULL },
 	{ "stage 2: no model file", "z2_w3", "rm global_step2/mp_rank*", 0,
-	  "3: there is no model file (mp_rank_00_model_states.pt, or one of each rank)",
+	  "3: no model file was found (mp_rank_00_model_states.pt, or one for each rank)",
 	  NULL },
 	{ "stage 2: the model file is cut", "z2_w3", "truncate -s 3000 global_step2/mp_rank*", 0,
 	  "3: mp_rank_00_model_states.pt: ", NULL },
@@ -358,10 +358,11 @@ static void weights_view_tells_where_weights_are_from(void **state)
 	static const struct {
 		const char *golden, *parameter, *origin;
 	} cases[] = {
-		{ "z3_w2", "", "assembled from the checkpoint's tensors; 6 of them it holds as "
-		  "the optimizer's fp32 copies only, converted to the model's dtype" },
+		{ "z3_w2", "", "assembled from the checkpoint's tensors; 6 of them were saved "
+		  "as the optimizer's fp32 copies only and are converted to the model's dtype" },
 		{ "z3_w2", "fp32", "assembled from the checkpoint's tensors, floating dtypes converted to "
-				   "float32: 6 are the optimizer's fp32 copies; without one, widened: "
+				   "float32; 6 of them are made from the optimizer's fp32 copies; "
+				   "widened, because the optimizer has no fp32 copy: "
 				   "frozen.weight" },
 		{ "z2_w3", "", "assembled from the checkpoint's tensors" },
 	};
@@ -429,7 +430,7 @@ static void uses_gathered_weights(void **state)
 		{ "an optimizer's shard is missing", "rm " OPTIM "1_*", true, true,
 		  "(data-parallel rank 1) is missing" },
 		{ "of another model", "cp other.safetensors model.safetensors", false, true,
-		  "model.safetensors is not used, it does not hold frozen.weight in its "
+		  "model.safetensors is not used: it does not hold frozen.weight in its "
 		  "full shape" },
 		{ "cut", "truncate -s 100 model.safetensors", false, true,
 		  "model.safetensors is not used" },

@@ -378,8 +378,8 @@ static const struct {
 	{ "entry without signature", { { ENTRY, 1, 0, 4, 0 } }, -EBADMSG, "directory is damaged" },
 	{ "name past the directory", { { ENTRY, 2, 28, 2, 0xffff } }, -EBADMSG,
 	  "directory is damaged" },
-	{ "no name", { { ENTRY, 2, 28, 2, 0 } }, -EBADMSG, "without a proper name" },
-	{ "NUL in a name", { { ENTRY, 0, 50, 1, 0 } }, -EBADMSG, "without a proper name" },
+	{ "no name", { { ENTRY, 2, 28, 2, 0 } }, -EBADMSG, "without a valid name" },
+	{ "NUL in a name", { { ENTRY, 0, 50, 1, 0 } }, -EBADMSG, "without a valid name" },
 	{ "encrypted", { { ENTRY, 0, 8, 2, 1 } }, -ENOTSUP, "archive/data.pkl is encrypted" },
 	{ "stored sizes differ", { { ENTRY, 1, 24, 4, 17 } }, -EBADMSG,
 	  "archive/data/0 has sizes 16 and 17" },
@@ -458,7 +458,7 @@ static const struct {
 	const char *words;
 } record_lies[] = {
 	{ { { ENTRY, 1, 10, 2, 8 } }, -ENOTSUP, "archive/data/0 is compressed (method 8)" },
-	{ { { LOCAL, 1, 0, 4, 0 } }, -EBADMSG, "no local header of record archive/data/0" },
+	{ { { LOCAL, 1, 0, 4, 0 } }, -EBADMSG, "record archive/data/0 has no local header" },
 	{ { { LOCAL, 1, 26, 2, 13 } }, -EBADMSG, "no local header" },
 	{ { { LOCAL, 1, 30, 1, 'b' } }, -EBADMSG, "no local header" },
 	{ { { LOCAL, 1, 28, 2, 60000 } }, -EBADMSG, "runs into what starts at" },
@@ -510,7 +510,7 @@ static void test_every_cut(void **state)
 		a.len = cut;
 		r = reader_of(&a);
 		assert_int_equal(uns_zip_open(&r, &arena, &zip, &err), -EBADMSG);
-		assert_non_null(strstr(err.text, "truncated, or no zip archive"));
+		assert_non_null(strstr(err.text, "truncated, or not a zip archive"));
 	}
 }
 
