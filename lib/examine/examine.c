@@ -99,27 +99,32 @@ static void add_beside(void *ctx, const char *name, const struct uns_stat *st)
 		f->generation = uns_hash_str(f->generation, name);
 }
 
-/* Which files that end a save are older than the checkpoint's own (model/save_times.h). No more than that: they
- * are written again by each later save of the run. */
+/* Which files that end a save are missing, or older than the checkpoint's own (model/save_times.h): both say that
+ * the save has not ended. No more than that: they are written again by each later save of the run. */
 static int add_marks(const struct examiner *x, struct uns_capture *capture, struct uns_arena *arena,
 		     struct examined *f, struct uns_err *err)
 {
+	const struct uns_root *root = uns_capture_root(capture);
 	const char *const *name, *dir = x->path, *path;
+	struct uns_err why = { 0 };
 	struct uns_stat st;
 	unsigned up;
+	int code;
 
-	for (up = 0; f->format->marks && up < f->format->marks_up && *dir; up++) {
-		dir = uns_path_parent(arena, dir);
+	for (up = 0; f->format->marks && up < f->format->marks_up; up++) {
+		UNS_TRY(uns_root_up(root, dir, arena, &root, &dir, err));
 		for (name = f->format->marks; dir && *name; name++) {
 			path = uns_path_join(arena, dir, *name);
 			if (!path)
 				return uns_oom(err);
-			if (uns_capture_stat(capture, path, &st, NULL) == 0 &&
-			    st.id.mtime_ns < f->newest_file_ns)
-				f->generation = uns_hash_str(f->generation, *name);
+			code = uns_stat_seen(root, capture, path, &st, &why);
+			UNS_TRY(uns_fail_if_passing(err, code, &why));
+			why = (struct uns_err){ 0 };
+			if (code < 0 || st.id.mtime_ns < f->newest_file_ns)
+				f->generation = uns_hash_u64(uns_hash_str(f->generation, *name), code == 0);
 		}
 		if (!dir)
-			return uns_oom(err);
+			return 0;
 	}
 	return 0;
 }

@@ -134,6 +134,34 @@ static void what_changed_just_now_is_not_remembered(void **state)
 	expect_opened(f, 1, 0);
 }
 
+/* Whether a save has ended is recorded beside the checkpoint, by a file that may go and come back. */
+static void the_end_of_a_save_is_not_remembered(void **state)
+{
+	static const char *const sources[] = { "run", "run/global_step_2", "run/global_step_2/actor" };
+	struct fixture *f = *state;
+	char *json;
+	unshard *u;
+	size_t i;
+	int has;
+
+	shell(f->dir, "rm -r run; mkdir -p run/global_step_2 && cp -r " UNSHARD_GOLDEN
+		      "/ranks/fsdp2 run/global_step_2/actor && sleep 0.2");
+	for (i = 0; i < 3; i++)
+		for (has = 1; has >= 0; has--) {
+			shell(f->dir, has ? "printf 2 > run/latest_checkpointed_iteration.txt; sleep 0.2"
+					  : "rm run/latest_checkpointed_iteration.txt; sleep 0.2");
+			snprintf(f->source, sizeof(f->source), "%s/%s", f->dir, sources[i]);
+			u = open_session(f);
+			if (unshard_describe(u, &"global_step_2/actor"[i == 2 ? 19 : i ? 14 : 0], 0, NULL, &json,
+					     &f->err) < 0)
+				fail_msg("%s", f->err.text);
+			if (!strstr(json, has ? "\"finished\":true" : "\"finished\":false"))
+				fail_msg("%s: %s", sources[i], json);
+			unshard_free(json);
+			unshard_close(u);
+		}
+}
+
 static void other_options_are_another_catalog(void **state)
 {
 	static const char *const roots[] = { "model" };
@@ -395,6 +423,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(what_did_not_change_is_not_read_again),
 		TEST(what_changed_just_now_is_not_remembered),
+		TEST(the_end_of_a_save_is_not_remembered),
 		TEST(other_options_are_another_catalog),
 		TEST(a_fact_is_no_reason_to_read_again),
 		TEST(memos_can_be_deleted),
