@@ -20,7 +20,7 @@
 #include "dcp/plain.h"
 #include "model/save_times.h"
 
-/* 70B on 32 ranks has 10 MB of metadata; a thousand ranks of a larger model a few hundred. */
+/* A 70B model on 32 ranks has 10 MB of metadata; a larger one on a thousand ranks a few hundred MB. */
 #define MAX_METADATA_BYTES (UINT64_C(1) << 30)
 enum { MAX_RANK_METADATA = 65536 };
 
@@ -34,16 +34,16 @@ struct dir {
 	const struct uns_root *root;
 	const char *path, *prefix; /* in the catalog's arena */
 	const struct uns_dcp_roots *roots;
-	struct uns_arena scratch; /* the parsed metadata, needed only while this runs */
+	struct uns_arena scratch; /* holds the parsed metadata, which is needed only while this runs */
 	struct uns_listing list;
 	struct uns_dcp_metadata meta;
 	struct uns_dcp_naming naming;
 	struct uns_dcp_reader reader;
 	struct uns_dcp_groups groups;
 	struct uns_dcp_plain plain;
-	struct uns_map file_of;      /* storage path -> index + 1 */
-	struct uns_map reported;     /* transforms and files that a problem names already */
-	struct uns_map last_decoded; /* hyper-parameter's name -> the last item of it */
+	struct uns_map file_of;      /* path in storage_data -> 1 + index of the catalog's file */
+	struct uns_map reported;     /* transforms and files that a finding names already */
+	struct uns_map last_decoded; /* name of a hyper-parameter -> the item of it that was decoded last */
 	bool numbered, any_weight;
 };
 
@@ -119,7 +119,8 @@ static int report_rank(struct dir *d, unsigned long long rank, struct uns_err *e
 				       err);
 }
 
-/* Ranks behind the last one that described itself, told by their shards. */
+/* Each rank writes metadata of its own, so ranks above the last one with metadata are known only by their
+ * shards: report each whose metadata is missing. */
 static int report_silent_ranks(struct dir *d, unsigned long long n_ranks, struct uns_err *err)
 {
 	const struct uns_entry *e = d->list.v, *end = e + d->list.n;
@@ -135,8 +136,8 @@ static int report_silent_ranks(struct dir *d, unsigned long long n_ranks, struct
 	return 0;
 }
 
-/* Every rank wrote what it holds (use_collectives=False). A gap in the ranks' numbers is a rank whose
- * tensors nobody else describes. */
+/* Each rank wrote metadata of its own (use_collectives=False). If a number is missing among them, that
+ * rank's tensors are not described anywhere. */
 static int parse_ranks(struct dir *d, struct uns_err *err)
 {
 	struct uns_dcp_metadata *parts =
@@ -196,7 +197,7 @@ static int add_companions(struct dir *d, struct uns_err *err)
 	return 0;
 }
 
-/* -- places in files -- */
+/* -- locations in files -- */
 
 static int file_of(struct dir *d, const char *name, uint32_t *out, struct uns_err *err)
 {
@@ -212,7 +213,7 @@ static int file_of(struct dir *d, const char *name, uint32_t *out, struct uns_er
 	return uns_map_put_index(&d->file_of, name, *out) ? 0 : uns_oom(err);
 }
 
-/* "__3_0.distcp" was written by rank 3: for messages only. */
+/* Rank 3 for "__3_0.distcp". Used in messages only. */
 static int32_t rank_of(const char *path)
 {
 	int rank, n = 0;
@@ -229,7 +230,8 @@ static int report(struct dir *d, enum uns_finding_id id, enum uns_scope scope, c
 		d->cat, UNS_FINDING(.id = id, .scope = scope, .file = d->path, .tensor = key), err);
 }
 
-/* Once per subject, not once per tensor. */
+/* Adds the finding unless there is one about this subject: one for a file, not one for each of its
+ * tensors. */
 static int report_once(struct dir *d, const char *subject, const struct uns_finding *f,
 		       struct uns_err *err)
 {
@@ -241,7 +243,7 @@ static int report_once(struct dir *d, const char *subject, const struct uns_find
 	return uns_catalog_add_finding(d->cat, f, err);
 }
 
-/* 1 = known, 0 = a transform that we do not know (reported). */
+/* Returns 1 if the item's transforms are known. Otherwise reports them and returns 0. */
 static int codec_of(struct dir *d, const struct uns_dcp_storage *s, enum uns_scope scope,
 		    enum uns_codec *out, struct uns_err *err)
 {
@@ -285,8 +287,8 @@ static struct uns_box box_of(const struct uns_dcp_entry *e, const struct uns_dcp
 	return box;
 }
 
-/* A chunk that nobody stored, or under a transform that cannot be undone, adds no piece: the proof of
- * cover will name the hole. Chunks without elements hold nothing, stored or not. */
+/* Adds a piece for the chunk. A chunk that was not saved, or whose transform cannot be undone, gets no
+ * piece, and model/cover.h then reports the hole. A chunk without elements gets none either. */
 static int add_chunk(struct dir *d, const struct uns_dcp_entry *e,
 		     const struct uns_dcp_chunk *chunk, enum uns_scope scope, struct uns_err *err)
 {
@@ -346,7 +348,7 @@ static bool is_decoded(const struct uns_dcp_meaning *meaning)
 	return meaning->what != UNS_DCP_IS_WEIGHT && meaning->what != UNS_DCP_IS_OTHER;
 }
 
-/* A damaged object damages what it belongs to; a missing file is told once. */
+/* Reports an object that cannot be read, as damage of what it belongs to. A missing file is reported once. */
 static int report_item(struct dir *d, const char *key, uint32_t file, const struct uns_err *why,
 		       struct uns_err *err)
 {
@@ -362,7 +364,8 @@ static int report_item(struct dir *d, const char *key, uint32_t file, const stru
 	return report_once(d, f.code == -ENODATA ? f.file : key, &f, err);
 }
 
-/* Items that say the same are one value: a hyper-parameter may be stored with every parameter. */
+/* Decodes an item's object, unless the item before it of the same hyper-parameter has the same bytes: one
+ * may be stored with each parameter. */
 static int value_of(struct dir *d, const char *kind, struct uns_span bytes,
 		    const struct uns_value **out, struct uns_err *err)
 {
@@ -445,15 +448,15 @@ static int add_object(struct dir *d, const char *key, const struct uns_dcp_meani
 	if (is_decoded(meaning)) {
 		UNS_TRY(decode(d, key, meaning->state ? meaning->state : "", &at, &value, err));
 		if (!value)
-			return 0; /* reported */
+			return 0; /* it was reported above */
 	}
 	if (is_decoded(meaning) && meaning->what != UNS_DCP_IS_STATE)
 		return add_hyper(d, key, meaning, value, err);
 	return add_value(d, meaning, &at, value, err);
 }
 
-/* A tensor where a hyper-parameter is expected (capturable optimizers keep lr on the device): listed
- * as what it is, and its number becomes the group's. */
+/* The hyper-parameter is a tensor: capturable optimizers keep lr on the device. The catalog lists the
+ * tensor, and its number becomes the group's. */
 static int add_hyper_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *key,
 			    const struct uns_dcp_meaning *meaning, struct uns_err *err)
 {
@@ -465,7 +468,7 @@ static int add_hyper_tensor(struct dir *d, const struct uns_dcp_entry *e, const 
 
 /* -- entries -- */
 
-/* An entry that contradicts itself may be anything, a weight too. */
+/* The entry contradicts itself, so it may be anything: report it as a weight. */
 static int report_unknown(struct dir *d, const struct uns_dcp_entry *e,
 			  const struct uns_dcp_meaning *meaning, struct uns_err *err)
 {
@@ -532,8 +535,9 @@ static int add_entries(struct dir *d, struct uns_err *err)
 	return uns_catalog_assign_groups(d->cat, err);
 }
 
-/* What ends the save, and the oldest of it: where each rank wrote its own, none waited for another, and a rank that
- * saved again has shards newer than the others' metadata. */
+/* Finds the metadata, and of its files the oldest (the end of the save, model/save_times.h). If each rank
+ * wrote its own, no rank waited for another: a rank that began a second save has shards that are newer
+ * than the other ranks' metadata. */
 static int find_metadata(struct dir *d, struct uns_save_end *end, struct uns_err *err)
 {
 	const char **all = UNS_NEW_N(&d->cat->arena, const char *, d->list.n + 1);
@@ -585,7 +589,8 @@ int uns_dcp_dir_add(struct uns_catalog *cat, const struct uns_root *root, const 
 	if (!d.path || !d.prefix)
 		return uns_oom(err);
 	UNS_TRY(uns_list_seen(root, cat->capture, path, &d.scratch, &d.list, err));
-	UNS_TRY(add_companions(&d, err)); /* first: also without metadata these files are its source */
+	/* First, because the catalog needs its files even if the metadata is missing. */
+	UNS_TRY(add_companions(&d, err));
 	UNS_TRY(read_metadata(&d, err));
 	UNS_TRY(add_entries(&d, err));
 	return check_times(&d, err);

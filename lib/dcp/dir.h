@@ -1,12 +1,13 @@
-/* A torch.distributed.checkpoint directory into a catalog: what the formats built on DCP share (plain
- * DCP, HF Trainer / Accelerate FSDP, Lightning). The bytes are described in wire/dcp_metadata.h. */
+/* Reads a torch.distributed.checkpoint (DCP) directory into a catalog, for all formats that are built on
+ * DCP: plain DCP, HF Trainer and Accelerate with FSDP, Lightning. What .metadata contains is described in
+ * dcp/metadata.h. */
 #ifndef UNS_DCP_DIR_H
 #define UNS_DCP_DIR_H
 
 #include "dcp/roots.h"
 #include "model/catalog.h"
 
-/* Is there metadata at all? Names only: ".metadata" or "__0.metadata". */
+/* Does the directory have metadata: a file .metadata or __0.metadata? Looks at names only. */
 bool uns_dcp_dir_is(const struct uns_listing *list);
 
 /* Add every tensor, group and value of directory `path` (below root) to the catalog. `prefix` is the

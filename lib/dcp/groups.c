@@ -1,5 +1,5 @@
-/* Param groups out of single keys. Owns the order of groups and the check that none is missing.
- * Must not know files. */
+/* Makes param groups of single keys. Owns the order of the groups and the check that none is missing.
+ * Reads no files. */
 #include "dcp/groups.h"
 
 #include <stdio.h>
@@ -9,13 +9,13 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 
-/* A model has a handful of groups; comparing parameters' keys with each group's must stay cheap. */
+/* Parameters are compared with every group so far, which must stay cheap. Models have a handful of groups. */
 enum { MAX_GUESSED_GROUPS = 256 };
 
 struct uns_dcp_group {
 	const char *root;
-	int64_t index;     /* -1: the keys of one parameter */
-	const char *param; /* then: its name */
+	int64_t index;     /* the group's number; -1 = these are the keys of one parameter */
+	const char *param; /* the name of that parameter, if index is -1 */
 	struct uns_pair *pair;
 	size_t n, cap;
 	const struct uns_value *params;
@@ -131,7 +131,7 @@ static const struct uns_value *hyper_of(struct uns_arena *arena, const struct un
 	return dict->pair ? dict : NULL;
 }
 
-/* false: a parameter that is only numbered, or no list at all. */
+/* Reads a group's list of names. Returns false if it is not a list, or holds numbers in place of names. */
 static bool params_of(const struct uns_value *list, struct uns_group *out)
 {
 	const struct uns_value *item;
@@ -240,7 +240,8 @@ static bool value_equal(const struct uns_value *a, const struct uns_value *b, un
 	}
 }
 
-/* The same keys with the same values; keys of one save come in one order. */
+/* Equal if both have the same keys with the same values. The keys of one save are always in the same
+ * order. */
 static bool same_hyper(const struct uns_dcp_group *a, const struct uns_dcp_group *b)
 {
 	size_t i;

@@ -1,5 +1,5 @@
-/* Items of a DCP directory into values. Owns the descriptor it reads with and the bound on what a
- * small object may be. Must not know what the objects mean. */
+/* Reads items of a DCP directory as values. Owns the file descriptor that it reads with and the limit on
+ * an object's size. Does not know what the objects mean. */
 #include "dcp/item.h"
 
 #include <string.h>
@@ -85,7 +85,8 @@ static int fill_window(struct uns_dcp_reader *reader, const struct uns_file *f, 
 	return 0;
 }
 
-/* The first `len` bytes, as they lie there. ahead: what lies behind them is read along, for the next item. */
+/* Reads the first `len` stored bytes of the item. ahead: also reads what follows them, because the next
+ * item is there. */
 static int stored_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_item_location *location,
 			size_t len, bool ahead, struct uns_arena *arena, struct uns_span *out,
 			struct uns_err *err)
@@ -108,9 +109,9 @@ static int stored_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_item
 	return 0;
 }
 
-/* All of the frames are in memory, and so will be what they hold: decoded in one go they need no window
- * beside it, whatever window their headers ask for. They need not say how large their content is, so the
- * room doubles until it fits. */
+/* Decompresses whole frames. Input and output are both in memory, so zstd needs no window beside them,
+ * whatever window the frames' headers name. A frame may not record its decompressed size, so the output
+ * grows until it fits. */
 static int unzstd(struct uns_span in, struct uns_arena *arena, struct uns_span *out,
 		  struct uns_err *err)
 {
@@ -163,7 +164,7 @@ int uns_dcp_item_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_item_
 	return 0;
 }
 
-/* What the first blocks hold. */
+/* Decompresses the first blocks. */
 static int unzstd_head(struct uns_span in, struct uns_arena *arena, struct uns_span *out,
 		       struct uns_err *err)
 {

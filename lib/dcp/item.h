@@ -1,15 +1,16 @@
-/* Reading the small objects of a DCP directory: one item = one torch.save zip at a place in a .distcp
- * file, perhaps compressed. Private to dcp/. */
+/* Reads the small objects of a DCP directory. An item is a torch.save file at some offset of a .distcp
+ * file, and may be compressed. Private to dcp/. */
 #ifndef UNS_DCP_ITEM_H
 #define UNS_DCP_ITEM_H
 
 #include "base/span.h"
 #include "model/catalog.h"
 
-/* Keeps the last file open and a window of its bytes: small items lie side by side. */
+/* Keeps the file that was read last open, and a window of its bytes, because small items follow each other
+ * in a file. */
 struct uns_dcp_reader {
 	const struct uns_catalog *cat;
-	uint32_t file; /* whose descriptor and bytes these are; UNS_NONE */
+	uint32_t file; /* the file that fd and the bytes belong to; UNS_NONE = no file is open */
 	int fd;
 	uint8_t *window;
 	uint64_t at_bytes;
@@ -25,16 +26,18 @@ struct uns_dcp_item_location {
 	enum uns_codec codec;
 };
 
-/* The item's bytes, decompressed, in the arena. At most 64 MiB, on disk and decompressed.
- * -ENODATA for a missing file, -EBADMSG for one that is cut, both naming file and sizes. */
+/* Reads the item's bytes into the arena, decompressed. Both the stored and the decompressed size may be 64
+ * MiB at most. Fails with -ENODATA if the file is missing and with -EBADMSG if it is truncated; both
+ * sentences name the file and the sizes. */
 int uns_dcp_item_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_item_location *location,
 		       struct uns_arena *arena, struct uns_span *out, struct uns_err *err);
 
-/* The item's first bytes, decompressed, in the arena: 8 KiB, or all of it. The same errors; no bound on the item. */
+/* Reads the beginning of the item into the arena, decompressed: 8 KiB, or the whole item if it is shorter.
+ * The item may be of any size. Fails as uns_dcp_item_bytes does. */
 int uns_dcp_item_head(struct uns_dcp_reader *reader, const struct uns_dcp_item_location *location,
 		      struct uns_arena *arena, struct uns_span *out, struct uns_err *err);
 
-/* The object an item holds. A tensor of one number is given as that number. */
+/* Unpickles the object that an item holds. A tensor with one element is returned as a number. */
 int uns_dcp_item_value(struct uns_span bytes, struct uns_arena *arena,
 		       const struct uns_value **out, struct uns_err *err);
 

@@ -33,16 +33,16 @@ static const struct uns_pickle_class metadata_classes[] = {
 
 struct uns_dcp_made {
 	const struct uns_catalog *cat;
-	struct uns_arena *arena;   /* the tree's: layouts and literals */
-	struct uns_arena *scratch; /* values, until they are pickled */
+	struct uns_arena *arena;   /* the tree's: holds layouts and literals */
+	struct uns_arena *scratch; /* holds values until they are pickled */
 	struct uns_layout_builder data;
-	struct uns_value *entries, *paths, *storage; /* dicts of Metadata */
+	struct uns_value *entries, *paths, *storage; /* the dicts that Metadata consists of */
 };
 
 /* -- keys -- */
 
-/* ('optimizer', 'state', NAME, 'exp_avg'): as many of these as there are; a group's number is an
- * int. */
+/* A key as path elements: ('optimizer', 'state', NAME, 'exp_avg') has four. The number of a param group is
+ * an int. */
 struct key {
 	const char *root, *name, *state;
 	bool in_state, in_group;
@@ -92,7 +92,7 @@ static const struct uns_value *called(struct uns_arena *arena, const char *cls,
 	return uns_value_append(args, arg) ? uns_value_new_object(arena, cls, args, NULL) : NULL;
 }
 
-/* (dtype, layout, requires_grad, memory_format, pin_memory) */
+/* The fields of TensorProperties: (dtype, layout, requires_grad, memory_format, pin_memory). */
 static const struct uns_value *properties(struct uns_arena *arena, enum uns_dtype dtype)
 {
 	struct uns_value *state = uns_value_new_tuple(arena, 5);
@@ -188,7 +188,7 @@ static void append(struct uns_layout_builder *b, const struct uns_layout *item)
 	}
 }
 
-/* A tensor (leaf), or, with leaf NULL, the plain value v. */
+/* Adds an item: the tensor `leaf`, or the value v if leaf is NULL. */
 static int add_item(struct uns_dcp_made *m, const struct key *k, struct uns_torch_leaf *leaf,
 		    const struct uns_value *v, struct uns_err *err)
 {
@@ -275,7 +275,7 @@ static int add_step(struct uns_dcp_made *m, const struct uns_adam_params *params
 	value = UNS_NEW(m->arena, float);
 	if (!value)
 		return uns_oom(err);
-	*value = (float)step; /* torch keeps it as a 0-d float32 */
+	*value = (float)step; /* torch keeps a step as a float32 tensor without dimensions */
 	leaf.literal = (const uint8_t *)value;
 	return add_item(m, &k, &leaf, NULL, err);
 }
@@ -350,7 +350,8 @@ int uns_dcp_made_new(const struct uns_catalog *cat, struct uns_arena *arena,
 
 	if (!m)
 		return uns_oom(err);
-	for (i = 0; i < cat->n_groups; i++) /* twice: one that was dropped has the same settings */
+	/* Counted twice, once for the group and once for its parameters' keys. */
+	for (i = 0; i < cat->n_groups; i++)
 		most += 2 + (cat->groups[i].hyper ? 2 * cat->groups[i].hyper->n : 0) +
 			3 * cat->groups[i].n_params;
 	*m = (struct uns_dcp_made){

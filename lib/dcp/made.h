@@ -11,19 +11,21 @@
 #include "model/tree.h"
 #include "files/adam_params.h"
 
-/* One directory in the making. */
+/* A directory that is being written. */
 struct uns_dcp_made;
 
-/* What the files consist of goes into `arena`; `scratch` is needed until uns_dcp_made_finish. */
+/* Begins a directory. What its files consist of is allocated in `arena`; `scratch` must live until
+ * uns_dcp_made_finish. */
 int uns_dcp_made_new(const struct uns_catalog *cat, struct uns_arena *arena,
 		     struct uns_arena *scratch, struct uns_dcp_made **out, struct uns_err *err);
 
-/* {"model": {name: tensor}}: weights and buffers; an optimizer's fp32 copy in a rounded weight's
- * place. by_file_names: tensors of adapters under their names in PEFT's files, not under those in memory. */
+/* Adds {"model": {name: tensor}}: weights and buffers. If a weight was rounded and the optimizer has its
+ * fp32 copy, the copy is added instead. by_file_names: tensors of adapters get their names in PEFT's files
+ * instead of those in memory. */
 int uns_dcp_made_add_model(struct uns_dcp_made *made, bool by_file_names, struct uns_err *err);
 
-/* {"optimizer": {"state": {name: {..}}, "param_groups": [..]}}, as FSDP's optimizer state dicts
- * are. */
+/* Adds {"optimizer": {"state": {name: {..}}, "param_groups": [..]}}, the form of FSDP's optimizer state
+ * dicts. */
 int uns_dcp_made_add_optimizer(struct uns_dcp_made *made, const struct uns_adam_params *params,
 			       int64_t global_step, struct uns_err *err);
 

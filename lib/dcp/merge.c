@@ -28,7 +28,7 @@ static bool same_shape(const struct uns_dcp_entry *a, const struct uns_dcp_entry
 	return a->n_dims == b->n_dims && memcmp(a->dims, b->dims, sizeof(a->dims)) == 0;
 }
 
-/* Until the chunks are gathered, e->n_chunks only counts them. */
+/* Until the chunks are gathered, e->n_chunks is only their number. */
 static int entry_join(struct merge *m, struct uns_dcp_entry *e, const struct uns_dcp_entry *more)
 {
 	if (more->is_elsewhere)
@@ -125,7 +125,7 @@ static int box_cmp(const struct uns_dcp_chunk *a, const struct uns_dcp_chunk *b)
 	return 0;
 }
 
-/* At one place the chunk that has storage comes first, and is the one that stays. */
+/* Sorts by offset. Of chunks at one offset, the one with storage comes first; it is kept. */
 static int chunk_cmp(const void *pa, const void *pb)
 {
 	const struct uns_dcp_chunk *a = pa, *b = pb;

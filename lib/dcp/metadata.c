@@ -1,5 +1,5 @@
-/* From the pickle of a DCP `.metadata` to entries. Where an entry is odd, only that entry suffers.
- * The value tree is thrown away at the end: it is ten times as large as what is kept. */
+/* Turns the pickle of a DCP `.metadata` into entries. A mistake in one entry spoils only that entry. The
+ * tree of pickled values is freed at the end: it is ten times as large as the entries. */
 #include "dcp/metadata.h"
 
 #include <stdarg.h>
@@ -21,9 +21,12 @@ struct parse {
 	struct uns_arena *arena; /* the result */
 	struct uns_dcp_strings strings;
 	struct uns_dcp_items items;
-	struct uns_map described; /* flat key -> its value in state_dict_metadata; `listed` once it is an entry */
+	/* Flat key -> its value in state_dict_metadata, or `listed` once the key has become an entry. */
+	struct uns_map described;
 	const struct uns_value *planner, *state_dict;
-	size_t budget_bytes; /* that chunks and path elements may still take: entries may share them */
+	/* Bytes that chunks and path elements may still take; entries may share them in the pickle, so the
+	 * file's size does not limit them. */
+	size_t budget_bytes;
 	struct uns_dcp_metadata *out;
 	struct uns_err *err;
 };
@@ -38,7 +41,7 @@ static int spend(struct parse *p, size_t n, size_t each_bytes, const char *key)
 	return 0;
 }
 
-/* The entry cannot be used; the rest can. */
+/* Makes the entry UNKNOWN; the other entries stay usable. */
 __attribute__((format(printf, 4, 5))) static int odd(struct parse *p, struct uns_dcp_entry *e,
 						     int code, const char *fmt, ...)
 {
@@ -89,7 +92,7 @@ static bool chunk_inside(const struct uns_dcp_chunk *c, const struct uns_dcp_ent
 	return true;
 }
 
-/* Ranks with empty shards name the same chunk more than once: it counts once. */
+/* Ranks with empty shards list the same chunk more than once; it is added once. */
 static int chunk_add(struct parse *p, struct uns_dcp_entry *e, const struct uns_dcp_chunk *c)
 {
 	struct uns_dcp_item *item = uns_dcp_items_find(&p->items, e->key, c->lo, e->n_dims);
@@ -200,7 +203,7 @@ static int parse_described(struct parse *p, const struct uns_value *v, struct un
 	return 0;
 }
 
-/* In place of a description that an entry was made of. */
+/* What `described` holds for a key that has become an entry. */
 static const struct uns_value listed = { 0 };
 
 static int list_entry(struct parse *p, const char *key, const struct uns_value *path)
@@ -296,7 +299,7 @@ static int list_entries(struct parse *p)
 
 /* -- the rest -- */
 
-/* A path at save time: a string, or pathlib's class with the parts as arguments. */
+/* The path that was saved to: a string, or a call of pathlib's class with the path's parts as arguments. */
 static const char *path_text(struct parse *p, const struct uns_value *v)
 {
 	const struct uns_value *parts = v && v->kind == UNS_VALUE_OBJECT ? v->object.args : NULL;

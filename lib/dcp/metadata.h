@@ -19,76 +19,80 @@
 #include "dcp/storage.h"
 #include "wire/dtype.h"
 
-/* A box of the tensor; it lies inside the tensor (checked) and may be empty. */
+/* A box of the tensor. It was checked to be inside the tensor. It may be empty. */
 struct uns_dcp_chunk {
-	uint64_t lo[UNS_MAX_DIMS], len[UNS_MAX_DIMS]; /* elements; as many as the tensor has dims */
-	const struct uns_dcp_storage *storage; /* NULL = named, but not in storage_data: not saved */
+	/* The box begins at element lo and is len long, in each of the tensor's dimensions. */
+	uint64_t lo[UNS_MAX_DIMS], len[UNS_MAX_DIMS];
+	/* NULL = the chunk is listed, but storage_data has no item for it: it was not saved. */
+	const struct uns_dcp_storage *storage;
 };
 
-/* One element of the true path of a value: ('optimizer', 'param_groups', 0, 'lr'). */
+/* One element of a value's path in the state dict: ('optimizer', 'param_groups', 0, 'lr') has four. */
 struct uns_dcp_step {
-	const char *key; /* NULL = the element is the int `index` */
+	const char *key; /* NULL = the element is a number, `index` */
 	int64_t index;
 };
 
 enum uns_dcp_kind {
 	UNS_DCP_TENSOR,
-	UNS_DCP_BYTES,   /* one pickled object: a torch.save item without tensors of its own shape */
-	UNS_DCP_UNKNOWN, /* listed, but not usable: `why` says what is odd about it */
+	UNS_DCP_BYTES,   /* one pickled object that is not a tensor */
+	UNS_DCP_UNKNOWN, /* listed, but not usable: `why` says what is wrong */
 };
 
 struct uns_dcp_entry {
-	const char *key;                 /* flat: "model.layers.0.weight"; unique */
-	const struct uns_dcp_step *path; /* at least one element; the flat key where none is recorded */
+	const char *key;                 /* the flat key, "model.layers.0.weight"; unique */
+	/* At least one element; if no path is recorded, one element with the flat key. */
+	const struct uns_dcp_step *path;
 	size_t n_path;
 	enum uns_dcp_kind kind;
 
-	/* TENSOR */
+	/* of kind TENSOR */
 	enum uns_dtype dtype;
 	size_t n_dims;
-	uint64_t dims[UNS_MAX_DIMS]; /* of the full tensor */
-	struct uns_dcp_chunk *chunk; /* as listed: in no order, without equal offsets */
+	uint64_t dims[UNS_MAX_DIMS]; /* of the whole tensor */
+	struct uns_dcp_chunk *chunk; /* in the order in which they are listed; no two have the same offset */
 	size_t n_chunks;
 
-	/* BYTES; NULL = not in storage_data */
+	/* of kind BYTES; NULL = storage_data has no item for it */
 	const struct uns_dcp_storage *bytes;
 
-	/* UNKNOWN: -ENOTSUP (a class, dtype or rank that we do not know) or -EBADMSG (contradicts
-	 * itself), and one sentence that names the key. NULL otherwise. */
+	/* of kind UNKNOWN: -ENOTSUP (a class, dtype or number of dimensions that unshard does not know) or
+	 * -EBADMSG (it contradicts itself), and one sentence that names the key. Otherwise NULL. */
 	int code;
 	const char *why;
-	/* UNKNOWN because planner_data alone has the key. So a rank says it that holds nothing of a tensor
-	 * (a ShardedTensor with fewer rows than ranks), where each rank writes metadata of its own. */
+	/* It is UNKNOWN because only planner_data has the key. If each rank writes metadata of its own, a
+	 * rank that holds no rows of a tensor (a ShardedTensor with fewer rows than ranks) lists it like
+	 * this. */
 	bool is_elsewhere;
 };
 
 struct uns_dcp_metadata {
-	/* In planner_data's order, which is the model's; keys that it lacks follow in
+	/* In planner_data's order, which is the model's. Keys that planner_data lacks follow, in
 	 * state_dict_metadata's order. */
 	struct uns_dcp_entry *entry;
 	size_t n_entries;
-	bool has_paths;            /* planner_data was there */
+	bool has_paths;            /* planner_data exists */
 	const char *version;       /* "1.0.0"; NULL = not recorded (before torch 2.7) */
-	const char *checkpoint_id; /* the path at save time, for people; NULL = not recorded */
+	const char *checkpoint_id; /* the path that the checkpoint was saved to, for people; NULL = not recorded */
 };
 
-/* Parse the whole file. Fails for a pickle that is not Metadata, for a storage path that leads out
- * of the directory and for numbers that overflow; what is odd about one entry only makes that entry
- * UNKNOWN. Everything lives in the arena. O(bytes) time; memory is bounded by a constant times the
- * input's size. */
+/* Parses the whole file. Fails if the pickle is not Metadata, if a storage path leads out of the
+ * directory, or if numbers overflow. Any other mistake makes only the entry UNKNOWN that it is in.
+ * Everything is allocated in the arena. O(bytes) time; memory is at most a constant times the input's
+ * size. */
 int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *arena,
 			   struct uns_dcp_metadata *out, struct uns_err *err);
 
-/* The union of rank-local metadata (`__0.metadata`, `__1.metadata`, ..., saved with
- * use_collectives=False), in the order given: chunks with equal (key, offset) are one chunk, the
- * first that has storage stays. A key that some ranks only plan (is_elsewhere) is as the others describe
- * it. Ranks that disagree about a tensor's dtype, shape or a chunk's size make its entry UNKNOWN
- * (-EBADMSG). The parts are borrowed by the result. */
+/* Joins the metadata that each rank wrote by itself (`__0.metadata`, `__1.metadata`, ..., saved with
+ * use_collectives=False), in the order given. Chunks with equal key and offset are one chunk; the first
+ * that has storage is kept. A key that some ranks only list (is_elsewhere) gets the other ranks'
+ * description. If ranks disagree about a tensor's dtype, shape or the size of a chunk, its entry becomes
+ * UNKNOWN (-EBADMSG). The result borrows from the parts. */
 int uns_dcp_metadata_merge(const struct uns_dcp_metadata *parts, size_t n_parts,
 			   struct uns_arena *arena, struct uns_dcp_metadata *out,
 			   struct uns_err *err);
 
-/* By flat key, or NULL. O(n). */
+/* Finds an entry by its flat key; NULL if there is none. O(n). */
 const struct uns_dcp_entry *uns_dcp_metadata_find(const struct uns_dcp_metadata *meta,
 						  const char *key);
 

@@ -1,5 +1,5 @@
-/* Reading the keys of a DCP directory. Owns the knowledge of how frameworks spell paths.
- * Must not know where bytes are, nor the catalog's lists. */
+/* Reads the keys of a DCP directory. Owns the knowledge of how frameworks write paths. Knows neither where
+ * bytes are nor the catalog's lists. */
 #include "dcp/names.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static bool step_starts(const struct uns_dcp_entry *e, size_t i, const char *pre
 	return i < e->n_path && e->path[i].key && uns_str_starts(e->path[i].key, prefix);
 }
 
-/* Keys that hold no model: what trainers put beside it. */
+/* Root keys under which trainers save what is not the model. */
 static bool is_beside_model(const char *key)
 {
 	static const char *const prefix[] = { "optim", "lr_sched", "scheduler", "train_state",
@@ -36,7 +36,8 @@ static bool is_beside_model(const char *key)
 
 /* -- joining what is below a root -- */
 
-/* Path elements from `from` on, joined by '.'; borrowed from `key` where it ends in just that. */
+/* Joins path elements, from number `from` to the last, with '.'. The result points into `key` if `key`
+ * ends with just that text. */
 static const char *join(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t from,
 			const char *key)
 {
@@ -71,7 +72,7 @@ static const char *keep_root(struct uns_dcp_naming *n, const char *root)
 
 /* -- roots -- */
 
-/* How many path elements spell `root` ("app.model" is two); 0 = this is not below it. */
+/* How many path elements `root` consists of ("app.model": two), if the entry is below it; 0 if it is not. */
 static size_t below_root(const struct uns_dcp_entry *e, const char *root)
 {
 	size_t i, len;
@@ -89,7 +90,7 @@ static size_t below_root(const struct uns_dcp_entry *e, const char *root)
 	return 0;
 }
 
-/* A flat key "model.x" below root "model": only where no path was recorded. */
+/* Reads the flat key "model.x" as x below the root "model", if no path was recorded. */
 static const char *flat_below(const struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
 			      const char *root)
 {
@@ -112,7 +113,7 @@ static bool any_below(const struct uns_dcp_naming *n, const struct uns_dcp_metad
 	return false;
 }
 
-/* The key around "model": torch's own tutorial saves {"app": {"model": .., "optim": ..}}. */
+/* Finds the key around "model": torch's own tutorial saves {"app": {"model": .., "optim": ..}}. */
 static const char *find_wrapper(const struct uns_dcp_metadata *meta, const char *root)
 {
 	const struct uns_dcp_entry *e = meta->entry, *end = meta->entry + meta->n_entries;
@@ -137,7 +138,7 @@ static bool has_bare_optimizer(const struct uns_dcp_metadata *meta)
 
 /* -- optimizers by their shape -- */
 
-/* The element that says 'param_groups', behind at least one key; 0 = there is none. */
+/* The index of the path element 'param_groups', which must have a key before it; 0 = there is none. */
 static size_t groups_at(const struct uns_dcp_entry *e)
 {
 	size_t i;
@@ -159,7 +160,7 @@ static const char *first_keys(struct uns_dcp_naming *n, const struct uns_dcp_ent
 	return text;
 }
 
-/* The path element behind an optimizer's keys, or 0. */
+/* The index of the path element that follows the keys of an optimizer in n->shaped, or 0. */
 static size_t below_shaped(const struct uns_dcp_naming *n, const struct uns_dcp_entry *e)
 {
 	size_t i, below;
@@ -172,7 +173,7 @@ static size_t below_shaped(const struct uns_dcp_naming *n, const struct uns_dcp_
 	return 0;
 }
 
-/* One with param groups, and with states beside them. */
+/* Does the root have an element 'state' beside its 'param_groups'? */
 static bool has_state_below(const struct uns_dcp_metadata *meta, const char *root)
 {
 	size_t i, at;
@@ -190,7 +191,7 @@ static int find_shaped(struct uns_dcp_naming *n, const struct uns_dcp_metadata *
 		       struct uns_err *err)
 {
 	const struct uns_dcp_entry *e = meta->entry, *end = meta->entry + meta->n_entries;
-	const char *root, *bare = ""; /* has no states */
+	const char *root, *bare = ""; /* an optimizer without states, so far */
 	size_t at;
 
 	for (; e < end && n->n_shaped < MAX_ROOTS; e++) {
@@ -209,7 +210,7 @@ static int find_shaped(struct uns_dcp_naming *n, const struct uns_dcp_metadata *
 	return 0;
 }
 
-/* Is there one root key that every tensor which may be a weight is below? */
+/* Finds the one root key that all tensors are below which may be weights, if there is one. */
 static const char *find_only_root(const struct uns_dcp_naming *n, const struct uns_dcp_metadata *meta)
 {
 	const struct uns_dcp_entry *e = meta->entry, *end = meta->entry + meta->n_entries;
@@ -289,7 +290,7 @@ static enum uns_role role_of_state(const char *state)
 		       : uns_role_of_state(state);
 }
 
-/* "FQN.last" -> both, in the arena. false: there is no dot. */
+/* Splits "FQN.last" at the last dot into name and state, in the arena. Returns false if there is no dot. */
 static bool cut_last(struct uns_dcp_naming *n, const char *text, struct uns_dcp_meaning *out)
 {
 	const char *dot = strrchr(text, '.');
@@ -301,7 +302,7 @@ static bool cut_last(struct uns_dcp_naming *n, const char *text, struct uns_dcp_
 	return true;
 }
 
-/* Megatron spells it the other way round: "exp_avg.decoder.layers.weight". */
+/* Megatron writes the state first: "exp_avg.decoder.layers.weight". */
 static bool cut_first(struct uns_dcp_naming *n, const char *text, struct uns_dcp_meaning *out)
 {
 	size_t len = strcspn(text, ".");
@@ -318,7 +319,7 @@ static bool cut_first(struct uns_dcp_naming *n, const char *text, struct uns_dcp
 	return true;
 }
 
-/* "state.FQN.exp_avg" or "param_groups.FQN.lr" in one string. */
+/* Reads "state.FQN.exp_avg" or "param_groups.FQN.lr", written as one string. */
 static bool flat_optimizer(struct uns_dcp_naming *n, const char *text, struct uns_dcp_meaning *out)
 {
 	if (uns_str_starts(text, "state.")) {
@@ -352,7 +353,8 @@ static void hyper_meaning(struct uns_dcp_naming *n, const struct uns_dcp_entry *
 	out->deep = e->n_path > at + 3;
 }
 
-/* `at` = the element that says 'state' or 'param_groups'. false: another form. */
+/* `at` is the index of the path element 'state' or 'param_groups'. Returns false if the path has another
+ * form. */
 static bool optimizer_meaning(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, size_t at,
 			    const char *key, struct uns_dcp_meaning *out)
 {
@@ -369,7 +371,7 @@ static bool optimizer_meaning(struct uns_dcp_naming *n, const struct uns_dcp_ent
 	return true;
 }
 
-/* The path element after the optimizer's root; 0 = this is not below an optimizer. */
+/* The index of the path element after the optimizer's root; 0 = the entry is not below an optimizer. */
 static size_t below_optimizer(const struct uns_dcp_naming *n, const struct uns_dcp_entry *e)
 {
 	size_t shaped = below_shaped(n, e);
@@ -383,7 +385,7 @@ static size_t below_optimizer(const struct uns_dcp_naming *n, const struct uns_d
 	return 0;
 }
 
-/* "optimizer.state.x" where no path was recorded. */
+/* Reads the flat key "optimizer.state.x", if no path was recorded. */
 static bool flat_optimizer_key(struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
 			       struct uns_dcp_meaning *out)
 {
@@ -450,13 +452,13 @@ static bool try_rest(struct uns_dcp_naming *n, const struct uns_dcp_entry *e, co
 	if (!n->rest_is_weights || (e->path[0].key && is_beside_model(e->path[0].key)))
 		return false;
 	if (n->only_root && !(e->n_path > 1 && step_is(e, 0, n->only_root)))
-		return false; /* an object beside the tensors */
+		return false; /* an object that was saved beside the tensors */
 	out->root = n->only_root ? n->only_root : "";
 	out->name = join(n, e, n->only_root ? 1 : 0, key);
 	return true;
 }
 
-/* Other weights have paths, and this key looks like one of theirs cut out of planner_data. */
+/* Other weights have paths, and this key looks like a weight's whose path was lost from planner_data. */
 static bool is_stray(const struct uns_dcp_naming *n, const struct uns_dcp_entry *e)
 {
 	size_t i, len;

@@ -21,45 +21,50 @@
 
 enum uns_dcp_what {
 	UNS_DCP_IS_WEIGHT,
-	UNS_DCP_IS_STATE,       /* optimizer state: name = FQN, state = its name */
+	UNS_DCP_IS_STATE,       /* optimizer state: name = the parameter's name, state = the state's ("exp_avg") */
 	UNS_DCP_IS_GROUPS,      /* the whole list of param groups in one item */
-	UNS_DCP_IS_HYPER,       /* one key (state) of param group `group` */
-	UNS_DCP_IS_PARAM_HYPER, /* one key (state) of the group of parameter `name` */
+	UNS_DCP_IS_HYPER,       /* one hyper-parameter (state = its key) of param group `group` */
+	UNS_DCP_IS_PARAM_HYPER, /* one hyper-parameter (state = its key) of the group that parameter `name` is in */
 	UNS_DCP_IS_OTHER,
 };
 
 struct uns_dcp_meaning {
 	enum uns_dcp_what what;
-	enum uns_role role; /* of a tensor here */
+	enum uns_role role; /* if the entry is a tensor */
 	const char *root, *name, *state;
 	int64_t group;
-	bool deep;     /* part of a hyper-parameter that was taken apart: ('betas', 0) */
-	bool numbered; /* state of a parameter that is only numbered */
-	bool stray;    /* spelled like a weight's flat key, while its path was not recorded */
-	bool inferred; /* the path was not recorded, so it was cut at a dot */
+	bool deep;     /* one element of a hyper-parameter that was saved element by element: ('betas', 0) */
+	bool numbered; /* a state of a parameter that has a number instead of a name */
+	bool stray;    /* the flat key looks like a weight's, but planner_data has no path for it */
+	bool inferred; /* no path was recorded, so the flat key was split at a dot */
 };
 
 struct uns_dcp_naming {
 	const struct uns_dcp_roots *roots;
-	struct uns_arena *arena; /* the catalog's: strings of places live there */
+	struct uns_arena *arena; /* the catalog's: the strings in `meaning` live there */
 	const char *weight_root[8];
 	size_t n_weight_roots;
-	bool rest_is_weights; /* no known root: every tensor that is not optimizer-like */
-	const char *only_root; /* then: the one root key that all of them share, or NULL */
-	const char *wrapper;   /* key around "model" and "optimizer", or NULL */
-	const char *shaped[8]; /* keys joined by dots: below each lie 'state' and 'param_groups' */
+	/* No root key is known: every tensor that does not look like an optimizer's is a weight. */
+	bool rest_is_weights;
+	const char *only_root; /* in that case: the root key that all of these tensors share, or NULL */
+	const char *wrapper;   /* the key around "model" and "optimizer", or NULL */
+	/* Keys joined by dots that have both 'state' and 'param_groups' below them: optimizers. */
+	const char *shaped[8];
 	size_t n_shaped;
-	bool bare_optimizer;   /* 'state' and 'param_groups' are at the top: an optimizer alone */
+	/* 'state' and 'param_groups' are at the top: the directory holds an optimizer alone. */
+	bool bare_optimizer;
 	bool has_paths;
-	const char *last_root; /* copied last: roots repeat */
+	const char *last_root; /* the root that was copied last; it is used again, because roots repeat */
 };
 
-/* Look at all keys and decide what the roots are. -ENOTSUP for more than 8 roots given. */
+/* Looks at all keys and decides which of them are roots. Fails with -ENOTSUP if more than 8 roots are
+ * given. */
 int uns_dcp_naming_init(struct uns_dcp_naming *naming, const struct uns_dcp_metadata *meta,
 			const struct uns_dcp_roots *roots, struct uns_arena *arena,
 			struct uns_err *err);
 
-/* `key` is the entry's flat key in the naming's arena: names may point into it. -ENOMEM only. */
+/* Says what an entry is. `key` is the entry's flat key in the naming's arena; names in *meaning may point
+ * into it. Fails with -ENOMEM only. */
 int uns_dcp_meaning_of(struct uns_dcp_naming *naming, const struct uns_dcp_entry *entry,
 		     const char *key, struct uns_dcp_meaning *out, struct uns_err *err);
 

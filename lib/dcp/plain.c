@@ -8,9 +8,9 @@
 #include "base/text.h"
 #include "wire/torchfile.h"
 
-/* What is found out about tensors that look alike. */
+/* What was found in one of the tensors that look alike. */
 struct look {
-	const char *strange; /* "a tensor of class X"; NULL = they are plain, or nothing can be told */
+	const char *strange; /* "a tensor of class X"; NULL = it is plain, or its item could not be read */
 };
 
 struct refused {
@@ -37,7 +37,7 @@ static bool is_complex(enum uns_dtype dtype)
 	return strncmp(uns_dtype_info(dtype)->torch, "complex", 7) == 0;
 }
 
-/* A run of digits becomes '#'. */
+/* Adds the name with each run of digits replaced by '#'. */
 static void add_without_numbers(struct uns_text *text, const char *name)
 {
 	for (; *name; name++)

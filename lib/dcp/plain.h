@@ -17,20 +17,22 @@ struct uns_dcp_plain {
 	struct uns_dcp_reader *reader;
 	const char *where; /* the directory, for findings */
 	struct uns_arena scratch;
-	struct uns_map by_look; /* tensors that look alike -> struct look, of one that was read */
+	/* Tensors that look alike -> struct look, which holds what was found in one of them. */
+	struct uns_map by_look;
 	struct uns_map refused; /* scope and sentence -> struct refused */
 };
 
-/* `where` in the catalog's arena. */
+/* Begins. `where` must live in the catalog's arena. */
 void uns_dcp_plain_init(struct uns_dcp_plain *plain, struct uns_catalog *cat,
 			struct uns_dcp_reader *reader, const char *where);
 void uns_dcp_plain_fini(struct uns_dcp_plain *plain);
 
-/* The catalog's last tensor, with all its pieces: what is not plain is refused within this scope. An item that is
- * not there, or cannot be read as one, is left to whoever reads it. */
+/* Looks at the catalog's last tensor, which must have all its pieces. If it is not plain, it is refused
+ * within this scope. Does nothing if the item is missing or cannot be read: that is reported when the
+ * tensor is read. */
 int uns_dcp_plain_judge(struct uns_dcp_plain *plain, enum uns_scope scope, struct uns_err *err);
 
-/* What was refused becomes findings, one for each class and scope. */
+/* Adds one finding to the catalog for each class of tensors that was refused, and each scope. */
 int uns_dcp_plain_finish(struct uns_dcp_plain *plain, struct uns_err *err);
 
 #endif

@@ -1,19 +1,21 @@
-/* Which keys of a DCP directory hold what: a format says it, names.c goes by it. */
+/* Which keys of a DCP directory hold what. A format fills this in; names.c uses it. */
 #ifndef UNS_DCP_ROOTS_H
 #define UNS_DCP_ROOTS_H
 
 #include <stddef.h>
 
-/* How a format reads the root keys (path[0] of planner_data) of the directory. */
+/* How names.c reads the root keys (path[0] of planner_data) of the directory. */
 struct uns_dcp_roots {
-	/* Tensors below this key are weights; NULL = find out: "model", then "state_dict" (at the
-	 * top, or below one wrapping key as in ("app", "model", ..)), then every tensor outside
-	 * optimizer-like keys ("optimizer*", "optim*", "lr_scheduler*", ...). A key of several path
-	 * elements is written with dots: "app.model". */
-	const char *const *weights; /* non-NULL with n_weights = 0: nothing here is a weight */
+	/* Tensors below one of these keys are weights. NULL = names.c finds the key: "model", then
+	 * "state_dict", each at the top or below one wrapping key, as in ("app", "model", ..). If neither
+	 * exists, every tensor is a weight that is not below a key like an optimizer's ("optimizer*",
+	 * "optim*", "lr_scheduler*", ...). A key of several path elements is written with dots:
+	 * "app.model". */
+	const char *const *weights; /* non-NULL with n_weights = 0: the directory holds no weights */
 	size_t n_weights;
-	/* Recorded as every tensor's and group's root instead of the source's own key; NULL = keep.
-	 * For a second model or optimizer, which the source calls "model" or "optimizer" again. */
+	/* The root that the catalog records for all tensors and groups, in place of the one in the
+	 * directory; NULL = that one. For a second model or optimizer, whose root in its directory is
+	 * "model" or "optimizer" again. */
 	const char *as_root;
 };
 

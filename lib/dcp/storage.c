@@ -1,4 +1,4 @@
-/* Reading storage_data and finding in it. Knows nothing of tensors. */
+/* Parses storage_data and finds items in it. Knows nothing of tensors. */
 #include "dcp/storage.h"
 
 #include <stdlib.h>
@@ -29,7 +29,7 @@ const char *uns_dcp_string(struct uns_dcp_strings *strings, const struct uns_val
 	return text;
 }
 
-/* Below the directory, whatever it is joined to. */
+/* Does the path stay below the directory that it is relative to? */
 static bool path_stays_below(const char *path)
 {
 	const char *p, *slash;

@@ -1,5 +1,5 @@
-/* storage_data of a DCP `.metadata` as a table: (name, offset) -> where the bytes lie. Private to the
- * DCP metadata parser. Knows nothing of tensors. */
+/* storage_data of a DCP `.metadata` as a table: (name, offset) -> the file and the range of bytes in it.
+ * Private to the parser of DCP metadata. Knows nothing of tensors. */
 #ifndef UNS_DCP_STORAGE_H
 #define UNS_DCP_STORAGE_H
 
@@ -9,46 +9,51 @@
 #include "wire/dtype.h"
 #include "wire/value.h"
 
-enum { UNS_DCP_MAX_NAME = 4096 }; /* bytes of a name or path; bounds the time of hashing shared ones */
+/* Bytes of a name or path. A limit, because a pickle may use one long string many times, and each use is
+ * hashed. */
+enum { UNS_DCP_MAX_NAME = 4096 };
 
-/* One item: a complete torch.save zip, or, with transforms, what they made of one. */
+/* One item: a complete torch.save file, or what `transform` made of one. */
 struct uns_dcp_storage {
-	const char *path; /* of the file, relative to the directory; checked: stays below it */
-	uint64_t offset_bytes, length_bytes; /* in that file, as stored; the sum does not overflow */
-	const char **transform;              /* "stream.zstd/1", in the order to undo them in */
+	const char *path; /* of the file, relative to the directory; checked to stay below it */
+	uint64_t offset_bytes, length_bytes; /* of the item in that file, as stored; their sum does not overflow */
+	/* Names such as "stream.zstd/1", in the order in which a reader undoes them. */
+	const char **transform;
 	size_t n_transforms;                 /* almost always 0 */
 };
 
-/* Copies of strings in the result's arena, each kept once. */
+/* Keeps strings in the result's arena, each once. */
 struct uns_dcp_strings {
 	struct uns_map map;
 	struct uns_arena *arena;
-	bool failed; /* out of memory: what was made of a NULL is no finding */
+	bool failed; /* out of memory: a NULL from uns_dcp_string then says nothing about the string */
 };
 
-/* NULL when v is not a string, holds NULs, is longer than UNS_DCP_MAX_NAME, or memory is out. */
+/* Returns the kept copy of v. NULL if v is not a string, contains a NUL, is longer than UNS_DCP_MAX_NAME,
+ * or if memory is out. */
 const char *uns_dcp_string(struct uns_dcp_strings *strings, const struct uns_value *v);
 
 struct uns_dcp_item {
-	const char *name;               /* from uns_dcp_string: compared by address */
+	/* From uns_dcp_string, so that two names are equal if their addresses are. */
+	const char *name;
 	bool has_offset;                /* false for items that are not tensors */
 	size_t n_dims;
 	uint64_t lo[UNS_MAX_DIMS];
-	struct uns_dcp_storage storage; /* in the result's arena with the item */
-	size_t claim;                   /* 1 + index of the chunk that has it; 0 = none has */
+	struct uns_dcp_storage storage; /* lives in the result's arena, with the item */
+	size_t claim;                   /* 1 + index of the chunk that this item belongs to; 0 = none yet */
 };
 
 struct uns_dcp_items {
-	struct uns_dcp_item **slot; /* open addressing, at most half full; malloc'd */
+	struct uns_dcp_item **slot; /* open addressing, at most half full; from malloc */
 	size_t cap;
 };
 
-/* storage_data may be NULL or None: an empty table. Its strings and items live in strings->arena. */
+/* Parses storage_data; NULL or None gives an empty table. Strings and items live in strings->arena. */
 int uns_dcp_items_parse(const struct uns_value *storage_data, struct uns_dcp_strings *strings,
 			struct uns_dcp_items *out, struct uns_err *err);
 void uns_dcp_items_fini(struct uns_dcp_items *items);
 
-/* lo = NULL: the item without an offset. NULL when there is none. O(1). */
+/* Finds an item. lo = NULL: the item without an offset. NULL if there is none. O(1). */
 struct uns_dcp_item *uns_dcp_items_find(const struct uns_dcp_items *items, const char *name,
 					const uint64_t *lo, size_t n_dims);
 

@@ -17,15 +17,16 @@ struct candidate {
 	const struct uns_root *root;
 	const char *path;
 	struct uns_listing list;
-	const char *what; /* for notes */
-	bool own;         /* the checkpoint itself */
+	const char *what; /* how notes name the directory */
+	bool own;         /* it is the checkpoint, or a directory in it */
 };
 
 struct search {
 	const struct companions_input *in;
 	struct uns_catalog *cat;
 	struct companions *out;
-	const struct uns_root *run_root; /* the run's directory is below it, which may be above SOURCE; or NULL */
+	/* The root that the run's directory is below, which may be above SOURCE; NULL = in no run. */
+	const struct uns_root *run_root;
 	struct candidate *candidate;
 	size_t n, cap;
 };
@@ -41,7 +42,7 @@ static const char *const tokenizer_globs[] = { "tokenizer*.json",
 					       "chat_template.*",
 					       "tokenization_*.py",
 					       NULL };
-/* A set is there when one of these is. */
+/* A directory has a tokenizer if it has one of these files; the same below for the other sets. */
 static const char *const tokenizer_marks[] = { "tokenizer.json", "tokenizer_config.json",
 					       "vocab.*",        "*.model",
 					       "*.tiktoken",     NULL };
@@ -70,8 +71,9 @@ static int note_unusable(struct search *s, enum uns_finding_id id, const char *d
 		    err);
 }
 
-/* A directory that is not there is none, and it is told where the user named it; one that cannot be listed
- * now may hold what is looked for. */
+/* Adds a directory to those that are searched. If the directory does not exist it is left out, with a note
+ * if the user named it. If it cannot be listed at this moment the search fails, because the directory may
+ * hold the files. */
 static int add_candidate(struct search *s, const struct uns_root *root, const char *path,
 			 const char *what, bool own, struct uns_err *err)
 {
@@ -94,7 +96,7 @@ static int add_candidate(struct search *s, const struct uns_root *root, const ch
 	return 0;
 }
 
-/* *dir: NULL where there is no such fact. */
+/* *dir = the directory that the fact "model" of the store names; NULL = there is no such fact. */
 static int model_fact(struct search *s, const char **dir, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
@@ -114,7 +116,7 @@ static int model_fact(struct search *s, const char **dir, struct uns_err *err)
 	return *dir ? 0 : uns_oom(err);
 }
 
-/* The directory that the user once named for this checkpoint or its run. */
+/* The directory that the user named for this checkpoint or its run by `unshard meta set`. */
 static int add_model_fact(struct search *s, struct uns_err *err)
 {
 	const struct uns_root_options trusted = { .trusted = true };
@@ -133,7 +135,8 @@ static int add_model_fact(struct search *s, struct uns_err *err)
 	return note_unusable(s, UNS_FOUND_MODEL_FACT_UNUSABLE, dir, &why, err);
 }
 
-/* Of a checkpoint that is SOURCE itself, the directory above SOURCE: notes say which. */
+/* Adds the run's directory. If the checkpoint is SOURCE itself, that is the directory above SOURCE, and
+ * notes name it by its path. */
 static int add_run(struct search *s, struct uns_err *err)
 {
 	struct uns_arena *arena = &s->out->arena;
@@ -147,7 +150,7 @@ static int add_run(struct search *s, struct uns_err *err)
 	if (!what)
 		return uns_oom(err);
 	UNS_TRY(add_candidate(s, s->run_root, run, what, false, err));
-	/* Of Megatron's, veRL puts it beside the shards' directory. */
+	/* veRL puts Megatron's config and tokenizer into huggingface/, beside the directory of the shards. */
 	return s->cat->summary.is_megatron ? add_candidate(s, s->run_root, uns_path_join(arena, run, "huggingface"),
 							 "the directory huggingface/ beside it", false, err)
 					 : 0;
@@ -164,7 +167,7 @@ static int find_candidates(struct search *s, struct uns_err *err)
 	UNS_TRY(add_candidate(s, root, path, "the checkpoint", true, err));
 	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "huggingface"), "huggingface/",
 			      true, err));
-	/* EasyR1 */
+	/* EasyR1 saves the adapter in this directory. */
 	UNS_TRY(add_candidate(s, root, uns_path_join(arena, path, "lora_adapter"), "lora_adapter/",
 			      true, err));
 	UNS_TRY(add_run(s, err));
@@ -229,7 +232,8 @@ static int note_borrowed(struct search *s, const struct candidate *c, const char
 		err);
 }
 
-/* A set without content of its own to check: the first directory that has it. */
+/* Chooses the first directory that has one of `marks`, for a set of files (tokenizer, processor) whose
+ * content needs no check. */
 static int choose_set(struct search *s, const char *const *marks, const char *const *globs,
 		      const char *what, struct uns_err *err)
 {
@@ -257,7 +261,7 @@ static int reject_config(struct search *s, const struct candidate *c, enum uns_f
 		    err);
 }
 
-/* Read and check a directory's config.json. 1 = it is the one. */
+/* Reads a directory's config.json and checks it against the weights. Returns 1 if it is the one to use. */
 static int try_config(struct search *s, const struct candidate *c, struct uns_err *err)
 {
 	struct companions *out = s->out;
@@ -311,11 +315,12 @@ static int choose_config(struct search *s, struct uns_err *err)
 	}
 	memset(&s->out->config_info, 0, sizeof(s->out->config_info));
 	if (s->cat->summary.adapter == UNS_ADAPTER_ALONE)
-		return 0; /* the model that it is loaded into has one */
+		return 0; /* an adapter is loaded into a base model, which has its own config.json */
 	return note(s, UNS_FINDING(.id = UNS_FOUND_NO_CONFIG, .checkpoint = s->cat->path), err);
 }
 
-/* Only where names may be others than those in memory. A checkpoint's own files are what is to be named. */
+/* Finds the base model whose tensor names the weights get, if this family's published names may differ
+ * from those in memory. The checkpoint itself is no candidate: its tensors are what is to be named. */
 static int choose_base(struct search *s, struct uns_err *err)
 {
 	struct companions *out = s->out;

@@ -6,9 +6,9 @@
 #include "files/published_names.h"
 #include "store/store_link.h"
 
-/* -o model= */
+/* A directory that -o model= names. */
 struct model_dir {
-	const char *run; /* below SOURCE; NULL = any */
+	const char *run; /* the run, below SOURCE, that it is for; NULL = any run */
 	struct uns_root *root;
 };
 
@@ -22,23 +22,25 @@ struct companions_input {
 	const char *path; /* the checkpoint's, below root */
 	const struct model_dirs *models;
 	struct store_link *store; /* for the fact "model" */
-	bool has_facts;           /* the store had some when the checkpoint was examined */
+	bool has_facts;           /* the store had facts when the checkpoint was examined */
 };
 
 struct companions {
 	struct uns_arena arena;
-	struct uns_companion *v; /* files of other directories; all are files of the catalog */
+	/* Files of other directories that the views show; all of them are in the catalog's list of files. */
+	struct uns_companion *v;
 	size_t n, cap;
-	struct uns_span config; /* config.json's bytes; empty = there is none that can be used */
+	struct uns_span config; /* the bytes of the config.json that is used; empty = none was found */
 	struct uns_config_info config_info;
-	struct uns_base_names base; /* of the first directory with files of a model of this family */
-	struct uns_findings notes; /* what was borrowed from where, and what could not be */
-	struct uns_root *model;    /* the directory that the store's fact "model" names; or NULL */
+	/* Tensor names of a model of the same family, from the first directory that has one. */
+	struct uns_base_names base;
+	struct uns_findings notes; /* what was borrowed from where, and what could not be borrowed */
+	struct uns_root *model;    /* the directory that the fact "model" of the store names, or NULL */
 };
 
-/* Adds the files to the catalog. `out` is zeroed before, and companions_fini is called whatever this
- * returned. Reads config.json. Fails where a directory cannot be listed, or a config.json read, at this
- * moment. */
+/* Chooses the files, reads config.json, and adds the files to the catalog. `out` must be zeroed; call
+ * companions_fini whatever this returned. Fails if, at this moment, a directory cannot be listed or a
+ * config.json cannot be read. */
 int companions_choose(const struct companions_input *in, struct uns_catalog *cat,
 		      struct companions *out, struct uns_err *err);
 void companions_fini(struct companions *companions);

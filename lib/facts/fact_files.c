@@ -1,4 +1,5 @@
-/* Files of a trainer as facts: only keys that are known, only values that fit them. */
+/* Reads files that a trainer wrote as facts. Takes only keys that are known (fact_keys.h) with values that
+ * fit them. */
 #include "facts/fact_files.h"
 
 #include <math.h>
@@ -45,7 +46,7 @@ static int add(struct facts *f, const char *key, const cJSON *value, struct uns_
 
 /* -- JSON: trainer_state.json, training_args.json, a unit map -- */
 
-/* {"unshard_fsdp_units": 1, "units": [..]}: the second is the fact. */
+/* The file is {"unshard_fsdp_units": 1, "units": [..]}; the list "units" becomes the fact. */
 static int add_units(struct facts *f, const cJSON *json, const char *name, struct uns_err *err)
 {
 	const cJSON *units = cJSON_GetObjectItemCaseSensitive(json, "units");
@@ -91,7 +92,8 @@ static int from_json(struct facts *f, const struct uns_root *root, const char *n
 
 /* -- torch.save: training_args.bin, scheduler.pt -- */
 
-/* An enum member is pickled as its class called with its value: SchedulerType("linear"). */
+/* The value of an enum's member, which is pickled as a call of its class, as in SchedulerType("linear");
+ * any other value unchanged. */
 static const struct uns_value *plain(const struct uns_value *v)
 {
 	if (v->kind == UNS_VALUE_OBJECT && v->object.args && v->object.args->n == 1)
@@ -99,7 +101,7 @@ static const struct uns_value *plain(const struct uns_value *v)
 	return v;
 }
 
-/* Numbers, texts, flags and None; NULL for everything else and out of memory. */
+/* Converts a number, string, bool or None; returns NULL for anything else, and if out of memory. */
 static cJSON *to_json(const struct uns_value *v)
 {
 	const char *text = uns_value_str(v);
@@ -123,7 +125,7 @@ static int add_value(struct facts *f, const char *key, const struct uns_value *v
 	return json ? add(f, key, json, err) : 0;
 }
 
-/* An object's fields: what BUILD set. */
+/* Takes the fields of a pickled object: its __dict__, which pickle's BUILD sets. */
 static int from_fields(struct facts *f, const struct uns_value *object, struct uns_err *err)
 {
 	const struct uns_value *state = object->state;
@@ -134,7 +136,7 @@ static int from_fields(struct facts *f, const struct uns_value *object, struct u
 	return 0;
 }
 
-/* A scheduler counts one step an update, as Trainer counts global_step. */
+/* A scheduler's last_epoch counts optimizer steps, as the Trainer's global_step does. */
 static int from_scheduler(struct facts *f, const struct uns_value *dict, struct uns_err *err)
 {
 	return add_value(f, "global_step", uns_value_get(dict, "last_epoch"), err);

@@ -6,11 +6,11 @@
 #include "io/source.h"
 #include "store/store.h"
 
-/* The name that a layout of FSDP1's flat units is kept under (facts/stored_units.h). */
+/* The name of the fact that holds a unit map (facts/stored_units.h). */
 #define UNITS_FACT "fsdp_units"
 
-/* The facts of `name` below root: subject and time are left open, origin is `origin`. -ENOTSUP when it
- * is none of these files. */
+/* Reads the facts in the file `name` below root. Sets the origin of each to `origin`, and leaves subject
+ * and time to the caller. Fails with -ENOTSUP if the file is none of those named above. */
 int fact_file_read(const struct uns_root *root, const char *name, const char *origin,
 		   struct uns_arena *arena, struct uns_store_fact **out, size_t *n,
 		   struct uns_err *err);

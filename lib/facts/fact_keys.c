@@ -1,5 +1,5 @@
-/* Facts that are known besides TrainerState's (files/trainer_state.c has those). Others are kept as they
- * are given: they may be read by a later version. */
+/* The known facts besides TrainerState's, which files/trainer_state.c has. Facts under other keys are kept
+ * as they are given, because a later version may use them. */
 #include "facts/fact_keys.h"
 
 #include <string.h>
@@ -9,10 +9,10 @@
 #include "wire/json.h"
 
 enum type {
-	COUNT, /* an integer, 0 or more; -1 where it stands for "not set" */
+	COUNT, /* an integer, 0 or more; or -1, if that means "not set" */
 	TEXT,
 	DIRECTORY, /* an absolute path */
-	LIKE,      /* as TrainerState's key of another name, which it is taken for */
+	LIKE,      /* takes the values of another key, a key of TrainerState */
 };
 
 static const struct known {
@@ -77,8 +77,8 @@ static int refuse(const char *key, const char *what, bool nullable, struct uns_e
 	return uns_fail(err, -EINVAL, "%s takes %s%s", key, what, nullable ? ", or null" : "");
 }
 
-/* `as`: the key of trainer_state.json that the value will stand under. A value that does not fit there
- * would be set, listed, and left out by every mount. */
+/* Checks `json` as a value of `as`, the key that it gets in trainer_state.json. Without this check a value
+ * of the wrong type would be stored and listed, and every mount would ignore it. */
 static int check_state(const char *key, const char *as, const char *json, struct uns_err *err)
 {
 	bool nullable;

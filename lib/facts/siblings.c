@@ -1,4 +1,4 @@
-/* A run's checkpoints by their numbers. Must not know what their files say. */
+/* Finds a run's checkpoints by the numbers in their names. Does not read what their files contain. */
 #include "facts/siblings.h"
 
 #include <stdio.h>
@@ -61,7 +61,7 @@ int siblings_find(const struct uns_root *root, struct uns_capture *capture, stru
 	return 0;
 }
 
-/* It begins and ends as an object does: a save that was cut, or an empty file, does not. */
+/* Complete = it begins with '{' and ends with '}'. A truncated or empty file does not. */
 int siblings_state_whole(const struct uns_root *root, struct uns_arena *arena, const char *path)
 {
 	UNS_CLEANUP(uns_close_p) int fd = -1;
@@ -81,7 +81,7 @@ int siblings_state_whole(const struct uns_root *root, struct uns_arena *arena, c
 
 /* -- for the generation -- */
 
-/* 1 = it is there, 0 = it is not. */
+/* Returns 1 if the file exists, 0 if it does not. */
 static int stat_one(const struct uns_root *root, struct uns_capture *capture, const char *path,
 		    struct uns_stat *st, struct uns_err *err)
 {

@@ -1,4 +1,4 @@
-/* Unit maps between the store and the formats. */
+/* Unit maps on their way from the store to the formats. */
 #include "facts/stored_units.h"
 
 #include <stdio.h>
@@ -22,7 +22,8 @@ static bool is_stale(const char *layout, uint64_t own_generation)
 	const char *then;
 
 	if (uns_json_parse(uns_span_of(layout, strlen(layout)), &json, NULL) < 0)
-		return false; /* whoever reads it says what is wrong */
+		/* An invalid map belongs to any files; the format that reads it reports what is wrong. */
+		return false;
 	generation_text(own_generation, now);
 	then = uns_json_str(json, "generation");
 	return then && strcmp(then, now) != 0;

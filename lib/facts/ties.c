@@ -1,24 +1,24 @@
-/* Tied weights: FSDP stores lm_head and the embedding it shares memory with in full, twice, where
- * save_pretrained writes one. A name is left out only where config ties it and its bytes are proven
- * equal; otherwise both are kept, which every loader accepts. */
+/* Tied weights. If lm_head shares its memory with the embedding, FSDP saves the tensor twice, and
+ * save_pretrained writes it once. Views leave a name out only if config.json ties it and its bytes are
+ * proven equal to the other's. Otherwise they show both, which every loader accepts. */
 #include "facts/ties.h"
 
 #include <string.h>
 
 #include "base/path.h"
 
-/* Output projections that transformers families tie to an input embedding
- * (source: `_tied_weights_keys` in transformers 5.23's modeling files). */
+/* Suffixes of the output projections that transformers ties to an input embedding (source:
+ * `_tied_weights_keys` in the modeling files of transformers 5.23). */
 static const char *const tied_suffix[] = { "lm_head.weight", "embed_out.weight",
 					   "cls.predictions.decoder.weight",
 					   "generator_lm_head.weight", NULL };
-/* Input embeddings, in the order of preference as the one that is kept. */
+/* Suffixes of input embeddings. The first that is found is kept. */
 static const char *const kept_suffix[] = { "shared.weight",     "embed_tokens.weight",
 					   "wte.weight",        "word_embeddings.weight",
 					   "embed_in.weight",   "tok_embeddings.weight",
 					   "embeddings.weight", NULL };
 
-/* "lm_head.weight" itself, or "x.lm_head.weight". */
+/* Is `suffix` the whole name ("lm_head.weight"), or its last parts ("x.lm_head.weight")? */
 static bool name_ends(const char *name, const char *suffix)
 {
 	size_t n = strlen(name), m = strlen(suffix);

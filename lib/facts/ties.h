@@ -1,4 +1,5 @@
-/* Tied weights that are written once: which may be left out, because they are proven equal to another. */
+/* Tied weights: two names for one tensor, of which views write one. Which names may be left out, because
+ * their bytes are proven equal to another tensor's. */
 #ifndef UNS_FACTS_TIES_H
 #define UNS_FACTS_TIES_H
 
@@ -11,8 +12,9 @@ struct ties {
 	struct uns_findings notes;
 };
 
-/* Of a model whose config ties its embeddings. Fills `out`, which is zeroed. Reads tensors where nothing
- * else proves that they are equal; fails where one could not be read at this moment. */
+/* Call it for a model whose config.json ties its embeddings. Fills `out`, which must be zeroed. Reads
+ * tensors only if recorded CRCs do not prove that they are equal; fails if a tensor could not be read at
+ * this moment. */
 int ties_prove(const struct uns_catalog *cat, struct uns_backing *backing, struct ties *out,
 	       struct uns_err *err);
 

@@ -29,7 +29,8 @@ enum { STATE_LIMIT_BYTES = 64 << 20, N_STEPS = 4 };
 
 static const char STATE[] = "trainer_state.json";
 
-/* Does the TrainerState of the version that saved this know stateful_callbacks (transformers 4.41)? */
+/* Does the transformers version that saved this run have TrainerState.stateful_callbacks (4.41 and newer)?
+ * UNTOLD: no file that was read shows it. KNOWN: it has. UNKNOWN: it has not. */
 enum callbacks { CALLBACKS_UNTOLD, CALLBACKS_KNOWN, CALLBACKS_UNKNOWN };
 
 struct collect {
@@ -38,16 +39,16 @@ struct collect {
 	const char *path;
 	struct uns_arena scratch;
 	struct siblings siblings;
-	struct uns_fact *v; /* one for each key at most */
+	struct uns_fact *v; /* at most one for each key */
 	size_t n;
 	const char **note;
 	size_t n_notes, cap_notes;
 	enum callbacks callbacks;
 	bool failed;          /* out of memory */
-	struct uns_err fault; /* the first read that failed for a reason of the moment */
+	struct uns_err fault; /* the first read that failed for a passing reason (-EIO, -EACCES, -EMFILE) */
 
-	/* What each source says the step is, in order of trust; `what` NULL = it was not asked,
-	 * step < 0 = it does not say. */
+	/* The training step as each source records it, the most trusted source first. what = NULL: the
+	 * source was not read. step < 0: the source records none. */
 	struct {
 		int64_t step;
 		const char *what;
@@ -61,7 +62,9 @@ static void collect_fini(struct collect *c)
 
 /* -- reading -- */
 
-/* 0 and findings: true and false. A fault of the moment: false too, and what is collected is of no use. */
+/* `code` is what a read returned. Returns true if the file was read, and false if it is absent or invalid.
+ * After a failure of the moment returns false too and keeps it in c->fault; training_collect then fails
+ * with it. */
 static bool is_read(struct collect *c, int code, const struct uns_err *why)
 {
 	uns_fail_if_passing(&c->fault, code, why);
@@ -70,7 +73,7 @@ static bool is_read(struct collect *c, int code, const struct uns_err *why)
 
 /* -- the list of facts -- */
 
-/* Room for a fact of every key, and for as many notes as there are things to say. */
+/* Makes room for one fact of each key, and for all notes that can come up. */
 static bool make_room(struct collect *c)
 {
 	size_t n_keys = 0;
@@ -117,7 +120,7 @@ static bool has(const struct collect *c, const char *key)
 	return find(c, key) != NULL;
 }
 
-/* The first that is offered wins. Values of the wrong type are no facts. */
+/* Takes a value for `key`, unless an earlier source had one. Ignores a value of the wrong type. */
 static void offer(struct collect *c, const char *key, const char *json, size_t len,
 		  const char *origin, bool assumed)
 {
@@ -213,7 +216,8 @@ int training_check_option(const char *text, struct uns_err *err)
 
 /* -- trainer_state.json, the checkpoint's own or another's -- */
 
-/* An object's text, or false (and why). */
+/* Reads a file whose content must be a JSON object, of which *text is the text. Returns false otherwise;
+ * *why says what is wrong. */
 static bool read_state(struct collect *c, const char *path, struct uns_span *text,
 		       struct uns_err *why)
 {
@@ -241,12 +245,12 @@ static int64_t state_step(struct uns_span state)
 		       UNS_UNKNOWN;
 }
 
-/* -- stateful_callbacks: what a Trainer looks up when it saves (transformers 4.46 to 5.23 end in
- * KeyError "TrainerControl" without it), and may make callbacks from when it resumes -- */
+/* -- stateful_callbacks: a Trainer looks it up when it saves (without it, transformers 4.46 to 5.23 fail
+ * with KeyError "TrainerControl"), and may create callbacks from it when it resumes -- */
 
 static const char CALLBACKS[] = "stateful_callbacks";
 
-/* As a Trainer writes it while it saves at its cadence. */
+/* The entry that a Trainer writes when it saves at its cadence. */
 #define CONTROL                                                              \
 	"\"TrainerControl\":{\"args\":{\"should_epoch_stop\":false,"           \
 	"\"should_evaluate\":false,\"should_log\":false,\"should_save\":true," \
@@ -260,7 +264,8 @@ static bool is_control(struct uns_span name)
 	       memcmp(name.p, control, strlen(control)) == 0;
 }
 
-/* What a callback was made with holds for the whole run; what it counted is another step's. */
+/* Takes a callback from another checkpoint's state. Its arguments are the same for the whole run. Its
+ * attributes count up to that checkpoint's step, so they are left out. */
 static void add_callback(struct collect *c, struct uns_text *out, struct uns_span name,
 			 struct uns_span v, const char *origin)
 {
@@ -279,7 +284,7 @@ static void add_callback(struct collect *c, struct uns_text *out, struct uns_spa
 		     (int)uns_span_left(&name), (const char *)name.p, origin);
 }
 
-/* One of a class, or a list of several. */
+/* The value is one callback, or a list of several of the same class. */
 static void add_callbacks(struct collect *c, struct uns_text *out, struct uns_span name,
 			  struct uns_span v, const char *origin)
 {
@@ -298,7 +303,8 @@ static void add_callbacks(struct collect *c, struct uns_text *out, struct uns_sp
 	uns_text_str(out, "]");
 }
 
-/* Out of the checkpoint's own state (`own`) they are as they are, out of another's without counts. */
+/* Takes the callbacks of a state. own = it is the checkpoint's own state, from which they are taken
+ * unchanged; of another checkpoint's state the counts are left out (add_callback). */
 static void take_callbacks(struct collect *c, struct uns_span state, bool own, const char *origin)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text made = UNS_TEXT_INIT;
@@ -337,7 +343,7 @@ static void take_callbacks(struct collect *c, struct uns_span state, bool own, c
 	"a Trainer since transformers 4.41 looks it up when it saves; no file records "         \
 	"whether the run had other callbacks with a state, such as EarlyStoppingCallback"
 
-/* Nobody names the run's callbacks: those of a Trainer that was given none with a state. */
+/* No file names the run's callbacks. Assume that it had none with a state, as a Trainer has by default. */
 static void assume_callbacks(struct collect *c)
 {
 	if (has(c, CALLBACKS) || c->callbacks == CALLBACKS_UNKNOWN)
@@ -347,7 +353,7 @@ static void assume_callbacks(struct collect *c)
 	      true);
 }
 
-/* Not valid as a whole, but what it does say is the checkpoint's own. */
+/* The checkpoint's own trainer_state.json is not valid as a whole; its valid entries are used. */
 static void take_own_state(struct collect *c, struct uns_span state)
 {
 	static const char origin[] = "its own trainer_state.json";
@@ -362,7 +368,7 @@ static void take_own_state(struct collect *c, struct uns_span state)
 			offer_span(c, key, v, origin);
 }
 
-/* Entries up to this step: what the checkpoint's own state held when it was written. */
+/* Takes the entries up to `step`: those that the checkpoint's own state had when it was saved. */
 static void take_history(struct collect *c, struct uns_span state, int64_t step,
 			 const char *origin)
 {
@@ -389,7 +395,7 @@ static void take_history(struct collect *c, struct uns_span state, int64_t step,
 		offer(c, "log_history", cut.p, cut.len, origin, false);
 }
 
-/* The best so far, where a later state says that it was reached by then. */
+/* Takes the best model of a later state, if that state records that it was reached by `step`. */
 static void take_best(struct collect *c, struct uns_span state, int64_t step, const char *origin)
 {
 	static const char *const keys[] = { "best_metric", "best_model_checkpoint",
@@ -449,7 +455,7 @@ static void take_sibling(struct collect *c, const char *path, int64_t step)
 					  path));
 	if (there >= step)
 		take_best(c, state, step, path);
-	/* It only grows. */
+	/* This count never decreases, so a later state with 0 proves that it was 0 here. */
 	if (there >= step && uns_json_text_get(state, "num_input_tokens_seen", &v) &&
 	    uns_json_text_int(v, &seen) && seen == 0)
 		offer_span(c, "num_input_tokens_seen", v, path);
@@ -481,7 +487,9 @@ static void take_siblings(struct collect *c, int64_t step)
 		take_sibling(c, uns_path_join(&c->scratch, s->run, STATE), step);
 }
 
-/* The step of a regular series; the last save may stand outside it (the end of training). */
+/* save_steps, from the numbers of the checkpoints of the run: the smallest difference between two
+ * neighbours, if all numbers but the last are multiples of it. The last may be none, because a Trainer
+ * also saves when the training ends. */
 static void take_differences(struct collect *c)
 {
 	const struct siblings *s = &c->siblings;
@@ -508,7 +516,7 @@ struct args {
 	const struct uns_value *object;
 };
 
-/* false: absent, or not a number; *none: there, and None. */
+/* Returns false if the argument is absent, or is not a number. *none = it exists and is None. */
 static bool args_number(const struct args *a, const char *key, double *out, bool *none)
 {
 	const cJSON *j = cJSON_GetObjectItemCaseSensitive(a->json, key);
@@ -522,7 +530,7 @@ static bool args_number(const struct args *a, const char *key, double *out, bool
 	return uns_value_float(v, out);
 }
 
-/* A cadence below 1 is a share of max_steps (TrainerState.compute_steps). */
+/* A cadence below 1 means a share of max_steps (transformers, TrainerState.compute_steps). */
 static void take_cadence(struct collect *c, const struct args *a, const char *key,
 			 const char *origin)
 {
@@ -531,7 +539,7 @@ static void take_cadence(struct collect *c, const struct args *a, const char *ke
 	bool none;
 
 	if (!args_number(a, key, &value, &none)) {
-		if (none) /* then TrainerState keeps its own default */
+		if (none) /* the argument is None: TrainerState keeps its default */
 			offer_number(c, key, 500, origin);
 		return;
 	}
@@ -553,7 +561,7 @@ static void take_args(struct collect *c, const struct args *a, const char *origi
 	take_cadence(c, a, "save_steps", origin);
 	take_cadence(c, a, "logging_steps", origin);
 	take_cadence(c, a, "eval_steps", origin);
-	/* The argument is as old as stateful_callbacks is (transformers 4.41). */
+	/* TrainingArguments got this argument in the version that got stateful_callbacks, 4.41. */
 	if (uns_value_field(a->object, "per_device_train_batch_size") &&
 	    c->callbacks == CALLBACKS_UNTOLD)
 		c->callbacks = uns_value_field(a->object, "restore_callback_states_from_checkpoint") ?
@@ -659,7 +667,7 @@ static int64_t whole_step(double value)
 	return value >= 0 && value < 1e15 && value == floor(value) ? (int64_t)value : UNS_UNKNOWN;
 }
 
-/* One parameter's `step`, a 0-d tensor, of the sharded optimizer. */
+/* The `step` of one parameter of the sharded optimizer, a tensor without dimensions. */
 static int64_t sharded_step(struct collect *c)
 {
 	const struct uns_catalog *cat = c->in->cat;
@@ -704,7 +712,7 @@ static int64_t tensor_step(struct collect *c, const struct torch_source *s,
 	return whole_step((double)value);
 }
 
-/* The same of a plain optimizer.pt. */
+/* The same from an optimizer.pt that holds the whole optimizer. */
 static int64_t plain_step(struct collect *c)
 {
 	UNS_CLEANUP(torch_source_fini) struct torch_source s = { .fd = -1 };
@@ -734,7 +742,8 @@ static void say_step(struct collect *c, int i, int64_t step, const char *what)
 	c->step[i].what = what;
 }
 
-/* The name wins over the others, an option over the name; who says otherwise is named. */
+/* Chooses the training step. An option wins over the directory's name, and the name over all others. Each
+ * source that records another step gets a note. */
 static int64_t settle_step(struct collect *c)
 {
 	const struct uns_fact *given = find(c, "global_step");
@@ -762,7 +771,7 @@ static int64_t settle_step(struct collect *c)
 
 /* -- all of it -- */
 
-/* The checkpoint as it can be given to a shell. */
+/* Writes the checkpoint's path so that it can be pasted into a shell. */
 static void write_path(struct collect *c, struct uns_text *out)
 {
 	const char *root = uns_root_path(c->in->root);
@@ -777,10 +786,10 @@ static void write_path(struct collect *c, struct uns_text *out)
 				path);
 }
 
-/* Nothing that the file may hold, nor that it lacks them, lets the arguments of the run that resumes
- * stand: every Trainer from 4.40 to 5.23 takes its TrainerState from the file after it has computed
- * the cadences (trainer.py, compute_steps before load_from_json), and TrainerState has 500 for what
- * is not there. */
+/* The arguments of the run that resumes do not count, whatever the file holds or lacks: every Trainer from
+ * 4.40 to 5.23 first computes the cadences from its arguments and then replaces its TrainerState by the
+ * file's (trainer.py, compute_steps before load_from_json). For keys that the file lacks, TrainerState has
+ * 500. */
 static void say_what_is_assumed(struct collect *c, const char *const *keys, size_t n)
 {
 	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
@@ -825,7 +834,7 @@ static void assume(struct collect *c)
 	say_what_is_assumed(c, assumed, n);
 }
 
-/* The checkpoint has a file of its own that a Trainer takes: it stays as it is. */
+/* The checkpoint's own trainer_state.json is valid: views show it unchanged. */
 static void keep_own(struct collect *c, struct uns_span state, struct uns_span unknown)
 {
 	size_t i;
@@ -901,7 +910,8 @@ static void collect(struct collect *c)
 			c->failed |= why.code == -ENOMEM;
 			return;
 		}
-		if (why.code == -ENOTSUP) { /* too large to be looked at: no reason to replace it */
+		/* The file is too large to be checked, which is no reason to replace it. */
+		if (why.code == -ENOTSUP) {
 			note(c, "trainer_state.json is shown unchanged and was not checked: %s",
 			     why.text);
 			keep_own(c, state, unknown);
@@ -914,8 +924,8 @@ static void collect(struct collect *c)
 	synthesise(c, state);
 }
 
-/* Of no Trainer's: what matters is the step, which DeepSpeed's engine counts too. The optimizer,
- * whose bytes must be read, is asked last. */
+/* The checkpoint was not saved by a Trainer. Only the step matters, because DeepSpeed's engine counts it
+ * too. The optimizer comes last, because its bytes must be read. */
 static void collect_step(struct collect *c)
 {
 	take_options(c);

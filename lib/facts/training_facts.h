@@ -1,4 +1,5 @@
-/* What is known about the training that a checkpoint belongs to, out of all that may tell. */
+/* What is known about the training that a checkpoint belongs to, merged from all files and facts that
+ * record something about it. */
 #ifndef UNS_FACTS_TRAINING_FACTS_H
 #define UNS_FACTS_TRAINING_FACTS_H
 
@@ -12,25 +13,26 @@ struct training_input {
 	const struct uns_catalog *cat;
 	struct uns_backing *backing; /* for the optimizer's own step */
 	struct store_link *store;
-	bool has_facts; /* the store had some for this checkpoint when it was examined */
-	const char *const *option; /* "KEY=JSON", checked */
+	bool has_facts; /* the store had facts for this checkpoint when it was examined */
+	const char *const *option; /* "KEY=JSON" of each -o fact=, checked by training_check_option */
 	size_t n_option;
 };
 
 struct training_found {
 	struct uns_arena arena; /* zero it before */
 	struct uns_training training;
-	bool state_valid; /* the checkpoint's own trainer_state.json stays as it is */
-	const char *assumed; /* what is assumed about the training, for the log; NULL = nothing */
+	bool state_valid; /* the checkpoint's own trainer_state.json is valid and is shown unchanged */
+	/* A sentence for the log that names what is assumed about the training; NULL = nothing is. */
+	const char *assumed;
 };
 
-/* Reads small files of the checkpoint and of those beside it, and the optimizer's step where nothing else
- * tells. Fails where something that may tell could not be read at this moment. */
+/* Reads small files of the checkpoint and of those beside it, and the optimizer's step if no other file
+ * records the step. Fails if one of these files could not be read at this moment. */
 int training_collect(const struct training_input *in, struct training_found *out,
 		     struct uns_err *err);
 void training_found_fini(struct training_found *found);
 
-/* Is this a KEY=VALUE that -o fact= takes? */
+/* Checks that `text` is a KEY=VALUE that -o fact= takes; otherwise fails with -EINVAL. */
 int training_check_option(const char *text, struct uns_err *err);
 
 #endif
