@@ -73,7 +73,7 @@ static int check_run(const struct uns_root *source, const char *run, struct uns_
 	if (code == 0 && st.kind == UNS_KIND_DIR)
 		return 0;
 	if (code == 0 || code == -ENOENT || code == -EXDEV)
-		return uns_fail(err, -ENOENT, "model=%s=DIR: found no directory of that name below %s", run, uns_root_path(source));
+		return uns_fail(err, -ENOENT, "found no directory %s below %s", run, uns_root_path(source));
 	return uns_fail_as(err, &why);
 }
 

@@ -102,7 +102,7 @@ def test_a_view_that_does_not_apply_is_no_problem(mount, tmp_path):
 # -- options --
 
 @pytest.mark.parametrize("option, said", [
-    ("model=nope={run}", "found no directory of that name below"),
+    ("model=nope={run}", "found no directory nope below"),
     ("cache_dir=/nope", "cache_dir=/nope: No such file or directory"),
     ("cache_dir={run}/config.json", "Not a directory"),
     ("view=weigths", "the views are adapter, dcp, full, full-fsdp, universal, weights, weights-bf16, weights-fp16, weights-fp32, "
