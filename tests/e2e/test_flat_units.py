@@ -61,7 +61,7 @@ def test_assumed_units_are_the_live_ones(made, mount, launch, case):
 @pytest.mark.parametrize("launch, case", FLAT)
 def test_an_imported_layout_names_them(made, mount, copied, command, launch, case):
     top = copied(made(launch, case))
-    assert command("meta", "import", top / ACTOR, top / "units.json").stdout.startswith("1 facts")
+    assert command("meta", "import", top / ACTOR, top / "units.json").stdout.startswith("1 fact ")
     mounted = mount(top)
     trees.assert_same(through(mounted), live(top))
     assert provenance(mounted)["flat_units"].startswith("imported: ")
@@ -104,12 +104,12 @@ def test_a_layout_belongs_to_the_files_it_was_imported_for(made, mount, copied, 
 # what becomes of the layout -> the sentence
 REFUSED = {
     "another shape": (lambda u: u["units"][0]["params"][0].update(shape=[1, 9]),
-                      "has shape [1, 9]; the model's is"),
+                      "has shape [1, 9] in the unit map, but"),
     "another name": (lambda u: u["units"][0]["params"][0].update(name="two_rows"),
-                     "has two_rows, which the model has not"),
-    "too few units": (lambda u: u["units"].pop(), "has 2 units; the optimizer has 3"),
+                     "has two_rows, which is not a parameter of the model"),
+    "too few units": (lambda u: u["units"].pop(), "the number of units is 2 in the unit map, but 3 in the optimizer"),
     "units in another order": (lambda u: u["units"].reverse(),
-                               "the optimizer's has"),
+                               "but the optimizer's unit has"),
     "another version": (lambda u: u.update(unshard_fsdp_units=2), "unshard_fsdp_units is not 1"),
 }
 
@@ -140,7 +140,7 @@ def test_a_layout_of_a_run_that_does_not_fit_is_told(made, mount, copied, comman
     (tmp_path / "units.json").write_text(json.dumps(units))
     command("meta", "import", top / "run", tmp_path / "units.json")
     mounted = mount(top)
-    assert "the layout has no place for layers.0.bias" in \
+    assert "no unit of the unit map has the model's parameter layers.0.bias" in \
         (mounted / "full" / ACTOR / "UNSHARD_PROBLEM.txt").read_text()
     trees.assert_same(trees.weights(mounted / "weights" / ACTOR),
                       trees.tensors(top / "live/model.safetensors"))
@@ -148,4 +148,4 @@ def test_a_layout_of_a_run_that_does_not_fit_is_told(made, mount, copied, comman
 
 def test_only_what_is_known_can_be_assumed(made, command):
     done = command("ls", made("v2", "verl-f1"), "-o", "assume=luck", check=False)
-    assert done.returncode and "assume=luck: fsdp-units is expected" in done.stderr
+    assert done.returncode and "assume=luck: expected fsdp-units" in done.stderr

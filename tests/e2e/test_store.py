@@ -315,7 +315,7 @@ def test_damaged(run, mount, store, meta):
     serves(mounted)
     aside = [p for p in store.parent.glob("store.db.corrupt-*") if p.name[-4:] not in ("-wal", "-shm")]
     assert len(aside) == 1 and aside[0].read_bytes() == damaged
-    assert f"kept as {aside[0]}" in problems(mounted)
+    assert f"moved it to {aside[0]}" in problems(mounted)
     meta("set", run, "seed=3")
     assert facts(meta("list", run, "--json").stdout) == {"seed": 3}
 
