@@ -160,6 +160,16 @@ def optimizer_state(t):
             "param_groups": [dict(g) for g in t.groups]}
 
 
+def shared_out(rng, t):
+    """Each parameter in one of two optimizers, as a GAN's."""
+    names = rng.sample(t.trained, len(t.trained))
+    out = []
+    for held in (set(names[::2]), set(names[1::2])):
+        held = [n for n in t.trained if n in held]
+        out.append({"state": {n: dict(t.states[n]) for n in held}, "param_groups": [{**t.groups[0], "params": held}]})
+    return out
+
+
 def plain(rng, base, name):
     """dcp.save({"model": ..., "optimizer": ...}) of a script."""
     t = truth(rng, base, name)
@@ -193,7 +203,10 @@ def trainer(rng, base, name):
 def lightning(rng, base, name):
     """FSDPStrategy's, or ModelParallelStrategy's: one directory for all, with meta.pt."""
     t = truth(rng, base, f"{name}.ckpt", lora=False)
-    t.state = {rng.choice(["model", "state_dict"]): t.model, "optimizer_0": optimizer_state(t)}
+    t.optimizers = [optimizer_state(t)]
+    if len(t.trained) > 1 and rng.random() < 0.25:
+        t.optimizers = shared_out(rng, t)
+    t.state = {rng.choice(["model", "state_dict"]): t.model, **{f"optimizer_{i}": o for i, o in enumerate(t.optimizers)}}
     write(rng, t.source, t.state, t.world)
     t.meta = {"epoch": 0, "global_step": t.step, "pytorch-lightning_version": "2.6.6", "loops": {},
               "callbacks": {}, "lr_schedulers": [{"last_epoch": t.step, "_last_lr": [0.5]}]}
@@ -235,5 +248,6 @@ def views_of_trainer(t):
 
 def views_of_lightning(t):
     """full is one file."""
-    whole = Shown(load, {**t.meta, "state_dict": t.model, "optimizer_states": [random_truth.optimizer(t, True)]})
-    return {**views_of_plain(t), "full": whole, "full-fsdp": whole}
+    whole = Shown(load, {**t.meta, "state_dict": t.model, "optimizer_states": t.optimizers})
+    several = {"universal": Refused("has several optimizers")} if len(t.optimizers) > 1 else {}
+    return {**views_of_plain(t), "full": whole, "full-fsdp": whole, **several}

@@ -8,6 +8,9 @@ import random
 import numpy
 import torch
 import torch.distributed as dist
+from torch.distributed._shard.metadata import ShardMetadata
+from torch.distributed._shard.sharded_tensor import Shard as LocalShard
+from torch.distributed._shard.sharded_tensor import ShardedTensor, ShardedTensorMetadata, TensorProperties
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
@@ -154,6 +157,89 @@ def dtensors(rng, base, name):
     return t
 
 
+# -- FSDP1: rows of weights as ShardedTensors; what the optimizer has, of flat parameters --
+
+def sharded(tensor, rank, world):
+    """As FSDP's _create_chunk_sharded_tensor makes it: ranks behind the last row have no shard."""
+    parts, at, shards = torch.chunk(tensor, world), 0, []
+    for r, part in enumerate(parts):
+        shards.append(ShardMetadata([at, *(0,) * (tensor.dim() - 1)], list(part.shape), f"rank:{r}/cpu"))
+        at += part.shape[0]
+    local = [LocalShard(parts[rank].clone(), shards[rank])] if rank < len(parts) else []
+    return ShardedTensor._init_from_local_shards_and_global_metadata(local, ShardedTensorMetadata(
+        shards, tensor.shape, TensorProperties(dtype=tensor.dtype)))
+
+
+def stretch(tensors, rank, world):
+    """The rank's part of one flat parameter, filled up at its end."""
+    joined = torch.cat([x.flatten() for x in tensors])
+    return torch.cat([joined, joined.new_zeros(-len(joined) % world)]).chunk(world)[rank].clone()
+
+
+def of_flat(t, unit, key, rank):
+    """use_orig_params=True: of each parameter what lies in the rank's part."""
+    sizes = [t.model[n].numel() for n in unit]
+    size, at = -(-sum(sizes) // t.world), 0
+    for name, n in zip(unit, sizes):
+        low, high = max(at, rank * size), min(at + n, (rank + 1) * size)
+        if low < high:
+            yield name, t.states[name][key].flatten()[low - at:high - at].clone()
+        at += n
+
+
+def flat_optimizer(t, rank):
+    state = {}
+    for i, unit in enumerate(t.units):
+        for key in ("exp_avg", "exp_avg_sq"):
+            parts = of_flat(t, unit, key, rank)
+            if not t.original:
+                parts = [(i, stretch([t.states[n][key] for n in unit], rank, t.world))]
+            for name, part in parts:
+                number = t.number[name] if t.original else name
+                state.setdefault(number, {"step": torch.tensor(float(t.step))})[key] = part
+    return {"state": state, "param_groups": [{**t.groups[0], "params": list(
+        t.number.values() if t.original else range(len(t.units)))}]}
+
+
+def look_like_units(t):
+    """Parts of parameters that are equally long on all ranks: no reader can tell them from units of one parameter."""
+    of_ranks = [{n: len(x) for unit in t.units for n, x in of_flat(t, unit, "exp_avg", r)} for r in range(t.world)]
+    return all(len(lengths) == len(t.trained) and lengths == of_ranks[0] for lengths in of_ranks)
+
+
+def flat_units(rng, base, name):
+    """veRL's with FSDP1. A unit map is imported where parameters were not kept (use_orig_params=False)."""
+    t = Truth(rng, base / name / ACTOR, f"{name}/{ACTOR}")
+    t.draw_model(lambda rng: tuple(max(n, 1) for n in matrix(rng)), random_truth.shape, rng.choice(random_truth.WIDE))
+    for alias in t.aliases:
+        del t.model[alias]
+    t.aliases, t.frozen = {}, []
+    t.trained = [n for n in t.model if n not in t.buffers]
+    t.world = rng.choice([2, 2, 3, 4, 5, 8, rng.randint(9, 24)])
+    t.original = rng.random() < 0.5
+    t.draw_optimizer(lambda p: p.dtype if rng.random() < 0.5 else torch.float32, groups=1)
+    dtype = rng.choice(random_truth.WIDE)
+    for state in t.states.values():  # one flat parameter has one type
+        state.update({k: x.to(dtype) for k, x in state.items() if k != "step"})
+    t.number = {n: i for i, n in enumerate(t.trained)}
+    cuts = sorted(rng.sample(range(1, len(t.trained)), rng.randint(0, min(3, len(t.trained) - 1))))
+    t.units = [t.trained[a:b] for a, b in zip([0, *cuts], [*cuts, len(t.trained)])]
+    t.original = t.original and not look_like_units(t)
+    t.source.mkdir(parents=True)
+    for r in range(t.world):
+        with Rank("none", r, t.world):
+            weights = {n: x if n in t.buffers else sharded(x, r, t.world) for n, x in t.model.items()}
+            for kind, state in (("model", weights), ("optim", flat_optimizer(t, r)), ("extra_state", EXTRA)):
+                torch.save(state, t.source / f"{kind}_world_size_{t.world}_rank_{r}.pt")
+    (t.source / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 1, "world_size": t.world}))
+    if not t.original:
+        t.unit_map = {"unshard_fsdp_units": 1, "units": [
+            {"name": "", "params": [{"name": n, "shape": list(t.model[n].shape)} for n in unit]} for unit in t.units]}
+    t.views = lambda t: {**views_of_dtensors_but_worlds(t),
+                         "world-N": Refused("only DTensors can be sharded for another number of ranks")}
+    return t
+
+
 # -- what views of them hold --
 
 def opened(value):
@@ -173,9 +259,9 @@ def shards(folder):
     return {p.name: opened(load(p)) for p in sorted(folder.glob("*_rank_*.pt"))}
 
 
-def views_of_dtensors(t):
+def views_of_dtensors_but_worlds(t):
     by_number, by_name = (random_truth.optimizer(t, named) for named in (False, True))
-    views = {
+    return {
         **random_truth.of_weights(t),
         "full": Shown(in_files(model="model.safetensors", optimizer="optimizer.pt"),
                       {"model": t.model, "optimizer": by_number}),
@@ -183,6 +269,10 @@ def views_of_dtensors(t):
                            {"model": t.model, "optimizer": by_name}),
         "dcp": Refused("has no .metadata"),
         "universal": random_truth.of_universal(t)}
+
+
+def views_of_dtensors(t):
+    views = views_of_dtensors_but_worlds(t)
     if t.kind == "none":
         return {**views, "world-N": Refused("holds no DTensors")}
     return {**views, f"world-{t.other}": Shown(shards, other_world(t))}

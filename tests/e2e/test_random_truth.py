@@ -19,7 +19,7 @@ import trees
 from random_truth import Refused, flat
 
 FAMILIES = {"plain": random_dcp.plain, "trainer": random_dcp.trainer, "lightning": random_dcp.lightning,
-            "dtensors": random_ranks.dtensors, "engine": random_zero.engine}
+            "dtensors": random_ranks.dtensors, "flat": random_ranks.flat_units, "engine": random_zero.engine}
 SEEDS, LONG_SEEDS = 200, 10000
 BATCH = 50  # below one source
 # What is compared at least once. Other views are refused, for a reason that the generator foresees.
@@ -27,6 +27,7 @@ WEIGHTS = ["weights", "weights-bf16", "weights-fp16", "weights-fp32"]
 TRAINING = ["full", "full-fsdp", "universal"]
 VIEWS = {"plain": ["adapter", *WEIGHTS, *TRAINING, "dcp"], "trainer": ["adapter", *WEIGHTS, *TRAINING, "dcp"],
          "lightning": [*WEIGHTS, *TRAINING, "dcp"], "dtensors": ["adapter", *WEIGHTS, *TRAINING, "world-N"],
+         "flat": [*WEIGHTS, *TRAINING],
          "engine": ["adapter", *WEIGHTS, *TRAINING, "dcp", "world-N"]}
 
 
@@ -90,9 +91,16 @@ def compare(mnt, t, seen):
 
 
 @contextlib.contextmanager
-def mounted(source, mnt):
+def mounted(source, mnt, truths):
+    """Of what the files do not say, the store has it: unit maps."""
     mnt.mkdir()
-    conftest.unshard("mount", source, mnt, "-o", "settle=0,store=none")
+    store = source.parent / "store.db"
+    for t in truths:
+        if hasattr(t, "unit_map"):
+            file = source.parent / f"{t.seed}.json"
+            file.write_text(json.dumps(t.unit_map))
+            conftest.unshard("meta", "import", t.source, file, "--store", store)
+    conftest.unshard("mount", source, mnt, "-o", f"settle=0,store={store if store.exists() else 'none'}")
     try:
         yield mnt
     finally:
@@ -104,10 +112,10 @@ def run(seeds, base, seen):
     truths = [made(seed, base / "source") for seed in seeds]
     for t in truths:
         assert_as_saved(t)
-    with mounted(base / "source", base / "mnt") as mnt:
+    with mounted(base / "source", base / "mnt", truths) as mnt:
         for t in truths:
             compare(mnt, t, seen)
-    shutil.rmtree(base)
+    shutil.rmtree(base, ignore_errors=True)  # a daemon that ends may still remove the files beside its store
 
 
 def run_all(seeds, base):
@@ -143,5 +151,5 @@ def test_parameters_are_dealt_out_to_other_ranks_however_many_there_were(tmp_pat
     t = random_zero.engine(random.Random(3), tmp_path / "source", "run", **fixed)
     assert max(len(g["params"]) for g in t.groups) > 2
     t.family, t.seed = "engine", "fixed"
-    with mounted(tmp_path / "source", tmp_path / "mnt") as mnt:
+    with mounted(tmp_path / "source", tmp_path / "mnt", [t]) as mnt:
         compare(mnt, t, Counter())
