@@ -1,6 +1,6 @@
 """Checkpoints made by the real frameworks, and mounts of them.
 
-Checkpoints are generated once (tests/e2e/make, by torchrun) and kept in tests/e2e/.cache beside a hash
+Checkpoints are generated once (tests/e2e/make, by launcher.py) and kept in tests/e2e/.cache beside a hash
 of their generator, of what it imports and of the frameworks' versions. Nothing here is ever skipped: a framework that is
 missing is a failure."""
 
@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import hashlib
 import importlib.metadata
+import json
 import os
 import pwd
 import re
@@ -94,11 +95,36 @@ def must_have_worked(done):
         pytest.fail(f"{' '.join(map(str, done.args))}\n{done.stdout[-3000:]}\n{done.stderr[-8000:]}")
 
 
-def torchrun(script, world, out, cases):
-    """--standalone: torchrun itself takes a port that is free, and keeps it."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
-               f"--nproc_per_node={world}", str(MAKE / script), str(out), *cases]
-    must_have_worked(subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S))
+class Launcher:
+    """launcher.py, started when it is first needed."""
+
+    process = None
+
+    def run(self, script, arguments, world, environment):
+        if not self.process:
+            self.process = subprocess.Popen([sys.executable, "-W", "ignore", HERE / "launcher.py"], text=True,
+                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            atexit.register(self.end)
+        with tempfile.NamedTemporaryFile("r", prefix="unshard-ranks-", errors="replace") as output:
+            request = {"script": str(script), "arguments": [str(a) for a in arguments], "world": world,
+                       "environment": environment, "output": output.name}
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+            if answer != "0\n":
+                pytest.fail(f"{script} {' '.join(request['arguments'])}: {answer}\n{output.read()[-11000:]}")
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+LAUNCHER = Launcher()
+
+
+def launch(script, world, out, cases, **environment):
+    """The script of make/ as `torchrun --standalone --nproc_per_node=WORLD` runs it; world 0: as python does."""
+    LAUNCHER.run(MAKE / script, [out, *cases], world, environment)
 
 
 def went_on_again(result):
@@ -117,7 +143,7 @@ def generated(script, world, out, cases):
     """Checkpoints into the new directory `out`."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    torchrun(script, world, out, cases)
+    launch(script, world, out, cases)
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 every view."""
 
 import json
-import os
-import subprocess
 import sys
 
 import peft
@@ -164,12 +162,7 @@ def resume(base, world, steps):
     args = [f"resume:{case}:{path}:{name}" + (":universal" if universal else "")
             for name, case, path, universal in steps]
     base.mkdir(exist_ok=True)
-    if world:
-        conftest.torchrun("peft_run.py", world, base, args)
-    else:
-        done = subprocess.run([sys.executable, conftest.MAKE / "peft_run.py", base, *args], capture_output=True,
-                              text=True, timeout=conftest.LONGEST_S, env=os.environ | {"WORLD_SIZE": "1"})
-        assert done.returncode == 0, done.stderr[-8000:]
+    conftest.launch("peft_run.py", world, base, args, **({} if world else {"WORLD_SIZE": "1"}))
     return {name: json.loads((base / f"{name}.json").read_text()) for name, *_ in steps}
 
 

@@ -69,7 +69,7 @@ def loaded(views, tmp_path_factory):
     """NAME/{states.safetensors,live.safetensors,info.json,run} of each loading at 3 ranks: NAME is
     world-CASE or SAVED-as-LOADED."""
     base = tmp_path_factory.mktemp("loaded")
-    conftest.torchrun("deepspeed_engine.py", 3, base, [
+    conftest.launch("deepspeed_engine.py", 3, base, [
         *(f"load:{c}:{views}/world-3/{c}/run:world-{c}" for c in CASES),
         *(f"load:{b}:{views}/universal/{a}/{where(i)}:{a}-as-{b}:universal"
           for i, (a, b) in enumerate(CROSSED))])
@@ -158,7 +158,7 @@ def resumed(trainers, fsdp, accelerate, tmp_path_factory):
     jobs[3] += [f"acc-resume:{stage}:{of_accelerate}/universal/run/state:acc-fsdp-{stage}:universal"
                 for stage in ("z2-fp32", "z3-fp32")]
     for world, specs in jobs.items():
-        conftest.torchrun("deepspeed_trainer.py", world, base, specs)
+        conftest.launch("deepspeed_trainer.py", world, base, specs)
     yield base
     for mnt in (plain, keep, of_fsdp, of_accelerate):
         conftest.detach(mnt)
@@ -476,7 +476,7 @@ def test_trainer_goes_on_with_fsdp(trainers, mount, tmp_path):
         for view, kind in (("dcp", "SHARDED_STATE_DICT"), ("full-fsdp", "FULL_STATE_DICT"))]
         + [[f"{view}-accelerate", "accelerate", str(m / view / "acc-z3-fp32/run/state"), 2, kind]
            for view, kind in (("dcp", "SHARDED_STATE_DICT"), ("full-fsdp", "FULL_STATE_DICT"))]))
-    conftest.torchrun("resume_run.py", 3, out, [str(spec)])
+    conftest.launch("resume_run.py", 3, out, [str(spec)])
     runs = {name: conftest.went_on_again(run) for name, run in load_json(out).items()}
     assert runs["dcp-z3-fp32"] == runs["full-fsdp-z3-fp32"]
     assert runs["dcp-accelerate"] == runs["full-fsdp-accelerate"]

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 
@@ -308,10 +307,7 @@ def resumed(made, tmp_path_factory):
     before = trees.fingerprint(runs)
     conftest.unshard("mount", runs, mnt, "-o", f"settle=0,store={base}/store.db")
     try:
-        done = subprocess.run(
-            [sys.executable, str(conftest.MAKE / "lightning_run.py"), str(base / "0"),
-             *on_one_device(runs, mnt, files)], capture_output=True, text=True, timeout=conftest.LONGEST_S)
-        conftest.must_have_worked(done)
+        conftest.launch("lightning_run.py", 0, base / "0", on_one_device(runs, mnt, files))
         for world, jobs in ((2, on_two), (3, on_three)):
             conftest.generated("lightning_run.py", world, base / str(world), jobs(runs, mnt, files))
         yield Results(base)

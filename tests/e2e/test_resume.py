@@ -9,8 +9,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -22,7 +20,7 @@ CKPT = "checkpoint-2"
 
 
 class Runs:
-    """The mounted tree, and what came of each resume: results[(world, name)]; world 0 = no torchrun."""
+    """The mounted tree, and what came of each resume: results[(world, name)]; world 0 = no group of processes."""
 
     def __init__(self, base, source, mnt):
         self.base, self.source, self.mnt, self.results = base, source, mnt, {}
@@ -31,12 +29,7 @@ class Runs:
         out, file = self.base / f"out-{world}-{len(self.results)}", self.base / "spec.json"
         file.write_text(json.dumps([[*map(lambda v: v if v is None or isinstance(v, int) else str(v),
                                           one)] for one in spec]))
-        if world:
-            conftest.torchrun("resume_run.py", world, out, [str(file)])
-        else:
-            done = subprocess.run([sys.executable, conftest.MAKE / "resume_run.py", out, file],
-                                  capture_output=True, text=True, timeout=conftest.LONGEST_S)
-            assert done.returncode == 0, done.stderr[-8000:]
+        conftest.launch("resume_run.py", world, out, [file])
         for name, result in json.loads(out.read_text()).items():
             self.results[world, name] = result
 

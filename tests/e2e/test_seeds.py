@@ -41,7 +41,7 @@ def trainer(made, tmp_path_factory):
             ["stateless", "trainer", str(mnt / "dcp/stateless" / CKPT), 2, SHARDED],
             ["only-model", "only_model", None, 2, SHARDED, str(base / "refused")],
             ["only-model-unchecked", "only_model unchecked", None, 2, SHARDED, str(base / "let-pass")]]))
-        conftest.torchrun("resume_run.py", 1, base / "out", [str(spec)])
+        conftest.launch("resume_run.py", 1, base / "out", [str(spec)])
         yield base, json.loads((base / "out").read_text())
     finally:
         conftest.detach(mnt)

@@ -31,7 +31,7 @@ def test_the_managers_load_other_worlds(made, mount, tmp_path, world):
     for launch, case in LOADED[world]:
         tops[case] = made(launch, case)
         jobs.append(f"{case}={mount(tops[case]) / f'world-{world}' / ACTOR}")
-    conftest.torchrun("ranks_load.py", world, tmp_path / "out", jobs)
+    conftest.launch("ranks_load.py", world, tmp_path / "out", jobs)
     for case, top in tops.items():
         for kind in ("model", "optim"):
             trees.assert_same(trees.tensors(tmp_path / "out" / case / f"{kind}.safetensors"),

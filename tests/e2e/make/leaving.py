@@ -21,7 +21,7 @@ def wait_for_each_other():
 
 def leave():
     if dist.is_initialized():
-        with contextlib.suppress(RuntimeError):  # another failed: torchrun tells
+        with contextlib.suppress(RuntimeError):  # another failed: its exit status tells
             wait_for_each_other()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,0 +1,109 @@
+"""Runs scripts on several ranks as torchrun does, without a start of Python and an import of torch and transformers
+for each rank (ten seconds of CPU time): this process has imported them, and forks.
+
+A request is a line of JSON on stdin: script, arguments, world (0: one process, outside of any group), environment
+(added to that of this process), output (a file for what all processes print). The answer is a line on stdout: 0, or
+how the first process that failed ended, as subprocess has it."""
+
+import json
+import os
+import runpy
+import signal
+import sys
+
+LONGEST_S = 1200  # what takes longer hangs, on the slowest machine
+
+
+def preload():
+    import accelerate  # noqa: F401
+    import safetensors.torch  # noqa: F401
+    import torch.distributed.checkpoint  # noqa: F401
+    import torch.distributed.fsdp  # noqa: F401
+    import transformers.trainer  # noqa: F401
+
+    # What a script sets up before it imports them must not be too late, and a thread would not be forked.
+    assert not {"deepspeed", "lightning", "megatron"} & set(sys.modules)
+    assert len(os.listdir("/proc/self/task")) == 1
+
+
+def run(request, environment):
+    """The script, in this process, which ends with it."""
+    os.environ.update(environment)
+    sys.argv = [request["script"], *request["arguments"]]
+    sys.path[0] = os.path.dirname(request["script"])
+    runpy.run_path(request["script"], run_name="__main__")
+    sys.exit()
+
+
+def rank_environment(rank, world, port):
+    """What torchrun --standalone gives; the store is served by its agent, here by the process that waits."""
+    of_all = {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "ROLE_WORLD_SIZE": world, "GROUP_WORLD_SIZE": 1,
+              "GROUP_RANK": 0, "ROLE_NAME": "default", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+              "TORCHELASTIC_RESTART_COUNT": 0, "TORCHELASTIC_MAX_RESTARTS": 0, "TORCHELASTIC_RUN_ID": "tests",
+              "TORCHELASTIC_USE_AGENT_STORE": True}
+    return {k: str(v) for k, v in {**of_all, "RANK": rank, "LOCAL_RANK": rank, "ROLE_RANK": rank}.items()}
+
+
+def fork_rank(request, rank):
+    """-> its process, and a pipe on which it waits for the port of the store: whoever serves that has threads."""
+    port_read, port_write = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(port_read)
+        return pid, port_write
+    os.close(port_write)
+    signal.alarm(LONGEST_S)
+    with os.fdopen(port_read) as pipe:
+        port = int(pipe.readline())
+    run(request, {**request["environment"], **rank_environment(rank, request["world"], port)})
+
+
+def wait_for(pids):
+    """All of them; when one fails, the others are ended, because they would wait for it. -> how the first failed"""
+    failed = 0
+    while pids:
+        pid, status = os.wait()
+        pids.remove(pid)
+        failed = failed or os.waitstatus_to_exitcode(status)
+        if failed:
+            for other in pids:
+                os.kill(other, signal.SIGKILL)
+    return failed
+
+
+def run_ranks(request):
+    ranks = [fork_rank(request, rank) for rank in range(request["world"])]
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # takes a port that is free
+    for _, pipe in ranks:
+        os.write(pipe, f"{store.port}\n".encode())
+        os.close(pipe)
+    return wait_for([pid for pid, _ in ranks])
+
+
+def serve(request):
+    """In a process of its own, which is 0 or 1 at its end."""
+    output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for fd, here in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(fd, here)
+    signal.alarm(LONGEST_S)
+    if not request["world"]:
+        run(request, request["environment"])
+    failed = run_ranks(request)
+    sys.stdout.flush()
+    os._exit(1 if failed else 0)
+
+
+def main():
+    preload()
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            serve(json.loads(line))
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
