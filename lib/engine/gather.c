@@ -34,7 +34,7 @@ struct uns_gather uns_gather_of(struct uns_backing *b, const struct uns_tensor *
 		tensor = &b->cat->tensors[tensor->alias_of];
 	return (struct uns_gather){ .b = b,
 				    .tensor = tensor,
-				    .piece = b->cat->pieces + tensor->first_piece,
+				    .piece = uns_tensor_pieces(b->cat, tensor),
 				    .n_pieces = tensor->n_pieces };
 }
 
@@ -42,14 +42,10 @@ struct uns_gather uns_gather_of_segment(struct uns_backing *b, const struct uns_
 					size_t segment)
 {
 	const struct uns_segment *s = &layout->segment[segment];
-	struct uns_gather g;
+	struct uns_gather g = uns_gather_of(b, s->tensor);
 
-	if (s->piece)
-		return (struct uns_gather){
-			.b = b, .tensor = s->tensor, .piece = s->piece, .n_pieces = 1
-		};
-	g = uns_gather_of(b, s->tensor);
-	g.ahead = (struct uns_ahead){ layout, segment };
+	if (!s->tensor->own)
+		g.ahead = (struct uns_ahead){ layout, segment };
 	return g;
 }
 

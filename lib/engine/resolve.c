@@ -206,7 +206,7 @@ static void todo_add_following(struct todo *todo, const struct uns_ahead *ahead)
 	if (end - s > AHEAD_SEGMENTS)
 		end = s + AHEAD_SEGMENTS;
 	for (; s < end && todo->n < AHEAD_PIECES; s++)
-		if (s->from == UNS_FROM_PIECES && !s->piece) {
+		if (s->from == UNS_FROM_PIECES && !s->tensor->own) {
 			piece = uns_segment_pieces(ahead->layout, s, &n);
 			todo_add(todo, s->tensor, piece, piece + n);
 		}

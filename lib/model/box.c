@@ -68,6 +68,15 @@ const char *uns_shape_text(const struct uns_shape *shape, char *buf, size_t size
 	return buf;
 }
 
+void uns_shape_strides(const struct uns_shape *shape, uint64_t stride[UNS_MAX_DIMS])
+{
+	uint64_t product = 1;
+	uint32_t d;
+
+	for (d = shape->n; d-- > 0; product *= shape->dim[d])
+		stride[d] = product;
+}
+
 uint64_t uns_box_elems(const struct uns_box *box)
 {
 	uint64_t n = 1;

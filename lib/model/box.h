@@ -32,6 +32,9 @@ bool uns_shape_equal(const struct uns_shape *a, const struct uns_shape *b);
 /* "[2, 3]"; buf of any size, result always NUL-terminated. */
 const char *uns_shape_text(const struct uns_shape *shape, char *buf, size_t size);
 
+/* From an index to the next, of each dimension: elements, in C order. */
+void uns_shape_strides(const struct uns_shape *shape, uint64_t stride[UNS_MAX_DIMS]);
+
 uint64_t uns_box_elems(const struct uns_box *box);
 bool uns_box_inside(const struct uns_box *box, const struct uns_shape *shape);
 bool uns_box_overlap(const struct uns_box *a, const struct uns_box *b);

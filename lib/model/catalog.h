@@ -79,6 +79,7 @@ struct uns_tensor {
 	struct uns_shape shape;
 	int32_t group, position; /* param group and place in it; -1 = not known or not in one */
 	uint32_t first_piece, n_pieces; /* in catalog->pieces; sorted by uns_catalog_seal */
+	const struct uns_piece *own; /* those of a tensor that is in no catalog, sorted too; NULL: first_piece says */
 	/* Tensor that the source itself declares to share these bytes, or UNS_NONE. Of a WEIGHT without
 	 * pieces it may be a MASTER of another type: the source holds the weight in that form only, and
 	 * the weight is its elements rounded to `dtype`. */
@@ -292,6 +293,11 @@ int uns_catalog_seal(struct uns_catalog *cat, struct uns_err *err);
 const struct uns_tensor *uns_catalog_find(const struct uns_catalog *cat, enum uns_role role,
 					  const char *name);
 const struct uns_companion *uns_catalog_companion(const struct uns_catalog *cat, const char *name);
+/* The tensor's own pieces, n_pieces of them: none where it is an alias without bytes of its own. */
+static inline const struct uns_piece *uns_tensor_pieces(const struct uns_catalog *cat, const struct uns_tensor *t)
+{
+	return t->own ? t->own : cat->pieces + t->first_piece;
+}
 /* The value that was saved under this root and name. */
 const struct uns_value *uns_catalog_value(const struct uns_catalog *cat, const char *root,
 					  const char *name);

@@ -127,7 +127,7 @@ static int replica_check(const struct cover *c, const struct uns_piece *used,
 /* Pick the pieces that will be read: of replicas, which stand side by side, the first. */
 static int choose(struct cover *c, struct uns_err *err)
 {
-	const struct uns_piece *v = c->cat->pieces + c->t->first_piece, *piece;
+	const struct uns_piece *v = uns_tensor_pieces(c->cat, c->t), *piece;
 	uint32_t i;
 
 	c->piece = calloc(c->t->n_pieces ? c->t->n_pieces : 1, sizeof(*c->piece));

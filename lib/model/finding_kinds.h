@@ -108,6 +108,26 @@ KIND(ZERO_WEIGHTS_ROUNDED, zero_weights_rounded, NOTE,
      "ZeRO stage 3 does not save 16-bit weights: {n} {n|weight is|weights are} made from the optimizer's fp32 copies (this is normal)")
 KIND(ZERO_TENSOR_PARALLEL, zero_tensor_parallel, UNKNOWN,
      "{checkpoint} holds tensor-parallel slices of {n} model-parallel ranks, and does not record how each parameter was split: this is not supported")
+KIND(ZERO_MAP_VERSION, zero_map_version, UNKNOWN,
+     "{file}: the maps of tensor parallelism are of version {found}; version {expected} is read")
+KIND(ZERO_MAP_UNKNOWN, zero_map_unknown, UNKNOWN,
+     "{file}: the map that says how tensor parallelism cut {tensor} cannot be used at rank {rank}: {cause}")
+KIND(ZERO_MAP_COVERS_NOT, zero_map_covers_not, DAMAGED,
+     "{file}: the map that says how tensor parallelism cut {tensor} does not cover [rank {rank}'s slice|it][: expected {expected} elements, found {found}]",
+     .advice = COPY_AGAIN)
+KIND(ZERO_MAP_OVERLAPS, zero_map_overlaps, DAMAGED,
+     "{file}: the map that says how tensor parallelism cut {tensor} gives an element of rank {rank} to rank {other} too",
+     .advice = COPY_AGAIN)
+KIND(ZERO_MAPS_DIFFER, zero_maps_differ, DAMAGED,
+     "{file} (rank {rank}): the map that says how tensor parallelism cut {tensor} is not that of {other_file.name}: the files are of different saves",
+     .advice = COPY_AGAIN)
+KIND(ZERO_SLICE_UNMAPPED, zero_slice_unmapped, UNKNOWN,
+     "{file} (rank {rank}): no map says how tensor parallelism cut {tensor}")
+KIND(ZERO_SLICE_SHAPE, zero_slice_shape, DAMAGED,
+     "{file} (rank {rank}): {tensor} has shape {found}, but its map of tensor parallelism says {expected}",
+     .advice = COPY_AGAIN)
+KIND(ZERO_SLICE_ABSENT, zero_slice_absent, DAMAGED,
+     "{file} (rank {rank}): the rank's slice of {tensor} is not in it", .advice = COPY_AGAIN)
 KIND(ZERO_LAYER_MISSING, zero_layer_missing, INCOMPLETE,
      "the optimizer holds {tensor}, but no layer_*-model_states.pt does: a layer's file is missing")
 KIND(ZERO_EXPERTS, zero_experts, UNKNOWN,
@@ -407,6 +427,8 @@ KIND(NO_ZERO_SHARDS, no_zero_shards, UNKNOWN,
      "{checkpoint} has no ZeRO optimizer shards of data-parallel ranks")
 KIND(MODEL_PARALLEL, model_parallel, UNKNOWN,
      "{checkpoint} was saved by several model-parallel ranks ({file.name}): only data-parallel checkpoints can be shown for another number of ranks")
+KIND(ZERO_WORLD_UNEVEN, zero_world_uneven, UNKNOWN,
+     "{checkpoint} was saved with tensor parallelism of {expected} ranks, which stays in world-N: N must be a multiple of it, not {found}")
 KIND(ZERO_CUT_NOT_POSSIBLE, zero_cut_not_possible, UNKNOWN, "{cause}")
 KIND(ZERO_COPY_UNLIKE, zero_copy_unlike, INCOMPLETE,
      "the optimizer's fp32 copy or step of {tensor} is missing, or has another dtype than the "

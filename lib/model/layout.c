@@ -71,7 +71,7 @@ static void resolve_aliases(struct uns_layout_builder *b, const struct uns_catal
 	struct uns_segment *s = b->segment, *end = s + b->n;
 
 	for (; s < end; s++)
-		if (s->tensor && !s->piece && !s->tensor->n_pieces && s->tensor->alias_of != UNS_NONE)
+		if (s->tensor && !s->tensor->n_pieces && s->tensor->alias_of != UNS_NONE)
 			s->tensor = &cat->tensors[s->tensor->alias_of];
 }
 
@@ -90,7 +90,8 @@ int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat
 }
 
 /* One tensor of bytes whose only piece is the whole file. */
-static struct uns_tensor *file_tensor(struct uns_arena *arena, const struct uns_file *file)
+static struct uns_tensor *file_tensor(struct uns_arena *arena, const struct uns_file *file,
+				      const struct uns_piece *piece)
 {
 	struct uns_tensor *t = UNS_NEW(arena, struct uns_tensor);
 
@@ -105,6 +106,7 @@ static struct uns_tensor *file_tensor(struct uns_arena *arena, const struct uns_
 				  .group = -1,
 				  .position = -1,
 				  .first_piece = UNS_NONE,
+				  .own = piece,
 				  .n_pieces = 1,
 				  .alias_of = UNS_NONE };
 	return t;
@@ -121,9 +123,9 @@ int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, u
 
 	if (f->missing)
 		return uns_fail(err, -ENODATA, "%s/%s is missing", uns_root_path(f->root), f->path);
-	tensor = file_tensor(arena, f);
 	piece = UNS_NEW(arena, struct uns_piece);
-	if (!tensor || !piece)
+	tensor = piece ? file_tensor(arena, f, piece) : NULL;
+	if (!tensor)
 		return uns_oom(err);
 	*piece = (struct uns_piece){ .kind = UNS_PIECE_RANGE,
 				     .range = { 0, size },
@@ -133,7 +135,6 @@ int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, u
 				     .length_bytes = size };
 	append(&b, (struct uns_segment){ .from = UNS_FROM_PIECES,
 					 .tensor = tensor,
-					 .piece = piece,
 					 .out = UNS_U8,
 					 .len_bytes = size });
 	return uns_layout_build(&b, cat, out, err);
@@ -153,8 +154,8 @@ const struct uns_piece *uns_segment_pieces(const struct uns_layout *layout,
 {
 	const struct uns_tensor *t = segment->tensor;
 
-	if (!segment->piece && t->n_pieces == 0 && t->alias_of != UNS_NONE)
+	if (t->n_pieces == 0 && t->alias_of != UNS_NONE)
 		t = &layout->catalog->tensors[t->alias_of];
 	*n = t->n_pieces;
-	return segment->piece ? segment->piece : layout->catalog->pieces + t->first_piece;
+	return uns_tensor_pieces(layout->catalog, t);
 }

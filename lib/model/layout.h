@@ -21,8 +21,6 @@ struct uns_segment {
 	const uint8_t *literal;          /* LITERAL */
 	const struct uns_tensor *tensor; /* PIECES: elements [first_elem, ...) of this tensor in C order, */
 	uint64_t first_elem;             /* as many as fill len_bytes */
-	const struct uns_piece *piece;   /* the tensor's only piece, for one that is not in the catalog */
-	                                 /* (a whole file); NULL otherwise: see uns_segment_pieces */
 	enum uns_dtype out;              /* served as this type */
 };
 
@@ -59,7 +57,7 @@ int uns_layout_of_file(struct uns_arena *arena, const struct uns_catalog *cat, u
 		       struct uns_layout *out, struct uns_err *err);
 
 /* The pieces of a segment of kind PIECES. Use this, not tensor->first_piece: an alias has those of
- * the tensor that it names. */
+ * the tensor that it names, and a tensor that is in no catalog has its own. */
 const struct uns_piece *uns_segment_pieces(const struct uns_layout *layout,
 					   const struct uns_segment *segment, size_t *n);
 

@@ -158,12 +158,12 @@ int unshard_node_open(const unshard_node *node, const struct unshard_calls *call
 
 bool file_is_source(const struct unshard_file *f, struct uns_backing **backing, uint32_t *source)
 {
-	const struct uns_piece *piece = f->layout && f->layout->n == 1 ? f->layout->segment[0].piece : NULL;
+	const struct uns_tensor *all = f->layout && f->layout->n == 1 ? f->layout->segment[0].tensor : NULL;
 
-	if (!piece)
+	if (!all || !all->own)
 		return false;
 	*backing = f->backing;
-	*source = piece->file;
+	*source = all->own->file;
 	return true;
 }
 

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "zero/layout.h"
 #include "zero/model.h"
+#include "zero/slice_pieces.h"
 
 /* One rank's slice of one parameter. */
 struct slice {
@@ -12,6 +13,7 @@ struct slice {
 	uint64_t offset_bytes, elems;
 };
 
+/* What one tensor-parallel rank's files hold. */
 struct frozen {
 	struct uns_catalog *cat;
 	const struct uns_zero_shapes *shapes;
@@ -19,12 +21,24 @@ struct frozen {
 	size_t n;
 	struct slice *slice; /* of rank r's parameter i: [r * shapes->n + i] */
 	bool *read;          /* rank r's file was */
+	size_t now, next; /* of the parameters: the one at hand, shapes->n if there is nothing of it; behind it */
 	struct uns_arena scratch;
 };
 
-static void frozen_fini(struct frozen *f)
+struct all {
+	struct frozen *v; /* of each tensor-parallel rank */
+	size_t n;
+	const struct uns_zero_slices *slices;
+	struct uns_arena scratch;
+};
+
+static void all_fini(struct all *all)
 {
-	uns_arena_fini(&f->scratch);
+	size_t k;
+
+	for (k = 0; all->v && k < all->n; k++)
+		uns_arena_fini(&all->v[k].scratch);
+	uns_arena_fini(&all->scratch);
 }
 
 /* -- reading -- */
@@ -104,7 +118,7 @@ static enum uns_dtype dtype_of(const struct frozen *f, size_t i)
 }
 
 static int add_piece(struct frozen *f, size_t i, const struct uns_zero_stretch *stretch,
-		     enum uns_dtype dtype, struct uns_err *err)
+		     const struct uns_zero_slice *slice, enum uns_dtype dtype, struct uns_err *err)
 {
 	const struct slice *s = &f->slice[stretch->rank * f->shapes->n + i];
 	const char *path = f->cat->files[f->files[stretch->rank]].path;
@@ -125,22 +139,50 @@ static int add_piece(struct frozen *f, size_t i, const struct uns_zero_stretch *
 				    .arg = { { "n", uns_num(f->n) } }),
 			err);
 	if (f->read[stretch->rank] || f->cat->files[f->files[stretch->rank]].missing)
-		return uns_catalog_add_piece(f->cat, &piece, err);
+		return uns_zero_slice_add(f->cat, slice, &piece, dtype, err);
 	return 0;
 }
 
-static int add_param(struct frozen *f, size_t i, struct uns_zero_names *names, struct uns_err *err)
+/* Go on to parameter i of the first rank. Ranks list them in the same order, but for those of which they have nothing. */
+static void go_to(struct all *all, size_t i)
+{
+	const char *name = all->v[0].shapes->v[i].name;
+	size_t k;
+
+	for (k = 0; k < all->n; k++) {
+		struct frozen *f = &all->v[k];
+		bool has = f->next < f->shapes->n && strcmp(f->shapes->v[f->next].name, name) == 0;
+
+		f->now = has ? f->next++ : f->shapes->n;
+	}
+}
+
+static int add_held(struct frozen *f, const struct uns_zero_slice *slice, enum uns_dtype dtype,
+		    struct uns_err *err)
 {
 	const struct uns_zero_layout layout = { .sliced = true, .world = f->n };
+	struct uns_zero_stretch stretch = { 0 };
+
+	for (; f->now < f->shapes->n &&
+	       uns_zero_stretch_next(&layout, 0, f->shapes->v[f->now].elems, &stretch);
+	     stretch.rank++)
+		UNS_TRY(add_piece(f, f->now, &stretch, slice, dtype, err));
+	return 0;
+}
+
+static int add_param(struct all *all, size_t i, struct uns_zero_names *names, struct uns_err *err)
+{
+	struct frozen *f = &all->v[0];
 	const struct uns_zero_param *p = &f->shapes->v[i];
+	const struct uns_zero_cut_up *cut = NULL;
 	struct uns_tensor t = { .name = p->name,
 				.key = p->name,
 				.root = "model",
 				.role = UNS_ROLE_WEIGHT,
 				.shape = p->shape,
 				.dtype = dtype_of(f, i), UNS_TENSOR_ALONE };
-	struct uns_zero_stretch stretch = { 0 };
 	uint32_t index;
+	size_t k;
 
 	if (t.dtype == UNS_DTYPE_NONE)
 		return uns_catalog_add_finding(f->cat,
@@ -148,29 +190,45 @@ static int add_param(struct frozen *f, size_t i, struct uns_zero_names *names, s
 							   .scope = UNS_SCOPE_WEIGHTS,
 							   .tensor = p->name),
 					       err);
+	if (all->n > 1) {
+		UNS_TRY(uns_zero_cut_get(all->slices, p->name, f->cat->files[f->files[0]].path, 0, &cut, err));
+		t.shape = cut->whole;
+	}
 	UNS_TRY(uns_catalog_add_tensor(f->cat, &t, &index, err));
-	for (; uns_zero_stretch_next(&layout, 0, p->elems, &stretch); stretch.rank++)
-		UNS_TRY(add_piece(f, i, &stretch, t.dtype, err));
+	for (k = 0; k < all->n; k++)
+		UNS_TRY(add_held(&all->v[k], cut ? &cut->slice[k] : NULL, t.dtype, err));
 	return uns_map_put_index(&names->weights, p->name, index) ? 0 : uns_oom(err);
 }
 
-int uns_zero_frozen_add(struct uns_catalog *cat, const struct uns_zero_model *model,
-			const uint32_t *files, size_t n, struct uns_zero_names *names,
+static int read_files(struct uns_catalog *cat, const struct uns_zero_frozen *of, struct frozen *f,
+		      struct uns_err *err)
+{
+	*f = (struct frozen){ .cat = cat, .shapes = of->shapes, .files = of->file, .n = of->n };
+	f->slice = UNS_NEW_N(&f->scratch, struct slice, f->n * f->shapes->n);
+	f->read = UNS_NEW_N(&f->scratch, bool, f->n);
+	if (!f->slice || !f->read)
+		return uns_oom(err);
+	return read_all(f, err);
+}
+
+int uns_zero_frozen_add(struct uns_catalog *cat, const struct uns_zero_frozen *of,
+			const struct uns_zero_slices *slices, struct uns_zero_names *names,
 			struct uns_err *err)
 {
-	UNS_CLEANUP(frozen_fini) struct frozen f = { .cat = cat, .shapes = &model->frozen,
-						     .files = files, .n = n };
-	size_t i;
+	UNS_CLEANUP(all_fini) struct all all = { .n = slices->n_ranks, .slices = slices };
+	size_t i, k;
 
-	if (!f.shapes->n || !n)
+	if (!of[0].shapes->n || !of[0].n)
 		return 0;
-	f.slice = UNS_NEW_N(&f.scratch, struct slice, n * f.shapes->n);
-	f.read = UNS_NEW_N(&f.scratch, bool, n);
-	if (!f.slice || !f.read)
+	all.v = UNS_NEW_N(&all.scratch, struct frozen, all.n);
+	if (!all.v)
 		return uns_oom(err);
-	UNS_TRY(read_all(&f, err));
-	for (i = 0; i < f.shapes->n; i++)
-		if (!uns_map_get(&names->weights, f.shapes->v[i].name))
-			UNS_TRY(add_param(&f, i, names, err));
+	for (k = 0; k < all.n; k++)
+		UNS_TRY(read_files(cat, &of[k], &all.v[k], err));
+	for (i = 0; i < of[0].shapes->n; i++) {
+		go_to(&all, i);
+		if (!uns_map_get(&names->weights, of[0].shapes->v[i].name))
+			UNS_TRY(add_param(&all, i, names, err));
+	}
 	return 0;
 }

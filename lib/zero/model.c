@@ -1,6 +1,7 @@
 /* Weights and buffers of model files. Owns which name is which tensor; frozen slices are in
  * zero/frozen.c. */
 #include "zero/model.h"
+#include "zero/slice_pieces.h"
 
 #include <string.h>
 
@@ -33,9 +34,10 @@ int uns_zero_model_parse(const struct uns_value *root, struct uns_arena *arena,
 
 struct adding {
 	struct uns_catalog *cat;
-	const struct uns_zero_file *file;
+	const struct uns_zero_modules *modules;
+	const struct uns_zero_file *file; /* the first rank's */
 	struct uns_zero_names *names;
-	struct uns_map buffers, storages; /* places: storage and offset -> index + 1 */
+	struct uns_map buffers, storages; /* places: storage, offset and length -> index + 1 */
 	struct uns_map shapes;          /* of trainable parameters, by name */
 	struct uns_arena scratch;
 	bool inferred; /* the name at hand was */
@@ -54,42 +56,84 @@ static int remember(struct uns_map *map, const char *name, uint32_t index, struc
 	return uns_map_put_index(map, name, index) ? 0 : uns_oom(err);
 }
 
-static bool same_view(const struct uns_catalog *cat, uint32_t index, const struct uns_tensor *t,
-		      const struct uns_piece *p)
+/* One name of the state dict. */
+struct entry {
+	const char *key;
+	const struct uns_value *v;
+	struct uns_piece piece; /* of the first rank's tensor */
+};
+
+/* Tied weights are saved as one storage with two names. *known: the tensor that has these bytes already, or
+ * UNS_NONE. */
+static int find_known(struct adding *a, const struct uns_piece *piece, const char **storage, uint32_t *known,
+		      struct uns_err *err)
 {
-	const struct uns_tensor *o = &cat->tensors[index];
-	const struct uns_piece *q = &cat->pieces[o->first_piece];
-
-	return o->dtype == t->dtype && uns_shape_equal(&o->shape, &t->shape) && !p->stride_elems &&
-	       !q->stride_elems && p->length_bytes == q->length_bytes;
-}
-
-/* Tied weights are saved as one storage with two names. */
-static int find_alias(struct adding *a, struct uns_tensor *t, const struct uns_piece *piece,
-		      const char **storage, struct uns_err *err)
-{
-	uint32_t known;
-
-	*storage = uns_arena_printf(&a->scratch, "%u %llu", piece->file,
-				  (unsigned long long)piece->offset_bytes);
+	*storage = uns_arena_printf(&a->scratch, "%u %llu %llu", piece->file,
+				    (unsigned long long)piece->offset_bytes,
+				    (unsigned long long)piece->length_bytes);
 	if (!*storage)
 		return uns_oom(err);
-	known = uns_map_index(&a->storages, *storage);
-	if (known != UNS_NONE && piece->length_bytes && same_view(a->cat, known, t, piece))
-		t->alias_of = known;
+	*known = piece->stride_elems || !piece->length_bytes ? UNS_NONE
+							     : uns_map_index(&a->storages, *storage);
 	return 0;
 }
 
-static int add_whole(struct adding *a, struct uns_tensor *t, const struct uns_piece *piece,
-		     struct uns_err *err)
+/* Buffers, which all tensor-parallel ranks have, are taken from the first. */
+static int find_cut(const struct adding *a, const struct uns_tensor *t, uint32_t known,
+		    const struct uns_zero_cut_up **cut, struct uns_err *err)
 {
-	const char *storage;
-	uint32_t index;
+	*cut = NULL;
+	if (a->modules->slices->n_ranks == 1 || t->role == UNS_ROLE_BUFFER)
+		return 0;
+	return uns_zero_cut_get(a->modules->slices,
+				known != UNS_NONE ? a->cat->tensors[known].name : t->name,
+				a->file->open.name, 0, cut, err);
+}
 
-	UNS_TRY(find_alias(a, t, piece, &storage, err));
+static int add_slice(struct adding *a, const struct entry *e, const struct uns_tensor *t, size_t rank,
+		     const struct uns_zero_slice *slice, struct uns_err *err)
+{
+	const struct uns_zero_file *file = a->modules->file[rank];
+	const struct uns_value *v = uns_value_get(a->modules->dict[rank], e->key);
+	struct uns_tensor held;
+	struct uns_piece piece;
+
+	if (!uns_torch_is_tensor(v))
+		return uns_zero_slice_absent(file->open.name, t->name, (int32_t)rank, err);
+	if (uns_zero_file_tensor(file, v, &a->cat->arena, &held, &piece, err) < 0)
+		return uns_fail_in(err, "%s", t->name);
+	UNS_TRY(uns_zero_slice_check(slice, &held.shape, file->open.name, t->name, (int32_t)rank, err));
+	return uns_zero_slice_add(a->cat, slice, &piece, t->dtype, err);
+}
+
+static int add_pieces(struct adding *a, const struct entry *e, const struct uns_tensor *t,
+		      const struct uns_zero_cut_up *cut, struct uns_err *err)
+{
+	size_t rank;
+
+	if (!cut)
+		return uns_catalog_add_piece(a->cat, &e->piece, err);
+	for (rank = 0; rank < a->modules->slices->n_ranks; rank++)
+		UNS_TRY(add_slice(a, e, t, rank, &cut->slice[rank], err));
+	return 0;
+}
+
+static int add_whole(struct adding *a, const struct entry *e, struct uns_tensor *t, struct uns_err *err)
+{
+	const struct uns_zero_cut_up *cut;
+	const char *storage;
+	uint32_t known, index;
+
+	UNS_TRY(find_known(a, &e->piece, &storage, &known, err));
+	UNS_TRY(find_cut(a, t, known, &cut, err));
+	if (cut)
+		t->shape = cut->whole;
+	if (known != UNS_NONE && a->cat->tensors[known].dtype == t->dtype &&
+	    uns_shape_equal(&a->cat->tensors[known].shape, &t->shape))
+		t->alias_of = known;
 	UNS_TRY(uns_catalog_add_tensor(a->cat, t, &index, err));
-	UNS_TRY(uns_catalog_add_piece(a->cat, piece, err));
-	if (t->alias_of == UNS_NONE)
+	UNS_TRY(add_pieces(a, e, t, cut, err));
+	if (t->alias_of == UNS_NONE && !e->piece.stride_elems)
 		UNS_TRY(remember(&a->storages, storage, index, err));
 	return remember(&a->names->weights, t->name, index, err);
 }
@@ -121,24 +165,22 @@ static int add_value(struct adding *a, const char *name, const struct uns_value 
 	return uns_catalog_add_value(a->cat, &value, err);
 }
 
-static int add_one(struct adding *a, const char *name, const char *key, const struct uns_value *v,
-		   struct uns_err *err)
+static int add_one(struct adding *a, const char *name, struct entry *e, struct uns_err *err)
 {
 	const struct uns_zero_param *param = uns_map_get(&a->shapes, name);
 	struct uns_tensor t = { .name = name, .key = name, .root = MODEL_ROOT, UNS_TENSOR_ALONE,
 				.inferred = a->inferred };
-	struct uns_piece piece;
 
-	if (!uns_torch_is_tensor(v))
-		return add_value(a, name, v, err);
+	if (!uns_torch_is_tensor(e->v))
+		return add_value(a, name, e->v, err);
 	if (uns_map_index(&a->names->weights, name) != UNS_NONE)
 		return 0; /* gathered weights beside the shards, or a frozen parameter */
-	if (uns_zero_file_tensor(a->file, v, &a->cat->arena, &t, &piece, err) < 0)
+	if (uns_zero_file_tensor(a->file, e->v, &a->cat->arena, &t, &e->piece, err) < 0)
 		return uns_fail_in(err, "%s", name);
-	t.role = uns_map_get(&a->buffers, key) ? UNS_ROLE_BUFFER : UNS_ROLE_WEIGHT;
+	t.role = uns_map_get(&a->buffers, e->key) ? UNS_ROLE_BUFFER : UNS_ROLE_WEIGHT;
 	if (is_empty(&t) && t.role == UNS_ROLE_WEIGHT && (!param || param->elems))
 		return add_rounded(a, &t, err);
-	return add_whole(a, &t, &piece, err);
+	return add_whole(a, e, &t, err);
 }
 
 /* -- the state dict -- */
@@ -215,11 +257,14 @@ static int list_shapes(const struct uns_zero_model *model, struct uns_map *out,
 }
 
 int uns_zero_model_add(struct uns_catalog *cat, const struct uns_zero_model *model,
-		       const struct uns_zero_file *file, const struct uns_value *module,
-		       const char *prefix, struct uns_zero_names *names, struct uns_err *err)
+		       const struct uns_zero_modules *modules, const char *prefix,
+		       struct uns_zero_names *names, struct uns_err *err)
 {
-	UNS_CLEANUP(adding_fini) struct adding a = { .cat = cat, .file = file, .names = names };
-	const char *key, *name;
+	UNS_CLEANUP(adding_fini)
+	struct adding a = { .cat = cat, .modules = modules, .file = modules->file[0], .names = names };
+	const struct uns_value *module = modules->dict[0];
+	struct entry e;
+	const char *name;
 	size_t i;
 
 	if (!module || module->kind != UNS_VALUE_DICT)
@@ -227,11 +272,11 @@ int uns_zero_model_add(struct uns_catalog *cat, const struct uns_zero_model *mod
 	UNS_TRY(list_buffers(model, &a.buffers, err));
 	UNS_TRY(list_shapes(model, &a.shapes, err));
 	for (i = 0; i < module->n; i++) {
-		key = uns_value_str(module->pair[i].key);
-		if (!key)
+		e = (struct entry){ .key = uns_value_str(module->pair[i].key), .v = module->pair[i].value };
+		if (!e.key)
 			return uns_fail(err, -ENOTSUP, "a state dict with a key that is not a name");
-		UNS_TRY(name_of(&a, prefix, key, module->pair[i].value, &name, err));
-		UNS_TRY(add_one(&a, name, key, module->pair[i].value, err));
+		UNS_TRY(name_of(&a, prefix, e.key, e.v, &name, err));
+		UNS_TRY(add_one(&a, name, &e, err));
 	}
 	return 0;
 }

@@ -12,6 +12,7 @@
 #include "base/map.h"
 #include "zero/file.h"
 #include "zero/shapes.h"
+#include "zero/slices.h"
 
 struct uns_zero_model {
 	const struct uns_value *root; /* of the lowest rank's file; in the catalog's arena */
@@ -30,12 +31,19 @@ struct uns_zero_names {
 };
 void uns_zero_names_fini(struct uns_zero_names *names);
 
-/* Add the state dict `module` of an open file: weights, and buffers by buffer_names; those that share
- * their bytes as aliases. Empty parameters (stage 3) become weights that are their masters rounded, and
- * with no master are left out: check with uns_zero_model_check. `prefix` goes before each name. */
+/* A model's state dict as its files hold it: of each tensor-parallel rank its open file, and the dict there. */
+struct uns_zero_modules {
+	const struct uns_zero_slices *slices;
+	const struct uns_zero_file *const *file; /* slices->n_ranks, both */
+	const struct uns_value *const *dict;
+};
+
+/* Add the state dict: weights, and buffers by buffer_names; those that share their bytes as aliases. Empty
+ * parameters (stage 3) become weights that are their masters rounded, and with no master are left out: check
+ * with uns_zero_model_check. `prefix` goes before each name. */
 int uns_zero_model_add(struct uns_catalog *cat, const struct uns_zero_model *model,
-		       const struct uns_zero_file *file, const struct uns_value *module,
-		       const char *prefix, struct uns_zero_names *names, struct uns_err *err);
+		       const struct uns_zero_modules *modules, const char *prefix,
+		       struct uns_zero_names *names, struct uns_err *err);
 
 /* shared_params: names that are others' tensors, as weights and as masters. */
 int uns_zero_model_add_shared(struct uns_catalog *cat, const struct uns_zero_model *model,
@@ -45,10 +53,18 @@ int uns_zero_model_add_shared(struct uns_catalog *cat, const struct uns_zero_mod
 int uns_zero_model_check(struct uns_catalog *cat, const struct uns_zero_model *model,
 			 const char *path, const struct uns_zero_names *names, struct uns_err *err);
 
-/* Stage 3: frozen parameters are sliced over the ranks' model files. files: of ranks 0 .. n - 1, as the
- * catalog numbers them. What cannot be read is a problem with scope WEIGHTS. */
-int uns_zero_frozen_add(struct uns_catalog *cat, const struct uns_zero_model *model,
-			const uint32_t *files, size_t n, struct uns_zero_names *names,
+/* Of one tensor-parallel rank: its frozen parameters, and the model files of data-parallel ranks 0 .. n - 1 as the
+ * catalog numbers them. */
+struct uns_zero_frozen {
+	const struct uns_zero_shapes *shapes;
+	uint32_t *file;
+	size_t n;
+};
+
+/* Stage 3: frozen parameters are sliced over the ranks' model files. of: slices->n_ranks of them. What
+ * cannot be read is a problem with scope WEIGHTS. */
+int uns_zero_frozen_add(struct uns_catalog *cat, const struct uns_zero_frozen *of,
+			const struct uns_zero_slices *slices, struct uns_zero_names *names,
 			struct uns_err *err);
 
 #endif

@@ -85,13 +85,14 @@ size_t uns_zero_count(const struct uns_listing *list, enum uns_zero_kind kind)
 	return n;
 }
 
-char *uns_zero_name_make(struct uns_arena *arena, enum uns_zero_kind kind, int64_t dp)
+char *uns_zero_name_make(struct uns_arena *arena, enum uns_zero_kind kind, int64_t dp,
+			 unsigned mp)
 {
 	const char *what = kind == UNS_ZERO_MODEL ? "model" : "optim";
 
-	return dp < 0 ? uns_arena_printf(arena, "mp_rank_00_%s_states.pt", what)
-		      : uns_arena_printf(arena, "zero_pp_rank_%lld_mp_rank_00_%s_states.pt",
-					 (long long)dp, what);
+	return dp < 0 ? uns_arena_printf(arena, "mp_rank_%02u_%s_states.pt", mp, what)
+		      : uns_arena_printf(arena, "zero_pp_rank_%lld_mp_rank_%02u_%s_states.pt",
+					 (long long)dp, mp, what);
 }
 
 char *uns_zero_name_of_rank(struct uns_arena *arena, const char *name, int32_t dp)

@@ -27,9 +27,9 @@ bool uns_zero_name_parse(const char *name, struct uns_zero_name *out);
 /* How many files of the listing are of this kind. */
 size_t uns_zero_count(const struct uns_listing *list, enum uns_zero_kind kind);
 
-/* The name by which DeepSpeed saves a MODEL or OPTIM file of model-parallel rank 0. dp -1: one for all ranks.
- * NULL when memory is out. */
-char *uns_zero_name_make(struct uns_arena *arena, enum uns_zero_kind kind, int64_t dp);
+/* The name by which DeepSpeed saves a MODEL or OPTIM file of this model-parallel rank. dp -1: one for all
+ * data-parallel ranks. NULL when memory is out. */
+char *uns_zero_name_make(struct uns_arena *arena, enum uns_zero_kind kind, int64_t dp, unsigned mp);
 
 /* The same file of another data-parallel rank; NULL when memory is out or `name` has no such rank. */
 char *uns_zero_name_of_rank(struct uns_arena *arena, const char *name, int32_t dp);

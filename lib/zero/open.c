@@ -37,7 +37,7 @@ static void opening_fini(struct opening *o)
 	uns_zero_names_fini(&o->names);
 }
 
-/* -- the model file of one world -- */
+/* -- the model files of one stage -- */
 
 struct world {
 	struct uns_zero_world zero;
@@ -49,10 +49,30 @@ struct world {
 	int32_t *group_of;
 };
 
+/* A pipeline's stage, or the whole model: the worlds of all tensor-parallel ranks that share its parameters. */
+struct stage {
+	struct uns_arena scratch;
+	struct world **w;             /* slices.n_ranks */
+	struct uns_zero_world **zero; /* of each */
+	struct uns_zero_slices slices;
+	bool broken; /* a problem of one of the worlds says so */
+};
+
 static void world_fini(struct world *w)
 {
 	uns_zero_file_close(&w->file);
 	uns_zero_world_fini(&w->zero);
+}
+
+static void stage_fini(struct stage *s)
+{
+	size_t k;
+
+	for (k = 0; s->w && k < s->slices.n_ranks; k++)
+		if (s->w[k])
+			world_fini(s->w[k]);
+	uns_zero_slices_fini(&s->slices);
+	uns_arena_fini(&s->scratch);
 }
 
 static int open_model(struct opening *o, struct world *w, const struct uns_zero_entry *e,
@@ -142,16 +162,23 @@ static int add_optim_values(struct opening *o, const struct uns_zero_world *z, s
 	return uns_zero_values_add_optim(o->cat, z->rank[0].file, z->any->dict, err);
 }
 
-static int add_optimizer(struct opening *o, struct world *w, struct uns_err *err)
+/* Gradients are dealt out only where there is one stage. */
+static int undeal(struct opening *o, struct stage *s, struct uns_err *err)
 {
-	struct uns_zero_world *z = &w->zero;
+	if (o->in->dir->n_mp > s->slices.n_ranks)
+		return 0;
+	return uns_zero_undeal(s->zero[0], uns_value_get(s->w[0]->model.root, "ds_config"), err);
+}
+
+static int add_optimizer(struct opening *o, struct stage *s, struct uns_err *err)
+{
+	struct world *w = s->w[0];
 
 	UNS_TRY(assign_groups(w, err));
-	UNS_TRY(uns_zero_groups_add(z, w->group_of, &o->names.masters, err));
-	UNS_TRY(uns_zero_states_add(z, w->group_of, &o->names.masters, err));
-	if (o->in->dir->n_mp == 1)
-		UNS_TRY(uns_zero_undeal(z, uns_value_get(w->model.root, "ds_config"), err));
-	return add_optim_values(o, z, err);
+	UNS_TRY(uns_zero_groups_add(&w->zero, w->group_of, &o->names.masters, err));
+	UNS_TRY(uns_zero_states_add(s->zero, &s->slices, w->group_of, &o->names.masters, err));
+	UNS_TRY(undeal(o, s, err));
+	return add_optim_values(o, &w->zero, err);
 }
 
 /* What `from` holds now; `from` grows later. Keys are borrowed. */
@@ -167,12 +194,31 @@ static int copy_map(const struct uns_map *from, struct uns_map *to, struct uns_e
 	return 0;
 }
 
+/* A universal checkpoint holds parameters whole. */
+static int whole_shapes(struct stage *s, struct uns_err *err)
+{
+	struct uns_zero_world *z = s->zero[0];
+	const struct uns_zero_cut_up *cut;
+	size_t g, i;
+
+	for (g = 0; s->slices.n_ranks > 1 && g < z->n_shapes; g++)
+		for (i = 0; i < z->shapes[g].n; i++) {
+			struct uns_zero_param *p = &z->shapes[g].v[i];
+
+			UNS_TRY(uns_zero_cut_get(&s->slices, p->name, z->where, z->mp, &cut, err));
+			p->shape = cut->whole;
+			p->elems = uns_shape_elems(&cut->whole);
+		}
+	return 0;
+}
+
 /* n_ranks is only needed to find the sub-groups. */
-static int add_universal(struct opening *o, struct world *w, struct uns_err *err)
+static int add_universal(struct opening *o, struct stage *s, struct uns_err *err)
 {
 	struct uns_zero_universal u = { .root = o->in->root,
 					.path = o->in->universal_path,
 					.name = o->in->universal_name };
+	struct world *w = s->w[0];
 	struct uns_zero_world *z = &w->zero;
 	int64_t dp = count_of(w->model.root, "dp_world_size");
 	UNS_CLEANUP(uns_map_fini) struct uns_map before = UNS_MAP_INIT;
@@ -180,22 +226,48 @@ static int add_universal(struct opening *o, struct world *w, struct uns_err *err
 	z->n_ranks = dp > 0 && dp < 1 << 16 ? (size_t)dp : 1;
 	UNS_TRY(uns_zero_universal_open(z, &u, err));
 	UNS_TRY(assign_groups(w, err));
+	UNS_TRY(whole_shapes(s, err));
 	UNS_TRY(copy_map(&o->names.masters, &before, err));
 	UNS_TRY(uns_zero_universal_add(z, &u, w->group_of, &o->names.masters, err));
 	/* After the states: a step may be a plain number in a file. */
 	UNS_TRY(uns_zero_groups_add(z, w->group_of, &before, err));
-	if (o->in->dir->n_mp == 1)
-		UNS_TRY(uns_zero_undeal(z, uns_value_get(w->model.root, "ds_config"), err));
+	UNS_TRY(undeal(o, s, err));
 	return add_optim_values(o, z, err);
 }
 
-static int no_optimizer(struct opening *o, struct world *w, struct uns_err *err)
+static int list_modules(struct stage *s, struct uns_zero_modules *out, struct uns_err *err)
 {
+	const struct uns_zero_file **file =
+		UNS_NEW_N(&s->scratch, const struct uns_zero_file *, s->slices.n_ranks);
+	const struct uns_value **dict = UNS_NEW_N(&s->scratch, const struct uns_value *, s->slices.n_ranks);
+	size_t k;
+
+	if (!file || !dict)
+		return uns_oom(err);
+	for (k = 0; k < s->slices.n_ranks; k++) {
+		file[k] = &s->w[k]->file;
+		dict[k] = uns_value_get(s->w[k]->model.root, "module");
+	}
+	*out = (struct uns_zero_modules){ .slices = &s->slices, .file = file, .dict = dict };
+	return 0;
+}
+
+static int add_uncut(struct opening *o, struct stage *s, struct uns_err *err)
+{
+	struct uns_zero_modules modules;
+
+	UNS_TRY(list_modules(s, &modules, err));
+	return uns_zero_whole_add(o->cat, &modules, &o->names, err);
+}
+
+static int no_optimizer(struct opening *o, struct stage *s, size_t k, struct uns_err *err)
+{
+	struct world *w = s->w[k];
 	const struct uns_value *whole = uns_value_get(w->model.root, "optimizer");
 	char names[64];
 
 	if (whole && whole->kind == UNS_VALUE_DICT)
-		return uns_zero_whole_add(o->cat, &w->file, whole, &o->names, err);
+		return k ? 0 : add_uncut(o, s, err);
 	if (!w->model.has_shapes)
 		return 0; /* stage 0, saved without an optimizer */
 	snprintf(names, sizeof(names), "zero_pp_rank_*_mp_rank_%02d_optim_states.pt", w->zero.mp);
@@ -245,16 +317,24 @@ static int tell_missing_models(struct opening *o, const struct world *w, const u
 	return 0;
 }
 
-static int add_frozen(struct opening *o, struct world *w, struct uns_err *err)
+static int add_frozen(struct opening *o, struct stage *s, struct uns_err *err)
 {
-	uint32_t *files;
-	size_t n;
+	const size_t n_ranks = s->slices.n_ranks;
+	struct uns_zero_frozen *of = UNS_NEW_N(&s->scratch, struct uns_zero_frozen, n_ranks);
+	size_t k;
 
-	if (!w->sliced)
-		return 0;
-	UNS_TRY(list_models(o, w, &files, &n, err));
-	UNS_TRY(tell_missing_models(o, w, files, n, err));
-	return uns_zero_frozen_add(o->cat, &w->model, files, n, &o->names, err);
+	if (!of)
+		return uns_oom(err);
+	for (k = 0; k < n_ranks; k++) {
+		struct world *w = s->w[k];
+
+		if (!w->sliced)
+			return 0;
+		UNS_TRY(list_models(o, w, &of[k].file, &of[k].n, err));
+		UNS_TRY(tell_missing_models(o, w, of[k].file, of[k].n, err));
+		of[k].shapes = &w->model.frozen;
+	}
+	return uns_zero_frozen_add(o->cat, of, &s->slices, &o->names, err);
 }
 
 static int note_rounded(struct opening *o, struct uns_err *err)
@@ -273,23 +353,27 @@ static int note_rounded(struct opening *o, struct uns_err *err)
 				       err);
 }
 
-static int add_weights(struct opening *o, struct world *w, struct uns_err *err)
+static int add_weights(struct opening *o, struct stage *s, struct uns_err *err)
 {
-	const struct uns_value *module = uns_value_get(w->model.root, "module");
-	struct uns_err why = { .keep = &w->zero.scratch };
+	struct uns_err why = { .keep = &s->scratch };
+	struct world *w = s->w[0];
+	struct uns_zero_modules modules;
+	size_t k;
 
-	UNS_TRY(add_frozen(o, w, err));
-	if (uns_zero_model_add(o->cat, &w->model, &w->file, module, "", &o->names, &why) < 0) {
+	UNS_TRY(add_frozen(o, s, err));
+	UNS_TRY(list_modules(s, &modules, err));
+	if (uns_zero_model_add(o->cat, &w->model, &modules, "", &o->names, &why) < 0) {
 		uns_fail_in_file(&why, w->zero.where);
 		return uns_catalog_problem_or_fail(o->cat, UNS_SCOPE_WEIGHTS, &why, err);
 	}
 	UNS_TRY(uns_zero_model_add_shared(o->cat, &w->model, &o->names, err));
-	if (!w->zero.broken) /* if it is, what is missing has been reported */
-		UNS_TRY(uns_zero_model_check(o->cat, &w->model, w->zero.where, &o->names, err));
+	/* If the stage is broken, what is missing has been reported. */
+	for (k = 0; k < s->slices.n_ranks && !s->broken; k++)
+		UNS_TRY(uns_zero_model_check(o->cat, &s->w[k]->model, s->w[k]->zero.where, &o->names, err));
 	return note_rounded(o, err);
 }
 
-/* -- worlds -- */
+/* -- stages -- */
 
 static bool is_pipeline(const struct world *w)
 {
@@ -298,66 +382,185 @@ static bool is_pipeline(const struct world *w)
 	return !module || module->kind == UNS_VALUE_NONE;
 }
 
-/* 1 = it is, and a finding says so. */
-static int is_tensor_parallel(struct opening *o, const struct world *w, struct uns_err *err)
+static int add_optimizers(struct opening *o, struct stage *s, struct uns_err *err)
 {
-	const struct uns_value *dims =
-		uns_value_get(w->model.root, "checkpoint_parallel_dimensions");
-	int64_t tp = count_of(dims, "tp_degree");
+	bool all = true;
+	size_t k;
 
-	if (tp <= 1 && (tp == 1 || o->in->dir->n_mp == 1 || is_pipeline(w)))
-		return 0;
-	UNS_TRY(uns_catalog_add_finding(o->cat,
-					UNS_FINDING(.id = UNS_FOUND_ZERO_TENSOR_PARALLEL,
-						    .scope = UNS_SCOPE_ALL,
-						    .arg = { { "n", uns_num(o->in->dir->n_mp) } }),
-					err));
-	return 1;
+	for (k = 0; k < s->slices.n_ranks; k++) {
+		struct world *w = s->w[k];
+
+		if (w->n_optims)
+			UNS_TRY(uns_zero_world_read(&w->zero, o->in->root, w->optims, w->n_optims, err));
+		all = all && w->zero.any;
+	}
+	if (all)
+		UNS_TRY(add_optimizer(o, s, err));
+	for (k = 0; k < s->slices.n_ranks; k++)
+		s->broken |= s->w[k]->zero.broken;
+	return 0;
 }
 
-static int add_world_parts(struct opening *o, struct world *w, struct uns_err *err)
+static int add_parts(struct opening *o, struct stage *s, struct uns_err *err)
 {
+	struct world *w = s->w[0];
+	size_t k;
+
 	UNS_TRY(take_values(o, w, err));
-	w->zero.shapes = w->model.shapes;
-	w->zero.n_shapes = w->model.n_shapes;
 	if (w->sliced && o->in->beside)
 		UNS_TRY(uns_zero_gathered_add(o->cat, o->in->root, o->in->beside_path,
 					      o->in->beside, &w->model, &o->names, err));
-	w->zero.scope = w->sliced && !o->names.weights.n ? UNS_SCOPE_ALL : UNS_SCOPE_OPTIMIZER;
+	for (k = 0; k < s->slices.n_ranks; k++) {
+		s->zero[k]->shapes = s->w[k]->model.shapes;
+		s->zero[k]->n_shapes = s->w[k]->model.n_shapes;
+		s->zero[k]->scope = w->sliced && !o->names.weights.n ? UNS_SCOPE_ALL : UNS_SCOPE_OPTIMIZER;
+	}
 	/* Stage 0's optimizer is found by comparing it with the weights. */
 	if (o->in->universal_path)
-		UNS_TRY(add_universal(o, w, err));
-	else if (w->n_optims)
-		UNS_TRY(uns_zero_world_read(&w->zero, o->in->root, w->optims, w->n_optims, err));
-	if (!o->in->universal_path && w->zero.any)
-		UNS_TRY(add_optimizer(o, w, err));
+		UNS_TRY(add_universal(o, s, err));
+	else
+		UNS_TRY(add_optimizers(o, s, err));
 	if (!is_pipeline(w))
-		UNS_TRY(add_weights(o, w, err));
+		UNS_TRY(add_weights(o, s, err));
 	if (o->in->universal_path)
-		UNS_TRY(uns_zero_deal_check(&w->zero, &w->file, &o->names,
-					    uns_value_get(w->model.root, "ds_config"), err));
-	return w->n_optims || o->in->universal_path ? 0 : no_optimizer(o, w, err);
+		return uns_zero_deal_check(&w->zero, &w->file, &o->names,
+					   uns_value_get(w->model.root, "ds_config"), err);
+	for (k = 0; k < s->slices.n_ranks; k++)
+		if (!s->w[k]->n_optims)
+			UNS_TRY(no_optimizer(o, s, k, err));
+	return 0;
 }
 
-/* 1 = nothing more can be said of this checkpoint. */
-static int add_world(struct opening *o, int32_t mp, bool *pipeline, struct uns_err *err)
-{
-	UNS_CLEANUP(world_fini) struct world w = { .file.fd = -1,
-						   .zero = { .cat = o->cat, .mp = mp } };
-	int code;
+/* -- tensor parallelism -- */
 
-	w.models = uns_zero_dir_of(o->in->dir, UNS_ZERO_MODEL, mp, &w.n_models);
-	w.optims = uns_zero_dir_of(o->in->dir, UNS_ZERO_OPTIM, mp, &w.n_optims);
+/* 1 = its model file is open; 0 = there is none that can be read, and a finding says so. */
+static int open_world(struct opening *o, struct stage *s, int32_t mp, struct world **out, struct uns_err *err)
+{
+	struct world *w = UNS_NEW(&s->scratch, struct world);
+
+	if (!w)
+		return uns_oom(err);
+	*w = (struct world){ .file.fd = -1, .zero = { .cat = o->cat, .mp = mp } };
+	*out = w;
+	w->models = uns_zero_dir_of(o->in->dir, UNS_ZERO_MODEL, mp, &w->n_models);
+	w->optims = uns_zero_dir_of(o->in->dir, UNS_ZERO_OPTIM, mp, &w->n_optims);
 	/* A universal directory for all stages has both: the whole one goes first. */
-	w.sliced = w.n_models && w.models[0].name.dp >= 0;
-	code = find_model(o, &w, err);
+	w->sliced = w->n_models && w->models[0].name.dp >= 0;
+	return find_model(o, w, err);
+}
+
+/* How many tensor-parallel ranks cut the parameters of this file. -1 = several, and how is not recorded. */
+static int64_t tensor_parallel_ranks(const struct opening *o, const struct world *w)
+{
+	enum { MAX_TP = 1 << 12 };
+	int64_t n = count_of(uns_value_get(w->model.root, "checkpoint_parallel_dimensions"), "tp_degree");
+
+	if (n <= 1 && (n == 1 || o->in->dir->n_mp == 1 || is_pipeline(w)))
+		return 1;
+	return n > 1 && n <= MAX_TP && !is_pipeline(w) ? n : -1;
+}
+
+/* Every trained parameter has a map. */
+static int check_mapped(const struct stage *s, struct uns_err *err)
+{
+	const struct world *w = s->w[0];
+	const struct uns_zero_cut_up *unused;
+	size_t g, i;
+
+	for (g = 0; g < w->model.n_shapes; g++)
+		for (i = 0; i < w->model.shapes[g].n; i++)
+			UNS_TRY(uns_zero_cut_get(&s->slices, w->model.shapes[g].v[i].name, w->zero.where,
+						 w->zero.mp, &unused, err));
+	return 0;
+}
+
+static int read_slices(struct opening *o, struct stage *s, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_zero_slices_fini) struct uns_zero_slices other = { 0 };
+	const size_t n = s->slices.n_ranks;
+	size_t k;
+
+	for (k = 0; n > 1 && k < n; k++) {
+		struct world *w = s->w[k];
+		struct uns_zero_slices *into = k ? &other : &s->slices;
+
+		UNS_TRY(uns_zero_slices_read(uns_value_get(w->model.root, "universal_checkpoint_info"),
+					     w->zero.where, n, k ? &s->scratch : &o->cat->arena, into, err));
+		if (k)
+			UNS_TRY(uns_zero_slices_compare(&s->slices, s->w[0]->zero.where, &other,
+							w->zero.where, k, err));
+		uns_zero_slices_fini(&other);
+		other = (struct uns_zero_slices){ 0 };
+	}
+	return n > 1 ? check_mapped(s, err) : 0;
+}
+
+static int list_worlds(struct stage *s, struct world *found, int32_t mp, size_t n, struct uns_err *err)
+{
+	s->w = UNS_NEW_N(&s->scratch, struct world *, n);
+	s->zero = UNS_NEW_N(&s->scratch, struct uns_zero_world *, n);
+	if (!s->w || !s->zero) {
+		world_fini(found);
+		return uns_oom(err);
+	}
+	s->slices.n_ranks = n;
+	s->w[(size_t)mp % n] = found;
+	return 0;
+}
+
+/* It was the first of a stage before, and could not be opened, which has been reported. */
+static bool was_tried(const struct opening *o, size_t k, int32_t mp)
+{
+	size_t i;
+
+	for (i = 0; i < o->in->dir->n_mp && o->in->dir->mp[i] < mp; i++)
+		if ((size_t)o->in->dir->mp[i] == k)
+			return true;
+	return false;
+}
+
+/* 1 = all worlds of the stage are open, and how they share parameters is known. *next: the first rank behind it. */
+static int open_stage(struct opening *o, struct stage *s, int32_t mp, int32_t *next, struct uns_err *err)
+{
+	struct uns_err why = { .keep = &s->scratch };
+	struct world *found = NULL;
+	int64_t n;
+	size_t k;
+	int code = open_world(o, s, mp, &found, err);
+
+	if (code < 0 && !found)
+		return code;
+	n = code > 0 ? tensor_parallel_ranks(o, found) : 1;
+	UNS_TRY(list_worlds(s, found, mp, (size_t)(n > 0 ? n : 1), err));
+	*next = n > 1 ? (int32_t)n : n < 0 ? INT32_MAX : mp + 1;
+	if (n < 0)
+		return uns_catalog_add_finding(o->cat,
+					       UNS_FINDING(.id = UNS_FOUND_ZERO_TENSOR_PARALLEL,
+							   .scope = UNS_SCOPE_ALL,
+							   .arg = { { "n", uns_num(o->in->dir->n_mp) } }),
+					       err);
+	for (k = 0; k < s->slices.n_ranks && code > 0; k++) {
+		if (!s->w[k])
+			code = was_tried(o, k, mp) ? 0 : open_world(o, s, (int32_t)k, &s->w[k], err);
+		if (code > 0)
+			s->zero[k] = &s->w[k]->zero;
+	}
 	if (code <= 0)
 		return code;
-	code = is_tensor_parallel(o, &w, err);
-	if (code)
+	if (read_slices(o, s, &why) < 0)
+		return uns_catalog_problem_or_fail(o->cat, UNS_SCOPE_ALL, &why, err);
+	return 1;
+}
+
+static int add_stage(struct opening *o, int32_t mp, int32_t *next, bool *pipeline, struct uns_err *err)
+{
+	UNS_CLEANUP(stage_fini) struct stage s = { .slices = { .n_ranks = 1 } };
+	int code = open_stage(o, &s, mp, next, err);
+
+	if (code <= 0)
 		return code;
-	*pipeline = is_pipeline(&w);
-	return add_world_parts(o, &w, err);
+	*pipeline = is_pipeline(s.w[0]);
+	return add_parts(o, &s, err);
 }
 
 /* -- a pipeline's layers -- */
@@ -365,12 +568,17 @@ static int add_world(struct opening *o, int32_t mp, bool *pipeline, struct uns_e
 static int add_layer(struct opening *o, const struct uns_zero_entry *e, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_zero_file_close) struct uns_zero_file file = UNS_ZERO_FILE_INIT;
+	const struct uns_zero_slices uncut = { .n_ranks = 1 };
+	const struct uns_zero_file *files = &file;
+	const struct uns_value *dict;
+	const struct uns_zero_modules modules = { .slices = &uncut, .file = &files, .dict = &dict };
 	const struct uns_zero_model none = { 0 };
 	char prefix[16];
 
 	snprintf(prefix, sizeof(prefix), "%d.", e->name.layer);
 	UNS_TRY(uns_zero_file_open(o->cat, e->file, &o->cat->arena, &file, err));
-	if (uns_zero_model_add(o->cat, &none, &file, file.torch.root, prefix, &o->names, err) < 0)
+	dict = file.torch.root;
+	if (uns_zero_model_add(o->cat, &none, &modules, prefix, &o->names, err) < 0)
 		return uns_fail_in_file(err, e->path);
 	return 0;
 }
@@ -425,16 +633,15 @@ int uns_zero_add(struct uns_catalog *cat, const struct uns_zero_input *in,
 {
 	UNS_CLEANUP(opening_fini) struct opening o = { .cat = cat, .in = in, .out = out };
 	bool pipeline = false;
+	int32_t next = 0;
 	size_t i;
-	int code = 0;
 
 	*out = (struct uns_zero_found){ -1, UNS_UNKNOWN, UNS_UNKNOWN, UNS_UNKNOWN };
 	UNS_TRY(tell_experts(&o, err));
-	for (i = 0; i < in->dir->n_mp && code == 0; i++)
-		code = add_world(&o, in->dir->mp[i], &pipeline, err);
-	if (code < 0)
-		return code;
-	if (pipeline && code == 0)
+	for (i = 0; i < in->dir->n_mp; i++)
+		if (in->dir->mp[i] >= next)
+			UNS_TRY(add_stage(&o, in->dir->mp[i], &next, &pipeline, err));
+	if (pipeline)
 		UNS_TRY(add_layers(&o, err));
 	return uns_catalog_assign_groups(cat, err);
 }

@@ -8,6 +8,7 @@
 #include "base/map.h"
 #include "base/search.h"
 #include "files/optimizer_state.h"
+#include "zero/slice_pieces.h"
 
 struct planning {
 	struct uns_zero_plan *plan;
@@ -145,6 +146,42 @@ static int check_member(const struct planning *p, const struct uns_zero_member *
 	return 0;
 }
 
+/* An alias has the name of another tensor in the maps. */
+static const struct uns_zero_cut_up *cut_of(const struct uns_zero_plan *plan, const struct uns_tensor *t)
+{
+	const struct uns_zero_cut_up *cut = uns_zero_cut_find(plan->slices, t->name);
+
+	return cut || t->alias_of == UNS_NONE
+		       ? cut
+		       : uns_zero_cut_find(plan->slices, plan->cat->tensors[t->alias_of].name);
+}
+
+const struct uns_tensor *uns_zero_plan_held(const struct uns_zero_plan *plan, const struct uns_tensor *t,
+					    struct uns_arena *arena)
+{
+	const struct uns_zero_cut_up *cut = cut_of(plan, t);
+
+	return cut ? uns_zero_slice_of(plan->cat, t, &cut->slice[plan->mp], arena) : t;
+}
+
+static int slice_member(const struct planning *p, struct uns_zero_member *m, struct uns_err *err)
+{
+	size_t s;
+
+	m->fp32 = uns_zero_plan_held(p->plan, m->fp32, p->arena);
+	if (!m->fp32)
+		return uns_oom(err);
+	m->elems = uns_shape_elems(&m->fp32->shape);
+	if (!m->elems && p->plan->slices->n_ranks > 1)
+		return unsupported(p, "a tensor-parallel rank has nothing of one of the parameters", err);
+	for (s = 0; s < p->plan->n_states; s++) {
+		m->state[s] = uns_zero_plan_held(p->plan, m->state[s], p->arena);
+		if (!m->state[s])
+			return uns_oom(err);
+	}
+	return 0;
+}
+
 static int find_members(struct planning *p, struct uns_err *err)
 {
 	size_t i;
@@ -156,10 +193,10 @@ static int find_members(struct planning *p, struct uns_err *err)
 	UNS_TRY(add_tensors(p, err));
 	if (!p->member[0].fp32)
 		return unsupported(p, "the optimizer keeps no fp32 copies", err);
-	for (i = 0; i < p->plan->n_members; i++) {
+	for (i = 0; i < p->plan->n_members; i++)
 		UNS_TRY(check_member(p, &p->member[i], err));
-		p->member[i].elems = uns_shape_elems(&p->member[i].fp32->shape);
-	}
+	for (i = 0; i < p->plan->n_members; i++)
+		UNS_TRY(slice_member(p, &p->member[i], err));
 	return 0;
 }
 
@@ -272,11 +309,13 @@ static size_t make_sliced(const struct planning *p, size_t group, struct uns_zer
 	return n_cuts;
 }
 
-/* The rule must give what was saved for as many ranks as saved it. */
+/* The rule must give what was saved for as many ranks as saved it: param_shapes are the first rank's. */
 static int check_sliced(struct planning *p, struct uns_err *err)
 {
 	size_t g, n = 0, first = 0;
 
+	if (p->plan->mp)
+		return 0;
 	for (g = 0; g < p->plan->n_groups; g++) {
 		n += make_sliced(p, g, p->member + first, p->old_world, NULL);
 		first += p->plan->group[g].n_params;
@@ -363,13 +402,15 @@ static int find_settings(struct planning *p, struct uns_err *err)
 	return 0;
 }
 
-int uns_zero_plan_make(const struct uns_catalog *cat, uint64_t world, struct uns_arena *arena,
-		       struct uns_zero_plan *out, struct uns_err *err)
+int uns_zero_plan_make(const struct uns_catalog *cat, const struct uns_zero_slices *slices, size_t mp,
+		       uint64_t world, struct uns_arena *arena, struct uns_zero_plan *out,
+		       struct uns_err *err)
 {
 	UNS_CLEANUP(planning_fini) struct planning p = { .plan = out, .arena = arena };
 
 	*out = (struct uns_zero_plan){
-		.cat = cat, .world = world, .group = cat->groups, .n_groups = cat->n_groups
+		.cat = cat, .slices = slices, .mp = mp, .world = world,
+		.group = cat->groups, .n_groups = cat->n_groups
 	};
 	UNS_TRY(find_settings(&p, err));
 	UNS_TRY(uns_optimizer_check(cat, uns_optimizer_root(cat), err));

@@ -1,10 +1,12 @@
 /* How a ZeRO checkpoint would look had another number of data-parallel ranks saved it: which parameters
- * are cut together, in which order, and which elements each rank holds. The rules are zero/layout.h's. */
+ * are cut together, in which order, and which elements each rank holds. The rules are zero/layout.h's. A plan is of
+ * one tensor-parallel rank: its tensors are the slices that this rank holds. */
 #ifndef UNS_ZERO_PLAN_H
 #define UNS_ZERO_PLAN_H
 
 #include "files/torch_file.h"
 #include "zero/layout.h"
+#include "zero/slices.h"
 
 struct uns_zero_member {
 	const char *name;
@@ -25,7 +27,9 @@ struct uns_zero_cut {
 
 struct uns_zero_plan {
 	const struct uns_catalog *cat;
-	uint64_t world;
+	const struct uns_zero_slices *slices;
+	size_t mp; /* the tensor-parallel rank */
+	uint64_t world; /* of data-parallel ranks */
 	bool sliced;
 	bool pads_fp32; /* BF16_Optimizer: the fp32 partition keeps its padding */
 	bool dealt;     /* round_robin_gradients: members are in the order after the deal to `world` ranks */
@@ -40,8 +44,13 @@ struct uns_zero_plan {
 
 /* The catalog must be of ZeRO stage 1 to 3, saved by DeepSpeed. The plan is in the arena. Fails with -ENOTSUP if how
  * to cut the optimizer cannot be found, and with the optimizer's own problem if it has one. */
-int uns_zero_plan_make(const struct uns_catalog *cat, uint64_t world, struct uns_arena *arena,
-		       struct uns_zero_plan *out, struct uns_err *err);
+int uns_zero_plan_make(const struct uns_catalog *cat, const struct uns_zero_slices *slices, size_t mp,
+		       uint64_t world, struct uns_arena *arena, struct uns_zero_plan *out,
+		       struct uns_err *err);
+
+/* What the plan's rank holds of a parameter, or of a state of one. NULL = out of memory. */
+const struct uns_tensor *uns_zero_plan_held(const struct uns_zero_plan *plan, const struct uns_tensor *t,
+					    struct uns_arena *arena);
 
 /* Parts and shape of what rank r holds of a cut: of state `s`, or of the fp32 copies (s = SIZE_MAX). */
 int uns_zero_plan_parts(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut, size_t s,

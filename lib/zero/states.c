@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/map.h"
 #include "zero/world.h"
+#include "zero/slice_pieces.h"
 
 #define MASTER_ROOT "fp32"
 #define OPTIMIZER_ROOT "optimizer"
@@ -19,6 +20,7 @@ struct group {
 	uint64_t end; /* of the last one, interior padding included */
 	bool stateless; /* its states cannot be used, which has been reported */
 	int32_t number;
+	size_t now, next; /* of the parameters: the one at hand, shapes->n if the rank has nothing of it; behind it */
 };
 
 static const struct uns_zero_rank_group *held(const struct group *s, uint64_t rank)
@@ -26,6 +28,16 @@ static const struct uns_zero_rank_group *held(const struct group *s, uint64_t ra
 	const struct uns_zero_optim *o = s->w->rank[rank].optim;
 
 	return o ? &o->group[s->g] : NULL;
+}
+
+/* The lowest rank that could be read. */
+static uint64_t any_rank(const struct uns_zero_world *w)
+{
+	uint64_t rank = 0;
+
+	while (w->rank[rank].optim != w->any)
+		rank++;
+	return rank;
 }
 
 static const char *path_of(const struct group *s, uint64_t rank)
@@ -255,6 +267,71 @@ static int check_group(struct group *s, struct uns_err *err)
 	return 0;
 }
 
+/* -- the same group of all tensor-parallel ranks -- */
+
+struct groups {
+	struct group *v; /* of each rank */
+	size_t n;
+	const struct uns_zero_slices *slices;
+};
+
+/* Go on to parameter i of the first rank. Ranks list them in the same order, but for those of which they have nothing. */
+static void go_to(struct groups *all, size_t i)
+{
+	const char *name = all->v[0].shapes->v[i].name;
+	size_t k;
+
+	for (k = 0; k < all->n; k++) {
+		struct group *s = &all->v[k];
+		bool has = s->next < s->shapes->n && strcmp(s->shapes->v[s->next].name, name) == 0;
+
+		s->now = has ? s->next++ : s->shapes->n;
+	}
+}
+
+/* The rank lists the parameter with its slice's shape; where the slice is empty it may be left out. */
+static int check_slice(const struct group *s, const char *name, const struct uns_zero_slice *slice,
+		       struct uns_err *err)
+{
+	const struct uns_zero_shapes *shapes = s->shapes;
+
+	if (s->now < shapes->n)
+		return uns_zero_slice_check(slice, &shapes->v[s->now].shape, s->w->where, name, s->w->mp, err);
+	return uns_shape_elems(&slice->shape) ? uns_zero_slice_absent(s->w->where, name, s->w->mp, err) : 0;
+}
+
+/* *cut: how parameter i of the first rank's group is cut; NULL = not at all. */
+static int find_cut(const struct groups *all, size_t i, const struct uns_zero_cut_up **cut, struct uns_err *err)
+{
+	const char *name = all->v[0].shapes->v[i].name;
+	size_t k;
+
+	*cut = NULL;
+	if (all->n == 1)
+		return 0;
+	UNS_TRY(uns_zero_cut_get(all->slices, name, all->v[0].w->where, all->v[0].w->mp, cut, err));
+	for (k = 0; k < all->n; k++)
+		UNS_TRY(check_slice(&all->v[k], name, &(*cut)->slice[k], err));
+	return 0;
+}
+
+/* Every rank holds the same states as the first, in the same types. */
+static int check_alike(const struct groups *all, struct uns_err *err)
+{
+	const struct uns_zero_rank_group *first = &all->v[0].w->any->group[all->v[0].g];
+	size_t k, i;
+
+	for (k = 1; k < all->n; k++) {
+		const struct group *s = &all->v[k];
+		uint64_t rank = any_rank(s->w);
+
+		UNS_TRY(check_dtype(s, rank, "the fp32 partition", &held(s, rank)->fp32, &first->fp32, err));
+		for (i = 0; i < first->n_states; i++)
+			UNS_TRY(check_state(s, rank, &first->state[i], err));
+	}
+	return 0;
+}
+
 /* -- tensors -- */
 
 /* A part of the rank. If the rank's file is missing, the part has the place that it would have in it, so that the
@@ -272,8 +349,9 @@ static struct uns_zero_part part_of(const struct group *s, uint64_t rank, const 
 				       .file = s->w->rank[rank].file };
 }
 
-static int add_stretch(const struct group *s, const struct uns_zero_stretch *stretch, const char *state,
-		   enum uns_dtype dtype, struct uns_err *err)
+static int add_stretch(const struct group *s, const struct uns_zero_stretch *stretch,
+		       const struct uns_zero_slice *slice, const char *state, enum uns_dtype dtype,
+		       struct uns_err *err)
 {
 	struct uns_zero_part part = part_of(s, stretch->rank, state);
 	uint64_t size = uns_dtype_size(dtype);
@@ -287,7 +365,7 @@ static int add_stretch(const struct group *s, const struct uns_zero_stretch *str
 
 	if (!part.there)
 		return 0; /* a hole, which the proof of cover names */
-	return uns_catalog_add_piece(s->w->cat, &piece, err);
+	return uns_zero_slice_add(s->w->cat, slice, &piece, dtype, err);
 }
 
 /* The same in all files: checked. */
@@ -313,22 +391,37 @@ static struct uns_tensor tensor_of(const struct group *s, size_t i, const char *
 				    .alias_of = UNS_NONE };
 }
 
-/* state NULL = the fp32 copy. */
-static int add_cut(const struct group *s, size_t i, int32_t position, const char *state,
-		   uint32_t *index, struct uns_err *err)
+/* What one rank holds of the parameter at hand, which is all of it, or the slice. */
+static int add_held(const struct group *s, const struct uns_zero_slice *slice, const char *state,
+		    enum uns_dtype dtype, struct uns_err *err)
 {
-	struct uns_tensor t = tensor_of(s, i, state);
 	struct uns_zero_stretch stretch = { 0 };
+
+	for (; s->now < s->shapes->n &&
+	       uns_zero_stretch_next(&s->layout, s->at[s->now], s->shapes->v[s->now].elems, &stretch);
+	     stretch.rank++)
+		UNS_TRY(add_stretch(s, &stretch, slice, state, dtype, err));
+	return 0;
+}
+
+/* state NULL = the fp32 copy. */
+static int add_cut(const struct groups *all, size_t i, const struct uns_zero_cut_up *cut, int32_t position,
+		   const char *state, uint32_t *index, struct uns_err *err)
+{
+	struct uns_tensor t = tensor_of(&all->v[0], i, state);
+	size_t k;
 
 	if (!t.key)
 		return uns_oom(err);
 	t.position = position;
 	if (state)
 		t.role = uns_role_of_state(state);
-	t.dtype = dtype_of(s, state);
-	UNS_TRY(uns_catalog_add_tensor(s->w->cat, &t, index, err));
-	for (; uns_zero_stretch_next(&s->layout, s->at[i], s->shapes->v[i].elems, &stretch); stretch.rank++)
-		UNS_TRY(add_stretch(s, &stretch, state, t.dtype, err));
+	t.dtype = dtype_of(&all->v[0], state);
+	if (cut)
+		t.shape = cut->whole;
+	UNS_TRY(uns_catalog_add_tensor(all->v[0].w->cat, &t, index, err));
+	for (k = 0; k < all->n; k++)
+		UNS_TRY(add_held(&all->v[k], cut ? &cut->slice[k] : NULL, state, t.dtype, err));
 	return 0;
 }
 
@@ -354,21 +447,20 @@ static int add_scalar(const struct group *s, size_t i, int32_t position,
 	return uns_catalog_add_piece(s->w->cat, &piece, err);
 }
 
-static int add_states(const struct group *s, size_t i, int32_t position, struct uns_err *err)
+static int add_states(const struct groups *all, size_t i, const struct uns_zero_cut_up *cut, int32_t position,
+		      struct uns_err *err)
 {
+	const struct group *s = &all->v[0];
 	const struct uns_zero_rank_group *any = &s->w->any->group[s->g];
-	int32_t rank = 0;
 	size_t k;
 
 	if (s->stateless)
 		return 0;
-	while (s->w->rank[rank].optim != s->w->any)
-		rank++;
 	for (k = 0; k < any->n_states; k++) {
 		if (any->state[k].scalar)
-			UNS_TRY(add_scalar(s, i, position, &any->state[k], rank, err));
+			UNS_TRY(add_scalar(s, i, position, &any->state[k], (int32_t)any_rank(s->w), err));
 		else
-			UNS_TRY(add_cut(s, i, position, any->state[k].name, NULL, err));
+			UNS_TRY(add_cut(all, i, cut, position, any->state[k].name, NULL, err));
 	}
 	return 0;
 }
@@ -384,35 +476,49 @@ static int add_again(const struct group *s, const char *name, struct uns_err *er
 				      err);
 }
 
-static int add_param(const struct group *s, size_t i, int32_t *position, struct uns_map *seen,
+static int add_param(const struct groups *all, size_t i, int32_t *position, struct uns_map *seen,
 		     struct uns_err *err)
 {
+	const struct group *s = &all->v[0];
 	const char *name = s->shapes->v[i].name;
+	const struct uns_zero_cut_up *cut;
+	struct uns_err why = { .keep = &s->w->scratch };
 	uint32_t index = UNS_NONE;
 
 	if (uns_map_get(seen, name))
 		return add_again(s, name, err);
-	UNS_TRY(add_cut(s, i, s->number < 0 ? -1 : *position, NULL, &index, err));
+	if (find_cut(all, i, &cut, &why) < 0)
+		return uns_zero_world_problem_or_fail(s->w, &why, err);
+	UNS_TRY(add_cut(all, i, cut, s->number < 0 ? -1 : *position, NULL, &index, err));
 	if (index == UNS_NONE)
 		return 0;
 	if (!uns_map_put_index(seen, name, index))
 		return uns_oom(err);
-	return add_states(s, i, s->number < 0 ? -1 : (*position)++, err);
+	return add_states(all, i, cut, s->number < 0 ? -1 : (*position)++, err);
 }
 
-static int add_group(struct group *s, int32_t *position, struct uns_map *seen, struct uns_err *err)
+static int add_groups(struct groups *all, int32_t *position, struct uns_map *seen, struct uns_err *err)
 {
+	struct group *s = &all->v[0];
 	struct uns_err why = { .keep = &s->w->scratch };
-	size_t i;
+	size_t i, k;
+	int code = 0;
 
-	if (check_group(s, &why) < 0)
-		return uns_zero_world_problem_or_fail(s->w, &why, err);
+	for (k = 0; k < all->n; k++)
+		if (check_group(&all->v[k], &why) < 0)
+			return uns_zero_world_problem_or_fail(s->w, &why, err);
 	/* Unfit states leave the fp32 copies usable. */
-	s->stateless = check_states(s, &why) < 0;
+	for (k = 0; k < all->n && code == 0; k++)
+		code = check_states(&all->v[k], &why);
+	if (code == 0)
+		code = check_alike(all, &why);
+	s->stateless = code < 0;
 	if (s->stateless)
 		UNS_TRY(uns_catalog_problem_or_fail(s->w->cat, UNS_SCOPE_OPTIMIZER, &why, err));
-	for (i = 0; i < s->shapes->n; i++)
-		UNS_TRY(add_param(s, i, position, seen, err));
+	for (i = 0; i < s->shapes->n; i++) {
+		go_to(all, i);
+		UNS_TRY(add_param(all, i, position, seen, err));
+	}
 	return 0;
 }
 
@@ -427,31 +533,37 @@ int32_t uns_zero_next_position(const struct uns_catalog *cat, int32_t group)
 	return next;
 }
 
-int uns_zero_states_add(struct uns_zero_world *w, const int32_t *group_of, struct uns_map *seen,
-			struct uns_err *err)
+int uns_zero_states_add(struct uns_zero_world *const *w, const struct uns_zero_slices *slices,
+			const int32_t *group_of, struct uns_map *seen, struct uns_err *err)
 {
+	struct groups all = { .n = slices->n_ranks, .slices = slices };
 	int32_t position;
-	size_t g;
+	size_t g, k;
 
-	if (!w->any || !w->n_ranks)
-		return 0;
-	if (w->any->n_groups != w->n_shapes)
-		return uns_zero_world_problem(w,
-					      UNS_FINDING(.id = UNS_FOUND_ZERO_GROUPS_DIFFER,
-							  .file = w->where,
-							  .expected = uns_num(w->n_shapes),
-							  .found = uns_num(w->any->n_groups)),
-					      err);
-	for (g = 0; g < w->n_shapes; g++) {
-		struct group s = { .w = w,
-				   .g = g,
-				   .shapes = &w->shapes[g],
-				   .layout = { .sliced = w->any->stage == 3,
-					      .world = w->n_ranks },
-				   .number = group_of[g] };
-
-		position = group_of[g] < 0 ? 0 : uns_zero_next_position(w->cat, group_of[g]);
-		UNS_TRY(add_group(&s, &position, seen, err));
+	for (k = 0; k < all.n; k++) {
+		if (!w[k]->any || !w[k]->n_ranks)
+			return 0;
+		if (w[k]->any->n_groups != w[0]->n_shapes || w[k]->n_shapes != w[0]->n_shapes)
+			return uns_zero_world_problem(w[k],
+						      UNS_FINDING(.id = UNS_FOUND_ZERO_GROUPS_DIFFER,
+								  .file = w[k]->where,
+								  .expected = uns_num(w[0]->n_shapes),
+								  .found = uns_num(w[k]->any->n_groups)),
+						      err);
+	}
+	all.v = UNS_NEW_N(&w[0]->scratch, struct group, all.n);
+	if (!all.v)
+		return uns_oom(err);
+	for (g = 0; g < w[0]->n_shapes; g++) {
+		for (k = 0; k < all.n; k++)
+			all.v[k] = (struct group){ .w = w[k],
+						   .g = g,
+						   .shapes = &w[k]->shapes[g],
+						   .layout = { .sliced = w[k]->any->stage == 3,
+							      .world = w[k]->n_ranks },
+						   .number = group_of[g] };
+		position = group_of[g] < 0 ? 0 : uns_zero_next_position(w[0]->cat, group_of[g]);
+		UNS_TRY(add_groups(&all, &position, seen, err));
 	}
 	return 0;
 }

@@ -19,15 +19,15 @@
 
 /* -- names -- */
 
-/* Files of layers, or of another model-parallel rank than the first. */
-static int check_parallel(const struct uns_catalog *cat, struct uns_err *err)
+/* Files of layers, or of more model-parallel ranks than tensor parallelism has. */
+static int check_parallel(const struct uns_catalog *cat, size_t n_mp, struct uns_err *err)
 {
 	const struct uns_companion *c = cat->companions, *end = c + cat->n_companions;
 	struct uns_zero_name name;
 
 	for (; c < end; c++)
 		if (c->shard && uns_zero_name_parse(uns_path_name(c->name), &name) &&
-		    name.kind != UNS_ZERO_OPTIM && (name.layer >= 0 || name.mp))
+		    name.kind != UNS_ZERO_OPTIM && (name.layer >= 0 || (size_t)name.mp >= n_mp))
 			return uns_catalog_fail(cat,
 						UNS_FINDING(.id = UNS_FOUND_MODEL_PARALLEL,
 							    .scope = UNS_SCOPE_ALL,
@@ -36,13 +36,13 @@ static int check_parallel(const struct uns_catalog *cat, struct uns_err *err)
 	return 0;
 }
 
-int uns_zero_naming_find(const struct uns_catalog *cat, struct uns_arena *arena,
+int uns_zero_naming_find(const struct uns_catalog *cat, size_t n_mp, struct uns_arena *arena,
 			 struct uns_zero_naming *out, struct uns_err *err)
 {
 	struct uns_zero_name parsed;
 	size_t i;
 
-	UNS_TRY(check_parallel(cat, err));
+	UNS_TRY(check_parallel(cat, n_mp, err));
 	for (i = 0; i < cat->n_companions; i++) {
 		const char *path = cat->companions[i].name, *name = uns_path_name(path);
 
@@ -61,10 +61,10 @@ int uns_zero_naming_find(const struct uns_catalog *cat, struct uns_arena *arena,
 }
 
 /* A file's path: prefix is the naming's for the optimizer's shards, "" for model files. */
-static char *path_of(const struct uns_zero_naming *names, const char *prefix,
+static char *path_of(const struct uns_zero_plan *plan, const struct uns_zero_naming *names, const char *prefix,
 		     enum uns_zero_kind kind, int64_t rank, struct uns_arena *arena)
 {
-	char *name = uns_zero_name_make(arena, kind, rank);
+	char *name = uns_zero_name_make(arena, kind, rank, (unsigned)plan->mp);
 
 	return name ? uns_arena_printf(arena, "%s%s%s", names->dir, prefix, name) : NULL;
 }
@@ -116,6 +116,22 @@ static const struct uns_value *empty(struct model *m, const struct uns_tensor *t
 	return uns_torch_leaf_add(&m->state.leaves, &m->arena, &leaf);
 }
 
+/* All that the rank holds of a tensor. */
+static const struct uns_value *add_held(struct model *m, const struct uns_tensor *t)
+{
+	const struct uns_tensor *held = uns_zero_plan_held(m->plan, t, &m->out->arena);
+	struct uns_torch_part *part = UNS_NEW(&m->arena, struct uns_torch_part);
+	struct uns_torch_leaf leaf = { .out = t->dtype, .part = part, .n_parts = 1 };
+
+	if (!held || !part)
+		return NULL;
+	if (held == t)
+		return uns_torch_tensor_add(&m->state.leaves, &m->arena, t);
+	*part = (struct uns_torch_part){ held, 0, uns_shape_elems(&held->shape) };
+	leaf.shape = held->shape;
+	return uns_torch_leaf_add(&m->state.leaves, &m->arena, &leaf);
+}
+
 /* Names that share bytes in the checkpoint share one storage here too. */
 static const struct uns_value *shared(struct model *m, const struct uns_tensor *t)
 {
@@ -128,7 +144,7 @@ static const struct uns_value *shared(struct model *m, const struct uns_tensor *
 		return uns_value_new_tensor(&m->arena, index);
 	if (!uns_map_put_index(&m->leaf_of, t->name, (uint32_t)m->state.leaves.n))
 		return NULL;
-	return uns_torch_tensor_add(&m->state.leaves, &m->arena, t);
+	return add_held(m, t);
 }
 
 static int put_module(struct model *m, struct uns_err *err)
@@ -159,19 +175,20 @@ static int put_module(struct model *m, struct uns_err *err)
 
 /* -- frozen parameters -- */
 
-static const struct uns_value *slice(struct model *m, const struct uns_tensor *t)
+static const struct uns_value *slice(struct model *m, const struct uns_tensor *whole)
 {
-	uint64_t elems = uns_shape_elems(&t->shape), n = uns_zero_slice(elems, m->plan->world);
+	const struct uns_tensor *t = uns_zero_plan_held(m->plan, whole, &m->out->arena);
 	const struct uns_zero_layout layout = { .sliced = true, .world = m->plan->world };
 	struct uns_zero_stretch stretch = { 0 };
 	struct uns_torch_part *part = UNS_NEW_N(&m->arena, struct uns_torch_part, 2);
-	const struct uns_torch_leaf leaf = { .out = t->dtype,
-					     .shape = { .n = 1, .dim = { n } },
-					     .part = part,
-					     .n_parts = 2 };
+	struct uns_torch_leaf leaf = { .out = whole->dtype, .part = part, .n_parts = 2 };
+	uint64_t elems, n;
 
-	if (!part)
+	if (!part || !t)
 		return NULL;
+	elems = uns_shape_elems(&t->shape);
+	n = uns_zero_slice(elems, m->plan->world);
+	leaf.shape = (struct uns_shape){ .n = 1, .dim = { n } };
 	if (!uns_zero_stretch_of(&layout, 0, elems, m->rank, &stretch))
 		stretch.first = stretch.count = 0;
 	part[0] = (struct uns_torch_part){ t, stretch.first, stretch.count };
@@ -207,13 +224,38 @@ static int put_fragments(struct model *m, const struct uns_value *shapes, struct
 		       : uns_oom(err);
 }
 
+/* The shapes of the slices that the rank holds. */
+static int put_frozen_shapes(struct model *m, const struct uns_value *shapes, struct uns_err *err)
+{
+	struct uns_value *dict = uns_value_new_dict(&m->arena, shapes->n);
+	const struct uns_zero_cut_up *cut;
+	const char *name;
+	size_t i;
+
+	if (!dict)
+		return uns_oom(err);
+	dict->cls = "collections.OrderedDict";
+	for (i = 0; i < shapes->n; i++) {
+		name = uns_value_str(shapes->pair[i].key); /* checked with its fragment */
+		cut = uns_zero_cut_find(m->plan->slices, name);
+		if (!uns_value_put_str(&m->arena, dict, name,
+				       cut ? uns_value_new_size(&m->arena, cut->slice[m->plan->mp].shape.dim,
+								cut->slice[m->plan->mp].shape.n)
+					   : shapes->pair[i].value))
+			return uns_oom(err);
+	}
+	return uns_value_put_str(&m->arena, m->state.dict, "frozen_param_shapes", dict) ? 0 : uns_oom(err);
+}
+
 static int put_frozen(struct model *m, struct uns_err *err)
 {
 	const struct uns_value *shapes =
 		uns_catalog_value(m->plan->cat, "model_states", "frozen_param_shapes");
 
-	if (shapes && shapes->kind == UNS_VALUE_DICT)
-		return put_fragments(m, shapes, err);
+	if (shapes && shapes->kind == UNS_VALUE_DICT) {
+		UNS_TRY(put_fragments(m, shapes, err));
+		return m->plan->slices->n_ranks > 1 ? put_frozen_shapes(m, shapes, err) : 0;
+	}
 	return uns_value_put_str(&m->arena, m->state.dict, "frozen_param_fragments",
 				 uns_value_new_none(&m->arena))
 		       ? 0
@@ -275,8 +317,9 @@ static int put_rest(struct model *m, struct uns_err *err)
 
 static int make_model(struct model *m, struct uns_err *err)
 {
-	static const char *const without[] = { "param_shapes", "shared_params", "dp_world_size",
-					       NULL };
+	const bool cut = m->plan->slices->n_ranks > 1;
+	const char *const without[] = { "param_shapes", "shared_params", "dp_world_size",
+					cut ? "frozen_param_shapes" : NULL, NULL };
 
 	UNS_TRY(uns_engine_model_state(m->plan->cat, 0, without, 8, m->out, &m->state, err));
 	UNS_TRY(put_module(m, err));
@@ -311,7 +354,7 @@ static int add_model(const struct uns_zero_plan *plan, const struct uns_zero_nam
 	uint64_t r;
 
 	for (r = 0; r < (plan->sliced ? plan->world : 1); r++) {
-		file.path = path_of(names, "", UNS_ZERO_MODEL, plan->sliced ? (int64_t)r : -1,
+		file.path = path_of(plan, names, "", UNS_ZERO_MODEL, plan->sliced ? (int64_t)r : -1,
 				    &out->arena);
 		if (!file.path)
 			return uns_oom(err);
@@ -333,7 +376,7 @@ int uns_zero_files_add(const struct uns_zero_plan *plan, const struct uns_zero_n
 	UNS_TRY(add_model(plan, names, out, err));
 	UNS_TRY(uns_zero_shard_common(plan, out, &common, err));
 	for (r = 0; r < plan->world; r++) {
-		path = path_of(names, names->prefix, UNS_ZERO_OPTIM, (int64_t)r, &out->arena);
+		path = path_of(plan, names, names->prefix, UNS_ZERO_OPTIM, (int64_t)r, &out->arena);
 		if (!path)
 			return uns_oom(err);
 		UNS_TRY(uns_zero_shard_add(plan, common, r, path, out, err));

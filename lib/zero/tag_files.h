@@ -11,13 +11,14 @@ struct uns_zero_naming {
 	const char *prefix; /* of the optimizer's shards: "bf16_" or "" */
 };
 
-/* How the checkpoint calls its files. -ENOTSUP for pipelines and tensor parallelism. */
-int uns_zero_naming_find(const struct uns_catalog *cat, struct uns_arena *arena,
+/* How the checkpoint of `n_mp` tensor-parallel ranks calls its files. -ENOTSUP for pipelines. */
+int uns_zero_naming_find(const struct uns_catalog *cat, size_t n_mp, struct uns_arena *arena,
 			 struct uns_zero_naming *out, struct uns_err *err);
 
 /* Everything that the files are made of is there. */
 int uns_zero_files_check(const struct uns_zero_plan *plan, struct uns_err *err);
 
+/* The files of the plan's rank of tensor parallelism. */
 int uns_zero_files_add(const struct uns_zero_plan *plan, const struct uns_zero_naming *names,
 		       struct uns_vtree *out, struct uns_err *err);
 

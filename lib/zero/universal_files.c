@@ -317,7 +317,7 @@ static int add_optimizer(const struct uns_universal_input *in, struct uns_vtree 
 static const char *model_name(const struct uns_universal_input *in, int64_t rank,
 			      struct uns_arena *arena)
 {
-	const char *name = uns_zero_name_make(arena, UNS_ZERO_MODEL, rank);
+	const char *name = uns_zero_name_make(arena, UNS_ZERO_MODEL, rank, 0);
 
 	return name ? uns_arena_printf(arena, "%s/%s", in->dir, name) : NULL;
 }
@@ -326,9 +326,11 @@ static const char *model_name(const struct uns_universal_input *in, int64_t rank
 static int add_model_states(const struct uns_universal_input *in, struct uns_vtree *out,
 			    struct uns_err *err)
 {
-	/* Shapes and names of tensors that are not in the file. */
-	static const char *const without[] = { "param_shapes", "frozen_param_shapes",
-					       "shared_params", NULL };
+	/* Shapes and names of tensors that are not in the file, and how they were cut: here they are whole. */
+	static const char *const without[] = { "param_shapes",  "frozen_param_shapes",
+					       "shared_params", "checkpoint_parallel_dimensions",
+					       "mp_world_size", "universal_checkpoint_info",
+					       NULL };
 	UNS_CLEANUP(uns_engine_state_fini) struct uns_engine_state state = { 0 };
 	struct uns_torch_input torch = { .cat = in->catalog,
 					 .leaves = &state.leaves,
@@ -337,8 +339,9 @@ static int add_model_states(const struct uns_universal_input *in, struct uns_vtr
 	struct uns_arena *arena = &out->arena;
 	struct uns_vfile file = { .path = model_name(in, -1, arena), .source = UNS_NONE };
 
-	UNS_TRY(uns_engine_model_state(in->catalog, in->global_step, without, 2, out, &state, err));
-	if (!uns_value_put_str(arena, state.dict, "module", uns_value_new_dict(arena, 0)) ||
+	UNS_TRY(uns_engine_model_state(in->catalog, in->global_step, without, 3, out, &state, err));
+	if (!uns_value_put_str(arena, state.dict, "mp_world_size", uns_value_new_int(arena, 1)) ||
+	    !uns_value_put_str(arena, state.dict, "module", uns_value_new_dict(arena, 0)) ||
 	    !uns_value_put_str(arena, state.dict, "optimizer", uns_value_new_none(arena)))
 		return uns_oom(err);
 	torch.root = state.dict;

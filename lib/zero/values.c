@@ -22,6 +22,7 @@ const char *const uns_engine_keys[] = {
 	"dp_world_size",
 	"mp_world_size",
 	"checkpoint_parallel_dimensions",
+	"universal_checkpoint_info",
 	"num_experts",
 	"ds_autoep_layers",
 	"ds_config",

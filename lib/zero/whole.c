@@ -6,21 +6,39 @@
 #include "base/cleanup.h"
 #include "wire/value_new.h"
 #include "zero/compare.h"
+#include "zero/slice_pieces.h"
 
 enum { MAX_PARAMS = 1 << 20 };
 
 #define OPTIMIZER_ROOT "optimizer"
 
+/* A weight as a model file holds it, which may be a slice of it. */
+struct candidate {
+	uint32_t weight; /* in the catalog */
+	struct uns_tensor tensor;
+	struct uns_piece piece;
+	bool used;
+	uint64_t number; /* when it is */
+};
+
+/* One tensor-parallel rank's. */
+struct part {
+	const struct uns_zero_file *file;
+	const struct uns_value *state, *groups, *masters; /* masters: fp32_groups, or NULL */
+	struct candidate *candidate;
+	size_t n_candidates;
+	struct candidate **of; /* of each weight of the catalog, NULL: none */
+	const struct uns_value **master; /* of each number; NULL = it has none */
+	struct candidate **named;        /* weight of each number */
+	size_t n;
+};
+
 struct whole {
 	struct uns_catalog *cat;
-	const struct uns_zero_file *file;
+	const struct uns_zero_modules *modules;
 	struct uns_zero_names *names;
 	struct uns_arena scratch;
-	const struct uns_value *state, *groups, *masters; /* masters: fp32_groups, or NULL */
-	const struct uns_tensor **named; /* weight of each number */
-	size_t n;
-	size_t n_tensors; /* of the catalog, before anything was added: candidates */
-	bool *used;
+	struct part *part; /* modules->slices->n_ranks */
 };
 
 static void whole_fini(struct whole *w)
@@ -31,7 +49,7 @@ static void whole_fini(struct whole *w)
 /* -- one number -- */
 
 /* What has the parameter's shape: its fp32 copy, or its first moment that has any. */
-static const struct uns_value *shaped(const struct whole *w, uint64_t number,
+static const struct uns_value *shaped(const struct part *p, uint64_t number,
 				      const struct uns_value *master)
 {
 	static const char *const states[] = { "exp_avg", "momentum_buffer", "exp_avg_sq", NULL };
@@ -39,7 +57,7 @@ static const struct uns_value *shaped(const struct whole *w, uint64_t number,
 	size_t i;
 
 	for (i = 0; !master && states[i]; i++) {
-		v = uns_value_get(uns_value_get_number(w->state, number), states[i]);
+		v = uns_value_get(uns_value_get_number(p->state, number), states[i]);
 		if (uns_torch_is_tensor(v))
 			return v;
 	}
@@ -48,114 +66,153 @@ static const struct uns_value *shaped(const struct whole *w, uint64_t number,
 
 /* -- comparing -- */
 
-static int same_values(const struct whole *w, const struct uns_piece *master,
-		       const struct uns_tensor *weight, bool *out, struct uns_err *err)
+static bool may_be(const struct candidate *c, const struct uns_shape *shape, bool has_master)
 {
-	const struct uns_zero_sample exact = { &w->file->reader, master };
-	const struct uns_zero_sample rounded = { &w->file->reader,
-						 &w->cat->pieces[weight->first_piece] };
+	const struct uns_tensor *t = &c->tensor;
+	bool half = t->dtype == UNS_BF16 || t->dtype == UNS_F16;
 
-	return uns_zero_may_be_copy(&exact, &rounded, weight->dtype,
-				    uns_shape_elems(&weight->shape), out, err);
+	return uns_shape_equal(&t->shape, shape) && (half || t->dtype == UNS_F32) && half == has_master;
 }
 
-static bool may_be(const struct uns_tensor *weight, const struct uns_shape *shape, bool has_master)
+static int same_values(const struct part *p, const struct uns_piece *master, const struct candidate *c,
+		       bool *out, struct uns_err *err)
 {
-	bool half = weight->dtype == UNS_BF16 || weight->dtype == UNS_F16;
+	const struct uns_zero_sample exact = { &p->file->reader, master };
+	const struct uns_zero_sample rounded = { &p->file->reader, &c->piece };
 
-	return weight->role == UNS_ROLE_WEIGHT && weight->alias_of == UNS_NONE &&
-	       weight->n_pieces == 1 && uns_shape_equal(&weight->shape, shape) &&
-	       (half || weight->dtype == UNS_F32) && half == has_master;
+	return uns_zero_may_be_copy(&exact, &rounded, c->tensor.dtype,
+				    uns_shape_elems(&c->tensor.shape), out, err);
 }
 
 /* The only weight that it can be. */
-static int find_weight(struct whole *w, uint64_t number, const struct uns_value *master,
-		       struct uns_err *err)
+static int find_weight(struct whole *w, struct part *p, uint64_t number, struct uns_err *err)
 {
-	const struct uns_value *v = shaped(w, number, master);
-	size_t i, at = 0, n = 0;
+	const struct uns_value *master = p->master[number], *v = shaped(p, number, master);
+	struct candidate *c, *found = NULL;
 	struct uns_tensor t;
 	struct uns_piece piece;
 	bool same = true;
+	size_t n = 0;
 
 	if (!v)
 		return uns_fail(err, -ENOTSUP, "no file records the shape of parameter %llu",
 				(unsigned long long)number);
-	UNS_TRY(uns_zero_file_tensor(w->file, v, &w->scratch, &t, &piece, err));
+	UNS_TRY(uns_zero_file_tensor(p->file, v, &w->scratch, &t, &piece, err));
 	if (master && t.dtype != UNS_F32)
 		return uns_fail(err, -ENOTSUP, "the copy of parameter %llu is not fp32",
 				(unsigned long long)number);
-	for (i = 0; i < w->n_tensors; i++) {
-		if (!may_be(&w->cat->tensors[i], &t.shape, master != NULL))
+	for (c = p->candidate; c < p->candidate + p->n_candidates; c++) {
+		if (!may_be(c, &t.shape, master != NULL))
 			continue;
 		if (master)
-			UNS_TRY(same_values(w, &piece, &w->cat->tensors[i], &same, err));
+			UNS_TRY(same_values(p, &piece, c, &same, err));
 		if (same) {
-			at = i;
+			found = c;
 			n++;
 		}
 	}
-	if (n != 1 || w->used[at])
+	if (n != 1 || found->used)
 		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_NUMBER_AMBIGUOUS,
-						      .file = w->file->open.name,
+						      .file = p->file->open.name,
 						      .checkpoint = w->cat->path, .found = uns_num(n),
 						      .arg = { { "number", uns_num(number) } }));
-	w->used[at] = true;
-	w->named[number] = &w->cat->tensors[at];
+	found->used = true;
+	found->number = number;
+	p->named[number] = found;
 	return 0;
 }
 
 /* -- all numbers -- */
 
-static const struct uns_value *params_of(const struct whole *w, size_t g)
+static const struct uns_value *params_of(const struct part *p, size_t g)
 {
-	const struct uns_value *list = uns_value_get(uns_value_at(w->groups, g), "params");
+	const struct uns_value *list = uns_value_get(uns_value_at(p->groups, g), "params");
 
 	return list && list->kind == UNS_VALUE_LIST ? list : NULL;
 }
 
-static int find_weights(struct whole *w, struct uns_err *err)
+static int find_weights(struct whole *w, struct part *p, struct uns_err *err)
 {
 	const struct uns_value *list, *master;
 	uint64_t number;
 	size_t g, k;
 
-	for (g = 0; g < w->groups->n; g++) {
-		list = params_of(w, g);
+	for (g = 0; g < p->groups->n; g++) {
+		list = params_of(p, g);
 		for (k = 0; list && k < list->n; k++) {
-			master = w->masters ? uns_value_at(uns_value_at(w->masters, g), k) : NULL;
-			if (!uns_value_u64(list->item[k], &number) || number >= w->n ||
-			    w->named[number] || (w->masters && !master))
+			master = p->masters ? uns_value_at(uns_value_at(p->masters, g), k) : NULL;
+			if (!uns_value_u64(list->item[k], &number) || number >= p->n ||
+			    p->named[number] || (p->masters && !master))
 				return uns_fail(err, -EBADMSG,
 						"param group %zu does not number the parameters", g);
-			UNS_TRY(find_weight(w, number, master, err));
+			p->master[number] = master;
+			UNS_TRY(find_weight(w, p, number, err));
 		}
 	}
 	return 0;
 }
 
-static int prepare(struct whole *w, const struct uns_value *dict, struct uns_err *err)
+/* Names of others' tensors are in no optimizer. */
+static int list_candidates(struct whole *w, struct part *p, const struct uns_value *module, struct uns_err *err)
+{
+	struct candidate *c;
+	uint32_t weight;
+	size_t i;
+
+	p->candidate = UNS_NEW_N(&w->scratch, struct candidate, module->n);
+	p->of = UNS_NEW_N(&w->scratch, struct candidate *, w->cat->n_tensors);
+	if (!p->candidate || !p->of)
+		return uns_oom(err);
+	for (i = 0; i < module->n; i++) {
+		const char *name = uns_value_str(module->pair[i].key);
+
+		weight = name ? uns_map_index(&w->names->weights, name) : UNS_NONE;
+		if (weight == UNS_NONE || w->cat->tensors[weight].role != UNS_ROLE_WEIGHT ||
+		    w->cat->tensors[weight].alias_of != UNS_NONE)
+			continue;
+		c = &p->candidate[p->n_candidates++];
+		c->weight = weight;
+		p->of[weight] = c;
+		UNS_TRY(uns_zero_file_tensor(p->file, module->pair[i].value, &w->scratch, &c->tensor,
+					     &c->piece, err));
+	}
+	return 0;
+}
+
+static int prepare(struct whole *w, struct part *p, const struct uns_value *dict, struct uns_err *err)
 {
 	const struct uns_value *inner = uns_value_get(dict, "optimizer_state_dict"), *list;
 	size_t g;
 
-	w->masters = inner ? uns_value_get(dict, "fp32_groups") : NULL;
-	w->state = uns_value_get(inner ? inner : dict, "state");
-	w->groups = uns_value_get(inner ? inner : dict, "param_groups");
-	if (!w->groups || w->groups->kind != UNS_VALUE_LIST || (inner && !w->masters))
+	p->masters = inner ? uns_value_get(dict, "fp32_groups") : NULL;
+	p->state = uns_value_get(inner ? inner : dict, "state");
+	p->groups = uns_value_get(inner ? inner : dict, "param_groups");
+	if (!p->groups || p->groups->kind != UNS_VALUE_LIST || (inner && !p->masters))
 		return uns_fail(err, -ENOTSUP, "the optimizer, saved without ZeRO, has a form "
 					       "that unshard does not know");
-	for (g = 0; g < w->groups->n; g++) {
-		list = params_of(w, g);
-		w->n += list ? list->n : 0;
+	for (g = 0; g < p->groups->n; g++) {
+		list = params_of(p, g);
+		p->n += list ? list->n : 0;
 	}
-	if (w->n > MAX_PARAMS)
+	if (p->n > MAX_PARAMS)
 		return uns_fail(err, -ENOTSUP, "the optimizer has %zu parameters, more than "
-					       "unshard looks through", w->n);
-	w->n_tensors = w->cat->n_tensors;
-	w->named = UNS_NEW_N(&w->scratch, const struct uns_tensor *, w->n);
-	w->used = UNS_NEW_N(&w->scratch, bool, w->n_tensors);
-	return w->named && w->used ? 0 : uns_oom(err);
+					       "unshard looks through", p->n);
+	p->named = UNS_NEW_N(&w->scratch, struct candidate *, p->n);
+	p->master = UNS_NEW_N(&w->scratch, const struct uns_value *, p->n);
+	return p->named && p->master ? 0 : uns_oom(err);
+}
+
+static int name_numbers(struct whole *w, size_t rank, struct uns_err *err)
+{
+	struct part *p = &w->part[rank];
+	const struct uns_value *module = w->modules->dict[rank];
+
+	p->file = w->modules->file[rank];
+	if (!module || module->kind != UNS_VALUE_DICT)
+		return uns_fail(err, -ENOTSUP, "the file holds no state dict of the model");
+	UNS_TRY(prepare(w, p, uns_value_get(p->file->torch.root, "optimizer"), err));
+	UNS_TRY(list_candidates(w, p, module, err));
+	return find_weights(w, p, err);
 }
 
 /* -- into the catalog -- */
@@ -164,7 +221,51 @@ struct target {
 	const char *name;
 	uint32_t weight;
 	int32_t group, position;
+	const struct uns_zero_cut_up *cut; /* NULL: every rank holds all of it */
 };
+
+/* The rank's number of the weight; p->n: its optimizer has none of it. */
+static uint64_t number_of(const struct part *p, uint32_t weight)
+{
+	const struct candidate *c = p->of[weight];
+
+	return c && c->used ? c->number : p->n;
+}
+
+/* state NULL: the fp32 copy. */
+static const struct uns_value *held(const struct part *p, uint64_t number, const char *state)
+{
+	if (number >= p->n)
+		return NULL;
+	return state ? uns_value_get(uns_value_get_number(p->state, number), state) : p->master[number];
+}
+
+/* A state that has not its parameter's shape is one value, the same on all ranks: the first's is taken. */
+static int add_slices(struct whole *w, const struct target *p, const char *state, const struct uns_tensor *t,
+		      const struct uns_piece *first, struct uns_err *err)
+{
+	struct uns_tensor found;
+	struct uns_piece piece;
+	size_t k;
+
+	if (!p->cut || t->shape.n == 0)
+		return uns_catalog_add_piece(w->cat, first, err);
+	for (k = 0; k < w->modules->slices->n_ranks; k++) {
+		const struct part *part = &w->part[k];
+		const struct uns_zero_slice *slice = &p->cut->slice[k];
+		const struct uns_value *v = held(part, number_of(part, p->weight), state);
+
+		if (!v && !uns_shape_elems(&slice->shape))
+			continue;
+		if (!uns_torch_is_tensor(v))
+			return uns_zero_slice_absent(part->file->open.name, p->name, (int32_t)k, err);
+		UNS_TRY(uns_zero_file_tensor(part->file, v, &w->cat->arena, &found, &piece, err));
+		UNS_TRY(uns_zero_slice_check(slice, &found.shape, part->file->open.name, p->name,
+					     (int32_t)k, err));
+		UNS_TRY(uns_zero_slice_add(w->cat, slice, &piece, t->dtype, err));
+	}
+	return 0;
+}
 
 /* state NULL: the fp32 copy; v NULL then: the weight is fp32 itself. */
 static int add_tensor(struct whole *w, const struct target *p, const char *state,
@@ -186,9 +287,11 @@ static int add_tensor(struct whole *w, const struct target *p, const char *state
 	if (!t.key)
 		return uns_oom(err);
 	if (v) {
-		UNS_TRY(uns_zero_file_tensor(w->file, v, arena, &t, &piece, err));
+		UNS_TRY(uns_zero_file_tensor(w->part[0].file, v, arena, &t, &piece, err));
+		if (p->cut && t.shape.n)
+			t.shape = p->cut->whole;
 		UNS_TRY(uns_catalog_add_tensor(w->cat, &t, index, err));
-		return uns_catalog_add_piece(w->cat, &piece, err);
+		return add_slices(w, p, state, &t, &piece, err);
 	}
 	t.dtype = w->cat->tensors[p->weight].dtype;
 	t.shape = w->cat->tensors[p->weight].shape;
@@ -196,15 +299,14 @@ static int add_tensor(struct whole *w, const struct target *p, const char *state
 	return uns_catalog_add_tensor(w->cat, &t, index, err);
 }
 
-static int add_param(struct whole *w, const struct target *p, uint64_t number,
-		     const struct uns_value *master, struct uns_err *err)
+static int add_param(struct whole *w, const struct target *p, uint64_t number, struct uns_err *err)
 {
-	const struct uns_value *state = uns_value_get_number(w->state, number);
+	const struct uns_value *state = uns_value_get_number(w->part[0].state, number);
 	const char *name;
 	uint32_t index;
 	size_t i;
 
-	UNS_TRY(add_tensor(w, p, NULL, master, &index, err));
+	UNS_TRY(add_tensor(w, p, NULL, w->part[0].master[number], &index, err));
 	if (!uns_map_put_index(&w->names->masters, p->name, index))
 		return uns_oom(err);
 	for (i = 0; state && state->kind == UNS_VALUE_DICT && i < state->n; i++) {
@@ -215,60 +317,49 @@ static int add_param(struct whole *w, const struct target *p, uint64_t number,
 	return 0;
 }
 
-static int add_group(struct whole *w, size_t g, const uint32_t *index, struct uns_err *err)
+static int add_group(struct whole *w, size_t g, struct uns_err *err)
 {
-	const struct uns_value *list = params_of(w, g);
+	const struct part *first = &w->part[0];
+	const struct uns_value *list = params_of(first, g);
 	struct uns_group out = { .root = OPTIMIZER_ROOT };
 	struct target target = { .group = (int32_t)w->cat->n_groups };
 	uint64_t number;
 	size_t k;
 
-	out.hyper = uns_value_new_dict_of(&w->cat->arena, w->groups->item[g], "params", 0);
+	out.hyper = uns_value_new_dict_of(&w->cat->arena, first->groups->item[g], "params", 0);
 	out.param = UNS_NEW_N(&w->cat->arena, const char *, list ? list->n : 0);
 	if (!out.hyper || !out.param)
 		return uns_oom(err);
 	for (k = 0; list && k < list->n; k++) {
 		uns_value_u64(list->item[k], &number); /* checked when it was named */
-		target.weight = index[number];
+		target.weight = first->named[number]->weight;
 		target.name = w->cat->tensors[target.weight].name;
 		target.position = (int32_t)k;
+		target.cut = uns_zero_cut_find(w->modules->slices, target.name);
 		out.param[out.n_params++] = target.name;
-		UNS_TRY(add_param(w, &target, number,
-				  w->masters ? uns_value_at(uns_value_at(w->masters, g), k) : NULL,
-				  err));
+		UNS_TRY(add_param(w, &target, number, err));
 	}
 	return uns_catalog_add_group(w->cat, &out, err);
 }
 
-/* The catalog's arrays move while they grow: weights are kept by index. */
-static int add_all(struct whole *w, struct uns_err *err)
+int uns_zero_whole_add(struct uns_catalog *cat, const struct uns_zero_modules *modules,
+		       struct uns_zero_names *names, struct uns_err *err)
 {
-	uint32_t *index = UNS_NEW_N(&w->scratch, uint32_t, w->n);
-	size_t i, g;
-
-	if (!index)
-		return uns_oom(err);
-	for (i = 0; i < w->n; i++)
-		index[i] = w->named[i] ? (uint32_t)(w->named[i] - w->cat->tensors) : 0;
-	for (g = 0; g < w->groups->n; g++)
-		UNS_TRY(add_group(w, g, index, err));
-	return 0;
-}
-
-int uns_zero_whole_add(struct uns_catalog *cat, const struct uns_zero_file *file,
-		       const struct uns_value *dict, struct uns_zero_names *names,
-		       struct uns_err *err)
-{
-	UNS_CLEANUP(whole_fini) struct whole w = { .cat = cat, .file = file, .names = names };
+	UNS_CLEANUP(whole_fini) struct whole w = { .cat = cat, .modules = modules, .names = names };
 	struct uns_err why = { .keep = &w.scratch };
-	int code = prepare(&w, dict, &why);
+	const size_t n = modules->slices->n_ranks;
+	size_t k, g;
+	int code = 0;
 
-	if (code == 0)
-		code = find_weights(&w, &why);
-	if (code == 0)
-		code = add_all(&w, &why);
-	if (code == 0)
-		return 0;
-	uns_fail_in_file(&why, file->open.name);
-	return uns_catalog_problem_or_fail(cat, UNS_SCOPE_OPTIMIZER, &why, err);
+	w.part = UNS_NEW_N(&w.scratch, struct part, n);
+	if (!w.part)
+		return uns_oom(err);
+	for (k = 0; k < n && code == 0; k++) {
+		code = name_numbers(&w, k, &why);
+		if (code < 0)
+			uns_fail_in_file(&why, modules->file[k]->open.name);
+	}
+	for (g = 0; code == 0 && g < w.part[0].groups->n; g++)
+		code = add_group(&w, g, &why);
+	return code < 0 ? uns_catalog_problem_or_fail(cat, UNS_SCOPE_OPTIMIZER, &why, err) : 0;
 }

@@ -7,12 +7,11 @@
 
 #include "zero/model.h"
 
-/* dict: the model file's "optimizer", in the catalog's arena. The weights must have been added. Numbers
- * are not names: a parameter is named where its shape, and the first elements of its fp32 copy where
- * there is one, fit one weight only, and is marked as inferred. Where one cannot be named, the whole
- * optimizer is a problem with scope OPTIMIZER. */
-int uns_zero_whole_add(struct uns_catalog *cat, const struct uns_zero_file *file,
-		       const struct uns_value *dict, struct uns_zero_names *names,
-		       struct uns_err *err);
+/* Add the value "optimizer" of the model files. The weights must have been added. Numbers are not names: a
+ * parameter is named where its shape, and the first elements of its fp32 copy where there is one, fit one
+ * weight of its file only, and is marked as inferred; tensor-parallel ranks must agree on the names. Where one cannot
+ * be named, the whole optimizer is a problem with scope OPTIMIZER. */
+int uns_zero_whole_add(struct uns_catalog *cat, const struct uns_zero_modules *modules,
+		       struct uns_zero_names *names, struct uns_err *err);
 
 #endif

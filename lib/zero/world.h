@@ -7,6 +7,7 @@
 #include "zero/layout.h"
 #include "zero/optim.h"
 #include "zero/shapes.h"
+#include "zero/slices.h"
 
 struct uns_zero_rank {
 	uint32_t file; /* of its optimizer's shard; in the catalog, may be missing */
@@ -42,11 +43,12 @@ int uns_zero_world_problem_or_fail(struct uns_zero_world *w, const struct uns_er
 
 /* Put the optimizer's tensors into the catalog: MASTER (root "fp32"), moments and steps (root
  * "optimizer"), for every parameter of every group, whose number in the catalog is group_of[g] of
- * (sub-)group g, -1 = unknown, and positions as they follow. A group whose partitions do not fit its
- * parameters becomes a problem. Names that `seen` holds already are left out (tied across pipeline
- * stages); others are added with the master's index + 1. */
-int uns_zero_states_add(struct uns_zero_world *w, const int32_t *group_of, struct uns_map *seen,
-			struct uns_err *err);
+ * (sub-)group g, -1 = unknown, and positions as they follow. `w` are the worlds of all
+ * slices->n_ranks tensor-parallel ranks. A group whose partitions do not fit its parameters becomes a
+ * problem. Names that `seen` holds already are left out (tied across pipeline stages); others are added
+ * with the master's index + 1. */
+int uns_zero_states_add(struct uns_zero_world *const *w, const struct uns_zero_slices *slices,
+			const int32_t *group_of, struct uns_map *seen, struct uns_err *err);
 
 /* The position in group `group` that its next parameter has. O(n). */
 int32_t uns_zero_next_position(const struct uns_catalog *cat, int32_t group);

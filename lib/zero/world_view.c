@@ -67,9 +67,58 @@ static int check_size(const struct uns_zero_plan *plan, struct uns_err *why)
 				why);
 }
 
-static int plan_of(const struct uns_catalog *cat, uint64_t world, struct uns_arena *arena,
-		   struct uns_zero_plan *plan, struct uns_zero_naming *names, struct uns_err *err)
+/* One plan for each tensor-parallel rank. */
+struct plans {
+	struct uns_zero_slices slices;
+	struct uns_zero_plan *v; /* slices.n_ranks */
+	struct uns_zero_naming names;
+};
+
+static void plans_fini(struct plans *p)
 {
+	uns_zero_slices_fini(&p->slices);
+}
+
+static uint64_t tensor_parallel_ranks(const struct uns_catalog *cat)
+{
+	const struct uns_value *dims =
+		uns_catalog_value(cat, "model_states", "checkpoint_parallel_dimensions");
+	uint64_t n;
+
+	return uns_value_u64(uns_value_get(dims, "tp_degree"), &n) && n > 1 ? n : 1;
+}
+
+/* Tensor parallelism stays what it was: it belongs to the model, and to the training's settings. */
+static int check_world(const struct uns_catalog *cat, uint64_t world, struct uns_err *err)
+{
+	uint64_t n_mp = tensor_parallel_ranks(cat);
+
+	if (world % n_mp == 0)
+		return 0;
+	return uns_catalog_fail(cat,
+				UNS_FINDING(.id = UNS_FOUND_ZERO_WORLD_UNEVEN, .scope = UNS_SCOPE_ALL,
+					    .expected = uns_num(n_mp), .found = uns_num(world)),
+				err);
+}
+
+static int find_slices(const struct uns_catalog *cat, struct uns_arena *arena, struct uns_zero_slices *out,
+		       struct uns_err *err)
+{
+	const uint64_t n = tensor_parallel_ranks(cat);
+
+	*out = (struct uns_zero_slices){ .n_ranks = 1 };
+	return n == 1 ? 0
+		      : uns_zero_slices_read(
+				uns_catalog_value(cat, "model_states", "universal_checkpoint_info"),
+				cat->path, (size_t)n, arena, out, err);
+}
+
+/* What files are made of goes into the arena. */
+static int make_plans(const struct uns_catalog *cat, uint64_t world, struct uns_arena *arena,
+		      struct plans *out, struct uns_err *err)
+{
+	size_t n, k;
+
 	if (cat->summary.family != UNS_FAMILY_ZERO)
 		return uns_catalog_fail(
 			cat, UNS_FINDING(.id = UNS_FOUND_NOT_ZERO, .scope = UNS_SCOPE_ALL), err);
@@ -78,21 +127,29 @@ static int plan_of(const struct uns_catalog *cat, uint64_t world, struct uns_are
 	if (!cat->summary.has_engine_state)
 		return uns_catalog_fail(
 			cat, UNS_FINDING(.id = UNS_FOUND_NOT_ZERO, .scope = UNS_SCOPE_ALL), err);
-	UNS_TRY(uns_zero_naming_find(cat, arena, names, err));
-	UNS_TRY(uns_zero_plan_make(cat, world, arena, plan, err));
-	return check_size(plan, err);
+	UNS_TRY(check_world(cat, world, err));
+	UNS_TRY(find_slices(cat, arena, &out->slices, err));
+	n = out->slices.n_ranks;
+	UNS_TRY(uns_zero_naming_find(cat, n, arena, &out->names, err));
+	out->v = UNS_NEW_N(arena, struct uns_zero_plan, n);
+	if (!out->v)
+		return uns_oom(err);
+	for (k = 0; k < n; k++)
+		UNS_TRY(uns_zero_plan_make(cat, &out->slices, k, world / n, arena, &out->v[k], err));
+	return check_size(&out->v[0], err);
 }
 
 int uns_world_zero_supports(const struct uns_catalog *cat, uint64_t world, struct uns_err *why)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_zero_naming names;
-	struct uns_zero_plan plan;
+	UNS_CLEANUP(plans_fini) struct plans plans = { 0 };
 
-	if (is_stage0(cat))
+	if (is_stage0(cat)) {
+		UNS_TRY(check_world(cat, world, why));
 		return supports_whole(cat, why);
-	UNS_TRY(plan_of(cat, world, &arena, &plan, &names, why));
-	return uns_zero_files_check(&plan, why);
+	}
+	UNS_TRY(make_plans(cat, world, &arena, &plans, why));
+	return uns_zero_files_check(&plans.v[0], why);
 }
 
 /* -- tree -- */
@@ -117,22 +174,24 @@ bool uns_world_zero_is_saved(const struct uns_catalog *cat, uint64_t world)
 	uint64_t saved;
 
 	return uns_value_u64(uns_catalog_value(cat, "model_states", "dp_world_size"), &saved) &&
-	       saved == world;
+	       saved * tensor_parallel_ranks(cat) == world;
 }
 
 int uns_world_zero_add(const struct uns_catalog *cat, uint64_t world, struct uns_vtree *out,
 		       struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
-	struct uns_zero_naming names;
-	struct uns_zero_plan plan;
+	UNS_CLEANUP(plans_fini) struct plans plans = { 0 };
+	size_t k;
 
 	if (is_stage0(cat))
 		return add_whole(cat, out, err);
-	UNS_TRY(plan_of(cat, world, &scratch, &plan, &names, err));
-	UNS_TRY(uns_zero_files_add(&plan, &names, out, err));
+	/* Slices are tensors that only the plans know: layouts name them. */
+	UNS_TRY(make_plans(cat, world, tensor_parallel_ranks(cat) > 1 ? &out->arena : &scratch, &plans, err));
+	for (k = 0; k < plans.slices.n_ranks; k++)
+		UNS_TRY(uns_zero_files_add(&plans.v[k], &plans.names, out, err));
 	UNS_TRY(add_marks(cat, out, err));
-	if (!plan.reordered)
+	if (!plans.v[0].reordered)
 		return 0;
 	return uns_vtree_note(out, err,
 			      "with round_robin_gradients, the order of the parameters in the "

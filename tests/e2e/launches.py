@@ -26,6 +26,7 @@ LAUNCHES = {
     "g2": ("deepspeed_engine.py", 2, ["z0-bf16", "z0-fp32", "z1-fp32-tags", "z2-fp16", "z3-fp16",
                                       "z2-bf16-nofrozen", "z3-bf16-nofrozen", "z2-bf16-numberedsteps",
                                       "z3-bf16-numberedsteps", "z2-bf16-roundrobin", "z1-bf16-pipe"]),
+    "tp4": ("tensor_parallel.py", 4, ["z1-bf16-tp2", "z2-fp32-tp2", "z2-fp32-tp4", "z3-bf16-tp2", "z0-bf16-tp2"]),
     "h2": ("deepspeed_trainer.py", 2, ["z2-bf16", "z3-bf16", "z3-fp32", "z0-bf16", "z1-bf16-untied",
                                        "z2-fp32", "z3-bf16-gathered", "acc-z2-bf16", "acc-z3-fp32"]),
     "pf2": ("peft_run.py", 2, ["lora-f2", "lora-f1", "dora-f2", "embedding-f2", "saved-f2", "ia3-f2", "vera-f2",

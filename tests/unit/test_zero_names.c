@@ -69,12 +69,12 @@ static void makes_names(void **state)
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 
 	(void)state;
-	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_MODEL, -1),
+	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_MODEL, -1, 0),
 			    "mp_rank_00_model_states.pt");
-	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_MODEL, 3),
+	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_MODEL, 3, 0),
 			    "zero_pp_rank_3_mp_rank_00_model_states.pt");
-	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_OPTIM, 12),
-			    "zero_pp_rank_12_mp_rank_00_optim_states.pt");
+	assert_string_equal(uns_zero_name_make(&arena, UNS_ZERO_OPTIM, 12, 1),
+			    "zero_pp_rank_12_mp_rank_01_optim_states.pt");
 }
 
 int main(void)

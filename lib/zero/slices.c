@@ -1,0 +1,370 @@
+/* Maps out of value trees, their proof, and the arithmetic of boxes in boxes. */
+#include "zero/slices.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+
+enum { MAP_VERSION = 1, MAX_BLOCKS = 1 << 12 };
+
+void uns_zero_slices_fini(struct uns_zero_slices *slices)
+{
+	uns_map_fini(&slices->by_name);
+}
+
+/* -- one box of a map -- */
+
+/* What a map is being read for: whom a finding is about. */
+struct reading {
+	const char *file, *name;
+	struct uns_arena *arena;
+	size_t rank;
+};
+
+static int not_understood(const struct reading *r, const char *cause, struct uns_err *err)
+{
+	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_MAP_UNKNOWN, .scope = UNS_SCOPE_ALL,
+					      .file = r->file, .tensor = r->name,
+					      .rank = uns_num(r->rank),
+					      .arg = { { "cause", uns_str(cause) } }));
+}
+
+static bool read_shape(const struct uns_value *v, struct uns_shape *out)
+{
+	size_t n;
+
+	if (!uns_value_dims(v, out->dim, UNS_MAX_DIMS, &n) || n > UNS_MAX_DIMS)
+		return false;
+	out->n = (uint32_t)n;
+	return uns_shape_check(out, UNS_F64, NULL) == 0;
+}
+
+/* [offset, [stride, ..]] as a box of `shape`. false: it is none. Strides of dimensions that it does not span are not
+ * looked at. */
+static bool read_box(const struct uns_value *v, const struct uns_shape *shape, struct uns_box *box)
+{
+	const struct uns_value *strides = uns_value_at(v, 1);
+	uint64_t want[UNS_MAX_DIMS], offset, stride;
+	uint32_t d;
+
+	uns_shape_strides(shape, want);
+	if (!uns_value_u64(uns_value_at(v, 0), &offset) || offset >= uns_shape_elems(shape))
+		return false;
+	for (d = 0; d < shape->n; d++) {
+		if (!uns_value_u64(uns_value_at(strides, d), &stride) ||
+		    (box->len[d] > 1 && stride != want[d]))
+			return false;
+		box->lo[d] = offset / want[d];
+		offset %= want[d];
+	}
+	return uns_box_inside(box, shape);
+}
+
+/* Lowest rank that holds the box. */
+static bool read_holder(const struct uns_value *locations, uint64_t *out)
+{
+	uint64_t rank;
+	size_t i;
+
+	*out = UINT64_MAX;
+	for (i = 0; uns_value_at(locations, i); i++) {
+		if (!uns_value_u64(locations->item[i], &rank))
+			return false;
+		*out = uns_u64_min(*out, rank);
+	}
+	return *out != UINT64_MAX;
+}
+
+/* 1 = a box; 0 = an empty one. */
+static int read_block(const struct reading *r, const struct uns_value *v, const struct uns_shape *whole,
+		      const struct uns_shape *slice, struct uns_zero_block *out, uint64_t *holder,
+		      struct uns_err *err)
+{
+	const struct uns_value *scale = uns_value_get(v, "scale");
+	struct uns_shape shape;
+	double factor = 1;
+
+	if (!read_shape(uns_value_get(v, "shape"), &shape) || shape.n != whole->n ||
+	    shape.n != slice->n || !read_holder(uns_value_get(v, "locations"), holder))
+		return not_understood(r, "a piece has not the form that is known", err);
+	if (scale && (!uns_value_float(scale, &factor) || factor != 1))
+		return not_understood(r, "the rank holds it multiplied by a factor", err);
+	if (!uns_shape_elems(&shape))
+		return 0;
+	out->whole = out->slice = (struct uns_box){ .n = shape.n };
+	memcpy(out->whole.len, shape.dim, sizeof(shape.dim));
+	memcpy(out->slice.len, shape.dim, sizeof(shape.dim));
+	if (!read_box(uns_value_get(v, "source"), whole, &out->whole) ||
+	    !read_box(uns_value_get(v, "dest"), slice, &out->slice))
+		return not_understood(r, "a piece is no box of it", err);
+	return 1;
+}
+
+/* -- one rank's slice -- */
+
+/* rank -1: what is not covered is the parameter. expected, found: elements, where they are known. */
+static int does_not_cover(const struct reading *r, int64_t rank, struct uns_datum expected,
+			  struct uns_datum found, struct uns_err *err)
+{
+	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_MAP_COVERS_NOT, .scope = UNS_SCOPE_ALL,
+					      .file = r->file, .tensor = r->name,
+					      .rank = uns_rank(rank), .expected = expected,
+					      .found = found));
+}
+
+static int holds_twice(const struct reading *r, uint64_t other, struct uns_err *err)
+{
+	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_MAP_OVERLAPS, .scope = UNS_SCOPE_ALL,
+					      .file = r->file, .tensor = r->name,
+					      .rank = uns_num(r->rank),
+					      .arg = { { "other", uns_num(other) } }));
+}
+
+static int check_apart(const struct reading *r, const struct uns_zero_block *b, size_t n, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (uns_box_overlap(&b[i].slice, &b[n].slice) || uns_box_overlap(&b[i].whole, &b[n].whole))
+			return holds_twice(r, r->rank, err);
+	return 0;
+}
+
+/* Those that belong to the rank go first. */
+static void sort_blocks(struct uns_zero_slice *slice, const bool *own)
+{
+	struct uns_zero_block first;
+	size_t i;
+
+	for (i = 0; i < slice->n; i++)
+		if (own[i]) {
+			first = slice->block[i];
+			memmove(slice->block + slice->n_own + 1, slice->block + slice->n_own,
+				(i - slice->n_own) * sizeof(first));
+			slice->block[slice->n_own++] = first;
+		}
+}
+
+static int read_slice(const struct reading *r, const struct uns_value *v, const struct uns_shape *whole,
+		      struct uns_zero_slice *out, struct uns_err *err)
+{
+	const struct uns_value *pieces = uns_value_get(v, "pieces");
+	size_t i, n = pieces && pieces->kind == UNS_VALUE_LIST ? pieces->n : 0;
+	struct uns_zero_block *b;
+	uint64_t held = 0, holder;
+	bool *own;
+	int code;
+
+	if (!read_shape(uns_value_get(v, "shard_shape"), &out->shape) || n > MAX_BLOCKS)
+		return not_understood(r, "it has no shape for the rank", err);
+	b = UNS_NEW_N(r->arena, struct uns_zero_block, n);
+	own = UNS_NEW_N(r->arena, bool, n);
+	if (!b || !own)
+		return uns_oom(err);
+	out->block = b;
+	for (i = 0; i < n; i++) {
+		UNS_TRY(code = read_block(r, pieces->item[i], whole, &out->shape, &b[out->n], &holder, err));
+		if (!code)
+			continue;
+		UNS_TRY(check_apart(r, b, out->n, err));
+		own[out->n] = holder == r->rank;
+		held += uns_box_elems(&b[out->n++].slice);
+	}
+	if (held != uns_shape_elems(&out->shape))
+		return does_not_cover(r, (int64_t)r->rank, uns_num(uns_shape_elems(&out->shape)), uns_num(held),
+				      err);
+	sort_blocks(out, own);
+	return 0;
+}
+
+/* -- one parameter -- */
+
+/* Blocks of different ranks are apart, and together they are the parameter. */
+static int check_cover(struct reading *r, const struct uns_zero_cut_up *p, size_t n_ranks, struct uns_err *err)
+{
+	uint64_t held = 0;
+	size_t q, i, k;
+
+	for (r->rank = 0; r->rank < n_ranks; r->rank++)
+		for (i = 0; i < p->slice[r->rank].n_own; i++) {
+			const struct uns_box *box = &p->slice[r->rank].block[i].whole;
+
+			held += uns_box_elems(box);
+			for (q = 0; q < r->rank; q++)
+				for (k = 0; k < p->slice[q].n_own; k++)
+					if (uns_box_overlap(box, &p->slice[q].block[k].whole))
+						return holds_twice(r, q, err);
+		}
+	if (held != uns_shape_elems(&p->whole))
+		return does_not_cover(r, -1, uns_num(uns_shape_elems(&p->whole)), uns_num(held), err);
+	return 0;
+}
+
+static int read_param(struct reading *r, const struct uns_value *v, size_t n_ranks,
+		      struct uns_zero_cut_up **out, struct uns_err *err)
+{
+	const struct uns_value *ranks = uns_value_get(v, "ranks"), *one;
+	struct uns_zero_cut_up *p = UNS_NEW(r->arena, struct uns_zero_cut_up);
+	size_t n = 0;
+
+	if (!p)
+		return uns_oom(err);
+	r->rank = 0;
+	if (!read_shape(uns_value_get(v, "logical_shape"), &p->whole))
+		return not_understood(r, "it has no shape", err);
+	p->slice = UNS_NEW_N(r->arena, struct uns_zero_slice, n_ranks);
+	if (!p->slice)
+		return uns_oom(err);
+	for (; r->rank < n_ranks; r->rank++) {
+		one = uns_value_get_number(ranks, r->rank);
+		if (!one)
+			return does_not_cover(r, (int64_t)r->rank, uns_str(NULL), uns_str(NULL), err);
+		UNS_TRY(read_slice(r, one, &p->whole, &p->slice[r->rank], err));
+		n += p->slice[r->rank].n;
+		if (n > MAX_BLOCKS)
+			return not_understood(r, "it is in too many pieces", err);
+	}
+	*out = p;
+	return check_cover(r, p, n_ranks, err);
+}
+
+/* "^blocks\.0\.weight$" -> "blocks.0.weight"; NULL: a pattern that is no single name. */
+static const char *name_of(struct uns_arena *arena, const char *pattern)
+{
+	size_t len = pattern ? strlen(pattern) : 0, n = 0, i;
+	char *out = UNS_NEW_N(arena, char, len + 1);
+
+	if (!out || len < 2 || pattern[0] != '^' || pattern[len - 1] != '$')
+		return NULL;
+	for (i = 1; i < len - 1; i++) {
+		if (pattern[i] == '\\')
+			i++;
+		else if (strchr(".*+?[](){}|^$", pattern[i]))
+			return NULL;
+		out[n++] = pattern[i];
+	}
+	return out;
+}
+
+/* Layers that say of a parameter that they cannot describe how they cut it. */
+static int check_described(struct reading *r, const struct uns_value *info, struct uns_err *err)
+{
+	const struct uns_value *list = uns_value_get(info, "autotp_unsupported_parameter_patterns");
+	const char *cause;
+
+	if (!list || list->kind != UNS_VALUE_DICT || !list->n)
+		return 0;
+	r->name = uns_value_str(list->pair[0].key);
+	cause = uns_value_str(list->pair[0].value);
+	return not_understood(r, cause ? cause : "DeepSpeed could not describe the cut", err);
+}
+
+int uns_zero_slices_read(const struct uns_value *info, const char *file, size_t n_ranks,
+			 struct uns_arena *arena, struct uns_zero_slices *out, struct uns_err *err)
+{
+	const struct uns_value *map = uns_value_get(info, "affine_map"), *params;
+	struct reading r = { .file = file, .arena = arena };
+	struct uns_zero_cut_up *p;
+	uint64_t version = MAP_VERSION;
+	size_t i;
+
+	*out = (struct uns_zero_slices){ .n_ranks = n_ranks };
+	params = uns_value_get(map, "params");
+	if (!params || params->kind != UNS_VALUE_DICT)
+		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_TENSOR_PARALLEL,
+						      .scope = UNS_SCOPE_ALL,
+						      .arg = { { "n", uns_num(n_ranks) } }));
+	uns_value_u64(uns_value_get(map, "version"), &version);
+	if (version != MAP_VERSION)
+		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_MAP_VERSION,
+						      .scope = UNS_SCOPE_ALL, .file = file,
+						      .expected = uns_num(MAP_VERSION),
+						      .found = uns_num(version)));
+	UNS_TRY(check_described(&r, info, err));
+	for (i = 0; i < params->n; i++) {
+		r.name = name_of(arena, uns_value_str(params->pair[i].key));
+		if (!r.name)
+			continue; /* a parameter without a map is named where one is needed */
+		UNS_TRY(read_param(&r, params->pair[i].value, n_ranks, &p, err));
+		if (!uns_map_put(&out->by_name, r.name, p, NULL))
+			return uns_oom(err);
+	}
+	return 0;
+}
+
+/* -- comparing -- */
+
+static bool same_slice(const struct uns_zero_slice *a, const struct uns_zero_slice *b)
+{
+	size_t i;
+
+	if (!uns_shape_equal(&a->shape, &b->shape) || a->n != b->n || a->n_own != b->n_own)
+		return false;
+	for (i = 0; i < a->n; i++)
+		if (!uns_box_equal(&a->block[i].whole, &b->block[i].whole) ||
+		    !uns_box_equal(&a->block[i].slice, &b->block[i].slice))
+			return false;
+	return true;
+}
+
+static bool same_cut(const struct uns_zero_cut_up *a, const struct uns_zero_cut_up *b, size_t n_ranks)
+{
+	size_t r;
+
+	if (!a || !b || !uns_shape_equal(&a->whole, &b->whole))
+		return false;
+	for (r = 0; r < n_ranks; r++)
+		if (!same_slice(&a->slice[r], &b->slice[r]))
+			return false;
+	return true;
+}
+
+int uns_zero_slices_compare(const struct uns_zero_slices *a, const char *a_file,
+			    const struct uns_zero_slices *b, const char *b_file, size_t b_rank,
+			    struct uns_err *err)
+{
+	const char *name;
+	void *cut;
+	size_t at = 0;
+
+	while (uns_map_next(&a->by_name, &at, &name, &cut))
+		if (!same_cut(cut, uns_zero_cut_find(b, name), a->n_ranks))
+			return uns_fail_with(err,
+					     UNS_FINDING(.id = UNS_FOUND_ZERO_MAPS_DIFFER,
+							 .scope = UNS_SCOPE_ALL, .file = b_file,
+							 .tensor = name, .rank = uns_num(b_rank),
+							 .arg = { { "other_file", uns_str(a_file) } }));
+	return 0;
+}
+
+/* -- what files hold -- */
+
+int uns_zero_cut_get(const struct uns_zero_slices *slices, const char *name, const char *file, int32_t rank,
+		     const struct uns_zero_cut_up **out, struct uns_err *err)
+{
+	*out = uns_zero_cut_find(slices, name);
+	if (*out)
+		return 0;
+	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_SLICE_UNMAPPED, .scope = UNS_SCOPE_ALL,
+					      .file = file, .tensor = name, .rank = uns_rank(rank)));
+}
+
+int uns_zero_slice_check(const struct uns_zero_slice *slice, const struct uns_shape *shape, const char *file,
+			 const char *name, int32_t rank, struct uns_err *err)
+{
+	char found[128], want[128];
+
+	if (uns_shape_equal(&slice->shape, shape))
+		return 0;
+	return uns_fail_with(
+		err, UNS_FINDING(.id = UNS_FOUND_ZERO_SLICE_SHAPE, .scope = UNS_SCOPE_ALL, .file = file,
+				 .tensor = name, .rank = uns_rank(rank),
+				 .found = uns_str(uns_shape_text(shape, found, sizeof(found))),
+				 .expected = uns_str(uns_shape_text(&slice->shape, want, sizeof(want)))));
+}
+
+int uns_zero_slice_absent(const char *file, const char *name, int32_t rank, struct uns_err *err)
+{
+	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_SLICE_ABSENT, .scope = UNS_SCOPE_ALL,
+					      .file = file, .tensor = name, .rank = uns_rank(rank)));
+}
