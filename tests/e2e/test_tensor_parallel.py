@@ -64,7 +64,7 @@ def resumed(views, tmp_path_factory):
     """NAME/{states,live}.safetensors and info.json of each loading."""
     base = tmp_path_factory.mktemp("resumed")
     for world in (2, 4):
-        conftest.torchrun("tensor_parallel.py", world, base, [
+        conftest.launch("tensor_parallel.py", world, base, [
             f"load:{by}:{views}/{view}/{case}/run:{name}{':universal' * (view == 'universal')}"
             for name, (by, view, case, ranks) in LOADS.items() if ranks == world])
     return base
