@@ -103,7 +103,7 @@ static double seconds_of(const struct unshard_stat *st)
 static double entry_seconds(const struct fs *fs, const struct fs_node *dir,
 			    const struct unshard_stat *st)
 {
-	return dir == fs->nodes.root ? CHANGING_SECONDS : seconds_of(st);
+	return dir == fs->nodes.root && st->stable ? CHANGING_SECONDS : seconds_of(st);
 }
 
 /* What a node is now. Files open on an older generation go on: their node still describes them. */
@@ -124,12 +124,14 @@ static int stat_node(struct fs *fs, struct fs_node *node, struct unshard_stat *s
 
 /* -- names -- */
 
+/* What is absent where checkpoints come is asked for again at once: `latest` must not lead to a name that the kernel
+ * still holds absent. */
 static void reply_absent(fuse_req_t req, const struct fs_node *dir)
 {
 	struct fuse_entry_param entry = { .ino = 0 };
 	bool lasting = dir->stat.stable && dir != fs_of(req)->nodes.root;
 
-	entry.entry_timeout = lasting ? STABLE_ABSENT_SECONDS : CHANGING_SECONDS;
+	entry.entry_timeout = lasting ? STABLE_ABSENT_SECONDS : 0;
 	fuse_reply_entry(req, &entry);
 }
 

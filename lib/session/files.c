@@ -50,7 +50,8 @@ static int open_spot(struct unshard_file *f, struct spot *spot, struct uns_err *
 {
 	if (spot_is_dir(spot))
 		return uns_fail(err, -EISDIR, "%s is a directory", f->path);
-	if (spot->key.kind == SPOT_SOURCE && spot->stat.kind == UNS_KIND_LINK)
+	if (spot->key.kind == SPOT_NEWEST ||
+	    (spot->key.kind == SPOT_SOURCE && spot->stat.kind == UNS_KIND_LINK))
 		return uns_fail(err, -ELOOP, "%s is a link", f->path);
 	if (spot->key.kind == SPOT_SOURCE)
 		return open_source_file(f, spot, err);

@@ -7,7 +7,7 @@
 #include "base/path.h"
 #include "session/forms.h"
 #include "session/info.h"
-#include "session/latest.h"
+#include "session/run_mark.h"
 #include "session/nodes.h"
 
 struct unshard_listing {
@@ -208,7 +208,7 @@ static int list_source(struct unshard_listing *l, const struct spot_key *dir, st
 		if (!added)
 			UNS_TRY(add_child(l, dir, list.v[i].name, err));
 	}
-	if (latest_is_wanted(dir->view, &list)) {
+	if (run_mark_is_wanted(dir->view, &list)) {
 		UNS_TRY(add_child(l, dir, dir->view->run_mark, err));
 		sorted = false;
 	}
@@ -244,6 +244,7 @@ static int list_spot(struct unshard_listing *l, struct spot *spot, struct uns_er
 		return list_shown(l, spot, err);
 	case SPOT_SOURCE:
 	case SPOT_MARK: /* no directory */
+	case SPOT_NEWEST:
 		break;
 	}
 	return list_source(l, &spot->key, err);

@@ -187,12 +187,12 @@ int unshard_stat(unshard *u, const char *path, struct unshard_stat *out,
 static int read_link(struct unshard *u, struct spot *spot, const char *name, char **target,
 		     struct uns_err *err)
 {
-	const char *text;
+	const char *text = spot->key.inside;
 
-	if (spot->key.kind != SPOT_SOURCE || spot->key.directory ||
-	    spot->stat.kind != UNS_KIND_LINK)
+	if (spot->key.kind == SPOT_SOURCE && !spot->key.directory && spot->stat.kind == UNS_KIND_LINK)
+		UNS_TRY(uns_root_readlink(u->root, spot->key.path, &spot->arena, &text, err));
+	else if (spot->key.kind != SPOT_NEWEST)
 		return uns_fail(err, -EINVAL, "%s is not a link", name);
-	UNS_TRY(uns_root_readlink(u->root, spot->key.path, &spot->arena, &text, err));
 	*target = strdup(text);
 	return *target ? 0 : uns_oom(err);
 }

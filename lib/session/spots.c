@@ -7,7 +7,8 @@
 #include "base/path.h"
 #include "session/forms.h"
 #include "session/info.h"
-#include "session/latest.h"
+#include "session/newest.h"
+#include "session/run_mark.h"
 #include "session/shows.h"
 
 #define INFO_DIR ".unshard"
@@ -254,8 +255,8 @@ static int go_to_entry(struct unshard *u, struct spot *spot, struct uns_err *err
 static int go_to_mark(struct unshard *u, struct spot *spot, const char *dir, const char *name,
 		      struct uns_err *err)
 {
-	struct latest mark;
-	int found = latest_find(u, spot->key.view, spot->key.parameter, dir, name, &spot->arena,
+	struct run_mark mark;
+	int found = run_mark_find(u, spot->key.view, spot->key.parameter, dir, name, &spot->arena,
 				&mark, err);
 
 	if (found <= 0) {
@@ -268,6 +269,32 @@ static int go_to_mark(struct unshard *u, struct spot *spot, const char *dir, con
 	spot->text = mark.text;
 	spot->ino = ino_of(&spot->key, mark.generation, "");
 	return 1;
+}
+
+/* A link never changes where it leads: when a newer checkpoint is whole, the name gets another inode. So whoever
+ * looked the link up gets there, and the kernel may keep what it read of it. */
+static void go_to_link(struct spot *spot, const char *target)
+{
+	spot->key.kind = SPOT_NEWEST;
+	spot->key.directory = false;
+	spot->key.inside = target;
+	spot->ino = ino_of(&spot->key, 0, target);
+}
+
+/* 1 = `name` of the directory `dir` is the made link, and spot->key.path is its path. A name of SOURCE wins. */
+static int go_to_newest(struct unshard *u, struct spot *spot, const char *dir, const char *name,
+			struct uns_err *err)
+{
+	const char *target;
+	struct uns_stat st;
+	int found;
+
+	if (strcmp(name, NEWEST_NAME) != 0 || uns_root_stat(u->root, spot->key.path, false, &st, NULL) != -ENOENT)
+		return 0;
+	UNS_TRY(found = newest_find(u, spot->key.view, spot->key.parameter, dir, &spot->arena, &target, err));
+	if (found)
+		go_to_link(spot, target);
+	return found;
 }
 
 static int enter_source(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err)
@@ -292,12 +319,28 @@ static int enter_source(struct unshard *u, struct spot *spot, const char *name, 
 	if (found)
 		return 0;
 	UNS_TRY(found = forms_find(u, view, dir, name, &spot->arena, &form, err));
-	if (!found)
-		return go_to_entry(u, spot, err);
-	spot->key.path = form.path;
-	spot->key.as_file = form.as_file;
-	spot->record = form.record;
-	return go_to_record(u, spot, err);
+	if (found) {
+		spot->key.path = form.path;
+		spot->key.as_file = form.as_file;
+		spot->record = form.record;
+		return go_to_record(u, spot, err);
+	}
+	UNS_TRY(found = go_to_newest(u, spot, dir, name, err));
+	return found ? 0 : go_to_entry(u, spot, err);
+}
+
+/* The kernel follows links by itself; paths of the tree (spot_find) are followed here. */
+static int enter_newest(struct unshard *u, struct spot *spot, const char *name, struct uns_err *err)
+{
+	const char *target = spot->key.inside;
+
+	spot->key.path = uns_path_parent(&spot->arena, spot->key.path);
+	if (!spot->key.path)
+		return uns_oom(err);
+	spot->key.kind = SPOT_SOURCE;
+	spot->key.directory = true;
+	UNS_TRY(enter_source(u, spot, target, err));
+	return spot_enter(u, spot, name, err);
 }
 
 /* -- the mount's root -- */
@@ -392,6 +435,8 @@ int spot_enter(struct unshard *u, struct spot *spot, const char *name, struct un
 		return enter_shown(u, spot, name, err);
 	case SPOT_MARK:
 		return not_a_directory(spot->key.path, err);
+	case SPOT_NEWEST:
+		return enter_newest(u, spot, name, err);
 	case SPOT_SOURCE:
 		break;
 	}
@@ -449,6 +494,10 @@ static int go_to_key(struct unshard *u, struct spot *spot, struct uns_err *err)
 					   uns_path_name(path), err));
 		return found ? 0 : uns_fail(err, -ESTALE, "%s is not shown any more", path);
 	}
+	if (kind == SPOT_NEWEST) {
+		go_to_link(spot, inside);
+		return 0;
+	}
 	UNS_TRY(record_get(u, path, &spot->record, err));
 	if (!spot->record->is.format)
 		return uns_fail(err, -ESTALE, "%s is not a checkpoint any more", spot->key.path);
@@ -487,6 +536,7 @@ bool spot_is_dir(const struct spot *spot)
 	case SPOT_SHOWN:
 		return !spot->file;
 	case SPOT_MARK:
+	case SPOT_NEWEST:
 		return false;
 	case SPOT_SOURCE:
 		break;
@@ -539,6 +589,14 @@ static void stat_mark(const struct spot *spot, struct unshard_stat *out)
 	out->size_bytes = spot->text.len;
 }
 
+static void stat_newest(const struct spot *spot, struct unshard_stat *out)
+{
+	out->live = true;
+	out->kind = UNSHARD_LINK;
+	out->size_bytes = strlen(spot->key.inside);
+	out->nlink = 1;
+}
+
 static void stat_source(const struct uns_stat *st, struct unshard_stat *out)
 {
 	out->kind = st->kind == UNS_KIND_DIR    ? UNSHARD_DIR
@@ -584,6 +642,8 @@ int spot_stat(struct unshard *u, const struct spot *spot, struct unshard_stat *o
 		stat_shown(u, spot, out);
 	else if (spot->key.kind == SPOT_MARK)
 		stat_mark(spot, out);
+	else if (spot->key.kind == SPOT_NEWEST)
+		stat_newest(spot, out);
 	else if (spot->key.kind == SPOT_INFO || spot->key.kind == SPOT_ROOT_INFO)
 		stat_info(spot, out);
 	return 0;

@@ -13,7 +13,8 @@ enum spot_kind {
 	SPOT_SOURCE,    /* a directory, file or link of SOURCE outside checkpoints */
 	SPOT_SHOWN,     /* a checkpoint directory (inside = ""), or a directory or file in it */
 	SPOT_INFO,      /* a checkpoint's .unshard: `inside` as above */
-	SPOT_MARK,      /* the file that names a run's last checkpoint (latest.h), made */
+	SPOT_MARK,      /* the file that names a run's last checkpoint (run_mark.h), made */
+	SPOT_NEWEST,    /* the link to a run's newest checkpoint (newest.h), made; `inside` is where it leads */
 };
 
 struct spot_key {
@@ -24,7 +25,7 @@ struct spot_key {
 	const struct uns_view *view;
 	uint64_t parameter;
 	const char *path;   /* below SOURCE */
-	const char *inside; /* below the checkpoint */
+	const char *inside; /* below the checkpoint; SPOT_NEWEST: the name beside the link */
 };
 
 struct spot {

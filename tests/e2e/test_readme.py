@@ -12,7 +12,6 @@ import torch.distributed.checkpoint as dcp
 from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
-from transformers.trainer_utils import get_last_checkpoint
 
 import trees
 from conftest import LONGEST_S, ROOT, UNSHARD
@@ -128,8 +127,7 @@ def test_the_lines_to_write(place, made, mount, monkeypatch):
     monkeypatch.chdir(place)
     state_dict = {"model": {"emb.weight": torch.zeros(13, 10)}}
     names = {"AutoModelForCausalLM": AutoModelForCausalLM, "safe_open": safe_open, "dcp": dcp,
-             "load_file": load_file, "get_last_checkpoint": get_last_checkpoint,
-             "state_dict": state_dict}
+             "load_file": load_file, "os": os, "state_dict": state_dict}
     results = [eval(line, names) for line in LINES]
     live = trees.tensors(made("t2", "tied-f1-fp32") / "live-2.safetensors")
     assert results[0].dtype == torch.float32 and results[1].dtype == torch.bfloat16

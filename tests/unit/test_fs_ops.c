@@ -215,14 +215,30 @@ static void a_lookup_is_a_node(void **state)
 	assert_int_equal(fs->nodes.n, 3);
 	assert_int_equal(lookup(fs, "weights/checkpoint-2"), dir);
 	assert_int_equal(fs_nodes_of_id(&fs->nodes, dir)->n_lookups, 3);
-	op_lookup(&req, dir, "no such file");
-	assert_int_equal(req.entry.ino, 0);
-	assert_true(req.entry.entry_timeout > 0);
 	req = request(fs);
 	op_getattr(&req, file, NULL);
 	assert_true(req.entry.attr.st_size > 0);
 	op_forget(&req, file, 1);
 	assert_int_equal(fs->nodes.n, 2);
+}
+
+/* What is absent is remembered where nothing can come while the inode stays: below a checkpoint's directory. */
+static void an_absent_name_is_remembered(void **state)
+{
+	static const struct {
+		const char *dir;
+		bool remembered;
+	} cases[] = { { "dcp", false }, { "dcp/checkpoint-2", false }, { "dcp/checkpoint-2/optimizer_0", true } };
+	struct fs *fs = *state;
+	struct fuse_req req;
+	size_t i;
+
+	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		req = request(fs);
+		op_lookup(&req, lookup(fs, cases[i].dir), "no such file");
+		assert_int_equal(req.entry.ino, 0);
+		assert_int_equal(req.entry.entry_timeout > 0, cases[i].remembered);
+	}
 }
 
 static void an_interrupted_lookup_leaves_no_count(void **state)
@@ -311,6 +327,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(a_lookup_is_a_node),
+		TEST(an_absent_name_is_remembered),
 		TEST(an_interrupted_lookup_leaves_no_count),
 		TEST(readdirplus_counts_each_entry_once),
 		TEST(an_interrupted_readdirplus_leaves_no_counts),

@@ -7,7 +7,7 @@
  *
  * SOURCE's latest_universal, from a ds_to_universal of the user's, counts before its `latest`, as it does for
  * the engine. */
-#include "session/latest.h"
+#include "session/run_mark.h"
 
 #include <string.h>
 
@@ -19,7 +19,7 @@ enum { MAX_MARK_BYTES = 4096 };
 
 static const char LATEST[] = "latest";
 
-bool latest_is_wanted(const struct uns_view *view, const struct uns_listing *list)
+bool run_mark_is_wanted(const struct uns_view *view, const struct uns_listing *list)
 {
 	return view && view->run_mark &&
 	       (uns_listing_find(list, LATEST) || uns_listing_find(list, view->run_mark));
@@ -32,7 +32,7 @@ struct search {
 	uint64_t parameter;
 	const char *dir;
 	struct uns_arena *arena;
-	struct latest *out;
+	struct run_mark *out;
 };
 
 /* 1 = SOURCE has this mark, 0 = it has not. */
@@ -113,12 +113,12 @@ static int find(const struct search *s, const char *name, struct uns_err *err)
 	return code;
 }
 
-int latest_find(struct unshard *u, const struct uns_view *view, uint64_t parameter, const char *dir,
-		const char *name, struct uns_arena *arena, struct latest *out, struct uns_err *err)
+int run_mark_find(struct unshard *u, const struct uns_view *view, uint64_t parameter, const char *dir,
+		const char *name, struct uns_arena *arena, struct run_mark *out, struct uns_err *err)
 {
 	const struct search s = { u, view, parameter, dir, arena, out };
 
-	*out = (struct latest){ .text = UNS_TEXT_INIT };
+	*out = (struct run_mark){ .text = UNS_TEXT_INIT };
 	if (!view || !view->run_mark || strcmp(name, view->run_mark) != 0)
 		return 0;
 	return find(&s, name, err);
