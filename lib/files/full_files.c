@@ -8,6 +8,7 @@
 #include "model/cover.h"
 #include "files/adapter_files.h"
 #include "files/masters.h"
+#include "files/other_models.h"
 #include "files/safetensors_file.h"
 #include "wire/value_new.h"
 
@@ -15,8 +16,12 @@
 
 int uns_full_check(const struct uns_catalog *cat, struct uns_err *why)
 {
+	unsigned last = uns_other_models(cat), k;
+
 	UNS_TRY(uns_cover_weights(cat, why));
-	UNS_TRY(uns_optimizer_check(cat, uns_optimizer_root(cat), why));
+	UNS_TRY(uns_other_models_check(cat, why));
+	for (k = 0; k <= last; k++)
+		UNS_TRY(uns_optimizer_check(cat, uns_optimizer_root_of(cat, k), why));
 	UNS_TRY(uns_optimizer_check_hyper(cat, why));
 	return uns_masters_check(cat, why);
 }
@@ -144,8 +149,14 @@ int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *
 	return uns_part_safetensors_set(cat, v, n, "model", in->max_shard_size_bytes, origin, out, err);
 }
 
-int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
-			     struct uns_vtree *out, struct uns_err *err)
+/* Of the first model, or of a further one (files/other_models.h). */
+static bool is_of_model(const struct uns_catalog *cat, const struct uns_tensor *t, unsigned k)
+{
+	return k ? uns_is_of_other_model(cat, t, k) : uns_role_is_model(t->role);
+}
+
+static int add_torch_model(const struct uns_full_input *in, unsigned k, const char *stem, struct uns_vtree *out,
+			   struct uns_err *err)
 {
 	const struct uns_catalog *cat = in->resume.catalog;
 	struct uns_value *root = uns_value_new_dict(&out->arena, cat->n_tensors);
@@ -157,10 +168,13 @@ int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
 	const struct uns_tensor *t;
 	size_t i, n_masters = 0;
 
-	UNS_TRY(uns_masters_find(cat, &masters, err));
+	if (!stem)
+		return uns_oom(err);
+	if (!k)
+		UNS_TRY(uns_masters_find(cat, &masters, err));
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
-		if (!uns_role_is_model(t->role))
+		if (!is_of_model(cat, t, k))
 			continue;
 		n_masters += uns_masters_or(&masters, t) != t;
 		t = uns_masters_or(&masters, t);
@@ -170,6 +184,12 @@ int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
 	}
 	return uns_torch_file_add(&torch, uns_arena_printf(&out->arena, "%s.bin", stem),
 				  weights_origin(&out->arena, n_masters), out, err);
+}
+
+int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
+			     struct uns_vtree *out, struct uns_err *err)
+{
+	return add_torch_model(in, 0, stem, out, err);
 }
 
 /* -- optimizer -- */
@@ -210,28 +230,54 @@ static const char *origin_of(const struct uns_optimizer_state *state, struct uns
 	return "assembled from the checkpoint's optimizer";
 }
 
-int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids ids,
-			   const char *name, struct uns_vtree *out, struct uns_err *err)
+static int add_optimizer(const struct uns_full_input *in, const char *root, enum uns_param_ids ids,
+			 const char *name, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_catalog *cat = in->resume.catalog;
-	const char *root = root_to_write(in);
 	UNS_CLEANUP(uns_torch_leaves_fini) struct uns_torch_leaves leaves = { 0 };
 	struct uns_torch_input torch = { .cat = cat, .leaves = &leaves, .stem = "optimizer" };
 	struct uns_optimizer_state state;
 
-	if (!root)
-		return uns_optimizer_root(cat)
-			       ? uns_vtree_note(out, err,
-						"%s is hidden: no scheduler was saved with it, "
-						"and a Trainer restores either both or, without a "
-						"warning, neither",
-						name)
-			       : 0;
 	UNS_TRY(uns_optimizer_state_build(cat, root, ids,
 					  uns_training_step(in->resume.training, cat->summary.step),
 					  &out->arena, &leaves, &state, err));
 	torch.root = state.root;
 	return uns_torch_file_add(&torch, name, origin_of(&state, &out->arena), out, err);
+}
+
+int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids ids,
+			   const char *name, struct uns_vtree *out, struct uns_err *err)
+{
+	const char *root = root_to_write(in);
+
+	if (root)
+		return add_optimizer(in, root, ids, name, out, err);
+	return uns_optimizer_root(in->resume.catalog)
+		       ? uns_vtree_note(out, err,
+					"%s is hidden: no scheduler was saved with it, "
+					"and a Trainer restores either both or, without a "
+					"warning, neither",
+					name)
+		       : 0;
+}
+
+int uns_full_add_others(const struct uns_full_input *in, enum uns_param_ids ids, const char *stem,
+			struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_catalog *cat = in->resume.catalog;
+	unsigned last = uns_other_models(cat), k;
+	const char *root, *name;
+
+	for (k = 1; k <= last; k++) {
+		UNS_TRY(add_torch_model(in, k, uns_arena_printf(&out->arena, "%s_%u", stem, k), out, err));
+		root = uns_optimizer_root_of(cat, k);
+		name = uns_arena_printf(&out->arena, "optimizer_%u.bin", k);
+		if (!name)
+			return uns_oom(err);
+		if (root)
+			UNS_TRY(add_optimizer(in, root, ids, name, out, err));
+	}
+	return 0;
 }
 
 /* A plain run's optimizer and scheduler: both, or neither. */

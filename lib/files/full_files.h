@@ -41,6 +41,10 @@ int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
 int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids ids,
 			   const char *name, struct uns_vtree *out, struct uns_err *err);
 
+/* The further models of an Accelerate state, and their optimizers: STEM_<k>.bin, optimizer_<k>.bin. */
+int uns_full_add_others(const struct uns_full_input *in, enum uns_param_ids ids, const char *stem,
+			struct uns_vtree *out, struct uns_err *err);
+
 /* Everything else (files/resume_files.h) and the notes. */
 int uns_full_add_rest(const struct uns_full_input *in, struct uns_vtree *out, struct uns_err *err);
 

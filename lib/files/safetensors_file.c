@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "base/path.h"
 #include "base/map.h"
 #include "base/text.h"
 #include "wire/safetensors.h"
@@ -251,7 +252,7 @@ static int add_index(const struct split *s, const struct uns_named_tensor *tenso
 		if (strcmp(rows[i - 1].name, rows[i].name) == 0)
 			return uns_fail(err, -EBADMSG, "two tensors would be named %s",
 					rows[i].name);
-	index_text(&text, s, rows, n, stem);
+	index_text(&text, s, rows, n, uns_path_name(stem));
 	if (text.failed)
 		return uns_oom(err);
 	return uns_vtree_add_text(tree, path, text.p, text.len, origin, err);

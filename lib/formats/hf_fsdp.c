@@ -7,7 +7,7 @@
  *   Accelerate: random_states_<r>.pkl  scheduler.bin  custom_checkpoint_<i>.pkl
  *
  * Owns this layout and its facts; what is inside the shards is in dcp/. Model 0 is the one whose
- * tensors are weights. */
+ * tensors are weights; of the others see files/other_models.h. */
 #include "formats/format.h"
 
 #include <stdio.h>
@@ -174,8 +174,9 @@ static int add_other_model(struct source *s, const char *name, unsigned long lon
 		return uns_oom(err);
 	snprintf(as_root, sizeof(as_root), "model_%llu", index);
 	UNS_TRY(uns_catalog_add_finding(
-		s->cat, UNS_FINDING(.id = UNS_FOUND_SECOND_MODEL, .file = path), err));
-	return add_dcp_part(s, name, &roots, UNS_SCOPE_NOTE, err);
+		s->cat, UNS_FINDING(.id = UNS_FOUND_SECOND_MODEL, .file = path, .arg = { { "model", uns_num((int64_t)index) } }),
+		err));
+	return add_dcp_part(s, name, &roots, UNS_SCOPE_OPTIMIZER, err); /* whoever resumes needs it */
 }
 
 static int add_model_dirs(struct source *s, struct uns_err *err)

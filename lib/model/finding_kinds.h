@@ -353,7 +353,8 @@ KIND(TENSOR_UNLIKE_IN_FILES, tensor_unlike_in_files, DAMAGED,
 KIND(TENSOR_OFFSET_OVERFLOWS, tensor_offset_overflows, DAMAGED,
      "tensor {tensor}: offset overflows in {file}")
 KIND(SECOND_MODEL, second_model, NOTE,
-     "{file} is a second model of this checkpoint: only model 0 is shown as weights")
+     "{file} is a further model of this checkpoint: weights shows it in model_{model}/, full as "
+     "pytorch_model_{model}.bin, full-fsdp as pytorch_model_fsdp_{model}.bin, dcp as it is")
 KIND(MODEL_MISSING, model_missing, INCOMPLETE,
      "{checkpoint} has no pytorch_model_fsdp_0: the save did not finish, or the directory was not copied")
 

@@ -55,6 +55,7 @@ static int add_plain(struct uns_full_input *full, struct uns_span config, struct
 		UNS_TRY(uns_full_add_safetensors(full, out, err));
 	UNS_TRY(uns_full_add_optimizer(full, UNS_IDS_NUMBERS,
 				       trainer ? "optimizer.pt" : "optimizer.bin", out, err));
+	UNS_TRY(uns_full_add_others(full, UNS_IDS_NUMBERS, "pytorch_model", out, err));
 	if (engine)
 		UNS_TRY(uns_engine_files_add(cat, out, err));
 	return uns_engine_scaler_add(cat, out, err);
@@ -80,6 +81,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	if (parameter == FSDP) {
 		UNS_TRY(uns_full_add_torch_model(&full, "pytorch_model_fsdp", out, err));
 		UNS_TRY(uns_full_add_optimizer(&full, UNS_IDS_NAMES, "optimizer.bin", out, err));
+		UNS_TRY(uns_full_add_others(&full, UNS_IDS_NAMES, "pytorch_model_fsdp", out, err));
 	} else {
 		UNS_TRY(add_plain(&full, in->config, out, err));
 	}

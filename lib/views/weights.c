@@ -16,6 +16,7 @@
 #include "files/lightning_file.h"
 #include "files/masters.h"
 #include "files/megatron_names.h"
+#include "files/other_models.h"
 #include "files/published_names.h"
 #include "files/safetensors_file.h"
 #include "files/strip.h"
@@ -491,6 +492,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 	if (parameter == UNS_DTYPE_NONE)
 		UNS_TRY(passed = pass_through(in, out, err));
+	UNS_TRY(uns_other_models_add(in->catalog, (enum uns_dtype)parameter, in->max_shard_size_bytes, out, err));
 	if (!passed)
 		UNS_TRY(assemble(&a, out, err));
 	if (in->catalog->summary.is_one_file)

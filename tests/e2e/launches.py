@@ -7,7 +7,7 @@ LAUNCHES = {
     "t3": ("trainer.py", 3, ["tied-f1-bf16", "tied-f2-fp32", "untied-f1-fp32", "untied-f2-bf16",
                              "mixtral-f1-bf16", "llava-f2-bf16"]),
     "t4": ("trainer.py", 4, ["tied-f1-fp32", "tied-f2-bf16", "untied-f1-bf16", "untied-f2-fp32"]),
-    "a2": ("accelerate_state.py", 2, ["f1", "f2", "f1-ranks", "f2-ranks"]),
+    "a2": ("accelerate_state.py", 2, ["f1", "f2", "f1-ranks", "f2-ranks", "f1-two", "f2-two"]),
     "a3": ("accelerate_state.py", 3, ["f1", "f2", "f1-ranks", "f2-ranks"]),
     "r2": ("resume_make.py", 2, ["f1", "f2", "full", "acc"]),
     "v2": ("ranks.py", 2, ["verl-f1", "verl-f1orig", "verl-f2", "verl-f2-bf16", "easyr1-f1orig",

@@ -109,8 +109,8 @@ static const struct {
 	  "checkpoint-2 has no pytorch_model_fsdp_0" },
 	{ "the optimizer's metadata is damaged", "truncate -s 5000 optimizer_0/.metadata", true, 2,
 	  2, 12, 0, UNS_SCOPE_OPTIMIZER, "optimizer_0/.metadata: " },
-	{ "a second model", "cp -r pytorch_model_fsdp_0 pytorch_model_fsdp_1", true, 2, 2, 12, 11,
-	  UNS_SCOPE_NOTE, "pytorch_model_fsdp_1 is a second model" },
+	{ "a further model", "cp -r pytorch_model_fsdp_0 pytorch_model_fsdp_1", true, 2, 2, 12, 11,
+	  UNS_SCOPE_NOTE, "pytorch_model_fsdp_1 is a further model" },
 };
 
 static void copy_run(const struct temp *t)

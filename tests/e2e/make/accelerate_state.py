@@ -3,7 +3,8 @@
     torchrun --nproc_per_node=W accelerate_state.py OUT CASE...
 
 CASE is f1, f2 (SHARDED_STATE_DICT) or f1-ranks, f2-ranks (use_dcp=False: per-rank files). Each makes
-OUT/CASE/run/state, OUT/CASE/live-0.safetensors.
+OUT/CASE/run/state, OUT/CASE/live-0.safetensors. f1-two, f2-two: two models in one state, with an optimizer each;
+live-1.safetensors is the second's.
 """
 
 import sys
@@ -31,24 +32,37 @@ def plugin(fsdp):
     return made
 
 
+def witness(model, path):
+    tensors = oracle.full_tensors(model)
+    if dist.get_rank() == 0:
+        oracle.write(tensors, path)
+    dist.barrier()
+
+
+def prepared(accelerator, model, steps=2):
+    """The trained model and its optimizer."""
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
+    models.train(model, optimizer, accelerator.backward, steps)
+    return model, optimizer
+
+
 def run(case, out):
-    fsdp, _, per_rank = case.partition("-")
+    fsdp, _, how = case.partition("-")
     forget_last_run()
     accelerator = Accelerator(fsdp_plugin=plugin(fsdp))
-    model = models.Odd()
-    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
-    models.train(model, optimizer, accelerator.backward)
+    model, optimizer = prepared(accelerator, models.Odd())
     state = f"{out}/run/state"
-    if per_rank:
+    if how == "ranks":
         used = accelerator.state.fsdp_plugin
         save_fsdp_model(used, accelerator, model, state, use_dcp=False)
         save_fsdp_optimizer(used, accelerator, optimizer, model, state, use_dcp=False)
+    elif how == "two":
+        second, _ = prepared(accelerator, models.Odd(), steps=3)
+        accelerator.save_state(state)
+        witness(second, f"{out}/live-1.safetensors")
     else:
         accelerator.save_state(state)
-    tensors = oracle.full_tensors(model)
-    if dist.get_rank() == 0:
-        oracle.write(tensors, f"{out}/live-0.safetensors")
-    dist.barrier()
+    witness(model, f"{out}/live-0.safetensors")
 
 
 if __name__ == "__main__":
