@@ -67,6 +67,14 @@ static enum uns_rule_verdict fsdp2_full(const struct uns_settings *s)
 	return needs(s, UNS_ACCELERATE, 1, 7, 0);
 }
 
+/* Configs do not say whether there is an adapter. */
+static enum uns_rule_verdict fsdp2_full_adapter(const struct uns_settings *s)
+{
+	if (!is_fsdp2(s) || s->state_dict != UNS_FULL || uns_version_before(&s->version[UNS_ACCELERATE], 1, 7, 0))
+		return UNS_RULE_FINE;
+	return uns_version_before(&s->version[UNS_ACCELERATE], 1, 15, 0) ? UNS_RULE_NOTE : UNS_RULE_FINE;
+}
+
 static enum uns_rule_verdict fsdp2_torch(const struct uns_settings *s)
 {
 	return is_fsdp2(s) ? needs(s, UNS_TORCH, 2, 6, 0) : UNS_RULE_FINE;
@@ -189,6 +197,12 @@ const struct uns_setting_rule uns_setting_rules[] = {
 		      "SHARDED_STATE_DICT only (accelerate/utils/constants.py, "
 		      "FSDP2_STATE_DICT_TYPE); upgrade accelerate, or set fsdp_state_dict_type to "
 		      "SHARDED_STATE_DICT" },
+	/* Source: _get_model_state_dict in accelerate 1.14.0's and 1.15.0's utils/fsdp_utils.py. */
+	{ .name = "fsdp2_full_adapter",
+	  .judge = fsdp2_full_adapter,
+	  .sentence = "a Trainer that trains an adapter of PEFT under FSDP2 with FULL_STATE_DICT saves rank 0's rows "
+		      "only into pytorch_model_fsdp.bin before accelerate 1.15.0, and cannot resume from it; upgrade "
+		      "accelerate, or set fsdp_state_dict_type to SHARDED_STATE_DICT" },
 	/* Source: the same files: 2.5.1 in 1.6.0, whose imports need 2.6; 2.6.0 since 1.7.0. */
 	{ .name = "fsdp2_torch",
 	  .judge = fsdp2_torch,

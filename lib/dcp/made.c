@@ -10,7 +10,7 @@
 #include "base/map.h"
 #include "base/path.h"
 #include "files/adapter.h"
-#include "files/empty_group.h"
+#include "files/optimizer_state.h"
 #include "files/masters.h"
 #include "files/torch_file.h"
 #include "wire/value_new.h"
@@ -253,90 +253,56 @@ int uns_dcp_made_add_model(struct uns_dcp_made *m, bool by_file_names, struct un
 
 /* -- the optimizer -- */
 
-static int add_step(struct uns_dcp_made *m, const struct uns_adam_params *params,
-		    const struct uns_adam_param *p, int64_t global_step, struct uns_err *err)
+/* {state: tensor or number} of one parameter. */
+static int add_states(struct uns_dcp_made *m, const char *param, const struct uns_value *states,
+		      const struct uns_torch_leaves *leaves, struct uns_err *err)
 {
-	const struct key k = {
-		.root = "optimizer", .name = p->name, .in_state = true, .state = "step"
-	};
-	struct uns_torch_leaf leaf = { .out = UNS_F32 };
-	double step = (double)global_step;
-	float *value;
-
-	if (p->step)
-		return add_tensor(m, &k, p->step, p->step->dtype, err);
-	if (!uns_value_float(uns_value_get(params->group[p->group]->hyper, "step"), &step) &&
-	    global_step == UNS_UNKNOWN)
-		return uns_catalog_fail(m->cat,
-					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STEP_UNKNOWN,
-						    .scope = UNS_SCOPE_OPTIMIZER,
-						    .tensor = p->name),
-					err);
-	value = UNS_NEW(m->arena, float);
-	if (!value)
-		return uns_oom(err);
-	*value = (float)step; /* torch keeps a step as a float32 tensor without dimensions */
-	leaf.literal = (const uint8_t *)value;
-	return add_item(m, &k, &leaf, NULL, err);
-}
-
-static int add_param(struct uns_dcp_made *m, const struct uns_adam_params *params,
-		     const struct uns_adam_param *p, int64_t global_step, struct uns_err *err)
-{
-	struct key k = {
-		.root = "optimizer", .name = p->name, .in_state = true, .state = "exp_avg"
-	};
-
-	UNS_TRY(add_step(m, params, p, global_step, err));
-	UNS_TRY(add_tensor(m, &k, p->exp_avg, p->exp_avg->dtype, err));
-	k.state = "exp_avg_sq";
-	return add_tensor(m, &k, p->exp_avg_sq, p->exp_avg_sq->dtype, err);
-}
-
-static int add_names(struct uns_dcp_made *m, const struct uns_group *g, size_t index,
-		     struct uns_err *err)
-{
-	const struct key k = {
-		.root = "optimizer", .name = "params", .in_group = true, .group = index
-	};
-	struct uns_value *names = uns_value_new_list(m->scratch, g->n_params);
+	struct key k = { .root = "optimizer", .name = param, .in_state = true };
+	const struct uns_value *v;
 	size_t i;
 
-	for (i = 0; i < g->n_params; i++)
-		if (!uns_value_append(names, uns_value_new_str(m->scratch, g->param[i])))
-			return uns_oom(err);
-	return add_item(m, &k, NULL, names, err);
+	for (i = 0; i < states->n; i++) {
+		k.state = uns_value_str(states->pair[i].key);
+		v = states->pair[i].value;
+		UNS_TRY(add_item(m, &k, v->kind == UNS_VALUE_TENSOR ? &leaves->v[v->tensor] : NULL, v, err));
+	}
+	return 0;
 }
 
-static int add_group(struct uns_dcp_made *m, const struct uns_group *g, size_t index,
+static int add_group(struct uns_dcp_made *m, const struct uns_value *group, size_t index,
 		     struct uns_err *err)
 {
 	struct key k = { .root = "optimizer", .in_group = true, .group = index };
 	size_t i;
 
-	for (i = 0; g->hyper && i < g->hyper->n; i++) {
-		k.name = uns_value_str(g->hyper->pair[i].key);
+	for (i = 0; i < group->n; i++) {
+		k.name = uns_value_str(group->pair[i].key);
 		if (!k.name)
 			return uns_catalog_fail(m->cat,
 						UNS_FINDING(.id = UNS_FOUND_SETTING_UNNAMED,
 							    .scope = UNS_SCOPE_OPTIMIZER),
 						err);
-		UNS_TRY(add_item(m, &k, NULL, g->hyper->pair[i].value, err));
+		UNS_TRY(add_item(m, &k, NULL, group->pair[i].value, err));
 	}
-	return add_names(m, g, index, err);
+	return 0;
 }
 
-int uns_dcp_made_add_optimizer(struct uns_dcp_made *m, const struct uns_adam_params *params,
-			       int64_t global_step, struct uns_err *err)
+/* The state dict that torch would have saved whole, item by item. */
+int uns_dcp_made_add_optimizer(struct uns_dcp_made *m, int64_t global_step, struct uns_err *err)
 {
-	const struct uns_group **group;
-	size_t i, n;
+	UNS_CLEANUP(uns_torch_leaves_fini) struct uns_torch_leaves leaves = { 0 };
+	struct uns_optimizer_state optimizer;
+	const struct uns_value *states, *groups;
+	size_t i;
 
-	for (i = 0; i < params->n; i++)
-		UNS_TRY(add_param(m, params, &params->v[i], global_step, err));
-	UNS_TRY(uns_empty_group_with(m->cat, params->root, m->scratch, &group, &n, err));
-	for (i = 0; i < n; i++)
-		UNS_TRY(add_group(m, group[i], i, err));
+	UNS_TRY(uns_optimizer_state_build(m->cat, uns_optimizer_root(m->cat), UNS_IDS_NAMES, global_step, m->arena,
+					  &leaves, &optimizer, err));
+	states = uns_value_get(optimizer.root, "state");
+	groups = uns_value_get(optimizer.root, "param_groups");
+	for (i = 0; i < states->n; i++)
+		UNS_TRY(add_states(m, uns_value_str(states->pair[i].key), states->pair[i].value, &leaves, err));
+	for (i = 0; i < groups->n; i++)
+		UNS_TRY(add_group(m, groups->item[i], i, err));
 	return 0;
 }
 

@@ -9,7 +9,6 @@
 #define UNS_DCP_MADE_H
 
 #include "model/tree.h"
-#include "files/adam_params.h"
 
 /* A directory that is being written. */
 struct uns_dcp_made;
@@ -25,9 +24,9 @@ int uns_dcp_made_new(const struct uns_catalog *cat, struct uns_arena *arena,
 int uns_dcp_made_add_model(struct uns_dcp_made *made, bool by_file_names, struct uns_err *err);
 
 /* Adds {"optimizer": {"state": {name: {..}}, "param_groups": [..]}}, the form of FSDP's optimizer state
- * dicts. */
-int uns_dcp_made_add_optimizer(struct uns_dcp_made *made, const struct uns_adam_params *params,
-			       int64_t global_step, struct uns_err *err);
+ * dicts: all states of the first optimizer. The catalog must have one. global_step: see
+ * uns_optimizer_state_build. */
+int uns_dcp_made_add_optimizer(struct uns_dcp_made *made, int64_t global_step, struct uns_err *err);
 
 /* Add both files below `dir` ("" = the checkpoint's directory). made must not be used afterwards.
  */

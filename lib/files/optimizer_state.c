@@ -10,13 +10,15 @@
 #include "model/cover.h"
 #include "wire/value_new.h"
 
-/* One parameter of the optimizer: its number, and its states as a chain of tensors. */
+/* One parameter of the optimizer: its number, and its states as a chain. */
 struct param {
 	const char *name;
 	size_t number, n_states;
 	const struct uns_group *group;
 	struct state {
-		const struct uns_tensor *tensor;
+		const char *name;
+		const struct uns_tensor *tensor; /* NULL = a plain value */
+		const struct uns_value *value;
 		struct state *next;
 	} *first, **tail;
 };
@@ -99,10 +101,22 @@ static int add_groups(struct table *t, struct uns_err *err)
 	return 0;
 }
 
+static int add_state(struct table *t, struct param *p, const struct state *state, struct uns_err *err)
+{
+	struct state *s = UNS_NEW(&t->scratch, struct state);
+
+	if (!s)
+		return uns_oom(err);
+	*s = *state;
+	*p->tail = s;
+	p->tail = &s->next;
+	p->n_states++;
+	return 0;
+}
+
 static int add_states(struct table *t, struct uns_err *err)
 {
 	const struct uns_tensor *tensor;
-	struct state *s;
 	struct param *p;
 	size_t i;
 
@@ -117,15 +131,68 @@ static int add_states(struct table *t, struct uns_err *err)
 							    .scope = UNS_SCOPE_OPTIMIZER,
 							    .tensor = tensor->key),
 						err);
-		s = UNS_NEW(&t->scratch, struct state);
-		if (!s)
-			return uns_oom(err);
-		s->tensor = tensor;
 		t->counts_steps |= tensor->role == UNS_ROLE_STEP || tensor->role == UNS_ROLE_EXP_AVG_SQ;
-		*p->tail = s;
-		p->tail = &s->next;
-		p->n_states++;
+		UNS_TRY(add_state(t, p, &(struct state){ .name = uns_tensor_state(tensor), .tensor = tensor }, err));
 	}
+	return 0;
+}
+
+/* -- states that are no tensors: Adafactor's `step` is a number, saved as an item of its own -- */
+
+static bool is_state_value(const struct uns_named_value *v, const char *root)
+{
+	return strcmp(v->root, root) == 0 && strncmp(v->name, "state.", 6) == 0;
+}
+
+static int fail_no_tensor(const struct uns_catalog *cat, const struct uns_named_value *v, struct uns_err *err)
+{
+	return uns_catalog_fail(cat,
+				UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_NO_TENSOR,
+					    .scope = UNS_SCOPE_OPTIMIZER, .tensor = v->name),
+				err);
+}
+
+static bool is_number(const struct uns_value *v)
+{
+	double number;
+
+	return uns_value_float(v, &number) || (v && v->kind == UNS_VALUE_BOOL);
+}
+
+/* "state.PARAMETER.STATE" */
+static int add_value(struct table *t, const struct uns_named_value *v, struct uns_err *err)
+{
+	const char *param = v->name + 6, *state = strrchr(param, '.');
+	struct param *p = NULL;
+
+	if (state) {
+		param = uns_arena_strn(&t->scratch, param, (size_t)(state - param));
+		if (!param)
+			return uns_oom(err);
+		p = uns_map_get(&t->by_name, param);
+	}
+	if (!p || !is_number(v->value))
+		return fail_no_tensor(t->cat, v, err);
+	return add_state(t, p, &(struct state){ .name = state + 1, .value = v->value }, err);
+}
+
+static int add_values(struct table *t, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < t->cat->n_values; i++)
+		if (is_state_value(&t->cat->values[i], t->root))
+			UNS_TRY(add_value(t, &t->cat->values[i], err));
+	return 0;
+}
+
+int uns_optimizer_check_tensors(const struct uns_catalog *cat, const char *root, struct uns_err *why)
+{
+	size_t i;
+
+	for (i = 0; i < cat->n_values; i++)
+		if (is_state_value(&cat->values[i], root))
+			return fail_no_tensor(cat, &cat->values[i], why);
 	return 0;
 }
 
@@ -135,27 +202,11 @@ static int table_build(struct table *t, const struct uns_catalog *cat, const cha
 	t->cat = cat;
 	t->root = root;
 	UNS_TRY(add_groups(t, err));
-	return add_states(t, err);
+	UNS_TRY(add_states(t, err));
+	return add_values(t, err);
 }
 
 /* -- check -- */
-
-/* A state that was saved as a plain value (an item of its own) would be lost. */
-static int check_values(const struct uns_catalog *cat, const char *root, struct uns_err *why)
-{
-	size_t i;
-
-	for (i = 0; i < cat->n_values; i++)
-		if (strcmp(cat->values[i].root, root) == 0 &&
-		    strncmp(cat->values[i].name, "state.", 6) == 0)
-			return uns_catalog_fail(
-				cat,
-				UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_NO_TENSOR,
-					    .scope = UNS_SCOPE_OPTIMIZER,
-					    .tensor = cat->values[i].name),
-				why);
-	return 0;
-}
 
 int uns_optimizer_check(const struct uns_catalog *cat, const char *root, struct uns_err *why)
 {
@@ -166,7 +217,6 @@ int uns_optimizer_check(const struct uns_catalog *cat, const char *root, struct 
 	if (!root)
 		return 0;
 	UNS_TRY(table_build(&t, cat, root, why));
-	UNS_TRY(check_values(cat, root, why));
 	for (i = 0; i < cat->n_tensors; i++)
 		if (of_root(&cat->tensors[i], root))
 			UNS_TRY(uns_cover_check(cat, &cat->tensors[i], why));
@@ -210,9 +260,9 @@ static bool lacks_step(const struct table *t, const struct param *p)
 	bool moments = false;
 
 	for (s = p->first; s; s = s->next) {
-		if (s->tensor->role == UNS_ROLE_STEP)
+		if (strcmp(s->name, "step") == 0)
 			return false;
-		moments |= s->tensor->role == UNS_ROLE_EXP_AVG;
+		moments |= s->tensor && s->tensor->role == UNS_ROLE_EXP_AVG;
 	}
 	return moments && t->counts_steps;
 }
@@ -249,8 +299,8 @@ static int put_state(struct builder *b, struct uns_value *states, const struct p
 				       uns_torch_step_add(b->leaves, b->arena, step));
 	}
 	for (s = p->first; s && ok; s = s->next)
-		ok = uns_value_put_str(b->arena, dict, uns_tensor_state(s->tensor),
-				       uns_torch_tensor_add(b->leaves, b->arena, s->tensor));
+		ok = uns_value_put_str(b->arena, dict, s->name,
+				       s->tensor ? uns_torch_tensor_add(b->leaves, b->arena, s->tensor) : s->value);
 	return ok && uns_value_put(states, id_of(b, p), dict) ? 0 : uns_oom(err);
 }
 

@@ -23,6 +23,9 @@ const char *uns_optimizer_root(const struct uns_catalog *cat);
  * their parameters, every tensor is covered. Else the sentence. */
 int uns_optimizer_check(const struct uns_catalog *cat, const char *root, struct uns_err *why);
 
+/* 0 when all states of its parameters are tensors, as Adam's are. Else the sentence (-ENOTSUP). */
+int uns_optimizer_check_tensors(const struct uns_catalog *cat, const char *root, struct uns_err *why);
+
 /* 0 when hyper-parameters were saved with every param group. Else the sentence (-ENOTSUP). */
 int uns_optimizer_check_hyper(const struct uns_catalog *cat, struct uns_err *why);
 

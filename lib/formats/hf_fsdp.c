@@ -426,6 +426,36 @@ static int check_model(struct source *s, struct uns_err *err)
 				       err);
 }
 
+static bool is_slice(const struct uns_catalog *cat, const struct uns_tensor *t)
+{
+	const struct uns_piece *p = &cat->pieces[t->first_piece];
+
+	return uns_role_is_model(t->role) && t->sharded && t->n_pieces == 1 && p->kind == UNS_PIECE_BOX &&
+	       uns_box_elems(&p->box) < uns_shape_elems(&t->shape);
+}
+
+/* One file that is said to hold the whole model, and holds what rank 0 had of it. */
+static int check_slices(struct source *s, struct uns_err *err)
+{
+	const struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors;
+	const char *full = "pytorch_model_fsdp.bin";
+
+	if (has_part_dir(s->dir->list, MODEL) || has_rank_files(s->dir->list, MODEL) ||
+	    !uns_listing_has_file(s->dir->list, full))
+		return 0;
+	while (t < end && !is_slice(s->cat, t))
+		t++;
+	if (t == end)
+		return 0;
+	full = uns_path_join(&s->scratch, s->cat->path, full);
+	if (!full)
+		return uns_oom(err);
+	return uns_catalog_add_finding(s->cat,
+				       UNS_FINDING(.id = UNS_FOUND_MODEL_SLICED, .scope = UNS_SCOPE_WEIGHTS,
+						   .file = full, .tensor = t->name),
+				       err);
+}
+
 static int open_dir(const struct uns_directory *dir, const struct uns_format_options *options,
 		    struct uns_catalog *cat, struct uns_err *err)
 {
@@ -440,6 +470,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 							    .scope = UNS_SCOPE_WEIGHTS),
 						err));
 	UNS_TRY(check_model(&s, err));
+	UNS_TRY(check_slices(&s, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	UNS_TRY(find_summary(&s, err));
 	UNS_TRY(check_times(&s, err));

@@ -355,6 +355,10 @@ KIND(TENSOR_OFFSET_OVERFLOWS, tensor_offset_overflows, DAMAGED,
 KIND(SECOND_MODEL, second_model, NOTE,
      "{file} is a further model of this checkpoint: weights shows it in model_{model}/, full as "
      "pytorch_model_{model}.bin, full-fsdp as pytorch_model_fsdp_{model}.bin, dcp as it is")
+KIND(MODEL_SLICED, model_sliced, INCOMPLETE,
+     "{file} has only a part of tensor {tensor}, that of one rank: accelerate before 1.15.0 saves an adapter of PEFT so "
+     "under FSDP2 with FULL_STATE_DICT",
+     .advice = "load the adapter from adapter_model.safetensors beside it; upgrade accelerate before training again")
 KIND(MODEL_MISSING, model_missing, INCOMPLETE,
      "{checkpoint} has no pytorch_model_fsdp_0: the save did not finish, or the directory was not copied")
 

@@ -7,6 +7,7 @@
 #include "base/path.h"
 #include "model/cover.h"
 #include "dcp/made.h"
+#include "files/masters.h"
 #include "files/optimizer_state.h"
 #include "files/resume_files.h"
 #include "views/view.h"
@@ -69,8 +70,7 @@ static int supports_own(const struct uns_catalog *cat, struct uns_err *why)
 
 static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
 {
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_adam_params params;
+	const char *root = uns_optimizer_root(cat);
 	size_t i;
 
 	if (uns_family_is_deepspeed(cat->summary.family))
@@ -82,9 +82,12 @@ static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
 		return uns_catalog_fail(
 			cat, UNS_FINDING(.id = UNS_FOUND_PIPELINE_NAMES, .scope = UNS_SCOPE_ALL),
 			why);
-	UNS_TRY(uns_adam_params_find(cat, &arena, &params, why));
-	UNS_TRY(uns_adam_params_cover(cat, &params, why));
+	UNS_TRY(uns_optimizer_check(cat, root, why));
+	if (!root)
+		return uns_catalog_fail(
+			cat, UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATES_UNNAMED, .scope = UNS_SCOPE_OPTIMIZER), why);
 	UNS_TRY(uns_optimizer_check_hyper(cat, why));
+	UNS_TRY(uns_masters_check(cat, why));
 	for (i = 0; i < cat->n_tensors; i++)
 		if (cat->tensors[i].role == UNS_ROLE_WEIGHT ||
 		    cat->tensors[i].role == UNS_ROLE_BUFFER)
@@ -103,10 +106,8 @@ static int add_made(const struct uns_view_input *in, struct uns_vtree *out, stru
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
 	const struct uns_catalog *cat = in->catalog;
-	struct uns_adam_params params;
 	struct uns_dcp_made *made;
 
-	UNS_TRY(uns_adam_params_find(cat, &scratch, &params, err));
 	UNS_TRY(uns_dcp_made_new(cat, &out->arena, &scratch, &made, err));
 	/* A Trainer with FSDP loads PEFT's own state dict, Accelerate the model's. */
 	UNS_TRY(uns_dcp_made_add_model(made, cat->summary.resumed_by & UNS_BY_TRAINER, err));
@@ -114,8 +115,7 @@ static int add_made(const struct uns_view_input *in, struct uns_vtree *out, stru
 		UNS_TRY(uns_dcp_made_finish(made, "pytorch_model_fsdp_0", out, err));
 		UNS_TRY(uns_dcp_made_new(cat, &out->arena, &scratch, &made, err));
 	}
-	UNS_TRY(uns_dcp_made_add_optimizer(
-		made, &params, uns_training_step(in->training, in->catalog->summary.step), err));
+	UNS_TRY(uns_dcp_made_add_optimizer(made, uns_training_step(in->training, cat->summary.step), err));
 	return uns_dcp_made_finish(made, is_two(cat) ? "optimizer_0" : "", out, err);
 }
 

@@ -42,6 +42,9 @@ LAUNCHES = {
     "p2": ("published.py", 2, ["fsdp", "fsdp-tied", "tp"]),
     "s2": ("subclasses.py", 2, ["float8", "float8-zstd", "adam8bit", "int8", "subclass", "subclass-zstd",
                                 "conj"]),
+    "o2": ("optimizers.py", 2, ["dcp-lion", "dcp-sgd", "dcp-momentum", "dcp-adagrad", "dcp-amsgrad", "dcp-schedulefree",
+                                "dcp-adafactor", "dcp-muon", "z2-lion", "z2-sgd", "z2-momentum", "z2-adagrad",
+                                "z2-amsgrad"]),
     "mc2": ("torch_dist.py", 2, ["llama-tp2", "llama-biased", "gemma-tp2", "mistral-pp2", "qwen2-tp2", "qwen2-tied",
                                  "qwen3-tp2-bf16", "qwen3-by-layer", "mixtral-ep2", "qwen2_moe-ep2",
                                  "qwen3_moe-tp2", "qwen3_moe-dp2", "qwen3_moe-dense", "qwen3_moe-one-by-one",
@@ -55,6 +58,7 @@ def cases(*launches):
     return [(name, case) for name in launches for case in LAUNCHES[name][2]]
 
 
+OPTIMIZERS = cases("o2")
 MEGATRON = cases("mc2")
 TRAINER = cases("t2", "t3", "t4")
 ACCELERATE = cases("a2", "a3")

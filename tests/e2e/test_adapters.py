@@ -3,6 +3,7 @@ every view."""
 
 import json
 import sys
+from pathlib import Path
 
 import peft
 import pytest
@@ -153,6 +154,18 @@ def test_a_save_that_left_the_adapter_out_is_told(made, command, mount):
     assert "pytorch_model_fsdp_0 holds no tensor at all" in told.stdout
     text = (mount(run) / "weights/checkpoint-2/UNSHARD_PROBLEM.txt").read_text()
     assert "the model was not saved" in text
+
+
+def test_a_save_that_kept_one_rank_s_rows_is_told(command, mount):
+    """accelerate 1.14.0, FSDP2, FULL_STATE_DICT, two ranks: what its Trainer wrote of lora-f2, but the optimizer and the
+    random states. The adapter beside it was gathered."""
+    run = Path(__file__).parents[1] / "golden/check/sliced"
+    told = command("check", run, check=False)
+    assert told.returncode == 1
+    assert "pytorch_model_fsdp.bin has only a part of tensor base_model.model.model.layers.0.self_attn.q_proj.lora_A" \
+        in told.stdout
+    assert "accelerate before 1.15.0" in told.stdout and "adapter_model.safetensors" in told.stdout
+    assert (mount(run) / "weights/checkpoint-2/UNSHARD_PROBLEM.txt").exists()
 
 
 # -- going on --

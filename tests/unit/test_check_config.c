@@ -109,6 +109,12 @@ static const struct row {
 	  "SHARDED_STATE_DICT only (accelerate/utils/constants.py, "
 	  "FSDP2_STATE_DICT_TYPE); upgrade accelerate, or set fsdp_state_dict_type to "
 	  "SHARDED_STATE_DICT" },
+	{ "fsdp2_full_adapter", "fsdp2_full_adapter.bad.yaml", "fsdp2_full_adapter.good.yaml",
+	  "accelerate=1.14.0,torch=2.7", UNSHARD_NOTE,
+	  "a Trainer that trains an adapter of PEFT under FSDP2 with FULL_STATE_DICT saves "
+	  "rank 0's rows only into pytorch_model_fsdp.bin before accelerate 1.15.0, and "
+	  "cannot resume from it; upgrade accelerate, or set fsdp_state_dict_type to "
+	  "SHARDED_STATE_DICT" },
 	{ "fsdp2_torch", "fsdp2_torch.bad.yaml", "fsdp2_torch.good.yaml",
 	  "accelerate=1.7.0,torch=2.5.1", UNSHARD_PROBLEM,
 	  "FSDP2 needs torch 2.6.0 or newer (accelerate/utils/constants.py, "

@@ -1,0 +1,80 @@
+"""Optimizers other than Adam: what they keep is shown whole, and a view that cannot express it says so."""
+
+import json
+
+import pytest
+import torch
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+import trees
+from launches import OPTIMIZERS
+
+CASES = [case for _, case in OPTIMIZERS]
+ZERO = [case for case in CASES if case.startswith("z2")]
+PLAIN = {"dcp-adafactor": {"step", "RMS"}}  # states that are numbers
+
+
+def where(case):
+    return "run/global_step3" if case in ZERO else "run/ckpt"
+
+
+def truth(folder):
+    """{name: {state: tensor}} of the live optimizer; ZeRO's fp32 copies are none of it."""
+    states = {}
+    for key, tensor in trees.tensors(folder / "states.safetensors").items():
+        name, state = key.split("|")
+        if state != "fp32":
+            states.setdefault(name, {})[state] = tensor
+    return states
+
+
+def assert_states(got, want):
+    """Every tensor that was live; `step` is kept once a group by some, and is then shown with each parameter."""
+    assert got.keys() >= want.keys()
+    for name, states in want.items():
+        assert got[name].keys() >= states.keys() - {"step"}, name
+        for state, tensor in states.items():
+            assert torch.equal(got[name][state].reshape(tensor.shape), tensor), (name, state)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_sound_checkpoint_is_sound(made, command, case):
+    assert json.loads(command("check", made("o2", case) / "run", "--json").stdout)["problems"] == 0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights_are_the_live_ones(made, mount, case):
+    folder = made("o2", case)
+    trees.assert_same(trees.weights(mount(folder) / "weights" / where(case)), trees.tensors(folder / "live.safetensors"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_full_has_all_states(made, mount, case):
+    """By the names of full-fsdp, and by the numbers of one process's optimizer in the same order."""
+    folder = made("o2", case)
+    m = mount(folder)
+    named = torch.load(m / "full-fsdp" / where(case) / "optimizer.bin")
+    assert_states(named["state"], truth(folder))
+    numbered = torch.load(next((m / "full" / where(case)).glob("optimizer.*")))
+    assert {k for s in named["state"].values() for k in s} >= PLAIN.get(case, set())
+    names = [n for g in named["param_groups"] for n in g["params"]]
+    assert_states({names[i]: s for i, s in numbered["state"].items()}, truth(folder))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_dcp_has_all_states(made, mount, tmp_path, case):
+    folder = made("o2", case)
+    dcp_to_torch_save(mount(folder) / "dcp" / where(case), tmp_path / "one.pt")
+    saved = torch.load(tmp_path / "one.pt")
+    assert_states(saved["optimizer"].get("state", {}), truth(folder))
+    assert saved["optimizer"]["param_groups"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_universal_says_what_it_cannot_express(made, mount, command, case):
+    folder = made("o2", case)
+    assert not (mount(folder) / "universal" / where(case)).exists()
+    line = next(x for x in command("show", folder / where(case)).stdout.splitlines() if x.startswith("  universal "))
+    assert "not available" in line
+    assert any(why in line for why in ("exp_avg, exp_avg_sq and step only", "has no states yet",
+                                       "step is not a tensor")), line
