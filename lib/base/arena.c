@@ -1,7 +1,6 @@
 /* A chain of malloc'd blocks, newest first. Large requests get a block of their own. */
 #include "base/arena.h"
 
-#include <stdarg.h>
 #include <stdalign.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -83,22 +82,28 @@ char *uns_arena_str(struct uns_arena *arena, const char *text)
 	return uns_arena_strn(arena, text, strlen(text));
 }
 
+char *uns_arena_vprintf(struct uns_arena *arena, const char *fmt, va_list ap)
+{
+	va_list again;
+	char *text;
+	int len;
+
+	va_copy(again, ap);
+	len = vsnprintf(NULL, 0, fmt, again);
+	va_end(again);
+	text = len < 0 ? NULL : uns_arena_alloc(arena, (size_t)len + 1, 1);
+	if (text)
+		vsnprintf(text, (size_t)len + 1, fmt, ap);
+	return text;
+}
+
 char *uns_arena_printf(struct uns_arena *arena, const char *fmt, ...)
 {
 	va_list ap;
 	char *text;
-	int len;
 
 	va_start(ap, fmt);
-	len = vsnprintf(NULL, 0, fmt, ap);
-	va_end(ap);
-	if (len < 0)
-		return NULL;
-	text = uns_arena_alloc(arena, (size_t)len + 1, 1);
-	if (!text)
-		return NULL;
-	va_start(ap, fmt);
-	vsnprintf(text, (size_t)len + 1, fmt, ap);
+	text = uns_arena_vprintf(arena, fmt, ap);
 	va_end(ap);
 	return text;
 }

@@ -2,6 +2,7 @@
 #ifndef UNS_BASE_ARENA_H
 #define UNS_BASE_ARENA_H
 
+#include <stdarg.h>
 #include <stddef.h>
 
 struct uns_arena {
@@ -22,6 +23,7 @@ char *uns_arena_str(struct uns_arena *arena, const char *text);
 char *uns_arena_strn(struct uns_arena *arena, const char *text, size_t len);
 __attribute__((format(printf, 2, 3))) char *uns_arena_printf(struct uns_arena *arena,
 							     const char *fmt, ...);
+__attribute__((format(printf, 2, 0))) char *uns_arena_vprintf(struct uns_arena *arena, const char *fmt, va_list ap);
 
 /* What realloc is for the heap: room for `cap` elements, into which the old `n` are copied. */
 void *uns_arena_grow(struct uns_arena *arena, const void *old, size_t n, size_t cap, size_t size);

@@ -86,23 +86,16 @@ static bool make_room(struct collect *c)
 	return c->v && c->note;
 }
 
-static void note_text(struct collect *c, const char *text)
-{
-	if (c->n_notes == c->cap_notes)
-		return;
-	c->note[c->n_notes] = uns_arena_str(&c->out->arena, text);
-	c->failed |= !c->note[c->n_notes++];
-}
-
 __attribute__((format(printf, 2, 3))) static void note(struct collect *c, const char *fmt, ...)
 {
-	char text[512];
 	va_list ap;
 
+	if (c->n_notes == c->cap_notes)
+		return;
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	c->note[c->n_notes] = uns_arena_vprintf(&c->out->arena, fmt, ap);
 	va_end(ap);
-	note_text(c, text);
+	c->failed |= !c->note[c->n_notes++];
 }
 
 static const struct uns_fact *find(const struct collect *c, const char *key)
@@ -812,7 +805,7 @@ static void say_what_is_assumed(struct collect *c, const char *const *keys, size
 	c->failed |= text.failed;
 	if (text.failed)
 		return;
-	note_text(c, text.p);
+	note(c, "%s", text.p);
 	c->out->assumed = uns_arena_str(&c->out->arena, text.p);
 	c->failed |= !c->out->assumed;
 }

@@ -60,15 +60,13 @@ int uns_vtree_add_file(struct uns_vtree *tree, const struct uns_catalog *cat, co
 
 int uns_vtree_note(struct uns_vtree *tree, struct uns_err *err, const char *fmt, ...)
 {
-	char text[UNS_ERR_TEXT];
 	va_list ap;
 
 	if (!UNS_ARENA_ROOM(&tree->arena, tree->note, tree->n_notes, tree->cap_notes))
 		return uns_oom(err);
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	tree->note[tree->n_notes] = uns_arena_vprintf(&tree->arena, fmt, ap);
 	va_end(ap);
-	tree->note[tree->n_notes] = uns_arena_str(&tree->arena, text);
 	if (!tree->note[tree->n_notes])
 		return uns_oom(err);
 	tree->n_notes++;

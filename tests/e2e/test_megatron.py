@@ -200,4 +200,4 @@ def test_without_a_config_and_for_other_families_the_names_are_megatrons(made, m
     run = with_config(made, tmp_path, "llama-tp2", model_type="gpt_neox")
     m = mount(run)
     assert "decoder.layers.self_attention.linear_qkv.weight" in trees.weights(m / "weights" / STEP)
-    assert "model type gpt_neox is not known" in (m / f"weights/{STEP}/.unshard/problems.txt").read_text()
+    assert "does not know the names that Hugging Face publishes for model type gpt_neox" in (m / f"weights/{STEP}/.unshard/problems.txt").read_text()

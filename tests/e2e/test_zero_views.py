@@ -246,7 +246,7 @@ def test_what_full_lists(place):
         assert names(case) == ["optimizer.bin", "pytorch_model.bin", "random_states_0.pkl",
                                "scheduler.bin"]
     origin = provenance(place.view("full", "h2", "z3-bf16-gathered"))["model.safetensors"]["origin"]
-    assert "are the optimizer's fp32 copies" in origin
+    assert "made from the optimizer's fp32 copies" in origin
 
 
 # -- full: an engine of its own --
@@ -316,7 +316,7 @@ def test_the_loss_scale_is_a_grad_scalers(place, case):
     scaler = place.resumed(f"g2-{case}")[0]["scaler"]
     assert scaler == {"scale": 16.0, "growth_factor": 2.0, "backoff_factor": 0.5,
                       "growth_interval": 1000, "_growth_tracker": 3}
-    assert "fp16's loss scale" in problems(place.view("full", "g2", case))
+    assert "the loss scale of fp16" in problems(place.view("full", "g2", case))
 
 
 def test_what_an_engines_full_lists(place):
@@ -324,8 +324,8 @@ def test_what_an_engines_full_lists(place):
     assert sorted(os.listdir(folder)) == ["client_state.pt", "optimizer.bin", "pytorch_model.bin",
                                           "scheduler.bin"]
     origins = {n: f["origin"] for n, f in provenance(folder).items()}
-    assert "taken from their param group" in origins["optimizer.bin"]
-    assert "are the optimizer's fp32 copies" in origins["pytorch_model.bin"]
+    assert "taken from the param group" in origins["optimizer.bin"]
+    assert "made from the optimizer's fp32 copies" in origins["pytorch_model.bin"]
 
 
 # -- several tags, and what cannot be had --

@@ -49,6 +49,22 @@ static void sorts_naturally(void **state)
 	uns_vtree_fini(&tree);
 }
 
+/* With a line to paste at its end, which must be whole. */
+static void a_note_of_any_length_is_whole(void **state)
+{
+	char line[4096];
+	struct uns_vtree tree = { 0 };
+	struct uns_err err = { 0 };
+
+	(void)state;
+	memset(line, 'x', sizeof(line) - 1);
+	line[sizeof(line) - 1] = '\0';
+	assert_int_equal(uns_vtree_note(&tree, &err, "run `%s`", line), 0);
+	assert_int_equal(strlen(tree.note[0]), strlen(line) + strlen("run ``"));
+	assert_string_equal(tree.note[0] + strlen(tree.note[0]) - 3, "xx`");
+	uns_vtree_fini(&tree);
+}
+
 static void first_of_equal_paths_stays(void **state)
 {
 	static const char *const want[] = { "a", "b" };
@@ -109,6 +125,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sorts_naturally),
+		cmocka_unit_test(a_note_of_any_length_is_whole),
 		cmocka_unit_test(first_of_equal_paths_stays),
 		cmocka_unit_test(a_file_is_no_directory),
 		cmocka_unit_test(missing_files_are_refused),
