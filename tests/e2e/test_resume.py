@@ -398,7 +398,7 @@ def test_a_disagreement_is_said(made, copied, mount):
     folder = m / "full/checkpoint-3"
     assert json.loads((folder / "trainer_state.json").read_text())["global_step"] == 3
     text = problems(folder)
-    assert "scheduler.pt (last_epoch) says 2" in text and "the optimizer's step says 2" in text
+    assert "by scheduler.pt (last_epoch) it is 2" in text and "by the optimizer's step it is 2" in text
 
 
 def test_a_siblings_change_shows(made, copied, mount, eventually):

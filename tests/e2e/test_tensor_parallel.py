@@ -198,8 +198,8 @@ def another_slice(saved):
 
 # What is done, what is said, and whether the weights are still served.
 DAMAGE = {
-    "no-model-file": (lost(MODELS[1]), "there is no model file (mp_rank_01_model_states.pt, or one of each rank): only it says "
-                      "which parameters the optimizer's shards hold", False),
+    "no-model-file": (lost(MODELS[1]), "no model file was found (mp_rank_01_model_states.pt, or one for each rank): only a "
+                      "model file records which parameters the optimizer's shards hold", False),
     "no-shard": (lost(SHARD), f"{SHARD} (data-parallel rank 0) is missing: expected the "
                  "optimizer's shards of 2 ranks, found 1", True),
     "no-pieces": (rewritten(MODELS, without_pieces), f"{MODELS[0]}: {MAP} {UP} does not cover rank 1's slice: expected 96 "

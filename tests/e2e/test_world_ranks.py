@@ -147,7 +147,7 @@ def test_random_states_are_each_ranks_own(made, mount):
     with_none, said = extra(4)
     assert with_none == [False] * 4 and "the random states were saved by 3 ranks and are left out" in said
     with_three, said = extra(4, "rng=keep")
-    assert with_three == [True] * 3 + [False] and "left out for the ranks that are more" in said
+    assert with_three == [True] * 3 + [False] and "are left out for the additional ranks" in said
     assert extra(3, "rng=hide")[0] == [False] * 3
 
 

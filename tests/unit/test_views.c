@@ -146,7 +146,7 @@ static void parses(void **state)
 static void use_config(struct bench *b, struct uns_span config)
 {
 	b->in.config = config;
-	assert_int_equal(uns_config_parse(config, &b->cat.arena, &b->in.config_info, NULL), 0);
+	assert_int_equal(uns_config_parse(config, &b->tree.arena, &b->in.config_info, NULL), 0);
 }
 
 static void assembles(void **state)
