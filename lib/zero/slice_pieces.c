@@ -42,7 +42,7 @@ static uint64_t box_at(const struct uns_shape *shape, uint64_t first, uint64_t e
 	}
 	if (!shape->n)
 		return 1;
-	while (first % stride[k] || end - first < stride[k])
+	while (k + 1 < shape->n && (first % stride[k] || end - first < stride[k]))
 		k++;
 	n = uns_u64_min((end - first) / stride[k], shape->dim[k] - out->lo[k]);
 	for (d = 0; d < k; d++)
