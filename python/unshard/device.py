@@ -28,9 +28,11 @@ class Transfer:
 
     def close(self) -> None:
         """Waits too, and forgets what failed. Closing twice is allowed."""
-        if self._number in self._device.begun:
-            self._device.begun.remove(self._number)
-            lib.unshard_transfer_free(self._number)
+        # A handle is an address: once freed, it may be the next transfer's.
+        number, self._number = self._number, None
+        if number in self._device.begun:
+            self._device.begun.remove(number)
+            lib.unshard_transfer_free(number)
 
     __del__ = close
 

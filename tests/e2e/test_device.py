@@ -119,6 +119,24 @@ def test_iterate_reads_ahead(gpus, monkeypatch, device):
         half.close()
 
 
+def test_a_transfer_that_has_ended_frees_no_later_one(gpus):
+    """Later transfers get the memory, and so the handle, of those that have ended."""
+    session, name = loading.open_above(GOLDEN / "run/checkpoint-2")
+    device = loading.Device(0)
+    t = next(iter(session.tensors(name, "weights").values()))
+    room = torch.empty(t.size_bytes, dtype=torch.uint8)
+    box = (t, [0] * len(t.shape), list(t.shape), room.data_ptr(), t.size_bytes)
+    first = device.begin([box], 0, room)
+    handle = first._number
+    first.wait()
+    device.begun.add(handle)  # as if the next one had it
+    first.close()
+    assert handle in device.begun
+    device.begun.remove(handle)
+    device.close()
+    session.close()
+
+
 def test_what_fails_is_raised(gpus, caplog):
     gpus.fail("cudaMemcpyAsync", 2, 700)
     with pytest.raises(unshard.Error, match="GPU 0: copying: an illegal memory access") as raised:
