@@ -19,6 +19,7 @@ GOLDEN = ROOT / "tests/golden/run"
 PROCESSES, THREADS = 4, 16
 CHECKPOINTS = 300
 VIEWS = ("weights", "weights-bf16", "full", "full-fsdp", "dcp", "universal", "world-3")
+MOST_THREADS = 16 + 32 + 4  # that serve requests (max_threads), read shards, and are libfuse's and the library's own
 GROWTH_BYTES = 8 << 20  # of the resident set, once all places are known: allocators keep holes
 
 READERS = """
@@ -122,8 +123,9 @@ def long_use(m, steps):
         operate(m, rng)
     after = held(m)
     print(f"seed {seed}: {before} -> {after}")
-    assert after["threads"] <= before["threads"] + 2, seed
-    assert after["fds"] <= before["fds"] + 4, seed
+    assert after["threads"] <= MOST_THREADS, seed
+    # A thread that serves requests comes when it is first needed, and has a descriptor of its own.
+    assert after["fds"] - after["threads"] <= before["fds"] - before["threads"] + 4, seed
     assert after["bytes"] <= before["bytes"] + GROWTH_BYTES, seed
 
 
