@@ -30,8 +30,7 @@ enum { LONG_RUN_BYTES = 256 << 10 };
 
 struct uns_gather uns_gather_of(struct uns_backing *b, const struct uns_tensor *tensor)
 {
-	if (tensor->n_pieces == 0 && tensor->alias_of != UNS_NONE)
-		tensor = &b->cat->tensors[tensor->alias_of];
+	tensor = uns_tensor_with_bytes(b->cat, tensor);
 	return (struct uns_gather){ .b = b,
 				    .tensor = tensor,
 				    .piece = uns_tensor_pieces(b->cat, tensor),

@@ -77,6 +77,17 @@ void uns_shape_strides(const struct uns_shape *shape, uint64_t stride[UNS_MAX_DI
 		stride[d] = product;
 }
 
+bool uns_strides_are_c_order(const uint64_t *stride, const uint64_t *len, size_t n)
+{
+	uint64_t want = 1;
+	size_t d;
+
+	for (d = n; d-- > 0; want *= len[d])
+		if (len[d] != 1 && stride[d] != want)
+			return false;
+	return true;
+}
+
 uint64_t uns_box_elems(const struct uns_box *box)
 {
 	uint64_t n = 1;
@@ -104,16 +115,28 @@ bool uns_box_equal(const struct uns_box *a, const struct uns_box *b)
 	return a->n == b->n && memcmp(a->lo, b->lo, n) == 0 && memcmp(a->len, b->len, n) == 0;
 }
 
-bool uns_box_overlap(const struct uns_box *a, const struct uns_box *b)
+bool uns_box_intersect(const struct uns_box *a, const struct uns_box *b, struct uns_box *out)
 {
+	uint64_t lo, end;
 	uint32_t d;
 
-	for (d = 0; d < a->n && d < b->n; d++) {
-		if (uns_u64_max(a->lo[d], b->lo[d]) >=
-		    uns_u64_min(a->lo[d] + a->len[d], b->lo[d] + b->len[d]))
+	out->n = a->n;
+	for (d = 0; d < a->n; d++) {
+		lo = uns_u64_max(a->lo[d], b->lo[d]);
+		end = uns_u64_min(a->lo[d] + a->len[d], b->lo[d] + b->len[d]);
+		if (lo >= end)
 			return false;
+		out->lo[d] = lo;
+		out->len[d] = end - lo;
 	}
-	return a->n == b->n;
+	return true;
+}
+
+bool uns_box_overlap(const struct uns_box *a, const struct uns_box *b)
+{
+	struct uns_box both;
+
+	return a->n == b->n && uns_box_intersect(a, b, &both);
 }
 
 /* How many leading dimensions are outer ones, of which each index begins new stretches. A stretch spans the

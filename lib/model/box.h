@@ -34,10 +34,14 @@ const char *uns_shape_text(const struct uns_shape *shape, char *buf, size_t size
 
 /* From an index to the next, of each dimension: elements, in C order. */
 void uns_shape_strides(const struct uns_shape *shape, uint64_t stride[UNS_MAX_DIMS]);
+/* Are these the strides of a box of lengths `len` that is stored by itself? Of a length of 1 no stride is asked. */
+bool uns_strides_are_c_order(const uint64_t *stride, const uint64_t *len, size_t n);
 
 uint64_t uns_box_elems(const struct uns_box *box);
 bool uns_box_inside(const struct uns_box *box, const struct uns_shape *shape);
 bool uns_box_overlap(const struct uns_box *a, const struct uns_box *b);
+/* *out: what both hold, of one tensor. false: they have no element in common. */
+bool uns_box_intersect(const struct uns_box *a, const struct uns_box *b, struct uns_box *out);
 bool uns_box_equal(const struct uns_box *a, const struct uns_box *b);
 
 /* A box of a tensor is a sequence of stretches: elements that are contiguous both in the

@@ -293,6 +293,11 @@ int uns_catalog_seal(struct uns_catalog *cat, struct uns_err *err);
 const struct uns_tensor *uns_catalog_find(const struct uns_catalog *cat, enum uns_role role,
 					  const char *name);
 const struct uns_companion *uns_catalog_companion(const struct uns_catalog *cat, const char *name);
+/* Whose bytes are the tensor's: those of another for an alias without bytes of its own. */
+static inline const struct uns_tensor *uns_tensor_with_bytes(const struct uns_catalog *cat, const struct uns_tensor *t)
+{
+	return t->n_pieces || t->alias_of == UNS_NONE ? t : &cat->tensors[t->alias_of];
+}
 /* The tensor's own pieces, n_pieces of them: none where it is an alias without bytes of its own. */
 static inline const struct uns_piece *uns_tensor_pieces(const struct uns_catalog *cat, const struct uns_tensor *t)
 {

@@ -71,8 +71,8 @@ static void resolve_aliases(struct uns_layout_builder *b, const struct uns_catal
 	struct uns_segment *s = b->segment, *end = s + b->n;
 
 	for (; s < end; s++)
-		if (s->tensor && !s->tensor->n_pieces && s->tensor->alias_of != UNS_NONE)
-			s->tensor = &cat->tensors[s->tensor->alias_of];
+		if (s->tensor)
+			s->tensor = uns_tensor_with_bytes(cat, s->tensor);
 }
 
 int uns_layout_build(struct uns_layout_builder *b, const struct uns_catalog *cat,
@@ -152,10 +152,8 @@ size_t uns_layout_find(const struct uns_layout *layout, uint64_t at_bytes)
 const struct uns_piece *uns_segment_pieces(const struct uns_layout *layout,
 					   const struct uns_segment *segment, size_t *n)
 {
-	const struct uns_tensor *t = segment->tensor;
+	const struct uns_tensor *t = uns_tensor_with_bytes(layout->catalog, segment->tensor);
 
-	if (t->n_pieces == 0 && t->alias_of != UNS_NONE)
-		t = &layout->catalog->tensors[t->alias_of];
 	*n = t->n_pieces;
 	return uns_tensor_pieces(layout->catalog, t);
 }

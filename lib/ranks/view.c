@@ -42,19 +42,6 @@ static uint64_t reach_bytes(const struct uns_torch_tensor *local, const uint64_t
 	return elems * uns_dtype_size(local->dtype);
 }
 
-static bool is_c_order(const struct uns_torch_tensor *local, const uint64_t *len)
-{
-	uint64_t want = 1;
-	size_t i;
-
-	for (i = local->n_dims; i-- > 0;) {
-		if (len[i] != 1 && local->stride_elems[i] != want)
-			return false;
-		want *= len[i];
-	}
-	return true;
-}
-
 /* Add the box [lo, lo + len) of the full tensor, which starts `skip` elements into dimension `dim`
  * of the local tensor. */
 static int add_box(const struct viewing *at, const struct uns_torch_tensor *local, const uint64_t *lo,
@@ -81,7 +68,7 @@ static int add_box(const struct viewing *at, const struct uns_torch_tensor *loca
 		memcpy(part->piece.box.lo, lo, local->n_dims * sizeof(*lo));
 		memcpy(part->piece.box.len, len, local->n_dims * sizeof(*len));
 	}
-	if (!is_c_order(local, len)) {
+	if (!uns_strides_are_c_order(local->stride_elems, len, local->n_dims)) {
 		strides = UNS_NEW_N(&at->cat->arena, uint64_t, local->n_dims);
 		if (!strides)
 			return uns_oom(err);

@@ -9,24 +9,6 @@
 
 /* -- boxes -- */
 
-/* false: they have no element in common. */
-static bool intersect(const struct uns_box *a, const struct uns_box *b, struct uns_box *out)
-{
-	uint64_t lo, end;
-	uint32_t d;
-
-	out->n = a->n;
-	for (d = 0; d < a->n; d++) {
-		lo = uns_u64_max(a->lo[d], b->lo[d]);
-		end = uns_u64_min(a->lo[d] + a->len[d], b->lo[d] + b->len[d]);
-		if (lo >= end)
-			return false;
-		out->lo[d] = lo;
-		out->len[d] = end - lo;
-	}
-	return true;
-}
-
 /* The largest box of `shape` that begins with flat element `first`, ends before `end`, and whose elements follow each
  * other. Returns how many they are. */
 static uint64_t box_at(const struct uns_shape *shape, uint64_t first, uint64_t end, struct uns_box *out)
@@ -83,17 +65,6 @@ static struct place place_of(const struct uns_piece *piece, const struct uns_sha
 	return p;
 }
 
-static bool is_c_order(const struct uns_box *box, const uint64_t *stride)
-{
-	uint64_t want = 1;
-	uint32_t d;
-
-	for (d = box->n; d-- > 0; want *= box->len[d])
-		if (box->len[d] > 1 && stride[d] != want)
-			return false;
-	return true;
-}
-
 /* The box `part` of the place, which is `to` of another tensor, as a piece of that. */
 static struct uns_piece piece_of(const struct place *p, const struct uns_box *part, const struct uns_box *to)
 {
@@ -109,7 +80,7 @@ static struct uns_piece piece_of(const struct place *p, const struct uns_box *pa
 		reach += (part->len[d] - 1) * p->stride[d];
 	}
 	out.length_bytes = reach * p->elem_bytes;
-	out.stride_elems = is_c_order(part, p->stride) ? NULL : p->stride;
+	out.stride_elems = uns_strides_are_c_order(p->stride, part->len, part->n) ? NULL : p->stride;
 	return out;
 }
 
@@ -159,7 +130,7 @@ int uns_zero_slice_add(struct uns_catalog *cat, const struct uns_zero_slice *sli
 		for (i = 0; i < slice->n_own; i++) {
 			const struct uns_zero_block *b = &slice->block[i];
 
-			if (!intersect(&box, &b->slice, &part))
+			if (!uns_box_intersect(&box, &b->slice, &part))
 				continue;
 			to = moved(&part, &b->slice, &b->whole);
 			out = piece_of(&place, &part, &to);
@@ -191,7 +162,7 @@ static bool add_cut_piece(struct pieces *out, const struct uns_piece *piece, con
 		for (i = 0; i < slice->n; i++) {
 			const struct uns_zero_block *b = &slice->block[i];
 
-			if (!intersect(&box, &b->whole, &part))
+			if (!uns_box_intersect(&box, &b->whole, &part))
 				continue;
 			if (!UNS_ARENA_ROOM(arena, out->v, out->n, out->cap))
 				return false;
@@ -213,13 +184,11 @@ const struct uns_tensor *uns_zero_slice_of(const struct uns_catalog *cat, const 
 {
 	struct pieces pieces = { .shape = slice->shape };
 	struct uns_tensor *t = UNS_NEW(arena, struct uns_tensor);
-	const struct uns_tensor *of = whole;
+	const struct uns_tensor *of = uns_tensor_with_bytes(cat, whole);
 	size_t i;
 
 	if (!t)
 		return NULL;
-	if (!of->n_pieces && of->alias_of != UNS_NONE)
-		of = &cat->tensors[of->alias_of];
 	for (i = 0; i < of->n_pieces; i++)
 		if (!add_cut_piece(&pieces, &cat->pieces[of->first_piece + i], of, slice, arena))
 			return NULL;
