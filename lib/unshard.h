@@ -158,7 +158,11 @@ struct unshard_options {
  * NULL = all defaults. */
 UNSHARD_API int unshard_open(const char *source, const struct unshard_options *options,
 			     unshard **out, struct unshard_error *err);
-/* No file, node, listing or list of tensors may be left; NULL is allowed. */
+/* No file, node, listing or list of tensors may be left; NULL is allowed.
+ *
+ * A session belongs to the process that made the first call after unshard_open. A child that is forked later has
+ * none of the library's threads: it must make no call, not even this one, on what its parent opened, and may open a
+ * session of its own. */
 UNSHARD_API void unshard_close(unshard *u);
 
 /* -- what a caller is told while a call goes on -- */

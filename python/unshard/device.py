@@ -7,6 +7,7 @@ from typing import Any, Sequence
 
 from . import _library as native
 from ._library import lib
+from .process import Process
 from .session import Tensor, must
 
 STORED = -1  # the tensor's own dtype
@@ -20,6 +21,7 @@ class Transfer:
 
     def wait(self) -> None:
         """Until the bytes are in the GPU's memory."""
+        self._device.process.must_be_this("transfer")
         err = native.ErrorStruct()
         try:
             must(lib.unshard_transfer_wait(self._number, c.byref(err)), err)
@@ -32,18 +34,21 @@ class Transfer:
         number, self._number = self._number, None
         if number in self._device.begun:
             self._device.begun.remove(number)
-            lib.unshard_transfer_free(number)
+            if self._device.process.is_this():
+                lib.unshard_transfer_free(number)
 
     __del__ = close
 
 
 class Device:
-    """One GPU to read into, by CUDA's number. Holds pinned buffers until close(). Any number of threads may use it."""
+    """One GPU to read into, by CUDA's number. Holds pinned buffers until close(). Any number of threads may use it.
+    A forked process opens its own."""
 
     def __init__(self, ordinal: int, n_threads: int = 0):
         # Transfers that have not ended: their handles, no Python objects, so that the order in which the garbage
         # collector ends them does not matter.
         self.begun: set[int] = set()
+        self.process = Process()
         self._handle, err = c.c_void_p(), native.ErrorStruct()
         options = native.DeviceOptions(n_threads=n_threads)
         must(lib.unshard_device_open(ordinal, c.byref(options), c.byref(self._handle), c.byref(err)), err)
@@ -55,6 +60,7 @@ class Device:
         def sizes(values):
             return (c.c_uint64 * max(1, len(values)))(*values)
 
+        self.process.must_be_this("device")
         array = (native.DeviceBox * len(boxes))(*[
             native.DeviceBox(i=t.index, lo=sizes(lo), len=sizes(length), dtype=STORED, to=at, to_bytes=n_bytes)
             for t, lo, length, at, n_bytes in boxes])
@@ -66,10 +72,10 @@ class Device:
 
     def close(self) -> None:
         """Waits for what is under way. Closing twice is allowed."""
-        while self.begun:
-            lib.unshard_transfer_free(self.begun.pop())
         handle, self._handle = getattr(self, "_handle", None), None
-        if handle:
+        if handle and self.process.is_this():
+            while self.begun:
+                lib.unshard_transfer_free(self.begun.pop())
             lib.unshard_device_close(handle)
 
     __del__ = close

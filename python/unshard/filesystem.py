@@ -9,6 +9,7 @@ b'{'
 from __future__ import annotations
 
 import errno
+import functools
 import os
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
@@ -35,7 +36,8 @@ class UnshardFile(AbstractBufferedFile):
 
 
 class UnshardFileSystem(AbstractFileSystem):
-    """source: the directory whose tree is shown, "/" unless it is given; further arguments are unshard.open()'s."""
+    """source: the directory whose tree is shown, "/" unless it is given; further arguments are unshard.open()'s.
+    A forked process (a DataLoader's worker) may go on using it: the session is opened anew there."""
 
     protocol = "unshard"
     root_marker = ""
@@ -43,7 +45,14 @@ class UnshardFileSystem(AbstractFileSystem):
     def __init__(self, source="/", settle_seconds=0, **kwargs):
         own = {k: kwargs.pop(k) for k in list(kwargs) if k in ("view", "model", "follow", "facts", "store")}
         super().__init__(**kwargs)
-        self.session = sessions.open(source, settle_seconds=settle_seconds, **own)
+        self._open_session = functools.partial(sessions.open, source, settle_seconds=settle_seconds, **own)
+        self._session = self._open_session()
+
+    @property
+    def session(self) -> sessions.Session:
+        if not self._session.process.is_this():
+            self._session = self._open_session()
+        return self._session
 
     def _info(self, path: str, stat: Stat) -> dict:
         return {"name": path, "size": stat.size, "type": {Kind.DIRECTORY: "directory", Kind.FILE: "file"}.get(

@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 from . import _library as native
 from ._library import lib
 from .errors import error
+from .process import Process
 
 log = logging.getLogger("unshard")
 LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
@@ -220,10 +221,12 @@ def options_of(view, model, follow, facts, weights_key, store, settle_seconds, o
 
 class Session:
     """What unshard.open() returns. Any number of threads may use it at once; close() is for one, after all others
-    have ended. It closes the session's files and lists of tensors too."""
+    have ended. It closes the session's files and lists of tensors too. A forked process opens its own: the parent's
+    cannot be used there."""
 
     def __init__(self, source: str | os.PathLike, options: native.Options):
         self.source = os.fspath(source)
+        self.process = Process()
         # What of the library is open in the session: handle -> the function that closes it. No Python object, so that
         # the order in which the garbage collector ends them does not matter.
         self.opened: dict[int, Callable] = {}
@@ -242,7 +245,7 @@ class Session:
     def close(self) -> None:
         """Nothing that was made of the session may be used any more. Closing twice is allowed."""
         handle, self._handle = getattr(self, "_handle", None), None
-        if handle:
+        if handle and self.process.is_this():
             while self.opened:
                 opened, close = self.opened.popitem()
                 close(opened)
@@ -252,6 +255,7 @@ class Session:
     def handle(self) -> c.c_void_p:
         if not self._handle:
             raise ValueError("the session is closed")
+        self.process.must_be_this("session")
         return self._handle
 
     # -- the tree --
@@ -381,11 +385,12 @@ class Opened:
     def handle(self) -> int:
         if self._number not in self.session.opened:
             raise ValueError(f"the {self._what} is closed")
+        self.session.process.must_be_this(self._what)
         return self._number
 
     def close(self) -> None:
         close = self.session.opened.pop(self._number, None)
-        if close:
+        if close and self.session.process.is_this():
             close(self._number)
         self._number = None
 

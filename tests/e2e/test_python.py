@@ -227,6 +227,67 @@ def test_a_tensor_keeps_what_it_is_read_from():
     assert len(tensor.read()) == tensor.size_bytes
 
 
+# -- after a fork --
+
+def in_a_child(work):
+    """What `work()` does in a forked process, its garbage collected too, must raise nothing and end the process well."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            work()
+            gc.collect()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_fork_does_not_touch_what_its_parent_opened():
+    """A child has none of the library's threads: DataLoader's workers, subprocess with preexec_fn, multiprocessing."""
+    session = unshard.open(GOLDEN / "run", settle_seconds=0)
+    assert session.check(deep=True) == []  # threads were started
+    tensors, file = session.tensors("checkpoint-2"), session.file("weights/checkpoint-2/config.json")
+    tensor = tensors["model.norm.weight"]
+    want = tensor.read()
+
+    def refused():
+        for use in (session.checkpoints, session.list, tensor.read, lambda: file.pread(1, 0)):
+            with pytest.raises(ValueError, match=f"belongs to process {os.getppid()}"):
+                use()
+
+    def ended():
+        nonlocal session, tensors, file, tensor
+        del session, tensors, file, tensor
+
+    def closed():
+        file.close()
+        tensors.close()
+        session.close()
+
+    def opened_anew():
+        with unshard.open(GOLDEN / "run", settle_seconds=0) as own:
+            assert own.check(deep=True) == [] and own.tensors("checkpoint-2")["model.norm.weight"].read() == want
+
+    for work in (refused, ended, closed, opened_anew):
+        in_a_child(work)
+    assert tensor.read() == want and session.check(deep=True) == []
+
+
+def test_fsspec_goes_on_in_a_fork():
+    from unshard.filesystem import UnshardFileSystem
+    fs = UnshardFileSystem(GOLDEN)
+    path = "weights/run/checkpoint-2/model.safetensors"
+    want = fs.cat_file(path)
+
+    def read():
+        assert fs.cat_file(path) == want
+
+    in_a_child(read)
+    in_a_child(UnshardFileSystem.clear_instance_cache)
+    assert fs.cat_file(path) == want
+
+
 # -- tensors --
 
 SOURCES = [("t2", "untied-f1-bf16", "run/checkpoint-2"), ("t3", "tied-f2-fp32", "run/checkpoint-2"),
