@@ -15,7 +15,7 @@
 #include "base/search.h"
 #include "engine/engine.h"
 #include "out/disk.h"
-#include "session/files.h"
+#include "paths/files.h"
 
 enum { BLOCK_BYTES = 2 << 20, MAX_BUFFERS = 64 };
 

@@ -13,7 +13,7 @@
 #include "base/path.h"
 #include "export/export.h"
 #include "out/disk.h"
-#include "session/files.h"
+#include "paths/files.h"
 
 int export_path(const struct export *e, const char *path, char out[PATH_MAX], struct uns_err *err)
 {

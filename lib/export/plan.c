@@ -7,8 +7,8 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "export/export.h"
-#include "session/forms.h"
-#include "session/nodes.h"
+#include "paths/forms.h"
+#include "paths/nodes.h"
 #include "session/shows.h"
 
 enum { MAX_DEPTH = 64 };

@@ -5,7 +5,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "session/info.h"
+#include "paths/info.h"
 #include "session/reasons.h"
 #include "session/shows.h"
 

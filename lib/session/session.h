@@ -1,11 +1,11 @@
-/* A session: one SOURCE shown as a tree. Its parts each have a header of their own and see nothing of
- * struct unshard; what needs several of them stands on this one: how a view shows a checkpoint (shows.h),
- * what a name of the tree means (spots.h), nodes, listings and files, the texts of .unshard/ (info.h).
+/* A session: one SOURCE, what each of its checkpoints is at this moment, and what its views show of it. Its parts each
+ * have a header of their own and see nothing of struct unshard; what needs several of them stands on this one: how a
+ * view shows a checkpoint (shows.h), what is wrong with one (reasons.h). What a path of the mount means: lib/paths.
  *
- *   options.h    what unshard_open was given
- *   dir_records.h     what each directory of SOURCE is
- *   snapshots.h  what is made of checkpoints, an LRU
- *   errors.h     reads that failed
+ *   options.h      what unshard_open was given
+ *   dir_records.h  what each directory of SOURCE is
+ *   snapshots.h    what is made of checkpoints, an LRU
+ *   errors.h       reads that failed
  *   store/store_link.h, store/catalog_memo.h  the metadata store, and what is kept in it
  *
  * One mutex (lock) guards records and snapshots. It is never held across I/O, and nothing is freed under

@@ -79,7 +79,7 @@ struct uns_view {
 	int (*notes)(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err);
 	/* The file that names to the loader the last checkpoint of a run ("latest_universal"). The tree has
 	 * one of that name; another is made in the run's directory where each tag in it is a checkpoint
-	 * (session/run_mark.c). NULL = there is none. */
+	 * (paths/run_mark.c). NULL = there is none. */
 	const char *run_mark;
 	/* The file is uns_vtree's `whole`; a tree without one (and a damaged checkpoint) is a directory
 	 * under every name. A checkpoint that is SOURCE itself cannot be a file: the view puts the file

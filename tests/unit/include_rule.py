@@ -26,12 +26,13 @@ BELOW["facts"] = NOUNS | {"engine", "store", "files"}
 BELOW["examine"] = NOUNS | {"store", "facts", "formats"}
 BELOW["api"] = set(BELOW)
 BELOW["session"] = set(BELOW)
-BELOW["out"] = {"base", "io"}  # what is written: for rooms above the session, which alone write
-ABOVE = ("scan", "meta", "warm", "tensors", "check", "repair", "export")  # each sees the session, none another
+BELOW["paths"] = set(BELOW)
+BELOW["out"] = {"base", "io"}  # what is written: for rooms above the paths, which alone write
+ABOVE = ("scan", "meta", "warm", "tensors", "check", "repair", "export")  # each sees session and paths, none another
 BELOW.update({folder: set(BELOW) for folder in ABOVE})
 BELOW["device"] = {"base", "api", "model", "tensors"}  # where a tensor's bytes come from is not its concern
 PUBLIC = "unshard.h"
-PUBLISHES = ("api", "session", "device") + ABOVE
+PUBLISHES = ("api", "session", "paths", "device") + ABOVE
 ALONE = {"formats": "format.h", "views": "view.h"}  # one file, one thing: all they share is this
 VAGUE = re.compile(r"(^|_)(utils?|common|helpers?|misc)\.[ch]$")
 

@@ -7,7 +7,7 @@
  *
  * SOURCE's latest_universal, from a ds_to_universal of the user's, counts before its `latest`, as it does for
  * the engine. */
-#include "session/run_mark.h"
+#include "paths/run_mark.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* What an open file of unshard.h shows. */
-#ifndef UNS_SESSION_FILES_H
-#define UNS_SESSION_FILES_H
+#ifndef UNS_PATHS_FILES_H
+#define UNS_PATHS_FILES_H
 
 #include "session/session.h"
 

@@ -1,7 +1,7 @@
 /* Checkpoints that appear as one file, and under which names: a Lightning directory X.ckpt (or X)
  * is the file X.ckpt in views that say so, and, where they show both, the directory X beside it.
  * Owns these names; what is in the file is the view's. */
-#include "session/forms.h"
+#include "paths/forms.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* Nodes of unshard.h: keys of what was looked up, with the inode number it had. They hold no record and no
  * snapshot. */
-#ifndef UNS_SESSION_NODES_H
-#define UNS_SESSION_NODES_H
+#ifndef UNS_PATHS_NODES_H
+#define UNS_PATHS_NODES_H
 
-#include "session/spots.h"
+#include "paths/spots.h"
 
 /* Of a spot that was checked; name: its path in the tree. NULL = out of memory. */
 struct unshard_node *node_new(struct unshard *u, const struct spot_key *key, const char *name,

@@ -5,10 +5,10 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
-#include "session/forms.h"
-#include "session/info.h"
-#include "session/run_mark.h"
-#include "session/nodes.h"
+#include "paths/forms.h"
+#include "paths/info.h"
+#include "paths/run_mark.h"
+#include "paths/nodes.h"
 
 struct unshard_listing {
 	struct unshard *u;

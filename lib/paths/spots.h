@@ -1,8 +1,8 @@
 /* What a name of the tree means. First comes a view, then SOURCE's own directories, and inside a checkpoint
  * the view's files. A spot is a name as it is right now: it holds what was looked up, and is short-lived;
  * what lasts is its key (nodes.h). */
-#ifndef UNS_SESSION_SPOTS_H
-#define UNS_SESSION_SPOTS_H
+#ifndef UNS_PATHS_SPOTS_H
+#define UNS_PATHS_SPOTS_H
 
 #include "base/text.h"
 #include "session/session.h"

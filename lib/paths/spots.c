@@ -1,14 +1,14 @@
 /* From a directory of the tree to a name in it, one step at a time: a path is as many steps. */
-#include "session/spots.h"
+#include "paths/spots.h"
 
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/path.h"
-#include "session/forms.h"
-#include "session/info.h"
-#include "session/newest.h"
-#include "session/run_mark.h"
+#include "paths/forms.h"
+#include "paths/info.h"
+#include "paths/newest.h"
+#include "paths/run_mark.h"
 #include "session/shows.h"
 
 #define INFO_DIR ".unshard"

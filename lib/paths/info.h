@@ -1,6 +1,6 @@
 /* The texts of .unshard/: of the mount as a whole, and of one checkpoint. */
-#ifndef UNS_SESSION_INFO_H
-#define UNS_SESSION_INFO_H
+#ifndef UNS_PATHS_INFO_H
+#define UNS_PATHS_INFO_H
 
 #include "session/session.h"
 

@@ -1,6 +1,6 @@
 /* The texts of .unshard/: of the mount as a whole and of one checkpoint; and unshard_describe,
  * which gives the same. */
-#include "session/info.h"
+#include "paths/info.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "files/describe.h"
 #include "files/figures.h"
 #include "files/attributes.h"
-#include "session/forms.h"
+#include "paths/forms.h"
 #include "session/reasons.h"
 #include "session/shows.h"
 

@@ -1,13 +1,13 @@
 /* Which checkpoint of a run is the newest that a view shows whole. One of two saves that go on side by side may end
  * before the other, so names are tried from the newest on until one is whole. */
-#include "session/newest.h"
+#include "paths/newest.h"
 
 #include <ctype.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/path.h"
-#include "session/forms.h"
+#include "paths/forms.h"
 #include "session/shows.h"
 
 struct search {

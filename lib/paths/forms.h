@@ -1,6 +1,6 @@
 /* Checkpoints that are one file in some views, and under which names. */
-#ifndef UNS_SESSION_FORMS_H
-#define UNS_SESSION_FORMS_H
+#ifndef UNS_PATHS_FORMS_H
+#define UNS_PATHS_FORMS_H
 
 #include "session/session.h"
 

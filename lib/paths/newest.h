@@ -1,6 +1,6 @@
 /* The made name `latest` of a run: a link to the newest checkpoint that a view shows whole. */
-#ifndef UNS_SESSION_NEWEST_H
-#define UNS_SESSION_NEWEST_H
+#ifndef UNS_PATHS_NEWEST_H
+#define UNS_PATHS_NEWEST_H
 
 #include "session/session.h"
 

@@ -1,6 +1,6 @@
 /* The file that names the last checkpoint of a run, made where a view needs one (uns_view.run_mark). */
-#ifndef UNS_SESSION_RUN_MARK_H
-#define UNS_SESSION_RUN_MARK_H
+#ifndef UNS_PATHS_RUN_MARK_H
+#define UNS_PATHS_RUN_MARK_H
 
 #include "session/session.h"
 

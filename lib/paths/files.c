@@ -1,5 +1,5 @@
 /* Open files: each pins what its bytes come from. */
-#include "session/files.h"
+#include "paths/files.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/cleanup.h"
 #include "api/caller.h"
 #include "engine/streams.h"
-#include "session/nodes.h"
+#include "paths/nodes.h"
 #include "session/reads.h"
 
 struct unshard_file {

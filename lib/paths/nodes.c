@@ -1,5 +1,5 @@
 /* unshard_root, unshard_lookup and what they give. */
-#include "session/nodes.h"
+#include "paths/nodes.h"
 
 #include <stdlib.h>
 #include <string.h>
