@@ -34,6 +34,7 @@ LAUNCHES = {
                                "vera-acc-f2", "two-acc-f2"]),
     "pz2": ("peft_run.py", 2, ["lora-z2", "lora-z3", "ia3-z2", "saved-z3", "two-z2", "prompt-z2", "lora-acc-z2",
                                "prompt-acc-z2"]),
+    "pe2": ("peft_elsewhere.py", 2, ["verl-f1orig", "verl-f2", "easyr1-f2", "lightning-fsdp", "lightning-mp"]),
     "ld2": ("lightning_deepspeed.py", 2, ["save:z2", "save:z3"]),
     "d1": ("plain_dcp.py", 1, ["nodist"]),
     "d2": ("plain_dcp.py", 2, ["fsdp1", "fsdp2", "zstd", "threads", "filepertensor", "async",

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 import conftest
 import trees
-from launches import ADAPTERS
+from launches import ADAPTERS, cases
 
 sys.path.insert(0, str(conftest.MAKE))
 import peft_models  # noqa: E402
@@ -105,6 +105,45 @@ def test_weights_are_the_base_that_was_saved_too(made, mount, tmp_path, launch, 
     assert not any(told[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, want[name]), name
+
+
+# -- of veRL, EasyR1 and Lightning, which save the base model too --
+
+ELSEWHERE = cases("pe2")
+
+
+def saved_elsewhere(made, launch, case):
+    """(run, the checkpoint in it, the live tensors, what a LightningModule put before their names)"""
+    folder = made(launch, case)
+    if case.startswith("lightning"):
+        return folder / "run", "step=2", trees.tensors(folder / "live.safetensors"), "model."
+    return folder / "run", "global_step_2/actor", trees.tensors(folder / "live/model.safetensors"), ""
+
+
+@pytest.mark.parametrize("launch,case", ELSEWHERE, ids=ids(ELSEWHERE))
+def test_an_adapter_is_found_whoever_saved_it(made, mount, command, tmp_path, launch, case):
+    """What PEFT itself saves of the live tensors; from PEFT's own loading come the live tensors again."""
+    run, checkpoint, live, prefix = saved_elsewhere(made, launch, case)
+    model = peft_models.adapted("lora")
+    model.load_state_dict({n.removeprefix(prefix): t for n, t in live.items()})
+    model.save_pretrained(tmp_path / "want")
+    assert json.loads(command("check", run, "--json").stdout)["problems"] == 0
+    given = () if (run / checkpoint / "lora_adapter").exists() else (f"model={tmp_path}/want",)
+    shown = mount(run, *given) / "adapter" / (checkpoint + (".ckpt" if prefix else ""))
+    trees.assert_same(trees.tensors(shown / "adapter_model.safetensors"),
+                      trees.tensors(tmp_path / "want/adapter_model.safetensors"))
+    loaded = peft.PeftModel.from_pretrained(peft_models.base(), shown).state_dict()
+    trees.assert_same(loaded, {n.removeprefix(prefix): t for n, t in live.items()})
+
+
+@pytest.mark.parametrize("launch,case", ELSEWHERE, ids=ids(ELSEWHERE))
+def test_the_base_is_found_whoever_saved_it(made, mount, tmp_path, launch, case):
+    run, checkpoint, live, prefix = saved_elsewhere(made, launch, case)
+    peft_models.base().config.save_pretrained(tmp_path / "base")
+    shown = mount(run, f"model={tmp_path}/base", *([f"strip={prefix}"] if prefix else [])) / "weights" / checkpoint
+    model, told = AutoModelForCausalLM.from_pretrained(shown, output_loading_info=True)
+    assert not any(told[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    trees.assert_same(model.state_dict(), base_of({n.removeprefix(prefix): t for n, t in live.items()}, "lora"))
 
 
 def test_an_adapter_that_was_not_trained_is_beside_the_other(made, mount):
