@@ -12,6 +12,7 @@
 #include "files/resume_files.h"
 #include "files/trainer_state.h"
 #include "files/beside.h"
+#include "files/memory_names.h"
 #include "ranks/tracker.h"
 #include "session/shows.h"
 
@@ -276,12 +277,33 @@ static int check_config(struct checking *c, const struct subject *s)
 	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_CONFIG_MISSING));
 }
 
+/* -- names of weights -- */
+
+static int check_names(struct checking *c, const struct subject *s)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_config_info *config = &s->snap->beside.config_info;
+	struct uns_memory_names names;
+	struct uns_err err = { 0 };
+
+	if (!s->cat->summary.is_published || !(s->cat->summary.resumed_by & UNS_BY_TRAINER))
+		return 0;
+	if (uns_memory_names_find(config, s->cat, &arena, &names, &err) < 0)
+		return -ENOMEM;
+	if (!names.n)
+		return 0;
+	return checking_found(c, UNS_FINDING(.id = UNS_FOUND_RESUME_LEAVES_NEW, .tensor = names.first,
+					     .found = uns_str(config->model_type),
+					     .arg = { { "n", uns_num(names.n_renamed) } }));
+}
+
 /* -- one checkpoint -- */
 
 static int check_opened(struct checking *c, struct subject *s, size_t problems_before)
 {
 	static int (*const rules[])(struct checking *, const struct subject *) = {
-		check_trainer_state, check_both, check_weights_only, check_rng, check_config
+		check_trainer_state, check_both, check_weights_only, check_rng, check_config,
+		check_names
 	};
 	size_t i;
 	int code = 0;

@@ -13,6 +13,7 @@ struct uns_config_info {
 	bool renamed_on_save;   /* transformers publishes this family under other names */
 	const char *auto_map_files[16]; /* "modeling_x.py", from auto_map */
 	size_t n_auto_map_files;
+	int64_t transformers; /* the major number of the version that wrote it; 0 = it does not say */
 	int64_t vocab_size, hidden_size, num_hidden_layers; /* text part; UNS_UNKNOWN */
 	bool padded_vocab; /* the family's embedding may have more rows than vocab_size says */
 	bool extra_layers; /* ... more layers than num_hidden_layers (multi-token prediction) */

@@ -118,6 +118,8 @@ static int add_adapters(const struct uns_full_input *in, const struct uns_map *m
 	return files.origin ? uns_adapter_files_add(&files, out, err) : uns_oom(err);
 }
 
+static const char OF_PUBLISHED[] = "the checkpoint's tensors under their names in memory";
+
 int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *out,
 			     struct uns_err *err)
 {
@@ -130,8 +132,11 @@ int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *
 
 	if (!v)
 		return uns_oom(err);
-	if (in->resume.plain)
+	if (in->resume.plain && !in->resume.weights_made)
 		return 0;
+	if (in->in_memory.n)
+		return uns_part_safetensors_set(cat, in->in_memory.v, in->in_memory.n, "model", in->max_shard_size_bytes,
+						OF_PUBLISHED, out, err);
 	UNS_TRY(uns_masters_find(cat, &masters, err));
 	if (is_adapters_file(cat))
 		return add_adapters(in, &masters, out, err);
@@ -165,6 +170,7 @@ static int add_torch_model(const struct uns_full_input *in, unsigned k, const ch
 	const struct uns_torch_input torch = {
 		.cat = cat, .root = root, .leaves = &leaves, .stem = stem
 	};
+	const struct uns_memory_names *renamed = &in->in_memory;
 	const struct uns_tensor *t;
 	size_t i, n_masters = 0;
 
@@ -172,6 +178,12 @@ static int add_torch_model(const struct uns_full_input *in, unsigned k, const ch
 		return uns_oom(err);
 	if (!k)
 		UNS_TRY(uns_masters_find(cat, &masters, err));
+	for (i = 0; !k && i < renamed->n; i++)
+		if (!uns_value_put_str(&out->arena, root, renamed->v[i].name,
+				       uns_torch_tensor_add(&leaves, &out->arena, renamed->v[i].tensor)))
+			return uns_oom(err);
+	if (!k && renamed->n)
+		return uns_torch_file_add(&torch, uns_arena_printf(&out->arena, "%s.bin", stem), OF_PUBLISHED, out, err);
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
 		if (!is_of_model(cat, t, k))

@@ -3,6 +3,7 @@
 #ifndef UNS_FILES_FULL_FILES_H
 #define UNS_FILES_FULL_FILES_H
 
+#include "files/memory_names.h"
 #include "files/optimizer_state.h"
 #include "files/resume_files.h"
 
@@ -10,6 +11,8 @@ struct uns_full_input {
 	struct uns_resume_input resume;
 	const struct uns_tensor *const *tied; /* left out of model.safetensors */
 	size_t n_tied;
+	/* Names and shapes of the weights where the files have others (n > 0): as one process's own file of them. */
+	struct uns_memory_names in_memory;
 	const struct uns_finding *notes; /* go into the tree's notes */
 	size_t n_notes;
 	uint64_t max_shard_size_bytes;

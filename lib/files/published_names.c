@@ -31,13 +31,17 @@ bool uns_published_knows(const char *model_type)
 	return family_of(model_type) != NULL;
 }
 
-/* The text model inside may be of a family with experts. */
-static const struct uns_name_rule *tail_of(const struct uns_config_info *config,
-					   const struct uns_name_family *family)
+bool uns_published_rules(const struct uns_config_info *config, struct uns_naming *out)
 {
+	const struct uns_name_family *family = family_of(config->model_type);
 	const struct uns_name_family *text = family_of(config->text_type);
 
-	return !family->tail->from && text ? text->tail : family->tail;
+	if (!family)
+		return false;
+	/* The text model inside may be of a family with experts. */
+	*out = (struct uns_naming){ family->head, family->new_head,
+				    !family->tail->from && text ? text->tail : family->tail };
+	return true;
 }
 
 /* -- rules -- */
@@ -73,7 +77,7 @@ static bool can_be_cut(const struct uns_name_rule *rule, const struct uns_shape 
 
 /* -- application: one candidate's names for all tensors -- */
 
-struct naming {
+struct candidate {
 	const struct uns_name_rule *head, *tail;
 };
 
@@ -143,7 +147,7 @@ static int add_tail(struct published *p, const struct uns_name_rule *rule, const
 	return 0;
 }
 
-static int add_tensor(struct published *p, const struct naming *by, const struct uns_named_tensor *t,
+static int add_tensor(struct published *p, const struct candidate *by, const struct uns_named_tensor *t,
 		      struct uns_err *err)
 {
 	const struct uns_name_rule *head = head_for(by->head, t->name), *rule = by->tail;
@@ -182,7 +186,7 @@ static int find_twice(struct published *p, struct uns_err *err)
 	return 0;
 }
 
-static int publish(struct published *p, const struct naming *by, const struct uns_named_tensor *v,
+static int publish(struct published *p, const struct candidate *by, const struct uns_named_tensor *v,
 		   size_t n, struct uns_err *err)
 {
 	size_t i;
@@ -204,7 +208,7 @@ struct choice {
 	const struct uns_config_info *config;
 	const struct uns_base_names *base;
 	struct uns_map in_base;
-	struct naming by;
+	struct candidate by;
 	bool by_base;          /* the base has all of its names */
 	const char *not_there; /* without by_base: a name of the table's that the base lacks */
 };
@@ -226,7 +230,7 @@ static const char *lacking(const struct choice *c, const struct published *p)
 	return NULL;
 }
 
-static int try_candidate(struct choice *c, const struct naming *by, const struct uns_named_tensor *v,
+static int try_candidate(struct choice *c, const struct candidate *by, const struct uns_named_tensor *v,
 			 size_t n, struct uns_arena *arena, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
@@ -246,15 +250,14 @@ static int try_candidate(struct choice *c, const struct naming *by, const struct
 	return 0;
 }
 
-static int choose(struct choice *c, const struct uns_name_family *family,
+static int choose(struct choice *c, const struct uns_naming *rules,
 		  const struct uns_named_tensor *v, size_t n, struct uns_arena *arena,
 		  struct uns_err *err)
 {
 	static const struct uns_name_rule none[] = { { 0 } };
-	const struct uns_name_rule *tail = tail_of(c->config, family);
-	const struct naming candidate[] = {
-		{ family->head, tail }, { family->new_head, tail }, { none, tail },
-		{ family->head, none }, { family->new_head, none }, { none, none },
+	const struct candidate candidate[] = {
+		{ rules->head, rules->tail }, { rules->new_head, rules->tail }, { none, rules->tail },
+		{ rules->head, none },	      { rules->new_head, none },	{ none, none },
 	};
 	size_t i;
 
@@ -351,13 +354,13 @@ int uns_published_apply(const struct uns_config_info *config, const struct uns_b
 			struct uns_err *err)
 {
 	static const struct uns_base_names no_base = { 0 };
-	const struct uns_name_family *family = family_of(config->model_type);
 	UNS_CLEANUP(choice_fini) struct choice c = { .config = config, .base = base ? base : &no_base };
 	UNS_CLEANUP(published_fini) struct published p = { .arena = &out->arena };
+	struct uns_naming rules;
 
-	if (!family)
+	if (!uns_published_rules(config, &rules))
 		return 0;
-	UNS_TRY(choose(&c, family, *v, *n, &out->arena, err));
+	UNS_TRY(choose(&c, &rules, *v, *n, &out->arena, err));
 	/* transformers converts in this order, and what it does not convert keeps the model's. */
 	qsort(*v, *n, sizeof(**v), by_name);
 	UNS_TRY(publish(&p, &c.by, *v, *n, err));

@@ -4,6 +4,7 @@
 #define UNS_FILES_PUBLISHED_NAMES_H
 
 #include "files/config.h"
+#include "files/published_table.h"
 #include "model/tree.h"
 
 /* What the base model's files call its tensors. */
@@ -15,6 +16,13 @@ struct uns_base_names {
 
 /* Is it a family whose names in memory may not be those that are published? NULL-safe. */
 bool uns_published_knows(const char *model_type);
+
+/* The family's rules; the tail's may be those of the text model inside. */
+struct uns_naming {
+	const struct uns_name_rule *head, *new_head, *tail;
+};
+/* false = it is not such a family. */
+bool uns_published_rules(const struct uns_config_info *config, struct uns_naming *out);
 
 /* Replaces *v (n tensors in the catalog's order, under their names in memory) by what is published, in
  * save_pretrained's order: the candidate that the base's names are, else the family's row of the table. Says in

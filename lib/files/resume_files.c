@@ -132,7 +132,8 @@ static int add_rng(const struct uns_resume_input *in, const struct uns_companion
 static int add_own_state(const struct uns_resume_input *in, const struct uns_companion *c,
 			 struct uns_vtree *out, struct uns_err *err)
 {
-	if (uns_str_starts(c->name, "pytorch_model_fsdp"))
+	if (uns_str_starts(c->name, "pytorch_model_fsdp") ||
+	    (in->weights_made && c != uns_resume_own_optimizer(in->catalog)))
 		return 0;
 	if (c == uns_resume_own_optimizer(in->catalog) && !in->with_schedule)
 		return uns_vtree_note(out, err,

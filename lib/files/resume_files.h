@@ -16,6 +16,7 @@ struct uns_resume_input {
 	bool one_process; /* random states: rank 0's under the single-process name, no others */
 	bool hide_rng;
 	bool plain; /* saved without sharding: its own weights, optimizer and random states stay */
+	bool weights_made; /* ... but for the weights: the view makes those */
 	enum uns_schedule_for schedule_for; /* whose groups the optimizer beside it has */
 	bool with_schedule; /* scheduler files: only together with an optimizer */
 };

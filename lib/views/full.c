@@ -38,6 +38,30 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	return uns_full_check(cat, why);
 }
 
+/* A Trainer without FSDP saves under the names that save_pretrained publishes, and loads under those in memory (source:
+ * Trainer._load_from_checkpoint of transformers 5): what has another name it leaves as the new model has it. */
+static int find_names(const struct uns_view_input *in, struct uns_full_input *full, struct uns_vtree *out,
+		      struct uns_err *err)
+{
+	struct uns_memory_names *names = &full->in_memory;
+
+	if (!in->catalog->summary.is_published || !(in->catalog->summary.resumed_by & UNS_BY_TRAINER))
+		return 0;
+	UNS_TRY(uns_memory_names_find(&in->config_info, in->catalog, &out->arena, names, err));
+	full->resume.weights_made = names->n > 0;
+	if (names->hole)
+		return uns_vtree_note(out, err,
+				      "the weights have the names that save_pretrained publishes for model type %s, not those "
+				      "in memory, which a Trainer resumes from: %s does not fit the other experts' tensors",
+				      in->config_info.model_type, names->hole);
+	if (!names->n)
+		return 0;
+	return uns_vtree_note(out, err,
+			      "the weights have the names that model type %s has in memory, which a Trainer resumes from; "
+			      "in the checkpoint's own files %zu tensors have others (%s)",
+			      in->config_info.model_type, names->n_renamed, names->first);
+}
+
 static int add_plain(struct uns_full_input *full, struct uns_span config, struct uns_vtree *out,
 		     struct uns_err *err)
 {
@@ -78,6 +102,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 	if (in->catalog->summary.is_one_file)
 		return uns_lightning_add(&whole, out, err);
+	UNS_TRY(find_names(in, &full, out, err));
 	if (parameter == FSDP) {
 		UNS_TRY(uns_full_add_torch_model(&full, "pytorch_model_fsdp", out, err));
 		UNS_TRY(uns_full_add_optimizer(&full, UNS_IDS_NAMES, "optimizer.bin", out, err));

@@ -69,6 +69,19 @@ def test_weights_are_what_save_pretrained_writes(mount, tmp_path, name):
                        tmp_path / "split")
 
 
+@pytest.mark.parametrize("loaded", [False, True], ids=["new", "loaded"])
+@pytest.mark.parametrize("name", BY_TYPE)
+def test_what_a_trainer_saved_has_the_names_in_memory(mount, tmp_path, name, loaded):
+    """A Trainer without FSDP saves by save_pretrained; view full gives each tensor of the model back."""
+    model = build(name)
+    (as_loaded(model) if loaded else model).save_pretrained(tmp_path / "run/checkpoint-2", max_shard_size="3KB")
+    (tmp_path / "run/checkpoint-2/trainer_state.json").write_text(json.dumps({"global_step": 2, "max_steps": 4}))
+    got = trees.weights(mount(tmp_path / "run") / "full/checkpoint-2")
+    want = model.state_dict()
+    assert not [n for n in want.keys() - got.keys() if n not in model.all_tied_weights_keys]
+    trees.assert_same(got, {n: want[n] for n in got})
+
+
 @pytest.mark.parametrize("name", ["mixtral", "llava", "qwen3_moe", "qwen2_5_vl", "gemma3",
                                   "deepseek_v3", "granitemoe", "qwen3_5_moe"])
 def test_from_pretrained_takes_published_names(mount, tmp_path, name):

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "files/memory_names.h"
 #include "files/published_names.h"
 
 struct named {
@@ -119,9 +120,84 @@ static void names_are_published(void **state)
 	}
 }
 
+/* The other way round. */
+static const struct {
+	const char *model_type;
+	int64_t transformers;
+	struct named in[5];
+	const char *want, *hole;
+} backwards[] = {
+	{ "mixtral", 5,
+	  { { "x.block_sparse_moe.experts.1.w1.weight", { 2, { 2, 3 } } },
+	    { "x.block_sparse_moe.experts.1.w3.weight", { 2, { 2, 3 } } },
+	    { "x.block_sparse_moe.experts.0.w3.weight", { 2, { 2, 3 } } },
+	    { "x.block_sparse_moe.experts.0.w1.weight", { 2, { 2, 3 } } },
+	    { "x.block_sparse_moe.gate.weight", { 2, { 2, 3 } } } },
+	  "x.mlp.experts.gate_up_proj [2, 4, 3] 0;x.mlp.gate.weight [2, 3] 0", NULL },
+	/* what is known: a family, and from which version on */
+	{ "mixtral", 4, { { "x.block_sparse_moe.gate.weight", { 2, { 2, 3 } } } }, "", NULL },
+	{ "mixtral", 0, { { "x.block_sparse_moe.gate.weight", { 2, { 2, 3 } } } }, "", NULL },
+	{ "llama", 5, { { "x.block_sparse_moe.gate.weight", { 2, { 2, 3 } } } }, "", NULL },
+	{ "mixtral", 5, { { "x.mlp.gate.weight", { 2, { 2, 3 } } } }, "", NULL },
+	/* heads: all of them, and none where the name is one in memory */
+	{ "qwen2_vl", 5, { { "visual.w", { 1, { 2 } } }, { "model.layers.0.w", { 1, { 2 } } }, { "lm_head.weight", { 1, { 2 } } } },
+	  "lm_head.weight [2] 0;model.language_model.layers.0.w [2] 0;model.visual.w [2] 0", NULL },
+	{ "qwen2_vl", 5, { { "model.visual.w", { 1, { 2 } } }, { "model.language_model.w", { 1, { 2 } } } }, "", NULL },
+	{ "llava", 5, { { "vision_tower.w", { 1, { 2 } } } }, "model.vision_tower.w [2] 0", NULL },
+	{ "llava", 5, { { "vision_tower.vision_model.w", { 1, { 2 } } } }, "model.vision_tower.w [2] 0", NULL },
+	/* a part that is not there, is not alike, is too much */
+	{ "qwen3_moe", 5, { { "mlp.experts.1.down_proj.weight", { 2, { 4, 3 } } } }, "", "mlp.experts.1.down_proj.weight" },
+	{ "qwen3_moe", 5,
+	  { { "mlp.experts.0.gate_proj.weight", { 2, { 4, 3 } } }, { "mlp.experts.1.gate_proj.weight", { 2, { 4, 3 } } },
+	    { "mlp.experts.0.up_proj.weight", { 2, { 4, 3 } } } }, "", "mlp.experts.1.gate_proj.weight" },
+	{ "qwen3_moe", 5,
+	  { { "mlp.experts.0.gate_proj.weight", { 2, { 4, 3 } } }, { "mlp.experts.0.up_proj.weight", { 2, { 3, 3 } } } }, "",
+	  "mlp.experts.0.up_proj.weight" },
+	{ "qwen3_moe", 5,
+	  { { "mlp.experts.0.down_proj.weight", { 2, { 4, 3 } } }, { "mlp.experts.down_proj", { 3, { 1, 4, 3 } } } }, "",
+	  "mlp.experts.down_proj" },
+	{ "qwen3_moe", 5, { { "mlp.experts.00.down_proj.weight", { 2, { 4, 3 } } } }, "", NULL },
+	{ "qwen3_moe", 5, { { "mlp.experts.0.down_proj.weight", { .n = 0 } } }, "", "mlp.experts.0.down_proj.weight" },
+	{ "qwen3_moe", 5,
+	  { { "mlp.experts.0.gate_proj.weight", { 2, { 1ULL << 62, 0 } } },
+	    { "mlp.experts.0.up_proj.weight", { 2, { 1ULL << 62, 0 } } } }, "", "mlp.experts.0.gate_proj.weight" },
+};
+
+static void names_are_those_in_memory(void **state)
+{
+	size_t row, n;
+
+	(void)state;
+	for (row = 0; row < sizeof(backwards) / sizeof(backwards[0]); row++) {
+		const struct uns_config_info config = { .model_type = backwards[row].model_type,
+							.transformers = backwards[row].transformers };
+		struct uns_arena arena = UNS_ARENA_INIT;
+		struct uns_catalog cat = { 0 };
+		struct uns_memory_names found;
+		struct uns_tensor tensor[5];
+		struct uns_err err = { 0 };
+		char got[1024] = "";
+
+		for (n = 0; n < 5 && backwards[row].in[n].name; n++)
+			tensor[n] = (struct uns_tensor){ .name = backwards[row].in[n].name, .dtype = UNS_F32,
+							 .shape = backwards[row].in[n].shape, UNS_TENSOR_ALONE };
+		cat.tensors = tensor;
+		cat.n_tensors = n;
+		assert_int_equal(uns_memory_names_find(&config, &cat, &arena, &found, &err), 0);
+		print(found.v, found.n, got, sizeof(got));
+		assert_string_equal(got, backwards[row].want);
+		if (backwards[row].hole)
+			assert_string_equal(found.hole, backwards[row].hole);
+		else
+			assert_null(found.hole);
+		uns_arena_fini(&arena);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(names_are_published) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(names_are_published),
+					    cmocka_unit_test(names_are_those_in_memory) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
