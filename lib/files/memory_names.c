@@ -21,26 +21,16 @@ struct part {
 	bool renamed;
 };
 
-static bool is_prefix(const char *text)
-{
-	return uns_str_ends(text, ".");
-}
-
-static bool head_fits(const char *head, const char *name)
-{
-	return is_prefix(head) ? uns_str_starts(name, head) : strcmp(name, head) == 0;
-}
-
 /* The rule that made this name, or NULL; none did where the name is one in memory already. */
 static const struct uns_name_rule *head_of(const struct uns_name_rule *rules, const char *name)
 {
 	const struct uns_name_rule *rule;
 
 	for (rule = rules; rule->from; rule++)
-		if (head_fits(rule->from, name))
+		if (uns_head_fits(rule->from, name))
 			return NULL;
 	for (rule = rules; rule->from; rule++)
-		if (head_fits(rule->to, name))
+		if (uns_head_fits(rule->to, name))
 			return rule;
 	return NULL;
 }

@@ -46,11 +46,15 @@ bool uns_published_rules(const struct uns_config_info *config, struct uns_naming
 
 /* -- rules -- */
 
+bool uns_head_fits(const char *head, const char *name)
+{
+	return uns_str_ends(head, ".") ? uns_str_starts(name, head) : strcmp(name, head) == 0;
+}
+
 static const struct uns_name_rule *head_for(const struct uns_name_rule *rule, const char *name)
 {
 	for (; rule->from; rule++)
-		if (uns_str_ends(rule->from, ".") ? uns_str_starts(name, rule->from)
-						  : strcmp(name, rule->from) == 0)
+		if (uns_head_fits(rule->from, name))
 			return rule;
 	return NULL;
 }

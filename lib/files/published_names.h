@@ -23,6 +23,8 @@ struct uns_naming {
 };
 /* false = it is not such a family. */
 bool uns_published_rules(const struct uns_config_info *config, struct uns_naming *out);
+/* Does the name begin with this side of a head's rule, or is it that where the side is a whole name? */
+bool uns_head_fits(const char *head, const char *name);
 
 /* Replaces *v (n tensors in the catalog's order, under their names in memory) by what is published, in
  * save_pretrained's order: the candidate that the base's names are, else the family's row of the table. Says in
