@@ -94,40 +94,39 @@ static int open_device(void)
 	return 0;
 }
 
-/* Why a mount failed, from what was said on stderr and from what commonly is the matter. */
-static int mount_failure(const char *path, const char *said, struct unshard_error *err)
+/* Why a mount failed. device: what open_device returned meanwhile; said: what was on stderr. */
+static int mount_failure(const char *path, int device, const char *said, struct unshard_error *err)
 {
-	int code = open_device();
-
-	if (code == -ENOENT || code == -ENODEV || code == -ENXIO)
+	if (device == -ENOENT || device == -ENODEV || device == -ENXIO)
 		return fs_fail(err, -ENODEV,
 			       "cannot mount at %s: /dev/fuse is missing. It comes with: modprobe fuse (your own "
 			       "machine); --device /dev/fuse --cap-add SYS_ADMIN (Docker); a FUSE device plugin, or a "
 			       "CSI driver that passes /dev/fd/N on (Kubernetes: CAP_SYS_ADMIN alone does not help); "
 			       "the administrator (Slurm). Without it: unshard export, or the Python package", path);
-	if (code < 0)
-		return fs_fail(err, code, "cannot mount at %s: /dev/fuse cannot be opened: %s. Without it: unshard "
-			       "export, or the Python package", path, strerror(-code));
+	if (device < 0)
+		return fs_fail(err, device, "cannot mount at %s: /dev/fuse cannot be opened: %s. Without it: unshard "
+			       "export, or the Python package", path, strerror(-device));
 	return fs_fail(err, -EIO, "cannot mount at %s: %s", path,
 		       *said ? said : "libfuse did not say why");
 }
 
 /* By the descriptors that were passed on; else by libfuse; else, without the device, by fusermount3, in whose place
- * containers have programs that ask a privileged one. */
+ * containers have programs that ask a privileged one. *device: what open_device returned, if it was asked. */
 static int connect_session(struct fs_connection *connection, struct fuse_session *se, const char *path,
-			   const char *opts)
+			   const char *opts, int *device)
 {
 	if (!connection->n) {
 		if (fuse_session_mount(se, path) == 0)
 			return 0;
-		if (open_device() == 0 || fs_connection_ask(connection, path, opts) < 0)
+		*device = open_device();
+		if (*device == 0 || fs_connection_ask(connection, path, opts) < 0)
 			return -1;
 	}
 	return fs_connection_use(connection, se);
 }
 
 /* -1 = what libfuse says about it is on stderr. */
-static int make_session(struct fs *fs, const char *path, char *opts, struct fuse_session **out)
+static int make_session(struct fs *fs, const char *path, char *opts, int *device, struct fuse_session **out)
 {
 	char name[] = "unshard", option[] = "-o", *argv[] = { name, option, opts };
 	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
@@ -137,7 +136,7 @@ static int make_session(struct fs *fs, const char *path, char *opts, struct fuse
 	if (!se)
 		return -1;
 	if (fuse_set_signal_handlers(se) == 0) {
-		if (connect_session(&fs->connection, se, path, opts) == 0) {
+		if (connect_session(&fs->connection, se, path, opts, device) == 0) {
 			*out = se;
 			return 0;
 		}
@@ -152,15 +151,15 @@ static int start(struct fs *fs, const struct fs_options *o, const char *path,
 {
 	struct fs_capture capture;
 	char said[256], *opts = mount_options(o);
-	int code;
+	int code, device = 0;
 
 	if (!opts)
 		return fs_fail(err, -ENOMEM, "out of memory");
 	fs_capture_begin(&capture);
-	code = make_session(fs, path, opts, out);
+	code = make_session(fs, path, opts, &device, out);
 	fs_capture_end(&capture, said, sizeof(said));
 	free(opts);
-	return code < 0 ? mount_failure(path, said, err) : 0;
+	return code < 0 ? mount_failure(path, device, said, err) : 0;
 }
 
 /* FUSE_INIT is answered here and not in the loop: once its answer is written the mount is live, and

@@ -144,11 +144,13 @@ static bool is_state_value(const struct uns_named_value *v, const char *root)
 	return strcmp(v->root, root) == 0 && strncmp(v->name, "state.", 6) == 0;
 }
 
-static int fail_no_tensor(const struct uns_catalog *cat, const struct uns_named_value *v, struct uns_err *err)
+static int fail_no_tensor(const struct uns_catalog *cat, const struct uns_named_value *v, const char *expected,
+			  struct uns_err *err)
 {
 	return uns_catalog_fail(cat,
 				UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_NO_TENSOR,
-					    .scope = UNS_SCOPE_OPTIMIZER, .tensor = v->name),
+					    .scope = UNS_SCOPE_OPTIMIZER, .tensor = v->name,
+					    .expected = uns_str(expected)),
 				err);
 }
 
@@ -172,7 +174,7 @@ static int add_value(struct table *t, const struct uns_named_value *v, struct un
 		p = uns_map_get(&t->by_name, param);
 	}
 	if (!p || !is_number(v->value))
-		return fail_no_tensor(t->cat, v, err);
+		return fail_no_tensor(t->cat, v, "a tensor or a number", err);
 	return add_state(t, p, &(struct state){ .name = state + 1, .value = v->value }, err);
 }
 
@@ -192,7 +194,7 @@ int uns_optimizer_check_tensors(const struct uns_catalog *cat, const char *root,
 
 	for (i = 0; i < cat->n_values; i++)
 		if (is_state_value(&cat->values[i], root))
-			return fail_no_tensor(cat, &cat->values[i], why);
+			return fail_no_tensor(cat, &cat->values[i], "a tensor", why);
 	return 0;
 }
 

@@ -374,7 +374,7 @@ KIND(OPTIMIZER_STATE_OTHER, optimizer_state_other, UNKNOWN,
 KIND(OPTIMIZER_STATE_STRAY, optimizer_state_stray, DAMAGED,
      "optimizer state {tensor} is of a parameter that no param group lists")
 KIND(OPTIMIZER_STATE_NO_TENSOR, optimizer_state_no_tensor, UNKNOWN,
-     "optimizer state {tensor} is not a tensor; only tensor states can be shown")
+     "optimizer state {tensor} is not {expected}: this view can show no other states")
 KIND(OPTIMIZER_STATE_MISSING, optimizer_state_missing, INCOMPLETE,
      "parameter {tensor} has no {state}")
 KIND(OPTIMIZER_STATE_TOO_WIDE, optimizer_state_too_wide, UNKNOWN,

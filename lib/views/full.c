@@ -117,7 +117,8 @@ static const char *usage_fsdp(const struct uns_catalog *cat, bool is_file)
 {
 	if (is_file)
 		return "trainer.fit(model, ckpt_path=\"%s\")  # FSDPStrategy";
-	if (uns_full_is_for_script(cat))
+	if (uns_full_is_for_script(cat) || cat->summary.family == UNS_FAMILY_RANKS ||
+	    cat->summary.resumed_by & UNS_BY_ENGINE)
 		return "set_optimizer_state_dict(model, optimizer, "
 		       "torch.load(\"%s/optimizer.bin\"), "
 		       "options=StateDictOptions(full_state_dict=True))  # load "

@@ -214,3 +214,13 @@ def test_without_the_device_the_sentence_names_what_helps(mnt):
     for way in ("/dev/fuse is missing", "modprobe fuse", "Docker", "Kubernetes: CAP_SYS_ADMIN alone does not help",
                 "device plugin", "/dev/fd/N", "Slurm", "unshard export", "Python package"):
         assert way in done.stderr, way
+
+
+def test_the_device_is_opened_once_to_say_why(mnt, tmp_path):
+    """Once by libfuse, and once to find out what helps."""
+    calls = tmp_path / "calls"
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", f'{BARE_DEV} && exec "$@"', "sh", "strace", "-o", calls,
+                           "-e", "trace=open,openat", UNSHARD, "mount", "-f", GOLDEN, mnt, "-o", "store=none"],
+                          capture_output=True, text=True, timeout=LONGEST_S, check=False)
+    assert done.returncode == 2 and "/dev/fuse is missing" in done.stderr
+    assert calls.read_text().count('"/dev/fuse"') == 2

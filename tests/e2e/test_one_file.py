@@ -1,5 +1,6 @@
 """Checkpoints that are one file: in the views of weights a directory, in all others the file itself."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -50,6 +51,26 @@ def test_a_plain_lightning_file(made, mount, command, case):
     command("check", "--deep", folder)
     assert name in command("ls", folder).stdout
     assert "load_from_checkpoint" in command("show", folder / "run" / name).stdout
+
+
+@pytest.mark.parametrize("file, shown", [("model.pt", "model.pt"), ("step=2.ckpt", "step=2")])
+def test_the_directory_unshard_of_one_file(mount, tmp_path, file, shown):
+    """As docs/operation.md has it: in the views of weights, where the file is a directory. The others show SOURCE's file."""
+    content = {"state_dict": tensors()}
+    if file.endswith(".ckpt"):
+        content |= {"pytorch-lightning_version": "2.6.6", "epoch": 0, "global_step": 2, "loops": {}, "callbacks": {},
+                    "optimizer_states": [], "lr_schedulers": []}
+    (tmp_path / "run").mkdir()
+    torch.save(content, tmp_path / "run" / file)
+    m = mount(tmp_path / "run")
+    for view in WEIGHTS:
+        told = m / view / shown / ".unshard"
+        assert sorted(os.listdir(told)) == ["info.json", "problems.txt", "provenance.json", "tensors.json"]
+        assert json.loads((told / "info.json").read_text())["path"] == file
+        assert {t["name"] for t in json.loads((told / "tensors.json").read_text())} >= set(tensors())
+        assert ".unshard" not in os.listdir(m / view / shown)
+    for view in ("full", "dcp"):
+        assert (m / view / file).is_file() and not (m / view / shown / ".unshard").exists()
 
 
 def tensors():

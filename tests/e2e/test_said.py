@@ -6,6 +6,8 @@ import shutil
 import subprocess
 
 import pytest
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
 
 from conftest import LONGEST_S, ROOT, UNSHARD
 
@@ -69,6 +71,31 @@ def test_show_lists_world_n(command, run):
 def test_show_of_one_view_shows_that_one(command):
     views = info(command, ZERO, "-o", "settle=0,view=world-3")["views"]
     assert list(views) == ["world-3"] and "MOUNTPOINT/global_step2" in views["world-3"]["usage"]
+
+
+@pytest.mark.parametrize("source", [ZERO, GOLDEN / "ranks/fsdp2"])
+def test_the_full_fsdp_line_of_what_no_trainer_saved_loads(command, mount, tmp_path, source):
+    """A plain engine's and a manager's: the line that show prints, run in one process."""
+    copy = shutil.copytree(source, tmp_path / "runs" / source.name)
+    line = info(command, copy, "-o", "settle=0")["views"]["full-fsdp"]["usage"]
+    at = mount(copy.parent, "settle=0") / "full-fsdp" / copy.name
+    saved = torch.load(at / "optimizer.bin")
+    weights = torch.load(at / "pytorch_model_fsdp.bin")
+    model = torch.nn.Module()
+    for name, state in saved["state"].items():
+        owner, _, last = name.rpartition(".")
+        if owner and not hasattr(model, owner):
+            model.add_module(owner, torch.nn.Module())
+        model.get_submodule(owner).register_parameter(last, torch.nn.Parameter(torch.zeros(state["exp_avg"].shape)))
+    parameters = dict(model.named_parameters())
+    optimizer = torch.optim.AdamW([{"params": [parameters[n] for n in g["params"]]} for g in saved["param_groups"]])
+    exec(line.replace("MOUNTPOINT", str(at.parent.parent)), {"torch": torch, "model": model, "optimizer": optimizer,
+         "set_optimizer_state_dict": set_optimizer_state_dict, "StateDictOptions": StateDictOptions})
+    for name, parameter in parameters.items():
+        for key, value in saved["state"][name].items():
+            assert torch.equal(optimizer.state[parameter][key], value), (name, key)
+        assert weights[name].shape == parameter.shape
+    assert [g["lr"] for g in optimizer.param_groups] == [g["lr"] for g in saved["param_groups"]]
 
 
 def test_without_a_config_from_pretrained_is_not_offered(command, run):

@@ -208,7 +208,7 @@ static const struct {
 	{ a_parameter_of_no_group, "stranger is of a parameter that no param group lists" },
 	{ a_parameter_of_two_groups, "parameter b is in two param groups" },
 	{ a_hole, "b" },
-	{ a_state_that_is_no_tensor, "state.a.mode is not a tensor" },
+	{ a_state_that_is_no_tensor, "state.a.mode is not a tensor or a number: this view can show no other states" },
 };
 
 static void test_what_cannot_be_put_together(void **state)
