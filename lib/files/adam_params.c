@@ -1,4 +1,4 @@
-/* Tensors by role and name into parameters. Knows roles, not who saved them nor where they go. */
+/* Groups tensors into parameters, by role and name. Knows roles, but neither who saved the tensors nor who uses them. */
 #include "files/adam_params.h"
 
 #include <string.h>
@@ -89,7 +89,7 @@ static int add_groups(struct search *s, struct uns_arena *arena, struct uns_err 
 
 /* -- states -- */
 
-static const struct uns_tensor **place_of(struct uns_adam_param *p, enum uns_role role)
+static const struct uns_tensor **slot_of(struct uns_adam_param *p, enum uns_role role)
 {
 	switch (role) {
 	case UNS_ROLE_EXP_AVG:
@@ -116,7 +116,7 @@ static int add_state(struct search *s, const struct uns_tensor *t, struct uns_er
 					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_STRAY,
 						    .scope = UNS_SCOPE_OPTIMIZER, .tensor = t->key),
 					err);
-	*place_of(p, t->role) = t;
+	*slot_of(p, t->role) = t;
 	return 0;
 }
 
@@ -141,9 +141,9 @@ static int add_states(struct search *s, struct uns_err *err)
 	return 0;
 }
 
-/* -- what is there -- */
+/* -- settling: which parameters have states -- */
 
-/* Every value of the type is one of fp32's. */
+/* fp32 has every value of the dtype. */
 static bool widens(enum uns_dtype dtype)
 {
 	return uns_dtype_info(dtype)->is_float && uns_dtype_size(dtype) <= 4;
@@ -179,7 +179,7 @@ static int check_param(const struct uns_catalog *cat, const struct uns_adam_para
 		       struct uns_err *err)
 {
 	if (!p->fp32)
-		UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, err)); /* which tells more */
+		UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, err)); /* its finding has more details */
 	if (!p->fp32)
 		return uns_catalog_fail(cat,
 					UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_WEIGHT_MISSING,
@@ -198,8 +198,8 @@ static int check_param(const struct uns_catalog *cat, const struct uns_adam_para
 	return 0;
 }
 
-/* What one parameter lacks may be lost; what all of them lack is none of the optimizer's states (Lion has no
- * exp_avg_sq, Adagrad and schedule-free AdamW no exp_avg). */
+/* A state that one parameter lacks may be lost. A state that all parameters lack is not kept by this optimizer (Lion
+ * has no exp_avg_sq, Adagrad and schedule-free AdamW have no exp_avg). */
 static int check_kind(const struct search *s, struct uns_err *err)
 {
 	static const char *const state[] = { "exp_avg", "exp_avg_sq" };
@@ -220,7 +220,7 @@ static int check_kind(const struct search *s, struct uns_err *err)
 	return 0;
 }
 
-/* Keep those that have states. */
+/* Keeps the parameters that have states. */
 static int settle(struct search *s, struct uns_err *err)
 {
 	struct uns_adam_params *out = s->out;
@@ -267,7 +267,7 @@ int uns_adam_params_find(const struct uns_catalog *cat, struct uns_arena *arena,
 	return settle(&s, err);
 }
 
-/* What keeps weights from being served keeps them from standing for fp32 copies as well. */
+/* A weight that cannot be shown cannot be used in place of its fp32 copy either. */
 int uns_adam_params_cover(const struct uns_catalog *cat, const struct uns_adam_params *params,
 			  struct uns_err *err)
 {
@@ -278,7 +278,7 @@ int uns_adam_params_cover(const struct uns_catalog *cat, const struct uns_adam_p
 		weights |= params->v[i].fp32->role == UNS_ROLE_WEIGHT;
 	if (weights)
 		UNS_TRY(uns_cover_refusal(cat, UNS_SCOPE_WEIGHTS, err));
-	for (i = 0; i < params->n; i++) /* the states: by uns_optimizer_check */
+	for (i = 0; i < params->n; i++) /* uns_optimizer_check has checked the states */
 		UNS_TRY(uns_cover_check(cat, params->v[i].fp32, err));
 	return 0;
 }

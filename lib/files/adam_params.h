@@ -7,10 +7,10 @@
 
 struct uns_adam_param {
 	const char *name;
-	/* The optimizer's fp32 copy; where it keeps none, the weight, which is to be converted to fp32. */
+	/* The optimizer's fp32 copy; if it keeps none, the weight, which a view converts to fp32. */
 	const struct uns_tensor *fp32;
 	const struct uns_tensor *exp_avg, *exp_avg_sq;
-	const struct uns_tensor *step; /* NULL: not saved with the parameter */
+	const struct uns_tensor *step; /* NULL = not saved with the parameter */
 	size_t group;                  /* among the optimizer's own groups */
 };
 
@@ -18,21 +18,20 @@ struct uns_adam_params {
 	const char *root;         /* the optimizer's */
 	struct uns_adam_param *v; /* in the order of the groups */
 	size_t n;
-	const struct uns_group **group; /* those with parameters */
+	const struct uns_group **group; /* groups that have parameters */
 	size_t n_groups;
-	size_t n_widened; /* weights that stand for an fp32 copy, their type being narrower */
-	/* Listed by a group, without any state: frozen, or never used. Not in v. */
+	size_t n_widened; /* weights used in place of an fp32 copy, although their dtype has fewer bits */
+	/* Parameters that a group lists and that have no state: frozen, or never used. Not in v. */
 	size_t n_stateless;
 	const char *stateless; /* the first one's name */
 };
 
-/* Everything lives in the arena. -ENOTSUP with a sentence when the optimizer is none that is
- * Adam-like, or its parameters have no names; -ENODATA, -EBADMSG when something of it is missing.
- */
+/* Everything lives in the arena. -ENOTSUP if the optimizer is not like Adam, or its parameters have no names; -ENODATA
+ * or -EBADMSG if a state is missing or damaged. */
 int uns_adam_params_find(const struct uns_catalog *cat, struct uns_arena *arena,
 			 struct uns_adam_params *out, struct uns_err *err);
 
-/* Every byte of them is there. */
+/* Returns 0 if every fp32 copy and every state is covered by pieces, otherwise fails with the reason. */
 int uns_adam_params_cover(const struct uns_catalog *cat, const struct uns_adam_params *params,
 			  struct uns_err *err);
 

@@ -24,14 +24,14 @@ static const char WRAPPED[] = "base_model.";
 static const char PREFIX[] = "base_model.model.";
 static const char PROMPT[] = "prompt_encoder.";
 static const char PROMPT_IN_FILE[] = "prompt_embeddings";
-static const char EMBEDDINGS[] = "word_embeddings.weight"; /* beside a prompt: the base's own once more */
+static const char EMBEDDINGS[] = "word_embeddings.weight"; /* a copy of the base model's, saved with a prompt */
 static const char SAVED[] = "modules_to_save";
 static const char ORIGINAL[] = ".original_module";
 static const char BASE_LAYER[] = ".base_layer";
 static const char DEFAULT[] = "default";
 
-/* With what a component of a name begins that a method of PEFT adds (PEFT_TYPE_TO_PREFIX_MAPPING; hada_ is LoHa's,
- * bone_ an older name of miss_). Whatever else stands below it belongs to the adapter as well. */
+/* The beginnings of the components that a method of PEFT adds to a name (PEFT_TYPE_TO_PREFIX_MAPPING; hada_ is LoHa's,
+ * bone_ an older name of miss_). Everything below such a component belongs to the adapter. */
 static const char *const methods[] = {
 	"lora_",    "adamss_",   "adaption_prompt_", "beft_",     "boft_",       "bone_",     "c3a_",      "cartridge_",
 	"cpt_",	    "deft_",     "delora_",          "fourierft_", "frod_",      "glora_",    "gralora_",  "hada_",
@@ -79,7 +79,7 @@ static const char *behind(const char *component)
 	return dot ? dot + 1 : NULL;
 }
 
-/* Frozen beside what is trained in its place, or the base's own once more: in no file of PEFT's. */
+/* The frozen original of a trained module, or a copy of a weight of the base model: PEFT writes neither into a file. */
 static bool is_left_out(const char *name)
 {
 	return strstr(name, ORIGINAL) || strcmp(name, EMBEDDINGS) == 0;
@@ -91,7 +91,7 @@ static bool is_adapters(const char *name)
 	       strcmp(name, PROMPT_IN_FILE) == 0;
 }
 
-/* "weight" and the like end the name of a parameter in a module; what stands before them, or last, is the adapter. */
+/* Does the last component of a name name a parameter of a module, and not the adapter? */
 static bool is_parameter(const char *last)
 {
 	return strcmp(last, "weight") == 0 || strcmp(last, "bias") == 0;
@@ -108,7 +108,7 @@ const char *uns_adapter_of(const char *name, size_t *len)
 	at = at ? behind(at) : NULL;
 	if (at && !strchr(at, '.') && is_parameter(at))
 		at = NULL;
-	if (!at && !method_in(name)) { /* of a method that is not known here */
+	if (!at && !method_in(name)) { /* of a method that this file does not know */
 		last = strrchr(name, '.');
 		at = component(name, DEFAULT);
 		if (at && at[sizeof(DEFAULT) - 1] && at + sizeof(DEFAULT) - 1 != last)
@@ -123,7 +123,7 @@ static void cut(char *name, size_t at, size_t len)
 	memmove(name + at, name + at + len, strlen(name + at + len) + 1);
 }
 
-/* Without ".WHAT", which is all of a component. */
+/* Removes ".WHAT" from the name, if WHAT is a whole component. */
 static bool drop(char *name, const char *what)
 {
 	size_t n = strlen(what);
@@ -156,7 +156,7 @@ const char *uns_adapter_name(struct uns_arena *arena, const char *name)
 		cut(out, at - sizeof(SAVED), sizeof(SAVED) + 1 + len);
 	else if (adapter)
 		cut(out, at, len + 1);
-	/* Once a parameter, now a module: its "weight" never reached the files. */
+	/* peft made this parameter a module, but files still have its name without "weight". */
 	if (uns_str_ends(out, DORA))
 		out[strlen(out) - strlen(".weight")] = '\0';
 	return out;
@@ -168,7 +168,7 @@ bool uns_adapter_is_base(const struct uns_tensor *t)
 	       strcmp(t->name, EMBEDDINGS) != 0;
 }
 
-/* Prompt learning wraps the model itself, the others a tuner that holds it as "model". */
+/* Prompt learning wraps the model itself. Other methods wrap a tuner that holds the model as "model". */
 const char *uns_adapter_wrapper(const struct uns_catalog *cat)
 {
 	size_t i;
@@ -196,8 +196,8 @@ struct search {
 	struct uns_catalog *cat;
 	struct uns_arena scratch;
 	struct uns_map weights; /* by name */
-	struct uns_map params; /* names in memory that the optimizer has states of */
-	struct uns_map by_file_name; /* name in PEFT's files -> that in memory; "" where two have it */
+	struct uns_map params; /* names in memory of the parameters that have optimizer states */
+	struct uns_map by_file_name; /* name in PEFT's files -> name in memory; "" if two parameters have the same */
 };
 
 static void search_fini(struct search *s)
@@ -214,10 +214,10 @@ static bool is_wrapped(const char *name)
 	       strcmp(name, PROMPT_IN_FILE) == 0;
 }
 
-/* What the names of a catalog's weights tell. */
+/* What the names of a catalog's weights show. */
 struct seen {
 	bool wrapped; /* PEFT's model, or one into which transformers put an adapter: its config lies beside */
-	bool lora;    /* which no model has of its own without the layers that it adapts */
+	bool lora;    /* names that only the layers which an adapter wraps have */
 	bool adapter, base;
 	bool in_file; /* an adapter's tensor under its name in PEFT's files */
 };
@@ -275,7 +275,7 @@ static int find_params(struct search *s, struct uns_err *err)
 	return 0;
 }
 
-/* 1 = a weight had its name in PEFT's files: there is no other model's tensor then. */
+/* 1 = a weight had its name in PEFT's files: then the catalog has no tensor of another model. */
 static int name_as_in_memory(struct search *s, struct uns_err *err)
 {
 	struct uns_tensor *t = s->cat->tensors, *end = t + s->cat->n_tensors;
@@ -298,7 +298,8 @@ static int name_as_in_memory(struct search *s, struct uns_err *err)
 	return renamed ? uns_catalog_assign_groups(s->cat, err) < 0 ? -ENOMEM : 1 : 0;
 }
 
-/* A layer's own name for what the whole model's adapter holds once ("base_model.vera_A.NAME"): PEFT saves that. */
+/* A layer's name of a tensor that the whole model's adapter has once ("base_model.vera_A.NAME"): PEFT saves only the
+ * latter. */
 static bool is_shared(const struct search *s, const char *name)
 {
 	const char *method = method_in(name);
@@ -328,7 +329,7 @@ static int mark(struct search *s, enum uns_adapter adapter, struct uns_err *err)
 			return uns_oom(err);
 
 	s->cat->summary.adapter = adapter;
-	s->cat->summary.wants_config &= adapter != UNS_ADAPTER_ALONE; /* the model that it is loaded into has one */
+	s->cat->summary.wants_config &= adapter != UNS_ADAPTER_ALONE; /* the model into which it is loaded has one */
 	for (t = s->cat->tensors; t < end; t++)
 		t->of_adapter = uns_role_is_model(t->role) && belongs(s, t, adapter);
 	return 0;

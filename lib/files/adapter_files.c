@@ -1,4 +1,4 @@
-/* Puts tensors of adapters together. Knows which adapter is the one to load, not how its tensors are named. */
+/* Collects the tensors of each adapter. Knows which adapter is the one to load, not how its tensors are named. */
 #include "files/adapter_files.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "files/masters.h"
 #include "files/safetensors_file.h"
 
-/* An adapter by its name; that of a checkpoint that does not tell names is "". */
+/* An adapter by its name; "" if the names of the checkpoint contain none. */
 struct adapter {
 	const char *name;
 	size_t len;
@@ -39,7 +39,7 @@ static int add_name(struct adapters *all, const struct uns_tensor *t, struct uns
 
 	a.name = uns_adapter_of(t->name, &a.len);
 	if (!a.name || memchr(a.name, '/', a.len))
-		return 0; /* all adapters have it */
+		return 0; /* a tensor of all adapters */
 	while (i < all->n && !is_called(&all->v[i], a.name, a.len))
 		i++;
 	if (i < all->n) {
@@ -67,7 +67,7 @@ static int find(const struct uns_catalog *cat, struct adapters *out, struct uns_
 	return 0;
 }
 
-/* What was trained, else what PEFT calls one that was given no name, else the first. */
+/* The trained adapter, else the one with PEFT's default name, else the first. */
 static size_t choose(const struct adapters *all)
 {
 	static const char usual[] = "default";
@@ -107,7 +107,7 @@ static int add_one(const struct uns_adapter_files *in, const struct adapter *a, 
 		if (!v[n++].name)
 			return uns_oom(err);
 	}
-	return uns_part_safetensors_set(cat, v, n, stem, UINT64_MAX, in->origin, out, err); /* PEFT reads one file */
+	return uns_part_safetensors_set(cat, v, n, stem, UINT64_MAX, in->origin, out, err); /* one file: PEFT reads no index */
 }
 
 int uns_adapter_files_add(const struct uns_adapter_files *in, struct uns_vtree *out, struct uns_err *err)

@@ -4,12 +4,12 @@
 
 #include "model/tree.h"
 
-/* Which tensors, and how they are put together. */
+/* The adapters of a catalog, and how to write them. */
 struct uns_adapter_files {
 	const struct uns_catalog *catalog; /* summary.adapter is not NONE */
-	const struct uns_map *masters;     /* files/masters.h: in a rounded weight's place */
-	/* Of several adapters each has a directory of its name, as a Trainer saves them; else the trained one's is the
-	 * tree's own, which PeftModel.from_pretrained loads. */
+	const struct uns_map *masters;     /* files/masters.h: fp32 copies to use instead of rounded weights */
+	/* True: of several adapters each has a directory of its name, as a Trainer saves them. False: the trained one
+	 * is in the tree's own directory, from which PeftModel.from_pretrained loads it. */
 	bool apart;
 	const char *origin;
 };
@@ -17,7 +17,7 @@ struct uns_adapter_files {
 /* adapter_model.safetensors of each adapter. */
 int uns_adapter_files_add(const struct uns_adapter_files *in, struct uns_vtree *out, struct uns_err *err);
 
-/* Say that PEFT needs an adapter_config.json, unless there is one among these. */
+/* Add the note that PEFT needs an adapter_config.json, unless one of these companions is it. */
 int uns_adapter_note_config(const struct uns_companion *borrowed, size_t n, struct uns_vtree *out,
 			    struct uns_err *err);
 

@@ -1,13 +1,13 @@
-/* A file that a view makes demands what all of its sources demand (io/access.h): the files that its tensors'
- * pieces lie in, and those that only describe the others (.metadata). A file that is passed through has its
- * own owner, mode and time. */
+/* A file that a view computes is readable only for a user who may read all of its sources (io/access.h): the files
+ * that contain its tensors' pieces, and those that only describe them (.metadata). A file that is shown unchanged has
+ * its own owner, mode and time. */
 #include "files/attributes.h"
 
 #include <stdlib.h>
 
 #include "base/cleanup.h"
 
-/* Files that hold no tensor's bytes. NULL = out of memory. */
+/* Which files hold no tensor's bytes. NULL = out of memory. */
 static bool *without_pieces(const struct uns_catalog *cat)
 {
 	bool *without = malloc(cat->n_files + 1);
@@ -20,7 +20,7 @@ static bool *without_pieces(const struct uns_catalog *cat)
 	return without;
 }
 
-/* Of the checkpoint's directory, unless all files of the sharded form have another owner and group. */
+/* Owner and group of the checkpoint's directory, unless all files of the sharded form have another owner and group. */
 static struct uns_access owner_of(const struct uns_catalog *cat, const struct uns_stat *dir)
 {
 	struct uns_access own = uns_access_of(dir), access = own, other;

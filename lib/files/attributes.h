@@ -1,4 +1,4 @@
-/* Owner, mode and time of the files that views make, out of those of their sources. */
+/* Owner, mode and time of the files that views compute, from those of their sources. */
 #ifndef UNS_FILES_ATTRIBUTES_H
 #define UNS_FILES_ATTRIBUTES_H
 
@@ -10,8 +10,8 @@ struct uns_attributes {
 	int64_t mtime_ns;
 };
 
-/* What the checkpoint's metadata demands of whoever reads something that was made of it. Its owner and group
- * are those that all of the checkpoint's files have, else those of its directory (dir). */
+/* What the checkpoint's metadata files allow. Owner and group are those that all files of the checkpoint have, else
+ * those of its directory (dir). */
 int uns_attributes_base(const struct uns_catalog *cat, const struct uns_stat *dir,
 			struct uns_access *out, struct uns_err *err);
 

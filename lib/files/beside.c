@@ -1,4 +1,4 @@
-/* Companions of a checkpoint by its directory's listing. Must not know what the files are. */
+/* Finds a checkpoint's companions in the listing of its directory. Must not know what the files are. */
 #include "files/beside.h"
 
 #include <stdio.h>

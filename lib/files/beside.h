@@ -1,4 +1,4 @@
-/* The files that lie beside shards in a checkpoint's directory: configs, schedulers, random states. */
+/* The companions in a checkpoint's directory: configs, schedulers, random states. */
 #ifndef UNS_FILES_BESIDE_H
 #define UNS_FILES_BESIDE_H
 
@@ -9,15 +9,15 @@
 int uns_beside_add(struct uns_catalog *cat, const struct uns_root *root, const char *path,
 		   const char *prefix, const struct uns_listing *list, struct uns_err *err);
 
-/* Highest rank + 1 among names PREFIX<rank>SUFFIX; 0 when there is none. *n (may be NULL) = how many. */
+/* Highest rank + 1 among names PREFIX<rank>SUFFIX; 0 if there is no such name. *n (may be NULL): how many there are. */
 int64_t uns_beside_ranks(const struct uns_listing *list, const char *prefix, const char *suffix,
 			 size_t *n);
 
-/* Highest writer + 1 among "__<rank>_<n>.distcp"; 0 when there is none. */
+/* Highest writer + 1 among "__<rank>_<n>.distcp"; 0 if there is no such name. */
 int64_t uns_beside_distcp_ranks(const struct uns_listing *list);
 
-/* The step that a Trainer recorded: global_step of the directory's trainer_state.json. *step stays as it is
- * where there is no such file, or it does not say. */
+/* The step that a Trainer recorded: global_step of the directory's trainer_state.json. *step keeps its value if there
+ * is no such file, or the file has no step. */
 int uns_beside_step(const struct uns_root *root, const char *path, const struct uns_listing *list,
 		    int64_t *step, struct uns_err *err);
 

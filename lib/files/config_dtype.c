@@ -28,14 +28,13 @@ static void copy_until(struct rewrite *r, const uint8_t *to)
 	r->copied = to;
 }
 
-/* `token` is this very text; of a key or a string the quotes belong to it. */
+/* Is `token` exactly this text? The quotes of a key or a string are part of the token. */
 static bool is(struct uns_span token, const char *text)
 {
 	return uns_span_left(&token) == strlen(text) && memcmp(token.p, text, strlen(text)) == 0;
 }
 
-/* A nested config of the model ("text_config"). What quantization_config calls dtype is not the
- * weights' type. */
+/* A nested config of the model ("text_config"). The dtype in quantization_config is not the weights'. */
 static bool is_nested_config(struct uns_span key)
 {
 	static const char end[] = "_config\"";
@@ -45,8 +44,8 @@ static bool is_nested_config(struct uns_span key)
 	       !is(key, "\"quantization_config\"");
 }
 
-/* The values of dtype keys in an object and in the configs nested in it. Values that are objects (a
- * type for each sub-model) stay. */
+/* The values of dtype keys in an object and in the configs nested in it. A value that is an object (a dtype for each
+ * sub-model) stays. */
 static void rewrite_object(struct rewrite *r, struct uns_span object, bool top)
 {
 	struct uns_span key, value;

@@ -1,16 +1,16 @@
-/* What transformers does for each model_type, where it is not the rule: which families tie their
- * embeddings when config.json does not say, and which publish other tensor names than they hold. */
+/* The families of models for which transformers has a rule of its own: which tie their embeddings if config.json does
+ * not say, and which publish other tensor names than they have in memory. */
 #ifndef UNS_FILES_CONFIG_FAMILIES_H
 #define UNS_FILES_CONFIG_FAMILIES_H
 
 enum uns_family_flag {
-	UNS_FAMILY_TIES = 1,       /* tie_word_embeddings absent means true (the rule: false) */
-	UNS_FAMILY_LIFTS = 2,      /* absent at the top, true in text_config means true */
+	UNS_FAMILY_TIES = 1,       /* tie_word_embeddings absent means true (in other families: false) */
+	UNS_FAMILY_LIFTS = 2,      /* absent at the top and true in text_config means true */
 	UNS_FAMILY_LIFTS_OVER = 4, /* true in text_config means true, whatever the top says */
 	UNS_FAMILY_RENAMED = 8,    /* names on disk differ from those in memory */
 };
 
-/* Flags of a model_type; 0 for one that follows the rule or is not known. O(log n). */
+/* Flags of a model_type; 0 for other and unknown families. O(log n). */
 unsigned uns_config_family(const char *model_type);
 
 #endif

@@ -87,8 +87,7 @@ static struct totals add_up(const struct uns_catalog *cat)
 	return s;
 }
 
-/* What was saved as it is, a pickle of its own, and is in no view but dcp: random states, a module's
- * extra state. */
+/* Values that were saved as pickles of their own, and are in no view but dcp: random states, a module's extra state. */
 static void objects(struct uns_text *t, const struct uns_catalog *cat)
 {
 	const struct uns_named_value *v = cat->values, *end = v + cat->n_values;
@@ -108,7 +107,7 @@ static void objects(struct uns_text *t, const struct uns_catalog *cat)
 	uns_text_str(t, "]");
 }
 
-/* A number or a text; what is not there is null. */
+/* A number or a text; null if there is none. */
 static void key_datum(struct uns_text *t, const char *name, const struct uns_datum *d)
 {
 	key(t, name);

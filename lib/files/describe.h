@@ -1,4 +1,4 @@
-/* The JSON texts of CHECKPOINT/.unshard and of `unshard show`: facts, tensors, provenance. Pure. */
+/* The JSON texts of CHECKPOINT/.unshard and of `unshard show`: summary, tensors, provenance. Pure. */
 #ifndef UNS_FILES_DESCRIBE_H
 #define UNS_FILES_DESCRIBE_H
 
@@ -8,9 +8,9 @@
 struct uns_view_verdict {
 	const char *view;  /* "weights-bf16" */
 	const char *state; /* "ok", "saving", "damaged", "none"; "unreadable" just now */
-	const char *why;   /* sentence when not ok, else NULL */
-	const char *usage; /* the exact line to write, when ok */
-	const char *const *note; /* what to know before it is loaded */
+	const char *why;   /* the reason if the state is not "ok", else NULL */
+	const char *usage; /* the line to write if the state is "ok", else NULL */
+	const char *const *note; /* what a user should know before loading */
 	size_t n_notes;
 };
 

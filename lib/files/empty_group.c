@@ -16,7 +16,7 @@ static const char ROOT[] = "scheduler"; /* of the value in the catalog, and its 
 
 /* -- groups -- */
 
-/* The component ends with "norm", alone or behind '_'. */
+/* Does the component end with "norm", alone or after '_'? */
 static bool is_norm(const char *component, size_t len)
 {
 	static const char norm[] = "norm";
@@ -61,7 +61,7 @@ static int kind_of(const struct uns_group *g, struct uns_arena *arena, int *kind
 	return 0;
 }
 
-/* What a group without parameters keeps: all settings of the other's, but its own weight decay, which nothing uses. */
+/* A group without parameters: all settings of the other group, except the weight decay. */
 static int empty_like(const struct uns_group *g, struct uns_arena *arena, struct uns_group **out)
 {
 	static const char own[] = "weight_decay";
@@ -181,7 +181,7 @@ static const struct uns_value *without_empty(const struct uns_catalog *cat, stru
 	return rest;
 }
 
-/* A list of the dict has an entry for each group. */
+/* A value of the scheduler's dict. A list with an entry for each group gets, or loses, the entry of the empty group. */
 static const struct uns_value *fitted(const struct uns_catalog *cat, enum uns_schedule_for who,
 				      struct uns_arena *arena, const struct uns_value *v)
 {
@@ -194,7 +194,7 @@ int uns_empty_group_schedule(const struct uns_catalog *cat, enum uns_schedule_fo
 			     const struct uns_value **out, struct uns_err *err)
 {
 	const struct uns_value *was = uns_catalog_value(cat, ROOT, ROOT);
-	/* Where the catalog has a group that is empty, none was dropped. */
+	/* If the catalog has an empty group, no group was dropped. */
 	const bool differs = has_empty(cat) ? who == UNS_SCHEDULE_FOR_DEEPSPEED : who == UNS_SCHEDULE_FOR_TRAINER;
 	struct uns_value *dict;
 	size_t i;

@@ -39,7 +39,7 @@ static size_t count_storages(const struct uns_catalog *cat)
 	return n;
 }
 
-/* Keys are numbers from 0, as torch gives them: ours go on behind. */
+/* Storage keys must be the numbers from 0 that torch gives: the new storages get the numbers after them. */
 static int check_storages(const struct uns_catalog *cat, struct uns_err *why)
 {
 	size_t i, n = count_storages(cat);
@@ -148,7 +148,7 @@ int uns_lightning_check(const struct uns_catalog *cat, bool resume, struct uns_e
 struct builder {
 	const struct uns_lightning_input *in;
 	struct uns_vtree *out;
-	struct uns_value *root; /* what follows meta.pt's own items */
+	struct uns_value *root; /* the items after meta.pt's own */
 	struct uns_torch_leaves leaves;
 	const char *stand_in; /* what was assumed, for provenance; NULL = nothing */
 };
@@ -211,7 +211,7 @@ static int add_optimizers(struct builder *b, struct uns_err *err)
 	return put(b, "optimizer_states", list) ? 0 : uns_oom(err);
 }
 
-/* Source: load_checkpoint of the strategies, lightning 2.6. */
+/* Which strategies resume from empty states. Source: load_checkpoint of the strategies, lightning 2.6. */
 static int note_who_takes_it(const struct builder *b, struct uns_err *err)
 {
 	return uns_vtree_note(b->out, err,
@@ -222,7 +222,7 @@ static int note_who_takes_it(const struct builder *b, struct uns_err *err)
 			   "call fit without ckpt_path");
 }
 
-/* A checkpoint of weights only has no schedulers either, and a Trainer asks for both. */
+/* Empty optimizer states and schedulers: a checkpoint of weights only has neither, and a Trainer needs both. */
 static int add_stand_ins(struct builder *b, struct uns_err *err)
 {
 	const struct uns_catalog *cat = b->in->catalog;
@@ -264,8 +264,7 @@ static const char *file_name(const struct builder *b)
 
 /* -- objects -- */
 
-/* The class of something in v that weights_only=True refuses, or NULL. v is a tree of known size.
- */
+/* The first class in v that weights_only=True refuses, or NULL. v is a tree of known size. */
 static const char *object_in(const struct uns_value *v)
 {
 	const char *found = NULL;

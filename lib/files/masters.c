@@ -1,4 +1,4 @@
-/* Masters by name. */
+/* fp32 copies by name. */
 #include "files/masters.h"
 
 #include "base/cleanup.h"
@@ -27,7 +27,7 @@ const struct uns_tensor *uns_masters_or(const struct uns_map *masters, const str
 	return master && uns_shape_equal(&master->shape, &t->shape) ? master : t;
 }
 
-/* What is known of the optimizer tells more than which elements are missing. */
+/* If the optimizer has a finding, it says more than which elements are missing. */
 static int refuse(const struct uns_catalog *cat, const struct uns_err *hole, struct uns_err *why)
 {
 	size_t i;
@@ -49,9 +49,9 @@ static bool is_told(const struct uns_catalog *cat, int code)
 	return false;
 }
 
-/* The weight has a master that is not available: of DeepSpeed's only, which alone keeps copies apart.
- * Frozen parameters are in no group. Without any groups nothing of the optimizer could be read; where it
- * was only left out (-ENODATA), there are no masters. */
+/* Was an fp32 copy of the weight lost? Only DeepSpeed keeps copies apart from weights. Frozen parameters are in no
+ * group. Without any groups, nothing of the optimizer could be read; if it was only left out (-ENODATA), there are no
+ * copies. */
 static bool lacks_master(const struct uns_catalog *cat, const struct uns_tensor *t)
 {
 	if (!uns_family_is_deepspeed(cat->summary.family) || t->role != UNS_ROLE_WEIGHT)

@@ -1,4 +1,4 @@
-/* Looks for each published tensor in what is stored, checks shapes, and cuts. */
+/* Finds the stored tensor of each published tensor, checks its shape, and cuts the published one out of it. */
 #include "files/megatron_names.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ bool uns_megatron_knows(const char *model_type)
 	return family_of(model_type) != NULL;
 }
 
-enum { MAX_NAME = 256 }; /* more than any of the table's, with two numbers in it */
+enum { MAX_NAME = 256 }; /* longer than any name of the table with its numbers */
 
 /* -- what is stored -- */
 
@@ -78,19 +78,20 @@ static int take_stored(struct publishing *p, const struct uns_named_tensor *v, s
 
 /* -- one published tensor -- */
 
-/* Which one of those that a row is about. */
+/* Layer and expert for which a row is applied. */
 struct which {
 	uint64_t layer, expert;
 };
 
-/* The stored tensor that holds it, and whether layers and experts are stacked in that. */
+/* The stored tensor that holds a published one, and whether layers and experts are stacked in it. */
 struct holder {
 	const struct uns_named_tensor *tensor;
 	const struct uns_megatron_rule *rule;
 	bool layers, experts;
 };
 
-/* Writes `pattern` with the numbers that are to stand in it; the others are left out with their dots. */
+/* Writes `pattern` with the numbers of layer and expert. A number that is not written is left out together with its
+ * dot. */
 static const char *spell(char out[MAX_NAME], const char *pattern, const struct which *w, bool layer, bool expert)
 {
 	size_t n = 0;
@@ -170,7 +171,7 @@ static int size_of(const struct publishing *p, enum uns_megatron_size size, cons
 			uns_megatron_size_key(size), name);
 }
 
-/* The rows of all parts of the tensor that `rule` is about, and of those in front of this one. */
+/* Of the stored tensor of `rule`: the rows of all parts, and the rows before this part. */
 static int rows_of(const struct publishing *p, const struct uns_megatron_rule *list,
 		   const struct uns_megatron_rule *rule, const char *name, uint64_t *before,
 		   uint64_t *all, struct uns_err *err)
@@ -258,7 +259,7 @@ static int missing(const struct publishing *p, const struct uns_megatron_rule *r
 			p->info->model_type, name, spell(from, rule->from, w, true, true));
 }
 
-/* The tensor that `rule` publishes, from wherever it lies. */
+/* Publishes the tensor of `rule` from the stored tensor that holds it. */
 static int publish(struct publishing *p, const struct uns_megatron_rule *list,
 		   const struct uns_megatron_rule *rule, const struct which *w, struct uns_err *err)
 {
@@ -281,7 +282,7 @@ static int publish(struct publishing *p, const struct uns_megatron_rule *list,
 	return 0;
 }
 
-/* Does a row in front of it publish the same? */
+/* Does an earlier row publish the same name? */
 static bool is_published_before(const struct uns_megatron_rule *list, const struct uns_megatron_rule *rule)
 {
 	for (; list < rule; list++)
@@ -335,7 +336,7 @@ static int all_used(const struct publishing *p, struct uns_err *err)
 	return 0;
 }
 
-/* -- what is said of it -- */
+/* -- notes -- */
 
 static int note(const struct publishing *p, struct uns_vtree *out, struct uns_err *err)
 {

@@ -1,4 +1,4 @@
-/* Which key of config.json says which number, and what is made of these. */
+/* Which key of config.json has which number, and which numbers are products of others. */
 #include "files/megatron_sizes.h"
 
 #include "base/checked.h"
@@ -6,9 +6,9 @@
 #include "files/config.h"
 
 enum { MAX_KEYS = 3 };
-#define MAX_SIZE (1ULL << 53) /* sums of a few do not overflow */
+#define MAX_SIZE (1ULL << 53) /* a sum of a few such numbers does not overflow */
 
-/* Without one of the keys: `otherwise` is another number that it is equal to. */
+/* `otherwise`: the number that applies if none of the keys exists. */
 static const struct {
 	enum uns_megatron_size size;
 	const char *key[MAX_KEYS];
@@ -71,7 +71,7 @@ static uint64_t number(const cJSON *text, const char *const key[MAX_KEYS])
 	return 0;
 }
 
-/* 0 = it has no number that fits. */
+/* 0 = the product does not fit. */
 static uint64_t product(uint64_t times, uint64_t a, uint64_t b)
 {
 	uint64_t sum, out;

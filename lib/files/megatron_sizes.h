@@ -1,4 +1,4 @@
-/* The numbers of a model that shapes are made of, from its config.json. Pure. */
+/* The numbers of a model that determine its tensors' shapes, from its config.json. Pure. */
 #ifndef UNS_FILES_MEGATRON_SIZES_H
 #define UNS_FILES_MEGATRON_SIZES_H
 
@@ -17,7 +17,7 @@ struct uns_megatron_sizes {
 	bool attention_bias, mlp_bias, qk_norm;
 };
 
-/* `config`: config.json's text; the numbers of its text model where it has one inside. -EBADMSG where they
+/* `config`: config.json's text. If it has a text model inside, the numbers are that model's. -EBADMSG if two numbers
  * contradict each other. */
 int uns_megatron_sizes_read(struct uns_span config, struct uns_arena *arena,
 			    struct uns_megatron_sizes *out, struct uns_err *err);

@@ -42,7 +42,7 @@ const struct uns_megatron_rule uns_megatron_last[] = {
 	{ 0 },
 };
 
-/* -- attention: each group's queries, key and value lie below each other -- */
+/* -- attention: of each group the queries, then the key, then the value -- */
 
 #define QKV_PART(part, rows) \
 	{ FROM "self_attention.linear_qkv.weight", TO "self_attn." part ".weight", rows, HIDDEN, ALWAYS, GROUPS }
@@ -87,7 +87,7 @@ static const struct uns_megatron_rule attention_glm4[] = {
 	{ 0 },
 };
 
-/* Multi-latent attention. A norm in front of a projection is in it where both are one module. */
+/* Multi-latent attention. The norm of a projection belongs to the projection if both are one module. */
 static const struct uns_megatron_rule attention_mla[] = {
 	{ FROM "self_attention.linear_q_proj.weight", TO "self_attn.q_proj.weight", QUERIES, HIDDEN, UNS_MG_FULL_RANK_Q, ONE },
 	{ FROM "self_attention.linear_q_down_proj.weight", TO "self_attn.q_a_proj.weight", Q_RANK, HIDDEN, UNS_MG_LOW_RANK_Q, ONE },
@@ -108,7 +108,7 @@ static const struct uns_megatron_rule attention_mla[] = {
 	{ FROM from "linear_fc1.weight", TO to "gate_proj.weight", rows, HIDDEN, when, ONE }, \
 	{ FROM from "linear_fc1.weight", TO to "up_proj.weight", rows, HIDDEN, when, ONE }, \
 	{ FROM from "linear_fc2.weight", TO to "down_proj.weight", HIDDEN, rows, when, ONE }
-/* Each expert's; where experts were saved one by one, gate and up are tensors of their own. */
+/* Of each expert. If experts were saved one by one, gate and up are two tensors. */
 #define EXPERTS_AS(gate, up, down, to, rows) \
 	{ FROM "mlp.experts.experts.#.linear_fc1.weight", TO to ".experts.#." gate ".weight", rows, HIDDEN, SPARSE, ONE }, \
 	{ FROM "mlp.experts.experts.#.linear_fc1.weight_w", TO to ".experts.#." gate ".weight", rows, HIDDEN, SPARSE, ONE }, \
@@ -174,7 +174,7 @@ static const struct uns_megatron_rule moe_deepseek_v3[] = {
 	{ 0 },
 };
 
-/* -- norms: Transformer Engine has them in the projection behind them -- */
+/* -- norms: in Transformer Engine a norm belongs to the projection that follows it -- */
 
 static const struct uns_megatron_rule norms[] = {
 	{ FROM "self_attention.linear_qkv.layer_norm_weight", TO "input_layernorm.weight", HIDDEN, VECTOR, ALWAYS, ONE },

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* Numbers of a model: of config.json, or made of these (megatron_sizes.c). */
+/* Numbers of a model: from config.json, or computed from such numbers (megatron_sizes.c). */
 enum uns_megatron_size {
 	UNS_MG_NONE, /* there is no such dimension */
 	UNS_MG_ONE,
@@ -20,11 +20,11 @@ enum uns_megatron_size {
 	UNS_MG_FFN,
 	UNS_MG_EXPERTS,
 	UNS_MG_EXPERT_FFN,
-	UNS_MG_SHARED, /* experts that every token goes through */
+	UNS_MG_SHARED, /* experts that process every token */
 	UNS_MG_SHARED_FFN,
 	UNS_MG_SHARED_FFNS, /* of all of them */
-	UNS_MG_DENSE_LAYERS, /* that have no experts and come first */
-	UNS_MG_SPARSE_STEP,  /* each so many-th layer has experts */
+	UNS_MG_DENSE_LAYERS, /* the first layers, which have no experts */
+	UNS_MG_SPARSE_STEP,  /* every n-th layer has experts */
 	/* Multi-latent attention: ranks, widths of heads with and without position, and sums of these. */
 	UNS_MG_Q_RANK,
 	UNS_MG_KV_RANK,
@@ -51,26 +51,26 @@ enum uns_megatron_when {
 	UNS_MG_FULL_RANK_Q,    /* ... is none */
 };
 
-/* One published tensor. Rows of one list with the same `from` are the parts, one below the other, of which the
- * stored tensor consists; rows with the same `to` are other places where it may lie. */
+/* One published tensor. If rows of one list have the same `from`, the stored tensor consists of their tensors, one
+ * below the other. If rows have the same `to`, the tensor may be in any of their `from`. */
 struct uns_megatron_rule {
-	/* '*' is the layer, '#' the expert. In a stored name each is a number between dots, or is left out: then
-	 * all lie stacked along a dimension in front of the shape. */
+	/* '*' is the layer, '#' the expert. In a stored name each is a number between dots, or is left out: then the
+	 * tensor has a dimension in front with all layers or experts. */
 	const char *from, *to;
 	enum uns_megatron_size rows, columns; /* of the published tensor; columns NONE: a vector */
 	enum uns_megatron_when when;
-	/* The stored rows are so many times the parts below each other, each time an equal share of each. */
+	/* How often the parts follow each other in the stored rows; each time an equal share of each part. */
 	enum uns_megatron_size repeats;
 };
 
 struct uns_megatron_family {
 	const char *model_type;
-	/* Lists that end with from == NULL, in the order of the model's own state dict; the layers' rows are
-	 * applied to each layer in turn. */
+	/* Lists that end with from == NULL, in the order of the model's own state dict. Those of layers are applied to
+	 * one layer after the other. */
 	const struct uns_megatron_rule *layer[4];
 };
 
-extern const struct uns_megatron_rule uns_megatron_first[], uns_megatron_last[]; /* before and behind the layers */
+extern const struct uns_megatron_rule uns_megatron_first[], uns_megatron_last[]; /* before and after the layers */
 extern const struct uns_megatron_family uns_megatron_table[]; /* sorted by model_type (strcmp) */
 extern const size_t uns_n_megatron_table;
 

@@ -1,5 +1,5 @@
-/* From optimizer tensors and param groups to the state dict that frameworks load. Knows torch's
- * optimizer state dict, not where it is written. */
+/* Makes the state dict that frameworks load from optimizer tensors and param groups. Knows torch's optimizer state
+ * dict, not the file into which it is written. */
 #include "files/optimizer_state.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ struct table {
 	struct uns_map by_name;
 	struct param *v; /* in order of number */
 	size_t n, n_groups;
-	bool counts_steps; /* as Adam does; Lion, which has exp_avg alone, does not */
+	bool counts_steps; /* true for Adam; false for Lion, which has exp_avg alone */
 };
 
 static void table_fini(struct table *t)

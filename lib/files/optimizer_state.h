@@ -1,5 +1,5 @@
-/* An optimizer's state dict out of a catalog: the value tree that torch.save would have been given,
- * {'state': {id: {...}}, 'param_groups': [{..., 'params': [id, ...]}]}, with its tensors in a table. */
+/* An optimizer's state dict from a catalog: the value that would be passed to torch.save, {'state': {id: {...}},
+ * 'param_groups': [{..., 'params': [id, ...]}]}, with its tensors in a table. */
 #ifndef UNS_FILES_OPTIMIZER_STATE_H
 #define UNS_FILES_OPTIMIZER_STATE_H
 
@@ -12,25 +12,25 @@ enum uns_param_ids {
 
 struct uns_optimizer_state {
 	const struct uns_value *root;
-	/* Parameters whose `step` was not saved and is taken from their group, or is global_step. */
+	/* Parameters whose `step` was not saved: it is their group's step, or assumed to be global_step. */
 	size_t n_steps_from_group, n_steps_assumed;
 };
 
-/* The first optimizer's root key ("optimizer"), or NULL when the catalog holds none. */
+/* The first optimizer's key in the saved dict ("optimizer"), or NULL if the catalog has none. */
 const char *uns_optimizer_root(const struct uns_catalog *cat);
 
-/* 0 when the optimizer `root` can be written whole: groups are known, every state belongs to one of
- * their parameters, every tensor is covered. Else the sentence. */
+/* Returns 0 if the optimizer `root` is complete: its groups are known, every state belongs to one of their parameters,
+ * every tensor is covered. Otherwise fails with the reason. */
 int uns_optimizer_check(const struct uns_catalog *cat, const char *root, struct uns_err *why);
 
-/* 0 when all states of its parameters are tensors, as Adam's are. Else the sentence (-ENOTSUP). */
+/* Returns 0 if all states of its parameters are tensors, as Adam's are. Otherwise -ENOTSUP with the reason. */
 int uns_optimizer_check_tensors(const struct uns_catalog *cat, const char *root, struct uns_err *why);
 
-/* 0 when hyper-parameters were saved with every param group. Else the sentence (-ENOTSUP). */
+/* Returns 0 if hyper-parameters were saved with every param group. Otherwise -ENOTSUP with the reason. */
 int uns_optimizer_check_hyper(const struct uns_catalog *cat, struct uns_err *why);
 
-/* global_step: for parameters that have moments but no step anywhere; UNS_UNKNOWN = refuse those.
- * Values live in the arena; tensors are added to `leaves`, behind those of the file that are there. */
+/* global_step: the `step` of parameters that have moments and no saved step; UNS_UNKNOWN = refuse such parameters.
+ * Values live in the arena; tensors are added behind those that `leaves` has. */
 int uns_optimizer_state_build(const struct uns_catalog *cat, const char *root,
 			      enum uns_param_ids ids, int64_t global_step, struct uns_arena *arena,
 			      struct uns_torch_leaves *leaves, struct uns_optimizer_state *out,

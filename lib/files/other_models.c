@@ -1,4 +1,4 @@
-/* The models of one state behind the first. */
+/* The second and further models of one state. */
 #include "files/other_models.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 #define MODEL_ROOT "model_"
 
-/* 0 = it is of no further model. */
+/* The number k of the model that the tensor belongs to; 0 = the first model, or none. */
 static unsigned model_of(const struct uns_catalog *cat, const struct uns_tensor *t)
 {
 	unsigned long long k;

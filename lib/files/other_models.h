@@ -11,11 +11,12 @@ bool uns_is_of_other_model(const struct uns_catalog *cat, const struct uns_tenso
 /* The root of model k's optimizer, k = 0 for the first; NULL = the state has none. */
 const char *uns_optimizer_root_of(const struct uns_catalog *cat, unsigned k);
 
-/* 0 = all tensors of all further models are covered. Else fails as uns_cover_check. */
+/* Returns 0 if all tensors of all further models are covered. Otherwise fails as uns_cover_check. */
 int uns_other_models_check(const struct uns_catalog *cat, struct uns_err *why);
 
-/* model_<k>/model.safetensors (+ index) of each, floating dtypes converted to `dtype` (UNS_DTYPE_NONE: none). One
- * that is damaged has a note instead. Before the first model's files: the tree lists the tensors of the last. */
+/* model_<k>/model.safetensors (+ index) of each further model, floating dtypes converted to `dtype` (UNS_DTYPE_NONE:
+ * none). A damaged model gets a note instead. Call it before the first model's files are added: the tree lists the
+ * tensors of the last set. */
 int uns_other_models_add(const struct uns_catalog *cat, enum uns_dtype dtype, uint64_t max_shard_size_bytes,
 			 struct uns_vtree *out, struct uns_err *err);
 

@@ -37,7 +37,7 @@ static int entry_of(const struct uns_named_tensor *t, struct uns_st_entry *out, 
 	return 0;
 }
 
-/* The emitter sorts the entries, so tensors are found back by name. */
+/* The emitter sorts the entries: find the tensors again by name. */
 static void add_data(struct uns_layout_builder *b, const struct uns_map *by_name,
 		     const struct uns_st_entry *entries, size_t n)
 {
@@ -73,7 +73,7 @@ int uns_part_safetensors(const struct uns_catalog *cat, const struct uns_named_t
 
 /* -- several files -- */
 
-enum { PENDING = -1 }; /* in the file that is being filled, which has no number yet */
+enum { PENDING = -1 }; /* in the current file, which has no number yet */
 
 struct split {
 	int64_t *file_of; /* of each tensor */
@@ -92,7 +92,7 @@ static void flush(struct split *s, size_t *from, size_t to)
 	*from = to;
 }
 
-/* How many from the i-th on share one file: slices of one tensor that are joined. */
+/* How many tensors from the i-th on must share one file: slices of one tensor that are joined. */
 static size_t block_at(const struct uns_named_tensor *tensors, size_t n, size_t i)
 {
 	size_t end = i + 1;
@@ -102,7 +102,7 @@ static size_t block_at(const struct uns_named_tensor *tensors, size_t n, size_t 
 	return end - i;
 }
 
-/* Counts them in; their bytes. */
+/* Adds the block to the total and returns its bytes. */
 static uint64_t count_block(struct split *s, const struct uns_named_tensor *t, size_t n)
 {
 	uint64_t bytes = 0;
@@ -116,8 +116,8 @@ static uint64_t count_block(struct split *s, const struct uns_named_tensor *t, s
 	return bytes;
 }
 
-/* A block above the limit closes nothing: it takes the next number by itself, before the file that
- * is being filled. That is the order in which huggingface_hub numbers. */
+/* A block above the limit gets a file of its own, with the next number, and the current file stays open.
+ * huggingface_hub numbers in this order. */
 static void split_tensors(struct split *s, const struct uns_named_tensor *tensors, size_t n,
 			  uint64_t max_bytes)
 {
@@ -247,7 +247,7 @@ static int add_index(const struct split *s, const struct uns_named_tensor *tenso
 	for (i = 0; i < n; i++)
 		rows[i] = (struct row){ tensors[i].name, s->file_of[i] };
 	qsort(rows, n, sizeof(*rows), row_compare);
-	/* Each file's header refuses duplicates within it; this is the only place that sees all. */
+	/* Each file's header refuses duplicates within the file; only here are all files known. */
 	for (i = 1; i < n; i++)
 		if (strcmp(rows[i - 1].name, rows[i].name) == 0)
 			return uns_fail(err, -EBADMSG, "two tensors would be named %s",

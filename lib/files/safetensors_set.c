@@ -16,7 +16,7 @@
 #include "wire/json.h"
 #include "wire/safetensors.h"
 
-/* One entry of one file. */
+/* One entry of one file: a box of a tensor, or a whole tensor. */
 struct part {
 	const struct uns_st_entry *entry;
 	struct uns_box box;
@@ -45,7 +45,7 @@ static void set_fini(struct set *s)
 	uns_arena_fini(&s->temp);
 }
 
-/* -- where a file's parts sit -- */
+/* -- at which offsets of its tensors a file's entries begin -- */
 
 static int offsets_of(const struct uns_map *info, const struct uns_st_entry *e, struct uns_box *box,
 		      struct uns_err *err)
@@ -175,7 +175,7 @@ static int read_file(struct set *s, const char *path, struct uns_err *err)
 	return 0;
 }
 
-/* A file that cannot be read keeps the weights from being served, not the rest. */
+/* If a file cannot be read, the weights cannot be shown, but everything else can. */
 static int read_or_report(struct set *s, const char *path, struct uns_err *err)
 {
 	struct uns_err why = { .keep = &s->temp };
@@ -200,7 +200,7 @@ static int grow_shape(struct uns_shape *shape, const struct part *p)
 	return 0;
 }
 
-/* A part that contradicts the first of its name. */
+/* An entry that contradicts the first one of its name. */
 static int unlike(const struct set *s, enum uns_finding_id id, const struct group *g,
 		  const struct part *p, struct uns_err *err)
 {
@@ -212,7 +212,7 @@ static int unlike(const struct set *s, enum uns_finding_id id, const struct grou
 				 .arg = { { "other_file", uns_str(files[g->first->file].path) } }));
 }
 
-/* All parts of one name must be of one tensor; gives its full shape. */
+/* All entries of one name must be of one tensor; sets its full shape. */
 static int agree(const struct set *s, const struct group *g, struct uns_shape *shape,
 		 struct uns_err *err)
 {

@@ -1,4 +1,4 @@
-/* Names without a prefix. Knows nothing of what is named. */
+/* Removes a prefix from names. Does not know what the names are of. */
 #include "files/strip.h"
 
 #include <string.h>

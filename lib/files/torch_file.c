@@ -17,7 +17,7 @@ enum {
 	LOCAL_BYTES = 30,
 	FLAGS = 0x0808, /* sizes follow in a descriptor; names are UTF-8 */
 	ZIP64_BYTES = 20,
-	SMALL_BYTES = 4096, /* literals up to here are copied, to be one segment with their neighbours */
+	SMALL_BYTES = 4096, /* shorter literals are copied, so that neighbours become one segment */
 };
 #define LIMIT32 UINT64_C(0xffffffff)
 
@@ -25,15 +25,15 @@ struct writer {
 	struct uns_layout_builder b;
 	struct uns_arena *arena;
 	const char *stem;
-	struct uns_text text; /* bytes that come before the builder's next segment */
+	struct uns_text text; /* bytes before the builder's next segment */
 	struct record {
 		const char *name; /* with stem */
 		uint64_t at_bytes, size_bytes;
-		const struct uns_torch_leaf *leaf; /* whose CRC the engine fills in; NULL = crc */
+		const struct uns_torch_leaf *leaf; /* the tensor whose CRC the engine fills in; NULL = `crc` is known */
 		uint32_t crc;
 	} *record;
 	size_t n, cap;
-	bool failed, uneven; /* uneven: a leaf's parts are not as many elements as its shape */
+	bool failed, uneven; /* "uneven": the parts of a leaf have another number of elements than its shape */
 };
 
 static void writer_fini(struct writer *w)
@@ -52,13 +52,13 @@ static void put(struct writer *w, uint64_t v, unsigned n_bytes)
 	uns_text_add(&w->text, b, n_bytes);
 }
 
-/* Where the next byte goes. */
+/* The offset of the next byte. */
 static uint64_t at(const struct writer *w)
 {
 	return w->b.at_bytes + w->text.len;
 }
 
-/* What has been put together becomes one literal. */
+/* Makes one literal of the collected bytes. */
 static void flush(struct writer *w)
 {
 	const char *copy;
@@ -256,7 +256,7 @@ static void end_records(struct writer *w, uint64_t directory_bytes, uint64_t dir
 	uint64_t end64 = at(w), n16 = w->n < 0xffff ? w->n : 0xffff;
 
 	uns_text_add(&w->text, "PK\6\6", 4);
-	put(w, 44, 8); /* what follows of this record */
+	put(w, 44, 8); /* length of the rest of this record */
 	put(w, 0x2d, 2);
 	put(w, 0x2d, 2);
 	put(w, 0, 8); /* disks */
@@ -288,7 +288,7 @@ static void finish(struct writer *w)
 	flush(w);
 }
 
-/* 40 digits, as torch's: here a digest of the pickle, so that equal content gives equal bytes. */
+/* 40 digits, as torch writes: a digest of the pickle, so that equal content gives equal bytes. */
 static const char *serialization_id(struct uns_arena *arena, const uint8_t *pickle, size_t len)
 {
 	uint32_t a = crc_of(pickle, len), b = (uint32_t)adler32_z(1, pickle, len);

@@ -13,21 +13,21 @@
 #include "model/tree.h"
 #include "wire/pickle_emit.h"
 
-/* A stretch of a tensor's elements, or zeros. */
+/* A range of a tensor's elements, or zeros. */
 struct uns_torch_part {
 	const struct uns_tensor *tensor; /* NULL = zeros */
 	uint64_t first_elem, n_elems;
 };
 
-/* One storage: a catalog's tensor, parts one behind the other, or literal bytes. */
+/* One storage: a catalog's tensor, ranges of elements one after the other, or literal bytes. */
 struct uns_torch_leaf {
 	const struct uns_tensor *tensor; /* NULL = parts or literal */
-	enum uns_dtype out;              /* the type that is written */
+	enum uns_dtype out;              /* the dtype that is written */
 	struct uns_shape shape;
-	/* NULL = literal. Borrowed; together as many elements as the shape has. */
+	/* NULL = literal. Borrowed; all ranges together have as many elements as the shape. */
 	const struct uns_torch_part *part;
 	size_t n_parts;
-	const uint8_t *literal; /* borrowed; as many bytes as shape and out ask for */
+	const uint8_t *literal; /* borrowed; as many bytes as shape and `out` need */
 };
 
 /* The storages of a file, in their order. Zero-initialised is empty. */
@@ -38,10 +38,10 @@ struct uns_torch_leaves {
 
 void uns_torch_leaves_fini(struct uns_torch_leaves *leaves);
 
-/* Add a storage, and make the value (in the arena) that stands for it in the pickle. NULL = out of memory. */
+/* Add a storage. Returns the value (in the arena) that refers to it in the pickle; NULL = out of memory. */
 const struct uns_value *uns_torch_leaf_add(struct uns_torch_leaves *leaves, struct uns_arena *arena,
 					   const struct uns_torch_leaf *leaf);
-/* All of a tensor, in its own type. */
+/* The same for a whole tensor, in its own dtype. */
 const struct uns_value *uns_torch_tensor_add(struct uns_torch_leaves *leaves, struct uns_arena *arena,
 					     const struct uns_tensor *t);
 /* An optimizer's step as torch keeps it: 0-d float32 (torch/optim/optimizer.py, _get_scalar_dtype). */
@@ -53,21 +53,22 @@ struct uns_torch_input {
 	const struct uns_value *root;          /* its UNS_VALUE_TENSOR values index `leaves` */
 	const struct uns_torch_leaves *leaves; /* NULL = none */
 	const char *stem;                      /* the records' directory: "optimizer" */
-	/* Objects of these classes may be written (see uns_pickle_emit), for loaders that do not insist on
-	 * weights_only=True. NULL = of none. */
+	/* Objects of these classes may be written (see uns_pickle_emit), for loaders that do not pass
+	 * weights_only=True. NULL = of no class. */
 	const struct uns_pickle_class *classes;
-	/* A pickled dict without STOP (wire/pickle_emit.h), which root continues; its storages are the first
-	 * leaves, by their keys. Empty = none. */
+	/* A pickled dict without STOP (wire/pickle_emit.h), to which root is added. Its storages are the first leaves,
+	 * under their own keys. Empty = none. */
 	struct uns_span front;
-	struct uns_span pickle; /* all of the pickle, written already; empty = root is written */
+	struct uns_span pickle; /* the complete pickle; empty = root is pickled */
 };
 
-/* CRCs of literals are exact; a tensor's is filled in by the engine on read, where it is free (UNS_FROM_CRC32);
- * that of parts is 0, which torch does not look at. Layout and bytes live in the arena; `in` is only borrowed. */
+/* CRCs of literals are exact. The engine fills in a tensor's CRC when it is read, if the CRC is known without reading
+ * more (UNS_FROM_CRC32). The CRC of ranges is 0, which torch ignores. Layout and bytes live in the arena; `in` is only
+ * borrowed. */
 int uns_part_torch_file(const struct uns_torch_input *in, struct uns_arena *arena,
 			struct uns_layout *out, struct uns_err *err);
 
-/* The same as a file of the tree. path, origin NULL = out of memory. */
+/* The same, added to the tree as a file. path, origin: NULL = out of memory. */
 int uns_torch_file_add(const struct uns_torch_input *in, const char *path, const char *origin,
 		       struct uns_vtree *out, struct uns_err *err);
 

@@ -1,5 +1,5 @@
-/* TrainerState's keys: what each may be, and what stands in for it. Knows the file, not where facts
- * come from. */
+/* TrainerState's keys: which values each takes, and the value that is assumed. Knows the file, not where facts come
+ * from. */
 #include "files/trainer_state.h"
 
 #include <stdlib.h>
@@ -19,9 +19,9 @@ static const char *const kind_text[] = { "an integer of 0 or more", "a positive 
 static const struct key {
 	const char *name;
 	enum kind kind;
-	const char *otherwise; /* JSON where no fact tells; NULL = the key is left out */
+	const char *otherwise; /* the value (JSON) if no fact has one; NULL = the key is left out */
 	bool nullable;
-	const char *assumed; /* a Trainer goes by it: a value is needed, and said to be assumed */
+	const char *assumed; /* a Trainer acts on it: a value is needed, and reported as assumed */
 } keys[] = {
 	/* Two without `otherwise` are newer than 4.40: stateful_callbacks (4.41), best_global_step. */
 	{ "best_global_step", INTEGER, NULL, true, NULL },

@@ -198,8 +198,7 @@ struct uns_summary {
 	bool finished; /* the file that the writer writes last is there: the save has ended */
 	bool overwritten; /* and some shard is newer: unless that was long ago, another save is going on, */
 	bool weights_overwritten; /* and has reached the weights, but may not have written all of them */
-	const char *units; /* "assumed: ..", "imported: ..": where the layout of an optimizer's flat units
-	                    * is from, which no file of the checkpoint says; NULL = there are none */
+	const char *units; /* "assumed: ..", "imported: ..": the origin of the unit map of an optimizer's flat units, which no file of the checkpoint contains; NULL = there are no flat units */
 };
 
 struct uns_catalog {

@@ -225,7 +225,7 @@ static size_t plain_dims(const struct uns_rank_source *source, const struct uns_
 										       : 0;
 }
 
-/* A plain tensor of one dimension says nothing of its place in a parameter. */
+/* Is it a plain tensor of one dimension? It does not record which range of a parameter it is. */
 static bool is_stretch(const struct uns_rank_source *source, const struct uns_value *v)
 {
 	return plain_dims(source, v) == 1;

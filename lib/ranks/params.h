@@ -15,18 +15,18 @@ struct uns_rank_file {
 	int32_t rank;
 };
 
-/* What a model's optimizer may number: its parameters in the order in which torch hands them out,
- * which is the state dict's without buffers and without the second names of tied weights. */
+/* What a model's optimizer may number: its parameters in torch's order, which is that of the state dict, without
+ * buffers and without the second names of tied weights. */
 struct uns_rank_param {
 	const char *name;
 	struct uns_shape shape;
 	bool twin; /* its bytes are an earlier one's: tied to it, perhaps, and then not counted */
 };
-/* What is known of FSDP1's flat units from elsewhere than the checkpoint. */
+/* What facts and options say about FSDP1's flat units. */
 struct uns_rank_unit_options {
-	bool assume;        /* torch's order of traversal, where one set of wrapped modules fits */
-	const char *layout; /* kept from the training (ranks/units.h); NULL = none */
-	bool stale;         /* there is one, for other files than these: it is not to be used */
+	bool assume;        /* use torch's order of traversal, if exactly one set of wrapped modules fits */
+	const char *map;    /* a unit map that was imported (ranks/units.h); NULL = none */
+	bool stale;         /* a unit map was imported for other files than these: it is not used */
 };
 
 struct uns_rank_params {

@@ -43,8 +43,8 @@ int uns_rank_unit_states_find(struct uns_rank_optim *o, struct uns_err *why)
 	int code;
 
 	UNS_TRY(sizes_of(o, &sizes, why));
-	if (options->layout) {
-		code = uns_rank_units_read(options->layout, o->params, &sizes, &o->scratch, &o->units,
+	if (options->map) {
+		code = uns_rank_units_read(options->map, o->params, &sizes, &o->scratch, &o->units,
 					   &reason);
 		if (code < 0)
 			o->units.v = NULL;
@@ -200,7 +200,7 @@ static int tell(struct uns_rank_optim *o, struct uns_err *err)
 		"assume=fsdp-units); only one choice of wrapped modules fits every rank's sizes, "
 		"but parameters of equal shape may still be swapped";
 
-	o->cat->summary.units = o->params->units.layout ? imported : assumed;
+	o->cat->summary.units = o->params->units.map ? imported : assumed;
 	return uns_catalog_add_finding(o->cat,
 				       UNS_FINDING(.id = UNS_FOUND_RANK_UNITS_NAMED,
 						   .arg = { { "cause", uns_str(o->cat->summary.units) } }),

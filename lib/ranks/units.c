@@ -1,7 +1,7 @@
-/* The search: a walk through the tree of modules that the parameters' names spell. At each module either
- * it was wrapped, and then the next unit is what is left of it by wrapped modules below, or it was not.
- * What has been decided so far matters only by how many units it took and how many elements it left, so
- * that equal (units, elements) are followed once and counted. */
+/* The search: visits the tree of modules that the parameters' names spell. Each module either was wrapped, and then
+ * the next unit holds its parameters that are in no wrapped module below it, or it was not wrapped. Of the decisions
+ * so far, only the number of units and the number of elements matter: equal (units, elements) are followed once and
+ * counted. */
 #include "ranks/units.h"
 
 #include <string.h>
@@ -163,7 +163,7 @@ static bool tree_build(struct tree *t, const struct uns_rank_params *params, boo
 	return t->root != NULL;
 }
 
-/* -- the walk -- */
+/* -- the search -- */
 
 static const struct choice *choice_new(struct search *s, struct module *m, size_t unit,
 				       const struct choice *a, const struct choice *b)

@@ -1,7 +1,7 @@
 /* FSDP1's flat units (use_orig_params=False): the parameters of a wrapped module that are in no wrapped
- * module below it, flattened one behind the other, padded at the end to a multiple of the ranks and cut
- * into as many equal parts. Which modules were wrapped is in no file; the optimizer numbers the units,
- * the outermost first, the others as torch walks through the model.
+ * module below it, flattened one after the other, padded at the end to a multiple of the number of ranks, and cut
+ * into as many equal shares. No file records which modules were wrapped. The optimizer numbers the units: first the
+ * outermost, then the others in the order in which torch visits the modules.
  *
  *   unit 0   [embed | norm | head | pad]      rank 0: first half, rank 1: second half
  *   unit 1   [layers.0.a | layers.0.b]        ...
@@ -29,7 +29,7 @@ struct uns_rank_unit {
 
 struct uns_rank_units {
 	const struct uns_rank_unit *v; /* as many as there are sizes */
-	size_t shard_ranks; /* how many ranks a unit is cut for; with HSDP fewer than there are */
+	size_t shard_ranks; /* into how many shares a unit is cut: the number of ranks, with HSDP fewer */
 };
 
 /* The wrapped modules that torch's order of traversal and all sizes allow. Sizes do not
@@ -39,16 +39,16 @@ int uns_rank_units_find(const struct uns_rank_params *params,
 			const struct uns_rank_unit_sizes *sizes, struct uns_arena *arena,
 			struct uns_rank_units *out, struct uns_err *why);
 
-/* As the layout says, a JSON text kept from the training:
+/* As a unit map says, a JSON text that was written in the training:
  *
  *   {"units": [{"name": "", "params": [{"name": "embed.weight", "shape": [13, 10]}, ...]}, ...]}
  *
  * in the optimizer's order. -EBADMSG: it does not fit the model's names and shapes or the sizes. */
-int uns_rank_units_read(const char *layout, const struct uns_rank_params *params,
+int uns_rank_units_read(const char *map, const struct uns_rank_params *params,
 			const struct uns_rank_unit_sizes *sizes, struct uns_arena *arena,
 			struct uns_rank_units *out, struct uns_err *why);
 
-/* n elements make a part of `elems` for each of `ranks`. */
+/* Do n elements make a share of `elems` for each of `ranks`? */
 bool uns_rank_unit_fits(uint64_t n, uint64_t elems, size_t ranks);
 
 #endif

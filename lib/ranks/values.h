@@ -13,8 +13,8 @@ struct uns_rank_difference {
 	char first[64], second[64]; /* its values for people; "another value" where they are long */
 };
 
-/* Two dicts: 1 and the first key whose values are not equal, or 0. What is opaque (tensors, objects) is
- * not compared, nor what is too large or deep to be walked; 0 then, and where either is no dict. */
+/* Compares two dicts. Returns 1 and the first key whose values are not equal, or 0. Opaque values (tensors, objects)
+ * are not compared, nor values that are too large or too deep. 0 if either is no dict. */
 int uns_rank_values_differ(const struct uns_value *first, const struct uns_value *second,
 			   struct uns_rank_difference *out, struct uns_err *err);
 

@@ -48,7 +48,7 @@ static int check_problems(const struct uns_catalog *cat, struct uns_err *why)
 	return 0;
 }
 
-/* FSDP1's own state dict of an optimizer: parts of flattened parameters, without a place. */
+/* FSDP1's own state dict of an optimizer: ranges of flattened parameters, without their offsets. */
 static bool is_stretch(const struct uns_tensor *t)
 {
 	return uns_role_is_optimizer(t->role) && t->inferred && !t->sharded && t->shape.n > 0;

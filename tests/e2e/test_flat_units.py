@@ -1,5 +1,5 @@
 """FSDP1's flat units in veRL's optimizer files, which say nothing of the parameters in them: refused, or
-named by torch's order of traversal when the user says so, or by a layout kept from the training."""
+named by torch's order of traversal when the user says so, or by a unit map from the training."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def test_assumed_units_are_the_live_ones(made, mount, launch, case):
 
 
 @pytest.mark.parametrize("launch, case", FLAT)
-def test_an_imported_layout_names_them(made, mount, copied, command, launch, case):
+def test_an_imported_unit_map_names_them(made, mount, copied, command, launch, case):
     top = copied(made(launch, case))
     assert command("meta", "import", top / ACTOR, top / "units.json").stdout.startswith("1 fact ")
     mounted = mount(top)
@@ -68,7 +68,7 @@ def test_an_imported_layout_names_them(made, mount, copied, command, launch, cas
 
 
 def test_sizes_cannot_tell_equal_shapes_apart(made, mount, copied, command, tmp_path):
-    """A layout is obeyed to the letter, over what would be assumed; hence nothing is assumed unasked."""
+    """A unit map is obeyed to the letter, over what would be assumed; hence nothing is assumed unasked."""
     top = copied(made("v2", "verl-f1"))
     units = json.loads((top / "units.json").read_text())
     other = swapped(units)
@@ -86,7 +86,7 @@ def test_sizes_cannot_tell_equal_shapes_apart(made, mount, copied, command, tmp_
     trees.assert_same(through(mount(top, ASSUME)), changed)
 
 
-def test_a_layout_belongs_to_the_files_it_was_imported_for(made, mount, copied, command, eventually):
+def test_a_unit_map_belongs_to_the_files_it_was_imported_for(made, mount, copied, command, eventually):
     top = copied(made("v2", "verl-f1"))
     command("meta", "import", top / ACTOR, top / "units.json")
     mounted = mount(top, changing=True)
@@ -101,7 +101,7 @@ def test_a_layout_belongs_to_the_files_it_was_imported_for(made, mount, copied, 
     trees.assert_same(through(mounted), live(top))
 
 
-# what becomes of the layout -> the sentence
+# what becomes of the unit map -> the sentence
 REFUSED = {
     "another shape": (lambda u: u["units"][0]["params"][0].update(shape=[1, 9]),
                       "has shape [1, 9] in the unit map, but"),
@@ -115,7 +115,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_layout_that_does_not_fit_is_not_taken(made, copied, command, tmp_path, name):
+def test_a_unit_map_that_does_not_fit_is_not_taken(made, copied, command, tmp_path, name):
     change, sentence = REFUSED[name]
     top = copied(made("v2", "verl-f1"))
     units = json.loads((top / "units.json").read_text())
@@ -126,14 +126,14 @@ def test_a_layout_that_does_not_fit_is_not_taken(made, copied, command, tmp_path
     assert command("meta", "list", top / ACTOR).stdout == ""
 
 
-def test_a_layout_for_an_optimizer_that_needs_none_is_not_taken(made, copied, command):
+def test_a_unit_map_for_an_optimizer_that_needs_none_is_not_taken(made, copied, command):
     top = copied(made("v2", "verl-f2"))
     units = made("v2", "verl-f1") / "units.json"
     done = command("meta", "import", top / ACTOR, units, check=False)
     assert done.returncode == 2 and "has no flat units" in done.stderr
 
 
-def test_a_layout_of_a_run_that_does_not_fit_is_told(made, mount, copied, command, tmp_path):
+def test_a_unit_map_of_a_run_that_does_not_fit_is_told(made, mount, copied, command, tmp_path):
     top = copied(made("v2", "verl-f1"))
     units = json.loads((top / "units.json").read_text())
     units["units"][1]["params"].pop()

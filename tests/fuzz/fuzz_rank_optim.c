@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	add(NULL);
 	add(&params);
-	params.units.layout = "[[\"a\"],[\"b.c\",\"d\"]]";
+	params.units.map = "[[\"a\"],[\"b.c\",\"d\"]]";
 	add(&params);
 	return 0;
 }

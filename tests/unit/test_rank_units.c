@@ -1,5 +1,5 @@
 /* ranks/units.c: which modules were wrapped, from sizes alone: one answer, or a refusal. And
- * ranks/layout.c: a layout that was kept is followed to the letter, or refused. */
+ * ranks/unit_map.c: a unit map that was imported is followed to the letter, or refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -186,8 +186,8 @@ static void test_large(void **state)
 #define LAYOUT(a, b) "{\"units\": [{\"params\": [" a "]}, {\"params\": [" b "]}]}"
 
 static const struct {
-	const char *layout, *want;
-} layouts[] = {
+	const char *map, *want;
+} maps[] = {
 	{ LAYOUT(P("embed", 13) "," P("head", 5), P("l.a", 4) "," P("l.b", 4)), "0,3|1,2" },
 	{ LAYOUT(P("head", 5) "," P("embed", 13), P("l.b", 4) "," P("l.a", 4)), "3,0|2,1" },
 	{ "[]", "the number of units is 0 in the unit map, but 2 in the optimizer" },
@@ -211,7 +211,7 @@ static void test_read(void **state)
 	size_t i;
 
 	(void)state;
-	for (i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
+	for (i = 0; i < sizeof(maps) / sizeof(maps[0]); i++) {
 		UNS_CLEANUP(model_fini) struct model m;
 		struct uns_rank_units units = { 0 };
 		struct uns_err why = { 0 };
@@ -220,10 +220,10 @@ static void test_read(void **state)
 		model_init(&m);
 		add_all(&m, "embed=13 l.a=4 l.b=4 head=5");
 		set_sizes(&m, 2, size, 2);
-		if (uns_rank_units_read(layouts[i].layout, &m.params, &m.sizes, &m.arena, &units,
+		if (uns_rank_units_read(maps[i].map, &m.params, &m.sizes, &m.arena, &units,
 					&why) == 0)
 			print(&m, &units, text, sizeof(text));
-		if (strcmp(why.code ? why.text : text, layouts[i].want) != 0)
+		if (strcmp(why.code ? why.text : text, maps[i].want) != 0)
 			fail_msg("%zu: %s%s", i, text, why.text);
 	}
 }

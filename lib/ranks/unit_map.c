@@ -6,7 +6,7 @@
 #include "ranks/units.h"
 #include "wire/json.h"
 
-struct layout {
+struct map_reading {
 	const struct uns_rank_params *params;
 	const struct uns_rank_unit_sizes *sizes;
 	struct uns_map by_name; /* index + 1 */
@@ -14,12 +14,12 @@ struct layout {
 	uint64_t *elems;        /* of each unit */
 };
 
-static void layout_fini(struct layout *l)
+static void map_reading_fini(struct map_reading *l)
 {
 	uns_map_fini(&l->by_name);
 }
 
-static int layout_init(struct layout *l, struct uns_arena *arena, struct uns_err *why)
+static int map_reading_init(struct map_reading *l, struct uns_arena *arena, struct uns_err *why)
 {
 	uintptr_t i;
 
@@ -51,7 +51,7 @@ static bool shape_of(const cJSON *list, struct uns_shape *out)
 	return true;
 }
 
-static int add_param(struct layout *l, size_t unit, const cJSON *item, size_t *out,
+static int add_param(struct map_reading *l, size_t unit, const cJSON *item, size_t *out,
 		     struct uns_err *why)
 {
 	const char *name = uns_json_str(item, "name");
@@ -81,7 +81,7 @@ static int add_param(struct layout *l, size_t unit, const cJSON *item, size_t *o
 	return 0;
 }
 
-static int add_unit(struct layout *l, size_t unit, const cJSON *item, struct uns_arena *arena,
+static int add_unit(struct map_reading *l, size_t unit, const cJSON *item, struct uns_arena *arena,
 		    struct uns_rank_unit *out, struct uns_err *why)
 {
 	const cJSON *list = cJSON_GetObjectItemCaseSensitive(item, "params"), *param;
@@ -101,7 +101,7 @@ static int add_unit(struct layout *l, size_t unit, const cJSON *item, struct uns
 /* -- all of them -- */
 
 /* A second name of a tied weight is in no unit. */
-static int check_all_seen(const struct layout *l, struct uns_err *why)
+static int check_all_seen(const struct map_reading *l, struct uns_err *why)
 {
 	size_t i;
 
@@ -113,7 +113,7 @@ static int check_all_seen(const struct layout *l, struct uns_err *why)
 	return 0;
 }
 
-static bool all_fit(const struct layout *l, size_t ranks)
+static bool all_fit(const struct map_reading *l, size_t ranks)
 {
 	size_t i;
 
@@ -124,7 +124,7 @@ static bool all_fit(const struct layout *l, size_t ranks)
 }
 
 /* With HSDP units are cut for fewer ranks than there are. */
-static int find_ranks(const struct layout *l, size_t *out, struct uns_err *why)
+static int find_ranks(const struct map_reading *l, size_t *out, struct uns_err *why)
 {
 	size_t n = l->sizes->n_ranks, i = 0, ranks;
 
@@ -147,7 +147,7 @@ int uns_rank_units_read(const char *text, const struct uns_rank_params *params,
 			const struct uns_rank_unit_sizes *sizes, struct uns_arena *arena,
 			struct uns_rank_units *out, struct uns_err *why)
 {
-	UNS_CLEANUP(layout_fini) struct layout l = { .params = params, .sizes = sizes };
+	UNS_CLEANUP(map_reading_fini) struct map_reading l = { .params = params, .sizes = sizes };
 	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
 	struct uns_rank_unit *v = UNS_NEW_N(arena, struct uns_rank_unit, sizes->n);
 	const cJSON *list, *item;
@@ -155,9 +155,9 @@ int uns_rank_units_read(const char *text, const struct uns_rank_params *params,
 
 	if (!v)
 		return uns_oom(why);
-	UNS_TRY(layout_init(&l, arena, why));
+	UNS_TRY(map_reading_init(&l, arena, why));
 	if (uns_json_parse(uns_span_of(text, strlen(text)), &json, why) < 0)
-		return uns_fail_in(why, "the layout");
+		return uns_fail_in(why, "the unit map");
 	list = cJSON_GetObjectItemCaseSensitive(json, "units");
 	if (!cJSON_IsArray(list) || (size_t)cJSON_GetArraySize(list) != sizes->n)
 		return uns_fail(why, -EBADMSG, "the number of units is %d in the unit map, but "
