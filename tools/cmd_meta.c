@@ -216,15 +216,13 @@ static int get_at(struct meta *m, const char *path)
 
 /* -- set, unset -- */
 
-/* A directory is kept by its absolute name, whatever it was called here. */
+/* A directory is stored with its absolute path: a relative one is of the current directory, and must exist. NULL: see
+ * errno. */
 static char *value_of(const char *key, const char *value)
 {
-	char *real;
+	bool relative = !strcmp(key, "model") && *value != '"' && *value != '/';
 
-	if (strcmp(key, "model") || *value == '"' || *value == '/')
-		return strdup(value);
-	real = realpath(value, NULL);
-	return real ? real : strdup(value);
+	return relative ? realpath(value, NULL) : strdup(value);
 }
 
 static int set_one(struct meta *m, const char *path, char *pair)
@@ -238,7 +236,7 @@ static int set_one(struct meta *m, const char *path, char *pair)
 	*equals = '\0';
 	value = value_of(pair, equals + 1);
 	if (!value)
-		return command_fail("out of memory");
+		return command_fail("%s=%s: %s", pair, equals + 1, strerror(errno));
 	code = unshard_meta_set(m->u, path + 1, pair, value, NULL, &err);
 	if (code == 0)
 		printf("%s=%s\n", pair, value);

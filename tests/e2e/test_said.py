@@ -173,6 +173,16 @@ def test_a_checkpoint_by_itself_has_its_runs_tracker(command, tmp_path, above):
     assert "[unfinished]" in command("check", source, "-o", "settle=0").stdout
 
 
+# -- links --
+
+def test_a_checkpoint_is_listed_once_whatever_links_to_it(command, mount, run):
+    (run / "best").symlink_to("checkpoint-2")
+    assert command("ls", run).stdout.count("hf_fsdp") == 1
+    assert "1 checkpoint:" in command("check", run, "-o", "settle=0").stdout
+    assert "1 checkpoint:" in command("check", run / "best", "-o", "settle=0").stdout
+    assert (mount(run) / "weights/best/model.safetensors").exists()
+
+
 # -- paths --
 
 @pytest.mark.parametrize("typed", ["runs", "runs/", "./runs", "{top}/runs"])

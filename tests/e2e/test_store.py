@@ -3,6 +3,7 @@ read-only, damaged or too new. One that is killed: test_killed.py."""
 
 import contextlib
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -139,6 +140,15 @@ def test_a_fact_set_while_mounted_shows_at_the_next_open(run, mount, store, meta
     meta("unset", run, "model")
     eventually(lambda: not config.exists())
     assert meta("get", checkpoint, "model", check=False).returncode == 1
+
+
+def test_a_directory_of_a_fact_exists_and_may_be_relative(run, store, meta, tmp_path):
+    (tmp_path / "base").mkdir()
+    relative = os.path.relpath(tmp_path / "base")
+    refused = meta("set", run, f"model={relative}x", check=False)
+    assert refused.returncode == 2 and f"model={relative}x: No such file or directory" in refused.stderr
+    meta("set", run, f"model={relative}")
+    assert json.loads(meta("get", run, "model").stdout) == str(tmp_path / "base")
 
 
 def test_facts_reach_trainer_state(run, mount, store, meta, eventually):
