@@ -7,12 +7,13 @@ from pathlib import Path
 
 import delayed
 import exports
+import library
 import loads
 import reads
 import scale
 import zero
 
-WHAT = ("reads", "delayed", "loads", "exports", "zero", "scale")
+WHAT = ("reads", "delayed", "loads", "library", "exports", "zero", "scale")
 
 
 def arguments():
@@ -43,6 +44,8 @@ def main():
         if not args.what or "loads" in args.what:
             loaders = ["load_file"] if args.quick else loads.LOADERS
             loads.measure(programs, work, 2 * size, n, loaders)
+        if not args.what or "library" in args.what:
+            library.measure(programs, work, 2 * size, n)
         if not args.what or "exports" in args.what:
             exports.measure(programs, work, 2 * size, args.rounds or (1 if args.quick else 3))
         if not args.what or "zero" in args.what:
@@ -52,5 +55,6 @@ def main():
             scale.measure(programs, work, 1 if args.quick else 3, args.quick)
 
 
-os.environ.update(TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1", TQDM_DISABLE="1")
+# Threads of torch that wait let others run: on a machine that has other work too, the tools would be slower.
+os.environ.update(TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1", TQDM_DISABLE="1", OMP_WAIT_POLICY="passive")
 main()

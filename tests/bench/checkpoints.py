@@ -1,5 +1,5 @@
 """Checkpoints to measure with: what torch.distributed.checkpoint writes for FSDP over any number of
-ranks, written by one process. Items are made by torch.save, the metadata by torch's own classes."""
+ranks, and what veRL does, written by one process. Items are made by torch.save, the metadata by torch's own classes."""
 
 import io
 import json
@@ -8,9 +8,13 @@ import pickle
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import (ChunkStorageMetadata, Metadata, MetadataIndex,
                                                    TensorProperties, TensorStorageMetadata)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 HEAD, VOCAB = 64, 32000
 
@@ -75,3 +79,21 @@ def write_run(folder, config, tensors, ranks):
     """What Accelerate leaves of a run: the model's directory, and a config beside it."""
     write(os.path.join(folder, "checkpoint-1", "pytorch_model_fsdp_0"), tensors, ranks)
     Path(folder, "checkpoint-1", "config.json").write_text(json.dumps(config))
+
+
+def write_rank_files(folder, config, tensors, ranks):
+    """A veRL actor with FSDP2: this process is one rank after the other."""
+    folder = Path(folder)
+    (folder / "huggingface").mkdir(parents=True)
+    (folder / "huggingface/config.json").write_text(json.dumps(config))
+    (folder / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": ranks}))
+    for rank in range(ranks):
+        dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
+        mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("fsdp",))
+        state = {}
+        for name, whole in tensors.items():
+            rows = -(-len(whole) // ranks)
+            state[name] = DTensor.from_local(whole[rank * rows:(rank + 1) * rows].clone(), mesh, [Shard(0)],
+                                             run_check=False, shape=whole.shape, stride=whole.stride())
+        torch.save(state, folder / f"model_world_size_{ranks}_rank_{rank}.pt")
+        dist.destroy_process_group()

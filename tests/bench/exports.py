@@ -1,77 +1,124 @@
 """A copy that others can load, written to disk: `unshard export` against the frameworks' own tools on the same
-checkpoint, each in a process of its own."""
+checkpoint, each in a process of its own. What both write is compared before it is timed."""
 
 import shutil
 import statistics
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
 
 import checkpoints
 import zero
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
+import trees  # noqa: E402
+
 RANKS = 8
-# What the tool writes, and the view that holds the same.
-OF_FSDP = {"merge_fsdp_weights": "weights", "dcp_to_torch_save": "weights"}
-OF_ZERO = {"zero_to_fp32": "weights-fp32", "ds_to_universal": "universal"}
 
 
-def by_export(programs, source, view, out):
+class Pair(NamedTuple):
+    """A tool, and the view that holds what it writes."""
+    tool: str
+    saved_by: str
+    source: Path      # what the tool is given
+    checkpoint: Path  # what export is
+    view: str
+
+
+def export(programs, checkpoint, view, out):
     """Until it has returned: what it wrote is on the disk then."""
-    return zero.python("export_once.py", "run", programs / "unshard", "export", source, out, "--view", view, "-o",
+    return zero.python("export_once.py", "run", programs / "unshard", "export", checkpoint, out, "--view", view, "-o",
                        "store=none,settle=0")
 
 
-def by_tool(tool, source, out):
+def by_export(programs, pair, out):
+    return export(programs, pair.checkpoint, pair.view, out)
+
+
+def by_tool(_, pair, out):
     """Imports excluded; what it wrote need not be on the disk yet."""
-    if tool in OF_ZERO:
-        return zero.python("zero_once.py", "convert", tool, source, out)
-    return zero.python("export_once.py", tool, source, out)
+    return zero.python("export_once.py", pair.tool, pair.source, out)
 
 
-def timed(work, make):
+WAYS = {"tool": by_tool, "export": by_export}
+
+
+def states(folder):
+    """name and state -> tensor of a universal checkpoint; the tool's are flat."""
+    found = {str(p.relative_to(p.parents[1])): torch.load(p, mmap=True, weights_only=True)
+             for state in ("fp32", "exp_avg", "exp_avg_sq") for p in folder.rglob(f"{state}.pt")}
+    return {n: (t["param"] if isinstance(t, dict) else t).detach().flatten() for n, t in found.items()}
+
+
+def tensors(folder):
+    """What was written, as others load it."""
+    whole = folder / "model.pt"
+    if whole.exists():
+        return torch.load(whole, mmap=True, weights_only=True)["model"]
+    return states(folder) or trees.weights(folder)
+
+
+def compare(programs, work, pair):
+    outs = {way: work / way for way in WAYS}
+    try:
+        for way, out in outs.items():
+            WAYS[way](programs, pair, out)
+        trees.assert_same(*(tensors(out) for out in outs.values()))
+    finally:
+        for out in outs.values():
+            shutil.rmtree(out, ignore_errors=True)
+
+
+def timed(programs, work, pair, way):
     out = work / "exported"
     try:
-        return make(out)
+        return WAYS[way](programs, pair, out)
     finally:
         shutil.rmtree(out, ignore_errors=True)
 
 
-def row(label, results, tool):
-    seconds, peak = (statistics.median(r[key] for r in results) for key in ("seconds", "peak_bytes"))
-    times = (statistics.median(t[key] / r[key] for t, r in zip(tool, results)) for key in ("seconds", "peak_bytes"))
-    sooner, less = (f", **{n:.1f}x {word}**" if tool is not results else "" for n, word in zip(times, ("sooner", "less")))
-    print(f"| {label} | {seconds:.2f} s{sooner} | {peak / 1e6:.0f} MB{less} |", flush=True)
+def row(pair, results):
+    cells = []
+    for key, scale, form, unit in ("seconds", 1, ".2f", "s"), ("peak_bytes", 1e6, ".0f", "MB"):
+        cells += [f"{statistics.median(r[key] for r in results[way]) / scale:{form}} {unit}" for way in WAYS]
+        cells.append(f"**{statistics.median(t[key] / e[key] for t, e in zip(*results.values())):.1f}x**")
+    print(f"| {pair.tool} | {pair.saved_by} | `{pair.view}` | {' | '.join(cells)} |", flush=True)
 
 
-def compare(programs, work, source, checkpoint, pairs, n_rounds):
-    """source: what the tool is given; checkpoint: what unshard is."""
-    for tool, view in pairs.items():
-        results = {"tool": [], "export": []}
-        for r in range(n_rounds):
-            for way in ("tool", "export") if r % 2 else ("export", "tool"):
-                make = (lambda out: by_tool(tool, source, out)) if way == "tool" else \
-                    lambda out: by_export(programs, checkpoint, view, out)
-                results[way].append(timed(work, make))
-        row(tool, results["tool"], results["tool"])
-        row(f"`unshard export --view {view}`", results["export"], results["tool"])
-
-
-def head(what):
-    print(f"\n{what}:\n\n| | until it is written | peak memory |\n|---|---:|---:|", flush=True)
+def make(work, size):
+    """A checkpoint of about `size` bytes of each kind."""
+    run, ranks, engine = work / "fsdp", work / "verl/global_step_1/actor", work / "zero"
+    checkpoints.write_run(run, *checkpoints.llama(size), RANKS)
+    checkpoints.write_rank_files(ranks, *checkpoints.llama(size, torch.float32), RANKS)  # veRL's default dtype
+    zero.save(engine, int(size / 14), [2])
+    of_fsdp = f"FSDP, {zero.size_of(run) / 1e6:.0f} MB, {RANKS} ranks"
+    of_zero = f"ZeRO-2, {zero.size_of(engine) / 1e6:.0f} MB, {zero.RANKS} ranks"
+    of_verl = f"veRL, {zero.size_of(ranks) / 1e6:.0f} MB, {RANKS} ranks"
+    weights, engine = run / "checkpoint-1/pytorch_model_fsdp_0", engine / "z2"
+    return [Pair("merge_fsdp_weights", of_fsdp, weights, run / "checkpoint-1", "weights"),
+            Pair("dcp_to_torch_save", of_fsdp, weights, run / "checkpoint-1", "weights"),
+            Pair("zero_to_fp32", of_zero, engine, engine / zero.TAG, "weights-fp32"),
+            Pair("ds_to_universal", of_zero, engine, engine / zero.TAG, "universal"),
+            Pair("verl_model_merger", of_verl, ranks, ranks, "weights-bf16")]
 
 
 def measure(programs, work, size, n_rounds):
+    work = work / "exports"
+    pairs = make(work, size)
     print("\n## Writing a copy\n")
     print(f"Medians of {n_rounds} interleaved rounds, in fresh processes, sources in the page cache; bold: the median "
-          f"of the rounds' ratios. The tools' imports are excluded, and what they wrote need not be on the disk when "
-          f"they end; what export wrote is synced.")
-    config, tensors = checkpoints.llama(size)
-    run = work / "export-fsdp"
-    checkpoints.write_run(run, config, tensors, RANKS)
-    head(f"FSDP, {sum(t.nbytes for t in tensors.values()) / 1e6:.0f} MB from {RANKS} ranks")
-    del tensors
-    compare(programs, work, run / "checkpoint-1/pytorch_model_fsdp_0", run / "checkpoint-1", OF_FSDP, n_rounds)
-    shutil.rmtree(run)
-    zero.save(work / "export-zero", int(size / 14), [2])
-    run = work / "export-zero/z2"
-    head(f"DeepSpeed ZeRO stage 2, {zero.size_of(run) / 1e6:.0f} MB from {zero.RANKS} ranks")
-    compare(programs, work, run, run / zero.TAG, OF_ZERO, n_rounds)
-    shutil.rmtree(work / "export-zero")
+          f"of the rounds' ratios. The tensors of both copies were equal. The tools' imports are excluded, and what they "
+          f"wrote need not be on the disk when they end; what export wrote is synced.\n\n| tool | checkpoint | view | "
+          f"tool | export | sooner | tool's peak memory | export's | less |\n|---|---|---|---:|---:|---:|---:|---:|---:|")
+    for pair in pairs:
+        compare(programs, work, pair)
+    results = {pair: {way: [] for way in WAYS} for pair in pairs}
+    for r in range(n_rounds):
+        for pair in pairs:
+            for way in list(WAYS)[::1 if r % 2 else -1]:
+                results[pair][way].append(timed(programs, work, pair, way))
+    for pair in pairs:
+        row(pair, results[pair])
+    shutil.rmtree(work)

@@ -50,7 +50,7 @@ def loaded(form, stage, parameters, folder):
 def by_converting(tool, form, run, stage, parameters, work):
     out = work / "converted"
     try:
-        made = python("zero_once.py", "convert", tool, run, out)
+        made = python("export_once.py", tool, run, out)
         got = loaded(form, stage, parameters, out)
     finally:
         shutil.rmtree(out, ignore_errors=True)

@@ -1,15 +1,13 @@
-"""One conversion, or one process that gets its state, of a DeepSpeed checkpoint:
+"""One process that gets its state of a DeepSpeed checkpoint:
 
-    zero_once.py convert TOOL RUN OUT                zero_to_fp32 or ds_to_universal
     zero_once.py weights FOLDER                      all tensors of its safetensors files
     zero_once.py engine STAGE PARAMETERS FOLDER universal|native
 
-Prints one line of JSON: seconds, imports and the engine's own making excluded, and what the process and
-its children had and wrote."""
+Prints one line of JSON: seconds, imports and the engine's own making excluded, and what the process had
+and wrote."""
 
 import json
 import os
-import resource
 import socket
 import sys
 import time
@@ -17,20 +15,6 @@ from pathlib import Path
 
 import mounts
 import zero_engine
-
-
-def convert(tool, run, out):
-    from deepspeed.checkpoint import ds_to_universal
-    from deepspeed.utils.zero_to_fp32 import convert_zero_checkpoint_to_fp32_state_dict
-
-    began = time.monotonic()
-    if tool == "zero_to_fp32":
-        convert_zero_checkpoint_to_fp32_state_dict(run, out, safe_serialization=True)
-    else:
-        sys.argv[1:] = ["--input_folder", f"{run}/{zero_engine.TAG}", "--output_folder",
-                        f"{out}/{zero_engine.TAG}", "--inject_missing_state"]
-        ds_to_universal.main(ds_to_universal.parse_arguments())
-    return time.monotonic() - began
 
 
 def weights(folder):
@@ -59,10 +43,8 @@ def engine(stage, parameters, folder, form):
 def main():
     what, *arguments = sys.argv[1:]
     before = mounts.written_bytes("self")
-    seconds = {"convert": convert, "weights": weights, "engine": engine}[what](*arguments)
-    peak = max(mounts.status_bytes("self", "VmHWM"),
-               resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
-    print(json.dumps({"seconds": seconds, "peak_bytes": peak,
+    seconds = {"weights": weights, "engine": engine}[what](*arguments)
+    print(json.dumps({"seconds": seconds, "peak_bytes": mounts.status_bytes("self", "VmHWM"),
                       "written_bytes": mounts.written_bytes("self") - before}))
 
 

@@ -1,8 +1,10 @@
 """`unshard export`: what a mount shows, as an ordinary directory, without /dev/fuse."""
 
+import contextlib
 import errno
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -269,6 +271,27 @@ def test_a_full_disk_is_said_before_the_first_byte(model, tmp_path):
                         f"{UNSHARD} export {model} {room}/out -o settle=0; echo $?; ls -A {room}")
     assert done.stdout == "2\n"
     assert "4000" in done.stderr and "bytes are to be written" in done.stderr
+
+
+def test_a_terminal_shows_how_much_how_fast_and_for_how_long(model, faults, tmp_path):
+    """From the first second on, which passes while a write is held."""
+    out, (terminal, ours) = tmp_path / "out", os.openpty()
+    with faults.armed("write", nth=3, action="hold", path=f"{out}.partial"):
+        child = subprocess.Popen([UNSHARD, "export", model, out, "-o", "settle=0,store=none"], env=faults.env,
+                                 stdout=subprocess.DEVNULL, stderr=ours)
+        os.close(ours)
+        while not faults.struck:
+            assert child.poll() is None
+        faults.pass_time(2)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the other end is closed
+        while data := os.read(terminal, 4096):
+            shown += data
+    os.close(terminal)
+    assert child.wait(LONGEST_S) == 0
+    assert re.search(rb"\r\033\[Kwriting: [\d.]+ MB of 40.0 MB, [\d.]+ .?B/s, \d+:\d\d left", shown), shown
+    assert shown.endswith(b"\r\033[K")
+    assert content(out) == content(tmp_path / "want")
 
 
 def test_sums_are_what_sha256sum_checks(model, tmp_path):

@@ -4,7 +4,7 @@ import ctypes
 import doctest
 import errno
 import gc
-import importlib
+import importlib.util
 import os
 import re
 import subprocess
@@ -21,6 +21,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import trees
 from conftest import LONGEST_S, MAKE, ROOT, must_have_worked
+
+sys.path.insert(0, str(ROOT / "tests/docs"))
+import generate  # noqa: E402
 
 GOLDEN = ROOT / "tests/golden"
 LIBRARY = ROOT / "build/dev/lib/libunshard.so.0"  # this Python is not instrumented by sanitizers
@@ -295,10 +298,27 @@ SOURCES = [("t2", "untied-f1-bf16", "run/checkpoint-2"), ("t3", "tied-f2-fp32", 
            ("l2", "fsdp", "run")]
 
 
-def checkpoint_of(made, launch, case, path):
-    top = made(launch, case) / path
+def newest_of(top):
     with unshard.open(top, settle_seconds=0) as session:
         return top / session.checkpoints()[-1].path
+
+
+def checkpoint_of(made, launch, case, path):
+    return newest_of(made(launch, case) / path)
+
+
+@pytest.mark.parametrize("sample", generate.SAMPLES, ids=lambda s: s.replace("/", "-"))
+@pytest.mark.parametrize("view", ["weights", "weights-bf16"])
+def test_load_file_of_every_format(tmp_path, sample, view):
+    checkpoint = GOLDEN / sample
+    with unshard.open(checkpoint.parent, settle_seconds=0) as session:
+        session.export(checkpoint.name, tmp_path / "out", view)
+    want = {}
+    for file in (tmp_path / "out").glob("*.safetensors"):
+        want |= load_file(file)
+    assert want
+    trees.assert_same(unshard.load_file(checkpoint, view), want)
+    trees.assert_same(dict(unshard.load_file(checkpoint, view, lazy=True).items()), want)
 
 
 @pytest.mark.parametrize("launch,case,path", SOURCES)
@@ -348,12 +368,14 @@ def test_load_state_dict(made):
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("launch,case,path,live", [
     ("e2", "z3-bf16", "run", "live.safetensors"), ("v2", "verl-f2", "run/global_step_2/actor", "live/model.safetensors"),
-    ("t2", "untied-f1-bf16", "run", "live-2.safetensors")])
+    ("t2", "untied-f1-bf16", "run", "live-2.safetensors"), ("l2", "fsdp", "run", "live.safetensors"),
+    ("golden", "dcp/megatron", "", "live.safetensors")])
 def test_dcp_loads_on_any_number_of_ranks(made, launch, case, path, live, world):
-    checkpoint = checkpoint_of(made, launch, case, path)
+    top = GOLDEN / case if launch == "golden" else made(launch, case)
+    checkpoint = newest_of(top / path)
     must_have_worked(subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}",
-         MAKE / "load_by_reader.py", checkpoint, made(launch, case) / live, *(["model."] if world == 3 else [])],
+         MAKE / "load_by_reader.py", checkpoint, top / live, *(["model."] if world == 3 else [])],
         capture_output=True, text=True, timeout=LONGEST_S, env=ENVIRONMENT))
 
 
@@ -374,6 +396,28 @@ def test_fsspec_reads_a_view(made):
         fs.open(f"{top}/new", "wb")
 
 
+def test_programs_that_take_any_fsspec_url(made, tmp_path):
+    """torch's own reader of distributed checkpoints; a copy to another file system."""
+    import fsspec
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader
+
+    from unshard.filesystem import UnshardFileSystem
+    fsspec.register_implementation("unshard", UnshardFileSystem, clobber=True)
+    folder = made("t2", "untied-f1-bf16")
+    want = load_file(folder / "pretrained-2/model.safetensors")
+    state = {"model": {name: torch.zeros_like(t) for name, t in want.items()}}
+    dcp.load(state, no_dist=True, storage_reader=FsspecReader(
+        f"unshard://dcp{folder}/run/checkpoint-2/pytorch_model_fsdp_0"))
+    trees.assert_same(state["model"], want)
+    source, path = fsspec.core.url_to_fs(f"unshard://weights{folder}/run/checkpoint-2")
+    source.get(path, str(tmp_path / "copy"), recursive=True)
+    trees.assert_same(trees.weights(tmp_path / "copy"), want)
+    fsspec.generic.rsync(f"unshard://weights{folder}/run/checkpoint-2", "memory://bucket/model")
+    memory = fsspec.filesystem("memory")
+    assert memory.cat_file("/bucket/model/model.safetensors") == (folder / "pretrained-2/model.safetensors").read_bytes()
+
+
 # -- as it is installed --
 
 CLEAN = """
@@ -386,11 +430,27 @@ assert not {"torch", "numpy", "fsspec"} & set(sys.modules)
 print(unshard.__file__)
 """
 
+BY_URL = """
+import sys
+sys.path.append(sys.argv[1])
+import fsspec
+with fsspec.open(f"unshard://weights{sys.argv[2]}/checkpoint-2/model.safetensors") as f:
+    assert f.read() == open(sys.argv[3], "rb").read()
+"""
 
-def test_the_wheel_in_a_clean_environment(tmp_path):
-    """Built by pip from a clone; installed and used without a compiler, a package index or the library's packages."""
-    must_have_worked(subprocess.run([sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", "-w", tmp_path, ROOT],
-                                    capture_output=True, text=True, timeout=LONGEST_S))
+
+def archive_of(folder):
+    """The clone as `python -m build` packs it, before it builds the wheel from that."""
+    import build_backend
+    return folder / build_backend.build_sdist(folder)
+
+
+@pytest.mark.parametrize("source", [pytest.param(lambda _: ROOT, id="clone"),
+                                    pytest.param(archive_of, id="archive", marks=pytest.mark.long)])
+def test_the_wheel_in_a_clean_environment(tmp_path, source):
+    """Built by pip; installed and used without a compiler, a package index or the library's packages."""
+    must_have_worked(subprocess.run([sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", "-w", tmp_path,
+                                     source(tmp_path)], capture_output=True, text=True, timeout=LONGEST_S))
     wheel, = tmp_path.glob("*.whl")
     assert re.fullmatch(r"unshard-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name)
     must_have_worked(subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], capture_output=True, text=True,
@@ -404,7 +464,9 @@ def test_the_wheel_in_a_clean_environment(tmp_path):
 
     run("pip", "install", "--no-index", wheel)
     told = run("python", "-c", CLEAN, GOLDEN / "run", GOLDEN / "run.model.safetensors")
-    assert told.startswith(str(tmp_path / "venv"))
+    assert told.startswith(str(tmp_path / "venv")) and Path(told.strip()).with_name("py.typed").exists()
+    run("python", "-c", BY_URL, Path(importlib.util.find_spec("fsspec").origin).parents[1], GOLDEN / "run",
+        GOLDEN / "run.model.safetensors")
     version = run("unshard", "--version")
     assert version == run("python", "-m", "unshard", "--version") and version.startswith("unshard ")
     run("unshard", "export", GOLDEN / "run/checkpoint-2", tmp_path / "out", "-o", "settle=0,store=none")
@@ -415,11 +477,8 @@ def test_the_wheel_in_a_clean_environment(tmp_path):
 
 
 def test_the_source_archive_holds_what_a_build_needs(tmp_path):
-    sys.path.insert(0, str(ROOT / "python"))
-    import build_backend
     import tarfile
-    name = build_backend.build_sdist(tmp_path)
-    with tarfile.open(tmp_path / name) as archive:
+    with tarfile.open(archive_of(tmp_path)) as archive:
         inside = {n.split("/", 1)[1] for n in archive.getnames()}
     assert {"pyproject.toml", "CMakeLists.txt", "lib/unshard.h", "python/build_backend.py", "PKG-INFO"} <= inside
 

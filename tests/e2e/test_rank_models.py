@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import trees
-from conftest import HERE, MAKE
+from conftest import MAKE
 from launches import RANK_MODELS, RANKS
 from test_rank_damage import ACTOR, moments
 
@@ -83,23 +83,13 @@ def test_weights_bf16_are_the_mergers(made, mount, launch, case):
     trees.assert_same(got, want)
 
 
-@pytest.fixture(scope="session")
-def verl():
-    """The package, without what it depends on (see make/verl_merge.py)."""
-    where = HERE / ".cache/verl-0.9.1"
-    if not where.exists():
-        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", where,
-                        "verl==0.9.1"], check=True)
-    return where
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("launch, case", [x for x in RANKS + WHOLE if x[1].startswith("verl")
                                           and not x[1].endswith("st")])
-def test_the_merger_of_verl_itself_agrees(made, mount, verl, tmp_path, launch, case):
+def test_the_merger_of_verl_itself_agrees(made, mount, tmp_path, launch, case):
     """But for integers, which it casts too, and the second name of tied weights, which it drops later."""
     top, out = made(launch, case), tmp_path / "merged.safetensors"
-    subprocess.run([sys.executable, MAKE / "verl_merge.py", verl, top / ACTOR, out], check=True)
+    subprocess.run([sys.executable, MAKE / "verl_merge.py", top / ACTOR, out], check=True)
     merged = trees.tensors(out)
     got = trees.weights(mount(top, "names=memory") / "weights-bf16" / ACTOR)
     if "tied" in case:

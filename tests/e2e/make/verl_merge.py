@@ -1,30 +1,60 @@
-"""What veRL's own model merger makes of per-rank files, as one safetensors file:
+"""veRL's own model merger. What it makes of per-rank files, as one safetensors file:
 
-    python verl_merge.py VERL ACTOR OUT
+    python verl_merge.py ACTOR OUT
 
-VERL is a directory with the package verl, 0.9.1. Only the merger is imported of it: the package itself wants
-Ray and much else, and the merger uses of it what loads configs and tokenizers, which is not called here."""
+Only the merger is imported of the package verl: the package itself wants Ray and much else, and the merger uses of it
+what loads tokenizers, which are not there."""
 
+import contextlib
+import importlib
+import subprocess
 import sys
+import tempfile
 import types
 from pathlib import Path
 
 from safetensors.torch import save_file
 
-verl, actor, out = sys.argv[1:]
-for name in ("verl", "verl.utils", "verl.model_merger"):
-    package = types.ModuleType(name)
-    package.__path__ = [str(Path(verl, *name.split(".")))]
-    sys.modules[name] = package
-sys.modules["verl.utils"].hf_processor = sys.modules["verl.utils"].hf_tokenizer = None
+VERSION = "0.9.1"
+PACKAGE = Path(__file__).parents[1] / ".cache" / f"verl-{VERSION}"
 
-from verl.model_merger.base_model_merger import ModelMergerConfig  # noqa: E402
-from verl.model_merger.fsdp_model_merger import FSDPModelMerger  # noqa: E402
 
-merger = object.__new__(FSDPModelMerger)  # without a huggingface/ to read
-merger.config = ModelMergerConfig(operation="test", backend="fsdp", local_dir=actor)
-world = merger._get_world_size()
-mesh, names = merger._extract_device_mesh_info(merger._load_rank_zero_state_dict(world), world)
-shards, shape = merger._calculate_shard_configuration(mesh, names)
-merged = merger._load_and_merge_state_dicts(world, shards, shape, names)
-save_file({name: tensor.clone() for name, tensor in merged.items()}, out)
+def install():
+    """PACKAGE, without what it depends on."""
+    PACKAGE.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=PACKAGE.parent) as place:
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", f"{place}/verl",
+                        f"verl=={VERSION}"], check=True)
+        with contextlib.suppress(OSError):  # another process was first
+            Path(place, "verl").rename(PACKAGE)
+
+
+def merger():
+    """The module verl.model_merger.fsdp_model_merger."""
+    if not PACKAGE.exists():
+        install()
+    for name in ("verl", "verl.utils", "verl.model_merger"):
+        package = types.ModuleType(name)
+        package.__path__ = [str(Path(PACKAGE, *name.split(".")))]
+        sys.modules[name] = package
+    sys.modules["verl.utils"].hf_processor = sys.modules["verl.utils"].hf_tokenizer = lambda *_, **__: None
+    return importlib.import_module("verl.model_merger.fsdp_model_merger")
+
+
+def config(**values):
+    return sys.modules["verl.model_merger.base_model_merger"].ModelMergerConfig(backend="fsdp", **values)
+
+
+def main():
+    actor, out = sys.argv[1:]
+    made = object.__new__(merger().FSDPModelMerger)  # without a huggingface/ to read
+    made.config = config(operation="test", local_dir=actor)
+    world = made._get_world_size()
+    mesh, names = made._extract_device_mesh_info(made._load_rank_zero_state_dict(world), world)
+    shards, shape = made._calculate_shard_configuration(mesh, names)
+    merged = made._load_and_merge_state_dicts(world, shards, shape, names)
+    save_file({name: tensor.clone() for name, tensor in merged.items()}, out)
+
+
+if __name__ == "__main__":
+    main()
