@@ -467,7 +467,7 @@ UNSHARD_API size_t unshard_dtype_size(enum unshard_dtype dtype);
  *
  * Bytes go from the shards into pinned buffers, and from there into device memory that the caller owns. There is no
  * other copy, and the library takes no device memory. Several threads read into the buffers, and cast there; while one
- * buffer is copied to the GPU, the next ones are read. Sources are read through the page cache.
+ * buffer is copied to the GPU, the next ones are read.
  * The first unshard_device_open loads the CUDA runtime (libcudart.so.12, .13 or .11.0): the one that the process has
  * loaded, else the first that the loader finds. Only threads of the library call CUDA: the caller's threads keep
  * their current device and get no context. */
@@ -476,12 +476,25 @@ typedef struct unshard_transfer unshard_transfer;
 
 #define UNSHARD_DEVICE_OPTIONS_INIT .size = sizeof(struct unshard_device_options)
 
+/* How shards are read: through the kernel's page cache, which keeps the bytes for the next reader, or past it
+ * (O_DIRECT), which leaves the cache to others. Both give the same bytes. */
+enum unshard_way {
+	UNSHARD_WAY_SUITED, /* past the cache, if 64 KiB or more lie together, less than half of them is cached, and
+			     * the file system says how (local disks, from Linux 6.1 on); else through it. The kernel
+			     * says what is cached only to a process that owns the shards or may write to them: any
+			     * other reads through the cache */
+	UNSHARD_WAY_CACHE,  /* right if several processes of this machine read the same bytes */
+	UNSHARD_WAY_DIRECT, /* past the cache wherever the file system allows it, cached or not. What is compressed or
+			     * must be put in order is read through the cache nevertheless */
+};
+
 /* Every zero means the documented default. */
 struct unshard_device_options {
 	size_t size;           /* UNSHARD_DEVICE_OPTIONS_INIT */
 	uint64_t buffer_bytes; /* of one pinned buffer; default 8 MiB, at least 4096 */
 	unsigned n_buffers;    /* default 16 */
 	unsigned n_threads;    /* that read at once; default: as many as processors, at most 12 */
+	enum unshard_way way;
 };
 
 /* Prepare to read into GPU number `ordinal`, as CUDA counts: allocates all pinned buffers.

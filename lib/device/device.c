@@ -42,6 +42,8 @@ static int take_options(struct unshard_device *d, const struct unshard_device_op
 			err, -EINVAL,
 			"buffer_bytes=%llu with n_buffers=%u: a buffer has at least %d bytes, and all together fit into memory",
 			(unsigned long long)o->buffer_bytes, o->n_buffers, LEAST_BUFFER_BYTES);
+	if (o->way > UNSHARD_WAY_DIRECT)
+		return uns_fail(err, -EINVAL, "way=%d does not exist", (int)o->way);
 	/* Portions begin at multiples of this. */
 	o->buffer_bytes -= o->buffer_bytes % UNS_PORTION_ALIGN;
 	return 0;
@@ -56,6 +58,8 @@ static int device_make(struct unshard_device *d, struct uns_err *err)
 	UNS_TRY(device_set_current(d, err));
 	UNS_TRY(uns_cuda_check(cuda, cuda->StreamCreateWithFlags(&d->stream, cudaStreamNonBlocking),
 			       "making a stream", err));
+	uns_near_find(cuda, &d->near);
+	uns_near_take_memory(&d->near); /* this thread ends with the buffers, and CUDA has begun its own */
 	return uns_pinned_new(cuda, d->opt.n_buffers, d->opt.buffer_bytes, &d->ring, err);
 }
 

@@ -3,6 +3,7 @@
 #define UNS_DEVICE_DEVICE_H
 
 #include "base/pool.h"
+#include "device/near.h"
 #include "device/pinned.h"
 #include "unshard.h"
 
@@ -10,6 +11,7 @@ struct unshard_device {
 	struct uns_cuda cuda;
 	bool loaded;
 	struct unshard_device_options opt; /* without zeros */
+	struct uns_near near;
 	struct uns_pinned_ring *ring;
 	cudaStream_t stream; /* of transfers that were given none */
 	struct uns_pool *pool;

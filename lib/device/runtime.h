@@ -10,7 +10,7 @@
 /* All that is called. Their signatures are the same in CUDA 11 to 13. */
 #define UNS_CUDA_FUNCTIONS(X)                                                                      \
 	X(GetDeviceCount)                                                                          \
-	X(SetDevice) X(HostAlloc) X(FreeHost) X(StreamCreateWithFlags) X(StreamDestroy)            \
+	X(DeviceGetPCIBusId) X(SetDevice) X(HostAlloc) X(FreeHost) X(StreamCreateWithFlags) X(StreamDestroy)            \
 		X(StreamSynchronize) X(EventCreateWithFlags) X(EventDestroy) X(EventRecord)        \
 			X(EventSynchronize) X(MemcpyAsync) X(GetLastError) X(GetErrorName)         \
 				X(GetErrorString)

@@ -51,7 +51,7 @@ static int fill(const struct unshard_transfer *t, const struct uns_portion *firs
 	const struct uns_portion *p;
 
 	for (p = first; p < end; p++)
-		UNS_TRY(tensor_box_read(&p->box, buffer + p->at_bytes, err));
+		UNS_TRY(tensor_box_read(&p->box, t->device->opt.way, buffer + p->at_bytes, err));
 	return queue_copies(t, first, end, buffer, err);
 }
 
@@ -109,8 +109,10 @@ static void *transfer_run(void *arg)
 {
 	struct unshard_transfer *t = arg;
 	struct uns_err err = { 0 };
-	int code = queue_all(t, &err);
+	int code;
 
+	uns_near_stay(&t->device->near); /* the pool's threads are begun from here, and stay where this one does */
+	code = queue_all(t, &err);
 	report(t, QUEUED, code, &err);
 	code = wait_for_copies(t, code, &err);
 	report(t, OVER, code, &err);

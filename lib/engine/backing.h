@@ -49,6 +49,7 @@ struct uns_backing {
 	struct uns_engine *engine;
 	const struct uns_catalog *cat;
 	struct uns_fd_slot *slot;         /* one per file */
+	struct uns_fd_slot *direct_slot;  /* the same to read past the page cache */
 	struct uns_resolved *resolved;    /* one per piece */
 	_Atomic unsigned char *piece_order; /* one per tensor: see gather.c */
 	_Atomic(struct uns_crc *) *crc;     /* one list per tensor: see crc.c */

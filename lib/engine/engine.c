@@ -69,6 +69,7 @@ void uns_engine_stats(const struct uns_engine *engine, struct uns_engine_stats *
 	*out = (struct uns_engine_stats){
 		.source_reads = GET(source_reads),
 		.source_read_bytes = GET(source_read_bytes),
+		.direct_read_bytes = GET(direct_read_bytes),
 		.items_resolved = GET(items_resolved),
 		.decoded_pieces = GET(decoded_pieces),
 		.decoded_bytes = GET(decoded_bytes),
@@ -95,16 +96,20 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
 		    struct uns_backing **out, struct uns_err *err)
 {
 	UNS_CLEANUP(backing_free_p) struct uns_backing *b = calloc(1, sizeof(*b));
+	size_t i;
 
 	if (!b)
 		return uns_oom(err);
 	b->engine = engine;
 	b->cat = cat;
 	b->slot = calloc(cat->n_files + 1, sizeof(*b->slot));
+	b->direct_slot = calloc(cat->n_files + 1, sizeof(*b->direct_slot));
 	b->resolved = calloc(cat->n_pieces + 1, sizeof(*b->resolved));
 	b->piece_order = calloc(cat->n_tensors + 1, sizeof(*b->piece_order));
 	b->crc = calloc(cat->n_tensors + 1, sizeof(*b->crc));
-	if (!b->slot || !b->resolved || !b->piece_order || !b->crc)
+	for (i = 0; b->direct_slot && i < cat->n_files; i++)
+		b->direct_slot[i].past_cache = true;
+	if (!b->slot || !b->direct_slot || !b->resolved || !b->piece_order || !b->crc)
 		return uns_oom(err);
 	*out = UNS_TAKE(b);
 	return 0;
@@ -123,16 +128,22 @@ static void crcs_free(struct uns_backing *b)
 	free((void *)b->crc);
 }
 
-void uns_backing_free(struct uns_backing *b)
+static void close_slots(struct uns_backing *b, struct uns_fd_slot *slot)
 {
 	size_t i;
 
+	for (i = 0; slot && i < b->cat->n_files; i++)
+		uns_fds_close(&b->engine->fds, &slot[i]);
+	free(slot);
+}
+
+void uns_backing_free(struct uns_backing *b)
+{
 	if (!b)
 		return;
 	uns_cache_drop(b->engine->cache, b);
-	for (i = 0; b->slot && i < b->cat->n_files; i++)
-		uns_fds_close(&b->engine->fds, &b->slot[i]);
-	free(b->slot);
+	close_slots(b, b->slot);
+	close_slots(b, b->direct_slot);
 	free(b->resolved);
 	free((void *)b->piece_order);
 	crcs_free(b);

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/span.h"
 #include "base/text.h"
+#include "io/direct.h"
 #include "model/layout.h"
 
 struct uns_engine;
@@ -32,6 +33,7 @@ struct uns_engine_options {
 
 struct uns_engine_stats {
 	uint64_t source_reads, source_read_bytes; /* preads of source files */
+	uint64_t direct_read_bytes; /* of these, past the page cache */
 	uint64_t items_resolved;
 	uint64_t decoded_pieces, decoded_bytes; /* decompressed or de-strided; each counts again */
 	uint64_t cache_bytes, spill_bytes;      /* held now */
@@ -59,6 +61,10 @@ void uns_backing_free(struct uns_backing *backing);
  * On error nothing of buf may be used. Cost: O(log segments) plus the I/O. */
 ssize_t uns_read(struct uns_backing *backing, const struct uns_layout *layout, void *buf, size_t len,
 		 uint64_t off, struct uns_err *err);
+/* The same by another way than the page cache. It holds for elements that lie in a shard as they are wanted: what
+ * must be decompressed or put in order, and headers, come by way of the page cache. */
+ssize_t uns_read_by(enum uns_way way, struct uns_backing *backing, const struct uns_layout *layout,
+		    void *buf, size_t len, uint64_t off, struct uns_err *err);
 
 /* Lend a source file's descriptor to `use`, between two checks that the file is the one that the catalog saw:
  * -ESTALE when it is not. */

@@ -139,6 +139,7 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 		     bool scarce, struct uns_err *err)
 {
 	struct uns_err why = { 0 };
+	struct uns_direct direct = { 0 };
 	uint64_t nlink = 0;
 	int victim = -1, fd = -1, code;
 
@@ -147,6 +148,8 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 	pthread_mutex_unlock(&fds->lock);
 	uns_close_p(&victim);
 	code = open_checked(file, &fd, &nlink, &why);
+	if (code == 0 && slot->past_cache)
+		uns_direct_begin(&direct, fd);
 	pthread_mutex_lock(&fds->lock);
 	if (code < 0) {
 		count_open(fds, -1);
@@ -163,6 +166,7 @@ static int slot_open(struct uns_fds *fds, struct uns_fd_slot *slot, const struct
 	}
 	slot->is_open = true;
 	slot->fd = fd;
+	slot->direct = direct;
 	slot->nlink = nlink;
 	slot->ctime_ns = file->stat.id.ctime_ns;
 	return 0;

@@ -10,13 +10,16 @@
 
 #include "base/error.h"
 #include "engine/counters.h"
+#include "io/direct.h"
 #include "model/catalog.h"
 
-/* One per source file, zero-initialised; all fields belong to the table's lock. */
+/* One for each way that a source file is read, zero-initialised; all other fields belong to the table's lock. */
 struct uns_fd_slot {
 	TAILQ_ENTRY(uns_fd_slot) idle; /* while it is open and not pinned */
 	bool is_open, is_idle;
-	int fd;         /* stable while pinned */
+	bool past_cache; /* set by the owner at first: read it by O_DIRECT, where that is possible */
+	int fd;          /* stable while pinned */
+	struct uns_direct direct; /* how the fd is read */
 	unsigned n_pins;
 	uint64_t nlink;   /* names the file had when it was last checked */
 	int64_t ctime_ns; /* its ctime with so many */

@@ -117,7 +117,7 @@ struct opened {
 	uint32_t file;
 	uint64_t data_bytes;
 	struct uns_cached *cached; /* NULL: in the file at data_bytes */
-	bool may_wait;             /* else -EAGAIN where storage would be waited for */
+	struct uns_how how;
 };
 
 static int piece_open(const struct uns_gather *g, const struct uns_piece *piece, bool may_wait,
@@ -125,7 +125,7 @@ static int piece_open(const struct uns_gather *g, const struct uns_piece *piece,
 {
 	struct uns_location where = { 0 };
 
-	*out = (struct opened){ .b = g->b, .file = piece->file, .may_wait = may_wait };
+	*out = (struct opened){ .b = g->b, .file = piece->file, .how = { g->way, may_wait } };
 	if (piece->codec == UNS_CODEC_NONE)
 		UNS_TRY(uns_locate(g->b, g->tensor, piece, &g->ahead, &where, err));
 	if (!uns_reads_in_place(piece, &where))
@@ -146,8 +146,7 @@ static int piece_read(const struct opened *o, void *buf, size_t len, uint64_t of
 {
 	if (o->cached)
 		return uns_cached_read(o->cached, buf, len, off, err);
-	return (o->may_wait ? uns_source_pread : uns_source_pread_now)(
-		o->b, o->file, buf, len, o->data_bytes + off, err);
+	return uns_source_pread_how(o->b, o->file, o->how, buf, len, o->data_bytes + off, err);
 }
 
 /* -- copying what a piece has -- */

@@ -13,6 +13,7 @@ struct uns_gather {
 	const struct uns_piece *piece;
 	size_t n_pieces;
 	struct uns_ahead ahead;
+	enum uns_way way; /* by which elements come that lie in a file as they are wanted */
 };
 
 /* The pieces that serve a tensor: its own, or those of the one it is an alias of. */

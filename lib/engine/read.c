@@ -66,12 +66,13 @@ static int read_cast(const struct uns_gather *g, const struct uns_segment *s, ui
 	return 0;
 }
 
-static int read_pieces(struct uns_backing *b, const struct uns_layout *layout, size_t segment,
-		       uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
+static int read_pieces(enum uns_way way, struct uns_backing *b, const struct uns_layout *layout,
+		       size_t segment, uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
 {
 	const struct uns_segment *s = &layout->segment[segment];
 	struct uns_gather g = uns_gather_of_segment(b, layout, segment);
 
+	g.way = way;
 	if (s->out != g.tensor->dtype)
 		return read_cast(&g, s, dst, len, off, err);
 	return uns_gather_bytes(&g, dst, s->first_elem * uns_dtype_size(s->out) + off, len, err);
@@ -90,8 +91,8 @@ static int read_crc(struct uns_backing *b, const struct uns_segment *s, uint8_t 
 }
 
 /* Bytes [off, off+len) of one segment. */
-static int read_segment(struct uns_backing *b, const struct uns_layout *layout, size_t segment,
-			uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
+static int read_segment(enum uns_way way, struct uns_backing *b, const struct uns_layout *layout,
+			size_t segment, uint8_t *dst, size_t len, uint64_t off, struct uns_err *err)
 {
 	const struct uns_segment *s = &layout->segment[segment];
 
@@ -103,15 +104,15 @@ static int read_segment(struct uns_backing *b, const struct uns_layout *layout, 
 		memset(dst, 0, len);
 		return 0;
 	case UNS_FROM_PIECES:
-		return read_pieces(b, layout, segment, dst, len, off, err);
+		return read_pieces(way, b, layout, segment, dst, len, off, err);
 	case UNS_FROM_CRC32:
 		return read_crc(b, s, dst, len, off, err);
 	}
 	return uns_fail(err, -EINVAL, "a segment of unknown kind");
 }
 
-ssize_t uns_read(struct uns_backing *b, const struct uns_layout *layout, void *buf, size_t len,
-		 uint64_t off, struct uns_err *err)
+ssize_t uns_read_by(enum uns_way way, struct uns_backing *b, const struct uns_layout *layout,
+		    void *buf, size_t len, uint64_t off, struct uns_err *err)
 {
 	uint8_t *dst = buf;
 	size_t i, done = 0, n;
@@ -124,7 +125,13 @@ ssize_t uns_read(struct uns_backing *b, const struct uns_layout *layout, void *b
 		uint64_t in_segment = off + done - s->at_bytes;
 
 		n = (size_t)uns_u64_min(len - done, s->len_bytes - in_segment);
-		UNS_TRY(read_segment(b, layout, i, dst + done, n, in_segment, err));
+		UNS_TRY(read_segment(way, b, layout, i, dst + done, n, in_segment, err));
 	}
 	return (ssize_t)len;
+}
+
+ssize_t uns_read(struct uns_backing *b, const struct uns_layout *layout, void *buf, size_t len,
+		 uint64_t off, struct uns_err *err)
+{
+	return uns_read_by(UNS_WAY_CACHE, b, layout, buf, len, off, err);
 }

@@ -24,7 +24,7 @@ static int count_failure(struct uns_backing *b, int code)
 	return code;
 }
 
-/* The slot is pinned. may_wait false: -EAGAIN where storage would be waited for. */
+/* The slot is pinned. */
 static int read_pinned(struct uns_backing *b, struct uns_fd_slot *slot,
 		       const struct uns_file *file, void *buf, size_t len, uint64_t off,
 		       bool may_wait, struct uns_err *err)
@@ -34,7 +34,7 @@ static int read_pinned(struct uns_backing *b, struct uns_fd_slot *slot,
 	UNS_TRY(uns_fds_check(&b->engine->fds, slot, file, err));
 	if (may_wait) {
 		delay(b->engine->delay_read_us);
-		code = uns_fd_pread(slot->fd, buf, len, off, file->path, err);
+		code = uns_direct_pread(&slot->direct, slot->fd, buf, len, off, file->path, err);
 		if (code < 0)
 			uns_fail_in(err, "%s", uns_root_path(file->root));
 	} else {
@@ -45,39 +45,63 @@ static int read_pinned(struct uns_backing *b, struct uns_fd_slot *slot,
 	UNS_TRY(uns_fds_check(&b->engine->fds, slot, file, err));
 	uns_count(&b->engine->count.source_reads, 1);
 	uns_count(&b->engine->count.source_read_bytes, len);
+	if (uns_direct_is_on(&slot->direct))
+		uns_count(&b->engine->count.direct_read_bytes, len);
 	return 0;
 }
 
-static int read_source(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
-		       bool may_wait, struct uns_err *err)
+static int choose_way(struct uns_backing *b, uint32_t file, size_t len, uint64_t off,
+		      enum uns_way *way, struct uns_err *err)
+{
+	struct uns_fd_slot *slot = &b->slot[file];
+
+	if (*way != UNS_WAY_SUITED)
+		return 0;
+	UNS_TRY(uns_fds_pin(&b->engine->fds, slot, &b->cat->files[file], err));
+	*way = uns_direct_suits(slot->fd, off, len) ? UNS_WAY_DIRECT : UNS_WAY_CACHE;
+	uns_fds_unpin(&b->engine->fds, slot);
+	return 0;
+}
+
+static int read_by_slot(struct uns_backing *b, struct uns_fd_slot *slot, const struct uns_file *f,
+			void *buf, size_t len, uint64_t off, bool may_wait, struct uns_err *err)
+{
+	int code = uns_fds_pin(&b->engine->fds, slot, f, err);
+
+	if (code == 0) {
+		code = read_pinned(b, slot, f, buf, len, off, may_wait, err);
+		uns_fds_unpin(&b->engine->fds, slot);
+	}
+	return code;
+}
+
+int uns_source_pread_how(struct uns_backing *b, uint32_t file, struct uns_how how, void *buf,
+			 size_t len, uint64_t off, struct uns_err *err)
 {
 	const struct uns_file *f = &b->cat->files[file];
 	int code;
 
+	if (b->engine->delay_read_us && !how.may_wait)
+		return -EAGAIN;
 	if (!uns_inside(off, len, f->stat.id.size) && !f->missing)
 		return uns_fail(err, -EBADMSG, "%s/%s: bytes %llu+%zu pass its end at %llu",
 				uns_root_path(f->root), f->path, (unsigned long long)off, len,
 				(unsigned long long)f->stat.id.size);
-	code = uns_fds_pin(&b->engine->fds, &b->slot[file], f, err);
-	if (code == 0) {
-		code = read_pinned(b, &b->slot[file], f, buf, len, off, may_wait, err);
-		uns_fds_unpin(&b->engine->fds, &b->slot[file]);
-	}
+	code = choose_way(b, file, len, off, &how.way, err);
+	if (how.way == UNS_WAY_DIRECT && !how.may_wait)
+		return -EAGAIN;
+	if (code == 0)
+		code = read_by_slot(b, how.way == UNS_WAY_DIRECT ? &b->direct_slot[file] : &b->slot[file],
+				    f, buf, len, off, how.may_wait, err);
 	return count_failure(b, code);
 }
 
 int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
 		     struct uns_err *err)
 {
-	return read_source(b, file, buf, len, off, true, err);
-}
+	const struct uns_how how = { UNS_WAY_CACHE, .may_wait = true };
 
-int uns_source_pread_now(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
-			 struct uns_err *err)
-{
-	if (b->engine->delay_read_us)
-		return -EAGAIN;
-	return read_source(b, file, buf, len, off, false, err);
+	return uns_source_pread_how(b, file, how, buf, len, off, err);
 }
 
 static int lend_pinned(struct uns_backing *b, uint32_t file,

@@ -10,9 +10,13 @@
  * catalog saw: -ESTALE when it is not. */
 int uns_source_pread(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
 		     struct uns_err *err);
-/* The same where it needs no waiting for storage: -EAGAIN, without a sentence, where it does. */
-int uns_source_pread_now(struct uns_backing *b, uint32_t file, void *buf, size_t len, uint64_t off,
-			 struct uns_err *err);
+struct uns_how {
+	enum uns_way way;
+	bool may_wait; /* else -EAGAIN, without a sentence, where storage would be waited for */
+};
+/* The same by another way, or without waiting. */
+int uns_source_pread_how(struct uns_backing *b, uint32_t file, struct uns_how how, void *buf,
+			 size_t len, uint64_t off, struct uns_err *err);
 /* The check alone, for bytes that were read earlier. */
 int uns_source_check(struct uns_backing *b, uint32_t file, struct uns_err *err);
 

@@ -589,6 +589,17 @@ int uns_fd_identity(int fd, struct uns_identity *out, uint64_t *nlink, struct un
 	return 0;
 }
 
+int uns_fd_pread_fail(ssize_t got, size_t len, uint64_t off, const char *name, struct uns_err *err)
+{
+	if (got < 0)
+		return uns_fail(err, errno == ESTALE ? -ESTALE : -EIO,
+				"%s: reading %zu bytes at %llu: %m", name, len,
+				(unsigned long long)off);
+	return uns_fail(err, -ESTALE,
+			"%s: the file ends at byte %llu: it became shorter while it was read", name,
+			(unsigned long long)off);
+}
+
 int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, struct uns_err *err)
 {
 	uint8_t *p = buf;
@@ -601,15 +612,8 @@ int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, 
 		n = pread(fd, p, len, (off_t)off);
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0)
-			return uns_fail(err, errno == ESTALE ? -ESTALE : -EIO,
-					"%s: reading %zu bytes at %llu: %m", name, len,
-					(unsigned long long)off);
-		if (n == 0)
-			return uns_fail(err, -ESTALE,
-					"%s: the file ends at byte %llu: it became shorter while "
-					"it was read",
-					name, (unsigned long long)off);
+		if (n <= 0)
+			return uns_fd_pread_fail(n, len, off, name, err);
 		p += n;
 		off += (uint64_t)n;
 		len -= (size_t)n;

@@ -110,6 +110,8 @@ int uns_fd_identity(int fd, struct uns_identity *out, uint64_t *nlink, struct un
  * knew the size, so the file was cut). `name` is for the sentence. */
 int uns_fd_pread(int fd, void *buf, size_t len, uint64_t off, const char *name,
 		 struct uns_err *err);
+/* What such a read fails with: `got` is -1, with errno, or 0, at the end of the file. */
+int uns_fd_pread_fail(ssize_t got, size_t len, uint64_t off, const char *name, struct uns_err *err);
 /* The same without waiting for storage: -EAGAIN, without a sentence, when the bytes are not in
  * memory or the file system cannot tell. */
 int uns_fd_pread_now(int fd, void *buf, size_t len, uint64_t off);

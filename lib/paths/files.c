@@ -180,7 +180,7 @@ static ssize_t read_text(const struct unshard_file *f, void *buf, size_t len, ui
 ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off,
 		      struct unshard_error *error)
 {
-	const struct read_from from = { f->u, f->path, f->record, f->backing, f->layout };
+	const struct read_from from = { f->u, f->path, f->record, f->backing, f->layout, UNS_WAY_CACHE };
 	struct uns_err err = { 0 };
 	ssize_t got;
 

@@ -47,6 +47,8 @@ static size_t figures(struct unshard *u, struct uns_figure *out)
 	       true);
 	FIGURE("source_reads", "reads of source files", s.source_reads, true);
 	FIGURE("source_read_bytes", "bytes read from source files", s.source_read_bytes, true);
+	FIGURE("direct_read_bytes", "bytes of these that were read past the page cache, for a GPU",
+	       s.direct_read_bytes, true);
 	FIGURE("items_resolved", "shard item headers read", s.items_resolved, true);
 	FIGURE("decoded_pieces", "pieces decompressed or made dense", s.decoded_pieces, true);
 	FIGURE("decoded_bytes", "bytes of decoded pieces", s.decoded_bytes, true);

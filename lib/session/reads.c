@@ -4,7 +4,7 @@ ssize_t session_read(const struct read_from *from, void *buf, size_t len, uint64
 		     struct uns_err *err)
 {
 	struct unshard *u = from->u;
-	ssize_t got = uns_read(from->backing, from->layout, buf, len, off, err);
+	ssize_t got = uns_read_by(from->way, from->backing, from->layout, buf, len, off, err);
 
 	__atomic_add_fetch(&u->n_reads, 1, __ATOMIC_RELAXED);
 	if (got >= 0) {

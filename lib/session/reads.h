@@ -11,6 +11,7 @@ struct read_from {
 	struct dir_record *record; /* NULL = no checkpoint's */
 	struct uns_backing *backing;
 	const struct uns_layout *layout;
+	enum uns_way way;
 };
 
 /* uns_read, counted. A failure is logged and listed (.unshard/errors.log), and its checkpoint is looked at

@@ -205,6 +205,12 @@ int unshard_tensors_find(const unshard_tensors *l, const char *name, const char 
 
 /* -- reading -- */
 
+static const enum uns_way way_of[] = {
+	[UNSHARD_WAY_SUITED] = UNS_WAY_SUITED,
+	[UNSHARD_WAY_CACHE] = UNS_WAY_CACHE,
+	[UNSHARD_WAY_DIRECT] = UNS_WAY_DIRECT,
+};
+
 /* Elements of one tensor in the type that is asked for. */
 struct source {
 	struct read_from from;
@@ -231,14 +237,18 @@ static uint64_t rows_together(const struct uns_stretches *stretches, uint64_t k,
 	return n;
 }
 
-/* Rows k .. k+n, by way of scratch memory. */
+/* Rows k .. k+n, by way of scratch memory. What is between them is likely to be wanted too, by whoever reads another
+ * box of the same tensor: it stays in the page cache. */
 static int read_rows(const struct source *s, const struct uns_stretches *stretches, uint64_t k, uint64_t n,
 		     uint8_t *scratch, uint8_t *dst, struct uns_err *err)
 {
 	size_t row_bytes = stretches->stretch_elems * s->elem_bytes;
 	uint64_t first = uns_stretches_at(stretches, k), i;
+	struct source shared = *s;
 
-	UNS_TRY(read_elems(s, first, uns_stretches_at(stretches, k + n - 1) + stretches->stretch_elems - first,
+	if (shared.from.way == UNS_WAY_SUITED)
+		shared.from.way = UNS_WAY_CACHE;
+	UNS_TRY(read_elems(&shared, first, uns_stretches_at(stretches, k + n - 1) + stretches->stretch_elems - first,
 			   scratch, err));
 	for (i = 0; i < n; i++)
 		memcpy(dst + i * row_bytes,
@@ -342,7 +352,8 @@ int tensor_box_take(const unshard_tensors *l, size_t i, const uint64_t *lo, cons
 	return 0;
 }
 
-int tensor_box_read(const struct tensor_box *b, void *buf, struct uns_err *err)
+int tensor_box_read(const struct tensor_box *b, enum unshard_way way, void *buf,
+		    struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 	const unshard_tensors *l = b->list;
@@ -351,7 +362,8 @@ int tensor_box_read(const struct tensor_box *b, void *buf, struct uns_err *err)
 	struct uns_named_tensor as = listed->named;
 	struct uns_layout_builder building = { .arena = &arena };
 	struct uns_layout casts;
-	struct source s = { .from = { l->u, t->name, l->record, l->snap->backing, &l->layout },
+	struct source s = { .from = { l->u, t->name, l->record, l->snap->backing, &l->layout,
+				      way_of[way] },
 			    .at_bytes = listed->at_bytes,
 			    .elem_bytes = unshard_dtype_size(b->dtype) };
 	const struct uns_shape shape = shape_of(t);
@@ -377,6 +389,6 @@ int unshard_tensor_read(const unshard_tensors *l, size_t i, const uint64_t *lo, 
 	int code = tensor_box_take(l, i, lo, len, dtype, buf_bytes, &box, &err);
 
 	if (code == 0)
-		code = tensor_box_read(&box, buf, &err);
+		code = tensor_box_read(&box, UNSHARD_WAY_CACHE, buf, &err);
 	return give_error(error, &err, code);
 }

@@ -20,6 +20,7 @@ int tensor_box_take(const unshard_tensors *list, size_t i, const uint64_t *lo, c
 		    struct uns_err *err);
 
 /* Its size_bytes bytes, in C order without gaps. Any thread. */
-int tensor_box_read(const struct tensor_box *b, void *buf, struct uns_err *err);
+int tensor_box_read(const struct tensor_box *b, enum unshard_way way, void *buf,
+		    struct uns_err *err);
 
 #endif

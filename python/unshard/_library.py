@@ -88,7 +88,8 @@ class Tensor(c.Structure):
 
 
 class DeviceOptions(Sized):
-    _fields_ = [("size", c.c_size_t), ("buffer_bytes", c.c_uint64), ("n_buffers", c.c_uint), ("n_threads", c.c_uint)]
+    _fields_ = [("size", c.c_size_t), ("buffer_bytes", c.c_uint64), ("n_buffers", c.c_uint), ("n_threads", c.c_uint),
+                ("way", c.c_int)]
 
 
 class DeviceBox(Sized):

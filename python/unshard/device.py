@@ -11,6 +11,8 @@ from .process import Process
 from .session import Tensor, must
 
 STORED = -1  # the tensor's own dtype
+WAY_SUITED, WAY_CACHE = 0, 1  # by which way bytes come from storage
+BUFFER_BYTES, MOST_BUFFERS = 8 << 20, 16
 
 
 class Transfer:
@@ -41,16 +43,17 @@ class Transfer:
 
 
 class Device:
-    """One GPU to read into, by CUDA's number. Holds pinned buffers until close(). Any number of threads may use it.
-    A forked process opens its own."""
+    """One GPU to read into, by CUDA's number. Holds pinned buffers until close(), no more than n_bytes need, if it is
+    told how many are going to be read. Any number of threads may use it. A forked process opens its own."""
 
-    def __init__(self, ordinal: int, n_threads: int = 0):
+    def __init__(self, ordinal: int, n_threads: int = 0, way: int = WAY_SUITED, n_bytes: int | None = None):
         # Transfers that have not ended: their handles, no Python objects, so that the order in which the garbage
         # collector ends them does not matter.
         self.begun: set[int] = set()
         self.process = Process()
         self._handle, err = c.c_void_p(), native.ErrorStruct()
-        options = native.DeviceOptions(n_threads=n_threads)
+        buffers = MOST_BUFFERS if n_bytes is None else min(MOST_BUFFERS, n_bytes // BUFFER_BYTES + 1)
+        options = native.DeviceOptions(n_threads=n_threads, way=way, buffer_bytes=BUFFER_BYTES, n_buffers=buffers)
         must(lib.unshard_device_open(ordinal, c.byref(options), c.byref(self._handle), c.byref(err)), err)
 
     def begin(self, boxes: Sequence[tuple[Tensor, Sequence[int], Sequence[int], int, int]], stream: int,

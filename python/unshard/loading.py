@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterator, NamedTuple
 import torch
 
 from . import session as sessions
-from .device import Device
+from .device import WAY_CACHE, WAY_SUITED, Device
 from .errors import Error
 from .session import Session, Tensor, Tensors, log
 
@@ -97,9 +97,9 @@ class Gpu:
     """The same straight into the memory of a GPU, on torch's current stream: whatever is queued on it afterwards finds
     the bytes, and memory that torch reuses is no longer in use."""
 
-    def __init__(self, device: torch.device, threads: int | None):
+    def __init__(self, device: torch.device, threads: int | None, n_bytes: int):
         self._device = device
-        self._reader = Device(current_device() if device.index is None else device.index, n_threads=threads or 0)
+        self._reader = Device(current_device() if device.index is None else device.index, threads or 0, way(), n_bytes)
 
     def begin(self, boxes: list[Box]) -> Callable[[], list[torch.Tensor]]:
         out = [box.empty(self._device) for box in boxes]
@@ -116,6 +116,13 @@ class Gpu:
         self._reader.close()
 
 
+def way() -> int:
+    """Processes that load together want the same bytes, or the same blocks of storage: the first to read them puts them
+    into the page cache for all."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return WAY_CACHE if distributed and torch.distributed.get_world_size() > 1 else WAY_SUITED
+
+
 def current_device() -> int:
     return torch.cuda.current_device()
 
@@ -124,12 +131,12 @@ def current_stream(device: torch.device) -> int:
     return torch.cuda.current_stream(device).cuda_stream
 
 
-def reader_on(device: str | int | torch.device, threads: int | None = None) -> Host | Gpu:
-    """Of a GPU that the library cannot use, because it was built without CUDA for example, the way by host memory."""
+def reader_on(device: str | int | torch.device, tensors: Tensors, threads: int | None = None) -> Host | Gpu:
+    """For some of these tensors. Of a GPU that the library cannot use, because it was built without CUDA for example, the way by host memory."""
     device = torch.device(device)
     if device.type == "cuda":
         try:
-            return Gpu(device, threads)
+            return Gpu(device, threads, sum(t.size_bytes for t in tensors.values()))
         except Error as e:
             if e.errno != errno.ENODEV:
                 raise
@@ -173,7 +180,7 @@ def load_file(checkpoint: str | os.PathLike, view: str = "weights", *, device: s
     """
     session, name = open_above(checkpoint, **options)
     tensors = session.tensors(name, view)
-    reader = reader_on(device, threads)
+    reader = reader_on(device, tensors, threads)
     if lazy:
         return Lazy(tensors, reader)
     try:
@@ -188,10 +195,11 @@ def iterate(checkpoint: str | os.PathLike, view: str = "weights", *, device: str
     """(name, tensor) of each that load_file loads, in the order of the files. The next ones are read meanwhile:
     AHEAD_BYTES, or one tensor that has more."""
     session, name = open_above(checkpoint, **options)
-    reader = reader_on(device, threads)
+    tensors = session.tensors(name, view)
+    reader = reader_on(device, tensors, threads)
     try:
         begun = None
-        for group in groups(session.tensors(name, view)):
+        for group in groups(tensors):
             before, begun = begun, (group, reader.begin([whole(t) for t in group]))
             yield from ended(before)
         yield from ended(begun)
@@ -273,7 +281,7 @@ class safe_open:  # pylint: disable=invalid-name
             raise ValueError(f"framework {framework!r}: only 'pt' is known")
         self._session, name = open_above(checkpoint, **options)
         self._tensors = self._session.tensors(name, view)
-        self._reader = reader_on(device)
+        self._reader = reader_on(device, self._tensors)
 
     def __enter__(self) -> safe_open:
         return self

@@ -15,7 +15,8 @@ static unshard_device *device;
 static void open_device(void)
 {
 	const struct unshard_device_options options = {
-		UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = 4096, .n_buffers = 3, .n_threads = 2
+		UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = 4096, .n_buffers = 3, .n_threads = 2,
+		.way = WAY
 	};
 	struct unshard_error err = { 0 };
 

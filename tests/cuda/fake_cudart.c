@@ -2,9 +2,12 @@
  * loader's path as a real one is. See fake_cudart.h. */
 #include "fake_cudart.h"
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cuda_runtime_api.h>
 
@@ -39,6 +42,7 @@ struct block {
 static struct {
 	pthread_mutex_t lock;
 	int n_devices;
+	char bus_id[64];
 	struct CUstream_st legacy; /* stream 0, of any device */
 	struct fake_call call[MOST_CALLS];
 	size_t n_calls, n_alive, n_mallocs;
@@ -83,6 +87,11 @@ EXPORTED void fake_fail(const char *function, int nth, int error)
 	pthread_mutex_unlock(&fake.lock);
 }
 
+EXPORTED void fake_bus_id(const char *bus_id)
+{
+	strncpy(fake.bus_id, bus_id ? bus_id : "", sizeof(fake.bus_id) - 1);
+}
+
 EXPORTED const struct fake_call *fake_calls(size_t *n)
 {
 	*n = fake.n_calls;
@@ -99,6 +108,11 @@ EXPORTED size_t fake_calls_of_thread(pthread_t thread)
 			n += fake.thread[i].n_calls;
 	pthread_mutex_unlock(&fake.lock);
 	return n;
+}
+
+EXPORTED size_t fake_taken(void)
+{
+	return fake.n_mallocs;
 }
 
 EXPORTED size_t fake_alive(void)
@@ -150,8 +164,21 @@ static cudaError_t leave(cudaError_t code)
 
 static void record_call(const struct fake_call *call)
 {
-	if (fake.n_calls < MOST_CALLS)
-		fake.call[fake.n_calls++] = *call;
+	struct fake_call *own = &fake.call[fake.n_calls];
+	unsigned long nodes[16] = { 0 };
+	cpu_set_t processors;
+	unsigned i;
+
+	if (fake.n_calls == MOST_CALLS)
+		return;
+	fake.n_calls++;
+	*own = *call;
+	if (syscall(SYS_get_mempolicy, &own->memory_policy, nodes, 8 * sizeof(nodes), NULL, 0) != 0)
+		own->memory_policy = -1;
+	own->memory_nodes = nodes[0];
+	sched_getaffinity(0, sizeof(processors), &processors);
+	for (i = 0, own->processors = 0; i < 64; i++)
+		own->processors |= (uint64_t)!!CPU_ISSET(i, &processors) << i;
 }
 
 /* -- memory -- */
@@ -196,14 +223,31 @@ static bool in_block(const char *at, size_t n_bytes, bool pinned)
 	return false;
 }
 
-EXPORTED cudaError_t cudaMalloc(void **out, size_t n_bytes)
+static cudaError_t take_memory(const char *function, void **out, size_t n_bytes)
 {
-	cudaError_t code = enter("cudaMalloc");
+	cudaError_t code = enter(function);
 
 	fake.n_mallocs++;
 	if (code == cudaSuccess && !(*out = block_new(n_bytes, false)))
 		code = cudaErrorMemoryAllocation;
 	return leave(code);
+}
+
+EXPORTED cudaError_t cudaMalloc(void **out, size_t n_bytes)
+{
+	return take_memory("cudaMalloc", out, n_bytes);
+}
+
+EXPORTED cudaError_t cudaMallocManaged(void **out, size_t n_bytes, unsigned flags)
+{
+	(void)flags;
+	return take_memory("cudaMallocManaged", out, n_bytes);
+}
+
+EXPORTED cudaError_t cudaMallocAsync(void **out, size_t n_bytes, cudaStream_t stream)
+{
+	(void)stream;
+	return take_memory("cudaMallocAsync", out, n_bytes);
 }
 
 EXPORTED cudaError_t cudaFree(void *at)
@@ -223,7 +267,8 @@ EXPORTED cudaError_t cudaHostAlloc(void **out, size_t n_bytes, unsigned flags)
 	if (code == cudaSuccess && !(*out = block_new(n_bytes, true)))
 		code = cudaErrorMemoryAllocation;
 	if (code == cudaSuccess) {
-		record_call(&(struct fake_call){ FAKE_PINNED, current, NULL, NULL, *out, n_bytes });
+		record_call(&(struct fake_call){ .kind = FAKE_PINNED, .device = current, .to = *out,
+						 .n_bytes = n_bytes });
 		fake.n_alive++;
 	}
 	return leave(code);
@@ -365,7 +410,8 @@ EXPORTED cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes,
 {
 	cudaError_t code = enter("cudaMemcpyAsync");
 	struct CUstream_st *s = stream_of(stream);
-	struct fake_call call = { FAKE_QUEUED, current, stream, from, to, n_bytes };
+	struct fake_call call = { .kind = FAKE_QUEUED, .device = current, .stream = stream,
+				  .from = from, .to = to, .n_bytes = n_bytes };
 
 	if (code == cudaSuccess && s->device != current)
 		code = cudaErrorInvalidResourceHandle;
@@ -389,6 +435,17 @@ EXPORTED cudaError_t cudaGetDeviceCount(int *n)
 	if (code == cudaSuccess && !fake.n_devices)
 		code = cudaErrorNoDevice;
 	*n = fake.n_devices;
+	return leave(code);
+}
+
+EXPORTED cudaError_t cudaDeviceGetPCIBusId(char *out, int size, int device)
+{
+	cudaError_t code = enter("cudaDeviceGetPCIBusId");
+
+	if (code == cudaSuccess && (device < 0 || device >= fake.n_devices || !fake.bus_id[0]))
+		code = cudaErrorInvalidDevice;
+	if (code == cudaSuccess)
+		strncpy(out, fake.bus_id, (size_t)size);
 	return leave(code);
 }
 

@@ -24,6 +24,9 @@ struct fake_call {
 	const void *from;
 	void *to;
 	size_t n_bytes;
+	/* Of the thread that called; what the kernel says of it: */
+	int memory_policy; /* MPOL_..; -1 = it does not say */
+	uint64_t memory_nodes, processors; /* the first 64 of each, as bits */
 };
 
 /* Forget calls and failures; n_devices: how many GPUs there are from now on. */
@@ -32,8 +35,12 @@ void fake_reset(int n_devices);
 void fake_fail(const char *function, int nth, int error);
 /* Calls since fake_reset, oldest first. Only while no other thread is in CUDA. */
 const struct fake_call *fake_calls(size_t *n);
+/* The GPUs' PCI bus id from now on; NULL = cudaDeviceGetPCIBusId fails. */
+void fake_bus_id(const char *bus_id);
 /* How often the thread called any function of CUDA. */
 size_t fake_calls_of_thread(pthread_t thread);
+/* How often memory of a GPU, or managed memory, was asked for so far. */
+size_t fake_taken(void);
 /* Streams, events and pieces of pinned memory that there are. */
 size_t fake_alive(void);
 

@@ -7,15 +7,23 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cuda_runtime_api.h>
 
+#include <cJSON.h>
+
 #include "cuda/fake_cudart.h"
+#include "io/direct.h"
 #include "unshard.h"
 
 /* The runtime's and the fake's functions, as they are in the library that the loader finds. */
@@ -25,6 +33,8 @@ static struct {
 	__typeof__(&fake_calls) calls;
 	__typeof__(&fake_calls_of_thread) calls_of_thread;
 	__typeof__(&fake_alive) alive;
+	__typeof__(&fake_taken) taken;
+	__typeof__(&fake_bus_id) bus_id;
 	__typeof__(&cudaMalloc) malloc;
 	__typeof__(&cudaFree) free;
 	__typeof__(&cudaSetDevice) set_device;
@@ -56,6 +66,8 @@ static void find_all(void)
 	find(library, "fake_calls", &cuda.calls);
 	find(library, "fake_calls_of_thread", &cuda.calls_of_thread);
 	find(library, "fake_alive", &cuda.alive);
+	find(library, "fake_taken", &cuda.taken);
+	find(library, "fake_bus_id", &cuda.bus_id);
 	find(library, "cudaMalloc", &cuda.malloc);
 	find(library, "cudaFree", &cuda.free);
 	find(library, "cudaSetDevice", &cuda.set_device);
@@ -167,16 +179,21 @@ static size_t size_of_all(void)
 	return n;
 }
 
-static unshard_device *open_device(int ordinal, unsigned n_buffers, unsigned n_threads)
+static unshard_device *open_with(int ordinal, struct unshard_device_options options)
 {
-	const struct unshard_device_options options = { UNSHARD_DEVICE_OPTIONS_INIT, BUFFER_BYTES,
-							n_buffers, n_threads };
 	struct unshard_error err = { 0 };
 	unshard_device *d;
 
 	if (unshard_device_open(ordinal, &options, &d, &err) < 0)
 		fail_msg("%s", err.text);
 	return d;
+}
+
+static unshard_device *open_device(int ordinal, unsigned n_buffers, unsigned n_threads)
+{
+	return open_with(ordinal, (struct unshard_device_options){
+					  UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = BUFFER_BYTES,
+					  .n_buffers = n_buffers, .n_threads = n_threads });
 }
 
 static unshard_transfer *begin(unshard_device *d, const struct unshard_device_box *boxes, size_t n,
@@ -239,17 +256,19 @@ static void copies_are_under_way_while_the_next_is_read(void **state)
 	cuda.free(to);
 }
 
-/* A whole view in one transfer; small tensors share a buffer. */
+/* A whole view in one transfer; small tensors share a buffer. No memory of the GPU is taken, and none that is managed. */
 static void a_whole_view(void **state)
 {
 	struct unshard_device_box boxes[MOST_TENSORS];
 	char *to = gpu_memory(size_of_all());
 	size_t i, k, n = boxes_of_all(boxes, to), n_calls, shared = 0;
+	const size_t taken = cuda.taken();
 	unshard_device *d = open_device(1, 4, 3);
 	const struct fake_call *call;
 
 	(void)state;
 	end(begin(d, boxes, n, NULL));
+	assert_int_equal(cuda.taken(), taken);
 	for (i = 0; i < n; i++)
 		right_bytes(i, NULL, NULL, boxes[i].to, boxes[i].to_bytes);
 	call = cuda.calls(&n_calls);
@@ -361,6 +380,291 @@ static void nothing(void **state)
 	assert_int_equal(cuda.alive(), 0);
 }
 
+/* -- by which way bytes come from storage -- */
+
+enum { LONG_ROWS = 1000, LONG_COLUMNS = 331, LONG_BYTES = LONG_ROWS * LONG_COLUMNS * 4, SHORT_BYTES = 12 };
+
+/* A file of its own, whose data begin at an odd offset: a tensor that is long, another that is short. */
+struct source {
+	char dir[512], path[600];
+	uint8_t *bytes; /* of the long one */
+	int fd;
+	unshard *u;
+	unshard_tensors *list;
+	size_t i, k; /* the long one's number, and the short one's */
+};
+
+static void source_open(struct source *s)
+{
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true, .no_settling = true };
+	char header[512];
+	uint64_t n;
+	size_t i;
+
+	snprintf(s->dir, sizeof(s->dir), "%s/uns_device_XXXXXX", UNSHARD_BUILD);
+	assert_non_null(mkdtemp(s->dir));
+	snprintf(s->path, sizeof(s->path), "%s/model.safetensors", s->dir);
+	n = (uint64_t)snprintf(header, sizeof(header),
+			       "{\"a\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]},"
+			       "\"b\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[%d,%d]}}",
+			       LONG_ROWS, LONG_COLUMNS, LONG_BYTES, LONG_BYTES, LONG_BYTES + SHORT_BYTES);
+	s->bytes = malloc(LONG_BYTES + SHORT_BYTES);
+	for (i = 0; i < LONG_BYTES + SHORT_BYTES; i++)
+		s->bytes[i] = (uint8_t)(i * 2654435761u >> 13);
+	s->fd = open(s->path, O_RDWR | O_CREAT, 0600);
+	assert_int_equal(write(s->fd, &n, 8), 8);
+	assert_int_equal(write(s->fd, header, n), n);
+	assert_int_equal(write(s->fd, s->bytes, LONG_BYTES + SHORT_BYTES), LONG_BYTES + SHORT_BYTES);
+	assert_int_equal(fsync(s->fd), 0);
+	assert_int_equal(unshard_open(s->dir, &options, &s->u, NULL), 0);
+	assert_int_equal(unshard_tensors_open(s->u, "", "weights", &s->list, NULL), 0);
+	assert_int_equal(unshard_tensors_find(s->list, "a", NULL, &s->i, NULL), 0);
+	assert_int_equal(unshard_tensors_find(s->list, "b", NULL, &s->k, NULL), 0);
+}
+
+static void source_close(struct source *s)
+{
+	unshard_tensors_close(s->list);
+	unshard_close(s->u);
+	close(s->fd);
+	unlink(s->path);
+	rmdir(s->dir);
+	free(s->bytes);
+}
+
+static uint64_t figure(unshard *u, const char *name)
+{
+	unshard_file *file;
+	char text[4096];
+	cJSON *json;
+	uint64_t value;
+	ssize_t n;
+
+	assert_int_equal(unshard_file_open(u, ".unshard/stats.json", NULL, &file, NULL, NULL), 0);
+	n = unshard_pread(file, text, sizeof(text), 0, NULL);
+	json = cJSON_ParseWithLength(text, (size_t)n);
+	assert_non_null(cJSON_GetObjectItemCaseSensitive(json, name));
+	value = (uint64_t)cJSON_GetObjectItemCaseSensitive(json, name)->valuedouble;
+	cJSON_Delete(json);
+	unshard_file_close(file);
+	return value;
+}
+
+/* Drop the file from the page cache; false: this file system keeps it there. */
+static bool drop(const struct source *s)
+{
+	const size_t n = LONG_BYTES / (size_t)sysconf(_SC_PAGESIZE);
+	unsigned char in_core[LONG_BYTES / 4096 + 1];
+	void *mapped;
+	size_t i, kept = 0;
+
+	posix_fadvise(s->fd, 0, 0, POSIX_FADV_DONTNEED);
+	mapped = mmap(NULL, LONG_BYTES, PROT_READ, MAP_SHARED, s->fd, 0);
+	assert_int_equal(mincore(mapped, LONG_BYTES, in_core), 0);
+	munmap(mapped, LONG_BYTES);
+	for (i = 0; i < n; i++)
+		kept += in_core[i] & 1;
+	return !kept;
+}
+
+static bool can_be_read_past_the_cache(const struct source *s)
+{
+	int fd = open(s->path, O_RDONLY);
+	struct uns_direct direct = { 0 };
+
+	uns_direct_begin(&direct, fd);
+	close(fd);
+	return uns_direct_is_on(&direct);
+}
+
+/* Read a box of the long tensor; how many bytes came past the page cache. */
+static uint64_t read_past_the_cache(const struct source *s, unshard_device *d, const uint64_t *lo,
+				    const uint64_t *len, enum unshard_dtype dtype, void *to, size_t n_bytes)
+{
+	const struct unshard_device_box box = { UNSHARD_DEVICE_BOX_INIT, s->i, lo, len, dtype, to, n_bytes };
+	const uint64_t before = figure(s->u, "direct_read_bytes");
+	struct unshard_error err = { 0 };
+	unshard_transfer *t;
+
+	if (unshard_device_read(d, s->list, &box, 1, NULL, &t, &err) < 0)
+		fail_msg("%s", err.text);
+	end(t);
+	return figure(s->u, "direct_read_bytes") - before;
+}
+
+/* Counted, not timed. What a file system cannot do counts as the page cache's. */
+static void the_way_is_chosen_by_what_is_cached(void **state)
+{
+	static const struct {
+		enum unshard_way way;
+		bool cached, direct;
+	} cases[] = {
+		{ UNSHARD_WAY_SUITED, true, false }, { UNSHARD_WAY_SUITED, false, true },
+		{ UNSHARD_WAY_CACHE, true, false },  { UNSHARD_WAY_CACHE, false, false },
+		{ UNSHARD_WAY_DIRECT, true, true },  { UNSHARD_WAY_DIRECT, false, true },
+	};
+	const uint64_t lo[2] = { 3, 7 }, len[2] = { 990, 300 };
+	char *to = gpu_memory(LONG_BYTES), *scratch = malloc(LONG_BYTES);
+	uint64_t past, expected;
+	unshard_device *d;
+	struct source s;
+	bool possible, dropped;
+	size_t i, k;
+
+	(void)state;
+	source_open(&s);
+	possible = can_be_read_past_the_cache(&s);
+	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		d = open_with(0, (struct unshard_device_options){
+					 UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = 300000,
+					 .n_buffers = 3, .n_threads = 2, .way = cases[i].way });
+		dropped = !cases[i].cached && drop(&s);
+		if (!dropped)
+			assert_true(pread(s.fd, scratch, LONG_BYTES, 0) == LONG_BYTES);
+		past = read_past_the_cache(&s, d, NULL, NULL, UNSHARD_AS_STORED, to, LONG_BYTES);
+		expected = possible && cases[i].direct && (dropped || cases[i].way == UNSHARD_WAY_DIRECT) ?
+				   LONG_BYTES : 0;
+		printf("way %d, %s: %d of %d bytes past the page cache\n", cases[i].way,
+		       dropped ? "not cached" : "cached", (int)past, LONG_BYTES);
+		assert_int_equal(past, expected);
+		assert_memory_equal(to, s.bytes, LONG_BYTES);
+		/* Columns: what is between them stays in the cache, unless that is not wanted at all. */
+		drop(&s);
+		past = read_past_the_cache(&s, d, lo, len, UNSHARD_AS_STORED, to, 990 * 300 * 4);
+		assert_true(possible && cases[i].way == UNSHARD_WAY_DIRECT ? past >= 990 * 300 * 4 : past == 0);
+		for (k = 0; k < 990; k++)
+			assert_memory_equal(to + k * 1200, s.bytes + ((k + 3) * LONG_COLUMNS + 7) * 4, 1200);
+		/* A cast, by way of memory that is not pinned. */
+		drop(&s);
+		read_past_the_cache(&s, d, NULL, NULL, UNSHARD_BF16, to, LONG_BYTES / 2);
+		assert_int_equal(unshard_tensor_read(s.list, s.i, NULL, NULL, UNSHARD_BF16, scratch,
+						     LONG_BYTES / 2, NULL), 0);
+		assert_memory_equal(to, scratch, LONG_BYTES / 2);
+		unshard_device_close(d);
+	}
+	source_close(&s);
+	assert_int_equal(cuda.alive(), 0);
+	cuda.free(to);
+	free(scratch);
+}
+
+/* A shard that is written to while it is read: found by either way, on the descriptor that is read. */
+static void a_change_is_found_by_each_way(void **state)
+{
+	char *to = gpu_memory(LONG_BYTES);
+	struct unshard_device_box box;
+	struct unshard_error err;
+	unshard_transfer *t;
+	unshard_device *d;
+	struct source s;
+	int way;
+
+	(void)state;
+	for (way = UNSHARD_WAY_SUITED; way <= UNSHARD_WAY_DIRECT; way++) {
+		source_open(&s);
+		drop(&s);
+		d = open_with(0, (struct unshard_device_options){ UNSHARD_DEVICE_OPTIONS_INIT,
+								  .buffer_bytes = 300000, .n_buffers = 2,
+								  .way = (enum unshard_way)way });
+		read_past_the_cache(&s, d, NULL, NULL, UNSHARD_AS_STORED, to, LONG_BYTES); /* it is open now */
+		assert_int_equal(pwrite(s.fd, "changed", 7, 5000), 7);
+		assert_int_equal(fsync(s.fd), 0);
+		drop(&s);
+		box = (struct unshard_device_box){ UNSHARD_DEVICE_BOX_INIT, s.i, NULL, NULL, UNSHARD_AS_STORED,
+						   to, LONG_BYTES };
+		err = (struct unshard_error){ 0 };
+		assert_int_equal(unshard_device_read(d, s.list, &box, 1, NULL, &t, &err), 0);
+		assert_int_equal(unshard_transfer_wait(t, &err), -ESTALE);
+		assert_non_null(strstr(err.text, "model.safetensors: the file was written to"));
+		unshard_transfer_free(t);
+		unshard_device_close(d);
+		source_close(&s);
+	}
+	cuda.free(to);
+}
+
+/* -- which memory and processors -- */
+
+static void put(const char *dir, const char *name, const char *text)
+{
+	char path[256];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	file = fopen(path, "w");
+	fputs(text, file);
+	fclose(file);
+}
+
+static uint64_t own_processors(void)
+{
+	cpu_set_t set;
+	uint64_t bits = 0;
+	int i;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(set), &set), 0);
+	for (i = 0; i < 64; i++)
+		bits |= (uint64_t)!!CPU_ISSET(i, &set) << i;
+	return bits;
+}
+
+/* The kernel says which NUMA node the GPU is at: buffers come from there, threads run there. Where it says nothing,
+ * or -1, nothing is done. Here CUDA names a device that is a folder of the test's. */
+static void near_the_gpu(void **state)
+{
+	const uint64_t all = own_processors(), one = all & -all;
+	char dir[40], bus_id[64], list[32], command[64];
+	const struct {
+		const char *bus_id, *node, *processors;
+		bool near;
+		uint64_t at;
+	} cases[] = {
+		{ NULL, "0\n", list, false, all },
+		{ "0000:FF:1F.7", "0\n", list, false, all }, /* there is no such device */
+		{ bus_id, "-1\n", list, false, all },
+		{ bus_id, "", list, false, all },
+		{ bus_id, "0\n", "", false, all },
+		{ bus_id, "0\n", list, true, one },
+		{ bus_id, "0\n", "1000-1023\n", true, all }, /* processors that this process may not use */
+		{ bus_id, "1023\n", list, false, one },      /* no node: from anywhere */
+	};
+	char *to = gpu_memory(LARGE_BYTES);
+	const struct unshard_device_box box = box_of(f.large, to);
+	const struct fake_call *call;
+	unshard_device *d;
+	size_t i, k, n;
+
+	(void)state;
+	snprintf(dir, sizeof(dir), "/tmp/uns_near_%d", (int)getpid()); /* in small letters, as the kernel's names */
+	assert_int_equal(mkdir(dir, 0700), 0);
+	snprintf(bus_id, sizeof(bus_id), "../../../..%s", dir);
+	snprintf(list, sizeof(list), "%d,1022-1023\n", __builtin_ctzll(all));
+	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		cuda.reset(1);
+		cuda.bus_id(cases[i].bus_id);
+		put(dir, "numa_node", cases[i].node);
+		put(dir, "local_cpulist", cases[i].processors);
+		d = open_device(0, 2, 3);
+		end(begin(d, &box, 1, NULL));
+		unshard_device_close(d);
+		call = cuda.calls(&n);
+		if (call[0].memory_policy < 0)
+			printf("this kernel does not say from where memory comes\n");
+		else
+			assert_int_equal(call[0].memory_policy == MPOL_PREFERRED, cases[i].near);
+		assert_true(call[0].memory_policy < 0 || call[0].memory_nodes == cases[i].near);
+		for (k = 1; k < n; k++)
+			if (call[k].kind == FAKE_QUEUED && call[k].processors != cases[i].at)
+				fail_msg("%zu: %llx, not %llx", i, (unsigned long long)call[k].processors,
+					 (unsigned long long)cases[i].at);
+		assert_int_equal(own_processors(), all);
+	}
+	cuda.bus_id(NULL);
+	snprintf(command, sizeof(command), "rm -r %s", dir);
+	assert_int_equal(system(command), 0);
+	cuda.free(to);
+}
+
 /* -- many transfers, one ring -- */
 
 struct caller {
@@ -430,8 +734,9 @@ static const struct {
 /* Everything that a program does with a device, until something fails. */
 static int whole_way(char *to, struct unshard_error *err)
 {
-	const struct unshard_device_options options = { UNSHARD_DEVICE_OPTIONS_INIT, BUFFER_BYTES,
-							2, 2 };
+	const struct unshard_device_options options = {
+		UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = BUFFER_BYTES, .n_buffers = 2, .n_threads = 2
+	};
 	const struct unshard_device_box box = box_of(f.large, to);
 	unshard_device *d;
 	unshard_transfer *t;
@@ -531,6 +836,7 @@ static void refused(void **state)
 		{ .size = 0 },
 		{ UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = 4095 },
 		{ UNSHARD_DEVICE_OPTIONS_INIT, .buffer_bytes = UINT64_MAX / 2 },
+		{ UNSHARD_DEVICE_OPTIONS_INIT, .way = UNSHARD_WAY_DIRECT + 1 },
 	};
 	char memory[LARGE_BYTES];
 	const uint64_t lo[2] = { ROWS, 0 }, len[2] = { 1, 1 };
@@ -617,6 +923,9 @@ int main(void)
 		cmocka_unit_test_setup(which_gpu, reset),
 		cmocka_unit_test_setup(refused, reset),
 		cmocka_unit_test_setup(a_shard_that_changes, reset),
+		cmocka_unit_test_setup(the_way_is_chosen_by_what_is_cached, reset),
+		cmocka_unit_test_setup(a_change_is_found_by_each_way, reset),
+		cmocka_unit_test_setup(near_the_gpu, reset),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -5,7 +5,9 @@ import abc
 import ctypes
 import errno
 import gc
+import inspect
 import logging
+import subprocess
 import sys
 import types
 
@@ -18,12 +20,13 @@ from test_python import GOLDEN, SOURCES, checkpoint_of, unshard
 from unshard import loading
 
 FAKE = ROOT / "build/dev/cudart/whole/libcudart.so.12"
-COPIED = 1
+COPIED, PINNED = 1, 2
 
 
 class Call(ctypes.Structure):
     _fields_ = [("kind", ctypes.c_int), ("device", ctypes.c_int), ("stream", ctypes.c_void_p),
-                ("from_", ctypes.c_void_p), ("to", ctypes.c_void_p), ("n_bytes", ctypes.c_size_t)]
+                ("from_", ctypes.c_void_p), ("to", ctypes.c_void_p), ("n_bytes", ctypes.c_size_t),
+                ("memory_policy", ctypes.c_int), ("memory_nodes", ctypes.c_uint64), ("processors", ctypes.c_uint64)]
 
 
 class Gpus:
@@ -47,6 +50,11 @@ class Gpus:
         calls = self.runtime.fake_calls(ctypes.byref(n))
         return [calls[i] for i in range(n.value) if calls[i].kind == COPIED]
 
+    def pinned_bytes(self):
+        n = ctypes.c_size_t()
+        calls = self.runtime.fake_calls(ctypes.byref(n))
+        return sum(calls[i].n_bytes for i in range(n.value) if calls[i].kind == PINNED)
+
     def copied_bytes(self):
         return sum(call.n_bytes for call in self.copies())
 
@@ -59,7 +67,7 @@ class Gpus:
 def gpus(monkeypatch):
     found = Gpus()
     monkeypatch.setattr(loading.Box, "empty", lambda box, device="cpu": torch.empty(
-        box.length, dtype=loading.DTYPES[box.tensor.dtype]))
+        box.length, dtype=loading.DTYPES[box.tensor.dtype], device="cpu"))
     monkeypatch.setattr(loading, "current_stream", lambda device: found.stream)
     monkeypatch.setattr(loading, "current_device", lambda: 1)
     yield found
@@ -137,6 +145,45 @@ def test_a_transfer_that_has_ended_frees_no_later_one(gpus):
     session.close()
 
 
+def test_processes_that_load_together_read_by_the_page_cache(gpus, monkeypatch):
+    """Each process would read the same blocks of storage once more: seen by what the library is told."""
+    told = []
+
+    class Spy(loading.Device):
+        def __init__(self, ordinal, n_threads, way, n_bytes):
+            told.append(way)
+            super().__init__(ordinal, n_threads, way, n_bytes)
+
+    monkeypatch.setattr(loading, "Device", Spy)
+    for ranks in (None, 1, 2):
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda ranks=ranks: ranks is not None)
+        monkeypatch.setattr(torch.distributed, "get_world_size", lambda ranks=ranks: ranks)
+        unshard.load_file(GOLDEN / "run/checkpoint-2", device="cuda:0")
+    assert told == [loading.WAY_SUITED, loading.WAY_SUITED, loading.WAY_CACHE]
+
+
+def test_no_more_is_pinned_than_is_read(gpus):
+    gpus.reset(2)
+    unshard.load_file(GOLDEN / "run/checkpoint-2", device="cuda:0")
+    assert gpus.pinned_bytes() == 8 << 20
+    for n_bytes, buffers in ((0, 1), ((8 << 20) - 1, 1), (8 << 20, 2), (1 << 40, 16), (None, 16)):
+        gpus.reset(2)
+        loading.Device(0, n_bytes=n_bytes).close()
+        assert gpus.pinned_bytes() == buffers * (8 << 20)
+
+
+def test_the_library_knows_no_other_way_into_a_gpu():
+    """Neither GPUDirect Storage nor managed memory, nor any memory of the GPU: by the names of what it can call, which
+    are looked up by dlsym. libcudart itself is not linked."""
+    library = ROOT / "build/dev/lib/libunshard.so.0"
+    names = library.read_bytes()
+    assert b"cudaMemcpyAsync" in names and b"cudaHostAlloc" in names
+    for absent in (b"cuFile", b"libcufile", b"cudaMalloc", b"cuMem", b"cudaMemPool"):
+        assert absent not in names, absent
+    needed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
+    assert "NEEDED" in needed and "cuda" not in needed
+
+
 def test_what_fails_is_raised(gpus, caplog):
     gpus.fail("cudaMemcpyAsync", 2, 700)
     with pytest.raises(unshard.Error, match="GPU 0: copying: an illegal memory access") as raised:
@@ -149,35 +196,73 @@ def test_what_fails_is_raised(gpus, caplog):
     del raised
     gpus.reset(0)
     with caplog.at_level(logging.WARNING, "unshard"):
-        reader = loading.reader_on("cuda:0")
+        reader = loading.reader_on("cuda:0", {})
     assert isinstance(reader, loading.Host)
     assert "GPU 0: CUDA finds no GPU" in caplog.text and "read into host memory first" in caplog.text
 
 
-# -- vLLM: what its plugins and loaders are, as vllm/model_executor/model_loader has them --
+# -- vLLM: a copy of the interface that vLLM 0.33.0 (vllm-0.33.0-cp38-abi3-manylinux_2_28_x86_64.whl) has. Importing vLLM
+# takes dozens of packages beside torch, so that it is not installed here. Facts of these files of it:
+#   vllm/plugins/__init__.py                         the group "vllm.general_plugins"; a plugin may be loaded several times
+#   vllm/config/load.py                              LoadConfig: load_format, model_loader_extra_config, device
+#   vllm/model_executor/model_loader/__init__.py     register_model_loader, get_model_loader, get_model
+#   vllm/model_executor/model_loader/base_loader.py  BaseModelLoader: its methods' signatures; that load_model makes the
+#                                                    target device and the model's dtype torch's defaults meanwhile
+
+class BaseModelLoader(abc.ABC):
+    def __init__(self, load_config):
+        self.load_config = load_config
+
+    def get_external_weight_memory(self, vllm_config) -> int:
+        return 0
+
+    @abc.abstractmethod
+    def download_model(self, model_config) -> None:
+        raise NotImplementedError
+
+    @abc.abstractmethod
+    def load_weights(self, model, model_config) -> None:
+        raise NotImplementedError
+
+    def create_model(self, vllm_config, model_config, prefix=""):
+        return vllm_config.model  # vLLM: initialize_model(vllm_config=.., model_config=.., prefix=..)
+
+    def load_model(self, vllm_config, model_config, prefix=""):
+        torch.set_default_dtype(model_config.dtype)
+        try:
+            with torch.device("meta"):  # vLLM: the target device
+                model = self.create_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
+                self.load_weights(model, model_config)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        return model.eval()
+
+
+class Model:
+    """What vLLM's models are for a loader: load_weights(weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]."""
+
+    def __init__(self):
+        self.loaded = []
+
+    def load_weights(self, weights):
+        self.loaded.extend(weights)
+        return {name for name, _ in self.loaded}
+
+    def eval(self):
+        return self
+
 
 @pytest.fixture
 def vllm(monkeypatch):
-    """The part of vLLM's interface that a loader is written against. -> load format -> loader"""
+    """-> load format -> loader"""
     registered = {}
 
-    class BaseModelLoader(abc.ABC):
-        def __init__(self, load_config):
-            self.load_config = load_config
-
-        @abc.abstractmethod
-        def download_model(self, model_config) -> None:
-            raise NotImplementedError
-
-        @abc.abstractmethod
-        def load_weights(self, model, model_config) -> None:
-            raise NotImplementedError
-
     def register_model_loader(load_format: str):
-        def wrapper(loader):
-            assert issubclass(loader, BaseModelLoader)
-            registered[load_format] = loader
-            return loader
+        def wrapper(model_loader_cls):
+            if not issubclass(model_loader_cls, BaseModelLoader):
+                raise ValueError("The model loader must be a subclass of `BaseModelLoader`.")
+            registered[load_format] = model_loader_cls
+            return model_loader_cls
         return wrapper
 
     modules = {"vllm": {}, "vllm.model_executor": {},
@@ -197,16 +282,28 @@ def test_vllm_gets_each_published_name_once(made, gpus, vllm, device, config, vi
     from unshard.vllm import register
     checkpoint = checkpoint_of(made, "t2", "untied-f1-bf16", "run/checkpoint-2")
     register()
-    loader = vllm["unshard"](types.SimpleNamespace(model_loader_extra_config=config, device=device))
-    model_config = types.SimpleNamespace(model=str(checkpoint))
-    got = []
+    register()
+    loader = vllm["unshard"](types.SimpleNamespace(load_format="unshard", model_loader_extra_config=config, device=device))
+    model_config = types.SimpleNamespace(model=str(checkpoint), dtype=torch.bfloat16)
     loader.download_model(model_config)
-    loader.load_weights(types.SimpleNamespace(load_weights=got.extend), model_config)
+    got = loader.load_model(vllm_config=types.SimpleNamespace(model=Model()), model_config=model_config).loaded
     assert len(got) == len(dict(got))
     trees.assert_same(dict(got), unshard.load_file(checkpoint, view))
     if view == "weights":
         trees.assert_same(dict(got), trees.weights(checkpoint.parents[1] / "pretrained-2"))
     assert bool(gpus.copies()) == (device != "cpu")
+
+
+def test_the_loader_has_vllms_signatures(vllm):
+    """What vLLM calls, by position and by name."""
+    from unshard.vllm import register
+    register()
+    own = vars(vllm["unshard"])
+    taken_over = [name for name, f in vars(BaseModelLoader).items() if inspect.isfunction(f) and name in own]
+    assert set(taken_over) == BaseModelLoader.__abstractmethods__ and not vllm["unshard"].__abstractmethods__
+    for name in taken_over:
+        theirs, ours = (list(inspect.signature(f).parameters.values()) for f in (vars(BaseModelLoader)[name], own[name]))
+        assert [(p.name, p.kind, p.default) for p in ours] == [(p.name, p.kind, p.default) for p in theirs]
 
 
 def test_vllm_finds_the_loader():

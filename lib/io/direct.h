@@ -1,0 +1,45 @@
+/* Reading a file past the kernel's page cache (O_DIRECT): for much that is read once. Any thread. */
+#ifndef UNS_IO_DIRECT_H
+#define UNS_IO_DIRECT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/* By which way bytes of a file come. */
+enum uns_way {
+	UNS_WAY_CACHE,  /* the page cache */
+	UNS_WAY_DIRECT, /* past it, where the file system lets them */
+	UNS_WAY_SUITED, /* whichever uns_direct_suits names */
+};
+
+/* How one descriptor is read. All zero: by way of the page cache. */
+struct uns_direct {
+	_Atomic uint32_t block_bytes; /* offsets in the file are multiples of it; 0 = by way of the page cache */
+	uint32_t align_bytes;         /* addresses in memory are multiples of it */
+};
+
+/* Is [off, off+len) better read past the page cache? It is if it is long, the file system says how to (statx's
+ * STATX_DIOALIGN: file systems on local disks do, from Linux 6.1 on), and less than half of it is in the cache. Where
+ * the kernel does not tell what is cached, for example who may neither own nor write the file, it is not.
+ * Two system calls; reads nothing. */
+bool uns_direct_suits(int fd, uint64_t off, size_t len);
+
+/* Let the descriptor be read past the page cache: all who share its open file then are. `out` stays zero where the
+ * file system refuses that. */
+void uns_direct_begin(struct uns_direct *out, int fd);
+
+/* uns_fd_pread, of any bytes into any memory. A file system that refuses only now is read by way of the page cache
+ * from here on. */
+int uns_direct_pread(struct uns_direct *direct, int fd, void *buf, size_t len, uint64_t off,
+		     const char *name, struct uns_err *err);
+
+static inline bool uns_direct_is_on(const struct uns_direct *direct)
+{
+	return atomic_load_explicit(&direct->block_bytes, memory_order_relaxed) != 0;
+}
+
+#endif
