@@ -548,6 +548,47 @@ static void the_way_is_chosen_by_what_is_cached(void **state)
 	free(scratch);
 }
 
+/* Two ranks' rows of one tensor into two GPUs: each reads its own rows from storage, and no byte of the other's. Of
+ * columns, which lie between the other's, no more than the tensor is read, and the rank's own alone cross the bus. */
+static void each_gpu_reads_its_own(void **state)
+{
+	static const uint64_t lo[2][2][2] = { { { 0, 0 }, { 400, 0 } }, { { 0, 0 }, { 0, 131 } } },
+			      len[2][2][2] = { { { 400, 331 }, { 600, 331 } }, { { 1000, 131 }, { 1000, 200 } } };
+	const struct fake_call *call;
+	size_t rank, columns, i, n, copied, size;
+	uint64_t before, n_read;
+	char *to = gpu_memory(LONG_BYTES);
+	unshard_device *d[2] = { open_device(0, 3, 2), open_device(1, 3, 2) };
+	struct source s;
+
+	(void)state;
+	source_open(&s);
+	for (columns = 0; columns < 2; columns++)
+		for (rank = 0; rank < 2; rank++) {
+			cuda.reset(2);
+			size = len[columns][rank][0] * len[columns][rank][1] * 4;
+			before = figure(s.u, "source_read_bytes");
+			read_past_the_cache(&s, d[rank], lo[columns][rank], len[columns][rank],
+					    UNSHARD_AS_STORED, to, size);
+			n_read = figure(s.u, "source_read_bytes") - before;
+			if (columns)
+				assert_in_range(n_read, size, LONG_BYTES);
+			else
+				assert_int_equal(n_read, size);
+			call = cuda.calls(&n);
+			for (i = 0, copied = 0; i < n; i++)
+				if (call[i].kind == FAKE_COPIED) {
+					assert_int_equal(call[i].device, rank);
+					copied += call[i].n_bytes;
+				}
+			assert_int_equal(copied, size);
+		}
+	for (rank = 0; rank < 2; rank++)
+		unshard_device_close(d[rank]);
+	source_close(&s);
+	cuda.free(to);
+}
+
 /* A shard that is written to while it is read: found by either way, on the descriptor that is read. */
 static void a_change_is_found_by_each_way(void **state)
 {
@@ -925,6 +966,7 @@ int main(void)
 		cmocka_unit_test_setup(a_shard_that_changes, reset),
 		cmocka_unit_test_setup(the_way_is_chosen_by_what_is_cached, reset),
 		cmocka_unit_test_setup(a_change_is_found_by_each_way, reset),
+		cmocka_unit_test_setup(each_gpu_reads_its_own, reset),
 		cmocka_unit_test_setup(near_the_gpu, reset),
 	};
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import types
 
+import numpy
 import pytest
 import torch
 
@@ -125,6 +126,16 @@ def test_iterate_reads_ahead(gpus, monkeypatch, device):
         for _ in range(3):
             next(half)
         half.close()
+
+
+def test_tensors_go_on_by_dlpack(gpus):
+    """Without a copy, as kDLCPU here."""
+    tensors = unshard.load_file(GOLDEN / "run/checkpoint-2", "weights-fp32", device="cuda:0")
+    want = trees.tensors(GOLDEN / "run.model.safetensors")
+    for name, tensor in tensors.items():
+        taken = numpy.from_dlpack(tensor)
+        assert taken.__array_interface__["data"][0] == tensor.data_ptr()
+        assert torch.equal(torch.utils.dlpack.from_dlpack(tensor), want[name].float())
 
 
 def test_a_transfer_that_has_ended_frees_no_later_one(gpus):
