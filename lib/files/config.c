@@ -1,5 +1,5 @@
-/* What config.json says about a model. Owns the reading of its keys; the families' habits are in
- * config_families.c, the edited text in config_dtype.c. Pure: must not know files or views. */
+/* Reads config.json's keys. What is special in a family is in config_families.c, the edited text in config_dtype.c.
+ * Pure: must not know files or views. */
 #include "files/config.h"
 
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static bool ties(const cJSON *root, const cJSON *text, unsigned family)
 	return (family & UNS_FAMILY_TIES) || (nested && (family & UNS_FAMILY_LIFTS));
 }
 
-/* "5.23.0" -> 5; 0 = it does not say. */
+/* "5.23.0" -> 5; 0 = no number. */
 static int64_t major_of(const char *version)
 {
 	int64_t n = 0;
@@ -59,7 +59,7 @@ static int64_t major_of(const char *version)
 	return n;
 }
 
-/* The embedding's width is not hidden_size where a projection stands between (OPT, ELECTRA). */
+/* The embedding's width is not hidden_size if the family projects the embedding (OPT, ELECTRA). */
 static bool embeds_narrower(const cJSON *text)
 {
 	static const char *const keys[] = { "word_embed_proj_dim", "embedding_size",
@@ -99,8 +99,7 @@ static bool have_file(const struct uns_config_info *out, const char *name)
 	return false;
 }
 
-/* "modeling_x.XModel" -> modeling_x.py. "repo--modeling_x.XModel" lives on the hub: not a file
- * here. */
+/* "modeling_x.XModel" -> modeling_x.py. "repo--modeling_x.XModel" names a repository of the Hub: no file. */
 static int auto_map_add(const char *ref, struct uns_arena *arena, struct uns_config_info *out,
 			struct uns_err *err)
 {
@@ -124,7 +123,7 @@ static int auto_map(const cJSON *map, struct uns_arena *arena, struct uns_config
 
 	cJSON_ArrayForEach (entry, map) {
 		UNS_TRY(auto_map_add(cJSON_GetStringValue(entry), arena, out, err));
-		if (!cJSON_IsArray(entry)) /* a tokenizer names a slow and a fast class */
+		if (!cJSON_IsArray(entry)) /* a tokenizer's value is a list: a slow and a fast class */
 			continue;
 		cJSON_ArrayForEach (item, entry)
 			UNS_TRY(auto_map_add(cJSON_GetStringValue(item), arena, out, err));
@@ -185,8 +184,8 @@ static bool is_embedding(const struct uns_tensor *t)
 		ends_in_component(t->name, "word_embeddings.weight"));
 }
 
-/* The input embedding, or NULL when there is none or several that differ (then nobody knows which
- * one vocab_size means). */
+/* The input embedding. NULL = there is none, or there are several of different sizes, so that vocab_size may mean any
+ * of them. */
 static const struct uns_tensor *embedding(const struct uns_catalog *cat)
 {
 	const struct uns_tensor *found = NULL;
@@ -229,8 +228,8 @@ struct layer_stack {
 	uint64_t n; /* highest index + 1 */
 };
 
-/* Splits "model.layers.7.mlp.weight" into its stack and index. Only the outermost stack counts:
- * what is inside a layer (experts, sub-blocks) is that layer's business. */
+/* Splits "model.layers.7.mlp.weight" into its stack and index. Only the outermost stack counts, not a stack inside a
+ * layer (experts, sub-blocks). */
 static bool layer_of(const char *name, struct layer_stack *stack, uint64_t *index)
 {
 	static const char *const keys[] = { ".layers.", ".h.", ".blocks.", ".block." };
@@ -317,7 +316,7 @@ static int check_layers(const struct uns_config_info *info, const struct uns_cat
 int uns_config_check(const struct uns_config_info *info, const struct uns_catalog *cat,
 		     struct uns_err *err)
 {
-	/* An adapter holds some layers of a model whose config is elsewhere: nothing to compare. */
+	/* An adapter holds some layers of a model whose config is elsewhere: there is nothing to compare. */
 	if (cat->summary.adapter == UNS_ADAPTER_ALONE)
 		return 0;
 	UNS_TRY(check_embedding(info, cat, err));

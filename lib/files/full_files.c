@@ -51,7 +51,7 @@ bool uns_full_is_plain(const struct uns_catalog *cat)
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
 		if (t->role == UNS_ROLE_MASTER)
-			return false; /* more exact than what stands there */
+			return false; /* more exact than the file's values */
 		for (k = 0; uns_role_is_model(t->role) && k < t->n_pieces; k++) {
 			if (cat->pieces[t->first_piece + k].file == last)
 				continue;
@@ -87,7 +87,7 @@ static bool is_tied(const struct uns_full_input *in, const struct uns_tensor *t)
 	return false;
 }
 
-/* A resumed training begins with the fp32 copy: the weight that a rounded one was made from. */
+/* A training resumes from the fp32 copy: the values that were rounded to the saved weight. */
 static const char *weights_origin(struct uns_arena *arena, size_t n_masters)
 {
 	if (!n_masters)
@@ -98,7 +98,7 @@ static const char *weights_origin(struct uns_arena *arena, size_t n_masters)
 				n_masters);
 }
 
-/* A Trainer loads an adapter into the model that it was given. */
+/* A Trainer loads only the adapter, into the model that it was given. */
 static bool is_adapters_file(const struct uns_catalog *cat)
 {
 	return cat->summary.adapter == UNS_ADAPTER_ALONE ||
@@ -206,8 +206,8 @@ int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
 
 /* -- optimizer -- */
 
-/* What is saved per rank is loaded by the manager that saved it, or by hand; what a DeepSpeed engine or a script
- * with torch.distributed.checkpoint saves alone, by hand. */
+/* Per-rank files are loaded by their manager, or by hand. Checkpoints of a DeepSpeed engine, or of a script with
+ * torch.distributed.checkpoint alone, are loaded by hand. */
 static bool is_for_trainer(const struct uns_catalog *cat)
 {
 	return !uns_full_is_for_script(cat) && !(cat->summary.resumed_by & (UNS_BY_ACCELERATE | UNS_BY_ENGINE)) &&
@@ -292,7 +292,7 @@ int uns_full_add_others(const struct uns_full_input *in, enum uns_param_ids ids,
 	return 0;
 }
 
-/* A plain run's optimizer and scheduler: both, or neither. */
+/* Does the run without sharding have both an optimizer and a scheduler? Only then are they shown. */
 static bool keeps_own_optimizer(const struct uns_full_input *in)
 {
 	return in->resume.plain && uns_resume_own_optimizer(in->resume.catalog) &&

@@ -1,5 +1,4 @@
-/* Files of a complete checkpoint, put together from a catalog: what view full is
- * made of. */
+/* The files of the view full: a complete checkpoint from a catalog. */
 #ifndef UNS_FILES_FULL_FILES_H
 #define UNS_FILES_FULL_FILES_H
 
@@ -11,24 +10,24 @@ struct uns_full_input {
 	struct uns_resume_input resume;
 	const struct uns_tensor *const *tied; /* left out of model.safetensors */
 	size_t n_tied;
-	/* Names and shapes of the weights where the files have others (n > 0): as one process's own file of them. */
+	/* If n > 0: the names and shapes that the weights get, instead of those of the files. */
 	struct uns_memory_names in_memory;
 	const struct uns_finding *notes; /* go into the tree's notes */
 	size_t n_notes;
 	uint64_t max_shard_size_bytes;
 };
 
-/* Weights and, where there is one, the optimizer can be served whole. -ENOTSUP without weights. */
+/* Returns 0 if the weights, and the optimizer if the checkpoint has one, are complete. -ENOTSUP without weights. */
 int uns_full_check(const struct uns_catalog *cat, struct uns_err *why);
 
-/* A torch distributed checkpoint that no known trainer resumes from: the script that saved it does. */
+/* A torch distributed checkpoint that no known trainer resumes from, only the script that saved it. */
 bool uns_full_is_for_script(const struct uns_catalog *cat);
 
-/* Its weights are one process's files already (a Trainer's run without sharding): they, and the
- * optimizer beside them, are passed through. */
+/* The checkpoint was saved by one process without sharding (a plain Trainer): weights and optimizer are shown
+ * unchanged. */
 bool uns_full_is_plain(const struct uns_catalog *cat);
 
-/* 0 unless the optimizer numbers its parameters, as FSDP's full state dict must not: -ENOTSUP. */
+/* Returns 0 if the optimizer's parameters have names, as FSDP's full state dict needs; otherwise -ENOTSUP. */
 int uns_full_check_names(const struct uns_catalog *cat, struct uns_err *why);
 
 /* model.safetensors (+ index), names as in memory; an adapter as adapter_model.safetensors. */
@@ -39,8 +38,7 @@ int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *
 int uns_full_add_torch_model(const struct uns_full_input *in, const char *stem,
 			     struct uns_vtree *out, struct uns_err *err);
 
-/* The optimizer's file; nothing (and a note) where a Trainer would skip it because there is no
- * scheduler. */
+/* The optimizer's file. Without a scheduler a Trainer would skip it: then no file and a note. */
 int uns_full_add_optimizer(const struct uns_full_input *in, enum uns_param_ids ids,
 			   const char *name, struct uns_vtree *out, struct uns_err *err);
 

@@ -1,4 +1,4 @@
-/* Follows the rules of published_table.h backwards. */
+/* Applies the rules of published_table.h in the other direction. */
 #include "files/memory_names.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum { RULES_OF = 5 }; /* transformers */
 
 /* -- one name -- */
 
-/* A tensor of the files as a part of one in memory. */
+/* A tensor of the files, and its share of a tensor in memory. */
 struct part {
 	const struct uns_tensor *tensor;
 	const char *whole;                /* its name in memory */
@@ -21,7 +21,7 @@ struct part {
 	bool renamed;
 };
 
-/* The rule that made this name, or NULL; none did where the name is one in memory already. */
+/* The rule that made this name; NULL = none did, because it is a name in memory. */
 static const struct uns_name_rule *head_of(const struct uns_name_rule *rules, const char *name)
 {
 	const struct uns_name_rule *rule;
@@ -51,7 +51,7 @@ static bool number_before(const char *name, size_t n, size_t *digits, uint64_t *
 	return true;
 }
 
-/* Is this what the rule makes of a name? *kept: how much of the name stands before what the rule made. */
+/* Did the rule make this name? *kept: the length of the beginning that the rule kept. */
 static bool tail_made(const struct uns_name_rule *rule, const char *name, size_t *kept, uint64_t *expert)
 {
 	size_t before = rule->unstack ? strcspn(rule->to, "#") : 0, digits, n;
@@ -98,7 +98,7 @@ static int part_of(const struct uns_name_rule *heads, const struct uns_name_rule
 /* -- all names -- */
 
 struct parts {
-	struct part *v; /* in the order of the tensors in memory, and in each as its elements lie */
+	struct part *v; /* sorted by tensor in memory, and within it by the order of the elements */
 	size_t n, n_renamed;
 };
 
@@ -139,7 +139,7 @@ static bool is_cut(const struct part *p)
 	return p->tail && (p->tail->unstack || p->tail->of > 1);
 }
 
-/* How many parts, from the first on, are of one tensor. */
+/* How many parts, from the first on, belong to one tensor. */
 static size_t n_of_whole(const struct part *first, size_t n)
 {
 	size_t k = 1;
@@ -149,7 +149,7 @@ static size_t n_of_whole(const struct part *first, size_t n)
 	return k;
 }
 
-/* The parts are all there, each once, and alike: or which one is not so. */
+/* NULL if every part exists once and all have one shape and dtype, else the name of one that does not. */
 static const char *hole_of(const struct part *first, size_t n)
 {
 	unsigned of = is_cut(first) ? first->tail->of : 1;
@@ -179,7 +179,7 @@ static struct uns_shape shape_of(const struct part *first, size_t n)
 	return shape;
 }
 
-/* Where a piece of the k-th part lies in the whole. */
+/* A piece of the k-th part, as a piece of the whole tensor. */
 static struct uns_piece placed(const struct uns_piece *piece, const struct part *p, size_t k)
 {
 	const struct uns_shape *shape = &p->tensor->shape;

@@ -1,5 +1,6 @@
-/* The names and shapes that a model has in memory, of a checkpoint whose files have those that save_pretrained
- * publishes (files/published_names.h, the other way round): experts stacked in one tensor, gate and up in one. Pure. */
+/* The names and shapes in memory of a model whose files have those that save_pretrained publishes:
+ * files/published_names.h in the other direction. In memory, experts are stacked in one tensor, and gate and up are
+ * one. Pure. */
 #ifndef UNS_FILES_MEMORY_NAMES_H
 #define UNS_FILES_MEMORY_NAMES_H
 
@@ -8,14 +9,14 @@
 
 struct uns_memory_names {
 	const struct uns_named_tensor *v; /* every tensor of the model, in natural order of names */
-	size_t n;         /* 0 = the files have the names in memory, or nobody knows those */
-	size_t n_renamed; /* tensors of the files that are under another name here, or in a larger tensor */
-	const char *first; /* in the files, the first of these */
-	const char *hole;  /* an expert's tensor without which none of this could be done; n is 0 then */
+	size_t n;         /* 0 = the files have the names in memory, or the rules are not known */
+	size_t n_renamed; /* tensors of the files that have another name in memory, or are in a larger tensor there */
+	const char *first; /* the name in the files of the first such tensor */
+	const char *hole;  /* the name of an expert's tensor that is missing or of another shape, so that n is 0 */
 };
 
-/* The rules are those of transformers 5: of a checkpoint that an older version saved, n is 0. All lives in the arena.
- * Fails only when memory is out. */
+/* The rules are those of transformers 5: for a checkpoint that an older version saved, n is 0. Everything lives in the
+ * arena. Fails only if memory is exhausted. */
 int uns_memory_names_find(const struct uns_config_info *config, const struct uns_catalog *cat, struct uns_arena *arena,
 			  struct uns_memory_names *out, struct uns_err *err);
 

@@ -1,4 +1,5 @@
-/* Applies the table's rules to names and shapes, and chooses among a family's candidates by the base's names. */
+/* Applies the table's rules to names and shapes, and chooses among a family's candidates by the names of the base
+ * model. */
 #include "files/published_names.h"
 
 #include <stdlib.h>
@@ -38,7 +39,7 @@ bool uns_published_rules(const struct uns_config_info *config, struct uns_naming
 
 	if (!family)
 		return false;
-	/* The text model inside may be of a family with experts. */
+	/* A model of several modes may contain a text model of a family with experts. */
 	*out = (struct uns_naming){ family->head, family->new_head,
 				    !family->tail->from && text ? text->tail : family->tail };
 	return true;
@@ -67,7 +68,7 @@ static bool tail_fits(const struct uns_name_rule *rule, const char *name)
 	return uns_str_ends(name, rule->from) && (n == m || name[n - m - 1] == '.');
 }
 
-/* Nobody has more experts than MAX_EXPERTS: a shape that says so would only fill memory with names. */
+/* No model has more experts than MAX_EXPERTS: a shape with more would only fill memory with names. */
 static bool can_be_cut(const struct uns_name_rule *rule, const struct uns_shape *shape)
 {
 	enum { MAX_EXPERTS = 4096 };
@@ -90,7 +91,7 @@ struct published {
 	struct uns_named_tensor *v;
 	size_t n, cap;
 	size_t n_changed;             /* tensors under another name, or cut */
-	const struct uns_tensor *odd; /* has not the shape that a rule needs; NULL = all have */
+	const struct uns_tensor *odd; /* a tensor without the shape that a rule needs; NULL = none */
 	const char *twice;            /* a name that two tensors would have; NULL = none */
 };
 
@@ -121,12 +122,12 @@ static struct uns_slice *slice_of(struct published *p, const struct uns_name_rul
 	}
 	if (rule->of > 1)
 		s->shape.dim[0] /= rule->of;
-	s->joined = expert > 0; /* transformers cuts a stack into views of one storage, which stays in one file */
+	s->joined = expert > 0; /* transformers cuts a stack into views of one storage, which must be in one file */
 	s->first_elem = (expert * rule->of + rule->part) * uns_shape_elems(&s->shape);
 	return s;
 }
 
-/* What one rule makes of a tensor: one, or one an expert. */
+/* Applies one rule to a tensor: adds one tensor, or one per expert. */
 static int add_tail(struct published *p, const struct uns_name_rule *rule, const char *name,
 		    const struct uns_named_tensor *t, struct uns_err *err)
 {
@@ -206,15 +207,15 @@ static int by_name(const void *a, const void *b)
 			       ((const struct uns_named_tensor *)b)->name);
 }
 
-/* -- which candidate: the base's names decide -- */
+/* -- which candidate: the names of the base model decide -- */
 
 struct choice {
 	const struct uns_config_info *config;
 	const struct uns_base_names *base;
 	struct uns_map in_base;
 	struct candidate by;
-	bool by_base;          /* the base has all of its names */
-	const char *not_there; /* without by_base: a name of the table's that the base lacks */
+	bool by_base;          /* the base model has all names of the candidate */
+	const char *not_there; /* without by_base: a name of the table's row that the base model lacks */
 };
 
 static void choice_fini(struct choice *c)
@@ -222,7 +223,7 @@ static void choice_fini(struct choice *c)
 	uns_map_fini(&c->in_base);
 }
 
-/* A name that the base lacks, or NULL. A tied head is in one of two models whose configs tie it. */
+/* A name that the base model lacks, or NULL. A tied head is in only one of two models whose configs tie it. */
 static const char *lacking(const struct choice *c, const struct published *p)
 {
 	size_t i;
@@ -276,9 +277,9 @@ static int choose(struct choice *c, const struct uns_naming *rules,
 	return 0;
 }
 
-/* -- what is said of it -- */
+/* -- notes -- */
 
-/* Tensors of the base that these weights have not: a model's extra layers are not trained with it. */
+/* Tensors that only the base model has: extra layers of a model are not trained with it. */
 static int note_extra(const struct choice *c, const struct published *p, struct uns_vtree *out,
 		      struct uns_err *err)
 {
@@ -365,7 +366,7 @@ int uns_published_apply(const struct uns_config_info *config, const struct uns_b
 	if (!uns_published_rules(config, &rules))
 		return 0;
 	UNS_TRY(choose(&c, &rules, *v, *n, &out->arena, err));
-	/* transformers converts in this order, and what it does not convert keeps the model's. */
+	/* transformers writes converted tensors in this order, and the others in the order of the model */
 	qsort(*v, *n, sizeof(**v), by_name);
 	UNS_TRY(publish(&p, &c.by, *v, *n, err));
 	if (p.odd || p.twice)

@@ -11,7 +11,7 @@
 #include "files/torch_file.h"
 #include "files/trainer_state.h"
 
-/* Weights and optimizers in any form: the view makes its own. */
+/* Weights and optimizers in any form: the view has its own. */
 static const char *const state_globs[] = { "model*.safetensors",
 					   "model.safetensors.index.json",
 					   "pytorch_model*",
@@ -28,7 +28,7 @@ static bool matches(const char *const *globs, const char *name)
 	return false;
 }
 
-/* rng_state.pth, rng_state_3.pth, random_states_3.pkl: whose random states. -1 = no such file. */
+/* The rank of rng_state.pth, rng_state_3.pth, random_states_3.pkl; -1 = another file. */
 static int64_t rng_rank(const char *name)
 {
 	unsigned long long rank;
@@ -57,7 +57,7 @@ static bool is_of_accelerate(const struct uns_catalog *cat)
 	return false;
 }
 
-/* It is, or was, a Trainer's. */
+/* Was the checkpoint, or the one that it was converted from, saved by a Trainer? */
 static bool is_of_trainer(const struct uns_catalog *cat)
 {
 	unsigned long long n;
@@ -122,13 +122,13 @@ static int add_rng(const struct uns_resume_input *in, const struct uns_companion
 		return 0;
 	if (uns_catalog_companion(in->catalog, file.path) &&
 	    (in->plain || strcmp(file.path, c->name) != 0))
-		return 0; /* it has one of that name itself */
+		return 0; /* the checkpoint has a file of that name */
 	UNS_TRY(uns_layout_of_file(&out->arena, in->catalog, c->file, &file.layout, err));
 	file.origin = "rank 0's random states: a single process has one set";
 	return uns_vtree_add(out, &file, err);
 }
 
-/* Weights and optimizer that are one process's already. */
+/* Weights and optimizer of a checkpoint that one process saved without sharding. */
 static int add_own_state(const struct uns_resume_input *in, const struct uns_companion *c,
 			 struct uns_vtree *out, struct uns_err *err)
 {
