@@ -402,14 +402,18 @@ static const char *tensors_or_none(const struct shown *s)
 	return s->tensors && *s->tensors == '[' ? s->tensors : "[]";
 }
 
-/* What stands for MOUNTPOINT in the lines above. */
+/* How to write the lines above for a mount of the run's directory, and of the directory above it. */
 static void print_hint(const struct shown *s, const char *path)
 {
-	const char *slash = strrchr(path, '/');
+	const char *slash = strrchr(path, '/'), *above = slash ? memrchr(path, '/', (size_t)(slash - path)) : NULL;
 	int n = slash ? (int)(slash - path) : strcmp(path, ".") ? 1 : 2;
 
-	if (strstr(s->info, "MOUNTPOINT/"))
-		printf("  (MOUNTPOINT: where you mount %.*s)\n", n ? n : 1, slash ? n ? path : "/" : strcmp(path, ".") ? "." : "..");
+	if (!strstr(s->info, "MOUNTPOINT/"))
+		return;
+	printf("  (MOUNTPOINT: where you mount %.*s", n ? n : 1, slash ? n ? path : "/" : strcmp(path, ".") ? "." : "..");
+	if (above && above > path)
+		printf("; if you mount %.*s instead, write %s for %s", (int)(above - path), path, above + 1, slash + 1);
+	puts(")");
 }
 
 static int print_text(const struct shown *s, const char *path)

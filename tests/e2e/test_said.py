@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -96,6 +97,17 @@ def test_the_full_fsdp_line_of_what_no_trainer_saved_loads(command, mount, tmp_p
             assert torch.equal(optimizer.state[parameter][key], value), (name, key)
         assert weights[name].shape == parameter.shape
     assert [g["lr"] for g in optimizer.param_groups] == [g["lr"] for g in saved["param_groups"]]
+
+
+def test_show_says_how_to_write_its_lines_for_either_mount(command, mount, run):
+    """Of the run's directory, and of the one above it."""
+    shown = command("show", run / "checkpoint-2").stdout
+    assert f"(MOUNTPOINT: where you mount {run}; if you mount {run.parent} instead, write llama/checkpoint-2 for checkpoint-2)" \
+        in shown
+    line = info(command, run / "checkpoint-2")["views"]["full"]["usage"].split('"')[1]
+    assert Path(line.replace("MOUNTPOINT", str(mount(run)))).is_dir()
+    above = line.replace("MOUNTPOINT", str(mount(run.parent)))
+    assert not Path(above).exists() and Path(above.replace("checkpoint-2", "llama/checkpoint-2")).is_dir()
 
 
 def test_without_a_config_from_pretrained_is_not_offered(command, run):
