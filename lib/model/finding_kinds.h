@@ -206,6 +206,11 @@ KIND(ZERO_LATEST_STALE, zero_latest_stale, ELSEWHERE,
      .check = "tracker")
 KIND(ZERO_SEVERAL_TAGS, zero_several_tags, NOTE, "{checkpoint} holds {n} tags; this is {tag}",
      .advice = ". Give another tag's directory as SOURCE to see it")
+KIND(ZERO_STEPS_DIFFER, zero_steps_differ, DAMAGED,
+     "{file}: the optimizer's step of group {group} is {found} here, but {expected} in {other_file.name}",
+     .advice = OF_TWO_SAVES)
+KIND(ZERO_STATE_OF_RANKS, zero_state_of_ranks, NOTE,
+     "the ranks of {checkpoint} have different numbers as {state} of group {group}: each is about a rank's part, not about a parameter, and no view shows them")
 KIND(ZERO_NO_TAG, zero_no_tag, INCOMPLETE,
      "no tag directory with shards was found")
 
@@ -384,6 +389,8 @@ KIND(OPTIMIZER_STATE_SHAPE, optimizer_state_shape, DAMAGED,
 KIND(OPTIMIZER_STATE_UNLIKE, optimizer_state_unlike, INCOMPLETE,
      "{state} of {tensor} is missing, or has another dtype or shape than the other parameters' "
      "{state} and fp32 copies")
+KIND(OPTIMIZER_STATE_IS_A_NUMBER, optimizer_state_is_a_number, UNKNOWN,
+     "the optimizer keeps {state} of {tensor} as one number: shards for another number of ranks have states of elements only")
 KIND(OPTIMIZER_WEIGHT_MISSING, optimizer_weight_missing, INCOMPLETE,
      "the optimizer has states of {tensor}, but the model has no weight of that name")
 KIND(OPTIMIZER_STEP_NOT_ONE, optimizer_step_not_one, UNKNOWN,

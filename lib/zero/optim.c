@@ -1,4 +1,4 @@
-/* Values of an optimizer's shard into numbers. Reads zip headers, no tensor data. */
+/* Values of an optimizer's shard into numbers. Reads zip headers, and of tensors only single numbers. */
 #include "zero/optim.h"
 
 #include <string.h>
@@ -51,6 +51,8 @@ static int parse_state(const struct uns_zero_file *file, const char *name, const
 	s->name = name;
 	UNS_TRY(parse_part(file, v, name, g, &s->part, &s->scalar, err));
 	s->scalar |= is_step && s->part.elems == 1;
+	if (s->scalar)
+		UNS_TRY(uns_reader_pread(file->torch.r, s->value, uns_dtype_size(s->part.dtype), s->part.offset_bytes, err));
 	out->n_states++;
 	return 0;
 }

@@ -26,6 +26,7 @@ struct uns_zero_state {
 	const char *name;
 	bool scalar; /* one value for the whole group: `step` */
 	struct uns_zero_part part;
+	uint8_t value[16]; /* of a scalar, its bytes */
 };
 
 struct uns_zero_rank_group {

@@ -1,5 +1,6 @@
 /* An optimizer's parts into tensors with pieces. Owns the checks that a group's partitions fit its
  * parameters: a wrong boundary would mix parameters silently. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -202,6 +203,36 @@ static int check_state(const struct group *s, uint64_t rank, const struct uns_ze
 	return 0;
 }
 
+static bool number_of(const struct uns_zero_state *state, double *out)
+{
+	float single;
+
+	switch (state->part.dtype) {
+	case UNS_F32:
+		memcpy(&single, state->value, sizeof(single));
+		*out = (double)single;
+		return true;
+	case UNS_F64:
+		memcpy(out, state->value, sizeof(*out));
+		return true;
+	case UNS_I64:
+		*out = (double)(int64_t)uns_le(state->value, sizeof(int64_t));
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* The optimizer's step of a rank's group, a tensor or a plain number; false = it has none that can be read. */
+static bool step_of(const struct uns_zero_rank_group *h, double *out)
+{
+	const struct uns_zero_state *state = state_named(h, "step");
+
+	if (state)
+		return state->scalar && number_of(state, out);
+	return h && h->step && uns_value_float(h->step, out);
+}
+
 /* Every rank holds the same states, in the same types. */
 static int check_states(const struct group *s, struct uns_err *err)
 {
@@ -315,6 +346,34 @@ static int find_cut(const struct groups *all, size_t i, const struct uns_zero_cu
 	return 0;
 }
 
+/* All ranks step at once: one that took another number of steps is of another save. */
+static int check_step(const struct group *first, const struct group *s, uint64_t rank, struct uns_err *err)
+{
+	uint64_t first_rank = any_rank(first->w);
+	char expected[32], found[32];
+	double a, b;
+
+	if (!step_of(held(first, first_rank), &a) || !step_of(held(s, rank), &b) || memcmp(&a, &b, sizeof(a)) == 0)
+		return 0;
+	snprintf(expected, sizeof(expected), "%.15g", a);
+	snprintf(found, sizeof(found), "%.15g", b);
+	return uns_fail_with(err, UNS_FINDING(OF_RANK(s, UNS_FOUND_ZERO_STEPS_DIFFER, rank),
+					      .expected = uns_str(expected), .found = uns_str(found),
+					      .arg = { { "group", uns_num(s->g) },
+						       { "other_file", uns_str(path_of(first, first_rank)) } }));
+}
+
+static int check_steps(const struct groups *all, struct uns_err *err)
+{
+	uint64_t r;
+	size_t k;
+
+	for (k = 0; k < all->n; k++)
+		for (r = 0; r < all->v[k].w->n_ranks; r++)
+			UNS_TRY(check_step(&all->v[0], &all->v[k], r, err));
+	return 0;
+}
+
 /* Every rank holds the same states as the first, in the same types. */
 static int check_alike(const struct groups *all, struct uns_err *err)
 {
@@ -425,6 +484,29 @@ static int add_cut(const struct groups *all, size_t i, const struct uns_zero_cut
 	return 0;
 }
 
+/* A number that differs from rank to rank is about each rank's own part, not about any parameter (Adafactor's RMS). */
+static bool is_of_ranks(const struct group *s, const struct uns_zero_state *state)
+{
+	const struct uns_zero_state *other;
+	uint64_t r;
+
+	for (r = 0; r < s->w->n_ranks && uns_role_of_state(state->name) != UNS_ROLE_STEP; r++) {
+		other = state_named(held(s, r), state->name);
+		if (other && memcmp(other->value, state->value, sizeof(state->value)) != 0)
+			return true;
+	}
+	return false;
+}
+
+static int note_of_ranks(const struct group *s, const struct uns_zero_state *state, struct uns_err *err)
+{
+	return uns_catalog_add_finding(s->w->cat,
+				       UNS_FINDING(.id = UNS_FOUND_ZERO_STATE_OF_RANKS,
+						   .arg = { { "state", uns_str(state->name) },
+							    { "group", uns_num(s->g) } }),
+				       err);
+}
+
 /* Every rank holds the same value, for the whole group: the first that is there is taken. */
 static int add_scalar(const struct group *s, size_t i, int32_t position,
 		      const struct uns_zero_state *state, int32_t rank, struct uns_err *err)
@@ -457,10 +539,14 @@ static int add_states(const struct groups *all, size_t i, const struct uns_zero_
 	if (s->stateless)
 		return 0;
 	for (k = 0; k < any->n_states; k++) {
-		if (any->state[k].scalar)
+		if (any->state[k].scalar && is_of_ranks(s, &any->state[k])) {
+			if (i == 0)
+				UNS_TRY(note_of_ranks(s, &any->state[k], err));
+		} else if (any->state[k].scalar) {
 			UNS_TRY(add_scalar(s, i, position, &any->state[k], (int32_t)any_rank(s->w), err));
-		else
+		} else {
 			UNS_TRY(add_cut(all, i, cut, position, any->state[k].name, NULL, err));
+		}
 	}
 	return 0;
 }
@@ -507,6 +593,8 @@ static int add_groups(struct groups *all, int32_t *position, struct uns_map *see
 	for (k = 0; k < all->n; k++)
 		if (check_group(&all->v[k], &why) < 0)
 			return uns_zero_world_problem_or_fail(s->w, &why, err);
+	if (check_steps(all, &why) < 0)
+		return uns_zero_world_problem_or_fail(s->w, &why, err);
 	/* Unfit states leave the fp32 copies usable. */
 	for (k = 0; k < all->n && code == 0; k++)
 		code = check_states(&all->v[k], &why);

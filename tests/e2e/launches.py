@@ -45,7 +45,7 @@ LAUNCHES = {
                                 "conj"]),
     "o2": ("optimizers.py", 2, ["dcp-lion", "dcp-sgd", "dcp-momentum", "dcp-adagrad", "dcp-amsgrad", "dcp-schedulefree",
                                 "dcp-adafactor", "dcp-muon", "z2-lion", "z2-sgd", "z2-momentum", "z2-adagrad",
-                                "z2-amsgrad"]),
+                                "z2-amsgrad", "z2-adafactor"]),
     "mc2": ("torch_dist.py", 2, ["llama-tp2", "llama-biased", "gemma-tp2", "mistral-pp2", "qwen2-tp2", "qwen2-tied",
                                  "qwen3-tp2-bf16", "qwen3-by-layer", "mixtral-ep2", "qwen2_moe-ep2",
                                  "qwen3_moe-tp2", "qwen3_moe-dp2", "qwen3_moe-dense", "qwen3_moe-one-by-one",

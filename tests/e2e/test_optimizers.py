@@ -78,3 +78,15 @@ def test_universal_says_what_it_cannot_express(made, mount, command, case):
     assert "not available" in line
     assert any(why in line for why in ("exp_avg, exp_avg_sq and step only", "has no states yet",
                                        "step is not a tensor: this view can show no other states")), line
+
+
+def test_a_number_of_each_rank_is_of_no_parameter(made, mount, command):
+    """Adafactor's RMS under ZeRO is that of a rank's part."""
+    folder = made("o2", "z2-adafactor")
+    told = json.loads(command("check", folder / "run", "--json").stdout)["findings"]
+    assert [(f["id"], f["severity"]) for f in told] == [("zero_state_of_ranks", "note")]
+    m = mount(folder)
+    states = torch.load(m / "full-fsdp" / where("z2-adafactor") / "optimizer.bin")["state"]
+    assert states and not any("RMS" in s for s in states.values())
+    assert (m / "world-3" / where("z2-adafactor")).is_dir()
+    assert not (m / "world-3" / where("z2-adafactor") / "UNSHARD_PROBLEM.txt").exists()

@@ -110,6 +110,13 @@ def of_version(saved):
     saved["ds_version"] = "0.14.5"
 
 
+def of_another_save(saved):
+    """What is in it is not looked at: the shard of another step has the same sizes."""
+    held = saved[STATE]
+    for state in (held.get("base_optimizer_state") or held["optimizer_state_dict"])["state"].values():
+        state["step"] = state["step"] + 4
+
+
 def of_three_ranks(saved):
     count = saved[STATE]["partition_count"]
     saved[STATE]["partition_count"] = [3] * len(count) if isinstance(count, list) else 3
@@ -153,6 +160,8 @@ CUT_FOR = ("{}: stage {}, 2 param groups, sharded over {} ranks; another rank's 
            "sharded over 2 ranks: the files are of different checkpoints")
 OF_VERSION = ("{} was saved by DeepSpeed 0.14.5, another rank's file by {}: the files are of different "
               "checkpoints")
+OF_TWO_SAVES = ("{}: the optimizer's step of group 0 is 7 here, but 3 in {}: the files are of two saves; copy this save's files "
+                "again from the training machine, or resume from the checkpoint before it")
 NO_SHARDS = ("no optimizer shards (zero_pp_rank_*_mp_rank_00_optim_states.pt) were found for the parameters that {1} "
              "lists: the save did not finish, or the shards were not copied")
 
@@ -178,6 +187,7 @@ CASES = {
                                1260, MODEL, 2),
     "a-rank-of-another-version": (2, rewritten(optim(1), of_version), ROUNDED, OF_VERSION, optim(1),
                                   "VERSION"),
+    "a-rank-of-another-save": (2, rewritten(optim(1), of_another_save), ROUNDED, OF_TWO_SAVES, optim(1), optim(0)),
     "a-rank-cut-for-three": (2, rewritten(optim(1), of_three_ranks), ROUNDED, CUT_FOR, optim(1), 1, 3),
     "all-cut-for-three": (2, both(rewritten(optim(0), of_three_ranks),
                                   rewritten(optim(1), of_three_ranks)), ROUNDED,
@@ -206,6 +216,7 @@ CASES = {
                            "the fp32 partition"),
     "3-a-rank-of-another-version": (3, rewritten(optim(1), of_version), (), OF_VERSION, optim(1),
                                     "VERSION"),
+    "3-a-rank-of-another-save": (3, rewritten(optim(1), of_another_save), (), OF_TWO_SAVES, optim(1), optim(0)),
     "3-all-cut-for-three": (3, both(rewritten(optim(0), of_three_ranks),
                                     rewritten(optim(1), of_three_ranks)), (),
                             IS_MISSING.replace("2 ranks, found 1", "3 ranks, found 2"), optim(2), 2),
