@@ -6,8 +6,10 @@ import torch.distributed.checkpoint as dist_cp
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 import trees
+from conftest import launch
 from launches import DCP, TRAINER
 
+OLMO = "step1/model_and_optim"
 FILE_SYSTEM = [c for c in DCP if not c[1].startswith("hf")]
 
 
@@ -97,3 +99,17 @@ def test_universal_without_a_step_says_how_to_set_it(made, mount, command, tmp_p
     assert "the training step is not known" in problem.read_text()
     m = mount(tmp_path / "runs", "fact=global_step=12")
     assert (m / "universal/ckpt/latest_universal").read_text() == "global_step12"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("world", [0, 2])
+def test_what_olmo_core_saves(mount, command, tmp_path, world):
+    launch("olmo.py", world, tmp_path, [])
+    live = trees.tensors(tmp_path / "live.safetensors")
+    m = mount(tmp_path / "run")
+    trees.assert_same(trees.weights(m / "weights" / OLMO), {n: t for n, t in live.items() if "|" not in n})
+    trees.assert_same(torch.load(m / "full-fsdp" / OLMO / "pytorch_model_fsdp.bin"), trees.weights(m / "weights" / OLMO))
+    states = torch.load(m / "full-fsdp" / OLMO / "optimizer.bin")["state"]
+    trees.assert_same({f"{name}|{key}": t for name, state in states.items() for key, t in state.items()},
+                      {n: t for n, t in live.items() if "|" in n})
+    assert "0 problems" in command("check", tmp_path / "run", "--deep", "-o", "settle=0,store=none").stdout

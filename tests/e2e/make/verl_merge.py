@@ -5,37 +5,21 @@
 Only the merger is imported of the package verl: the package itself wants Ray and much else, and the merger uses of it
 what loads tokenizers, which are not there."""
 
-import contextlib
 import importlib
-import subprocess
 import sys
-import tempfile
 import types
 from pathlib import Path
 
 from safetensors.torch import save_file
 
-VERSION = "0.9.1"
-PACKAGE = Path(__file__).parents[1] / ".cache" / f"verl-{VERSION}"
-
-
-def install():
-    """PACKAGE, without what it depends on."""
-    PACKAGE.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=PACKAGE.parent) as place:
-        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", f"{place}/verl",
-                        f"verl=={VERSION}"], check=True)
-        with contextlib.suppress(OSError):  # another process was first
-            Path(place, "verl").rename(PACKAGE)
-
+from installed import installed
 
 def merger():
     """The module verl.model_merger.fsdp_model_merger."""
-    if not PACKAGE.exists():
-        install()
+    folder = installed("verl-0.9.1", "verl==0.9.1")
     for name in ("verl", "verl.utils", "verl.model_merger"):
         package = types.ModuleType(name)
-        package.__path__ = [str(Path(PACKAGE, *name.split(".")))]
+        package.__path__ = [str(Path(folder, *name.split(".")))]
         sys.modules[name] = package
     sys.modules["verl.utils"].hf_processor = sys.modules["verl.utils"].hf_tokenizer = lambda *_, **__: None
     return importlib.import_module("verl.model_merger.fsdp_model_merger")
