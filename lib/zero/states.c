@@ -353,7 +353,7 @@ static int check_step(const struct group *first, const struct group *s, uint64_t
 	char expected[32], found[32];
 	double a, b;
 
-	if (!step_of(held(first, first_rank), &a) || !step_of(held(s, rank), &b) || memcmp(&a, &b, sizeof(a)) == 0)
+	if (!step_of(held(first, first_rank), &a) || !step_of(held(s, rank), &b) || a == b)
 		return 0;
 	snprintf(expected, sizeof(expected), "%.15g", a);
 	snprintf(found, sizeof(found), "%.15g", b);
