@@ -68,7 +68,7 @@ CALLBACK = {name: c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(struct)) for name, 
 
 
 class Calls(Sized):
-    _fields_ = [("size", c.c_size_t), ("ctx", c.c_void_p)] + list(CALLBACK.items())
+    _fields_ = [("size", c.c_size_t), ("ctx", c.c_void_p), *CALLBACK.items()]
 
 
 class Stat(Sized):

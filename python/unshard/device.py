@@ -51,7 +51,8 @@ class Device:
         # collector ends them does not matter.
         self.begun: set[int] = set()
         self.process = Process()
-        self._handle, err = c.c_void_p(), native.ErrorStruct()
+        self._handle: c.c_void_p | None = c.c_void_p()
+        err = native.ErrorStruct()
         buffers = MOST_BUFFERS if n_bytes is None else min(MOST_BUFFERS, n_bytes // BUFFER_BYTES + 1)
         options = native.DeviceOptions(n_threads=n_threads, way=way, buffer_bytes=BUFFER_BYTES, n_buffers=buffers)
         must(lib.unshard_device_open(ordinal, c.byref(options), c.byref(self._handle), c.byref(err)), err)
@@ -70,7 +71,7 @@ class Device:
         handle, err = c.c_void_p(), native.ErrorStruct()
         must(lib.unshard_device_read(self._handle, boxes[0][0].opened.handle, array, len(boxes),
                                      c.byref(c.c_void_p(stream)), c.byref(handle), c.byref(err)), err)
-        self.begun.add(handle.value)
+        self.begun.add(handle.value or 0)  # never NULL
         return Transfer(self, handle, keep)
 
     def close(self) -> None:

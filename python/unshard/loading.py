@@ -260,7 +260,8 @@ class Slice:
             return self._reader.begin([whole(t)])()[0][index]
         if len(index) > len(t.shape):
             raise IndexError(f"too many indices for tensor of dimension {len(t.shape)}")
-        lo, length, kept = [0] * len(t.shape), list(t.shape), [slice(None)] * len(t.shape)
+        lo, length = [0] * len(t.shape), list(t.shape)
+        kept: list[int | slice] = [slice(None)] * len(t.shape)
         for d, i in enumerate(index):
             if isinstance(i, int):
                 if not -t.shape[d] <= i < t.shape[d]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import ctypes as c
 import dataclasses
 import enum
@@ -9,7 +10,7 @@ import io
 import json
 import logging
 import os
-from typing import Any, Callable, Iterable, Iterator, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping, overload
 
 from . import _library as native
 from ._library import lib
@@ -110,7 +111,15 @@ class Exported:
     left_out: list[Change]
 
 
-def text(value: bytes | None) -> str | None:
+@overload
+def text(value: bytes) -> str: ...
+
+
+@overload
+def text(value: None) -> None: ...
+
+
+def text(value):
     """Names may be any bytes: as os.fsdecode has them."""
     return None if value is None else os.fsdecode(value)
 
@@ -151,8 +160,8 @@ def progress_of(x: native.Progress) -> Progress:
                     x.total_bytes)
 
 
-MAKE = {"checkpoint": checkpoint_of, "finding": finding_of, "change": change_of, "fact": fact_of,
-        "progress": progress_of}
+MAKE: dict[str, Callable] = {"checkpoint": checkpoint_of, "finding": finding_of, "change": change_of, "fact": fact_of,
+                             "progress": progress_of}
 GIVEN_UP = 1  # returned by a callback that raised
 
 
@@ -230,7 +239,8 @@ class Session:
         # What of the library is open in the session: handle -> the function that closes it. No Python object, so that
         # the order in which the garbage collector ends them does not matter.
         self.opened: dict[int, Callable] = {}
-        self._handle, err = c.c_void_p(), native.ErrorStruct()
+        self._handle: c.c_void_p | None = c.c_void_p()
+        err = native.ErrorStruct()
         must(lib.unshard_open(os.fsencode(source), c.byref(options), c.byref(self._handle), c.byref(err)), err)
 
     def __enter__(self) -> Session:
@@ -293,9 +303,9 @@ class Session:
 
     # -- checkpoints --
 
-    def checkpoints(self, progress: Callable[[Progress], None] | None = None) -> list[Checkpoint]:
+    def checkpoints(self, progress: Callable[[Progress], None] | None = None) -> builtins.list[Checkpoint]:
         """Every checkpoint below the source, in natural order."""
-        found: list[Checkpoint] = []
+        found: builtins.list[Checkpoint] = []
         told, err = Told(checkpoint=found.append, progress=progress), native.ErrorStruct()
         told.must(lib.unshard_scan(self.handle, c.byref(told.calls), c.byref(err)), err)
         return found
@@ -308,26 +318,26 @@ class Session:
         must(lib.unshard_describe(self.handle, os.fsencode(checkpoint), number, None, c.byref(made), c.byref(err)), err)
         return json.loads(take(made))
 
-    def problems(self, checkpoint: str) -> list[Finding]:
+    def problems(self, checkpoint: str) -> builtins.list[Finding]:
         """Everything known to be wrong with one checkpoint, and notes."""
-        found: list[Finding] = []
+        found: builtins.list[Finding] = []
         told, err = Told(finding=found.append), native.ErrorStruct()
         told.must(lib.unshard_problems(self.handle, os.fsencode(checkpoint), c.byref(told.calls), None, c.byref(err)),
                   err)
         return found
 
     def check(self, path: str = "", deep: bool = False,
-              progress: Callable[[Progress], None] | None = None) -> list[Finding]:
+              progress: Callable[[Progress], None] | None = None) -> builtins.list[Finding]:
         """As `unshard check`: of a checkpoint, or of every one below a directory. deep: reads all data."""
-        found: list[Finding] = []
+        found: builtins.list[Finding] = []
         told, err = Told(finding=found.append, progress=progress), native.ErrorStruct()
         told.must(lib.unshard_check(self.handle, os.fsencode(path), 1 if deep else 0, c.byref(told.calls), None,
                                     c.byref(err)), err)
         return found
 
-    def facts(self, path: str = "") -> list[Fact]:
+    def facts(self, path: str = "") -> builtins.list[Fact]:
         """Facts of the metadata store that hold for a checkpoint or a directory. The session needs a store."""
-        found: list[Fact] = []
+        found: builtins.list[Fact] = []
         told, err = Told(fact=found.append), native.ErrorStruct()
         told.must(lib.unshard_meta_list(self.handle, os.fsencode(path), c.byref(told.calls), c.byref(err)), err)
         return found
@@ -350,7 +360,7 @@ class Session:
                verify: bool = False, checksums: bool = False,
                progress: Callable[[Progress], None] | None = None) -> Exported:
         """As `unshard export`: what the tree has at VIEW/path, as the new directory `out`."""
-        left: list[Change] = []
+        left: builtins.list[Change] = []
         told, err, made = Told(change=left.append, progress=progress), native.ErrorStruct(), native.Exported()
         told.must(lib.unshard_export(self.handle, os.fsencode(path), None if view is None else view.encode(),
                                      os.fsencode(out), resume | verify << 1 | checksums << 2, c.byref(told.calls),
@@ -378,18 +388,20 @@ class Opened:
     """A file or a list of tensors of the library, until it is closed, or its session is."""
 
     def __init__(self, session: Session, handle: c.c_void_p, close: Callable, what: str):
-        self.session, self._number, self._what = session, handle.value, what
-        session.opened[self._number] = close
+        number = handle.value or 0  # never NULL
+        self.session, self._what = session, what
+        self._number: int | None = number
+        session.opened[number] = close
 
     @property
     def handle(self) -> int:
-        if self._number not in self.session.opened:
+        if self._number is None or self._number not in self.session.opened:
             raise ValueError(f"the {self._what} is closed")
         self.session.process.must_be_this(self._what)
         return self._number
 
     def close(self) -> None:
-        close = self.session.opened.pop(self._number, None)
+        close = self.session.opened.pop(self._number or 0, None)
         if close and self.session.process.is_this():
             close(self._number)
         self._number = None

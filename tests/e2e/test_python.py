@@ -479,6 +479,13 @@ def test_the_wheel_in_a_clean_environment(tmp_path, source):
         assert str(tmp_path) in path or re.match(r"lib(c|m|pthread|dl)\.so", name), needed
 
 
+def test_the_types_that_are_declared_hold(tmp_path):
+    """py.typed promises them to whoever checks a program of theirs."""
+    must_have_worked(subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-site-packages", "--ignore-missing-imports", "--cache-dir", tmp_path,
+         ROOT / "python/unshard"], capture_output=True, text=True, timeout=LONGEST_S))
+
+
 def test_the_source_archive_holds_what_a_build_needs(tmp_path):
     import tarfile
     with tarfile.open(archive_of(tmp_path)) as archive:
