@@ -286,8 +286,6 @@ static int check_names(struct checking *c, const struct subject *s)
 	struct uns_memory_names names;
 	struct uns_err err = { 0 };
 
-	if (!s->cat->summary.is_published || !(s->cat->summary.resumed_by & UNS_BY_TRAINER))
-		return 0;
 	if (uns_memory_names_find(config, s->cat, &arena, &names, &err) < 0)
 		return -ENOMEM;
 	if (!names.n)

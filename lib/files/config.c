@@ -49,16 +49,6 @@ static bool ties(const cJSON *root, const cJSON *text, unsigned family)
 	return (family & UNS_FAMILY_TIES) || (nested && (family & UNS_FAMILY_LIFTS));
 }
 
-/* "5.23.0" -> 5; 0 = no number. */
-static int64_t major_of(const char *version)
-{
-	int64_t n = 0;
-
-	for (; version && *version >= '0' && *version <= '9' && n < 1000; version++)
-		n = n * 10 + (*version - '0');
-	return n;
-}
-
 /* The embedding's width is not hidden_size if the family projects the embedding (OPT, ELECTRA). */
 static bool embeds_narrower(const cJSON *text)
 {
@@ -136,7 +126,7 @@ int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_c
 {
 	UNS_CLEANUP(uns_json_free_p) cJSON *root = NULL;
 	const cJSON *text;
-	const char *type;
+	const char *type, *version;
 	unsigned family = 0;
 
 	*out = (struct uns_config_info){ 0 };
@@ -156,7 +146,8 @@ int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_c
 	if (type && !(out->text_type = uns_arena_str(arena, type)))
 		return uns_oom(err);
 	out->ties_embeddings = ties(root, text, family);
-	out->transformers = major_of(uns_json_str(root, "transformers_version"));
+	version = uns_json_str(root, "transformers_version");
+	out->transformers = version ? strtol(version, NULL, 10) : 0;
 	out->renamed_on_save = family & UNS_FAMILY_RENAMED;
 	sizes(text, out);
 	return auto_map(cJSON_GetObjectItemCaseSensitive(root, "auto_map"), arena, out, err);

@@ -289,12 +289,15 @@ int uns_memory_names_find(const struct uns_config_info *config, const struct uns
 	struct parts parts, other;
 
 	*out = (struct uns_memory_names){ 0 };
-	if (config->transformers < RULES_OF || !uns_published_rules(config, &rules))
+	if (!cat->summary.is_published || !(cat->summary.resumed_by & UNS_BY_TRAINER) ||
+	    config->transformers < RULES_OF || !uns_published_rules(config, &rules))
 		return 0;
 	UNS_TRY(parts_find(rules.head, rules.tail, cat, arena, &parts, err));
-	UNS_TRY(parts_find(rules.new_head, rules.tail, cat, arena, &other, err));
-	if (other.n_renamed > parts.n_renamed)
-		parts = other;
+	if (rules.new_head != rules.head) {
+		UNS_TRY(parts_find(rules.new_head, rules.tail, cat, arena, &other, err));
+		if (other.n_renamed > parts.n_renamed)
+			parts = other;
+	}
 	if (!parts.n_renamed)
 		return 0;
 	UNS_TRY(list(cat, &parts, arena, out, err));

@@ -15,7 +15,8 @@ struct uns_memory_names {
 	const char *hole;  /* the name of an expert's tensor that is missing or of another shape, so that n is 0 */
 };
 
-/* The rules are those of transformers 5: for a checkpoint that an older version saved, n is 0. Everything lives in the
+/* Of what a Trainer saved as save_pretrained writes it; of any other checkpoint n is 0. The rules are those of
+ * transformers 5: for a checkpoint that an older version saved, n is 0 too. Everything lives in the
  * arena. Fails only if memory is exhausted. */
 int uns_memory_names_find(const struct uns_config_info *config, const struct uns_catalog *cat, struct uns_arena *arena,
 			  struct uns_memory_names *out, struct uns_err *err);

@@ -1,5 +1,5 @@
 /* How the names and shapes that transformers publishes follow from those in memory, as data: one row per family of
- * models. Written by tests/names/generate.py; read by published_names.c alone. */
+ * models. Written by tests/names/generate.py; read by published_names.c and, backwards, memory_names.c. */
 #ifndef UNS_FILES_PUBLISHED_TABLE_H
 #define UNS_FILES_PUBLISHED_TABLE_H
 

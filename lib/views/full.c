@@ -45,8 +45,6 @@ static int find_names(const struct uns_view_input *in, struct uns_full_input *fu
 {
 	struct uns_memory_names *names = &full->in_memory;
 
-	if (!in->catalog->summary.is_published || !(in->catalog->summary.resumed_by & UNS_BY_TRAINER))
-		return 0;
 	UNS_TRY(uns_memory_names_find(&in->config_info, in->catalog, &out->arena, names, err));
 	full->resume.weights_made = names->n > 0;
 	if (names->hole)

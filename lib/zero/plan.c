@@ -125,6 +125,7 @@ static int check_member(const struct planning *p, const struct uns_zero_member *
 			struct uns_err *err)
 {
 	const struct uns_zero_member *first = p->member;
+	bool is_number;
 	size_t s;
 
 	if (!m->fp32 || m->fp32->dtype != first->fp32->dtype || !m->step != !first->step)
@@ -134,22 +135,16 @@ static int check_member(const struct planning *p, const struct uns_zero_member *
 						    .tensor = m->name),
 					err);
 	for (s = 0; s < p->plan->n_states; s++) {
-		if (m->state[s] && m->state[s]->shape.n == 0 && m->fp32->shape.n > 0)
-			return uns_catalog_fail(
-				p->plan->cat,
-				UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_IS_A_NUMBER,
-					    .scope = UNS_SCOPE_OPTIMIZER, .tensor = m->name,
-					    .arg = { { "state", uns_str(p->plan->state[s]) } }),
-				err);
-		if (!m->state[s] || !first->state[s] ||
+		is_number = m->state[s] && m->state[s]->shape.n == 0 && m->fp32->shape.n > 0;
+		if (is_number || !m->state[s] || !first->state[s] ||
 		    m->state[s]->dtype != first->state[s]->dtype ||
 		    !uns_shape_equal(&m->state[s]->shape, &m->fp32->shape))
-			return uns_catalog_fail(
-				p->plan->cat,
-				UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_STATE_UNLIKE,
-					    .scope = UNS_SCOPE_OPTIMIZER, .tensor = m->name,
-					    .arg = { { "state", uns_str(p->plan->state[s]) } }),
-				err);
+			return uns_catalog_fail(p->plan->cat,
+						UNS_FINDING(.id = is_number ? UNS_FOUND_OPTIMIZER_STATE_IS_A_NUMBER
+									    : UNS_FOUND_OPTIMIZER_STATE_UNLIKE,
+							    .scope = UNS_SCOPE_OPTIMIZER, .tensor = m->name,
+							    .arg = { { "state", uns_str(p->plan->state[s]) } }),
+						err);
 	}
 	return 0;
 }

@@ -181,6 +181,8 @@ static void names_are_those_in_memory(void **state)
 		for (n = 0; n < 5 && backwards[row].in[n].name; n++)
 			tensor[n] = (struct uns_tensor){ .name = backwards[row].in[n].name, .dtype = UNS_F32,
 							 .shape = backwards[row].in[n].shape, UNS_TENSOR_ALONE };
+		cat.summary.is_published = true;
+		cat.summary.resumed_by = UNS_BY_TRAINER;
 		cat.tensors = tensor;
 		cat.n_tensors = n;
 		assert_int_equal(uns_memory_names_find(&config, &cat, &arena, &found, &err), 0);
