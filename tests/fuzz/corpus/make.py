@@ -6,6 +6,7 @@ import os
 import pathlib
 import pickle
 import shutil
+import sqlite3
 import zipfile
 import torch
 from torch.distributed.checkpoint.filesystem import _StorageInfo
@@ -186,8 +187,13 @@ put("store/facts", row(0, b"", b"train_batch_size", b"4", b"set by the user", b"
     row(0, b"/", b"epoch", b"2.5", b"", b"") + row(0, b"", b"log_history", b'[{"loss": 1.5}]', b"", b"") + row(2, b"\7"))
 put("store/damaged", b"\xffSQLite format 3\0" + bytes(100))
 put("store/empty", b"\xff")
-put("store/memo", row(129, b"catalog", b"", b"", b"", bytes.fromhex("28b52ffd200109000078")))
-for family, n in (("zero", 9), ("dcp", 6), ("ranks", 7), ("files", 4)):
+put("store/memo", row(1, b"catalog", b"", b"\1", b"\1", bytes.fromhex("28b52ffd200109000078")) +
+    row(1, b"crc", b"\1", b"\1", b"\3", b"abc"))
+for name, pragma in ("another", "application_id=7"), ("newer", "application_id=1970172776; PRAGMA user_version=99"):
+    made = sqlite3.connect(":memory:")
+    made.executescript(f"PRAGMA page_size=512; PRAGMA {pragma}; CREATE TABLE t (a)")
+    put(f"store/{name}", b"\xff" + made.serialize())
+for family, n in (("zero", 9), ("dcp", 6), ("ranks", 7), ("files", 4), ("cut", 3), ("plain", 3)):
     for i in range(n):
         put(f"serve_{family}/{i}", bytes([i]))
         put(f"serve_{family}/{i}-options", bytes([7 * n + i]))

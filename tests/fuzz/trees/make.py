@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Writes the directories beside it: small checkpoints of kinds that tests/golden lacks, for the targets serve_*. Made
-with torch 2.13, safetensors 0.8 and deepspeed."""
+with torch 2.13, safetensors 0.8, transformers 5.23 and deepspeed 0.19."""
 import collections
 import json
 import pathlib
 import random
 import shutil
 import sys
+import tempfile
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -136,8 +137,81 @@ for rank in (0, 1):
 text(here / "flat/import.json", {"unshard_fsdp_units": 1, "units": [
     {"name": "", "params": [{"name": n, "shape": s} for n, s in shapes.items()]}]})
 
-# Of tests/e2e's random checkpoints those that reach code which no other directory reaches.
+# State dicts of plain DCP: the optimizer's options with each parameter; Accelerate's with two models; below "app".
+params = {f"p{i}.weight": torch.randn(2, 3) for i in range(3)}
+options = {"lr": 0.1, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": None}
+flat = {f"state.{n}.{k}": torch.rand_like(p) for n, p in params.items() for k in ("exp_avg", "exp_avg_sq")}
+flat |= {f"state.{n}.step": torch.tensor(2.0) for n in params}
+each = {f"param_groups.{n}.{k}": 0.5 if (n, k) == ("p2.weight", "lr") else v for n in params for k, v in options.items()}
+
+
+def distributed(path, state):
+    shutil.rmtree(here / path, ignore_errors=True)
+    dcp.save(state, checkpoint_id=str(here / path), no_dist=True)
+
+
+distributed("plain/flat", {"model": params, "optimizer": {**flat, **each}})
+distributed("plain/app", {"app": {"model": params, "optim": {"state": {n: {
+    k: torch.rand_like(p) for k in ("exp_avg", "exp_avg_sq")} for n, p in params.items()},
+    "param_groups": [{**options, "params": list(params)}]}}})
+for k in (0, 1):
+    distributed(f"models/state/pytorch_model_fsdp_{k}", {"model": params})
+    distributed(f"models/state/optimizer_{k}", {"optimizer": {**flat, "param_groups": [
+        {**options, "params": list(params)}, {**options, "params": []}]}})
+text(here / "models/state/config.json", CONFIG)
+saved(here / "models/state/scheduler.bin", scheduler)
+saved(here / "models/state/random_states_0.pkl", rng)
+
+# A Trainer's of an adapter: no parameter is without weight decay, so one of its two groups is empty.
+step = here / "models/checkpoint-2"
+low_rank = {f"base_model.model.model.layers.0.mlp.up_proj.lora_{x}.default.weight": torch.rand(2, 2) for x in "AB"}
+distributed("models/checkpoint-2/pytorch_model_fsdp_0", {"model": {
+    **{n.replace(".default", ""): p for n, p in low_rank.items()}, "base_model.model.model.norm.weight": torch.ones(2)}})
+distributed("models/checkpoint-2/optimizer_0", {"optimizer": {
+    **{f"state.{n}.{k}": torch.rand_like(p) for n, p in low_rank.items() for k in ("exp_avg", "exp_avg_sq")},
+    **{f"state.{n}.step": torch.tensor(2.0) for n in low_rank},
+    "param_groups": [{**options, "params": list(low_rank)}, {**options, "params": []}]}})
+text(step / "trainer_state.json", STATE)
+text(step / "config.json", CONFIG | {"auto_map": {"AutoModel": "modeling_x.X", "AutoTokenizer": ["words.B", None]},
+                                     "text_config": {"vocab_size": 6, "tie_word_embeddings": False}})
+text(step / "adapter_config.json", {"peft_type": "LORA", "r": 2, "base_model_name_or_path": "x"})
+saved(step / "scheduler.pt", scheduler)
+saved(step / "rng_state_0.pth", rng)
+
+# A Trainer's mixture of experts without shards: in its file are the names that save_pretrained publishes.
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM  # noqa: E402
+
+experts = Qwen3MoeForCausalLM(Qwen3MoeConfig(
+    vocab_size=6, hidden_size=4, intermediate_size=4, moe_intermediate_size=3, num_hidden_layers=2, num_attention_heads=2,
+    num_key_value_heads=1, head_dim=2, num_experts=2, num_experts_per_tok=1, tie_word_embeddings=True,
+    mlp_only_layers=[1]))
+step = here / "renamed/checkpoint-2"
+experts.save_pretrained(step)
+groups = [[p for n, p in experts.named_parameters() if ("norm" in n) == no_decay] for no_decay in (False, True)]
+trained = torch.optim.AdamW([{"params": groups[0]}, {"params": groups[1], "weight_decay": 0.0}])
+for p in experts.parameters():
+    p.grad = torch.ones_like(p)
+trained.step()
+text(step / "trainer_state.json", STATE)
+saved(step / "optimizer.pt", trained.state_dict())
+saved(step / "scheduler.pt", scheduler)
+saved(step / "rng_state.pth", rng)
+
 sys.path.insert(0, str(here.parents[1] / "e2e"))
+import conftest  # noqa: E402
+
+# DeepSpeed's with AutoTP, and with experts.
+with tempfile.TemporaryDirectory() as made:
+    conftest.generated("tensor_parallel.py", 4, pathlib.Path(made) / "cut", ["z1-bf16-tp2", "z3-bf16-tp2"])
+    for case in ("z1", "z3"):
+        shutil.copytree(f"{made}/cut/{case}-bf16-tp2/run/global_step3", here / f"cut_{case}/global_step3", dirs_exist_ok=True)
+        text(here / f"cut_{case}/latest", "global_step3")
+    conftest.generated("experts.py", 2, pathlib.Path(made) / "experts", ["z1-bf16-ep2"])
+    (saved_by_engine,) = pathlib.Path(made, "experts/z1-bf16-ep2/run").glob("global_step*")
+    shutil.copytree(saved_by_engine, here / "cut_experts" / saved_by_engine.name, dirs_exist_ok=True)
+    text(here / "cut_experts/latest", saved_by_engine.name)
+
+# Of tests/e2e's random checkpoints those that reach code which no other directory reaches.
 import random_ranks  # noqa: E402
 import random_zero  # noqa: E402
 
