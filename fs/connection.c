@@ -81,7 +81,6 @@ int fs_connection_ask(struct fs_connection *connection, const char *path, const 
 	if (fd < 0)
 		return -1;
 	connection->fd[connection->n++] = fd;
-	connection->path = path;
 	return 0;
 }
 
@@ -128,6 +127,5 @@ void fs_connection_close(struct fs_connection *connection)
 	for (i = 1; i < connection->n; i++)
 		close(connection->fd[i]);
 	connection->n = 0;
-	if (connection->path && fs_is_stale(connection->path))
-		fs_fusermount_unmount(connection->path, true);
+	fs_keeper_unmount(&connection->keeper);
 }

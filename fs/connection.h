@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "fs.h"
+#include "keeper.h"
 
 #ifndef FUSE_USE_VERSION
 #define FUSE_USE_VERSION 312
@@ -19,7 +20,7 @@ struct fs_connection {
 	int fd[1 + FS_MOST_CLONES];
 	size_t n;
 	atomic_uint next;
-	const char *path; /* what fusermount3 mounted for this process, borrowed: unmounted at the end */
+	struct fs_keeper keeper; /* started once something is mounted */
 };
 
 /* The descriptors that `options` names. -EBADF with a sentence where one is no connection of FUSE's. They become
@@ -35,7 +36,7 @@ int fs_connection_ask(struct fs_connection *connection, const char *path, const 
  * close. The session's user data is a struct fs. 0 or -1. */
 int fs_connection_use(struct fs_connection *connection, struct fuse_session *se);
 
-/* Once the session is destroyed: closes the other descriptors, and unmounts what fusermount3 mounted. */
+/* Once the session is destroyed: closes the other descriptors, and unmounts. */
 void fs_connection_close(struct fs_connection *connection);
 
 #endif

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "capture.h"
+#include "confine.h"
 #include "daemon.h"
 #include "fail.h"
 #include "fs.h"
@@ -223,29 +224,64 @@ static int loop(const struct fs *fs, const struct fs_options *o, const char *pat
 		       strerror(-code));
 }
 
-static int serve_session(struct fs *fs, const struct fs_options *o, const char *path,
-			 struct fs_daemon *daemon, struct unshard_error *err)
+/* Last before requests are served: threads inherit what the process may still do. */
+static int give_up_privileges(const struct fs *fs, struct unshard_error *err)
 {
-	struct fuse_session *se = NULL;
+	const char *writable[2];
+	size_t n = 0;
+
+	writable[n++] = unshard_cache_directory(fs->u);
+	if (unshard_store_directory(fs->u))
+		writable[n++] = unshard_store_directory(fs->u);
+	return fs_confine(writable, n, err);
+}
+
+/* The mount is there. */
+static int serve_mounted(struct fs *fs, const struct fs_options *o, const char *path, struct fs_daemon *daemon,
+			 struct unshard_error *err)
+{
 	char hint[256] = "";
-	int code = start(fs, o, path, &se, err);
+	int code = answer_init(fs->se, path, err);
 
 	if (code < 0)
 		return code;
-	fs->se = se;
-	code = answer_init(se, path, err);
-	if (!code) {
-		raise_read_ahead(o, path, hint, sizeof(hint));
-		if (o->ready)
-			o->ready(o->ctx);
-		fs_daemon_live(daemon, o, hint);
-		code = loop(fs, o, path, err);
-		if (code < 0 && fs->log && !o->foreground) /* nobody waits any more */
-			fs->log(fs->log_ctx, 0, err ? err->text : strerror(-code));
-	}
+	raise_read_ahead(o, path, hint, sizeof(hint));
+	if (o->ready)
+		o->ready(o->ctx);
+	code = give_up_privileges(fs, err);
+	if (code < 0)
+		return code;
+	fs_daemon_live(daemon, o, hint);
+	code = loop(fs, o, path, err);
+	if (code < 0 && fs->log && !o->foreground) /* nobody waits any more */
+		fs->log(fs->log_ctx, 0, err ? err->text : strerror(-code));
+	return code;
+}
+
+/* libfuse tries to unmount, and complains that it may not: that is left to the keeper. */
+static void end_session(struct fuse_session *se)
+{
+	struct fs_capture capture;
+	char said[256];
+
 	fuse_remove_signal_handlers(se);
+	fs_capture_begin(&capture);
 	fuse_session_unmount(se);
+	fs_capture_end(&capture, said, sizeof(said));
 	fuse_session_destroy(se);
+}
+
+static int serve_session(struct fs *fs, const struct fs_options *o, const char *path,
+			 struct fs_daemon *daemon, struct unshard_error *err)
+{
+	int code = start(fs, o, path, &fs->se, err);
+
+	if (code < 0)
+		return code;
+	code = fs_keeper_start(&fs->connection.keeper, path, err);
+	if (!code)
+		code = serve_mounted(fs, o, path, daemon, err);
+	end_session(fs->se);
 	return code;
 }
 

@@ -115,7 +115,8 @@ struct unshard_options {
 	const char *const *follow; /* directories outside SOURCE that links may lead into */
 	size_t n_follow;
 	uint64_t max_shard_size_bytes; /* of weights files; default 50 GB (50e9), as save_pretrained's */
-	uint64_t mem_bytes;            /* snapshots and decoded pieces in memory; default 64 MiB */
+	uint64_t mem_bytes;            /* snapshots and decoded pieces in memory; default 64 MiB; the snapshot that was
+	                                * used last stays, however large it is */
 	const char *cache_dir;         /* decoded pieces spill here, unlinked; default $TMPDIR, /tmp */
 	uint64_t cache_size_bytes;     /* at most this much spilled; default 16 GiB */
 	/* The metadata store's file; NULL = $XDG_STATE_HOME/unshard/store.db, else
@@ -141,8 +142,8 @@ struct unshard_options {
 	/* Name the states of FSDP1's flat units (veRL) by torch's order of traversal, if exactly one set of wrapped
 	 * modules fits every rank's sizes. A guess: sizes do not distinguish parameters of equal shape. */
 	bool assume_fsdp_units;
-	/* Give memory back to the system (malloc_trim(3), for the whole process) each time a checkpoint was
-	 * opened: for a program that lives long and does little else. */
+	/* Give memory back to the system (malloc_trim(3), for the whole process) when a large checkpoint, or many
+	 * small ones, were opened: for a program that lives long and does little else. */
 	bool trim_memory;
 	bool keep_names; /* weights keep the names that were saved, also if transformers publishes others */
 	bool reserved[4]; /* zero */
@@ -161,6 +162,11 @@ UNSHARD_API int unshard_open(const char *source, const struct unshard_options *o
  * none of the library's threads: it must make no call, not even this one, on what its parent opened, and may open a
  * session of its own. */
 UNSHARD_API void unshard_close(unshard *u);
+
+/* The directories below which a session writes, for programs that give up writing elsewhere; the texts belong to it.
+ * NULL = it has no metadata store. The default store's is that above its own, which may be made anew. */
+UNSHARD_API const char *unshard_store_directory(const unshard *u);
+UNSHARD_API const char *unshard_cache_directory(const unshard *u);
 
 /* -- callbacks -- */
 

@@ -122,7 +122,7 @@ static void print_views(const cJSON *views)
 			text_print(string_of(v, "usage", "ok"));
 		} else {
 			none = !strcmp(state, "none");
-			printf("%s: ", none ? "not available" : state);
+			printf("%s: ", none ? "not available" : !strcmp(state, "saving") ? state : "cannot be shown");
 			text_print(none ? string_of(v, "why", "no reason is given") : "see problems below");
 		}
 		putchar('\n');

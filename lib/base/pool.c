@@ -26,7 +26,7 @@ struct uns_pool {
 	pthread_cond_t work_added, item_done;
 	struct job *jobs;
 	pthread_t *thread;
-	unsigned n_threads, n_started;
+	unsigned n_threads, n_started, n_idle;
 	bool stop;
 };
 
@@ -89,21 +89,32 @@ static void *worker(void *arg)
 	pthread_mutex_lock(&pool->lock);
 	while (!pool->stop) {
 		job = job_find(pool);
-		if (job)
+		if (job) {
 			run_one(pool, job);
-		else
-			pthread_cond_wait(&pool->work_added, &pool->lock);
+			continue;
+		}
+		pool->n_idle++;
+		pthread_cond_wait(&pool->work_added, &pool->lock);
+		pool->n_idle--;
 	}
 	pthread_mutex_unlock(&pool->lock);
 	return NULL;
 }
 
-static void start_threads(struct uns_pool *pool)
+/* Lets up to n workers look for items: first those that wait, then new ones. Waking all of many for the few items of a
+ * small job would cost more than the items. A worker that is still at another job's items finds these afterwards. */
+static void call_workers(struct uns_pool *pool, size_t n)
 {
-	while (pool->n_started < pool->n_threads &&
-	       pthread_create(&pool->thread[pool->n_started], NULL, worker, pool) == 0)
-		pool->n_started++;
-	pool->n_threads = pool->n_started; /* fewer are enough: the caller works too */
+	size_t called;
+
+	for (called = 0; called < n && called < pool->n_idle; called++)
+		pthread_cond_signal(&pool->work_added);
+	for (; called < n && pool->n_started < pool->n_threads; called++) {
+		if (pthread_create(&pool->thread[pool->n_started], NULL, worker, pool) != 0)
+			pool->n_threads = pool->n_started; /* fewer are enough: the caller works too */
+		else
+			pool->n_started++;
+	}
 }
 
 static void job_unlink(struct uns_pool *pool, struct job *job)
@@ -122,12 +133,10 @@ int uns_pool_each(struct uns_pool *pool, size_t n,
 	struct job job = { .n = n, .work = work, .ctx = ctx };
 
 	pthread_mutex_lock(&pool->lock);
-	if (n > 1)
-		start_threads(pool);
 	job.next = pool->jobs;
 	pool->jobs = &job;
 	if (n > 1)
-		pthread_cond_broadcast(&pool->work_added);
+		call_workers(pool, n - 1);
 	while (job_has_items(&job))
 		run_one(pool, &job);
 	while (job.running)

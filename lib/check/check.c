@@ -244,17 +244,19 @@ static int check_rng(struct checking *c, const struct subject *s)
 
 /* -- config.json -- */
 
-/* Which config.json was looked at and not taken, by companions.c's notes. */
-static int rejected_configs(struct checking *c, const struct subject *s, size_t *n)
+/* Which config.json was looked at and not taken, or taken for weights of other names, by companions.c's notes. */
+static int config_notes(struct checking *c, const struct subject *s, size_t *n_rejected)
 {
 	size_t i;
 	int code = 0;
 
 	for (i = 0; i < s->snap->beside.notes.n && code == 0; i++) {
-		if (s->snap->beside.notes.v[i].id != UNS_FOUND_CONFIG_UNUSABLE &&
-		    s->snap->beside.notes.v[i].id != UNS_FOUND_CONFIG_DOES_NOT_FIT)
+		const enum uns_finding_id id = s->snap->beside.notes.v[i].id;
+		const bool rejected = id == UNS_FOUND_CONFIG_UNUSABLE || id == UNS_FOUND_CONFIG_DOES_NOT_FIT;
+
+		if (!rejected && id != UNS_FOUND_CONFIG_HAS_OTHER_NAMES)
 			continue;
-		++*n;
+		*n_rejected += rejected;
 		code = checking_found_as(c, &s->snap->beside.notes.v[i],
 					 s->snap->beside.config.p ? UNS_NOTE : UNS_PROBLEM);
 	}
@@ -265,7 +267,7 @@ static int check_config(struct checking *c, const struct subject *s)
 {
 	struct uns_err why = { 0 };
 	size_t n_rejected = 0;
-	int code = rejected_configs(c, s, &n_rejected);
+	int code = config_notes(c, s, &n_rejected);
 
 	if (code)
 		return code;

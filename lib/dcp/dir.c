@@ -7,7 +7,6 @@
  * it, is not there. It must not know which framework wrote the directory: names.c says what an entry is. */
 #include "dcp/dir.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -216,11 +215,14 @@ static int file_of(struct dir *d, const char *name, uint32_t *out, struct uns_er
 /* Rank 3 for "__3_0.distcp". Used in messages only. */
 static int32_t rank_of(const char *path)
 {
-	int rank, n = 0;
+	const char *name = uns_path_name(path), *p;
+	int32_t rank = 0;
 
-	if (sscanf(uns_path_name(path), "__%9d_%n", &rank, &n) != 1 || !n || rank < 0)
+	if (!uns_str_starts(name, "__"))
 		return -1;
-	return rank;
+	for (p = name + 2; *p >= '0' && *p <= '9' && p < name + 11; p++)
+		rank = 10 * rank + (*p - '0');
+	return p > name + 2 && *p == '_' ? rank : -1;
 }
 
 static int report(struct dir *d, enum uns_finding_id id, enum uns_scope scope, const char *key,
@@ -520,6 +522,19 @@ static int report_no_weights(struct dir *d, struct uns_err *err)
 				       err);
 }
 
+static int report_two_roots(struct dir *d, struct uns_err *err)
+{
+	const char *const *roots = d->naming.two_roots;
+
+	if (!roots[0])
+		return 0;
+	return uns_catalog_add_finding(d->cat,
+				       UNS_FINDING(.id = UNS_FOUND_WEIGHTS_BELOW_KEYS, .file = d->path,
+						   .arg = { { "what", uns_str(roots[0]) },
+							    { "other", uns_str(roots[1]) } }),
+				       err);
+}
+
 static int add_entries(struct dir *d, struct uns_err *err)
 {
 	size_t i;
@@ -532,6 +547,7 @@ static int add_entries(struct dir *d, struct uns_err *err)
 	if (d->numbered)
 		UNS_TRY(report(d, UNS_FOUND_OPTIMIZER_IS_NUMBERED, UNS_SCOPE_OPTIMIZER, NULL, err));
 	UNS_TRY(report_no_weights(d, err));
+	UNS_TRY(report_two_roots(d, err));
 	return uns_catalog_assign_groups(d->cat, err);
 }
 

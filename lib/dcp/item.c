@@ -19,33 +19,55 @@ enum {
 
 void uns_dcp_reader_init(struct uns_dcp_reader *reader, const struct uns_catalog *cat)
 {
-	*reader = (struct uns_dcp_reader){ .cat = cat, .file = UNS_NONE, .fd = -1 };
+	size_t i;
+
+	*reader = (struct uns_dcp_reader){ .cat = cat };
+	for (i = 0; i < UNS_DCP_FILES_OPEN; i++)
+		reader->open[i] = (struct uns_dcp_open_file){ .file = UNS_NONE, .fd = -1 };
 }
 
 void uns_dcp_reader_fini(struct uns_dcp_reader *reader)
 {
-	uns_close_p(&reader->fd);
-	free(reader->window);
+	size_t i;
+
+	for (i = 0; i < UNS_DCP_FILES_OPEN; i++)
+		uns_close_p(&reader->open[i].fd);
+	uns_arena_fini(&reader->windows);
 	uns_dcp_reader_init(reader, reader->cat);
 }
 
 /* -- bytes -- */
 
-static int switch_file(struct uns_dcp_reader *reader, uint32_t file, struct uns_err *err)
+/* The file, or the one that was read longest ago. */
+static struct uns_dcp_open_file *choose_open(struct uns_dcp_reader *reader, uint32_t file)
 {
+	struct uns_dcp_open_file *o = reader->open, *end = o + UNS_DCP_FILES_OPEN, *oldest = o;
+
+	for (; o < end && o->file != file; o++)
+		if (o->last_read < oldest->last_read)
+			oldest = o;
+	o = o < end ? o : oldest;
+	o->last_read = ++reader->n_reads;
+	return o;
+}
+
+static int switch_file(struct uns_dcp_reader *reader, uint32_t file, struct uns_dcp_open_file **out,
+		       struct uns_err *err)
+{
+	struct uns_dcp_open_file *o = *out = choose_open(reader, file);
 	const struct uns_file *f = &reader->cat->files[file];
 	struct uns_stat now;
 
-	if (reader->file == file)
+	if (o->file == file)
 		return 0;
-	uns_close_p(&reader->fd);
-	reader->fd = -1;
-	reader->file = UNS_NONE;
-	reader->len = 0;
-	UNS_TRY(uns_root_open_file(f->root, f->path, &reader->fd, &now, err));
+	uns_close_p(&o->fd);
+	o->fd = -1;
+	o->file = UNS_NONE;
+	o->len = 0;
+	UNS_TRY(uns_root_open_file(f->root, f->path, &o->fd, &now, err));
 	if (!uns_identity_equal(&now.id, &f->stat.id))
 		return uns_fail(err, -ESTALE, "%s changed while it was read", f->path);
-	reader->file = file;
+	o->file = file;
 	return 0;
 }
 
@@ -63,49 +85,50 @@ static int check_extent(const struct uns_file *f, const struct uns_dcp_item_loca
 	return 0;
 }
 
-static bool in_window(const struct uns_dcp_reader *reader, uint64_t off, uint64_t len)
+static bool in_window(const struct uns_dcp_open_file *o, uint64_t off, uint64_t len)
 {
-	return reader->window && off >= reader->at_bytes &&
-	       uns_inside(off - reader->at_bytes, len, reader->len);
+	return o->window && off >= o->at_bytes && uns_inside(off - o->at_bytes, len, o->len);
 }
 
-static int fill_window(struct uns_dcp_reader *reader, const struct uns_file *f, uint64_t off,
-		       struct uns_err *err)
+static int fill_window(struct uns_dcp_reader *reader, struct uns_dcp_open_file *o, const struct uns_file *f,
+		       uint64_t off, struct uns_err *err)
 {
 	size_t len = (size_t)uns_u64_min(WINDOW_BYTES, f->stat.id.size - off);
 
-	if (!reader->window)
-		reader->window = malloc(WINDOW_BYTES);
-	if (!reader->window)
+	if (!o->window)
+		o->window = uns_arena_alloc(&reader->windows, WINDOW_BYTES, 1);
+	if (!o->window)
 		return uns_oom(err);
-	reader->len = 0;
-	UNS_TRY(uns_fd_pread(reader->fd, reader->window, len, off, f->path, err));
-	reader->at_bytes = off;
-	reader->len = len;
+	o->len = 0;
+	UNS_TRY(uns_fd_pread(o->fd, o->window, len, off, f->path, err));
+	o->at_bytes = off;
+	o->len = len;
 	return 0;
 }
 
 /* Reads the first `len` stored bytes of the item. ahead: also reads what follows them, because the next
- * item is there. */
+ * item is there. A file that fits into the window is read once, whole. */
 static int stored_bytes(struct uns_dcp_reader *reader, const struct uns_dcp_item_location *location,
 			size_t len, bool ahead, struct uns_arena *arena, struct uns_span *out,
 			struct uns_err *err)
 {
 	const struct uns_file *f = &reader->cat->files[location->file];
+	bool whole = f->stat.id.size <= WINDOW_BYTES;
+	struct uns_dcp_open_file *o;
 	uint8_t *bytes;
 
 	UNS_TRY(check_extent(f, location, err));
-	UNS_TRY(switch_file(reader, location->file, err));
+	UNS_TRY(switch_file(reader, location->file, &o, err));
 	bytes = uns_arena_alloc(arena, len, 1);
 	if (!bytes)
 		return uns_oom(err);
 	*out = uns_span_of(bytes, len);
-	if (!in_window(reader, location->offset_bytes, len)) {
-		if (len > WINDOW_BYTES || !ahead)
-			return uns_fd_pread(reader->fd, bytes, len, location->offset_bytes, f->path, err);
-		UNS_TRY(fill_window(reader, f, location->offset_bytes, err));
+	if (!in_window(o, location->offset_bytes, len)) {
+		if (len > WINDOW_BYTES || (!ahead && !whole))
+			return uns_fd_pread(o->fd, bytes, len, location->offset_bytes, f->path, err);
+		UNS_TRY(fill_window(reader, o, f, whole ? 0 : location->offset_bytes, err));
 	}
-	memcpy(bytes, reader->window + (location->offset_bytes - reader->at_bytes), len);
+	memcpy(bytes, o->window + (location->offset_bytes - o->at_bytes), len);
 	return 0;
 }
 

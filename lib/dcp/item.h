@@ -6,15 +6,22 @@
 #include "base/span.h"
 #include "model/catalog.h"
 
-/* Keeps the file that was read last open, and a window of its bytes, because small items follow each other
- * in a file. */
+enum { UNS_DCP_FILES_OPEN = 4 };
+
+/* Keeps the files that were read last open, each with a window of its bytes: small items follow each other in a file,
+ * and those of one rank alternate with those of others. */
 struct uns_dcp_reader {
 	const struct uns_catalog *cat;
-	uint32_t file; /* the file that fd and the bytes belong to; UNS_NONE = no file is open */
-	int fd;
-	uint8_t *window;
-	uint64_t at_bytes;
-	size_t len;
+	struct uns_dcp_open_file {
+		uint32_t file; /* the file that fd and the bytes belong to; UNS_NONE = no file is open */
+		int fd;
+		uint8_t *window;
+		uint64_t at_bytes;
+		size_t len;
+		uint64_t last_read; /* n_reads at that time */
+	} open[UNS_DCP_FILES_OPEN];
+	uint64_t n_reads;
+	struct uns_arena windows;
 };
 
 void uns_dcp_reader_init(struct uns_dcp_reader *reader, const struct uns_catalog *cat);

@@ -210,22 +210,26 @@ static int find_shaped(struct uns_dcp_naming *n, const struct uns_dcp_metadata *
 	return 0;
 }
 
-/* Finds the one root key that all tensors are below which may be weights, if there is one. */
-static const char *find_only_root(const struct uns_dcp_naming *n, const struct uns_dcp_metadata *meta)
+/* Finds the one root key that all tensors are below which may be weights; or two of them, if all are below one. */
+static void find_rest(struct uns_dcp_naming *n, const struct uns_dcp_metadata *meta)
 {
 	const struct uns_dcp_entry *e = meta->entry, *end = meta->entry + meta->n_entries;
-	const char *only = NULL;
+	const char *first = NULL, *second = NULL;
 
 	for (; e < end; e++) {
 		if (e->kind == UNS_DCP_BYTES || below_shaped(n, e) ||
 		    (e->path[0].key && is_beside_model(e->path[0].key)))
 			continue;
-		if (e->n_path < 2 || !e->path[0].key ||
-		    (only && strcmp(only, e->path[0].key) != 0))
-			return NULL;
-		only = e->path[0].key;
+		if (e->n_path < 2 || !e->path[0].key)
+			return;
+		if (!first)
+			first = e->path[0].key;
+		else if (!second && strcmp(first, e->path[0].key) != 0)
+			second = e->path[0].key;
 	}
-	return only;
+	n->only_root = second ? NULL : first;
+	n->two_roots[0] = second ? first : NULL;
+	n->two_roots[1] = second;
 }
 
 static int add_root(struct uns_dcp_naming *n, const char *root, struct uns_err *err)
@@ -258,7 +262,8 @@ static int find_roots(struct uns_dcp_naming *n, const struct uns_dcp_metadata *m
 		return root ? add_root(n, root, err) : uns_oom(err);
 	}
 	n->rest_is_weights = !n->bare_optimizer;
-	n->only_root = n->has_paths ? find_only_root(n, meta) : NULL;
+	if (n->has_paths)
+		find_rest(n, meta);
 	return 0;
 }
 

@@ -47,6 +47,7 @@ struct uns_dcp_naming {
 	/* No root key is known: every tensor that does not look like an optimizer's is a weight. */
 	bool rest_is_weights;
 	const char *only_root; /* in that case: the root key that all of these tensors share, or NULL */
+	const char *two_roots[2]; /* or two of the root keys that they are below; NULL if some are below none */
 	const char *wrapper;   /* the key around "model" and "optimizer", or NULL */
 	/* Keys joined by dots that have both 'state' and 'param_groups' below them: optimizers. */
 	const char *shaped[8];

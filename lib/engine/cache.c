@@ -102,6 +102,11 @@ static void unlock(struct uns_cache *c)
 	free_entries(dead);
 }
 
+const char *uns_cache_dir(const struct uns_cache *c)
+{
+	return c->dir;
+}
+
 void uns_cache_free(struct uns_cache *c)
 {
 	struct uns_cached *e;

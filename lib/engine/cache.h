@@ -26,6 +26,7 @@ struct uns_cache_limits {
 int uns_cache_new(const struct uns_cache_limits *max, const char *dir, struct uns_counters *count,
 		  const struct uns_log *log, struct uns_cache **out, struct uns_err *err);
 void uns_cache_free(struct uns_cache *cache); /* nothing may be pinned or moving */
+const char *uns_cache_dir(const struct uns_cache *cache); /* where it spills */
 
 /* Makes the bytes with uns_cached_write or uns_cached_map, ends with uns_cached_settle. */
 typedef int uns_cache_fill(void *ctx, struct uns_cached *entry, struct uns_err *err);

@@ -62,6 +62,11 @@ void uns_engine_free(struct uns_engine *e)
 	free(e);
 }
 
+const char *uns_engine_cache_dir(const struct uns_engine *e)
+{
+	return uns_cache_dir(e->cache);
+}
+
 #define GET(name) atomic_load_explicit(&engine->count.name, memory_order_relaxed)
 
 void uns_engine_stats(const struct uns_engine *engine, struct uns_engine_stats *out)

@@ -356,7 +356,7 @@ int examine(const struct examiner *x, struct examined *f, struct uns_capture **c
 
 	*f = (struct examined){ .generation = UNS_HASH_INIT };
 	*capture = NULL;
-	UNS_TRY(uns_capture_new_of(x->root, x->path, x->hidden, examine_may_be_file(x->path), capture, err));
+	UNS_TRY(uns_capture_new_of(x->root, x->path, x->hidden, examine_may_be_file(x->path), x->lists, capture, err));
 	code = look(x, *capture, f, err);
 	if (code < 0 || !f->format) {
 		uns_capture_free(*capture);

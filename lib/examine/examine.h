@@ -38,6 +38,7 @@ struct examined {
 struct examiner {
 	const struct uns_root *root;
 	const char *hidden; /* a path below SOURCE that is never looked at; NULL = none */
+	struct uns_kept_lists *lists; /* of the run's directory, for all of its checkpoints; NULL = none */
 	struct store_link *store;
 	const char *path; /* what to examine, below SOURCE */
 	const struct examined *before; /* the last examination, which saves work; NULL = there was none */

@@ -299,6 +299,24 @@ static int borrow_config(struct search *s, const struct candidate *c, struct uns
 	return c->own ? 0 : note_borrowed(s, c, "config.json", err);
 }
 
+/* The config's numbers may fit weights that from_pretrained does not find, because they have other names. */
+static int compare_names(struct search *s, struct uns_err *err)
+{
+	const struct uns_config_info *info = &s->out->config_info;
+	const char *missed = uns_config_name_missed(info, s->cat, s->in->strip);
+	size_t i = 0;
+
+	if (!missed)
+		return 0;
+	while (s->cat->tensors[i].role != UNS_ROLE_WEIGHT)
+		i++;
+	return note(s,
+		    UNS_FINDING(.id = UNS_FOUND_CONFIG_HAS_OTHER_NAMES, .checkpoint = s->cat->path,
+				.tensor = s->cat->tensors[i].name, .expected = uns_str(missed),
+				.arg = { { "what", uns_str(info->model_type) } }),
+		    err);
+}
+
 static int choose_config(struct search *s, struct uns_err *err)
 {
 	size_t i;
@@ -310,8 +328,10 @@ static int choose_config(struct search *s, struct uns_err *err)
 		found = try_config(s, &s->candidate[i], err);
 		if (found < 0)
 			return found;
-		if (found)
+		if (found) {
+			UNS_TRY(compare_names(s, err));
 			return borrow_config(s, &s->candidate[i], err);
+		}
 	}
 	memset(&s->out->config_info, 0, sizeof(s->out->config_info));
 	if (s->cat->summary.adapter == UNS_ADAPTER_ALONE)

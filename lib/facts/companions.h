@@ -23,6 +23,7 @@ struct companions_input {
 	const struct model_dirs *models;
 	struct store_link *store; /* for the fact "model" */
 	bool has_facts;           /* the store had facts when the checkpoint was examined */
+	const char *strip;        /* -o strip=, or NULL */
 };
 
 struct companions {

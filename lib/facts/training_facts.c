@@ -792,10 +792,10 @@ static void say_what_is_assumed(struct collect *c, const char *const *keys, size
 		return;
 	uns_text_str(&text, "a Trainer that resumes uses ");
 	for (i = 0; i < n; i++)
-		uns_text_printf(&text, "%s%s", i ? ", " : "", keys[i]);
+		uns_text_printf(&text, "%s%s = %s", i ? ", " : "", keys[i], uns_trainer_state_assumed(keys[i]));
 	uns_text_str(&text, " of trainer_state.json instead of its own arguments "
-			    "(train_batch_size up to transformers 5.1). They are assumed here: "
-			    "before you resume, set them with `unshard meta set ");
+			    "(train_batch_size up to transformers 5.1). These defaults of transformers are "
+			    "assumed here: before you resume, set them with `unshard meta set ");
 	write_path(c, &text);
 	for (i = 0; i < n; i++)
 		uns_text_printf(&text, " %s=N", keys[i]);

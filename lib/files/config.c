@@ -9,6 +9,7 @@
 #include "base/map.h"
 #include "base/path.h"
 #include "files/config_families.h"
+#include "files/strip.h"
 
 /* -- parse -- */
 
@@ -302,6 +303,39 @@ static int check_layers(const struct uns_config_info *info, const struct uns_cat
 	return uns_fail(err, -EBADMSG, "num_hidden_layers is %lld, but %.*s has %llu layers",
 			(long long)info->num_hidden_layers, (int)s.prefix_len, s.prefix,
 			(unsigned long long)s.n);
+}
+
+/* Is it the name of a tensor of the model whose embedding is "BASE.embed_tokens.weight", or of what is in it below BASE? A
+ * save without the embedding (of what is trained, say) has layers. */
+static bool is_name_of(const char *name, const char *embedding)
+{
+	const char *inner = strchr(embedding, '.') + 1;
+	struct layer_stack s;
+	uint64_t index;
+
+	if (strcmp(name, embedding) == 0 || strcmp(name, inner) == 0)
+		return true;
+	return layer_of(name, &s, &index) && s.prefix_len == (size_t)(inner - embedding) - 1 &&
+	       memcmp(s.prefix, embedding, s.prefix_len) == 0;
+}
+
+const char *uns_config_name_missed(const struct uns_config_info *info, const struct uns_catalog *cat, const char *strip)
+{
+	const char *embedding = info->model_type ? uns_config_embedding(info->model_type) : NULL;
+	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
+	bool any = false;
+
+	if (!embedding || cat->summary.is_megatron || cat->summary.adapter == UNS_ADAPTER_ALONE ||
+	    cat->summary.adapter == UNS_ADAPTER_AND_BASE)
+		return NULL;
+	for (; t < end; t++) {
+		if (!is_weight(t))
+			continue;
+		any = true;
+		if (is_name_of(uns_strip_name(strip ? strip : "", t->name), embedding))
+			return NULL;
+	}
+	return any ? embedding : NULL;
 }
 
 int uns_config_check(const struct uns_config_info *info, const struct uns_catalog *cat,

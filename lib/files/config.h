@@ -30,6 +30,10 @@ int uns_config_parse(struct uns_span json, struct uns_arena *arena, struct uns_c
 int uns_config_check(const struct uns_config_info *info, const struct uns_catalog *cat,
 		     struct uns_err *err);
 
+/* A weight's name that the config's model has, if no weight has such a name behind `strip` (NULL: -o strip= is not
+ * given); NULL if one has, or if nothing is known of the names of this family. */
+const char *uns_config_name_missed(const struct uns_config_info *info, const struct uns_catalog *cat, const char *strip);
+
 /* The same JSON text with another dtype ("bfloat16") as the value of every "dtype" and "torch_dtype", nested configs
  * included. If neither key exists, "dtype" is added at the top. All other bytes are kept. */
 int uns_config_with_dtype(struct uns_span json, const char *torch_dtype, struct uns_arena *arena,

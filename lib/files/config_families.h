@@ -13,4 +13,8 @@ enum uns_family_flag {
 /* Flags of a model_type; 0 for other and unknown families. O(log n). */
 unsigned uns_config_family(const char *model_type);
 
+/* The name of the input embedding in the causal language models of a model_type ("model.embed_tokens.weight"); NULL for
+ * other and unknown families. O(log n). */
+const char *uns_config_embedding(const char *model_type);
+
 #endif

@@ -188,7 +188,7 @@ static int note_facts(const struct uns_training *t, struct uns_vtree *out, struc
 	for (i = 0; i < t->n_notes; i++)
 		UNS_TRY(uns_vtree_note(out, err, "%s", t->note[i]));
 	for (i = 0; i < t->n; i++)
-		if (t->v[i].assumed)
+		if (t->v[i].assumed && !uns_trainer_state_assumed(t->v[i].key)) /* one of the notes names those */
 			UNS_TRY(uns_vtree_note(out, err,
 					       "trainer_state.json: %s = %s is assumed (%s); set it "
 					       "with `unshard meta set CHECKPOINT %s=VALUE` or "

@@ -4,7 +4,7 @@
  *
  *   model.safetensors | model.safetensors.index.json + the files it names
  *   pytorch_model.bin | pytorch_model.bin.index.json + the files it names
- *   adapter_model.safetensors | adapter_model.bin
+ *   adapter_model.safetensors | adapter_model.bin    (also beside the files of a model)
  *   pytorch_model_fsdp.bin                           (Accelerate, FULL_STATE_DICT)
  *   [sharded/]shard-00001-model-00001-of-00002.safetensors   (torch's HuggingFaceStorageWriter)
  *   beside them: config, tokenizer; optimizer.pt, scheduler.pt, rng_state*.pth, trainer_state */
@@ -319,6 +319,30 @@ static int add_weights(struct uns_catalog *cat, const struct uns_directory *dir,
 				       err);
 }
 
+/* torchtune saves the adapter beside the model into which it was merged. Neither is the other's. */
+static int add_adapter(struct uns_catalog *cat, const struct uns_directory *dir, struct uns_err *err)
+{
+	const struct source *s = source_of(dir), *end = sources + sizeof(sources) / sizeof(sources[0]);
+	struct paths one = { 0 };
+	size_t i = cat->n_tensors;
+
+	if (!s || !s->index)
+		return 0;
+	for (s = sources; s < end; s++)
+		if (uns_str_starts(s->file, "adapter_model.") && uns_listing_has_file(dir->list, s->file))
+			break;
+	if (s == end)
+		return 0;
+	UNS_TRY(paths_add(&one, &cat->arena, uns_path_join(&cat->arena, dir->path, s->file), err));
+	UNS_TRY(add_files(cat, dir->root, &one, s->torch, err));
+	for (; i < cat->n_tensors; i++) {
+		cat->tensors[i].role = UNS_ROLE_OTHER;
+		cat->tensors[i].of_adapter = true;
+	}
+	cat->summary.adapter = UNS_ADAPTER_BESIDE;
+	return 0;
+}
+
 /* -- what stands beside them -- */
 
 static int add_companion(struct uns_catalog *cat, const struct uns_directory *dir, const char *name,
@@ -440,6 +464,7 @@ static int open_hf(const struct uns_directory *dir, const struct uns_format_opti
 	(void)options;
 	fill_summary(cat, dir);
 	UNS_TRY(add_weights(cat, dir, err));
+	UNS_TRY(add_adapter(cat, dir, err));
 	UNS_TRY(add_companions(cat, dir, err));
 	UNS_TRY(check_times(cat, dir, err));
 	uns_resume_find(cat);

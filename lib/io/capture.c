@@ -24,12 +24,14 @@ struct dir {
 	const char *path;
 	struct uns_stat stat;
 	struct uns_listing list;
+	struct uns_kept_list *kept; /* whose the list is; NULL = the capture's own */
 	struct seen *seen; /* of each entry; NULL = not filled */
 };
 
 struct uns_capture {
 	const struct uns_root *root;
 	const char *path, *hidden;
+	struct uns_kept_lists *lists;
 	struct uns_stat top;
 	int fd; /* of the directory itself; -1 = closed */
 	struct uns_arena arena;
@@ -55,8 +57,12 @@ int uns_capture_fault(const struct uns_capture *c, struct uns_err *err)
 
 void uns_capture_free(struct uns_capture *c)
 {
+	size_t i;
+
 	if (!c)
 		return;
+	for (i = 0; i < c->n_dirs; i++)
+		uns_kept_list_put(c->dir[i]->kept);
 	uns_close_p(&c->fd);
 	uns_map_fini(&c->by_path);
 	uns_map_fini(&c->single);
@@ -67,7 +73,7 @@ void uns_capture_free(struct uns_capture *c)
 int uns_capture_new(const struct uns_root *root, const char *path, const char *hidden,
 		    struct uns_capture **out, struct uns_err *err)
 {
-	return uns_capture_new_of(root, path, hidden, false, out, err);
+	return uns_capture_new_of(root, path, hidden, false, NULL, out, err);
 }
 
 /* What is no directory is a file; fails as `why` says where it is none, or cannot be looked at now. */
@@ -85,7 +91,7 @@ static int open_file(struct uns_capture *c, struct uns_err *why)
 }
 
 int uns_capture_new_of(const struct uns_root *root, const char *path, const char *hidden, bool file,
-		       struct uns_capture **out, struct uns_err *err)
+		       struct uns_kept_lists *lists, struct uns_capture **out, struct uns_err *err)
 {
 	struct uns_capture *c = calloc(1, sizeof(*c));
 	struct uns_err why = { 0 };
@@ -94,6 +100,7 @@ int uns_capture_new_of(const struct uns_root *root, const char *path, const char
 	if (!c)
 		return uns_oom(err);
 	c->root = root;
+	c->lists = lists;
 	c->hidden = hidden && *hidden ? hidden : NULL;
 	c->fd = -1;
 	c->path = uns_arena_str(&c->arena, path);
@@ -136,20 +143,28 @@ static bool is_hidden(const struct uns_capture *c, const char *path)
 	return c->hidden && uns_path_within(path, c->hidden);
 }
 
-/* Take the hidden entry out of its directory's listing. */
-static void leave_out_hidden(const struct uns_capture *c, const char *path,
-			     struct uns_listing *list)
+static bool has_hidden(const struct uns_capture *c, const char *path)
 {
-	const char *name = c->hidden ? uns_path_name(c->hidden) : NULL;
-	size_t dir_len = strlen(path), i, n = 0;
+	size_t dir_len = strlen(path);
 
-	if (!name || !uns_path_within(c->hidden, path) ||
-	    dir_len + (dir_len > 0) + strlen(name) != strlen(c->hidden))
-		return;
+	return c->hidden && uns_path_within(c->hidden, path) &&
+	       dir_len + (dir_len > 0) + strlen(uns_path_name(c->hidden)) == strlen(c->hidden);
+}
+
+/* Take the hidden entry out of its directory's listing, which may be others' too. */
+static int leave_out_hidden(struct uns_capture *c, struct uns_listing *list, struct uns_err *err)
+{
+	const char *name = uns_path_name(c->hidden);
+	struct uns_entry *own = UNS_NEW_N(&c->arena, struct uns_entry, list->n);
+	size_t i, n = 0;
+
+	if (!own)
+		return uns_oom(err);
 	for (i = 0; i < list->n; i++)
 		if (strcmp(list->v[i].name, name) != 0)
-			list->v[n++] = list->v[i];
-	list->n = n;
+			own[n++] = list->v[i];
+	*list = (struct uns_listing){ own, n };
+	return 0;
 }
 
 /* List a directory whose descriptor is open. */
@@ -162,11 +177,15 @@ static int add_dir(struct uns_capture *c, const char *path, int fd, const struct
 	    !UNS_ARENA_ROOM(&c->arena, c->dir, c->n_dirs, c->cap_dirs))
 		return uns_oom(err);
 	d->stat = *stat;
-	UNS_TRY(uns_dir_list(c->root, path, fd, &c->arena, &d->list, err));
-	leave_out_hidden(c, path, &d->list);
+	if (!c->lists || uns_path_within(path, c->path))
+		UNS_TRY(uns_dir_list(c->root, path, fd, &c->arena, &d->list, err));
+	else
+		UNS_TRY(uns_list_kept(c->lists, c->root, path, fd, stat, &d->kept, &d->list, err));
+	c->dir[c->n_dirs++] = d; /* from here on, freeing the capture gives the list back */
+	if (has_hidden(c, path))
+		UNS_TRY(leave_out_hidden(c, &d->list, err));
 	if (!uns_map_put(&c->by_path, d->path, d, NULL))
 		return uns_oom(err);
-	c->dir[c->n_dirs++] = d;
 	*out = d;
 	return 0;
 }

@@ -10,16 +10,18 @@
 #ifndef UNS_IO_CAPTURE_H
 #define UNS_IO_CAPTURE_H
 
+#include "io/kept_list.h"
 #include "io/source.h"
 
 struct uns_capture;
 
 /* Open directory `path` below root and stat it; nothing is listed yet. `hidden` (a path below root,
- * borrowed; NULL = none) is left out as if it were not there, and never touched.
+ * borrowed; NULL = none) is left out as if it were not there, and never touched. `lists` (borrowed; NULL = none) keeps
+ * the listings of directories around it for other captures.
  * -ENOENT; -ENOTDIR when it is no directory. A regular file is stat'ed alone where `file` says so: stats of what
  * lies around it come from the capture then. */
 int uns_capture_new_of(const struct uns_root *root, const char *path, const char *hidden, bool file,
-		       struct uns_capture **out, struct uns_err *err);
+		       struct uns_kept_lists *lists, struct uns_capture **out, struct uns_err *err);
 int uns_capture_new(const struct uns_root *root, const char *path, const char *hidden,
 		    struct uns_capture **out, struct uns_err *err);
 void uns_capture_free(struct uns_capture *capture); /* NULL is allowed */

@@ -1,5 +1,5 @@
 /* Building, sealing and searching a catalog. Owns its arrays: they grow by realloc while a format fills
- * them, and move into the arena, at their exact size, when the catalog is sealed. What the session
+ * them, and move into the arena, at their exact size, when the catalog is sealed (pieces stay). What the session
  * adds behind that (borrowed files, what it found out about them) grows them inside the arena.
  * Must not know formats or views, and reads nothing of a file but its stat. */
 #include "model/catalog.h"
@@ -62,10 +62,10 @@ void uns_catalog_free(struct uns_catalog *cat)
 {
 	if (!cat)
 		return;
+	free(cat->pieces);
 	if (!cat->sealed) {
 		free(cat->files);
 		free(cat->tensors);
-		free(cat->pieces);
 		free(cat->groups);
 		free(cat->values);
 		free(cat->companions);
@@ -136,7 +136,7 @@ int uns_catalog_add_tensor(struct uns_catalog *cat, const struct uns_tensor *ten
 int uns_catalog_add_piece(struct uns_catalog *cat, const struct uns_piece *piece,
 			  struct uns_err *err)
 {
-	if (!cat->n_tensors)
+	if (!cat->n_tensors || cat->sealed)
 		return uns_fail(err, -EINVAL, "a piece without a tensor");
 	UNS_TRY(APPEND(cat, pieces, *piece, err));
 	cat->tensors[cat->n_tensors - 1].n_pieces++;
@@ -369,14 +369,20 @@ static int sort_pieces(const struct uns_catalog *cat, const struct uns_tensor *t
 	if (t->n_pieces < 2)
 		return 0;
 	order = calloc(t->n_pieces, sizeof(*order));
-	sorted = calloc(t->n_pieces, sizeof(*sorted));
-	if (!order || !sorted)
+	if (!order)
 		return uns_oom(err);
 	for (i = 0; i < t->n_pieces; i++)
 		order[i] = (struct order){ .first = uns_piece_first(&t->shape, &v[i]),
 					   .elems = uns_piece_elems(&v[i]),
 					   .broken = !bytes_exist(cat, &v[i]),
 					   .at = i };
+	for (i = 1; i < t->n_pieces && order_cmp(&order[i - 1], &order[i]) < 0; i++)
+		;
+	if (i == t->n_pieces) /* as most writers list them */
+		return 0;
+	sorted = calloc(t->n_pieces, sizeof(*sorted));
+	if (!sorted)
+		return uns_oom(err);
 	qsort(order, t->n_pieces, sizeof(*order), order_cmp);
 	for (i = 0; i < t->n_pieces; i++)
 		sorted[i] = v[order[i].at];
@@ -439,6 +445,17 @@ static int settle(struct uns_catalog *cat, void *array_p, size_t n, size_t *cap,
 	return 0;
 }
 
+/* Pieces may be most of what a process has in memory: they stay where they are, because a copy would need that twice. */
+static void settle_pieces(struct uns_catalog *cat)
+{
+	struct uns_piece *exact = cat->n_pieces ? reallocarray(cat->pieces, cat->n_pieces, sizeof(*exact)) : NULL;
+
+	if (!exact)
+		return;
+	cat->pieces = exact;
+	cat->cap_pieces = cat->n_pieces;
+}
+
 static int settle_all(struct uns_catalog *cat, struct uns_err *err)
 {
 	struct {
@@ -446,7 +463,7 @@ static int settle_all(struct uns_catalog *cat, struct uns_err *err)
 		size_t n, *cap, size;
 	} list[] = {
 #define LIST(name) { &cat->name, cat->n_##name, &cat->cap_##name, sizeof(*cat->name) }
-		LIST(files),  LIST(tensors),    LIST(pieces),   LIST(groups),
+		LIST(files),  LIST(tensors),    LIST(groups),
 		LIST(values), LIST(companions), LIST(findings),
 #undef LIST
 	};
@@ -463,6 +480,7 @@ static int settle_all(struct uns_catalog *cat, struct uns_err *err)
 			*(void **)list[i].array = NULL;
 		}
 	}
+	settle_pieces(cat);
 	cat->sealed = true;
 	return code;
 }

@@ -9,7 +9,7 @@
  *   companions  whole files beside the shards (config.json, scheduler.pt, rng_state_0.pth, ...)
  *   summary, findings
  *
- * Everything lives in the catalog's arena. */
+ * Everything lives in the catalog's arena, but for the array of pieces. */
 #ifndef UNS_MODEL_CATALOG_H
 #define UNS_MODEL_CATALOG_H
 
@@ -165,6 +165,7 @@ enum uns_adapter {
 	UNS_ADAPTER_NONE,
 	UNS_ADAPTER_ALONE,    /* all of them are: they are loaded into a model that is somewhere else */
 	UNS_ADAPTER_AND_BASE, /* the model that they adapt was saved with them */
+	UNS_ADAPTER_BESIDE,   /* they are no weights of the model: PEFT's own files lie beside it (torchtune) */
 	UNS_N_ADAPTERS
 };
 
@@ -187,6 +188,8 @@ struct uns_summary {
 	bool is_published;     /* the files of weights are as save_pretrained writes them */
 	bool is_pretrained;    /* its weights are what from_pretrained takes */
 	bool is_pipeline;      /* saved by stages, with names and numbers of parameters of their own */
+	bool has_experts;      /* of deepspeed.moe: which of them a rank has is the model's, and its names are by that */
+	bool experts_vary;     /* of one layer more ranks share them than of another */
 	bool wants_config;     /* config.json belongs beside it */
 	bool has_rng_of_ranks; /* random states of each rank that wrote shards, one file a rank */
 	bool has_engine_state; /* what DeepSpeed's engine saves beside tensors */

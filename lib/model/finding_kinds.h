@@ -80,6 +80,9 @@ KIND(OPTIMIZER_IS_NUMBERED, optimizer_is_numbered, UNKNOWN,
 KIND(NO_TENSOR_BELOW_KEY, no_tensor_below_key, INCOMPLETE,
      "{file}: no tensor is below the key \"{expected}\"; the first tensor of the file is {found}",
      .advice = "name the right key with -o weights_key=KEY")
+KIND(WEIGHTS_BELOW_KEYS, weights_below_keys, NOTE,
+     "{file}: weights are below several keys, \"{what}\" and \"{other}\" among them; they are shown together, with the key in front of each name",
+     .advice = ". -o weights_key={what} shows those of one key, under their own names")
 KIND(GROUP_MISSING, group_missing, DAMAGED,
      "{file}: param group {group} of {optimizer} is missing")
 KIND(GROUP_UNLISTED, group_unlisted, DAMAGED,
@@ -131,7 +134,20 @@ KIND(ZERO_SLICE_ABSENT, zero_slice_absent, DAMAGED,
 KIND(ZERO_LAYER_MISSING, zero_layer_missing, INCOMPLETE,
      "the optimizer holds {tensor}, but no layer_*-model_states.pt does: a layer's file is missing")
 KIND(ZERO_EXPERTS, zero_experts, UNKNOWN,
-     "{file}: experts in files of their own ({n} of them) are not supported")
+     "{file}: experts in files of their own are not supported together with pipelines and tensor parallelism")
+KIND(ZERO_AUTOEP, zero_autoep, UNKNOWN,
+     "{file}: DeepSpeed's AutoEP cut the experts (ds_autoep_layers), which is not supported")
+KIND(ZERO_EXPERTS_UNNAMED, zero_experts_unnamed, UNKNOWN,
+     "the optimizer is not available ({file}): ZeRO stage 0 numbers parameters, and with experts each rank that shares them has numbers of its own",
+     .advice = "use the views weights and world-N, or train at stage 1 or 2")
+KIND(ZERO_EXPERT_MISSING, zero_expert_missing, INCOMPLETE,
+     "{file} is missing: it holds expert {number} of {expected} of layer {layer} of experts", .advice = COPY_BACK)
+KIND(ZERO_EXPERT_FOREIGN, zero_expert_foreign, DAMAGED,
+     "{file} should hold expert {number} of layer {layer} of experts, but holds {tensor}: it is another checkpoint's", .advice = COPY_BACK)
+KIND(ZERO_EXPERT_SHAPE, zero_expert_shape, DAMAGED,
+     "{file} (expert {number} of layer {layer} of experts): {tensor} has shape {found}, but the optimizer's shards hold one of {expected}: it is another checkpoint's", .advice = COPY_BACK)
+KIND(ZERO_EXPERT_STALE, zero_expert_stale, DAMAGED,
+     "{file} (expert {number} of layer {layer} of experts): {tensor} is not the fp32 copy in {other_file}, rounded: the files are of different saves", .advice = COPY_BACK)
 KIND(ZERO_HYPERS_NOT_SAVED, zero_hypers_not_saved, NOTE,
      "{file}: saved with elastic_checkpoint, which leaves out the param groups' hyper-parameters (learning rate, weight decay): training that resumes from the view universal takes those of its own config, and the other views cannot hold the optimizer")
 KIND(ZERO_SUB_GROUPS_UNASSIGNED, zero_sub_groups_unassigned, UNKNOWN,
@@ -180,7 +196,7 @@ KIND(ZERO_SHARDS_MISSING, zero_shards_missing, INCOMPLETE,
      "{file} (data-parallel rank {rank}) is missing[{?more}, and others after it]: expected the optimizer's shards of {expected} ranks, found {found}",
      .advice = COPY_BACK)
 KIND(ZERO_GROUPS_CUT_UNEVENLY, zero_groups_cut_unevenly, UNKNOWN,
-     "{file}: its param groups are sharded over different numbers of ranks (mixture of experts), which is not supported")
+     "{file}: param group {group} is sharded over {found} of {expected} ranks; this is read of the experts of deepspeed.moe alone, and not with round_robin_gradients")
 KIND(ZERO_SHARD_TOO_MANY, zero_shard_too_many, DAMAGED,
      "the optimizer is sharded over {expected} ranks, and {file} would be the shard of rank {rank}: the file was renamed, or is of another checkpoint")
 KIND(ZERO_PARTITIONS_REPEATED, zero_partitions_repeated, UNKNOWN,
@@ -430,6 +446,11 @@ KIND(LIGHTNING_META_STORAGE, lightning_meta_storage, UNKNOWN,
      "cannot add tensors to such a file")
 KIND(PIPELINE_NAMES, pipeline_names, UNKNOWN,
      "{checkpoint} was saved by a pipeline, which names parameters otherwise than the whole model does")
+KIND(EXPERTS_VARY, experts_vary, UNKNOWN,
+     "{checkpoint}: different numbers of ranks share the experts of its layers, which makes param groups that a run without expert parallelism does not have")
+KIND(PIPELINE_STAGE_0, pipeline_stage_0, UNKNOWN,
+     "the optimizer is not available ({file}): ZeRO stage 0 numbers parameters, and a pipeline's model files hold none to compare with",
+     .advice = "use the views weights and world-N, or train at stage 1")
 KIND(PIPELINE_NUMBERS, pipeline_numbers, UNKNOWN,
      "{checkpoint} was saved by a pipeline: each stage's optimizer numbers its own parameters, and no file records the numbers that one process would give all of them")
 
@@ -440,7 +461,7 @@ KIND(NO_ZERO_SHARDS, no_zero_shards, UNKNOWN,
 KIND(MODEL_PARALLEL, model_parallel, UNKNOWN,
      "{checkpoint} was saved by several model-parallel ranks ({file.name}): only data-parallel checkpoints can be shown for another number of ranks")
 KIND(ZERO_WORLD_UNEVEN, zero_world_uneven, UNKNOWN,
-     "{checkpoint} was saved with tensor parallelism of {expected} ranks, which stays in world-N: N must be a multiple of it, not {found}")
+     "{checkpoint} was saved with {what} parallelism of {expected} ranks, which stays in world-N: N must be a multiple of it, not {found}")
 KIND(ZERO_CUT_NOT_POSSIBLE, zero_cut_not_possible, UNKNOWN, "{cause}")
 KIND(ZERO_COPY_UNLIKE, zero_copy_unlike, INCOMPLETE,
      "the optimizer's fp32 copy or step of {tensor} is missing, or has another dtype than the "
@@ -482,6 +503,11 @@ KIND(CONFIG_UNUSABLE, config_unusable, NOTE, "config.json of {where} cannot be u
 KIND(CONFIG_DOES_NOT_FIT, config_does_not_fit, NOTE,
      "config.json of {where} does not fit this checkpoint: {cause}",
      .advice = "name the right directory with -o model=DIR", .check = "config")
+KIND(CONFIG_HAS_OTHER_NAMES, config_has_other_names, NOTE,
+     "no weight has a name of the {what} model that config.json describes: from_pretrained looks for {expected}, and the names are like {tensor}",
+     .advice =
+	     ": it would load none of them. If a prefix is in front of the names, mount with -o strip=PREFIX; otherwise rename the tensors",
+     .check = "config")
 KIND(NO_CONFIG, no_config, NOTE,
      "no config.json was found for these weights, and from_pretrained needs one",
      .advice =

@@ -216,8 +216,8 @@ static int conclude(struct record_table *t, struct dir_record *record, int code,
 
 static struct examiner examiner_of(const struct record_table *t, const struct dir_record *record)
 {
-	return (struct examiner){ .root = t->root, .hidden = t->hidden, .store = t->store, .path = record->path,
-				  .before = record->known ? &record->is : NULL };
+	return (struct examiner){ .root = t->root, .hidden = t->hidden, .lists = t->lists,
+				  .store = t->store, .path = record->path, .before = record->known ? &record->is : NULL };
 }
 
 static int find_record(struct record_table *t, const char *path, struct dir_record **out,

@@ -61,6 +61,7 @@ static inline bool record_has_facts(const struct dir_record *record)
 struct record_table {
 	const struct uns_root *root;
 	const char *hidden; /* a path below SOURCE that is never looked at; NULL = none */
+	struct uns_kept_lists *lists; /* of the directories around what is examined */
 	struct store_link *store;
 	int64_t settle_ns, recheck_ns;
 	/* Called without the lock, after a record was replaced: let go of what was made of it. */

@@ -44,6 +44,7 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 	u->records = (struct record_table){
 		.root = u->root,
 		.hidden = u->opt.hidden,
+		.lists = &u->lists,
 		.store = &u->store,
 		.settle_ns = u->opt.settle_ns,
 		.recheck_ns = u->opt.recheck_ns,
@@ -57,11 +58,13 @@ static void connect(struct unshard *u, const struct unshard_options *o)
 		.engine = u->engine,
 		.format = &u->opt.format,
 		.models = &u->opt.models,
+		.strip = u->opt.strip,
 		.store = &u->store,
 		.memo = &u->memo,
 		.records = &u->records,
 		.budget_bytes = u->opt.mem_bytes / 2,
 		.trim = o->trim_memory,
+		.untrimmed_bytes = SNAPSHOTS_TRIM_BYTES,
 		.lock = &u->lock,
 		.changed = &u->changed,
 	};
@@ -113,6 +116,7 @@ int unshard_open(const char *source, const struct unshard_options *options, unsh
 	pthread_mutex_init(&u->lock, NULL);
 	pthread_cond_init(&u->changed, NULL);
 	store_link_init(&u->store, &u->log);
+	uns_kept_lists_init(&u->lists);
 	uns_ring_init(&u->errors);
 	code = session_open(u, source, &own, &err);
 	if (code < 0) {
@@ -123,11 +127,22 @@ int unshard_open(const char *source, const struct unshard_options *options, unsh
 	return 0;
 }
 
+const char *unshard_store_directory(const unshard *u)
+{
+	return u->store.directory;
+}
+
+const char *unshard_cache_directory(const unshard *u)
+{
+	return uns_engine_cache_dir(u->engine);
+}
+
 void unshard_close(unshard *u)
 {
 	if (!u)
 		return;
 	records_fini(&u->records);
+	uns_kept_lists_fini(&u->lists);
 	uns_engine_free(u->engine);
 	store_link_fini(&u->store);
 	session_options_fini(&u->opt);

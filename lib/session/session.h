@@ -34,6 +34,7 @@ struct unshard {
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
+	struct uns_kept_lists lists;
 	struct record_table records;
 	struct snapshot_cache snapshots;
 };

@@ -32,11 +32,12 @@ static void snapshot_free(struct snapshot *snap)
 
 static size_t snapshot_bytes(const struct snapshot *snap)
 {
+	enum { PIECE_BYTES = sizeof(struct uns_piece) + 64 /* what the engine keeps for each */ };
 	const struct shown *shown;
 	size_t bytes = sizeof(*snap) + snap->beside.arena.used_bytes;
 
 	if (snap->cat)
-		bytes += snap->cat->arena.used_bytes + snap->cat->n_pieces * 64;
+		bytes += snap->cat->arena.used_bytes + snap->cat->n_pieces * PIECE_BYTES;
 	if (snap->ties_learned.known)
 		bytes += snap->ties.arena.used_bytes;
 	if (snap->training_learned.known)
@@ -57,13 +58,15 @@ static void table_remove(struct snapshot_cache *c, struct snapshot *snap)
 	snap->record = NULL;
 }
 
+/* The one that was used last stays, however large it is: a program that opens a directory, lists it and reads a file has
+ * it made once, not for each of its calls. */
 static void evict(struct snapshot_cache *c, struct snapshot_list *dead)
 {
 	struct snapshot *snap, *newer;
 
 	for (snap = TAILQ_FIRST(&c->by_use); snap && c->bytes > c->budget_bytes; snap = newer) {
 		newer = TAILQ_NEXT(snap, by_use);
-		if (snap->refs)
+		if (snap->refs || !newer)
 			continue;
 		table_remove(c, snap);
 		TAILQ_INSERT_TAIL(dead, snap, by_use);
@@ -225,7 +228,7 @@ static int fill(const struct snapshot_cache *c, const struct dir_record *record,
 		struct uns_capture *capture, struct snapshot *snap, struct uns_err *err)
 {
 	const struct companions_input beside = { c->root, record->path, c->models, c->store,
-						 record_has_facts(record) };
+						 record_has_facts(record), c->strip };
 	/* A catalog is made of the files, and of a layout from the store where the format has one. */
 	const struct memo_subject of = { record->path, record->is.format->name,
 					 record->is.format->wants_units ? record->is.generation
@@ -285,6 +288,18 @@ static struct uns_finding *remember_failure(struct dir_record *record, const str
 	return was;
 }
 
+/* Parsing metadata leaves holes, several times as large as the catalog. Giving them back costs as much for a small
+ * one as for a large one, so that is done once for many small ones. */
+static void give_memory_back(struct snapshot_cache *c, const struct snapshot *snap)
+{
+	size_t bytes = snap ? snapshot_bytes(snap) : SNAPSHOTS_TRIM_BYTES; /* what failed may have taken any amount */
+
+	if (!c->trim || __atomic_add_fetch(&c->untrimmed_bytes, bytes, __ATOMIC_RELAXED) < SNAPSHOTS_TRIM_BYTES)
+		return;
+	__atomic_store_n(&c->untrimmed_bytes, 0, __ATOMIC_RELAXED);
+	malloc_trim(0);
+}
+
 static int build_for(struct snapshot_cache *c, struct dir_record *record, struct snapshot **out,
 		     struct uns_err *err)
 {
@@ -300,8 +315,7 @@ static int build_for(struct snapshot_cache *c, struct dir_record *record, struct
 	struct uns_finding *was = NULL;
 
 	uns_capture_free(capture);
-	if (c->trim)
-		malloc_trim(0); /* parsing metadata leaves large holes */
+	give_memory_back(c, snap);
 	pthread_mutex_lock(c->lock);
 	if (code == 0)
 		publish(c, record, snap, &dead);

@@ -7,16 +7,21 @@
 #include "session/snapshot.h"
 #include "store/catalog_memo.h"
 
+/* Memory is given back when catalogs of so many bytes were made. */
+enum { SNAPSHOTS_TRIM_BYTES = 1 << 20 };
+
 struct snapshot_cache {
 	const struct uns_root *root;
 	struct uns_engine *engine;
 	const struct uns_format_options *format;
 	const struct model_dirs *models;
+	const char *strip; /* -o strip=, or NULL */
 	struct store_link *store;
 	struct memo *memo;
 	struct record_table *records;
 	size_t budget_bytes;
 	bool trim; /* unshard_options.trim_memory */
+	size_t untrimmed_bytes; /* atomic; of catalogs that were made since memory was given back; SNAPSHOTS_TRIM_BYTES at first */
 
 	/* The records' own. */
 	pthread_mutex_t *lock;

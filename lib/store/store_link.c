@@ -14,7 +14,7 @@
 #include "base/path.h"
 #include "store/database.h"
 
-enum { RETRY_S = 10 };
+enum { RETRY_S = 10, N_OWN_NAMES = 2 /* unshard/store.db */ };
 #define NS INT64_C(1000000000)
 
 /* -- which file -- */
@@ -35,6 +35,19 @@ static const char *default_path(struct uns_arena *arena)
 	return "";
 }
 
+/* The directory n levels above a file; NULL = out of memory. */
+static const char *above(const char *path, unsigned n, struct uns_arena *arena)
+{
+	size_t len = strlen(path);
+
+	for (; n && len; n--)
+		while (len && path[--len] != '/')
+			;
+	if (len)
+		return uns_arena_strn(arena, path, len);
+	return *path == '/' ? "/" : ".";
+}
+
 void store_link_init(struct store_link *link, const struct uns_log *log)
 {
 	*link = (struct store_link){ .log = log, .off = true };
@@ -50,11 +63,18 @@ void store_link_fini(struct store_link *link)
 int store_link_choose(struct store_link *link, bool off, const char *store, const char *source,
 		      struct uns_arena *arena, struct uns_err *err)
 {
+	UNS_CLEANUP(uns_free_p) char *target = store ? realpath(store, NULL) : NULL; /* SQLite writes where a link leads */
+
 	link->off = off;
 	link->own_place = !store;
 	link->path = store ? uns_arena_str(arena, store) : default_path(arena);
 	link->source = source;
-	return link->path ? 0 : uns_oom(err);
+	if (!link->path)
+		return uns_oom(err);
+	if (off || !*link->path)
+		return 0;
+	link->directory = above(target ? target : link->path, store ? 1 : N_OWN_NAMES, arena);
+	return link->directory ? 0 : uns_oom(err);
 }
 
 /* The directories of the default path, for their owner alone; what is there stays as it is. */

@@ -19,6 +19,7 @@ struct store_link {
 	bool off;       /* none is used */
 	bool own_place; /* the default path: its directories may be made */
 	const char *path;
+	const char *directory; /* below which it is made; NULL = none is used, or there is no place for it */
 	const char *source; /* SOURCE's absolute name without links: what facts are kept under */
 	struct uns_store *handle; /* NULL = not opened yet, or it could not be */
 	dev_t dev;

@@ -31,6 +31,9 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 			cat,
 			UNS_FINDING(.id = UNS_FOUND_PIPELINE_NUMBERS, .scope = UNS_SCOPE_OPTIMIZER),
 			why);
+	if (parameter == PLAIN && cat->summary.experts_vary)
+		return uns_catalog_fail(
+			cat, UNS_FINDING(.id = UNS_FOUND_EXPERTS_VARY, .scope = UNS_SCOPE_OPTIMIZER), why);
 	if (cat->summary.is_one_file)
 		return uns_lightning_check(cat, true, why);
 	if (parameter == FSDP)
@@ -83,6 +86,24 @@ static int add_plain(struct uns_full_input *full, struct uns_span config, struct
 	return uns_engine_scaler_add(cat, out, err);
 }
 
+static bool has_states(const struct uns_catalog *cat)
+{
+	const struct uns_tensor *t = cat->tensors, *end = t + cat->n_tensors;
+
+	while (t < end && (!uns_role_is_optimizer(t->role) || t->role == UNS_ROLE_MASTER))
+		t++;
+	return t < end;
+}
+
+static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
+{
+	if (!uns_optimizer_root(in->catalog) || has_states(in->catalog))
+		return 0;
+	return uns_vtree_note(out, err,
+			      "the optimizer has no states, as SGD without momentum: FSDP2 cannot load it from the view "
+			      "full-fsdp (torch 2.13: \"Expected device to be set\"). Resume from the view full or dcp");
+}
+
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		struct uns_err *err)
 {
@@ -102,6 +123,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 		return uns_lightning_add(&whole, out, err);
 	UNS_TRY(find_names(in, &full, out, err));
 	if (parameter == FSDP) {
+		UNS_TRY(notes(in, out, err));
 		UNS_TRY(uns_full_add_torch_model(&full, "pytorch_model_fsdp", out, err));
 		UNS_TRY(uns_full_add_optimizer(&full, UNS_IDS_NAMES, "optimizer.bin", out, err));
 		UNS_TRY(uns_full_add_others(&full, UNS_IDS_NAMES, "pytorch_model_fsdp", out, err));
@@ -111,17 +133,25 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	return uns_full_add_rest(&full, out, err);
 }
 
-static const char *usage_fsdp(const struct uns_catalog *cat, bool is_file)
+/* Does who loads the view load its files one by one? */
+static bool is_loaded_by_hand(const struct uns_catalog *cat)
 {
-	if (is_file)
-		return "trainer.fit(model, ckpt_path=\"%s\")  # FSDPStrategy";
-	if (uns_full_is_for_script(cat) || cat->summary.family == UNS_FAMILY_RANKS ||
-	    cat->summary.resumed_by & UNS_BY_ENGINE)
+	return uns_full_is_for_script(cat) || cat->summary.family == UNS_FAMILY_RANKS;
+}
+
+static const char *usage_fsdp(const struct uns_catalog *cat)
+{
+	const bool by_lightning = cat->summary.resumed_by & UNS_BY_LIGHTNING;
+	const bool by_hand = is_loaded_by_hand(cat) || cat->summary.resumed_by & UNS_BY_ENGINE;
+
+	if ((by_hand || by_lightning) && !uns_optimizer_root(cat))
+		return "torch.load(\"%s/pytorch_model_fsdp.bin\", weights_only=True)";
+	if (by_hand)
 		return "set_optimizer_state_dict(model, optimizer, "
 		       "torch.load(\"%s/optimizer.bin\"), "
 		       "options=StateDictOptions(full_state_dict=True))  # load "
 		       "pytorch_model_fsdp.bin likewise";
-	if (cat->summary.resumed_by & UNS_BY_LIGHTNING)
+	if (by_lightning)
 		return "torch.load(\"%s/optimizer.bin\", weights_only=True)";
 	return cat->summary.resumed_by & UNS_BY_ACCELERATE
 		       ? "accelerator.load_state(\"%s\")  # with FSDP, FULL_STATE_DICT"
@@ -132,17 +162,21 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 {
 	const struct uns_catalog *cat = in->catalog;
 
-	if (parameter == FSDP)
-		return usage_fsdp(cat, is_file);
 	if (is_file)
-		return "trainer.fit(model, ckpt_path=\"%s\")";
+		return parameter == FSDP ? "trainer.fit(model, ckpt_path=\"%s\")  # FSDPStrategy"
+					 : "trainer.fit(model, ckpt_path=\"%s\")";
+	if (parameter == FSDP)
+		return usage_fsdp(cat);
 	if (cat->summary.resumed_by & UNS_BY_ENGINE)
 		return "model.load_state_dict(torch.load(\"%s/pytorch_model.bin\"))  # load "
 		       "optimizer.bin, scheduler.bin, client_state.pt likewise";
+	if (is_loaded_by_hand(cat) && !uns_optimizer_root(cat))
+		return "{k: v for f in glob.glob(\"%s/*.safetensors\") for k, v in "
+		       "safetensors.torch.load_file(f).items()}";
 	if (uns_full_is_for_script(cat))
 		return "optimizer.load_state_dict(torch.load(\"%s/optimizer.pt\"))  # load "
-		       "model.safetensors with safetensors.torch.load_file";
-	if (cat->summary.family == UNS_FAMILY_RANKS)
+		       "*.safetensors with safetensors.torch.load_file";
+	if (is_loaded_by_hand(cat))
 		return "torch.load(\"%s/optimizer.pt\", weights_only=True)";
 	return cat->summary.resumed_by & UNS_BY_ACCELERATE
 		       ? "accelerator.load_state(\"%s\")"
@@ -161,6 +195,7 @@ const struct uns_view uns_view_full = {
 	.needs_training = true,
 	.supports = supports,
 	.tree = tree,
+	.notes = notes,
 	.form = UNS_FORM_FILE,
 	.usage = usage,
 };

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/map.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "files/lightning_file.h"
 #include "files/resume_files.h"
@@ -26,12 +27,9 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	struct uns_adam_params params;
 
 	(void)parameter;
-	if (cat->summary.is_pipeline)
-		return uns_fail(
-			why, -ENOTSUP,
-			"%s was saved by a pipeline: its universal form is cut by stages, which "
-			"is not supported",
-			cat->path);
+	if (cat->summary.experts_vary)
+		return uns_catalog_fail(
+			cat, UNS_FINDING(.id = UNS_FOUND_EXPERTS_VARY, .scope = UNS_SCOPE_OPTIMIZER), why);
 	UNS_TRY(uns_adam_params_find(cat, &arena, &params, why));
 	UNS_TRY(uns_universal_check_names(&params, why));
 	if (cat->summary.is_one_file)
@@ -93,6 +91,16 @@ static int note_round_robin(const struct uns_catalog *cat, struct uns_vtree *out
 		"the run had round_robin_gradients on, with which DeepSpeed's load_universal "
 		"mixes parameters up at stages 1 and 2: turn it off to load from this view, or "
 		"load world-N (N = the number of ranks)");
+}
+
+static int note_experts(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
+{
+	if (!cat->summary.has_experts)
+		return 0;
+	return uns_vtree_note(out, err,
+			      "each expert has its number in the whole model, as with expert parallelism of 1 rank "
+			      "(ep_size=1): DeepSpeed's load_universal fails with an AssertionError if ranks share "
+			      "experts; world-N keeps how they are shared");
 }
 
 /* For whom the stage stays. */
@@ -195,6 +203,7 @@ static int note_loader(const struct uns_catalog *cat, const struct uns_adam_para
 				: "load the weights from the view weights before you resume"));
 	UNS_TRY(note_groups(cat, params, out, err));
 	UNS_TRY(note_round_robin(cat, out, err));
+	UNS_TRY(note_experts(cat, out, err));
 	UNS_TRY(note_shared_step(cat, params, out, err));
 	if (params->n_widened)
 		UNS_TRY(uns_vtree_note(
@@ -214,12 +223,34 @@ static int note_loader(const struct uns_catalog *cat, const struct uns_adam_para
 	return 0;
 }
 
+/* The key under which a script saved its scheduler, or NULL. */
+static const char *own_scheduler(const struct uns_catalog *cat)
+{
+	static const char *const begins[] = { "lr_sched", "scheduler" };
+	const struct uns_named_value *v = cat->values, *end = v + cat->n_values;
+	size_t i;
+
+	for (; v < end; v++)
+		for (i = 0; i < sizeof(begins) / sizeof(*begins); i++)
+			if (v->root && uns_str_starts(v->root, begins[i]))
+				return v->root;
+			else if (uns_str_starts(v->name, begins[i]))
+				return v->name;
+	return NULL;
+}
+
 static int note_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
 {
+	const char *own = own_scheduler(cat);
+
 	/* Lightning's are in meta.pt. */
 	if (cat->summary.has_engine_state || uns_resume_has_scheduler(cat) ||
 	    uns_value_at(uns_lightning_value(cat, "lr_schedulers"), 0))
 		return 0;
+	if (own)
+		return uns_vtree_note(out, err,
+				      "DeepSpeed does not load the learning-rate scheduler that was saved (%s); a run "
+				      "that has one starts it from the beginning", own);
 	return uns_vtree_note(out, err,
 			      "no learning-rate scheduler was saved; a run that has one starts it "
 			      "from the beginning");

@@ -427,9 +427,9 @@ static int add_borrowed(const struct uns_view_input *in, uint64_t parameter, str
 	for (i = 0; i < in->n_borrowed; i++) {
 		const struct uns_companion *c = &in->borrowed[i];
 
-		if (in->catalog->summary.adapter == UNS_ADAPTER_AND_BASE &&
+		if (in->catalog->summary.adapter != UNS_ADAPTER_ALONE &&
 		    strcmp(c->name, "adapter_config.json") == 0)
-			continue; /* from_pretrained would look for the adapter beside it */
+			continue; /* from_pretrained would load the adapter, into another model */
 		if (rewrite && strcmp(c->name, "config.json") == 0)
 			UNS_TRY(add_config(in, parameter, out, err));
 		else
@@ -521,21 +521,45 @@ static bool becomes_pretrained(const struct uns_view_input *in)
 	       uns_megatron_knows(in->config_info.model_type);
 }
 
+/* May the view have several files? The answer is no only if that is sure without putting it together. */
+static bool may_have_files(const struct uns_view_input *in, uint64_t parameter)
+{
+	const struct uns_tensor *t = in->catalog->tensors, *end = t + in->catalog->n_tensors;
+	uint64_t bytes = 0;
+
+	for (; t < end; t++)
+		if (uns_role_is_model(t->role))
+			bytes += uns_shape_elems(&t->shape) * uns_dtype_size(out_type(t, parameter));
+	return bytes > in->max_shard_size_bytes || uns_catalog_companion(in->catalog, "model.safetensors.index.json") ||
+	       uns_catalog_companion(in->catalog, "pytorch_model.bin.index.json");
+}
+
+static const char *tensors_usage(const struct uns_view_input *in, uint64_t parameter)
+{
+	const bool lacks_config = in->catalog->summary.is_pretrained;
+
+	if (may_have_files(in, parameter))
+		return lacks_config ? "{k: v for f in glob.glob(\"%s/*.safetensors\") for k, v in "
+				      "safetensors.torch.load_file(f).items()}  # from_pretrained needs a "
+				      "config.json (-o model=DIR)"
+				    : "{k: v for f in glob.glob(\"%s/*.safetensors\") for k, v in "
+				      "safetensors.torch.load_file(f).items()}";
+	return lacks_config ? "safetensors.torch.load_file(\"%s/model.safetensors\")  # from_pretrained needs a "
+			      "config.json (-o model=DIR)"
+			    : "safetensors.torch.load_file(\"%s/model.safetensors\")";
+}
+
 /* What has no config.json of its own family's trainer is loaded as tensors. */
 static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
 {
 	const struct uns_catalog *cat = in->catalog;
 
-	(void)parameter;
 	if (is_file)
 		return "MyLightningModule.load_from_checkpoint(\"%s\")";
 	if (cat->summary.adapter == UNS_ADAPTER_ALONE)
 		return "PeftModel.from_pretrained(base_model, \"%s\")";
-	if (!cat->summary.is_pretrained && !becomes_pretrained(in))
-		return "safetensors.torch.load_file(\"%s/model.safetensors\")";
-	if (!uns_span_left(&in->config))
-		return "safetensors.torch.load_file(\"%s/model.safetensors\")  # from_pretrained needs a "
-		       "config.json (-o model=DIR)";
+	if (!uns_span_left(&in->config) || (!cat->summary.is_pretrained && !becomes_pretrained(in)))
+		return tensors_usage(in, parameter);
 	return "AutoModelForCausalLM.from_pretrained(\"%s\")";
 }
 

@@ -12,6 +12,8 @@
 #include "base/utf8.h"
 #include "wire/pickle_machine.h"
 
+enum { MIN_RECENT = 16, MAX_RECENT = 1 << 14, BYTES_PER_RECENT = 32, MAX_RECENT_TUPLE = 8 };
+
 /* -- failing -- */
 
 static int damaged(struct uns_pickle *m, const char *what)
@@ -290,7 +292,7 @@ static int op_bool(struct uns_pickle *m)
 
 static int push_int(struct uns_pickle *m, int64_t i)
 {
-	struct uns_value **recent = &m->recent[((uint64_t)i ^ (uint64_t)i >> 12) % UNS_PICKLE_INTS];
+	struct uns_value **recent = &m->recent.ints[uns_pickle_slot(m, (uint64_t)i)];
 
 	if (!*recent || (*recent)->i != i) {
 		*recent = uns_pickle_value(m, UNS_VALUE_INT);
@@ -378,12 +380,33 @@ static int op_string(struct uns_pickle *m)
 
 /* -- tuples -- */
 
+static struct uns_value **tuple_slot(const struct uns_pickle *m, struct uns_value **items, size_t n)
+{
+	uint64_t h = n;
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		h = (h ^ (uintptr_t)items[i]) * UINT64_C(0x9e3779b97f4a7c15);
+	return &m->recent.tuples[uns_pickle_slot(m, h ^ h >> 32)];
+}
+
+static bool tuple_is(const struct uns_value *v, struct uns_value **items, size_t n)
+{
+	size_t i = 0;
+
+	while (v && v->n == n && i < n && v->item[i] == items[i])
+		i++;
+	return i == n;
+}
+
 static int push_tuple(struct uns_pickle *m, struct uns_value **items, size_t n)
 {
-	struct uns_value *v;
+	struct uns_value *v, **recent = n && n <= MAX_RECENT_TUPLE ? tuple_slot(m, items, n) : NULL;
 
 	if (n == 0 && m->unit)
 		return push(m, m->unit);
+	if (recent && tuple_is(*recent, items, n))
+		return push_again(m, *recent);
 	v = uns_pickle_value(m, UNS_VALUE_TUPLE);
 	if (!v)
 		return no_memory(m);
@@ -394,6 +417,8 @@ static int push_tuple(struct uns_pickle *m, struct uns_value **items, size_t n)
 		return no_memory(m);
 	else /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): n items lie there */
 		memcpy(v->item, items, n * sizeof(*items));
+	if (recent)
+		*recent = v;
 	return push(m, v);
 }
 
@@ -430,7 +455,7 @@ static int top_growing(struct uns_pickle *m, enum uns_value_kind kind, struct un
 	struct uns_value *v;
 
 	UNS_TRY(top(m, &v));
-	if (v->kind == UNS_VALUE_OBJECT && kind != UNS_VALUE_SET && v->cls) {
+	if (v->kind == UNS_VALUE_OBJECT && kind != UNS_VALUE_SET && v->cls && !v->constant) {
 		v->kind = kind;
 		v->item = NULL;
 	}
@@ -621,10 +646,11 @@ static int pop_call(struct uns_pickle *m, struct uns_value **callable, struct un
 
 static int op_reduce(struct uns_pickle *m)
 {
-	struct uns_value *callable, *args;
+	struct uns_value *callable, *args, *result;
 
 	UNS_TRY(pop_call(m, &callable, &args));
-	return push(m, uns_pickle_reduce(m, callable, args));
+	result = uns_pickle_reduce(m, callable, args);
+	return result && result->constant ? push_again(m, result) : push(m, result);
 }
 
 static int op_newobj(struct uns_pickle *m)
@@ -659,7 +685,7 @@ static int op_build(struct uns_pickle *m)
 
 	UNS_TRY(pop(m, &state));
 	UNS_TRY(top(m, &object));
-	if (!object->cls || object->kind == UNS_VALUE_GLOBAL)
+	if (!object->cls || object->kind == UNS_VALUE_GLOBAL || object->constant)
 		return damaged(m, "state is given to a value that is not an object");
 	object->state = state;
 	return charge_more(m, object, uns_value_n_items(state));
@@ -844,6 +870,20 @@ static void pickle_fini(struct uns_pickle *m)
 	free(m->stack.v);
 	free(m->memo.v);
 	free(m->mark);
+	free(m->recent.ints);
+}
+
+static bool recent_init(struct uns_pickle_recent *r, size_t input_bytes)
+{
+	r->n = MIN_RECENT;
+	while (r->n < MAX_RECENT && r->n < input_bytes / BYTES_PER_RECENT)
+		r->n *= 2;
+	r->ints = calloc(3 * r->n, sizeof(struct uns_value *));
+	if (!r->ints)
+		return false;
+	r->tuples = r->ints + r->n;
+	r->sizes = r->tuples + r->n;
+	return true;
 }
 
 int uns_pickle_parse_traced(struct uns_span *in, struct uns_arena *arena,
@@ -862,6 +902,8 @@ int uns_pickle_parse_traced(struct uns_span *in, struct uns_arena *arena,
 		return uns_fail(err, -ENOTSUP,
 				"pickle starts with 0x%02x: expected 0x80, which begins protocols "
 				"2 to 5", *in->p);
+	if (!recent_init(&m.recent, uns_span_left(in)))
+		return uns_oom(err);
 	m.start = in->p;
 	m.used_before = arena->used_bytes;
 	m.limit_bytes = uns_parse_budget(uns_span_left(in));

@@ -10,8 +10,11 @@
 
 struct uns_pickle_trace;
 
-enum {
-	UNS_PICKLE_INTS = 4096, /* ints that are remembered, since shapes and offsets repeat */
+/* Values that were made lately, by a hash of what is in them: shapes and offsets repeat, and equal ones that cannot
+ * change are one value. Three tables of `n` (a power of two), in proportion to the input. */
+struct uns_pickle_recent {
+	size_t n;
+	struct uns_value **ints, **tuples, **sizes; /* malloc'd together */
 };
 
 struct uns_value_stack {
@@ -38,7 +41,8 @@ struct uns_pickle {
 	struct uns_pickle_trace *trace; /* NULL = not wanted */
 	bool *named; /* for each memo number: a site put a name there; NULL without a trace */
 	size_t named_cap;
-	struct uns_value *none, *boolean[2], *unit, *recent[UNS_PICKLE_INTS];
+	struct uns_value *none, *boolean[2], *unit;
+	struct uns_pickle_recent recent;
 };
 
 /* Zeroed memory from the arena, or NULL: out of memory or over the limit. */
@@ -54,6 +58,11 @@ struct uns_value *uns_pickle_dotted(struct uns_pickle *m, const char *outer, siz
  * a TUPLE. NULL = no memory. */
 struct uns_value *uns_pickle_reduce(struct uns_pickle *m, const struct uns_value *callable,
 				    const struct uns_value *args);
+/* Where the table of recent values has the one of this hash. */
+static inline size_t uns_pickle_slot(const struct uns_pickle *m, uint64_t hash)
+{
+	return (size_t)(hash * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (m->recent.n - 1);
+}
 struct uns_value *uns_pickle_object(struct uns_pickle *m, const struct uns_value *callable,
 				    const struct uns_value *args);
 

@@ -166,6 +166,25 @@ static bool is_nested_name(const struct uns_value *callable, const struct uns_va
 	       args->item[1]->n <= MAX_NAME && uns_value_str(args->item[1]);
 }
 
+static bool is_size_call(const struct uns_value *callable, const struct uns_value *args)
+{
+	return args->n == 1 && args->item[0]->kind == UNS_VALUE_TUPLE && uns_value_is(callable, "torch.Size");
+}
+
+/* A tuple of numbers by another name. Like a tuple it cannot change, and equal ones are one value. */
+static struct uns_value *size_of(struct uns_pickle *m, const struct uns_value *callable, const struct uns_value *args)
+{
+	struct uns_value **recent = &m->recent.sizes[uns_pickle_slot(m, (uintptr_t)args)], *v = *recent;
+
+	if (v && v->object.args == args)
+		return v;
+	v = uns_pickle_object(m, callable, args);
+	if (v)
+		v->constant = true;
+	*recent = v;
+	return v;
+}
+
 struct uns_value *uns_pickle_reduce(struct uns_pickle *m, const struct uns_value *callable,
 				    const struct uns_value *args)
 {
@@ -173,6 +192,8 @@ struct uns_value *uns_pickle_reduce(struct uns_pickle *m, const struct uns_value
 
 	if (callable->kind != UNS_VALUE_GLOBAL)
 		return uns_pickle_object(m, callable, args);
+	if (is_size_call(callable, args)) /* first, because a large checkpoint has millions */
+		return size_of(m, callable, args);
 	if (is_empty_dict_call(callable, args))
 		return empty_dict(m, callable);
 	if (is_pairs_call(callable, args))

@@ -30,7 +30,7 @@ enum __attribute__((packed)) uns_value_kind {
 /* 32 bytes: what is read of a large checkpoint's metadata is mostly these. */
 struct uns_value {
 	enum uns_value_kind kind;
-	bool grown : 1, named : 1; /* these three are wire/pickle.c's own */
+	bool grown : 1, named : 1, constant : 1; /* these four are the pickle machine's own */
 	uint16_t uses;
 	uint32_t n; /* of `bytes`, `item` or `pair` */
 	union {

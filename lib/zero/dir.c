@@ -16,6 +16,8 @@ static int entry_cmp(const void *a, const void *b)
 		return x->mp < y->mp ? -1 : 1;
 	if (x->layer != y->layer)
 		return x->layer < y->layer ? -1 : 1;
+	if (x->expert != y->expert)
+		return x->expert < y->expert ? -1 : 1;
 	return x->dp < y->dp ? -1 : x->dp > y->dp;
 }
 

@@ -12,7 +12,7 @@ struct uns_zero_entry {
 };
 
 struct uns_zero_dir {
-	struct uns_zero_entry *v; /* sorted by kind, mp, layer, dp */
+	struct uns_zero_entry *v; /* sorted by kind, mp, layer, expert, dp */
 	size_t n;
 	int32_t *mp; /* the model-parallel ranks there are, ascending */
 	size_t n_mp;

@@ -10,6 +10,7 @@
 #include "wire/torchfile.h"
 #include "wire/value_map.h"
 #include "wire/value_new.h"
+#include "parallel/experts.h"
 #include "zero/layout.h"
 #include "zero/names.h"
 
@@ -23,8 +24,8 @@ const struct uns_pickle_class uns_engine_classes[] = {
 	{ .name = NULL },
 };
 
-/* A pipeline saves its layers in files of their own. */
-static bool is_pipeline(const struct uns_catalog *cat)
+/* A pipeline saves its layers in files of their own, deepspeed.moe its experts. */
+static bool has_files_of(const struct uns_catalog *cat, enum uns_zero_kind kind)
 {
 	struct uns_zero_name name;
 	size_t i;
@@ -32,8 +33,29 @@ static bool is_pipeline(const struct uns_catalog *cat)
 	for (i = 0; i < cat->n_companions; i++)
 		if (cat->companions[i].shard &&
 		    uns_zero_name_parse(uns_path_name(cat->companions[i].name), &name) &&
-		    name.layer >= 0)
+		    name.kind == kind)
 			return true;
+	return false;
+}
+
+const char *uns_engine_experts(const struct uns_group *group)
+{
+	const char *name = uns_value_str(uns_value_get(group->hyper, "name"));
+
+	return name && uns_str_starts(name, UNS_ZERO_EXPERTS) ? name : NULL;
+}
+
+static bool experts_vary(const struct uns_catalog *cat)
+{
+	const char *first = NULL, *name;
+	size_t g;
+
+	for (g = 0; g < cat->n_groups; g++) {
+		name = uns_engine_experts(&cat->groups[g]);
+		if (name && first && strcmp(name, first) != 0)
+			return true;
+		first = name ? name : first;
+	}
 	return false;
 }
 
@@ -42,7 +64,9 @@ void uns_engine_summary(struct uns_catalog *cat)
 	struct uns_summary *summary = &cat->summary;
 
 	summary->has_engine_state = uns_catalog_value(cat, "model_states", "dp_world_size") != NULL;
-	summary->is_pipeline = is_pipeline(cat);
+	summary->is_pipeline = has_files_of(cat, UNS_ZERO_LAYER);
+	summary->has_experts = has_files_of(cat, UNS_ZERO_EXPERT);
+	summary->experts_vary = summary->has_experts && experts_vary(cat);
 	summary->is_round_robin =
 		uns_zero_is_round_robin(uns_catalog_value(cat, "model_states", "ds_config"));
 	if (uns_catalog_value(cat, UNS_CLIENT_ROOT, "pytorch-lightning_version"))

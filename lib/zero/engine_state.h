@@ -37,6 +37,9 @@ int uns_engine_optim_state(const struct uns_catalog *cat, const char *const *onl
 			   const char *const *without, size_t more_keys, struct uns_vtree *out,
 			   struct uns_value **dict, struct uns_err *err);
 
+/* The name of a group of experts' parameters (UNS_ZERO_EXPERTS); NULL: the group is none of those. */
+const char *uns_engine_experts(const struct uns_group *group);
+
 /* A group's hyper-parameters as a dict, with params = [params...]. NULL = out of memory. */
 struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_group *group,
 				   size_t first_param, size_t n_params);

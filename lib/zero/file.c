@@ -34,7 +34,8 @@ static int check_name(const struct uns_file *f, const char *prefix, struct uns_e
 		return 0;
 	snprintf(saved, sizeof(saved), "%.*s.pt", (int)n - 1, prefix);
 	if (!uns_zero_name_parse(uns_path_name(f->path), &is) || !uns_zero_name_parse(saved, &was) ||
-	    (is.kind == was.kind && is.dp == was.dp && is.mp == was.mp && is.layer == was.layer))
+	    (is.kind == was.kind && is.dp == was.dp && is.mp == was.mp && is.layer == was.layer &&
+	     is.expert == was.expert))
 		return 0;
 	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_FILE_RENAMED, .file = f->path,
 					      .rank = uns_rank(is.dp), .found = uns_str(saved)));

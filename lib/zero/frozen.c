@@ -4,7 +4,7 @@
 #include "base/cleanup.h"
 #include "zero/layout.h"
 #include "zero/model.h"
-#include "zero/slice_pieces.h"
+#include "parallel/slice_pieces.h"
 
 /* One rank's slice of one parameter. */
 struct slice {

@@ -1,7 +1,7 @@
 /* Weights and buffers of model files. Owns which name is which tensor; frozen slices are in
  * zero/frozen.c. */
 #include "zero/model.h"
-#include "zero/slice_pieces.h"
+#include "parallel/slice_pieces.h"
 
 #include <string.h>
 

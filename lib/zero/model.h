@@ -11,8 +11,8 @@
 
 #include "base/map.h"
 #include "zero/file.h"
-#include "zero/shapes.h"
-#include "zero/slices.h"
+#include "parallel/shapes.h"
+#include "parallel/slices.h"
 
 struct uns_zero_model {
 	const struct uns_value *root; /* of the lowest rank's file; in the catalog's arena */

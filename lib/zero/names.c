@@ -6,7 +6,7 @@
 
 enum { MAX_DIGITS = 7, MAX_NUMBERS = 3 };
 
-enum field { NOTHING, DP, MP, LAYER };
+enum field { DP, MP, LAYER, EXPERT };
 
 static const struct pattern {
 	const char *text;
@@ -21,9 +21,9 @@ static const struct pattern {
 	{ "zero_pp_rank_#_mp_rank_#optim_states.pt", UNS_ZERO_OPTIM, { DP, MP } },
 	{ "layer_#-model_states.pt", UNS_ZERO_LAYER, { LAYER } },
 	{ "layer_#-model_#-model_states.pt", UNS_ZERO_LAYER, { LAYER, MP } },
-	{ "expert_#_mp_rank_#_model_states.pt", UNS_ZERO_EXPERT, { NOTHING, MP } },
-	{ "layer_#_expert_#_mp_rank_#_model_states.pt", UNS_ZERO_EXPERT, { LAYER, NOTHING, MP } },
-	{ "expp_rank_#_mp_rank_#_optim_states.pt", UNS_ZERO_EXPERT, { NOTHING, MP } },
+	{ "expert_#_mp_rank_#_model_states.pt", UNS_ZERO_EXPERT, { EXPERT, MP } },
+	{ "layer_#_expert_#_mp_rank_#_model_states.pt", UNS_ZERO_EXPERT, { LAYER, EXPERT, MP } },
+	{ "expp_rank_#_mp_rank_#_optim_states.pt", UNS_ZERO_EXPERT_OPTIM, { EXPERT, MP } },
 };
 
 static bool take_number(const char **s, int32_t *out)
@@ -44,7 +44,7 @@ static bool match(const char *name, const struct pattern *p, struct uns_zero_nam
 	int32_t number;
 	size_t n = 0;
 
-	*out = (struct uns_zero_name){ .kind = p->kind, .dp = -1, .layer = -1 };
+	*out = (struct uns_zero_name){ .kind = p->kind, .dp = -1, .layer = -1, .expert = -1 };
 	for (; *t; t++) {
 		if (*t != '#') {
 			if (*name++ != *t)
@@ -59,6 +59,8 @@ static bool match(const char *name, const struct pattern *p, struct uns_zero_nam
 			out->mp = number;
 		else if (p->field[n] == LAYER)
 			out->layer = number;
+		else
+			out->expert = number;
 		n++;
 	}
 	return !*name;

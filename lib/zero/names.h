@@ -4,7 +4,8 @@
  *   zero_pp_rank_3_mp_rank_00_model_states.pt           each data-parallel rank's (stage 3)
  *   [bf16_]zero_pp_rank_3_mp_rank_00_optim_states.pt    each data-parallel rank's
  *   layer_02-[model_00-]model_states.pt                 a pipeline's layer
- *   [layer_1_]expert_5_mp_rank_00_model_states.pt, expp_rank_0_mp_rank_00_optim_states.pt   experts
+ *   [layer_1_]expert_5_mp_rank_00_model_states.pt       an expert of a layer of experts
+ *   expp_rank_1_mp_rank_00_optim_states.pt              stage 0: of the ranks that share experts, each one's optimizer
  *
  * What they call "pp" is the data-parallel rank. */
 #ifndef UNS_ZERO_NAMES_H
@@ -12,13 +13,14 @@
 
 #include "io/source.h"
 
-enum uns_zero_kind { UNS_ZERO_MODEL, UNS_ZERO_OPTIM, UNS_ZERO_LAYER, UNS_ZERO_EXPERT };
+enum uns_zero_kind { UNS_ZERO_MODEL, UNS_ZERO_OPTIM, UNS_ZERO_LAYER, UNS_ZERO_EXPERT, UNS_ZERO_EXPERT_OPTIM };
 
 struct uns_zero_name {
 	enum uns_zero_kind kind;
 	int32_t dp;    /* data-parallel rank; -1 = one file for all of them */
 	int32_t mp;    /* model-parallel rank: pipeline stage and tensor slice; of a layer, the slice */
-	int32_t layer; /* of a LAYER; else -1 */
+	int32_t layer; /* of a LAYER; of an EXPERT, its layer among those that have experts; else -1 */
+	int32_t expert; /* of an EXPERT its number, of an EXPERT_OPTIM its rank; else -1 */
 };
 
 /* false: no file of a DeepSpeed checkpoint. */

@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "zero/deal.h"
+#include "zero/expert_files.h"
 #include "zero/gathered.h"
 #include "zero/groups.h"
 #include "zero/model.h"
@@ -127,8 +128,32 @@ static void take_facts(struct opening *o, const struct uns_value *root)
 		o->out->stage = (int)stage;
 }
 
+static bool is_pipeline(const struct world *w)
+{
+	const struct uns_value *module = uns_value_get(w->model.root, "module");
+
+	return !module || module->kind == UNS_VALUE_NONE;
+}
+
+/* What is of the pipeline's stage: the other values are the same in the files of all. */
+static int take_of_stage(struct opening *o, const struct world *w, const char *root, const struct uns_value *v,
+			 struct uns_err *err)
+{
+	const struct uns_named_value value = { .name = uns_arena_printf(&o->cat->arena, "%d", w->zero.mp),
+					       .root = root,
+					       .value = v,
+					       .file = w->file.index };
+
+	if (!value.name)
+		return uns_oom(err);
+	return v ? uns_catalog_add_value(o->cat, &value, err) : 0;
+}
+
 static int take_values(struct opening *o, const struct world *w, struct uns_err *err)
 {
+	if (is_pipeline(w))
+		UNS_TRY(take_of_stage(o, w, UNS_ZERO_STAGE_SHAPES, uns_value_get(w->model.root, "param_shapes"),
+				      err));
 	if (o->values_added)
 		return 0;
 	o->values_added = true;
@@ -176,6 +201,9 @@ static int add_optimizer(struct opening *o, struct stage *s, struct uns_err *err
 
 	UNS_TRY(assign_groups(w, err));
 	UNS_TRY(uns_zero_groups_add(&w->zero, w->group_of, &o->names.masters, err));
+	if (is_pipeline(w))
+		UNS_TRY(take_of_stage(o, w, UNS_ZERO_STAGE_PADDINGS,
+				      uns_value_get(w->zero.any->dict, "param_alignment_paddings"), err));
 	UNS_TRY(uns_zero_states_add(s->zero, &s->slices, w->group_of, &o->names.masters, err));
 	UNS_TRY(undeal(o, s, err));
 	return add_optim_values(o, &w->zero, err);
@@ -265,7 +293,18 @@ static int no_optimizer(struct opening *o, struct stage *s, size_t k, struct uns
 	struct world *w = s->w[k];
 	const struct uns_value *whole = uns_value_get(w->model.root, "optimizer");
 	char names[64];
+	size_t n;
 
+	if (uns_zero_dir_of(o->in->dir, UNS_ZERO_EXPERT, -1, &n) && whole && whole->kind == UNS_VALUE_DICT)
+		return uns_catalog_add_finding(o->cat,
+					       UNS_FINDING(.id = UNS_FOUND_ZERO_EXPERTS_UNNAMED,
+							   .scope = UNS_SCOPE_OPTIMIZER, .file = w->zero.where),
+					       err);
+	if (whole && whole->kind == UNS_VALUE_DICT && is_pipeline(w))
+		return uns_catalog_add_finding(o->cat,
+					       UNS_FINDING(.id = UNS_FOUND_PIPELINE_STAGE_0,
+							   .scope = UNS_SCOPE_OPTIMIZER, .file = w->zero.where),
+					       err);
 	if (whole && whole->kind == UNS_VALUE_DICT)
 		return k ? 0 : add_uncut(o, s, err);
 	if (!w->model.has_shapes)
@@ -358,7 +397,7 @@ static int add_weights(struct opening *o, struct stage *s, struct uns_err *err)
 	struct uns_err why = { .keep = &s->scratch };
 	struct world *w = s->w[0];
 	struct uns_zero_modules modules;
-	size_t k;
+	size_t k, n_findings;
 
 	UNS_TRY(add_frozen(o, s, err));
 	UNS_TRY(list_modules(s, &modules, err));
@@ -366,6 +405,9 @@ static int add_weights(struct opening *o, struct stage *s, struct uns_err *err)
 		uns_fail_in_file(&why, w->zero.where);
 		return uns_catalog_problem_or_fail(o->cat, UNS_SCOPE_WEIGHTS, &why, err);
 	}
+	n_findings = o->cat->n_findings;
+	UNS_TRY(uns_zero_expert_files_add(o->cat, o->in->dir, &w->model, &o->names, err));
+	s->broken |= o->cat->n_findings > n_findings;
 	UNS_TRY(uns_zero_model_add_shared(o->cat, &w->model, &o->names, err));
 	/* If the stage is broken, what is missing has been reported. */
 	for (k = 0; k < s->slices.n_ranks && !s->broken; k++)
@@ -374,13 +416,6 @@ static int add_weights(struct opening *o, struct stage *s, struct uns_err *err)
 }
 
 /* -- stages -- */
-
-static bool is_pipeline(const struct world *w)
-{
-	const struct uns_value *module = uns_value_get(w->model.root, "module");
-
-	return !module || module->kind == UNS_VALUE_NONE;
-}
 
 static int add_optimizers(struct opening *o, struct stage *s, struct uns_err *err)
 {
@@ -392,6 +427,7 @@ static int add_optimizers(struct opening *o, struct stage *s, struct uns_err *er
 
 		if (w->n_optims)
 			UNS_TRY(uns_zero_world_read(&w->zero, o->in->root, w->optims, w->n_optims, err));
+		UNS_TRY(uns_zero_world_spread(&w->zero, err));
 		all = all && w->zero.any;
 	}
 	if (all)
@@ -411,6 +447,7 @@ static int add_parts(struct opening *o, struct stage *s, struct uns_err *err)
 		UNS_TRY(uns_zero_gathered_add(o->cat, o->in->root, o->in->beside_path,
 					      o->in->beside, &w->model, &o->names, err));
 	for (k = 0; k < s->slices.n_ranks; k++) {
+		s->zero[k]->config = uns_value_get(s->w[k]->model.root, "ds_config");
 		s->zero[k]->shapes = s->w[k]->model.shapes;
 		s->zero[k]->n_shapes = s->w[k]->model.n_shapes;
 		s->zero[k]->scope = w->sliced && !o->names.weights.n ? UNS_SCOPE_ALL : UNS_SCOPE_OPTIMIZER;
@@ -547,6 +584,11 @@ static int open_stage(struct opening *o, struct stage *s, int32_t mp, int32_t *n
 	}
 	if (code <= 0)
 		return code;
+	if (uns_value_at(uns_value_get(found->model.root, "ds_autoep_layers"), 0))
+		return uns_catalog_add_finding(o->cat,
+					       UNS_FINDING(.id = UNS_FOUND_ZERO_AUTOEP, .scope = UNS_SCOPE_ALL,
+							   .file = found->zero.where),
+					       err);
 	if (read_slices(o, s, &why) < 0)
 		return uns_catalog_problem_or_fail(o->cat, UNS_SCOPE_ALL, &why, err);
 	return 1;
@@ -599,6 +641,21 @@ static int check_layers(struct opening *o, struct uns_err *err)
 	return 0;
 }
 
+/* Layers that tensor parallelism cut have a file of each slice. */
+static int tell_slices(struct opening *o, const struct uns_zero_entry *e, size_t n, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (e[i].name.mp > 0)
+			return uns_catalog_add_finding(
+				o->cat,
+				UNS_FINDING(.id = UNS_FOUND_ZERO_TENSOR_PARALLEL, .scope = UNS_SCOPE_ALL,
+					    .arg = { { "n", uns_num(o->in->dir->n_mp) } }),
+				err);
+	return 0;
+}
+
 static int add_layers(struct opening *o, struct uns_err *err)
 {
 	const struct uns_zero_entry *e;
@@ -606,6 +663,7 @@ static int add_layers(struct opening *o, struct uns_err *err)
 	size_t n;
 
 	e = uns_zero_dir_of(o->in->dir, UNS_ZERO_LAYER, -1, &n);
+	UNS_TRY(tell_slices(o, e, n, err));
 	for (; n; n--, e++) {
 		why = (struct uns_err){ .keep = &o->cat->arena };
 		if (add_layer(o, e, &why) < 0)
@@ -614,17 +672,17 @@ static int add_layers(struct opening *o, struct uns_err *err)
 	return check_layers(o, err);
 }
 
+/* Experts of several model-parallel ranks are not put together. */
 static int tell_experts(struct opening *o, struct uns_err *err)
 {
 	size_t n;
 	const struct uns_zero_entry *e = uns_zero_dir_of(o->in->dir, UNS_ZERO_EXPERT, -1, &n);
 
-	if (!n)
+	if (!n || o->in->dir->n_mp <= 1)
 		return 0;
 	return uns_catalog_add_finding(o->cat,
-				       UNS_FINDING(.id = UNS_FOUND_ZERO_EXPERTS,
-						   .scope = UNS_SCOPE_ALL, .file = e->path,
-						   .arg = { { "n", uns_num(n) } }),
+				       UNS_FINDING(.id = UNS_FOUND_ZERO_EXPERTS, .scope = UNS_SCOPE_ALL,
+						   .file = e->path),
 				       err);
 }
 

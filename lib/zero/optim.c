@@ -124,7 +124,6 @@ static int find_partitions(struct uns_zero_optim *o, struct uns_err *err)
 	for (i = 0; is_list(v) && i < v->n; i++) {
 		if (!uns_value_u64(v->item[i], &n))
 			return uns_fail(err, -EBADMSG, "partition_count is not a list of counts");
-		o->uneven |= i > 0 && n != o->partitions;
 		if (n > o->partitions)
 			o->partitions = n;
 	}
@@ -150,6 +149,7 @@ static int parse_group(const struct uns_zero_file *file, const struct uns_zero_o
 	bool unused;
 
 	UNS_TRY(parse_part(file, fp32, "the fp32 partition", g, &out->fp32, &unused, err));
+	uns_value_u64(uns_value_at(uns_value_get(o->dict, "partition_count"), g), &out->partitions);
 	out->has_padding = uns_value_u64(uns_value_at(paddings, g), &out->padding);
 	return parse_states(file, state_of(o, g), g, arena, out, err);
 }

@@ -34,14 +34,14 @@ struct uns_zero_rank_group {
 	struct uns_zero_state *state;
 	size_t n_states;
 	const struct uns_value *step; /* a plain number, where it is no tensor; else NULL */
+	uint64_t partitions; /* ranks that the group is cut for; 0 = as the optimizer */
 	bool has_padding;
 	uint64_t padding; /* elements at the end of this rank's part that are none of any parameter */
 };
 
 struct uns_zero_optim {
 	int stage;           /* 3; 1 stands for 2 and for BF16_Optimizer as well */
-	uint64_t partitions; /* ranks that the optimizer is cut for; 0 = not recorded */
-	bool uneven;         /* groups are cut for different numbers of ranks (experts) */
+	uint64_t partitions; /* the most ranks that a group is cut for; 0 = not recorded */
 	struct uns_zero_rank_group *group;
 	size_t n_groups;
 	const char *version;                /* ds_version; NULL: not recorded */

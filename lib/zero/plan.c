@@ -5,10 +5,13 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/checked.h"
 #include "base/map.h"
 #include "base/search.h"
 #include "files/optimizer_state.h"
-#include "zero/slice_pieces.h"
+#include "parallel/experts.h"
+#include "parallel/slice_pieces.h"
+#include "zero/values.h"
 
 struct planning {
 	struct uns_zero_plan *plan;
@@ -17,7 +20,6 @@ struct planning {
 	struct uns_map by_name;
 	const struct uns_value *config;   /* ds_config */
 	const struct uns_value *shapes;   /* param_shapes */
-	const struct uns_value *paddings; /* param_alignment_paddings */
 	uint64_t old_world;
 };
 
@@ -33,6 +35,103 @@ static int unsupported(const struct planning *p, const char *why, struct uns_err
 					    .scope = UNS_SCOPE_OPTIMIZER,
 					    .arg = { { "cause", uns_str(why) } }),
 				err);
+}
+
+/* -- shares of experts, stages of a pipeline -- */
+
+/* Of how many shares each group is one: the optimizer's "partition_count" says how many ranks it is cut for. */
+static size_t shares_of(const struct uns_catalog *cat, size_t g)
+{
+	uint64_t world, n;
+
+	if (!uns_value_u64(uns_catalog_value(cat, "model_states", "dp_world_size"), &world) ||
+	    !uns_value_u64(uns_value_at(uns_catalog_value(cat, "optim_states", "partition_count"), g), &n) ||
+	    !n || world % n)
+		return 1;
+	return (size_t)(world / n);
+}
+
+int uns_zero_plan_shares(const struct uns_catalog *cat, size_t *out, struct uns_err *err)
+{
+	size_t g, n;
+
+	*out = 1;
+	for (g = 0; g < cat->n_groups; g++) {
+		n = shares_of(cat, g);
+		if (n > 1 && *out > 1 && n != *out)
+			return uns_catalog_fail(
+				cat, UNS_FINDING(.id = UNS_FOUND_EXPERTS_VARY, .scope = UNS_SCOPE_OPTIMIZER), err);
+		*out = n > 1 ? n : *out;
+	}
+	return 0;
+}
+
+/* The parameters of the group that the plan's share has: of each layer an equal part of its experts, which follow each other. */
+static int keep_share(struct planning *p, const struct uns_group *of, struct uns_group *out, struct uns_err *err)
+{
+	const struct uns_zero_plan *plan = p->plan;
+	uint64_t number, n_experts;
+	size_t i = 0, end, prefix, len;
+	const char *rest;
+
+	out->n_params = 0;
+	out->param = UNS_NEW_N(p->arena, const char *, of->n_params);
+	if (!out->param)
+		return uns_oom(err);
+	while (i < of->n_params) {
+		if (!uns_zero_expert_of(of->param[i], &prefix, &n_experts, &rest))
+			return unsupported(p, "a group of experts holds a parameter that is none of an expert", err);
+		for (end = i; end < of->n_params && uns_zero_expert_of(of->param[end], &len, &number, &rest) &&
+			      len == prefix && memcmp(of->param[end], of->param[i], len) == 0;)
+			n_experts = uns_u64_max(n_experts, number + 1), end++;
+		for (; i < end; i++) {
+			uns_zero_expert_of(of->param[i], &len, &number, &rest);
+			if (number * plan->n_shares / n_experts == plan->share)
+				out->param[out->n_params++] = of->param[i];
+		}
+	}
+	return 0;
+}
+
+/* Those that the pipeline's stage has, as its model file lists them. */
+static int keep_stage(const struct planning *p, const struct uns_value *shapes, struct uns_group *out, struct uns_err *err)
+{
+	size_t i;
+
+	out->n_params = 0;
+	out->param = UNS_NEW_N(p->arena, const char *, shapes ? shapes->n : 0);
+	if (!out->param)
+		return uns_oom(err);
+	for (i = 0; shapes && shapes->kind == UNS_VALUE_DICT && i < shapes->n; i++) {
+		const char *name = uns_value_str(shapes->pair[i].key);
+
+		if (!name)
+			return unsupported(p, "param_shapes has a key that is not a name", err);
+		out->param[out->n_params++] = name;
+	}
+	return 0;
+}
+
+/* The groups as the plan's ranks have them. */
+static int keep_groups(struct planning *p, struct uns_err *err)
+{
+	struct uns_zero_plan *plan = p->plan;
+	struct uns_group *group = UNS_NEW_N(p->arena, struct uns_group, plan->n_groups);
+	size_t g;
+
+	UNS_TRY(uns_zero_plan_shares(plan->cat, &plan->n_shares, err));
+	uns_zero_experts_ranks(p->config, plan->world, plan->n_shares, plan->share, &plan->first, &plan->stride);
+	if (!group)
+		return uns_oom(err);
+	for (g = 0; g < plan->n_groups; g++) {
+		group[g] = plan->cat->groups[g];
+		if (shares_of(plan->cat, g) > 1)
+			UNS_TRY(keep_share(p, &plan->cat->groups[g], &group[g], err));
+		if (plan->cat->summary.is_pipeline)
+			UNS_TRY(keep_stage(p, uns_value_at(p->shapes, g), &group[g], err));
+	}
+	plan->group = group;
+	return 0;
 }
 
 /* -- members -- */
@@ -205,7 +304,7 @@ static int find_members(struct planning *p, struct uns_err *err)
 
 /* -- order -- */
 
-static int reorder(struct planning *p, struct uns_zero_member *v, size_t n, struct uns_err *err)
+static int reorder(struct uns_zero_member *v, size_t n, uint64_t world, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
 	struct uns_zero_member *original = UNS_NEW_N(&scratch, struct uns_zero_member, n);
@@ -214,7 +313,7 @@ static int reorder(struct planning *p, struct uns_zero_member *v, size_t n, stru
 	if (!original || !order)
 		return uns_oom(err);
 	memcpy(original, v, n * sizeof(*v));
-	uns_zero_deal(n, p->plan->world, order);
+	uns_zero_deal(n, world, order);
 	for (k = 0; k < n; k++)
 		v[k] = original[order[k]];
 	return 0;
@@ -232,12 +331,13 @@ static bool is_dealt(const struct planning *p)
 		return false;
 	for (g = 0; g < p->plan->n_groups && p->old_world > 1; g++) {
 		shapes = uns_value_at(p->shapes, g);
-		if (!shapes || shapes->kind != UNS_VALUE_DICT || shapes->n <= p->old_world)
+		if (!shapes || shapes->kind != UNS_VALUE_DICT || shapes->n <= p->old_world ||
+		    shares_of(p->plan->cat, g) > 1)
 			continue;
-		for (i = 0; i < shapes->n && i < p->plan->group[g].n_params; i++) {
+		for (i = 0; i < shapes->n && i < p->plan->cat->groups[g].n_params; i++) {
 			const char *name = uns_value_str(shapes->pair[i].key);
 
-			if (name && strcmp(name, p->plan->group[g].param[i]) != 0)
+			if (name && strcmp(name, p->plan->cat->groups[g].param[i]) != 0)
 				return true;
 		}
 		return false;
@@ -253,7 +353,7 @@ static int add_padding(const struct planning *p, size_t group, size_t i, uint64_
 {
 	uint64_t padding;
 
-	if (!uns_zero_alignment(p->paddings, group, i, &padding))
+	if (!uns_zero_alignment(p->plan->paddings, group, i, &padding))
 		return uns_catalog_fail(
 			p->plan->cat,
 			UNS_FINDING(.id = UNS_FOUND_ZERO_PADDINGS, .scope = UNS_SCOPE_OPTIMIZER),
@@ -274,15 +374,20 @@ static int make_flat(struct planning *p, size_t group, struct uns_zero_member *v
 	struct uns_zero_cut *cut = &plan->cut[plan->n_cuts++];
 	size_t i;
 
-	*cut = (struct uns_zero_cut){ .group = group, .v = v, .n = plan->group[group].n_params };
+	*cut = (struct uns_zero_cut){ .group = group,
+				      .world = plan->world / shares_of(plan->cat, group),
+				      .v = v,
+				      .n = plan->group[group].n_params };
+	if (!cut->world)
+		return unsupported(p, "there are fewer ranks than shares of the experts", err);
 	if (plan->dealt)
-		UNS_TRY(reorder(p, v, cut->n, err));
+		UNS_TRY(reorder(v, cut->n, cut->world, err));
 	for (i = 0; i < cut->n; i++) {
 		v[i].at = cut->end;
 		cut->end += v[i].elems;
 		UNS_TRY(add_padding(p, group, i, &cut->end, err));
 	}
-	cut->part = uns_zero_part(cut->end, plan->world);
+	cut->part = uns_zero_part(cut->end, cut->world);
 	return 0;
 }
 
@@ -301,6 +406,7 @@ static size_t make_sliced(const struct planning *p, size_t group, struct uns_zer
 			continue;
 		if (out)
 			out[n_cuts] = (struct uns_zero_cut){ .group = group,
+							     .world = world,
 							     .v = v + first,
 							     .n = i + 1 - first,
 							     .end = sum,
@@ -384,6 +490,7 @@ static int check_shapes(const struct planning *p, struct uns_err *err)
 static int find_settings(struct planning *p, struct uns_err *err)
 {
 	const struct uns_catalog *cat = p->plan->cat;
+	char stage_name[24];
 	int64_t stage = 0;
 
 	if (!cat->summary.has_engine_state ||
@@ -393,29 +500,36 @@ static int find_settings(struct planning *p, struct uns_err *err)
 		return unsupported(p, "DeepSpeed did not save it", err);
 	if (uns_catalog_value(cat, "optim_states", "ds_zero_partition_groups"))
 		return unsupported(p, "partition groups of experts are not supported", err);
-	p->shapes = uns_catalog_value(cat, "model_states", "param_shapes");
-	p->paddings = uns_catalog_value(cat, "optim_states", "param_alignment_paddings");
+	snprintf(stage_name, sizeof(stage_name), "%zu", p->plan->mp);
+	p->shapes = cat->summary.is_pipeline ? uns_catalog_value(cat, UNS_ZERO_STAGE_SHAPES, stage_name)
+					     : uns_catalog_value(cat, "model_states", "param_shapes");
+	p->plan->paddings = cat->summary.is_pipeline
+				    ? uns_catalog_value(cat, UNS_ZERO_STAGE_PADDINGS, stage_name)
+				    : uns_catalog_value(cat, "optim_states", "param_alignment_paddings");
 	p->config = uns_catalog_value(cat, "model_states", "ds_config");
 	uns_value_int(uns_zero_setting(p->config, "stage"), &stage);
 	p->plan->sliced = stage == 3;
 	p->plan->pads_fp32 = stage != 3 && !uns_catalog_value(cat, "optim_states", "zero_stage");
 	/* BF16_Optimizer, which pads, does not know the setting. */
 	p->plan->dealt = stage != 3 && !p->plan->pads_fp32 && is_dealt(p);
+	if (p->plan->dealt && cat->summary.is_pipeline)
+		return unsupported(p, "round_robin_gradients of a pipeline is not supported", err);
 	p->plan->reordered = p->plan->dealt && p->plan->world != p->old_world;
 	return 0;
 }
 
 int uns_zero_plan_make(const struct uns_catalog *cat, const struct uns_zero_slices *slices, size_t mp,
-		       uint64_t world, struct uns_arena *arena, struct uns_zero_plan *out,
+		       size_t share, uint64_t world, struct uns_arena *arena, struct uns_zero_plan *out,
 		       struct uns_err *err)
 {
 	UNS_CLEANUP(planning_fini) struct planning p = { .plan = out, .arena = arena };
 
 	*out = (struct uns_zero_plan){
-		.cat = cat, .slices = slices, .mp = mp, .world = world,
-		.group = cat->groups, .n_groups = cat->n_groups
+		.cat = cat, .slices = slices, .mp = mp, .share = share, .world = world,
+		.n_groups = cat->n_groups
 	};
 	UNS_TRY(find_settings(&p, err));
+	UNS_TRY(keep_groups(&p, err));
 	UNS_TRY(uns_optimizer_check(cat, uns_optimizer_root(cat), err));
 	UNS_TRY(uns_optimizer_check_hyper(cat, err));
 	UNS_TRY(find_members(&p, err));
@@ -456,7 +570,13 @@ static size_t member_at(const struct uns_zero_cut *cut, uint64_t at)
 static struct uns_zero_layout layout_of(const struct uns_zero_plan *plan,
 					const struct uns_zero_cut *cut)
 {
-	return (struct uns_zero_layout){ plan->sliced, plan->world, cut->part };
+	return (struct uns_zero_layout){ plan->sliced, cut->world, cut->part };
+}
+
+/* Among the ranks that the cut is for. */
+static uint64_t rank_in(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut, uint64_t rank)
+{
+	return cut->world == plan->world ? rank : (rank - plan->first) / plan->stride;
 }
 
 /* Adds the rank's part of each member, and zeros for the padding between them. */
@@ -482,7 +602,7 @@ uint64_t uns_zero_plan_padding(const struct uns_zero_plan *plan, const struct un
 {
 	const struct uns_zero_layout layout = layout_of(plan, cut);
 
-	return uns_zero_padding(&layout, cut->end, rank, plan->pads_fp32);
+	return uns_zero_padding(&layout, cut->end, rank_in(plan, cut, rank), plan->pads_fp32);
 }
 
 int uns_zero_plan_parts(const struct uns_zero_plan *plan, const struct uns_zero_cut *cut, size_t s,
@@ -492,8 +612,10 @@ int uns_zero_plan_parts(const struct uns_zero_plan *plan, const struct uns_zero_
 	const struct uns_zero_layout layout = layout_of(plan, cut);
 	struct row row = { .v = UNS_NEW_N(arena, struct uns_torch_part, 2 * cut->n + 2) };
 	bool padded = s != SIZE_MAX || plan->pads_fp32;
-	uint64_t elems = padded ? cut->part : uns_zero_held(&layout, cut->end, rank);
+	uint64_t elems;
 
+	rank = rank_in(plan, cut, rank);
+	elems = padded ? cut->part : uns_zero_held(&layout, cut->end, rank);
 	if (!row.v)
 		return uns_oom(err);
 	add_members(plan, cut, s, rank, &row);

@@ -19,9 +19,9 @@ static const struct uns_value *partition_count(const struct uns_zero_plan *plan,
 
 	if (plan->sliced)
 		return uns_value_new_int(arena, (int64_t)plan->world);
-	list = uns_value_new_list(arena, plan->n_groups);
-	for (i = 0; i < plan->n_groups; i++)
-		if (!uns_value_append(list, uns_value_new_int(arena, (int64_t)plan->world)))
+	list = uns_value_new_list(arena, plan->n_cuts); /* one for each group */
+	for (i = 0; i < plan->n_cuts; i++)
+		if (!uns_value_append(list, uns_value_new_int(arena, (int64_t)plan->cut[i].world)))
 			return NULL;
 	return list;
 }
@@ -29,12 +29,13 @@ static const struct uns_value *partition_count(const struct uns_zero_plan *plan,
 int uns_zero_shard_common(const struct uns_zero_plan *plan, struct uns_vtree *out,
 			  const struct uns_value **common, struct uns_err *err)
 {
-	static const char *const without[] = { "partition_count", "group_paddings", NULL };
+	static const char *const without[] = { "partition_count", "group_paddings", "param_alignment_paddings", NULL };
 	struct uns_value *dict;
 
-	UNS_TRY(uns_engine_optim_state(plan->cat, NULL, without, 1, out, &dict, err));
+	UNS_TRY(uns_engine_optim_state(plan->cat, NULL, without, 2, out, &dict, err));
 	if (!uns_value_put_str(&out->arena, dict, "partition_count",
-			       partition_count(plan, &out->arena)))
+			       partition_count(plan, &out->arena)) ||
+	    (plan->paddings && !uns_value_put_str(&out->arena, dict, "param_alignment_paddings", plan->paddings)))
 		return uns_oom(err);
 	*common = dict;
 	return 0;

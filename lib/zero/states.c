@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "base/map.h"
 #include "zero/world.h"
-#include "zero/slice_pieces.h"
+#include "parallel/slice_pieces.h"
 
 #define MASTER_ROOT "fp32"
 #define OPTIMIZER_ROOT "optimizer"
@@ -16,7 +16,8 @@ struct group {
 	struct uns_zero_world *w;
 	size_t g;
 	const struct uns_zero_shapes *shapes;
-	struct uns_zero_layout layout;
+	struct uns_zero_layout layout; /* world: of these ranks */
+	uint64_t first, stride; /* the ranks that it is cut over: first, first + stride, .. */
 	uint64_t *at; /* where each parameter starts */
 	uint64_t end; /* of the last one, interior padding included */
 	bool stateless; /* its states cannot be used, which has been reported */
@@ -24,9 +25,15 @@ struct group {
 	size_t now, next; /* of the parameters: the one at hand, shapes->n if the rank has nothing of it; behind it */
 };
 
+/* Of all ranks of the world, the one that is the group's `rank`. */
+static const struct uns_zero_rank *rank_of(const struct group *s, uint64_t rank)
+{
+	return &s->w->rank[s->first + rank * s->stride];
+}
+
 static const struct uns_zero_rank_group *held(const struct group *s, uint64_t rank)
 {
-	const struct uns_zero_optim *o = s->w->rank[rank].optim;
+	const struct uns_zero_optim *o = rank_of(s, rank)->optim;
 
 	return o ? &o->group[s->g] : NULL;
 }
@@ -43,7 +50,7 @@ static uint64_t any_rank(const struct uns_zero_world *w)
 
 static const char *path_of(const struct group *s, uint64_t rank)
 {
-	return s->w->cat->files[s->w->rank[rank].file].path;
+	return s->w->cat->files[rank_of(s, rank)->file].path;
 }
 
 static const struct uns_zero_state *state_named(const struct uns_zero_rank_group *h,
@@ -92,14 +99,15 @@ static int find_starts(struct group *s, struct uns_err *err)
 	return 0;
 }
 
-/* The largest part that a rank holds: a full one, unless all of it fits into the first. */
+/* The largest part that a rank holds: a full one, unless all of it fits into the first; where no rank's file could be read,
+ * the one that DeepSpeed takes. */
 static uint64_t largest_part(const struct group *s)
 {
 	const struct uns_zero_rank_group *h;
 	uint64_t most = 0, r;
 	size_t i;
 
-	for (r = 0; r < s->w->n_ranks; r++) {
+	for (r = 0; r < s->layout.world; r++) {
 		h = held(s, r);
 		if (!h)
 			continue;
@@ -108,12 +116,12 @@ static uint64_t largest_part(const struct group *s)
 			if (!h->state[i].scalar)
 				most = uns_u64_max(most, h->state[i].part.elems);
 	}
-	return most;
+	return most || !s->layout.world ? most : uns_zero_part(s->end, s->layout.world);
 }
 
 /* What findings about one rank's file begin with. */
 #define OF_RANK(s, what, r)                                                                        \
-	.id = (what), .file = path_of((s), (r)), .checkpoint = (s)->w->cat->path, .rank = uns_num(r)
+	.id = (what), .file = path_of((s), (r)), .checkpoint = (s)->w->cat->path, .rank = uns_num((s)->first + (r) * (s)->stride)
 
 static int mismatch(const struct group *s, uint64_t rank, const char *what, uint64_t found,
 		    struct uns_err *err)
@@ -124,7 +132,7 @@ static int mismatch(const struct group *s, uint64_t rank, const char *what, uint
 					      .arg = { { "part", uns_str(what) },
 						       { "group", uns_num(s->g) },
 						       { "total", uns_num(s->end) },
-						       { "n", uns_num(s->w->n_ranks) },
+						       { "n", uns_num(s->layout.world) },
 						       { "other_file", uns_str(s->w->where) } }));
 }
 
@@ -143,7 +151,7 @@ static int check_padding(const struct group *s, uint64_t rank, const struct uns_
 	uint64_t want;
 
 	if (s->layout.sliced || !h->has_padding ||
-	    s->layout.part_elems != uns_zero_part(s->end, s->w->n_ranks))
+	    s->layout.part_elems != uns_zero_part(s->end, s->layout.world))
 		return 0;
 	want = uns_zero_padding(&s->layout, s->end, rank, true);
 	if (h->padding == want || h->padding == uns_zero_padding(&s->layout, s->end, rank, false))
@@ -151,7 +159,7 @@ static int check_padding(const struct group *s, uint64_t rank, const struct uns_
 	return uns_fail_with(err, UNS_FINDING(OF_RANK(s, UNS_FOUND_ZERO_PARTITION_PADDING, rank),
 					      .expected = uns_num(want), .found = uns_num(h->padding),
 					      .arg = { { "group", uns_num(s->g) },
-						       { "n", uns_num(s->w->n_ranks) } }));
+						       { "n", uns_num(s->layout.world) } }));
 }
 
 static const char *dtype_text(enum uns_dtype dtype)
@@ -178,7 +186,7 @@ static const struct uns_zero_rank_group *richest(const struct group *s)
 	const struct uns_zero_rank_group *most = &s->w->any->group[s->g], *h;
 	uint64_t r;
 
-	for (r = 0; r < s->w->n_ranks; r++) {
+	for (r = 0; r < s->layout.world; r++) {
 		h = held(s, r);
 		if (h && h->n_states > most->n_states)
 			most = h;
@@ -240,7 +248,7 @@ static int check_states(const struct group *s, struct uns_err *err)
 	uint64_t r;
 	size_t i;
 
-	for (r = 0; r < s->w->n_ranks; r++)
+	for (r = 0; r < s->layout.world; r++)
 		for (i = 0; held(s, r) && i < all->n_states; i++)
 			UNS_TRY(check_state(s, r, &all->state[i], err));
 	return 0;
@@ -264,14 +272,14 @@ static int check_rank(const struct group *s, uint64_t rank, struct uns_err *err)
  * follows from it. */
 static int check_sum(const struct group *s, struct uns_err *err)
 {
-	uint64_t sum = 0, world = s->w->n_ranks, r, total;
+	uint64_t sum = 0, world = s->layout.world, r, total;
 	bool all = true;
 
 	if (s->layout.sliced)
 		return 0;
-	if (!uns_u64_mul(s->layout.part_elems, s->w->n_ranks, &total) || total > INT64_MAX / 8)
+	if (!uns_u64_mul(s->layout.part_elems, s->layout.world, &total) || total > INT64_MAX / 8)
 		return too_large(s, "partitions", err);
-	for (r = 0; r < s->w->n_ranks; r++) {
+	for (r = 0; r < s->layout.world; r++) {
 		all = all && held(s, r);
 		sum += held(s, r) ? held(s, r)->fp32.elems : 0;
 	}
@@ -283,7 +291,7 @@ static int check_sum(const struct group *s, struct uns_err *err)
 					      .checkpoint = s->w->cat->path, .file = s->w->where,
 					      .expected = uns_num(s->end), .found = uns_num(sum),
 					      .arg = { { "group", uns_num(s->g) },
-						       { "n", uns_num(s->w->n_ranks) } }));
+						       { "n", uns_num(s->layout.world) } }));
 }
 
 static int check_group(struct group *s, struct uns_err *err)
@@ -293,7 +301,7 @@ static int check_group(struct group *s, struct uns_err *err)
 	UNS_TRY(find_starts(s, err));
 	s->layout.part_elems = largest_part(s);
 	UNS_TRY(check_sum(s, err));
-	for (r = 0; r < s->w->n_ranks; r++)
+	for (r = 0; r < s->layout.world; r++)
 		UNS_TRY(check_rank(s, r, err));
 	return 0;
 }
@@ -304,6 +312,8 @@ struct groups {
 	struct group *v; /* of each rank */
 	size_t n;
 	const struct uns_zero_slices *slices;
+	size_t next; /* of the first rank's parameters */
+	bool unfit;  /* it cannot be used, which has been reported */
 };
 
 /* Go on to parameter i of the first rank. Ranks list them in the same order, but for those of which they have nothing. */
@@ -349,18 +359,18 @@ static int find_cut(const struct groups *all, size_t i, const struct uns_zero_cu
 /* All ranks step at once: one that took another number of steps is of another save. */
 static int check_step(const struct group *first, const struct group *s, uint64_t rank, struct uns_err *err)
 {
-	uint64_t first_rank = any_rank(first->w);
+	const struct uns_zero_world *w = first->w;
 	char expected[32], found[32];
 	double a, b;
 
-	if (!step_of(held(first, first_rank), &a) || !step_of(held(s, rank), &b) || a == b)
+	if (!step_of(&w->any->group[first->g], &a) || !step_of(held(s, rank), &b) || a == b)
 		return 0;
 	snprintf(expected, sizeof(expected), "%.15g", a);
 	snprintf(found, sizeof(found), "%.15g", b);
 	return uns_fail_with(err, UNS_FINDING(OF_RANK(s, UNS_FOUND_ZERO_STEPS_DIFFER, rank),
 					      .expected = uns_str(expected), .found = uns_str(found),
 					      .arg = { { "group", uns_num(s->g) },
-						       { "other_file", uns_str(path_of(first, first_rank)) } }));
+						       { "other_file", uns_str(w->cat->files[w->rank[any_rank(w)].file].path) } }));
 }
 
 static int check_steps(const struct groups *all, struct uns_err *err)
@@ -369,7 +379,7 @@ static int check_steps(const struct groups *all, struct uns_err *err)
 	size_t k;
 
 	for (k = 0; k < all->n; k++)
-		for (r = 0; r < all->v[k].w->n_ranks; r++)
+		for (r = 0; r < all->v[k].layout.world; r++)
 			UNS_TRY(check_step(&all->v[0], &all->v[k], r, err));
 	return 0;
 }
@@ -404,8 +414,8 @@ static struct uns_zero_part part_of(const struct group *s, uint64_t rank, const 
 		return h->fp32;
 	if (found)
 		return found->part;
-	return (struct uns_zero_part){ .there = s->w->cat->files[s->w->rank[rank].file].missing,
-				       .file = s->w->rank[rank].file };
+	return (struct uns_zero_part){ .there = s->w->cat->files[rank_of(s, rank)->file].missing,
+				       .file = rank_of(s, rank)->file };
 }
 
 static int add_stretch(const struct group *s, const struct uns_zero_stretch *stretch,
@@ -417,7 +427,7 @@ static int add_stretch(const struct group *s, const struct uns_zero_stretch *str
 	struct uns_piece piece = { .kind = UNS_PIECE_RANGE,
 				   .range = { stretch->first, stretch->count },
 				   .file = part.file,
-				   .rank = (int32_t)stretch->rank,
+				   .rank = (int32_t)(s->first + stretch->rank * s->stride),
 				   .container = UNS_RAW,
 				   .offset_bytes = part.offset_bytes + stretch->local * size,
 				   .length_bytes = stretch->count * size };
@@ -490,7 +500,7 @@ static bool is_of_ranks(const struct group *s, const struct uns_zero_state *stat
 	const struct uns_zero_state *other;
 	uint64_t r;
 
-	for (r = 0; r < s->w->n_ranks && uns_role_of_state(state->name) != UNS_ROLE_STEP; r++) {
+	for (r = 0; r < s->layout.world && uns_role_of_state(state->name) != UNS_ROLE_STEP; r++) {
 		other = state_named(held(s, r), state->name);
 		if (other && memcmp(other->value, state->value, sizeof(state->value)) != 0)
 			return true;
@@ -583,17 +593,19 @@ static int add_param(const struct groups *all, size_t i, int32_t *position, stru
 	return add_states(all, i, cut, s->number < 0 ? -1 : (*position)++, err);
 }
 
-static int add_groups(struct groups *all, int32_t *position, struct uns_map *seen, struct uns_err *err)
+static int check_groups(struct groups *all, struct uns_err *err)
 {
 	struct group *s = &all->v[0];
 	struct uns_err why = { .keep = &s->w->scratch };
-	size_t i, k;
+	size_t k;
 	int code = 0;
 
-	for (k = 0; k < all->n; k++)
-		if (check_group(&all->v[k], &why) < 0)
-			return uns_zero_world_problem_or_fail(s->w, &why, err);
-	if (check_steps(all, &why) < 0)
+	for (k = 0; k < all->n && code == 0; k++)
+		code = check_group(&all->v[k], &why);
+	if (code == 0)
+		code = check_steps(all, &why);
+	all->unfit = code < 0;
+	if (all->unfit)
 		return uns_zero_world_problem_or_fail(s->w, &why, err);
 	/* Unfit states leave the fp32 copies usable. */
 	for (k = 0; k < all->n && code == 0; k++)
@@ -601,11 +613,26 @@ static int add_groups(struct groups *all, int32_t *position, struct uns_map *see
 	if (code == 0)
 		code = check_alike(all, &why);
 	s->stateless = code < 0;
-	if (s->stateless)
-		UNS_TRY(uns_catalog_problem_or_fail(s->w->cat, UNS_SCOPE_OPTIMIZER, &why, err));
-	for (i = 0; i < s->shapes->n; i++) {
-		go_to(all, i);
-		UNS_TRY(add_param(all, i, position, seen, err));
+	return s->stateless ? uns_catalog_problem_or_fail(s->w->cat, UNS_SCOPE_OPTIMIZER, &why, err) : 0;
+}
+
+/* The same group of all shares of its experts, which is one share where nothing is shared out. */
+static int add_shares(struct groups *share, const struct uns_zero_spread *spread, struct uns_map *seen,
+		      struct uns_err *err)
+{
+	const struct group *s = &share[0].v[0];
+	int32_t position = s->number < 0 ? 0 : uns_zero_next_position(s->w->cat, s->number);
+	size_t i, e;
+
+	for (e = 0; e < spread->n; e++)
+		UNS_TRY(check_groups(&share[e], err));
+	for (i = 0; i < spread->whole.n; i++) {
+		struct groups *all = &share[spread->owner ? spread->owner[i] : 0];
+
+		if (all->unfit)
+			continue;
+		go_to(all, all->next);
+		UNS_TRY(add_param(all, all->next++, &position, seen, err));
 	}
 	return 0;
 }
@@ -621,14 +648,37 @@ int32_t uns_zero_next_position(const struct uns_catalog *cat, int32_t group)
 	return next;
 }
 
+static int list_shares(struct uns_zero_world *const *w, const struct uns_zero_slices *slices, size_t g,
+		       int32_t number, struct groups **out, struct uns_err *err)
+{
+	const size_t n = w[0]->spread[g].n;
+	struct group *v = UNS_NEW_N(&w[0]->scratch, struct group, n * slices->n_ranks);
+	size_t e, k;
+
+	*out = UNS_NEW_N(&w[0]->scratch, struct groups, n);
+	if (!v || !*out)
+		return uns_oom(err);
+	for (e = 0; e < n; e++) {
+		(*out)[e] = (struct groups){ .v = v, .n = slices->n_ranks, .slices = slices };
+		for (k = 0; k < slices->n_ranks; k++, v++) {
+			*v = (struct group){ .w = w[k],
+					     .g = g,
+					     .shapes = &w[k]->spread[g].share[e],
+					     .layout = { .sliced = w[k]->any->stage == 3,
+							 .world = w[k]->n_ranks / n },
+					     .number = number };
+			uns_zero_experts_ranks(w[k]->config, w[k]->n_ranks, n, e, &v->first, &v->stride);
+		}
+	}
+	return 0;
+}
+
 int uns_zero_states_add(struct uns_zero_world *const *w, const struct uns_zero_slices *slices,
 			const int32_t *group_of, struct uns_map *seen, struct uns_err *err)
 {
-	struct groups all = { .n = slices->n_ranks, .slices = slices };
-	int32_t position;
 	size_t g, k;
 
-	for (k = 0; k < all.n; k++) {
+	for (k = 0; k < slices->n_ranks; k++) {
 		if (!w[k]->any || !w[k]->n_ranks)
 			return 0;
 		if (w[k]->any->n_groups != w[0]->n_shapes || w[k]->n_shapes != w[0]->n_shapes)
@@ -639,19 +689,11 @@ int uns_zero_states_add(struct uns_zero_world *const *w, const struct uns_zero_s
 								  .found = uns_num(w[k]->any->n_groups)),
 						      err);
 	}
-	all.v = UNS_NEW_N(&w[0]->scratch, struct group, all.n);
-	if (!all.v)
-		return uns_oom(err);
 	for (g = 0; g < w[0]->n_shapes; g++) {
-		for (k = 0; k < all.n; k++)
-			all.v[k] = (struct group){ .w = w[k],
-						   .g = g,
-						   .shapes = &w[k]->shapes[g],
-						   .layout = { .sliced = w[k]->any->stage == 3,
-							      .world = w[k]->n_ranks },
-						   .number = group_of[g] };
-		position = group_of[g] < 0 ? 0 : uns_zero_next_position(w[0]->cat, group_of[g]);
-		UNS_TRY(add_groups(&all, &position, seen, err));
+		struct groups *share;
+
+		UNS_TRY(list_shares(w, slices, g, group_of[g], &share, err));
+		UNS_TRY(add_shares(share, &w[0]->spread[g], seen, err));
 	}
 	return 0;
 }

@@ -13,13 +13,14 @@
 #include "base/path.h"
 #include "model/cover.h"
 #include "zero/engine_state.h"
+#include "parallel/experts.h"
 #include "zero/names.h"
 #include "zero/shard_file.h"
 #include "wire/value_new.h"
 
 /* -- names -- */
 
-/* Files of layers, or of more model-parallel ranks than tensor parallelism has. */
+/* Files of more model-parallel ranks than tensor parallelism or the pipeline has. */
 static int check_parallel(const struct uns_catalog *cat, size_t n_mp, struct uns_err *err)
 {
 	const struct uns_companion *c = cat->companions, *end = c + cat->n_companions;
@@ -27,7 +28,7 @@ static int check_parallel(const struct uns_catalog *cat, size_t n_mp, struct uns
 
 	for (; c < end; c++)
 		if (c->shard && uns_zero_name_parse(uns_path_name(c->name), &name) &&
-		    name.kind != UNS_ZERO_OPTIM && (name.layer >= 0 || (size_t)name.mp >= n_mp))
+		    name.kind != UNS_ZERO_OPTIM && (size_t)name.mp >= n_mp)
 			return uns_catalog_fail(cat,
 						UNS_FINDING(.id = UNS_FOUND_MODEL_PARALLEL,
 							    .scope = UNS_SCOPE_ALL,
@@ -147,6 +148,16 @@ static const struct uns_value *shared(struct model *m, const struct uns_tensor *
 	return add_held(m, t);
 }
 
+/* It has a file of its own. */
+static bool is_expert(const struct uns_catalog *cat, const struct uns_tensor *t)
+{
+	const char *rest;
+	uint64_t number;
+	size_t prefix;
+
+	return cat->summary.has_experts && uns_zero_expert_of(t->name, &prefix, &number, &rest);
+}
+
 static int put_module(struct model *m, struct uns_err *err)
 {
 	const struct uns_catalog *cat = m->plan->cat;
@@ -154,12 +165,15 @@ static int put_module(struct model *m, struct uns_err *err)
 	const struct uns_tensor *t;
 	size_t i;
 
+	if (cat->summary.is_pipeline)
+		return uns_value_put_str(&m->arena, m->state.dict, "module", uns_value_new_none(&m->arena)) ? 0
+													     : uns_oom(err);
 	if (!dict)
 		return uns_oom(err);
 	dict->cls = "collections.OrderedDict";
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
-		if (uns_role_is_model(t->role) &&
+		if (uns_role_is_model(t->role) && !is_expert(cat, t) &&
 		    !uns_value_put_str(&m->arena, dict, t->name,
 						       m->plan->sliced && t->role == UNS_ROLE_WEIGHT
 							       ? empty(m, t)
@@ -371,11 +385,13 @@ int uns_zero_files_add(const struct uns_zero_plan *plan, const struct uns_zero_n
 {
 	const struct uns_value *common;
 	const char *path;
-	uint64_t r;
+	uint64_t i, r;
 
-	UNS_TRY(add_model(plan, names, out, err));
+	if (!plan->share)
+		UNS_TRY(add_model(plan, names, out, err));
 	UNS_TRY(uns_zero_shard_common(plan, out, &common, err));
-	for (r = 0; r < plan->world; r++) {
+	for (i = 0; i < plan->world / plan->n_shares; i++) {
+		r = plan->first + i * plan->stride;
 		path = path_of(plan, names, names->prefix, UNS_ZERO_OPTIM, (int64_t)r, &out->arena);
 		if (!path)
 			return uns_oom(err);

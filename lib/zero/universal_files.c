@@ -12,6 +12,7 @@
 #include "files/strip.h"
 #include "files/torch_file.h"
 #include "wire/value_new.h"
+#include "parallel/experts.h"
 #include "zero/names.h"
 
 static bool may_be_directory(const char *name)
@@ -74,16 +75,31 @@ static const char *origin_of(const struct uns_tensor *t)
 					  : "assembled from the checkpoint's optimizer";
 }
 
+/* Where ranks share experts, each calls its own by the same names, and the loader would take another's: with these keys it
+ * fails instead, because one expert cannot be shared out (0.19.8: universal_checkpoint.py, load_hp_checkpoint_state). */
+static bool is_expert(const struct param_files *f)
+{
+	const char *rest;
+	uint64_t number;
+	size_t prefix;
+
+	return f->in->catalog->summary.has_experts &&
+	       uns_zero_expert_of(f->param->name, &prefix, &number, &rest);
+}
+
 static int add_tensor(const struct param_files *f, const char *state, const struct uns_tensor *t,
 		      struct uns_err *err)
 {
 	UNS_CLEANUP(uns_torch_leaves_fini) struct uns_torch_leaves leaves = { 0 };
 	struct uns_arena *arena = &f->out->arena;
 	const struct uns_torch_leaf leaf = { .tensor = t, .out = UNS_F32, .shape = t->shape };
-	struct uns_value *dict = uns_value_new_dict(arena, 2);
+	struct uns_value *dict = uns_value_new_dict(arena, 4);
 
 	if (!uns_value_put_str(arena, dict, "cat_dim", uns_value_new_int(arena, 0)) ||
 	    !uns_value_put_str(arena, dict, "param", uns_torch_leaf_add(&leaves, arena, &leaf)))
+		return uns_oom(err);
+	if (is_expert(f) && (!uns_value_put_str(arena, dict, "is_expert_param", uns_value_new_bool(arena, true)) ||
+			     !uns_value_put_str(arena, dict, "ep_num_experts", uns_value_new_int(arena, 1))))
 		return uns_oom(err);
 	return add_torch(f->in->catalog, dict, &leaves, state, path_of(f, state), origin_of(t), f->out,
 			 err);
@@ -230,6 +246,21 @@ int uns_universal_differing(const struct uns_adam_params *params, struct uns_tex
 
 /* -- the optimizer as a whole -- */
 
+/* Experts that ranks shared are all of each rank's, where this is loaded. */
+static const struct uns_value *group_value(const struct uns_group *group, size_t i, struct uns_arena *arena)
+{
+	struct uns_group whole = *group;
+	struct uns_value *hyper;
+
+	if (uns_engine_experts(group)) {
+		hyper = uns_value_new_dict_of(arena, group->hyper, "name", 1);
+		if (!uns_value_put_str(arena, hyper, "name", uns_value_new_str(arena, UNS_ZERO_EXPERTS "1")))
+			return NULL;
+		whole.hyper = hyper;
+	}
+	return uns_engine_group(arena, &whole, i, 1);
+}
+
 static const struct uns_value *groups_value(const struct uns_universal_input *in,
 					    struct uns_arena *arena)
 {
@@ -238,7 +269,7 @@ static const struct uns_value *groups_value(const struct uns_universal_input *in
 
 	/* Its parameters are one flat tensor, as DeepSpeed's optimizer sees them. */
 	for (i = 0; i < in->params->n_groups; i++)
-		if (!uns_value_append(list, uns_engine_group(arena, in->params->group[i], i, 1)))
+		if (!uns_value_append(list, group_value(in->params->group[i], i, arena)))
 			return NULL;
 	return list;
 }

@@ -7,6 +7,10 @@
 #ifndef UNS_ZERO_VALUES_H
 #define UNS_ZERO_VALUES_H
 
+/* The roots of the catalog's values that have what each pipeline stage records of its own, by the stage's number. */
+#define UNS_ZERO_STAGE_SHAPES "param_shapes of stages"
+#define UNS_ZERO_STAGE_PADDINGS "param_alignment_paddings of stages"
+
 #include "zero/file.h"
 
 /* The keys of a model file that are the engine's own; each list ends with NULL. */

@@ -6,7 +6,7 @@
 #include "base/cleanup.h"
 #include "wire/value_new.h"
 #include "zero/compare.h"
-#include "zero/slice_pieces.h"
+#include "parallel/slice_pieces.h"
 
 enum { MAX_PARAMS = 1 << 20 };
 

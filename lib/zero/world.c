@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/path.h"
 
 enum { MAX_RANKS = 1 << 16 };
 
@@ -48,6 +49,41 @@ static bool agrees(const struct uns_zero_optim *a, const struct uns_zero_optim *
 	       a->n_groups == b->n_groups;
 }
 
+static const char *name_of_group(const struct uns_zero_optim *o, size_t g)
+{
+	const char *name = uns_value_str(uns_value_get(uns_value_at(o->param_groups, g), "name"));
+
+	return name ? name : "";
+}
+
+/* deepspeed.moe puts the groups of layers that are shared out differently into the order of a set of names, which differs from
+ * process to process; groups of one name keep theirs. Here they are brought into the order of `as`. false: they cannot be. */
+static bool reorder_groups(struct uns_zero_optim *o, const struct uns_zero_optim *as, struct uns_zero_rank_group *sorted)
+{
+	enum { MAX_GROUPS = 1 << 10 };
+	bool same = true;
+	size_t g, k, nth;
+
+	for (g = 0; g < o->n_groups && same; g++)
+		same = o->group[g].partitions == as->group[g].partitions &&
+		       strcmp(name_of_group(o, g), name_of_group(as, g)) == 0;
+	if (same || o->n_groups > MAX_GROUPS)
+		return same;
+	for (same = true, g = 0; g < o->n_groups; g++) {
+		for (k = nth = 0; k < g; k++)
+			nth += strcmp(name_of_group(as, k), name_of_group(as, g)) == 0;
+		for (k = 0; k < o->n_groups; k++)
+			if (strcmp(name_of_group(o, k), name_of_group(as, g)) == 0 && nth-- == 0)
+				break;
+		if (k == o->n_groups)
+			return false;
+		sorted[g] = o->group[k];
+		same = same && sorted[g].partitions == as->group[g].partitions;
+	}
+	memcpy(o->group, sorted, o->n_groups * sizeof(*sorted));
+	return same;
+}
+
 /* A job has one version: files of several are of several saves. */
 static bool same_version(const struct uns_zero_optim *a, const struct uns_zero_optim *b)
 {
@@ -60,6 +96,7 @@ static int read_rank(struct uns_zero_world *w, struct uns_zero_rank *rank, struc
 	struct uns_err why = { .keep = &w->scratch };
 	const char *path = w->cat->files[rank->file].path;
 	const struct uns_zero_optim *any = w->any;
+	struct uns_zero_rank_group *sorted;
 
 	if (!optim)
 		return uns_oom(err);
@@ -67,7 +104,10 @@ static int read_rank(struct uns_zero_world *w, struct uns_zero_rank *rank, struc
 		return 0; /* counted together */
 	if (read_one(w, rank->file, optim, &why) < 0)
 		return uns_zero_world_problem_or_fail(w, &why, err);
-	if (any && !agrees(any, optim))
+	sorted = UNS_NEW_N(&w->scratch, struct uns_zero_rank_group, optim->n_groups);
+	if (!sorted)
+		return uns_oom(err);
+	if (any && (!agrees(any, optim) || !reorder_groups(optim, any, sorted)))
 		return uns_zero_world_problem(
 			w,
 			UNS_FINDING(.id = UNS_FOUND_ZERO_RANKS_DIFFER, .file = path,
@@ -149,11 +189,6 @@ static int check_ranks(struct uns_zero_world *w, size_t n_named, struct uns_err 
 	uint64_t want = w->any->partitions ? w->any->partitions : n_named;
 	const char *last = w->cat->files[w->rank[n_named - 1].file].path;
 
-	if (w->any->uneven)
-		return uns_zero_world_problem(w,
-					      UNS_FINDING(.id = UNS_FOUND_ZERO_GROUPS_CUT_UNEVENLY,
-							  .file = w->cat->files[w->rank[0].file].path),
-					      err);
 	if (want < n_named && count_present(w) <= want)
 		return uns_zero_world_problem(w,
 					      UNS_FINDING(.id = UNS_FOUND_ZERO_SHARD_TOO_MANY,
@@ -212,4 +247,78 @@ int uns_zero_world_read(struct uns_zero_world *w, const struct uns_root *root,
 		memcpy(w->rank, read, n_named * sizeof(*read));
 	}
 	return tell_missing(w, err);
+}
+
+/* -- experts -- */
+
+/* Over how many shares the group's experts are spread; 0 = not understood. */
+static size_t shares_of(const struct uns_zero_world *w, size_t g)
+{
+	const uint64_t ranks = g < w->any->n_groups ? w->any->group[g].partitions : 0;
+
+	if (!ranks || ranks == w->n_ranks)
+		return 1;
+	/* The order in which round_robin_gradients deals out a share is not its order in the whole model. */
+	if (w->n_ranks % ranks || (ranks > 1 && uns_zero_is_round_robin(w->config)))
+		return 0;
+	return (size_t)(w->n_ranks / ranks);
+}
+
+/* Which of its groups are which of rank 0's, whose shapes are known, cannot be told without rank 0's file. */
+static bool order_is_lost(const struct uns_zero_world *w)
+{
+	const char *first = NULL, *name;
+	size_t g;
+
+	for (g = 0; w->any && !w->rank[0].optim && g < w->any->n_groups; g++) {
+		name = name_of_group(w->any, g);
+		if (!uns_str_starts(name, UNS_ZERO_EXPERTS))
+			continue;
+		if (first && strcmp(name, first) != 0)
+			return true;
+		first = name;
+	}
+	return false;
+}
+
+static int cut_unevenly(struct uns_zero_world *w, size_t g, struct uns_err *err)
+{
+	const uint64_t ranks = w->any ? w->any->group[g].partitions : 0;
+
+	w->any = NULL;
+	return uns_zero_world_problem(w,
+				      UNS_FINDING(.id = UNS_FOUND_ZERO_GROUPS_CUT_UNEVENLY,
+						  .file = w->cat->files[w->rank[0].file].path,
+						  .expected = uns_num(w->n_ranks), .found = uns_num(ranks),
+						  .arg = { { "group", uns_num(g) } }),
+				      err);
+}
+
+int uns_zero_world_spread(struct uns_zero_world *w, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map last = UNS_MAP_INIT;
+	struct uns_zero_shapes *local = w->shapes;
+	struct uns_err why = { .keep = &w->scratch };
+	size_t g, n;
+	int code;
+
+	if (order_is_lost(w))
+		w->any = NULL; /* that the file is missing or damaged has been reported */
+	w->spread = UNS_NEW_N(&w->cat->arena, struct uns_zero_spread, w->n_shapes);
+	w->shapes = UNS_NEW_N(&w->cat->arena, struct uns_zero_shapes, w->n_shapes);
+	if (!w->spread || !w->shapes)
+		return uns_oom(err);
+	UNS_TRY(uns_zero_experts_count(local, w->n_shapes, &w->scratch, &last, err));
+	for (g = 0; g < w->n_shapes; g++) {
+		n = w->any ? shares_of(w, g) : 1;
+		code = !n ? -ENOTSUP
+			  : uns_zero_experts_spread(&local[g], &last, n, &w->cat->arena, &w->spread[g], &why);
+		UNS_TRY(uns_fail_if_passing(err, code, &why));
+		if (code < 0) {
+			w->shapes = local;
+			return cut_unevenly(w, g, err);
+		}
+		w->shapes[g] = w->spread[g].whole;
+	}
+	return 0;
 }

@@ -4,10 +4,11 @@
 #define UNS_ZERO_WORLD_H
 
 #include "zero/dir.h"
+#include "parallel/experts.h"
 #include "zero/layout.h"
 #include "zero/optim.h"
-#include "zero/shapes.h"
-#include "zero/slices.h"
+#include "parallel/shapes.h"
+#include "parallel/slices.h"
 
 struct uns_zero_rank {
 	uint32_t file; /* of its optimizer's shard; in the catalog, may be missing */
@@ -19,8 +20,10 @@ struct uns_zero_world {
 	struct uns_arena scratch;
 	int32_t mp;
 	const char *where; /* the lowest model file's path: what param_shapes comes from */
+	const struct uns_value *config; /* its "ds_config"; may be NULL */
 	struct uns_zero_shapes *shapes;
 	size_t n_shapes;
+	struct uns_zero_spread *spread; /* n_shapes, by uns_zero_world_spread */
 	struct uns_zero_rank *rank;
 	size_t n_ranks; /* that the optimizer was cut for */
 	struct uns_zero_optim *any; /* of the lowest rank that could be read; NULL = none */
@@ -29,10 +32,14 @@ struct uns_zero_world {
 };
 
 /* Read the optimizer's shards, in order of dp. What is wrong becomes a problem with the world's scope;
- * fails only with what is no property of the files. cat, mp, where, shapes and scope must be set. */
+ * fails only with what is no property of the files. cat, mp, where, config, shapes and scope must be set. */
 int uns_zero_world_read(struct uns_zero_world *w, const struct uns_root *root,
 			const struct uns_zero_entry *files, size_t n, struct uns_err *err);
 void uns_zero_world_fini(struct uns_zero_world *w);
+
+/* Find out which groups' experts the ranks share out, and let shapes have all of them, by the names of the whole model. What
+ * cannot be understood is a problem, and `any` NULL then. */
+int uns_zero_world_spread(struct uns_zero_world *w, struct uns_err *err);
 
 /* Record a finding with the world's scope; the world is broken then. */
 int uns_zero_world_problem(struct uns_zero_world *w, const struct uns_finding *f,

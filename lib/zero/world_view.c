@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "model/cover.h"
+#include "zero/names.h"
 #include "zero/tag_files.h"
 
 /* -- stage 0: nothing is cut, and what was saved loads at any number of ranks -- */
@@ -13,11 +14,12 @@
 static bool is_stage0(const struct uns_catalog *cat)
 {
 	const struct uns_value *config = uns_catalog_value(cat, "model_states", "ds_config");
+	struct uns_zero_name name;
 	int64_t stage;
 	size_t i;
 
 	for (i = 0; i < cat->n_companions; i++)
-		if (uns_str_glob("*_optim_states.pt", cat->companions[i].name))
+		if (uns_zero_name_parse(uns_path_name(cat->companions[i].name), &name) && name.kind == UNS_ZERO_OPTIM)
 			return false;
 	return uns_value_int(uns_zero_setting(config, "stage"), &stage) && stage == 0;
 }
@@ -67,16 +69,30 @@ static int check_size(const struct uns_zero_plan *plan, struct uns_err *why)
 				why);
 }
 
-/* One plan for each tensor-parallel rank. */
+/* One plan for each tensor-parallel rank, or for each share of the experts, or each stage of a pipeline: several of these at
+ * once are not read. */
 struct plans {
 	struct uns_zero_slices slices;
-	struct uns_zero_plan *v; /* slices.n_ranks */
+	struct uns_zero_plan *v; /* n */
+	size_t n;
 	struct uns_zero_naming names;
 };
 
 static void plans_fini(struct plans *p)
 {
 	uns_zero_slices_fini(&p->slices);
+}
+
+/* Of a pipeline each has a model file. 1: it is none. */
+static uint64_t pipeline_stages(const struct uns_catalog *cat)
+{
+	struct uns_zero_name name;
+	uint64_t n = 0;
+	size_t i;
+
+	for (i = 0; cat->summary.is_pipeline && i < cat->n_companions; i++)
+		n += uns_zero_name_parse(uns_path_name(cat->companions[i].name), &name) && name.kind == UNS_ZERO_MODEL;
+	return n ? n : 1;
 }
 
 static uint64_t tensor_parallel_ranks(const struct uns_catalog *cat)
@@ -88,17 +104,35 @@ static uint64_t tensor_parallel_ranks(const struct uns_catalog *cat)
 	return uns_value_u64(uns_value_get(dims, "tp_degree"), &n) && n > 1 ? n : 1;
 }
 
-/* Tensor parallelism stays what it was: it belongs to the model, and to the training's settings. */
+/* How many ranks share the experts. Stage 0 has a file for each of them. */
+static int expert_parallel_ranks(const struct uns_catalog *cat, size_t *out, struct uns_err *err)
+{
+	struct uns_zero_name name;
+	size_t i, n = 0;
+
+	for (i = 0; i < cat->n_companions; i++)
+		n += uns_zero_name_parse(uns_path_name(cat->companions[i].name), &name) &&
+		     name.kind == UNS_ZERO_EXPERT_OPTIM;
+	*out = n;
+	return n ? 0 : uns_zero_plan_shares(cat, out, err);
+}
+
+/* Tensor, pipeline and expert parallelism stay what they were: they belong to the model, and to the training's settings. */
 static int check_world(const struct uns_catalog *cat, uint64_t world, struct uns_err *err)
 {
-	uint64_t n_mp = tensor_parallel_ranks(cat);
+	uint64_t n_tp = tensor_parallel_ranks(cat), n_stages = pipeline_stages(cat), n;
+	size_t n_ep;
 
-	if (world % n_mp == 0)
+	UNS_TRY(expert_parallel_ranks(cat, &n_ep, err));
+	n = n_ep > 1 ? n_ep : n_stages > 1 ? n_stages : n_tp;
+	if (world % n == 0)
 		return 0;
-	return uns_catalog_fail(cat,
-				UNS_FINDING(.id = UNS_FOUND_ZERO_WORLD_UNEVEN, .scope = UNS_SCOPE_ALL,
-					    .expected = uns_num(n_mp), .found = uns_num(world)),
-				err);
+	return uns_catalog_fail(
+		cat,
+		UNS_FINDING(.id = UNS_FOUND_ZERO_WORLD_UNEVEN, .scope = UNS_SCOPE_ALL, .expected = uns_num(n),
+			    .found = uns_num(world),
+			    .arg = { { "what", uns_str(n_ep > 1 ? "expert" : n_stages > 1 ? "pipeline" : "tensor") } }),
+		err);
 }
 
 static int find_slices(const struct uns_catalog *cat, struct uns_arena *arena, struct uns_zero_slices *out,
@@ -117,7 +151,7 @@ static int find_slices(const struct uns_catalog *cat, struct uns_arena *arena, s
 static int make_plans(const struct uns_catalog *cat, uint64_t world, struct uns_arena *arena,
 		      struct plans *out, struct uns_err *err)
 {
-	size_t n, k;
+	size_t n, k, n_shares;
 
 	if (cat->summary.family != UNS_FAMILY_ZERO)
 		return uns_catalog_fail(
@@ -129,13 +163,16 @@ static int make_plans(const struct uns_catalog *cat, uint64_t world, struct uns_
 			cat, UNS_FINDING(.id = UNS_FOUND_NOT_ZERO, .scope = UNS_SCOPE_ALL), err);
 	UNS_TRY(check_world(cat, world, err));
 	UNS_TRY(find_slices(cat, arena, &out->slices, err));
-	n = out->slices.n_ranks;
+	n = out->slices.n_ranks * pipeline_stages(cat);
 	UNS_TRY(uns_zero_naming_find(cat, n, arena, &out->names, err));
-	out->v = UNS_NEW_N(arena, struct uns_zero_plan, n);
+	UNS_TRY(uns_zero_plan_shares(cat, &n_shares, err));
+	out->n = n * n_shares;
+	out->v = UNS_NEW_N(arena, struct uns_zero_plan, out->n);
 	if (!out->v)
 		return uns_oom(err);
-	for (k = 0; k < n; k++)
-		UNS_TRY(uns_zero_plan_make(cat, &out->slices, k, world / n, arena, &out->v[k], err));
+	for (k = 0; k < out->n; k++)
+		UNS_TRY(uns_zero_plan_make(cat, &out->slices, k / n_shares, k % n_shares, world / n, arena,
+					   &out->v[k], err));
 	return check_size(&out->v[0], err);
 }
 
@@ -169,12 +206,25 @@ static int add_marks(const struct uns_catalog *cat, struct uns_vtree *out, struc
 	return 0;
 }
 
+/* Experts and a pipeline's layers, of which any number of ranks has the same files. */
+static int add_layers(const struct uns_catalog *cat, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_companion *c = cat->companions, *end = c + cat->n_companions;
+	struct uns_zero_name name;
+
+	for (; c < end; c++)
+		if (c->shard && uns_zero_name_parse(uns_path_name(c->name), &name) &&
+		    (name.kind == UNS_ZERO_EXPERT || name.kind == UNS_ZERO_LAYER))
+			UNS_TRY(uns_vtree_add_file(out, cat, c->name, c->file, err));
+	return 0;
+}
+
 bool uns_world_zero_is_saved(const struct uns_catalog *cat, uint64_t world)
 {
 	uint64_t saved;
 
 	return uns_value_u64(uns_catalog_value(cat, "model_states", "dp_world_size"), &saved) &&
-	       saved * tensor_parallel_ranks(cat) == world;
+	       saved * tensor_parallel_ranks(cat) * pipeline_stages(cat) == world;
 }
 
 int uns_world_zero_add(const struct uns_catalog *cat, uint64_t world, struct uns_vtree *out,
@@ -188,8 +238,9 @@ int uns_world_zero_add(const struct uns_catalog *cat, uint64_t world, struct uns
 		return add_whole(cat, out, err);
 	/* Slices are tensors that only the plans know: layouts name them. */
 	UNS_TRY(make_plans(cat, world, tensor_parallel_ranks(cat) > 1 ? &out->arena : &scratch, &plans, err));
-	for (k = 0; k < plans.slices.n_ranks; k++)
+	for (k = 0; k < plans.n; k++)
 		UNS_TRY(uns_zero_files_add(&plans.v[k], &plans.names, out, err));
+	UNS_TRY(add_layers(cat, out, err));
 	UNS_TRY(add_marks(cat, out, err));
 	if (!plans.v[0].reordered)
 		return 0;

@@ -9,11 +9,12 @@ import delayed
 import exports
 import library
 import loads
+import many
 import reads
 import scale
 import zero
 
-WHAT = ("reads", "delayed", "loads", "library", "exports", "zero", "scale")
+WHAT = ("reads", "delayed", "loads", "library", "exports", "zero", "scale", "many")
 
 
 def arguments():
@@ -47,12 +48,14 @@ def main():
         if not args.what or "library" in args.what:
             library.measure(programs, work, 2 * size, n)
         if not args.what or "exports" in args.what:
-            exports.measure(programs, work, 2 * size, args.rounds or (1 if args.quick else 3))
+            exports.measure(programs, work, 2 * size, args.rounds or (1 if args.quick else 3), args.quick)
         if not args.what or "zero" in args.what:
             zero.measure(programs, work, 2 * size, args.rounds or (1 if args.quick else 3),
                          (2,) if args.quick else (2, 3))
         if not args.what or "scale" in args.what:
             scale.measure(programs, work, 1 if args.quick else 3, args.quick)
+        if not args.what or "many" in args.what:
+            many.measure(programs, work, args.quick)
 
 
 # Threads of torch that wait let others run: on a machine that has other work too, the tools would be slower.

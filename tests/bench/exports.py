@@ -87,26 +87,33 @@ def row(pair, results):
     print(f"| {pair.tool} | {pair.saved_by} | `{pair.view}` | {' | '.join(cells)} |", flush=True)
 
 
-def make(work, size):
-    """A checkpoint of about `size` bytes of each kind."""
-    run, ranks, engine = work / "fsdp", work / "verl/global_step_1/actor", work / "zero"
+def of_fsdp(work, size):
+    run = work / "fsdp"
     checkpoints.write_run(run, *checkpoints.llama(size), RANKS)
+    saved_by = f"FSDP, {zero.size_of(run) / 1e6:.0f} MB, {RANKS} ranks"
+    return [Pair(tool, saved_by, run / "checkpoint-1/pytorch_model_fsdp_0", run / "checkpoint-1", "weights")
+            for tool in ("merge_fsdp_weights", "dcp_to_torch_save")]
+
+
+def of_zero(work, size):
+    engine = work / "zero/z2"
+    zero.save(engine.parent, int(size / 14), [2])
+    saved_by = f"ZeRO-2, {zero.size_of(engine) / 1e6:.0f} MB, {zero.RANKS} ranks"
+    return [Pair(tool, saved_by, engine, engine / zero.TAG, view)
+            for tool, view in (("zero_to_fp32", "weights-fp32"), ("ds_to_universal", "universal"))]
+
+
+def of_verl(work, size):
+    ranks = work / "verl/global_step_1/actor"
     checkpoints.write_rank_files(ranks, *checkpoints.llama(size, torch.float32), RANKS)  # veRL's default dtype
-    zero.save(engine, int(size / 14), [2])
-    of_fsdp = f"FSDP, {zero.size_of(run) / 1e6:.0f} MB, {RANKS} ranks"
-    of_zero = f"ZeRO-2, {zero.size_of(engine) / 1e6:.0f} MB, {zero.RANKS} ranks"
-    of_verl = f"veRL, {zero.size_of(ranks) / 1e6:.0f} MB, {RANKS} ranks"
-    weights, engine = run / "checkpoint-1/pytorch_model_fsdp_0", engine / "z2"
-    return [Pair("merge_fsdp_weights", of_fsdp, weights, run / "checkpoint-1", "weights"),
-            Pair("dcp_to_torch_save", of_fsdp, weights, run / "checkpoint-1", "weights"),
-            Pair("zero_to_fp32", of_zero, engine, engine / zero.TAG, "weights-fp32"),
-            Pair("ds_to_universal", of_zero, engine, engine / zero.TAG, "universal"),
-            Pair("verl_model_merger", of_verl, ranks, ranks, "weights-bf16")]
+    saved_by = f"veRL, {zero.size_of(ranks) / 1e6:.0f} MB, {RANKS} ranks"
+    return [Pair("verl_model_merger", saved_by, ranks, ranks, "weights-bf16")]
 
 
-def measure(programs, work, size, n_rounds):
+def measure(programs, work, size, n_rounds, quick):
+    """Checkpoints of about `size` bytes. Quick: one tool alone."""
     work = work / "exports"
-    pairs = make(work, size)
+    pairs = of_fsdp(work, size)[:1] if quick else of_fsdp(work, size) + of_zero(work, size) + of_verl(work, size)
     print("\n## Writing a copy\n")
     print(f"Medians of {n_rounds} interleaved rounds, in fresh processes, sources in the page cache; bold: the median "
           f"of the rounds' ratios. The tensors of both copies were equal. The tools' imports are excluded, and what they "

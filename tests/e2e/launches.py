@@ -27,6 +27,8 @@ LAUNCHES = {
                                       "z2-bf16-nofrozen", "z3-bf16-nofrozen", "z2-bf16-numberedsteps",
                                       "z3-bf16-numberedsteps", "z2-bf16-roundrobin", "z1-bf16-pipe"]),
     "tp4": ("tensor_parallel.py", 4, ["z1-bf16-tp2", "z2-fp32-tp2", "z2-fp32-tp4", "z3-bf16-tp2", "z0-bf16-tp2"]),
+    "x2": ("experts.py", 2, ["z1-bf16-ep2", "z2-fp32-ep1", "z2-bf16-ep2-mixed", "z0-bf16-ep2"]),
+    "x4": ("experts.py", 4, ["z2-fp32-ep2", "z1-bf16-pp2", "z0-fp32-pp2"]),
     "h2": ("deepspeed_trainer.py", 2, ["z2-bf16", "z3-bf16", "z3-fp32", "z0-bf16", "z1-bf16-untied",
                                        "z2-fp32", "z3-bf16-gathered", "acc-z2-bf16", "acc-z3-fp32"]),
     "pf2": ("peft_run.py", 2, ["lora-f2", "lora-f1", "dora-f2", "embedding-f2", "saved-f2", "ia3-f2", "vera-f2",
@@ -50,6 +52,9 @@ LAUNCHES = {
                                  "qwen3-tp2-bf16", "qwen3-by-layer", "mixtral-ep2", "qwen2_moe-ep2",
                                  "qwen3_moe-tp2", "qwen3_moe-dp2", "qwen3_moe-dense", "qwen3_moe-one-by-one",
                                  "deepseek_v2-pp2", "deepseek_v3-ep2", "deepseek_v3-tp2", "glm4_moe-tp2"]),
+    "tune": ("torchtune_run.py", 0, ["full", "lora"]),
+    "titan": ("torchtitan_run.py", 2, ["fsdp2"]),
+    "composer": ("composer_run.py", 2, ["fsdp", "plain"]),
     "d4": ("plain_dcp.py", 4, ["mesh2d", "mesh2d-bf16", "fsdp2-bf16", "hf-bf16"]),
 }
 

@@ -51,7 +51,7 @@ def base_of(live, case):
 def test_a_sound_checkpoint_is_sound(made, command, launch, case):
     told = command("check", made(launch, case) / "run", "--json")
     assert json.loads(told.stdout)["problems"] == 0
-    shown = command("show", made(launch, case) / checkpoint(case)).stdout
+    shown = command("show", made(launch, case) / checkpoint(case), "-o", "settle=0").stdout
     assert "damaged" not in shown
 
 
@@ -220,14 +220,15 @@ def resume(base, world, steps):
 
 @pytest.fixture(scope="module")
 def went_on(made, tmp_path_factory):
-    """All resumes at world size 1 of the runs lora-f2, saved-f2, ia3-f2, lora-z2 and lora-z3."""
+    """All resumes at world size 1 of the runs lora-f2, saved-f2, ia3-f2, lora-z2 and lora-z3, and of Accelerate's states
+    (acclora) of lora-acc-f2 and lora-acc-f1."""
     base = tmp_path_factory.mktemp("adapters")
     fsdp, zero = made("pf2", "lora-f2").parent, made("pz2", "lora-z2").parent
     f, z = base / "f", base / "z"
     for source, mnt in ((fsdp, f), (zero, z)):
         mnt.mkdir()
         conftest.unshard("mount", source, mnt, "-o", "settle=0,store=none")
-    ckpt = "run/checkpoint-2"
+    ckpt, state = "run/checkpoint-2", "run/state"
     try:
         yield {
             **resume(base / "fsdp", 1, [
@@ -236,11 +237,17 @@ def went_on(made, tmp_path_factory):
                 *[(f"full-fsdp of {m}-f2", f"{m}-f2full", f / f"full-fsdp/{m}-f2" / ckpt, False)
                   for m in ("lora", "saved", "ia3")],
                 *[(f"dcp of lora-{s}", "lora-f2", z / f"dcp/lora-{s}" / ckpt, False) for s in ("z2", "z3")],
-                ("full-fsdp of lora-z2", "lora-f2full", z / "full-fsdp/lora-z2" / ckpt, False)]),
+                ("full-fsdp of lora-z2", "lora-f2full", z / "full-fsdp/lora-z2" / ckpt, False),
+                ("native acclora", "lora-acc-f2", fsdp / "lora-acc-f2" / state, False),
+                ("dcp of acclora-f2", "lora-acc-f2", f / "dcp/lora-acc-f2" / state, False),
+                *[(f"full-fsdp of acclora-{v}", f"lora-acc-{v}full", f / f"full-fsdp/lora-acc-{v}" / state, False)
+                  for v in ("f1", "f2")]]),
             **resume(base / "plain", 0, [
                 *[(f"full of {m}-f2", f"{m}-plain", f / f"full/{m}-f2" / ckpt, False)
                   for m in ("lora", "saved", "ia3")],
-                *[(f"full of lora-{s}", "lora-plain", z / f"full/lora-{s}" / ckpt, False) for s in ("z2", "z3")]]),
+                *[(f"full of lora-{s}", "lora-plain", z / f"full/lora-{s}" / ckpt, False) for s in ("z2", "z3")],
+                *[(f"full of acclora-{v}", "lora-acc-plain", f / f"full/lora-acc-{v}" / state, False)
+                  for v in ("f1", "f2")]]),
             **resume(base / "zero", 1, [
                 ("universal of lora-f2", "lora-z2", f / "universal/lora-f2" / ckpt, True),
                 ("universal of lora-z3", "lora-z2", z / "universal/lora-z3" / ckpt, True),
@@ -256,7 +263,8 @@ def went_on(made, tmp_path_factory):
     "dcp of lora-f2", "dcp of lora-z2", "dcp of lora-z3", "full-fsdp of lora-f2", "full-fsdp of saved-f2",
     "full-fsdp of ia3-f2", "full-fsdp of lora-z2", "full of lora-f2", "full of saved-f2", "full of ia3-f2",
     "full of lora-z2", "full of lora-z3", "universal of lora-f2", "universal of lora-z3", "universal of lora-f2 at 3",
-    "world-1 of lora-z2"])
+    "world-1 of lora-z2", "dcp of acclora-f2", "full-fsdp of acclora-f2", "full of acclora-f2", "full-fsdp of acclora-f1",
+    "full of acclora-f1"])
 def test_training_goes_on(went_on, name):
     """As FSDP2's own resume does: the same losses, which need the adapter, the optimizer and the schedule."""
     native = went_on["native " + name.split(" of ")[1].split("-")[0]]

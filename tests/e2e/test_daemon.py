@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, UNSHARD, is_mounted
+from conftest import ROOT, UNSHARD, Mount, is_mounted
 
 GOLDEN = ROOT / "tests/golden/run"
 PROCESSES, THREADS = 4, 16
@@ -80,6 +80,50 @@ def test_nothing_is_left_behind_under_64_readers(run, mount, command, eventually
     assert os.listdir(m) == []
     for r in readers:
         r.stdout.close()
+
+
+def status(path, field):
+    return re.search(rf"^{field}:\s+(\S+)$", Path(path, "status").read_text(), re.M)[1]
+
+
+def test_the_serving_process_keeps_one_capability(run, mount):
+    """No thread of it has one, but to read what others wrote if root mounted; no program that it runs gets any."""
+    m = mount(run)
+    for path in (m / "weights").rglob("*.safetensors"):
+        path.read_bytes()
+    threads = list(Path(f"/proc/{m.pid()}/task").iterdir())
+    assert len(threads) > 1
+    for thread in threads:
+        assert int(status(thread, "CapPrm"), 16) | int(status(thread, "CapEff"), 16) in (0, 1 << 2)
+        assert status(thread, "NoNewPrivs") == "1"
+
+
+def test_the_kernel_refuses_what_would_change_the_source(run, mount, tmp_path):
+    """The store's directory becomes a link into SOURCE while it is mounted: there, no store is made."""
+    folder, cache, log = tmp_path / "kept", tmp_path / "cache", tmp_path / "log"
+    for path in folder, cache:
+        path.mkdir()
+    m = mount(run, f"store={folder}/store.db", f"cache_dir={cache}", f"log={log}", changing=True)
+    weights = (m / "weights/checkpoint-2/model.safetensors").read_bytes()
+    shutil.rmtree(folder)
+    folder.symlink_to(run)
+    shutil.copytree(run / "checkpoint-2", run / "checkpoint-3")
+    assert (m / "weights/checkpoint-3/model.safetensors").read_bytes() == weights
+    assert re.search(rf"{folder}/store.db.*Permission denied", log.read_text())
+    assert not list(run.glob("store.db*"))
+
+
+def test_an_ordinary_users_mount_ends_by_sigterm(run, unprivileged, eventually):
+    """fusermount3 unmounts, for which the serving process may not get root's privileges."""
+    source = shutil.copytree(run, unprivileged.place / "run")
+    at = unprivileged.place / "at"
+    unprivileged.run("mkdir", at)
+    unprivileged("mount", source, at, "--store", "none")
+    pid = Mount(at, source).pid()
+    keepers = [p for p in Path("/proc").glob("[0-9]*/cmdline") if f"waits to unmount {at}".encode() in p.read_bytes()]
+    assert len(keepers) == 1
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: not is_mounted(at) and not Path(f"/proc/{pid}").exists() and not keepers[0].exists(), every=0.01)
 
 
 # -- long use --

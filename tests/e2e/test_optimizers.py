@@ -7,6 +7,7 @@ import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 import trees
+from conftest import launch
 from launches import OPTIMIZERS
 
 CASES = [case for _, case in OPTIMIZERS]
@@ -80,6 +81,15 @@ def test_universal_says_what_it_cannot_express(made, mount, command, case):
                                        "step is not a tensor: this view can show no other states")), line
 
 
+@pytest.mark.parametrize("case", ["dcp-sgd", "dcp-momentum", "z2-sgd", "z2-lion"])
+def test_without_states_fsdp2_loads_no_full_state_dict(made, mount, command, case):
+    folder = made("o2", case)
+    m = mount(folder)
+    for view, has in (("full-fsdp", case.endswith("-sgd")), ("full", False)):
+        assert ("FSDP2 cannot load it" in (m / view / where(case) / ".unshard/problems.txt").read_text()) == has
+    assert command("show", folder / where(case)).stdout.count("FSDP2 cannot load it") == case.endswith("-sgd")
+
+
 def test_a_number_of_each_rank_is_of_no_parameter(made, mount, command):
     """Adafactor's RMS under ZeRO is that of a rank's part."""
     folder = made("o2", "z2-adafactor")
@@ -90,3 +100,28 @@ def test_a_number_of_each_rank_is_of_no_parameter(made, mount, command):
     assert states and not any("RMS" in s for s in states.values())
     assert (m / "world-3" / where("z2-adafactor")).is_dir()
     assert not (m / "world-3" / where("z2-adafactor") / "UNSHARD_PROBLEM.txt").exists()
+
+
+@pytest.mark.long
+def test_a_trainer_goes_on(mount, command, tmp_path):
+    """With Lion, SGD, SGD with momentum and amsgrad, saved by FSDP2 on two ranks: from each view as FSDP2 itself does on
+    one rank. A FULL_STATE_DICT of plain SGD, which has no states, torch 2.13 cannot load, whoever wrote it."""
+    names = ["lion", "sgd", "momentum", "amsgrad"]
+    source, out = tmp_path / "source", tmp_path / "out"
+    for folder in (source, out):
+        folder.mkdir()
+    launch("optimizers_trainer.py", 2, source, [f"sharded:{n}" for n in names])
+    assert json.loads(command("check", source, "--json", "-o", "settle=0").stdout)["problems"] == 0
+    m = mount(source)
+
+    def losses(world, how, view):
+        cases = [f"{how}:{n}:{view}/{n}/checkpoint-2" for n in names]
+        launch("optimizers_trainer.py", world, out, cases)
+        return {n: json.loads((out / f"{how}-{n}-{i}.json").read_text()) for i, n in enumerate(names)}
+
+    native = losses(1, "sharded", source)
+    assert all(len(x) == 2 for x in native.values()) and len({tuple(x) for x in native.values()}) == len(names)
+    assert losses(1, "sharded", m / "dcp") == native
+    assert losses(0, "plain", m / "full") == native
+    full = losses(1, "full", m / "full-fsdp")
+    assert {n: full[n] for n in names if n != "sgd"} == {n: native[n] for n in names if n != "sgd"}

@@ -258,6 +258,8 @@ def test_what_is_made_up_is_said(resumed, command):
         provenance(folder)["files"]["trainer_state.json"]["origin"]
     shown = command("show", resumed.source / "f2-alone" / CKPT, "-o", "settle=0,store=none").stdout
     assert shown.count(f"assumed, because no file or fact records them: {words}") == 1
+    for value in ("eval_steps = 500", "train_batch_size = 8", "stateful_callbacks = ", *words.split(", ")[::2]):
+        assert problems(folder).count(value) == shown.count(value) == 1, value
     assert f"`unshard meta set {resumed.source}/f2-alone/{CKPT} eval_steps=N logging_steps=N" in shown
     whole = problems(resumed.mnt / "full/f2-trainer_state" / CKPT)
     assert "assumed, because no file or fact records them: total_flos = 0." in whole

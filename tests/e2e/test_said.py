@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -99,6 +100,24 @@ def test_the_full_fsdp_line_of_what_no_trainer_saved_loads(command, mount, tmp_p
     assert [g["lr"] for g in optimizer.param_groups] == [g["lr"] for g in saved["param_groups"]]
 
 
+@pytest.mark.parametrize("options", [(), ("max_shard_size=1KB",)], ids=["one file", "several"])
+def test_every_line_names_what_is_there(command, mount, tmp_path, options):
+    """Of all samples, some of which have no optimizer, or no config."""
+    source = shutil.copytree(GOLDEN, tmp_path / "golden", ignore=shutil.ignore_patterns("check", "names"))
+    m = mount(source, "settle=0", *options)
+    seen = 0
+    for checkpoint in json.loads(command("ls", source, "--json", "-o", "settle=0", check=False).stdout):
+        at = source / checkpoint["path"]
+        views = info(command, at, "-o", ",".join(["settle=0", *options]))["views"]
+        for view in views.values():
+            for line in re.findall(r'"MOUNTPOINT/([^"]*)"', view["usage"] or ""):
+                view_name, _, path = line.replace("world-N", "world-2").partition("/")
+                found = m / view_name / Path(checkpoint["path"]).parent
+                assert list(found.glob(path)), (checkpoint["path"], view["usage"])
+                seen += 1
+    assert seen > 50
+
+
 def test_show_says_how_to_write_its_lines_for_either_mount(command, mount, run):
     """Of the run's directory, and of the one above it."""
     shown = command("show", run / "checkpoint-2").stdout
@@ -118,6 +137,24 @@ def test_without_a_config_from_pretrained_is_not_offered(command, run):
 
 
 # -- problems of a whole mount --
+
+def test_a_problem_is_said_once(command, run):
+    """By each command, though every view has it; with the path once."""
+    checkpoint = run / "checkpoint-2"
+    (checkpoint / SHARD).unlink()
+    for verb, path in (("ls", run), ("show", checkpoint), ("check", run)):
+        lines = [line for line in command(verb, path, "-o", "settle=0", check=False).stdout.splitlines() if "is missing" in line]
+        assert len(lines) == 1 and lines[0].count(SHARD) == 1 and lines[0].count(str(checkpoint)) <= 1, lines
+
+
+def test_what_is_not_supported_is_not_called_damaged(command, tmp_path):
+    folder = shutil.copytree(GOLDEN / "zero/z2_w3/global_step2", tmp_path / "run/global_step2")
+    for path in folder.glob("*model_states.pt"):
+        state = torch.load(path, weights_only=False)
+        torch.save({**state, "ds_autoep_layers": [{"module_path": "model.layers.0.mlp"}]}, path)
+    shown = command("show", folder, "-o", "settle=0", check=False).stdout
+    assert "AutoEP" in shown and "cannot be shown: see problems below" in shown and "damaged" not in shown
+
 
 def test_the_mounts_problems_are_said_once(mount, run):
     os.truncate(run / "checkpoint-2" / SHARD, 1000)

@@ -88,6 +88,18 @@ def test_70b_memory_with_every_item_touched(llama_70b, mount):
     assert m.rss_bytes() < LIMIT_BYTES, f"{m.rss_bytes() / 1e6:.0f} MB"
 
 
+def test_show_of_a_70b_is_one_screen(llama_70b, command):
+    def said(*options):
+        return command("show", "--store", "none", *options, llama_70b / "ckpt").stdout
+
+    names = sparse_dcp.llama_70b()
+    folded, all_of_them, some = said(), said("--tensors"), said("--tensors=*.layers.7.*")
+    assert len(folded.splitlines()) < 40 and f"model.layers.*      weight  bfloat16  {len(names) - 3}\n" in folded
+    listed = [line.split()[0] for line in all_of_them.splitlines() if ".distcp" in line]
+    assert sorted(listed) == sorted(names)
+    assert {line.split()[0] for line in some.splitlines() if ".distcp" in line} == {n for n in names if ".layers.7." in n}
+
+
 def test_items_and_offsets_above_4_gib(mount, tmp_path):
     shapes = {"big": (3_000_000_000,), "after": (8,)}
     sparse_dcp.write(tmp_path / "src/ckpt", shapes, 1)

@@ -64,7 +64,7 @@ def test_a_script_resumes_in_one_process(mount, command, tmp_path, keys, flat):
     trees.assert_same(again.state_dict(), model.state_dict())
 
 
-def test_no_state_among_weights(mount, tmp_path):
+def test_no_state_among_weights(mount, command, tmp_path):
     """An averaged model beside the one that is trained: both are weights, under names of their own."""
     weights = {"a.w": torch.ones(2)}
     dist_cp.save({"net": weights, "ema": weights, "opt": {
@@ -72,5 +72,8 @@ def test_no_state_among_weights(mount, tmp_path):
         checkpoint_id=tmp_path / "source/ckpt", no_dist=True)
     shown = mount(tmp_path / "source") / "weights/ckpt/model.safetensors"
     assert set(trees.tensors(shown)) == {"net.a.w", "ema.a.w"}
+    for verb in ("check", "show"):
+        said = command(verb, tmp_path / "source/ckpt").stdout
+        assert said.count('"net" and "ema" among them') == 1 and "-o weights_key=net" in said
     chosen = mount(tmp_path / "source", "weights_key=ema") / "weights/ckpt/model.safetensors"
     trees.assert_same(trees.tensors(chosen), weights)

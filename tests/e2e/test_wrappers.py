@@ -1,14 +1,20 @@
 """Names that wrapping modules put their own attributes into, as a script that saves by its model's own names has them."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed.checkpoint as dist_cp
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from transformers import AutoModelForCausalLM
 
 import trees
+
+sys.path.insert(0, str(Path(__file__).parent / "make"))
+import models  # noqa: E402
 
 
 class Block(nn.Module):
@@ -66,6 +72,31 @@ def test_names_are_as_torch_gives_them(mount, tmp_path, command, case):
     for name, weight in live.items():
         assert torch.equal(torch.load(zero / name / "exp_avg.pt")["param"], weight + 1), name
     net().load_state_dict(trees.tensors(m / "weights/step-3/model.safetensors"))
+
+
+def test_names_that_no_model_of_the_config_has_are_told(mount, tmp_path, command):
+    """By check and by problems.txt; not if the names fit, or fit behind -o strip=."""
+    model = models.llama(torch.float32, tie=False)
+    run = tmp_path / "source/run"
+    model.config.save_pretrained(run)
+    live = model.state_dict()
+    prefixed, inner = {f"net.{n}": t for n, t in live.items()}, model.model.state_dict()
+    trained = {n: t for n, t in live.items() if "layers." in n}
+    for name, weights in (("own", live), ("other", prefixed), ("inner", inner), ("part", trained)):
+        dist_cp.save({"model": weights}, checkpoint_id=run / name, no_dist=True)
+    said = "no weight has a name of the llama model that config.json describes: from_pretrained looks for " \
+           "model.embed_tokens.weight, and the names are like net."
+    found = json.loads(command("check", run, "--json", "-o", "settle=0").stdout)["findings"]
+    assert [f["path"] for f in found if f["id"] == "config_has_other_names"] == ["run/other"]
+    m = mount(run)
+    for name in ("own", "inner", "part", "other"):
+        assert (said in (m / "weights" / name / ".unshard/problems.txt").read_text()) == (name == "other")
+    told = AutoModelForCausalLM.from_pretrained(m / "weights/other", output_loading_info=True)[1]
+    assert told["missing_keys"] and told["unexpected_keys"]
+    stripped = mount(run, "strip=net.") / "weights/other"
+    assert said not in (stripped / ".unshard/problems.txt").read_text()
+    loaded = AutoModelForCausalLM.from_pretrained(stripped).state_dict()
+    trees.assert_same(loaded, {n: t for n, t in live.items() if n in loaded})
 
 
 def test_names_that_would_be_alike_stay(mount, tmp_path):

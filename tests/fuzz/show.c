@@ -91,7 +91,7 @@ static void show_dir(const unshard_node *dir, unsigned depth)
 
 static void show_tree(unshard *u)
 {
-	static const char *const unlisted[] = { "world-2", "world-3", ".unshard" };
+	static const char *const unlisted[] = { "world-2", "world-3", "world-4", ".unshard" };
 	struct unshard_error err = { 0 };
 	unshard_node *root, *view;
 	size_t i;

@@ -21,6 +21,8 @@ NOUNS = {"base", "io", "wire", "model"}
 BELOW.update({folder: NOUNS for folder in ("engine", "store", "files")})
 FAMILIES = {"dcp", "zero", "ranks"}  # one folder, one framework's shards; they never see each other
 BELOW.update({folder: NOUNS | {"files"} for folder in FAMILIES})
+BELOW["parallel"] = NOUNS  # how a model was cut before a family cut it again
+BELOW["zero"] = BELOW["zero"] | {"parallel"}
 BELOW.update({folder: NOUNS | {"files"} | FAMILIES for folder in ("formats", "views")})
 BELOW["facts"] = NOUNS | {"engine", "store", "files"}
 BELOW["examine"] = NOUNS | {"store", "facts", "formats"}

@@ -298,9 +298,24 @@ static void test_peak(void **state)
 	}
 }
 
+/* Shapes and offsets are most of a large checkpoint's metadata, and repeat: equal ones are there once. Each is a
+ * tuple in a tuple and a call, 120 bytes, if it is not. */
+static void equal_shapes_are_kept_once(void **state)
+{
+	static const struct input in = IN("shapes", pickle, "\x80\2ctorch\nSize\nq\0010(", "h\1M\x10\x20K\1\x86\x85R", "t.");
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+	size_t n = INPUT_BYTES / in.n_each;
+
+	(void)state;
+	build(&in, &text);
+	assert_int_equal(pickle(uns_span_of(text.p, text.len), &arena, NULL), 0);
+	assert_in_range(arena.used_bytes, 1, n * sizeof(void *) + 4096); /* the last tuple's items */
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_peak) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_peak), cmocka_unit_test(equal_shapes_are_kept_once) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,11 +41,16 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void session_open(struct fixture *f)
+static void session_open_with(struct fixture *f, uint64_t mem_bytes)
 {
-	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true };
+	const struct unshard_options options = { UNSHARD_OPTIONS_INIT, .no_store = true, .mem_bytes = mem_bytes };
 
 	assert_int_equal(unshard_open(f->source, &options, &f->u, NULL), 0);
+}
+
+static void session_open(struct fixture *f)
+{
+	session_open_with(f, 0);
 }
 
 /* The calls that one look costs. */
@@ -79,6 +84,46 @@ static void a_file_costs_one_call(void **state)
 	print_message("cold %u, %u; again %u, %u\n", cold, cold_more, again, again_more);
 	assert_in_range(cold_more - cold, 100, 103);
 	assert_in_range(again_more - again, 100, 103);
+}
+
+/* What the second of a run's checkpoints costs, and that a change of the run's directory is seen after that. */
+static unsigned second_cost(struct fixture *f)
+{
+	struct unshard_stat st = { UNSHARD_STAT_INIT };
+	unsigned cost;
+
+	shell(f->dir, "cd src/runs && rm -f merges.txt && touch -d '20 seconds ago' .");
+	session_open(f);
+	stat_cost(f, "weights/runs/checkpoint-2/config.json");
+	cost = stat_cost(f, "weights/runs/checkpoint-3/config.json");
+	shell(f->dir, "cd src/runs && touch merges.txt");
+	assert_int_equal(unshard_stat(f->u, "weights/runs/checkpoint-4/merges.txt", &st, NULL), 0);
+	unshard_close(f->u);
+	return cost;
+}
+
+/* A run's directory is listed once for all of its checkpoints: each costs the same however many there are. */
+static void a_run_is_listed_once(void **state)
+{
+	struct fixture *f = *state;
+	unsigned small;
+
+	shell(f->dir, "cd src/runs && cp -r checkpoint-2 checkpoint-3 && cp -r checkpoint-2 checkpoint-4");
+	small = second_cost(f);
+	shell(f->dir, "cd src/runs && touch $(seq -f %0200.0f 400)"); /* more names than three calls list */
+	assert_int_equal(second_cost(f), small);
+}
+
+/* What is in memory of the checkpoint that was used last stays, also if it takes more than all may take. */
+static void a_large_checkpoint_is_opened_once(void **state)
+{
+	struct fixture *f = *state;
+
+	session_open_with(f, 1);
+	assert_true(stat_cost(f, FILE_PATH) > 0);
+	stat_cost(f, FILE_PATH); /* the directories on the way, where the first took long */
+	assert_int_equal(stat_cost(f, FILE_PATH), 0);
+	unshard_close(f->u);
 }
 
 static unshard_node *step(unshard_node *dir, const char *name)
@@ -154,6 +199,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(a_file_costs_one_call),
+		TEST(a_run_is_listed_once),
+		TEST(a_large_checkpoint_is_opened_once),
 		TEST(a_warm_lookup_makes_no_system_call),
 		TEST(a_plain_directory_costs_three_calls),
 	};

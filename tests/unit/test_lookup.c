@@ -312,12 +312,14 @@ static uint64_t figure(struct fixture *f, const char *name)
 	return strtoull(at + strlen(wanted), NULL, 10);
 }
 
-/* Snapshots are pinned by open files only: with nodes of everything held, memory is what it was. */
+/* Snapshots are pinned by open files only: with nodes of everything held, that of the checkpoint used last is in
+ * memory, and no other. */
 static void nodes_hold_no_snapshots(void **state)
 {
 	enum { N = 4 };
 	struct fixture *f = *state;
 	unshard_node *node[N];
+	uint64_t one = 0;
 	char path[128];
 	int i;
 
@@ -330,13 +332,14 @@ static void nodes_hold_no_snapshots(void **state)
 	for (i = 0; i < N; i++) {
 		snprintf(path, sizeof(path), "weights/runs/checkpoint-1%d/model.safetensors", i);
 		node[i] = must_find(f, path);
+		one = i ? one : figure(f, "snapshot_bytes");
 	}
-	assert_int_equal(figure(f, "snapshot_bytes"), 0);
+	assert_in_range(figure(f, "snapshot_bytes"), 1, one);
 	for (i = 0; i < N; i++) {
 		assert_int_equal(stat_code(node[i]), 0); /* built again, and let go of again */
 		unshard_node_unref(node[i]);
 	}
-	assert_int_equal(figure(f, "snapshot_bytes"), 0);
+	assert_in_range(figure(f, "snapshot_bytes"), 1, one);
 	session_close(f);
 }
 

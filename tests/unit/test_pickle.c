@@ -255,6 +255,8 @@ static const struct {
 	{ BYTES(P "N"), -EBADMSG, "ends without STOP" },
 	{ BYTES(P "."), -EBADMSG, "it stops with no value, or with several" },
 	{ BYTES(P "NN."), -EBADMSG, "it stops with no value, or with several" },
+	{ BYTES(P "ctorch\nSize\n)\x85R}b."), -EBADMSG, "state is given" }, /* equal ones are one value */
+	{ BYTES(P "ctorch\nSize\n)\x85RNa."), -EBADMSG, "items are given" },
 	{ BYTES(P "(N."), -EBADMSG, "it stops with no value, or with several" },
 	{ BYTES(P "I1\n."), -ENOTSUP, "opcode 0x49 at byte 2" },
 	{ BYTES(P "p0\n."), -ENOTSUP, "opcode 0x70" },

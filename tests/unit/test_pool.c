@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -79,11 +80,52 @@ static void a_failure_comes_up_with_its_sentence(void **state)
 	uns_pool_free(t.pool);
 }
 
+static size_t n_threads_now(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	size_t n = 0;
+
+	assert_non_null(tasks);
+	while (readdir(tasks))
+		n++;
+	closedir(tasks);
+	return n - 2; /* . and .. */
+}
+
+static int nothing(void *ctx, size_t i, struct uns_err *err)
+{
+	(void)ctx;
+	(void)i;
+	(void)err;
+	return 0;
+}
+
+/* However many the pool may have: where many small jobs follow each other, each would wake them all. */
+static void a_small_job_has_few_threads(void **state)
+{
+	size_t before = n_threads_now(), i;
+	struct uns_pool *pool;
+
+	(void)state;
+	assert_int_equal(uns_pool_new(32, &pool, NULL), 0);
+	assert_int_equal(uns_pool_each(pool, 1, nothing, NULL, NULL), 0);
+	assert_int_equal(n_threads_now(), before);
+	assert_int_equal(uns_pool_each(pool, 3, nothing, NULL, NULL), 0);
+	assert_int_equal(n_threads_now(), before + 2);
+	assert_int_equal(uns_pool_each(pool, 100, nothing, NULL, NULL), 0);
+	assert_int_equal(n_threads_now(), before + 32);
+	for (i = 0; i < 100; i++)
+		assert_int_equal(uns_pool_each(pool, 3, nothing, NULL, NULL), 0);
+	assert_int_equal(n_threads_now(), before + 32);
+	uns_pool_free(pool);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(items_may_use_the_pool),
 		cmocka_unit_test(a_failure_comes_up_with_its_sentence),
+		cmocka_unit_test(a_small_job_has_few_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -128,10 +128,11 @@ static void test_made_state_and_what_is_said(void **state)
 {
 	static const struct uns_fact summary[] = {
 		{ "global_step", "2", "the directory's name", false },
+		{ "stateful_callbacks", "null", "the default", true },
 		{ "train_batch_size", "8", "the default", true },
 	};
-	static const char *const notes[] = { "the training step is assumed to be 2" };
-	const struct uns_training training = { summary, 2, notes, 1 };
+	static const char *const notes[] = { "train_batch_size = 8 is assumed to be right" };
+	const struct uns_training training = { summary, 3, notes, 1 };
 	struct uns_resume_input in = { .training = &training };
 	const struct uns_vfile *f;
 	struct made m;
@@ -143,13 +144,14 @@ static void test_made_state_and_what_is_said(void **state)
 	uns_vtree_seal(&m.tree);
 	f = uns_vtree_find(&m.tree, "trainer_state.json");
 	assert_non_null(strstr(f->origin, "synthesised: global_step from the directory's name; "
+					  "stateful_callbacks assumed, the default; "
 					  "train_batch_size assumed, the default"));
 	assert_non_null(strstr(f->origin, "; assumed, because no file or fact records them: epoch "
 					  "= 0.0, "));
 	assert_int_equal(m.tree.n_notes, 3);
 	assert_string_equal(m.tree.note[0], notes[0]);
-	assert_non_null(strstr(m.tree.note[1], "train_batch_size = 8 is assumed"));
-	assert_non_null(strstr(m.tree.note[1], "-o fact=train_batch_size=VALUE"));
+	assert_non_null(strstr(m.tree.note[1], "stateful_callbacks = null is assumed"));
+	assert_non_null(strstr(m.tree.note[1], "-o fact=stateful_callbacks=VALUE"));
 	assert_non_null(strstr(m.tree.note[2],
 			       "assumed, because no file or fact records them: epoch = 0.0, eval_steps = 500, "
 			       "log_history = [], logging_steps = 500, max_steps = 0, "

@@ -170,6 +170,8 @@ static void the_process_is_left_alone(void **state)
 {
 	struct fixture *f = *state;
 	struct rlimit was, lowered, is;
+	char path[64];
+	int i;
 
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
 	lowered = (struct rlimit){ was.rlim_max / 2, was.rlim_max };
@@ -187,6 +189,15 @@ static void the_process_is_left_alone(void **state)
 	unshard_close(f->u);
 	assert_int_equal(n_trims, 1);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	/* Not again for each small checkpoint. */
+	shell(f->dir, "cd run && for i in $(seq 11 20); do cp -r checkpoint-2 checkpoint-$i; done");
+	session_open(f);
+	for (i = 11; i <= 20; i++) {
+		snprintf(path, sizeof(path), "weights/checkpoint-%d/model.safetensors", i);
+		assert_true(exists(f, path));
+	}
+	unshard_close(f->u);
+	assert_int_equal(n_trims, 2);
 }
 
 /* Where nothing can be made: the reason is mkdir's. */

@@ -213,7 +213,7 @@ static const struct {
 	  LATER("") "; truncate -s 100 run/checkpoint-4/trainer_state.json",
 	  { "\"stateful_callbacks\": {\n    " CONTROL, "\"save_steps\": 2" },
 	  NULL,
-	  { "logging_steps = 500 is assumed" },
+	  { "logging_steps = 500" },
 	  "save_steps = 500" },
 	{ "its own, not valid as a whole",
 	  "echo '{\"global_step\": 2, \"epoch\": 0.5, \"stateful_callbacks\": {\"EarlyStoppingCallback\": "

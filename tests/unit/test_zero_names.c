@@ -12,25 +12,25 @@ static const struct {
 	const char *name;
 	bool known;
 	enum uns_zero_kind kind;
-	int32_t dp, mp, layer;
+	int32_t dp, mp, layer, expert;
 } name_cases[] = {
-	{ "mp_rank_00_model_states.pt", true, UNS_ZERO_MODEL, -1, 0, -1 },
-	{ "mp_rank_12_model_states.pt", true, UNS_ZERO_MODEL, -1, 12, -1 },
-	{ "zero_pp_rank_7_mp_rank_01_model_states.pt", true, UNS_ZERO_MODEL, 7, 1, -1 },
-	{ "zero_pp_rank_10_mp_rank_00_optim_states.pt", true, UNS_ZERO_OPTIM, 10, 0, -1 },
-	{ "bf16_zero_pp_rank_10_mp_rank_02_optim_states.pt", true, UNS_ZERO_OPTIM, 10, 2, -1 },
-	{ "zero_pp_rank_0_mp_rank_00optim_states.pt", true, UNS_ZERO_OPTIM, 0, 0, -1 },
-	{ "layer_03-model_states.pt", true, UNS_ZERO_LAYER, -1, 0, 3 },
-	{ "layer_03-model_01-model_states.pt", true, UNS_ZERO_LAYER, -1, 1, 3 },
-	{ "expert_5_mp_rank_00_model_states.pt", true, UNS_ZERO_EXPERT, -1, 0, -1 },
-	{ "layer_1_expert_5_mp_rank_00_model_states.pt", true, UNS_ZERO_EXPERT, -1, 0, 1 },
-	{ "expp_rank_0_mp_rank_00_optim_states.pt", true, UNS_ZERO_EXPERT, -1, 0, -1 },
-	{ "fp16_zero_pp_rank_0_mp_rank_00_optim_states.pt", false, 0, 0, 0, 0 },
-	{ "mp_rank__model_states.pt", false, 0, 0, 0, 0 },
-	{ "mp_rank_00_model_states.pt.tmp", false, 0, 0, 0, 0 },
-	{ "mp_rank_123456789_model_states.pt", false, 0, 0, 0, 0 },
-	{ "model_states.pt", false, 0, 0, 0, 0 },
-	{ "", false, 0, 0, 0, 0 },
+	{ "mp_rank_00_model_states.pt", true, UNS_ZERO_MODEL, -1, 0, -1, -1 },
+	{ "mp_rank_12_model_states.pt", true, UNS_ZERO_MODEL, -1, 12, -1, -1 },
+	{ "zero_pp_rank_7_mp_rank_01_model_states.pt", true, UNS_ZERO_MODEL, 7, 1, -1, -1 },
+	{ "zero_pp_rank_10_mp_rank_00_optim_states.pt", true, UNS_ZERO_OPTIM, 10, 0, -1, -1 },
+	{ "bf16_zero_pp_rank_10_mp_rank_02_optim_states.pt", true, UNS_ZERO_OPTIM, 10, 2, -1, -1 },
+	{ "zero_pp_rank_0_mp_rank_00optim_states.pt", true, UNS_ZERO_OPTIM, 0, 0, -1, -1 },
+	{ "layer_03-model_states.pt", true, UNS_ZERO_LAYER, -1, 0, 3, -1 },
+	{ "layer_03-model_01-model_states.pt", true, UNS_ZERO_LAYER, -1, 1, 3, -1 },
+	{ "expert_5_mp_rank_00_model_states.pt", true, UNS_ZERO_EXPERT, -1, 0, -1, 5 },
+	{ "layer_1_expert_5_mp_rank_00_model_states.pt", true, UNS_ZERO_EXPERT, -1, 0, 1, 5 },
+	{ "expp_rank_1_mp_rank_00_optim_states.pt", true, UNS_ZERO_EXPERT_OPTIM, -1, 0, -1, 1 },
+	{ "fp16_zero_pp_rank_0_mp_rank_00_optim_states.pt", false, 0, 0, 0, 0, 0 },
+	{ "mp_rank__model_states.pt", false, 0, 0, 0, 0, 0 },
+	{ "mp_rank_00_model_states.pt.tmp", false, 0, 0, 0, 0, 0 },
+	{ "mp_rank_123456789_model_states.pt", false, 0, 0, 0, 0, 0 },
+	{ "model_states.pt", false, 0, 0, 0, 0, 0 },
+	{ "", false, 0, 0, 0, 0, 0 },
 };
 
 static void parses_names(void **state)
@@ -50,6 +50,7 @@ static void parses_names(void **state)
 		assert_int_equal(name.dp, name_cases[i].dp);
 		assert_int_equal(name.mp, name_cases[i].mp);
 		assert_int_equal(name.layer, name_cases[i].layer);
+		assert_int_equal(name.expert, name_cases[i].expert);
 	}
 }
 

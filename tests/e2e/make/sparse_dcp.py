@@ -78,16 +78,23 @@ def mark(name, rank):
     return bytes(b | 1 for b in hashlib.md5(f"{name} {rank}".encode()).digest())
 
 
-def llama_70b():
-    hidden, inter, kv, vocab = 8192, 28672, 1024, 128256
+def llama(hidden, inter, layers, kv=1024, vocab=128256):
     layer = {"self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (kv, hidden),
              "self_attn.v_proj": (kv, hidden), "self_attn.o_proj": (hidden, hidden),
              "mlp.gate_proj": (inter, hidden), "mlp.up_proj": (inter, hidden),
              "mlp.down_proj": (hidden, inter), "input_layernorm": (hidden,),
              "post_attention_layernorm": (hidden,)}
     out = {"model.embed_tokens.weight": (vocab, hidden)}
-    for i in range(80):
+    for i in range(layers):
         out.update({f"model.layers.{i}.{k}.weight": v for k, v in layer.items()})
     out["model.norm.weight"] = (hidden,)
     out["lm_head.weight"] = (vocab, hidden)
     return out
+
+
+def llama_70b():
+    return llama(8192, 28672, 80)
+
+
+def llama_405b():
+    return llama(16384, 53248, 126)

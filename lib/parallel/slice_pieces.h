@@ -3,7 +3,7 @@
 #ifndef UNS_ZERO_SLICE_PIECES_H
 #define UNS_ZERO_SLICE_PIECES_H
 
-#include "zero/slices.h"
+#include "parallel/slices.h"
 
 /* Add to the catalog's last tensor, the parameter, the pieces that `piece` of a slice is: those of its elements that
  * belong to the slice's rank. slice NULL: the piece is one of the parameter already. */

@@ -1,5 +1,5 @@
 /* Maps out of value trees, their proof, and the arithmetic of boxes in boxes. */
-#include "zero/slices.h"
+#include "parallel/slices.h"
 
 #include <string.h>
 

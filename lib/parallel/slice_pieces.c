@@ -1,5 +1,5 @@
 /* Pieces of slices into pieces of parameters, and back. Arithmetic of boxes in boxes; proves nothing. */
-#include "zero/slice_pieces.h"
+#include "parallel/slice_pieces.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Names and shapes out of value trees. */
-#include "zero/shapes.h"
+#include "parallel/shapes.h"
 
 static int parse_param(const struct uns_value *key, const struct uns_value *v,
 		       struct uns_zero_param *out, struct uns_err *err)
