@@ -1,12 +1,14 @@
-/* libfuse serves one descriptor that it did not open, or clones of /dev/fuse that it opens itself. Clones made by
- * another program go through its custom input and output: the kernel wants the answer where it gave the request,
- * and a thread of libfuse answers what it read, so each thread keeps to one descriptor. */
+/* libfuse serves one descriptor. Threads that share it wait for each other, so each reads and answers over a clone of
+ * its own, by libfuse's custom input and output. The kernel wants the answer where it gave the request, and the
+ * thread that read a request answers it: each thread keeps to one descriptor. */
 #include "connection.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fuse.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
@@ -86,19 +88,14 @@ int fs_connection_ask(struct fs_connection *connection, const char *path, const 
 
 /* -- a thread's descriptor -- */
 
-static int of_this_thread(struct fs *fs)
-{
-	static _Thread_local struct {
-		const struct fs *fs;
-		int fd;
-	} mine;
-	struct fs_connection *c = &fs->connection;
+static _Thread_local struct {
+	const struct fs *fs;
+	int fd;
+} joined;
 
-	if (mine.fs != fs) {
-		mine.fs = fs;
-		mine.fd = c->fd[atomic_fetch_add(&c->next, 1) % c->n];
-	}
-	return mine.fd;
+static int of_this_thread(const struct fs *fs)
+{
+	return joined.fs == fs ? joined.fd : fs->connection.fd[0];
 }
 
 static ssize_t receive(int fd, void *buf, size_t len, void *userdata)
@@ -117,7 +114,34 @@ int fs_connection_use(struct fs_connection *connection, struct fuse_session *se)
 {
 	static const struct fuse_custom_io io = { .read = receive, .writev = answer };
 
+	if (!connection->n) {
+		connection->fd[connection->n++] = fuse_session_fd(se);
+		connection->may_clone = true;
+	}
 	return fuse_session_custom_io(se, &io, connection->fd[0]) < 0 ? -1 : 0;
+}
+
+/* -1 = it cannot be had. */
+static int clone_of(int fd)
+{
+	uint32_t original = (uint32_t)fd;
+	int clone = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (clone >= 0 && ioctl(clone, FUSE_DEV_IOC_CLONE, &original) < 0) {
+		close(clone);
+		return -1;
+	}
+	return clone;
+}
+
+int fs_connection_join(struct fs *fs)
+{
+	struct fs_connection *c = &fs->connection;
+	int clone = c->may_clone ? clone_of(c->fd[0]) : -1;
+
+	joined.fs = fs;
+	joined.fd = clone >= 0 ? clone : c->fd[atomic_fetch_add(&c->next, 1) % c->n];
+	return clone;
 }
 
 void fs_connection_close(struct fs_connection *connection)

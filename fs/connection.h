@@ -1,5 +1,5 @@
-/* The connection to the kernel where another program makes it: a parent that passes descriptors of /dev/fuse on
- * ("/dev/fd/N" in place of a mount point), or fusermount3, or a program in its place, which may open the device
+/* The connection to the kernel, and who makes it: libfuse; or a parent that passes descriptors of /dev/fuse on
+ * ("/dev/fd/N" in place of a mount point); or fusermount3, or a program in its place, which may open the device
  * where this process may not. */
 #ifndef FS_CONNECTION_H
 #define FS_CONNECTION_H
@@ -15,11 +15,14 @@
 #endif
 #include <fuse_lowlevel.h>
 
-/* Descriptors of one connection; the threads that serve share them out. Zeroed = libfuse makes the connection. */
+struct fs;
+
+/* Descriptors of one connection. Zeroed = libfuse makes the connection. */
 struct fs_connection {
-	int fd[1 + FS_MOST_CLONES];
+	int fd[1 + FS_MOST_CLONES]; /* the first is the session's */
 	size_t n;
-	atomic_uint next;
+	bool may_clone; /* this process opened the device: a thread can have a descriptor of its own */
+	atomic_uint next; /* of fd, for the next thread that has none of its own */
 	struct fs_keeper keeper; /* started once something is mounted */
 };
 
@@ -32,9 +35,13 @@ int fs_connection_passed(struct fs_connection *connection, const struct fs_optio
  * say is on stderr. */
 int fs_connection_ask(struct fs_connection *connection, const char *path, const char *opts);
 
-/* From here on `se` reads and answers requests over the connection; the first descriptor is the session's, to
- * close. The session's user data is a struct fs. 0 or -1. */
+/* From here on `se`, which libfuse has mounted if there are no descriptors, reads and answers requests over the
+ * connection; the first descriptor is the session's, to close. The session's user data is a struct fs. 0 or -1. */
 int fs_connection_use(struct fs_connection *connection, struct fuse_session *se);
+
+/* Gives the calling thread a descriptor, for all that it reads and answers; a thread that never asked has the first.
+ * Returns one to be closed when the thread has ended, or -1. */
+int fs_connection_join(struct fs *fs);
 
 /* Once the session is destroyed: closes the other descriptors, and unmounts. */
 void fs_connection_close(struct fs_connection *connection);

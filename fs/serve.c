@@ -14,6 +14,7 @@
 #include "daemon.h"
 #include "fail.h"
 #include "fs.h"
+#include "loop.h"
 #include "ops.h"
 #include "readahead.h"
 
@@ -116,9 +117,7 @@ static int mount_failure(const char *path, int device, const char *said, struct 
 static int connect_session(struct fs_connection *connection, struct fuse_session *se, const char *path,
 			   const char *opts, int *device)
 {
-	if (!connection->n) {
-		if (fuse_session_mount(se, path) == 0)
-			return 0;
+	if (!connection->n && fuse_session_mount(se, path) < 0) {
 		*device = open_device();
 		if (*device == 0 || fs_connection_ask(connection, path, opts) < 0)
 			return -1;
@@ -203,25 +202,11 @@ static unsigned threads(const struct fs_options *o)
 	return n ? n : 1;
 }
 
-/* Threads that come and go cost more than threads that sleep: as many may idle as may exist. */
-static int loop(const struct fs *fs, const struct fs_options *o, const char *path, struct unshard_error *err)
+static int loop(struct fs *fs, const struct fs_options *o, const char *path, struct unshard_error *err)
 {
-	unsigned n = threads(o);
-	struct fuse_loop_config *config = fuse_loop_cfg_create();
-	int code;
+	int code = fs_loop(fs, threads(o));
 
-	if (!config)
-		return fs_fail(err, -ENOMEM, "out of memory");
-	fuse_loop_cfg_set_max_threads(config, n);
-	fuse_loop_cfg_set_idle_threads(config, n);
-	fuse_loop_cfg_set_clone_fd(config, !fs->connection.n); /* opens /dev/fuse */
-	code = fuse_session_loop_mt(fs->se, config);
-	fuse_loop_cfg_destroy(config);
-	if (code >= 0) /* unmounted, or a signal's number */
-		return 0;
-	code = code == -1 ? -EIO : code; /* libfuse says why on stderr */
-	return fs_fail(err, code, "the mount at %s ended: serving it failed: %s", path,
-		       strerror(-code));
+	return code < 0 ? fs_fail(err, code, "the mount at %s ended: serving it failed: %s", path, strerror(-code)) : 0;
 }
 
 /* Last before requests are served: threads inherit what the process may still do. */

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,18 @@ def test_a_listing_without_memory_is_whole_or_an_error(run, mount, faults):
             except OSError as e:
                 assert e.errno == errno.ENOMEM
         assert sorted(os.listdir(m / "weights/llama")) == whole
+
+
+def test_a_mount_outlives_what_libfuse_cannot_allocate(run, mount, faults):
+    """libfuse takes memory for each thread that it starts, and for each request."""
+    want = content(mount(run.parent, "store=none").path)
+    for nth in range(1, 9):
+        m = mount(run.parent, "store=none", faults=faults)
+        with faults.armed("malloc", library="libfuse3", nth=nth), ThreadPoolExecutor(8) as clients:
+            for got in clients.map(content, [m.path] * 8):
+                is_right_or_an_error(got, want)
+        assert faults.struck, "nothing failed"
+        assert content(m.path) == want
 
 
 def test_a_mount_that_cannot_serve_says_so(run, mnt, faults):

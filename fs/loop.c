@@ -1,0 +1,177 @@
+/* libfuse has a loop of its own, and that one ends the mount when there is no memory for a thread's buffer. */
+#include "loop.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+struct worker {
+	struct loop *loop;
+	struct worker *next;
+	struct fuse_buf buf; /* libfuse allocates its memory */
+	int clone;           /* of the device, the thread's own; -1 = none */
+	pthread_t thread;
+};
+
+struct loop {
+	struct fs *fs;
+	unsigned most;
+	int ended; /* eventfd: a thread has found that the session is over */
+	atomic_int error;
+	atomic_uint idle; /* threads that are there to take a request */
+	pthread_mutex_t lock;
+	struct worker *workers; /* and what follows: under the lock */
+	unsigned n_workers;
+};
+
+static int start_worker(struct loop *loop);
+
+static void wait_for_memory(void)
+{
+	struct timespec pause = { .tv_nsec = 100 * 1000 * 1000 };
+
+	nanosleep(&pause, NULL);
+}
+
+/* A request is never left half done: between receiving and answering, a thread cannot be cancelled. */
+static int receive(struct worker *worker)
+{
+	int n;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+	do
+		n = fuse_session_receive_buf(worker->loop->fs->se, &worker->buf);
+	while (n == -EINTR && !fuse_session_exited(worker->loop->fs->se));
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	return n;
+}
+
+static void *work(void *ctx)
+{
+	struct worker *worker = ctx;
+	struct loop *loop = worker->loop;
+	struct fuse_session *se = loop->fs->se;
+	int n;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	worker->clone = fs_connection_join(loop->fs);
+	while (!fuse_session_exited(se)) {
+		n = receive(worker);
+		if (n == -ENOMEM) {
+			wait_for_memory();
+			continue;
+		}
+		if (n <= 0) {
+			if (n < 0 && n != -EINTR)
+				atomic_store(&loop->error, n);
+			break;
+		}
+		if (atomic_fetch_sub(&loop->idle, 1) == 1)
+			start_worker(loop);
+		fuse_session_process_buf(se, &worker->buf);
+		atomic_fetch_add(&loop->idle, 1);
+	}
+	fuse_session_exit(se);
+	eventfd_write(loop->ended, 1);
+	return NULL;
+}
+
+/* 0 or a negative errno: then those that are there go on. */
+static int add_worker(struct loop *loop)
+{
+	struct worker *worker = calloc(1, sizeof(*worker));
+	int code;
+
+	if (!worker)
+		return -ENOMEM;
+	worker->loop = loop;
+	worker->clone = -1;
+	atomic_fetch_add(&loop->idle, 1);
+	code = -pthread_create(&worker->thread, NULL, work, worker);
+	if (code < 0) {
+		atomic_fetch_sub(&loop->idle, 1);
+		free(worker);
+		return code;
+	}
+	worker->next = loop->workers;
+	loop->workers = worker;
+	loop->n_workers++;
+	return 0;
+}
+
+static int start_worker(struct loop *loop)
+{
+	int code;
+
+	pthread_mutex_lock(&loop->lock);
+	code = loop->n_workers < loop->most ? add_worker(loop) : 0;
+	pthread_mutex_unlock(&loop->lock);
+	return code;
+}
+
+/* libfuse's handlers end the session. They run here alone, and only while this thread waits. */
+static void wait_until_ended(struct loop *loop, const sigset_t *signals)
+{
+	struct pollfd ended = { .fd = loop->ended, .events = POLLIN };
+
+	while (!fuse_session_exited(loop->fs->se))
+		ppoll(&ended, 1, NULL, signals);
+}
+
+/* Whoever is answering a request answers it. */
+static void end_workers(struct loop *loop)
+{
+	struct worker *worker;
+
+	pthread_mutex_lock(&loop->lock);
+	loop->most = 0; /* none is started any more */
+	pthread_mutex_unlock(&loop->lock);
+	for (worker = loop->workers; worker; worker = worker->next)
+		pthread_cancel(worker->thread);
+	while ((worker = loop->workers)) {
+		loop->workers = worker->next;
+		pthread_join(worker->thread, NULL);
+		if (worker->clone >= 0)
+			close(worker->clone);
+		free(worker->buf.mem);
+		free(worker);
+	}
+}
+
+static int run(struct loop *loop)
+{
+	sigset_t ends, before;
+	int code;
+
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGHUP);
+	sigaddset(&ends, SIGINT);
+	sigaddset(&ends, SIGTERM);
+	pthread_sigmask(SIG_BLOCK, &ends, &before);
+	code = start_worker(loop);
+	if (!code)
+		wait_until_ended(loop, &before);
+	end_workers(loop);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return code ? code : atomic_load(&loop->error);
+}
+
+int fs_loop(struct fs *fs, unsigned most)
+{
+	struct loop loop = { .fs = fs, .most = most, .ended = eventfd(0, EFD_CLOEXEC) };
+	int code = -errno;
+
+	if (loop.ended < 0)
+		return code;
+	pthread_mutex_init(&loop.lock, NULL);
+	code = run(&loop);
+	pthread_mutex_destroy(&loop.lock);
+	close(loop.ended);
+	return code;
+}

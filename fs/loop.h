@@ -1,0 +1,12 @@
+/* The threads that read requests and answer them. */
+#ifndef FS_LOOP_H
+#define FS_LOOP_H
+
+#include "ops.h"
+
+/* Serves until the mount is unmounted or a signal ends the session, then returns 0; or a negative errno: no thread
+ * could be started, or the kernel took no answers any more. A thread is added whenever all are busy, up to `most`.
+ * Where memory is short a request waits in the kernel until there is some. */
+int fs_loop(struct fs *fs, unsigned most);
+
+#endif
