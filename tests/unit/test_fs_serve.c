@@ -5,11 +5,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <signal.h>
-
 #include "../../fs/serve.c"
 
-static int loop_result;
+/* What reading a request returns, one after the other, once the first is answered; the last is of a session that has
+ * ended. */
+static const int *received;
+static bool exited;
 
 struct fuse_session *fuse_session_new(struct fuse_args *args, const struct fuse_lowlevel_ops *op,
 				      size_t op_size, void *userdata)
@@ -45,10 +46,26 @@ void fuse_session_destroy(struct fuse_session *se)
 	(void)se;
 }
 
+int fuse_session_fd(struct fuse_session *se)
+{
+	(void)se;
+	return -1;
+}
+
+int fuse_session_custom_io(struct fuse_session *se, const struct fuse_custom_io *io, int fd)
+{
+	(void)se, (void)io, (void)fd;
+	return 0;
+}
+
 int fuse_session_receive_buf(struct fuse_session *se, struct fuse_buf *buf)
 {
-	(void)se, (void)buf;
-	return 1;
+	int n = *received++;
+
+	(void)buf;
+	if (n <= 0 && n != -ENOMEM)
+		fuse_session_exit(se);
+	return n;
 }
 
 void fuse_session_process_buf(struct fuse_session *se, const struct fuse_buf *buf)
@@ -59,13 +76,13 @@ void fuse_session_process_buf(struct fuse_session *se, const struct fuse_buf *bu
 int fuse_session_exited(struct fuse_session *se)
 {
 	(void)se;
-	return 0;
+	return exited;
 }
 
-int fuse_session_loop_mt(struct fuse_session *se, struct fuse_loop_config *config)
+void fuse_session_exit(struct fuse_session *se)
 {
-	(void)se, (void)config;
-	return loop_result;
+	(void)se;
+	exited = true;
 }
 
 static void log_line(void *ctx, int level, const char *line)
@@ -74,21 +91,23 @@ static void log_line(void *ctx, int level, const char *line)
 	print_message("%s\n", line);
 }
 
+enum { A_REQUEST = 1 };
+
 static const struct {
 	const char *name;
-	int loop, code;
+	int received[4], code;
 	const char *text;
 } cases[] = {
-	{ "unmounted", 0, 0, "" },
-	{ "ended by a signal", SIGTERM, 0, "" },
-	{ "no thread could be started", -1, -EIO, "serving it failed: Input/output error" },
-	{ "the connection broke", -ENODEV, -ENODEV, "serving it failed: No such device" },
+	{ "unmounted", { A_REQUEST, A_REQUEST, 0 }, 0, "" },
+	{ "ended by a signal", { A_REQUEST, -EINTR }, 0, "" },
+	{ "memory was short", { A_REQUEST, -ENOMEM, -ENOMEM, 0 }, 0, "" },
+	{ "the connection broke", { A_REQUEST, -EIO }, -EIO, "serving it failed: Input/output error" },
 };
 
 static void how_a_mount_ends(void **state)
 {
 	const struct fs_options options = {
-		.source = "x", .mountpoint = "/tmp", .foreground = true, .log = log_line
+		.source = "x", .mountpoint = "/tmp", .foreground = true, .log = log_line, .max_threads = 1
 	};
 	const struct unshard_options plain = { UNSHARD_OPTIONS_INIT, .no_store = true };
 	struct unshard_error err;
@@ -101,7 +120,8 @@ static void how_a_mount_ends(void **state)
 		print_message("%s\n", cases[i].name);
 		assert_int_equal(unshard_open(UNSHARD_GOLDEN "/run", &plain, &u, NULL), 0);
 		err = (struct unshard_error){ 0 };
-		loop_result = cases[i].loop;
+		received = cases[i].received;
+		exited = false;
 		code = fs_serve(u, &options, &err);
 		assert_int_equal(code, cases[i].code);
 		assert_non_null(strstr(err.text, cases[i].text));
