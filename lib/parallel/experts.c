@@ -19,6 +19,16 @@ bool uns_zero_expert_of(const char *name, size_t *prefix, uint64_t *number, cons
 	return *at == '.';
 }
 
+bool uns_zero_experts_of_one_layer(const char *a, const char *b)
+{
+	size_t prefix_a, prefix_b;
+	const char *rest;
+	uint64_t number;
+
+	return uns_zero_expert_of(a, &prefix_a, &number, &rest) && uns_zero_expert_of(b, &prefix_b, &number, &rest) &&
+	       prefix_a == prefix_b && memcmp(a, b, prefix_a) == 0;
+}
+
 void uns_zero_experts_ranks(const struct uns_value *config, uint64_t world, size_t n, size_t e,
 			    uint64_t *first, uint64_t *stride)
 {
@@ -57,14 +67,11 @@ int uns_zero_experts_count(const struct uns_zero_shapes *shapes, size_t n_shapes
 }
 
 /* Behind the last parameter of the layer that parameter `first` belongs to. */
-static size_t end_of_layer(const struct uns_zero_shapes *of, size_t first, size_t prefix)
+static size_t end_of_layer(const struct uns_zero_shapes *of, size_t first)
 {
-	const char *rest;
-	uint64_t number;
-	size_t i = first, len;
+	size_t i = first;
 
-	while (i < of->n && uns_zero_expert_of(of->v[i].name, &len, &number, &rest) && len == prefix &&
-	       memcmp(of->v[i].name, of->v[first].name, len) == 0)
+	while (i < of->n && uns_zero_experts_of_one_layer(of->v[first].name, of->v[i].name))
 		i++;
 	return i;
 }
@@ -99,9 +106,9 @@ int uns_zero_experts_spread(struct uns_zero_shapes *of, const struct uns_map *la
 {
 	enum { MAX_PARAMS = 1 << 20 };
 	struct spreading s = { out, NULL, arena };
-	size_t i, k, end, prefix;
+	size_t i, k, end;
 	uint64_t n_local, unused;
-	const char *rest, *layer;
+	const char *layer;
 	uint32_t e;
 
 	*out = (struct uns_zero_spread){ .whole = *of, .share = of, .n = 1 };
@@ -122,10 +129,10 @@ int uns_zero_experts_spread(struct uns_zero_shapes *of, const struct uns_map *la
 	}
 	for (i = 0; i < of->n; i = end) {
 		layer = layer_of(of->v[i].name, &unused, arena);
-		if (!layer || !uns_zero_expert_of(of->v[i].name, &prefix, &unused, &rest))
+		if (!layer)
 			return uns_fail(err, -ENOTSUP, "%s is none of an expert's parameters", of->v[i].name);
 		n_local = (uint64_t)uns_map_index(last, layer) + 1;
-		end = end_of_layer(of, i, prefix);
+		end = end_of_layer(of, i);
 		for (e = 0; e < n; e++)
 			for (k = i; k < end; k++)
 				UNS_TRY(add_param(&s, &of->v[k], n_local, e, err));

@@ -40,4 +40,7 @@ void uns_zero_experts_ranks(const struct uns_value *config, uint64_t world, size
 /* Splits "LAYER.deepspeed_experts.3.weight" behind "deepspeed_experts."; false = it is no expert's. */
 bool uns_zero_expert_of(const char *name, size_t *prefix, uint64_t *number, const char **rest);
 
+/* Whether both are parameters of experts, and of one layer's. */
+bool uns_zero_experts_of_one_layer(const char *a, const char *b);
+
 #endif

@@ -171,8 +171,7 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 		return "model.load_state_dict(torch.load(\"%s/pytorch_model.bin\"))  # load "
 		       "optimizer.bin, scheduler.bin, client_state.pt likewise";
 	if (is_loaded_by_hand(cat) && !uns_optimizer_root(cat))
-		return "{k: v for f in glob.glob(\"%s/*.safetensors\") for k, v in "
-		       "safetensors.torch.load_file(f).items()}";
+		return UNS_LINE_OF_FILES;
 	if (uns_full_is_for_script(cat))
 		return "optimizer.load_state_dict(torch.load(\"%s/optimizer.pt\"))  # load "
 		       "*.safetensors with safetensors.torch.load_file";

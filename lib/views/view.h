@@ -102,6 +102,9 @@ static inline bool uns_view_parse_bare(const char *parameter, uint64_t *out)
 }
 #define UNS_VIEW_IS_BARE .listed = (const char *const[]){ "", NULL }, .parse = uns_view_parse_bare
 
+/* For `usage`: loads the tensors of all safetensors files of a directory. */
+#define UNS_LINE_OF_FILES "{k: v for f in glob.glob(\"%s/*.safetensors\") for k, v in safetensors.torch.load_file(f).items()}"
+
 /* What a view shows beside weights and optimizer. */
 static inline struct uns_resume_input uns_view_resume(const struct uns_view_input *in)
 {

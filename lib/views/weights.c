@@ -536,17 +536,14 @@ static bool may_have_files(const struct uns_view_input *in, uint64_t parameter)
 
 static const char *tensors_usage(const struct uns_view_input *in, uint64_t parameter)
 {
-	const bool lacks_config = in->catalog->summary.is_pretrained;
+	const bool is_pretrained = in->catalog->summary.is_pretrained;
 
 	if (may_have_files(in, parameter))
-		return lacks_config ? "{k: v for f in glob.glob(\"%s/*.safetensors\") for k, v in "
-				      "safetensors.torch.load_file(f).items()}  # from_pretrained needs a "
-				      "config.json (-o model=DIR)"
-				    : "{k: v for f in glob.glob(\"%s/*.safetensors\") for k, v in "
-				      "safetensors.torch.load_file(f).items()}";
-	return lacks_config ? "safetensors.torch.load_file(\"%s/model.safetensors\")  # from_pretrained needs a "
-			      "config.json (-o model=DIR)"
-			    : "safetensors.torch.load_file(\"%s/model.safetensors\")";
+		return is_pretrained ? UNS_LINE_OF_FILES "  # from_pretrained needs a config.json (-o model=DIR)"
+				     : UNS_LINE_OF_FILES;
+	return is_pretrained ? "safetensors.torch.load_file(\"%s/model.safetensors\")  # from_pretrained needs a "
+			       "config.json (-o model=DIR)"
+			     : "safetensors.torch.load_file(\"%s/model.safetensors\")";
 }
 
 /* What has no config.json of its own family's trainer is loaded as tensors. */

@@ -24,18 +24,24 @@ const struct uns_pickle_class uns_engine_classes[] = {
 	{ .name = NULL },
 };
 
-/* A pipeline saves its layers in files of their own, deepspeed.moe its experts. */
-static bool has_files_of(const struct uns_catalog *cat, enum uns_zero_kind kind)
+size_t uns_engine_count_files(const struct uns_catalog *cat, enum uns_zero_kind kind)
 {
 	struct uns_zero_name name;
-	size_t i;
+	size_t i, n = 0;
 
 	for (i = 0; i < cat->n_companions; i++)
-		if (cat->companions[i].shard &&
-		    uns_zero_name_parse(uns_path_name(cat->companions[i].name), &name) &&
-		    name.kind == kind)
-			return true;
-	return false;
+		n += cat->companions[i].shard &&
+		     uns_zero_name_parse(uns_path_name(cat->companions[i].name), &name) && name.kind == kind;
+	return n;
+}
+
+bool uns_engine_is_expert(const struct uns_catalog *cat, const char *tensor)
+{
+	const char *rest;
+	uint64_t number;
+	size_t prefix;
+
+	return cat->summary.has_experts && uns_zero_expert_of(tensor, &prefix, &number, &rest);
 }
 
 const char *uns_engine_experts(const struct uns_group *group)
@@ -64,8 +70,9 @@ void uns_engine_summary(struct uns_catalog *cat)
 	struct uns_summary *summary = &cat->summary;
 
 	summary->has_engine_state = uns_catalog_value(cat, "model_states", "dp_world_size") != NULL;
-	summary->is_pipeline = has_files_of(cat, UNS_ZERO_LAYER);
-	summary->has_experts = has_files_of(cat, UNS_ZERO_EXPERT);
+	/* A pipeline saves its layers in files of their own, deepspeed.moe its experts. */
+	summary->is_pipeline = uns_engine_count_files(cat, UNS_ZERO_LAYER) > 0;
+	summary->has_experts = uns_engine_count_files(cat, UNS_ZERO_EXPERT) > 0;
 	summary->experts_vary = summary->has_experts && experts_vary(cat);
 	summary->is_round_robin =
 		uns_zero_is_round_robin(uns_catalog_value(cat, "model_states", "ds_config"));

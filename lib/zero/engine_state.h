@@ -6,6 +6,7 @@
 
 #include "model/tree.h"
 #include "files/torch_file.h"
+#include "zero/names.h"
 
 /* DeepSpeed's classes that may be written: loss scalers, the stage's number. */
 extern const struct uns_pickle_class uns_engine_classes[];
@@ -36,6 +37,12 @@ int uns_engine_model_state(const struct uns_catalog *cat, int64_t global_steps,
 int uns_engine_optim_state(const struct uns_catalog *cat, const char *const *only,
 			   const char *const *without, size_t more_keys, struct uns_vtree *out,
 			   struct uns_value **dict, struct uns_err *err);
+
+/* How many of the checkpoint's shards are of a kind. Files that merely lie beside it do not count. */
+size_t uns_engine_count_files(const struct uns_catalog *cat, enum uns_zero_kind kind);
+
+/* Whether a tensor of that name has a file of its own, as an expert. */
+bool uns_engine_is_expert(const struct uns_catalog *cat, const char *tensor);
 
 /* The name of a group of experts' parameters (UNS_ZERO_EXPERTS); NULL: the group is none of those. */
 const char *uns_engine_experts(const struct uns_group *group);

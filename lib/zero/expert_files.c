@@ -88,18 +88,11 @@ static int check_save(const struct experts *x, const struct uns_zero_entry *e, c
 static int add_file(const struct experts *x, const struct uns_zero_entry *e, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_zero_file_close) struct uns_zero_file file = UNS_ZERO_FILE_INIT;
-	const struct uns_zero_slices uncut = { .n_ranks = 1 };
-	const struct uns_zero_file *files = &file;
-	const struct uns_value *dict;
-	const struct uns_zero_modules modules = { .slices = &uncut, .file = &files, .dict = &dict };
-	const struct uns_zero_model none = { 0 };
 	size_t i, first = x->cat->n_tensors;
 
 	UNS_TRY(uns_zero_file_open(x->cat, e->file, &x->cat->arena, &file, err));
-	dict = file.torch.root;
-	UNS_TRY(check_names(x, e, dict, err));
-	if (uns_zero_model_add(x->cat, &none, &modules, "", x->names, err) < 0)
-		return uns_fail_in_file(err, e->path);
+	UNS_TRY(check_names(x, e, file.torch.root, err));
+	UNS_TRY(uns_zero_model_add_file(x->cat, &file, "", x->names, err));
 	for (i = first; i < x->cat->n_tensors; i++)
 		UNS_TRY(check_tensor(x, e, &x->cat->tensors[i], err));
 	for (i = first; i < x->cat->n_tensors; i++)

@@ -281,6 +281,19 @@ int uns_zero_model_add(struct uns_catalog *cat, const struct uns_zero_model *mod
 	return 0;
 }
 
+int uns_zero_model_add_file(struct uns_catalog *cat, const struct uns_zero_file *file, const char *prefix,
+			    struct uns_zero_names *names, struct uns_err *err)
+{
+	const struct uns_zero_slices uncut = { .n_ranks = 1 };
+	const struct uns_value *dict = file->torch.root;
+	const struct uns_zero_modules modules = { .slices = &uncut, .file = &file, .dict = &dict };
+	const struct uns_zero_model none = { 0 };
+
+	if (uns_zero_model_add(cat, &none, &modules, prefix, names, err) < 0)
+		return uns_fail_in_file(err, file->open.name);
+	return 0;
+}
+
 /* -- names of others' tensors -- */
 
 static int add_alias(struct uns_catalog *cat, struct uns_map *map, const char *name,

@@ -45,6 +45,10 @@ int uns_zero_model_add(struct uns_catalog *cat, const struct uns_zero_model *mod
 		       const struct uns_zero_modules *modules, const char *prefix,
 		       struct uns_zero_names *names, struct uns_err *err);
 
+/* Adds the tensors of a file that is one state dict, whole: a pipeline's layer, an expert. */
+int uns_zero_model_add_file(struct uns_catalog *cat, const struct uns_zero_file *file, const char *prefix,
+			    struct uns_zero_names *names, struct uns_err *err);
+
 /* shared_params: names that are others' tensors, as weights and as masters. */
 int uns_zero_model_add_shared(struct uns_catalog *cat, const struct uns_zero_model *model,
 			      struct uns_zero_names *names, struct uns_err *err);

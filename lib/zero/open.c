@@ -610,19 +610,11 @@ static int add_stage(struct opening *o, int32_t mp, int32_t *next, bool *pipelin
 static int add_layer(struct opening *o, const struct uns_zero_entry *e, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_zero_file_close) struct uns_zero_file file = UNS_ZERO_FILE_INIT;
-	const struct uns_zero_slices uncut = { .n_ranks = 1 };
-	const struct uns_zero_file *files = &file;
-	const struct uns_value *dict;
-	const struct uns_zero_modules modules = { .slices = &uncut, .file = &files, .dict = &dict };
-	const struct uns_zero_model none = { 0 };
 	char prefix[16];
 
 	snprintf(prefix, sizeof(prefix), "%d.", e->name.layer);
 	UNS_TRY(uns_zero_file_open(o->cat, e->file, &o->cat->arena, &file, err));
-	dict = file.torch.root;
-	if (uns_zero_model_add(o->cat, &none, &modules, prefix, &o->names, err) < 0)
-		return uns_fail_in_file(err, e->path);
-	return 0;
+	return uns_zero_model_add_file(o->cat, &file, prefix, &o->names, err);
 }
 
 static int check_layers(struct opening *o, struct uns_err *err)

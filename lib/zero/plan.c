@@ -71,7 +71,7 @@ static int keep_share(struct planning *p, const struct uns_group *of, struct uns
 {
 	const struct uns_zero_plan *plan = p->plan;
 	uint64_t number, n_experts;
-	size_t i = 0, end, prefix, len;
+	size_t i = 0, end, prefix;
 	const char *rest;
 
 	out->n_params = 0;
@@ -79,13 +79,15 @@ static int keep_share(struct planning *p, const struct uns_group *of, struct uns
 	if (!out->param)
 		return uns_oom(err);
 	while (i < of->n_params) {
-		if (!uns_zero_expert_of(of->param[i], &prefix, &n_experts, &rest))
+		if (!uns_zero_expert_of(of->param[i], &prefix, &number, &rest))
 			return unsupported(p, "a group of experts holds a parameter that is none of an expert", err);
-		for (end = i; end < of->n_params && uns_zero_expert_of(of->param[end], &len, &number, &rest) &&
-			      len == prefix && memcmp(of->param[end], of->param[i], len) == 0;)
-			n_experts = uns_u64_max(n_experts, number + 1), end++;
+		n_experts = 0;
+		for (end = i; end < of->n_params && uns_zero_experts_of_one_layer(of->param[i], of->param[end]); end++) {
+			uns_zero_expert_of(of->param[end], &prefix, &number, &rest);
+			n_experts = uns_u64_max(n_experts, number + 1);
+		}
 		for (; i < end; i++) {
-			uns_zero_expert_of(of->param[i], &len, &number, &rest);
+			uns_zero_expert_of(of->param[i], &prefix, &number, &rest);
 			if (number * plan->n_shares / n_experts == plan->share)
 				out->param[out->n_params++] = of->param[i];
 		}

@@ -148,16 +148,6 @@ static const struct uns_value *shared(struct model *m, const struct uns_tensor *
 	return add_held(m, t);
 }
 
-/* It has a file of its own. */
-static bool is_expert(const struct uns_catalog *cat, const struct uns_tensor *t)
-{
-	const char *rest;
-	uint64_t number;
-	size_t prefix;
-
-	return cat->summary.has_experts && uns_zero_expert_of(t->name, &prefix, &number, &rest);
-}
-
 static int put_module(struct model *m, struct uns_err *err)
 {
 	const struct uns_catalog *cat = m->plan->cat;
@@ -173,7 +163,7 @@ static int put_module(struct model *m, struct uns_err *err)
 	dict->cls = "collections.OrderedDict";
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
-		if (uns_role_is_model(t->role) && !is_expert(cat, t) &&
+		if (uns_role_is_model(t->role) && !uns_engine_is_expert(cat, t->name) &&
 		    !uns_value_put_str(&m->arena, dict, t->name,
 						       m->plan->sliced && t->role == UNS_ROLE_WEIGHT
 							       ? empty(m, t)

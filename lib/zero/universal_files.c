@@ -77,14 +77,10 @@ static const char *origin_of(const struct uns_tensor *t)
 
 /* Where ranks share experts, each calls its own by the same names, and the loader would take another's: with these keys it
  * fails instead, because one expert cannot be shared out (0.19.8: universal_checkpoint.py, load_hp_checkpoint_state). */
-static bool is_expert(const struct param_files *f)
+static bool put_expert(struct uns_arena *arena, struct uns_value *dict)
 {
-	const char *rest;
-	uint64_t number;
-	size_t prefix;
-
-	return f->in->catalog->summary.has_experts &&
-	       uns_zero_expert_of(f->param->name, &prefix, &number, &rest);
+	return uns_value_put_str(arena, dict, "is_expert_param", uns_value_new_bool(arena, true)) &&
+	       uns_value_put_str(arena, dict, "ep_num_experts", uns_value_new_int(arena, 1));
 }
 
 static int add_tensor(const struct param_files *f, const char *state, const struct uns_tensor *t,
@@ -98,8 +94,7 @@ static int add_tensor(const struct param_files *f, const char *state, const stru
 	if (!uns_value_put_str(arena, dict, "cat_dim", uns_value_new_int(arena, 0)) ||
 	    !uns_value_put_str(arena, dict, "param", uns_torch_leaf_add(&leaves, arena, &leaf)))
 		return uns_oom(err);
-	if (is_expert(f) && (!uns_value_put_str(arena, dict, "is_expert_param", uns_value_new_bool(arena, true)) ||
-			     !uns_value_put_str(arena, dict, "ep_num_experts", uns_value_new_int(arena, 1))))
+	if (uns_engine_is_expert(f->in->catalog, f->param->name) && !put_expert(arena, dict))
 		return uns_oom(err);
 	return add_torch(f->in->catalog, dict, &leaves, state, path_of(f, state), origin_of(t), f->out,
 			 err);

@@ -7,11 +7,11 @@
 #ifndef UNS_ZERO_VALUES_H
 #define UNS_ZERO_VALUES_H
 
+#include "zero/file.h"
+
 /* The roots of the catalog's values that have what each pipeline stage records of its own, by the stage's number. */
 #define UNS_ZERO_STAGE_SHAPES "param_shapes of stages"
 #define UNS_ZERO_STAGE_PADDINGS "param_alignment_paddings of stages"
-
-#include "zero/file.h"
 
 /* The keys of a model file that are the engine's own; each list ends with NULL. */
 extern const char *const uns_engine_counters[]; /* of use also to a trainer that resumes without the engine */

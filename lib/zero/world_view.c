@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "model/cover.h"
+#include "zero/engine_state.h"
 #include "zero/names.h"
 #include "zero/tag_files.h"
 
@@ -14,14 +15,10 @@
 static bool is_stage0(const struct uns_catalog *cat)
 {
 	const struct uns_value *config = uns_catalog_value(cat, "model_states", "ds_config");
-	struct uns_zero_name name;
 	int64_t stage;
-	size_t i;
 
-	for (i = 0; i < cat->n_companions; i++)
-		if (uns_zero_name_parse(uns_path_name(cat->companions[i].name), &name) && name.kind == UNS_ZERO_OPTIM)
-			return false;
-	return uns_value_int(uns_zero_setting(config, "stage"), &stage) && stage == 0;
+	return !uns_engine_count_files(cat, UNS_ZERO_OPTIM) &&
+	       uns_value_int(uns_zero_setting(config, "stage"), &stage) && stage == 0;
 }
 
 static int supports_whole(const struct uns_catalog *cat, struct uns_err *why)
@@ -86,12 +83,8 @@ static void plans_fini(struct plans *p)
 /* Of a pipeline each has a model file. 1: it is none. */
 static uint64_t pipeline_stages(const struct uns_catalog *cat)
 {
-	struct uns_zero_name name;
-	uint64_t n = 0;
-	size_t i;
+	uint64_t n = cat->summary.is_pipeline ? uns_engine_count_files(cat, UNS_ZERO_MODEL) : 0;
 
-	for (i = 0; cat->summary.is_pipeline && i < cat->n_companions; i++)
-		n += uns_zero_name_parse(uns_path_name(cat->companions[i].name), &name) && name.kind == UNS_ZERO_MODEL;
 	return n ? n : 1;
 }
 
@@ -107,14 +100,8 @@ static uint64_t tensor_parallel_ranks(const struct uns_catalog *cat)
 /* How many ranks share the experts. Stage 0 has a file for each of them. */
 static int expert_parallel_ranks(const struct uns_catalog *cat, size_t *out, struct uns_err *err)
 {
-	struct uns_zero_name name;
-	size_t i, n = 0;
-
-	for (i = 0; i < cat->n_companions; i++)
-		n += uns_zero_name_parse(uns_path_name(cat->companions[i].name), &name) &&
-		     name.kind == UNS_ZERO_EXPERT_OPTIM;
-	*out = n;
-	return n ? 0 : uns_zero_plan_shares(cat, out, err);
+	*out = uns_engine_count_files(cat, UNS_ZERO_EXPERT_OPTIM);
+	return *out ? 0 : uns_zero_plan_shares(cat, out, err);
 }
 
 /* Tensor, pipeline and expert parallelism stay what they were: they belong to the model, and to the training's settings. */

@@ -12,7 +12,6 @@ initialised otherwise: OUT/NAME/{states,live}.safetensors, and OUT/NAME/info.jso
 "refused:CASE:DIRECTORY:NAME": OUT/NAME/refused-RANK.txt, what each rank raised.
 """
 
-import json
 import os
 import re
 import sys
@@ -26,7 +25,6 @@ import torch.nn as nn
 from deepspeed.moe.layer import MoE
 from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer
 from deepspeed.utils import groups
-from safetensors.torch import save_file
 from leaving import leave
 
 VOCAB, WIDTH, HIDDEN = 37, 12, 17
@@ -105,14 +103,8 @@ def in_whole(engine, held):
 
 
 def write(engine, out):
-    kept = [None] * dist.get_world_size()
-    dist.all_gather_object(kept, [in_whole(engine, x) for x in (cpu_deepspeed.states(engine),
-                                                                cpu_deepspeed.tensors(engine.module))])
-    if dist.get_rank() == 0:
-        os.makedirs(out, exist_ok=True)
-        for i, name in enumerate(("states", "live")):
-            save_file({n: t.clone().contiguous() for one in kept for n, t in one[i].items()}, f"{out}/{name}.safetensors")
-    dist.barrier()
+    pipelines.write(out, in_whole(engine, cpu_deepspeed.tensors(engine.module)),
+                    in_whole(engine, cpu_deepspeed.states(engine)))
 
 
 def steps(engine, seed, n):
@@ -127,20 +119,12 @@ def steps(engine, seed, n):
     return losses
 
 
-def go_on(engine, out):
-    facts = {"global_steps": engine.global_steps, "lr": engine.lr_scheduler.get_last_lr(), "losses": steps(engine, 500, 2)}
-    if dist.get_rank() == 0:
-        with open(f"{out}/info.json", "w") as f:
-            json.dump(facts, f)
-    dist.barrier()
-
-
 def train(case, out):
     engine = engine_of(case)
     steps(engine, 100, 3)
     engine.save_checkpoint(f"{out}/run", client_state={"epoch": 7})
     write(engine, out)
-    go_on(engine, out)
+    pipelines.go_on(engine, steps, out)
 
 
 def refused(case, source, out):
@@ -159,7 +143,7 @@ def load(case, source, out, universal):
     path, _ = engine.load_checkpoint(source)
     assert path, source
     write(engine, out)
-    go_on(engine, out)
+    pipelines.go_on(engine, steps, out)
 
 
 if __name__ == "__main__":

@@ -37,13 +37,14 @@ def engine_of(case, other, universal):
     return deepspeed.initialize(model=net, optimizer=optimizer, lr_scheduler=schedule, config=settings)[0]
 
 
-def write(engine, out):
+def write(out, live, states):
+    """Of all ranks."""
     held = [None] * dist.get_world_size()
-    dist.all_gather_object(held, (cpu_deepspeed.tensors(engine.module), cpu_deepspeed.states(engine)))
+    dist.all_gather_object(held, (live, states))
     if dist.get_rank() == 0:
         os.makedirs(out, exist_ok=True)
         for i, name in enumerate(("live", "states")):
-            save_file({n: t.clone() for one in held for n, t in one[i].items()}, f"{out}/{name}.safetensors")
+            save_file({n: t.clone().contiguous() for one in held for n, t in one[i].items()}, f"{out}/{name}.safetensors")
     dist.barrier()
 
 
@@ -55,7 +56,7 @@ def steps(engine, seed, n):
     return [float(engine.train_batch(data_iter=batches)) for _ in range(n)]
 
 
-def go_on(engine, out):
+def go_on(engine, steps, out):
     facts = {"global_steps": engine.global_steps, "lr": engine.lr_scheduler.get_last_lr(), "losses": steps(engine, 500, 2)}
     if dist.get_rank() == 0:
         with open(f"{out}/info.json", "w") as f:
@@ -67,13 +68,13 @@ def train(case, out):
     engine = engine_of(case, False, False)
     steps(engine, 100, 2)
     engine.save_checkpoint(f"{out}/run")
-    write(engine, out)
-    go_on(engine, out)
+    write(out, cpu_deepspeed.tensors(engine.module), cpu_deepspeed.states(engine))
+    go_on(engine, steps, out)
 
 
 def load(case, source, out, universal):
     engine = engine_of(case, True, universal)
     path, _ = engine.load_checkpoint(source)
     assert path, source
-    write(engine, out)
-    go_on(engine, out)
+    write(out, cpu_deepspeed.tensors(engine.module), cpu_deepspeed.states(engine))
+    go_on(engine, steps, out)
