@@ -16,6 +16,7 @@
 #include "dcp/item.h"
 #include "dcp/names.h"
 #include "dcp/metadata.h"
+#include "dcp/numbered.h"
 #include "dcp/plain.h"
 #include "model/save_times.h"
 
@@ -43,7 +44,7 @@ struct dir {
 	struct uns_map file_of;      /* path in storage_data -> 1 + index of the catalog's file */
 	struct uns_map reported;     /* transforms and files that a finding names already */
 	struct uns_map last_decoded; /* name of a hyper-parameter -> the item of it that was decoded last */
-	bool numbered, any_weight;
+	bool any_weight;
 };
 
 static void dir_fini(struct dir *d)
@@ -493,7 +494,6 @@ static int add_entry(struct dir *d, const struct uns_dcp_entry *e, struct uns_er
 	if (!key)
 		return uns_oom(err);
 	UNS_TRY(uns_dcp_meaning_of(&d->naming, e, key, &meaning, err));
-	d->numbered |= meaning.numbered;
 	if (meaning.stray)
 		UNS_TRY(report(d, UNS_FOUND_WEIGHT_NOT_PLANNED, UNS_SCOPE_WEIGHTS, key, err));
 	switch (e->kind) {
@@ -544,8 +544,7 @@ static int add_entries(struct dir *d, struct uns_err *err)
 		UNS_TRY(add_entry(d, &d->meta.entry[i], err));
 	UNS_TRY(uns_dcp_plain_finish(&d->plain, err));
 	UNS_TRY(uns_dcp_groups_finish(&d->groups, err));
-	if (d->numbered)
-		UNS_TRY(report(d, UNS_FOUND_OPTIMIZER_IS_NUMBERED, UNS_SCOPE_OPTIMIZER, NULL, err));
+	UNS_TRY(uns_dcp_numbered_judge(d->cat, d->path, err));
 	UNS_TRY(report_no_weights(d, err));
 	UNS_TRY(report_two_roots(d, err));
 	return uns_catalog_assign_groups(d->cat, err);

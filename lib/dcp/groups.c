@@ -131,17 +131,33 @@ static const struct uns_value *hyper_of(struct uns_arena *arena, const struct un
 	return dict->pair ? dict : NULL;
 }
 
-/* Reads a group's list of names. Returns false if it is not a list, or holds numbers in place of names. */
-static bool params_of(const struct uns_value *list, struct uns_group *out)
+/* The item of a group's list, as text: a name, or a number. */
+static const char *param_of(struct uns_arena *arena, const struct uns_value *item, bool numbered)
+{
+	if (!numbered)
+		return uns_value_str(item);
+	return uns_arena_printf(arena, "%lld", (long long)item->i);
+}
+
+static bool is_number(const struct uns_value *item)
+{
+	return item && item->kind == UNS_VALUE_INT;
+}
+
+/* Reads a group's list of names, or of numbers. Returns 0 if it is one of the two. */
+static int params_of(struct uns_arena *arena, const struct uns_value *list, struct uns_group *out)
 {
 	const struct uns_value *item;
 
+	out->numbered = is_number(uns_value_at(list, 0));
 	for (; (item = uns_value_at(list, out->n_params)); out->n_params++) {
-		out->param[out->n_params] = uns_value_str(item);
+		if (out->numbered ? !is_number(item) : !uns_value_str(item))
+			return -ENOTSUP;
+		out->param[out->n_params] = param_of(arena, item, out->numbered);
 		if (!out->param[out->n_params])
-			return false;
+			return -ENOMEM;
 	}
-	return true;
+	return 0;
 }
 
 static size_t length_of(const struct uns_value *v)
@@ -165,18 +181,23 @@ static int finish_group(struct uns_dcp_groups *groups, const struct uns_dcp_grou
 {
 	struct uns_group out = { .root = g->root };
 	struct uns_arena *arena = &groups->cat->arena;
+	int code;
 
 	out.hyper = hyper_of(arena, g);
 	out.param = UNS_NEW_N(arena, const char *, length_of(g->params));
 	if (!out.hyper || !out.param)
 		return uns_oom(err);
-	if (g->index != expected)
+	if (g->index != expected) {
 		UNS_TRY(report(groups, UNS_FOUND_GROUP_MISSING, g, expected, err));
-	else if (!g->params)
+	} else if (!g->params) {
 		UNS_TRY(report(groups, UNS_FOUND_GROUP_UNLISTED, g, g->index, err));
-	else if (!params_of(g->params, &out)) {
-		out.n_params = 0;
-		UNS_TRY(report(groups, UNS_FOUND_GROUP_IS_NUMBERED, g, g->index, err));
+	} else {
+		code = params_of(arena, g->params, &out);
+		if (code == -ENOMEM)
+			return uns_oom(err);
+		out.n_params = code < 0 ? 0 : out.n_params;
+		if (code < 0)
+			UNS_TRY(report(groups, UNS_FOUND_GROUP_IS_MIXED, g, g->index, err));
 	}
 	return uns_catalog_add_group(groups->cat, &out, err);
 }

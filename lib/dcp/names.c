@@ -343,7 +343,6 @@ static void state_meaning(struct uns_dcp_naming *n, const struct uns_dcp_entry *
 	const struct uns_dcp_step *fqn = &e->path[at + 1];
 
 	out->what = UNS_DCP_IS_STATE;
-	out->numbered = !fqn->key;
 	out->name = fqn->key ? uns_arena_str(n->arena, fqn->key) :
 			       uns_arena_printf(n->arena, "%lld", (long long)fqn->index);
 	out->state = join(n, e, at + 2, key);

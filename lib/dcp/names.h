@@ -34,7 +34,6 @@ struct uns_dcp_meaning {
 	const char *root, *name, *state;
 	int64_t group;
 	bool deep;     /* one element of a hyper-parameter that was saved element by element: ('betas', 0) */
-	bool numbered; /* a state of a parameter that has a number instead of a name */
 	bool stray;    /* the flat key looks like a weight's, but planner_data has no path for it */
 	bool inferred; /* no path was recorded, so the flat key was split at a dot */
 };

@@ -261,6 +261,7 @@ int uns_adam_params_find(const struct uns_catalog *cat, struct uns_arena *arena,
 						    .scope = UNS_SCOPE_OPTIMIZER),
 					err);
 	UNS_TRY(uns_optimizer_check(cat, out->root, err));
+	UNS_TRY(uns_optimizer_check_names(cat, out->root, err));
 	UNS_TRY(uns_optimizer_check_tensors(cat, out->root, err));
 	UNS_TRY(add_groups(&s, arena, err));
 	UNS_TRY(add_states(&s, err));

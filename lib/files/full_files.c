@@ -66,7 +66,10 @@ bool uns_full_is_plain(const struct uns_catalog *cat)
 int uns_full_check_names(const struct uns_catalog *cat, struct uns_err *why)
 {
 	const struct uns_companion *own = uns_resume_own_optimizer(cat);
+	unsigned last = uns_other_models(cat), k;
 
+	for (k = 0; k <= last; k++)
+		UNS_TRY(uns_optimizer_check_names(cat, uns_optimizer_root_of(cat, k), why));
 	if (!own || uns_optimizer_root(cat))
 		return 0;
 	return uns_catalog_fail(cat,

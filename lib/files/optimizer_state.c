@@ -225,6 +225,19 @@ int uns_optimizer_check(const struct uns_catalog *cat, const char *root, struct 
 	return 0;
 }
 
+int uns_optimizer_check_names(const struct uns_catalog *cat, const char *root, struct uns_err *why)
+{
+	size_t i;
+
+	for (i = 0; root && i < cat->n_groups; i++)
+		if (cat->groups[i].numbered && strcmp(cat->groups[i].root, root) == 0)
+			return uns_catalog_fail(cat,
+						UNS_FINDING(.id = UNS_FOUND_OPTIMIZER_IS_NUMBERED,
+							    .scope = UNS_SCOPE_OPTIMIZER),
+						why);
+	return 0;
+}
+
 int uns_optimizer_check_hyper(const struct uns_catalog *cat, struct uns_err *why)
 {
 	size_t i;

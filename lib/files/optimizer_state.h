@@ -26,6 +26,10 @@ int uns_optimizer_check(const struct uns_catalog *cat, const char *root, struct 
 /* Returns 0 if all states of its parameters are tensors, as Adam's are. Otherwise -ENOTSUP with the reason. */
 int uns_optimizer_check_tensors(const struct uns_catalog *cat, const char *root, struct uns_err *why);
 
+/* Returns 0 if the parameters of the optimizer `root` have names, which views with named states need. Otherwise -ENOTSUP
+ * with the reason. root may be NULL. */
+int uns_optimizer_check_names(const struct uns_catalog *cat, const char *root, struct uns_err *why);
+
 /* Returns 0 if hyper-parameters were saved with every param group. Otherwise -ENOTSUP with the reason. */
 int uns_optimizer_check_hyper(const struct uns_catalog *cat, struct uns_err *why);
 

@@ -239,7 +239,7 @@ static void assign(const struct uns_catalog *cat, const struct uns_map *map, str
 	if (t->group >= 0 || (!any_root && !uns_role_is_optimizer(t->role)))
 		return;
 	for (m = uns_map_get(map, t->name); m; m = m->next)
-		if (any_root || strcmp(cat->groups[m->group].root, t->root) == 0)
+		if (any_root ? !cat->groups[m->group].numbered : strcmp(cat->groups[m->group].root, t->root) == 0)
 			found = m; /* chained backwards: the last is the first in the groups' order */
 	if (found) {
 		t->group = found->group;

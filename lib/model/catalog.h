@@ -101,6 +101,7 @@ struct uns_group {
 	bool guessed; /* one of several put together from values stored with each parameter: which
 	               * parameters share a group, and the groups' order, are not recorded */
 	bool bare; /* its hyper-parameters were not saved: hyper has a step at most */
+	bool numbered; /* its parameters have no names: param holds the numbers of torch's own state_dict, as text */
 };
 
 /* A value that was saved and is not a tensor. */

@@ -442,6 +442,7 @@ static int group(struct pack *p, size_t i, struct uns_err *err)
 	g.root = text(p, g.root);
 	g.guessed = yes(p, g.guessed);
 	g.bare = yes(p, g.bare);
+	g.numbered = yes(p, g.numbered);
 	g.n_params = count(p, g.n_params);
 	if (!p->out)
 		g.param = room(p, g.n_params, sizeof(*g.param));

@@ -76,7 +76,11 @@ KIND(HYPER_NOT_ONE_NUMBER, hyper_not_one_number, UNKNOWN,
 KIND(WEIGHT_NOT_PLANNED, weight_not_planned, DAMAGED,
      "{file}: {tensor} is named like a weight, but planner_data has no entry for it")
 KIND(OPTIMIZER_IS_NUMBERED, optimizer_is_numbered, UNKNOWN,
-     "{file}: the optimizer's state is keyed by parameter numbers, and no file records which parameter has which number")
+     "{checkpoint}: the optimizer's parameters have numbers in place of names, and no file records which parameter has which number",
+     .advice = "resume from the view full or dcp, which keep the numbers")
+KIND(NUMBERED_STATE_UNLIKE, numbered_state_unlike, UNKNOWN,
+     "{file}: the optimizer's parameters have numbers in place of names, and no weight has a state of the shape of {tensor}, {found}[ and of {more} more]: it may be one rank's part, which FSDP1's optimizer.state_dict() returns",
+     .advice = "save what torch.distributed.checkpoint.state_dict.get_optimizer_state_dict returns")
 KIND(NO_TENSOR_BELOW_KEY, no_tensor_below_key, INCOMPLETE,
      "{file}: no tensor is below the key \"{expected}\"; the first tensor of the file is {found}",
      .advice = "name the right key with -o weights_key=KEY")
@@ -87,8 +91,8 @@ KIND(GROUP_MISSING, group_missing, DAMAGED,
      "{file}: param group {group} of {optimizer} is missing")
 KIND(GROUP_UNLISTED, group_unlisted, DAMAGED,
      "{file}: param group {group} of {optimizer} does not record which parameters are in it")
-KIND(GROUP_IS_NUMBERED, group_is_numbered, UNKNOWN,
-     "{file}: param group {group} of {optimizer} lists its parameters by number, and no file records which parameter has which number")
+KIND(GROUP_IS_MIXED, group_is_mixed, UNKNOWN,
+     "{file}: param group {group} of {optimizer} lists its parameters neither all by name nor all by number")
 KIND(HYPERS_TOO_DIVERSE, hypers_too_diverse, UNKNOWN,
      "{file}: parameters have more than {expected} different sets of hyper-parameters, the most "
      "that unshard sorts into param groups")

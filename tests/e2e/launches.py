@@ -48,6 +48,8 @@ LAUNCHES = {
     "o2": ("optimizers.py", 2, ["dcp-lion", "dcp-sgd", "dcp-momentum", "dcp-adagrad", "dcp-amsgrad", "dcp-schedulefree",
                                 "dcp-adafactor", "dcp-muon", "z2-lion", "z2-sgd", "z2-momentum", "z2-adagrad",
                                 "z2-amsgrad", "z2-adafactor"]),
+    "ro2": ("raw_optimizer.py", 2, ["fsdp2-groups", "fsdp2-lion", "fsdp2-sgd", "fsdp2-amsgrad", "plain-groups",
+                                    "plain-adafactor", "plain-muon", "fsdp1-groups"]),
     "mc2": ("torch_dist.py", 2, ["llama-tp2", "llama-biased", "gemma-tp2", "mistral-pp2", "qwen2-tp2", "qwen2-tied",
                                  "qwen3-tp2-bf16", "qwen3-by-layer", "mixtral-ep2", "qwen2_moe-ep2",
                                  "qwen3_moe-tp2", "qwen3_moe-dp2", "qwen3_moe-dense", "qwen3_moe-one-by-one",

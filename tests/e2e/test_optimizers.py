@@ -7,8 +7,8 @@ import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 import trees
-from conftest import launch
-from launches import OPTIMIZERS
+from conftest import MAKE, launch
+from launches import OPTIMIZERS, cases
 
 CASES = [case for _, case in OPTIMIZERS]
 ZERO = [case for case in CASES if case.startswith("z2")]
@@ -100,6 +100,51 @@ def test_a_number_of_each_rank_is_of_no_parameter(made, mount, command):
     assert states and not any("RMS" in s for s in states.values())
     assert (m / "world-3" / where("z2-adafactor")).is_dir()
     assert not (m / "world-3" / where("z2-adafactor") / "UNSHARD_PROBLEM.txt").exists()
+
+
+# What a script saves that passes optimizer.state_dict() itself to torch.distributed.checkpoint.
+WHOLE = [case for _, case in cases("ro2") if not case.startswith("fsdp1")]
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_an_optimizer_with_numbers_goes_on_from_full(made, mount, case, monkeypatch):
+    """One process takes the step that the ranks took after they had saved: all bits are theirs."""
+    torch.set_num_threads(1)
+    monkeypatch.syspath_prepend(MAKE)
+    raw = __import__("raw_optimizer")
+    folder = made("ro2", case)
+    full = mount(folder) / "full/run/ckpt"
+    model = raw.Net()
+    optimizer = raw.optimizer_of(case.split("-")[1], model)
+    model.load_state_dict(trees.weights(full))
+    optimizer.load_state_dict(torch.load(full / "optimizer.pt", weights_only=True))
+    raw.one_step(model, optimizer, raw.batches(each=False)[-1])
+    trees.assert_same({**model.state_dict(), **raw.held(optimizer)}, trees.tensors(folder / "live.safetensors"))
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_numbers_are_in_no_view_of_names(made, mount, command, tmp_path, case):
+    folder = made("ro2", case)
+    told = json.loads(command("check", folder / "run", "--json").stdout)
+    assert told["problems"] == 0 and not told["findings"]
+    m = mount(folder)
+    for view in ("full-fsdp", "universal"):
+        assert not (m / view / "run/ckpt").exists()
+        assert f"  {view:13}  not available: ckpt: the optimizer's parameters have numbers in place of names" in \
+            command("show", folder / "run/ckpt").stdout
+    dcp_to_torch_save(m / "dcp/run/ckpt", tmp_path / "one.pt")
+    own, shown = torch.load(tmp_path / "one.pt"), torch.load(m / "full/run/ckpt/optimizer.pt")
+    assert [g["params"] for g in shown["param_groups"]] == [g["params"] for g in own["optimizer"]["param_groups"]]
+
+
+def test_parts_of_flat_parameters_are_no_optimizer(made, mount, command):
+    """FSDP1's optimizer.state_dict() is each rank's part of flat parameters, and the save kept one rank's."""
+    folder = made("ro2", "fsdp1-groups")
+    told = json.loads(command("check", folder / "run", "--json").stdout)["findings"]
+    assert [(f["id"], f["severity"]) for f in told] == [("numbered_state_unlike", "note")], told
+    m = mount(folder)
+    assert not (m / "full/run/ckpt").exists()
+    assert (m / "weights/run/ckpt/model.safetensors").exists()
 
 
 @pytest.mark.long

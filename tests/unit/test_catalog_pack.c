@@ -92,7 +92,7 @@ static struct uns_catalog *example(const struct fixture *f)
 		      uns_value_new_float(&cat->arena, 1e-4));
 	uns_value_put(dict, uns_value_new_str(&cat->arena, "betas"), list);
 	uns_catalog_add_group(
-		cat, &(struct uns_group){ dict, (const char **)params, 2, "optimizer", true, true }, NULL);
+		cat, &(struct uns_group){ dict, (const char **)params, 2, "optimizer", true, true, true }, NULL);
 	uns_catalog_add_value(cat, &(struct uns_named_value){ .name = "step", .root = "optimizer",
 		.value = list, .file = UNS_NONE }, NULL);
 	uns_catalog_add_value(cat, &(struct uns_named_value){ .name = "late", .root = "",
@@ -212,6 +212,7 @@ static void same(const struct uns_catalog *a, const struct uns_catalog *b)
 		assert_int_equal(a->groups[i].n_params, b->groups[i].n_params);
 		assert_true(a->groups[i].guessed == b->groups[i].guessed);
 		assert_true(a->groups[i].bare == b->groups[i].bare);
+		assert_true(a->groups[i].numbered == b->groups[i].numbered);
 		for (k = 0; k < a->groups[i].n_params; k++)
 			assert_string_equal(a->groups[i].param[k], b->groups[i].param[k]);
 		same_value(a->groups[i].hyper, b->groups[i].hyper);

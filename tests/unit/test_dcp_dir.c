@@ -14,6 +14,7 @@
 #include "dcp/dir.h"
 #include "dcp/groups.h"
 #include "dcp/names.h"
+#include "dcp/numbered.h"
 #include "said.h"
 
 /* -- names -- */
@@ -184,10 +185,11 @@ static const struct uns_value number_1 = { .kind = UNS_VALUE_INT, .i = 1 },
 			      name_a = { .kind = UNS_VALUE_STR, .bytes = "a", .n = 1 },
 			      name_b = { .kind = UNS_VALUE_STR, .bytes = "b", .n = 1 };
 static const struct uns_value *list_a[] = { &name_a }, *list_b[] = { &name_b },
-			      *list_1[] = { &number_1 };
+			      *list_1[] = { &number_1 }, *list_1a[] = { &number_1, &name_a };
 static const struct uns_value params_a = { .kind = UNS_VALUE_LIST, .item = list_a, .n = 1 },
 			      params_b = { .kind = UNS_VALUE_LIST, .item = list_b, .n = 1 },
-			      params_1 = { .kind = UNS_VALUE_LIST, .item = list_1, .n = 1 };
+			      params_1 = { .kind = UNS_VALUE_LIST, .item = list_1, .n = 1 },
+			      params_1a = { .kind = UNS_VALUE_LIST, .item = list_1a, .n = 2 };
 
 static const struct {
 	const char *name;
@@ -216,7 +218,10 @@ static const struct {
 	  1, "-", "param group 0 of optimizer does not record which parameters" },
 	{ "numbered parameters",
 	  { { "optimizer", 0, NULL, "params", &params_1 } },
-	  1, "-", "lists its parameters by number" },
+	  1, "1", NULL },
+	{ "names and numbers in one group",
+	  { { "optimizer", 0, NULL, "params", &params_1a } },
+	  1, "-", "lists its parameters neither all by name nor all by number" },
 	{ "a negative group",
 	  { { "optimizer", -1, NULL, "params", &params_a } },
 	  1, "-", "param group 0 of optimizer is missing" },
@@ -270,6 +275,82 @@ static void collects_groups(void **state)
 		if (group_cases[i].problem)
 			assert_non_null(strstr(said(&cat->findings[0]), group_cases[i].problem));
 		uns_dcp_groups_fini(&groups);
+		uns_catalog_free(cat);
+	}
+}
+
+/* -- numbered states -- */
+
+#define SHAPE1(a) { .n = 1, .dim = { a } }
+#define SHAPE2(a, b) { .n = 2, .dim = { a, b } }
+
+struct numbered_state {
+	const char *param, *state;
+	struct uns_shape shape;
+};
+
+/* Beside weights of 7 x 5 and 5. */
+static const struct {
+	const char *name;
+	bool by_name, no_weights;
+	struct numbered_state v[4];
+	const char *problem;
+} numbered_cases[] = {
+	{ "shapes of weights",
+	  .v = { { "0", "exp_avg", SHAPE2(7, 5) }, { "0", "step", { .n = 0 } }, { "1", "exp_avg", SHAPE1(5) } } },
+	{ "steps alone", .v = { { "0", "step", { .n = 0 } } } },
+	{ "rows and columns", .v = { { "0", "exp_avg_sq_row", SHAPE1(7) }, { "0", "exp_avg_sq_col", SHAPE1(5) } } },
+	{ "rows and columns with a 1",
+	  .v = { { "0", "row_var", SHAPE2(7, 1) }, { "0", "col_var", SHAPE2(1, 5) } } },
+	{ "one state of a weight's shape is enough",
+	  .v = { { "0", "absmax1", SHAPE1(2) }, { "0", "state1", SHAPE2(7, 5) } } },
+	{ "a flat parameter's part",
+	  .v = { { "0", "step", { .n = 0 } }, { "0", "exp_avg", SHAPE1(20) } },
+	  .problem = "a state of the shape of 0|exp_avg, [20]: it may be" },
+	{ "parts of two",
+	  .v = { { "0", "exp_avg", SHAPE1(20) }, { "1", "exp_avg", SHAPE1(0) }, { "2", "exp_avg", SHAPE1(5) } },
+	  .problem = "[20] and of 1 more: it may be" },
+	{ "rows of one and columns of another parameter",
+	  .v = { { "0", "exp_avg_sq_row", SHAPE1(7) }, { "1", "exp_avg_sq_col", SHAPE1(5) } },
+	  .problem = "0|exp_avg_sq_row, [7]" },
+	{ "names are not judged", .by_name = true, .v = { { "w", "exp_avg", SHAPE1(20) } } },
+	{ "an optimizer without a model", .no_weights = true, .v = { { "0", "exp_avg", SHAPE1(20) } } },
+};
+
+static void add_shaped(struct uns_catalog *cat, const char *name, const char *state, enum uns_role role,
+		       const struct uns_shape *shape)
+{
+	const struct uns_tensor t = { .name = name, .root = state ? "optimizer" : "model", .state = state, .role = role,
+				      .key = uns_arena_printf(&cat->arena, "%s|%s", name, state ? state : ""),
+				      .dtype = UNS_F32, .shape = *shape, UNS_TENSOR_ALONE };
+
+	assert_int_equal(uns_catalog_add_tensor(cat, &t, NULL, NULL), 0);
+}
+
+static void judges_numbered_states(void **state)
+{
+	static const struct uns_shape matrix = SHAPE2(7, 5), vector = SHAPE1(5);
+	size_t i, k;
+
+	(void)state;
+	for (i = 0; i < sizeof(numbered_cases) / sizeof(*numbered_cases); i++) {
+		const struct numbered_state *v = numbered_cases[i].v;
+		const struct uns_group group = { .root = "optimizer", .numbered = !numbered_cases[i].by_name };
+		struct uns_catalog *cat;
+
+		print_message("%s\n", numbered_cases[i].name);
+		assert_int_equal(uns_catalog_new("ckpt", &cat, NULL), 0);
+		assert_int_equal(uns_catalog_add_group(cat, &group, NULL), 0);
+		if (!numbered_cases[i].no_weights) {
+			add_shaped(cat, "w", NULL, UNS_ROLE_WEIGHT, &matrix);
+			add_shaped(cat, "b", NULL, UNS_ROLE_WEIGHT, &vector);
+		}
+		for (k = 0; k < 4 && v[k].param; k++)
+			add_shaped(cat, v[k].param, v[k].state, uns_role_of_state(v[k].state), &v[k].shape);
+		assert_int_equal(uns_dcp_numbered_judge(cat, "ckpt", NULL), 0);
+		assert_int_equal(cat->n_findings, numbered_cases[i].problem != NULL);
+		if (numbered_cases[i].problem)
+			assert_non_null(strstr(said(&cat->findings[0]), numbered_cases[i].problem));
 		uns_catalog_free(cat);
 	}
 }
@@ -493,6 +574,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(reads_paths),
 		cmocka_unit_test(collects_groups),
+		cmocka_unit_test(judges_numbered_states),
 		cmocka_unit_test(reads_what_torch_reads),
 		cmocka_unit_test(reads_groups_of_real_directories),
 		cmocka_unit_test(names_damage),

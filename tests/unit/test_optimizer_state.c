@@ -52,8 +52,8 @@ static void start(struct made *m)
 		uns_value_put(m->hyper[i], uns_value_new_str(&m->arena, "lr"),
 			      uns_value_new_float(&m->arena, 0.25));
 	}
-	m->groups[0] = (struct uns_group){ m->hyper[0], first, 1, "optimizer", false, false };
-	m->groups[1] = (struct uns_group){ m->hyper[1], second, 2, "optimizer", false, false };
+	m->groups[0] = (struct uns_group){ m->hyper[0], first, 1, "optimizer", false, false, false };
+	m->groups[1] = (struct uns_group){ m->hyper[1], second, 2, "optimizer", false, false, false };
 	m->cat = (struct uns_catalog){ .path = "run", .files = &m->file, .n_files = 1,
 				       .tensors = m->tensors, .pieces = m->pieces,
 				       .groups = m->groups, .n_groups = 2, .values = &m->value };

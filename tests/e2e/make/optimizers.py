@@ -3,7 +3,7 @@
     torchrun --nproc_per_node=W optimizers.py OUT CASE...
 
 CASE is dcp-NAME (FSDP2, saved by torch.distributed.checkpoint; adafactor, which does not know DTensors, without FSDP)
-or z2-NAME (a plain DeepSpeed engine at ZeRO stage 2); NAME is a key of OPTIMIZERS. Each trains three steps and makes OUT/CASE/run/ckpt or OUT/CASE/run/{latest,global_step3},
+or z2-NAME (a plain DeepSpeed engine at ZeRO stage 2); NAME is a key of small_nets.py's OPTIMIZERS. Each trains three steps and makes OUT/CASE/run/ckpt or OUT/CASE/run/{latest,global_step3},
 OUT/CASE/live.safetensors and OUT/CASE/states.safetensors: "NAME|STATE" -> the whole tensor.
 """
 
@@ -15,46 +15,14 @@ import deepspeed
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dist_cp
-import torch.nn as nn
 from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
-from lion_pytorch import Lion
-from schedulefree import AdamWScheduleFree
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from transformers.optimization import Adafactor
 
 import oracle
 from leaving import leave
-
-OPTIMIZERS = {
-    "lion": lambda p: Lion(p, lr=1e-3, weight_decay=0.1),
-    "sgd": lambda p: torch.optim.SGD(p, lr=1e-2),
-    "momentum": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9),
-    "adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-2),
-    "amsgrad": lambda p: torch.optim.AdamW(p, lr=1e-3, amsgrad=True),
-    "schedulefree": lambda p: AdamWScheduleFree(p, lr=1e-3),
-    "adafactor": lambda p: Adafactor(p, lr=1e-3, relative_step=False, scale_parameter=False),
-    "muon": lambda p: torch.optim.Muon([x for x in p if x.dim() == 2], lr=1e-3),
-}
-WIDTH, OUT = 7, 5
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(3)
-        self.first = nn.Linear(WIDTH, WIDTH)
-        self.last = nn.Linear(WIDTH, OUT)
-
-    def forward(self, x):
-        return self.last(torch.relu(self.first(x))).square().mean()
-
-
-def batches(each=True):
-    """each: of each rank others."""
-    g = torch.Generator().manual_seed(10 + each * dist.get_rank())
-    return [torch.randn(4, WIDTH, generator=g) for _ in range(3)]
+from small_nets import OPTIMIZERS, Net, batches
 
 
 def write(out, live, states):
