@@ -12,27 +12,29 @@ from transformers.trainer_utils import get_last_checkpoint
 
 import conftest
 
+LONGEST_STALL_S = 1  # what reload.py calls a stall
 
 def reloaded(run, shown, saves, loads):
-    """(how often, which saves) of each reader of make/reload.py."""
+    """What make/reload.py prints."""
     done = subprocess.run([sys.executable, conftest.MAKE / "reload.py", run, shown, str(saves), str(loads)],
                           capture_output=True, text=True, timeout=conftest.LONGEST_S)
     assert done.returncode == 0, done.stderr[-8000:]
-    return [(times, seen) for _, times, seen in json.loads(done.stdout)]
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("saves,loads", [(3, 10), pytest.param(40, 500, marks=pytest.mark.long)])
 def test_loads_while_a_run_is_saved(mount, tmp_path, saves, loads):
     """Each load is of one save, none is of an older one than the load before, and each save reaches every reader
-    before the next begins."""
+    before the next begins. No load stalls."""
     run = tmp_path / "source/run"
     run.mkdir(parents=True)
     m = mount(tmp_path / "source", "settle=60,max_shard_size=500KB", changing=True)
     readers = reloaded(run, m / "weights/run", saves, loads)
-    assert len(readers) == 8
-    for times, seen in readers:
+    assert len(readers["seen"]) == 8
+    for _, times, seen in readers["seen"]:
         assert times >= loads
         assert seen == list(range(seen[0], saves + 1))
+    assert readers.pop("stall") < LONGEST_STALL_S, readers
 
 
 def save(run, step):
