@@ -8,13 +8,14 @@ from pathlib import Path
 import delayed
 import exports
 import library
+import loaders
 import loads
 import many
 import reads
 import scale
 import zero
 
-WHAT = ("reads", "delayed", "loads", "library", "exports", "zero", "scale", "many")
+WHAT = ("reads", "delayed", "loads", "loaders", "library", "exports", "zero", "scale", "many")
 
 
 def arguments():
@@ -36,6 +37,7 @@ def main():
     n = args.rounds or (1 if args.quick else 7)
     size = int(1e6 * (args.size or (100 if args.quick else 512)))
     programs = args.programs.resolve()
+    os.environ["UNSHARD_LIBRARY"] = str(programs.parent / "lib/libunshard.so.0")  # of the Python package
     with tempfile.TemporaryDirectory(prefix="unshard-bench-") as work:
         work = Path(work)
         if not args.what or "reads" in args.what:
@@ -43,8 +45,10 @@ def main():
         if not args.what or "delayed" in args.what:
             delayed.measure(programs, work, size, n)
         if not args.what or "loads" in args.what:
-            loaders = ["load_file"] if args.quick else loads.LOADERS
-            loads.measure(programs, work, 2 * size, n, loaders)
+            loads.measure(programs, work, 2 * size, n, ["load_file"] if args.quick else loads.LOADERS)
+        if not args.what or "loaders" in args.what:
+            loaders.measure(programs, work, 2 * size, n, ["load_file", "torch"] if args.quick else loaders.LOADERS,
+                            not args.quick)
         if not args.what or "library" in args.what:
             library.measure(programs, work, 2 * size, n)
         if not args.what or "exports" in args.what:

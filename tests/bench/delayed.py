@@ -5,6 +5,7 @@ import statistics
 
 import checkpoints
 import mounts
+import pages
 import reads
 
 DELAY_US = 8000
@@ -34,7 +35,7 @@ def measure(programs, work, size, n_rounds):
             for _ in range(n_rounds):
                 for name, path in paths.items():
                     for each in paths.values():
-                        reads.drop_pages(each)
+                        pages.drop(each)
                     took[name].append(reads.seconds(programs, "read", path))
             cells = [f"{native.stat().st_size / statistics.median(took[name]) / 1e9:.2f} GB/s" for name in paths]
             print(f"| {kb} KiB |", " | ".join(cells), "|", flush=True)

@@ -19,12 +19,6 @@ GOLDEN = Path(__file__).parents[1] / "golden/run"
 RECHECK_S = 1.2  # longer than what was looked at is taken for the same
 
 
-def cpu_seconds(pid):
-    """Of the process so far, in the kernel too."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def first_megabyte(folder):
     with open(scale.weights(folder)[0], "rb", buffering=0) as f:
         assert len(f.read(1_000_000)) == 1_000_000
@@ -42,7 +36,7 @@ def one_checkpoint(programs, work, model, tensors, ranks):
             took = time.monotonic() - began
             peak = mounts.status_bytes(daemon, "VmHWM")
             print(f"| {model}, {ranks} ranks, {items} items, {size / 1e6:.1f} MB | {name} | {took:.2f} s "
-                  f"| {cpu_seconds(daemon):.2f} s | {peak / 1e6:.0f} MB, {peak / size:.1f} times |", flush=True)
+                  f"| {mounts.cpu_seconds(daemon):.2f} s | {peak / 1e6:.0f} MB, {peak / size:.1f} times |", flush=True)
     shutil.rmtree(source)
     store.unlink()
 
@@ -57,9 +51,9 @@ def run_of(folder, n):
 
 def ls(what, folder, daemon):
     """Seconds, and the daemon's processor time."""
-    before, began = cpu_seconds(daemon), time.monotonic()
+    before, began = mounts.cpu_seconds(daemon), time.monotonic()
     subprocess.run(["ls", what, folder], check=True, stdout=subprocess.DEVNULL)
-    return time.monotonic() - began, cpu_seconds(daemon) - before
+    return time.monotonic() - began, mounts.cpu_seconds(daemon) - before
 
 
 def many_checkpoints(programs, work, n):

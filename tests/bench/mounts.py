@@ -24,6 +24,12 @@ def written_bytes(pid):
     raise LookupError("write_bytes")
 
 
+def cpu_seconds(pid):
+    """Of the process so far, in the kernel too."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def read_ahead_file(path):
     dev = os.stat(path).st_dev
     return Path(f"/sys/class/bdi/{os.major(dev)}:{os.minor(dev)}/read_ahead_kb")

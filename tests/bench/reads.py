@@ -2,13 +2,13 @@
 
 import contextlib
 import filecmp
-import os
 import shutil
 import statistics
 import subprocess
 
 import checkpoints
 import mounts
+import pages
 
 SHARDS = (2, 8, 64)
 # name, how read_modes reads, whether the mounted files' pages are dropped before
@@ -21,12 +21,6 @@ def seconds(programs, how, path):
     done = subprocess.run([programs / "read_modes", how, path], check=True, capture_output=True,
                           text=True)
     return float(done.stdout)
-
-
-def drop_pages(path):
-    fd = os.open(path, os.O_RDONLY)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(fd)
 
 
 @contextlib.contextmanager
@@ -62,7 +56,7 @@ def rounds(programs, paths, n):
         for mode, how, drop in MODES:
             for name in order:
                 if drop and name != NATIVE:
-                    drop_pages(paths[name])
+                    pages.drop(paths[name])
             for name in order:
                 took[mode][name].append(seconds(programs, how, paths[name]))
     return took
