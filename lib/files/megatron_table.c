@@ -1,5 +1,6 @@
 /* The families. Sources: megatron-core 0.16.1 (what sharded_state_dict calls things: models/gpt, transformer/attention.py,
- * mlp.py, moe/experts.py, multi_latent_attention.py), mbridge 0.15.1 (models/), Megatron-Bridge (models/). */
+ * mlp.py, moe/experts.py, multi_latent_attention.py), mbridge 0.15.1 (models/), Megatron-Bridge 0.3.1 (models/); glm4: miles
+ * (backends/megatron_utils/megatron_to_hf). */
 /* clang-format off */
 #include "files/megatron_table.h"
 
@@ -11,6 +12,7 @@
 #define KEY UNS_MG_KEY
 #define GROUPS UNS_MG_GROUPS
 #define FFN UNS_MG_FFN
+#define GATE_AND_UP UNS_MG_GATE_AND_UP
 #define EXPERTS UNS_MG_EXPERTS
 #define EXPERT_FFN UNS_MG_EXPERT_FFN
 #define SHARED_FFN UNS_MG_SHARED_FFN
@@ -82,7 +84,17 @@ static const struct uns_megatron_rule attention_qwen3[] = {
 	{ 0 },
 };
 
+static const struct uns_megatron_rule attention_gemma3[] = {
+	QKV, O_PROJ, QK_NORM(ALWAYS),
+	{ 0 },
+};
+
 static const struct uns_megatron_rule attention_glm4[] = {
+	QKV_BIASED(ATTENTION_BIAS), O_PROJ,
+	{ 0 },
+};
+
+static const struct uns_megatron_rule attention_glm4_moe[] = {
 	QKV_BIASED(ATTENTION_BIAS), O_PROJ, QK_NORM(UNS_MG_QK_NORM),
 	{ 0 },
 };
@@ -135,6 +147,12 @@ static const struct uns_megatron_rule mlp_llama[] = {
 	{ 0 },
 };
 
+static const struct uns_megatron_rule mlp_glm4[] = {
+	{ FROM "mlp.linear_fc1.weight", TO "mlp.gate_up_proj.weight", GATE_AND_UP, HIDDEN, ALWAYS, ONE },
+	{ FROM "mlp.linear_fc2.weight", TO "mlp.down_proj.weight", HIDDEN, FFN, ALWAYS, ONE },
+	{ 0 },
+};
+
 static const struct uns_megatron_rule moe_mixtral[] = {
 	ROUTER("block_sparse_moe"),
 	EXPERTS_AS("w1", "w3", "w2", "block_sparse_moe", FFN),
@@ -176,11 +194,35 @@ static const struct uns_megatron_rule moe_deepseek_v3[] = {
 
 /* -- norms: in Transformer Engine a norm belongs to the projection that follows it -- */
 
+#define NORM(from, to) \
+	{ FROM from, TO to ".weight", HIDDEN, VECTOR, ALWAYS, ONE }
+#define NORM_OF_ATTENTION(to) \
+	NORM("self_attention.linear_qkv.layer_norm_weight", to), NORM("input_layernorm.weight", to)
+#define NORM_OF_MLP(to) \
+	NORM("mlp.linear_fc1.layer_norm_weight", to), NORM("pre_mlp_layernorm.weight", to)
+
 static const struct uns_megatron_rule norms[] = {
-	{ FROM "self_attention.linear_qkv.layer_norm_weight", TO "input_layernorm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
-	{ FROM "input_layernorm.weight", TO "input_layernorm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
-	{ FROM "mlp.linear_fc1.layer_norm_weight", TO "post_attention_layernorm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
-	{ FROM "pre_mlp_layernorm.weight", TO "post_attention_layernorm.weight", HIDDEN, VECTOR, ALWAYS, ONE },
+	NORM_OF_ATTENTION("input_layernorm"),
+	NORM_OF_MLP("post_attention_layernorm"),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule norms_glm4[] = {
+	NORM_OF_ATTENTION("input_layernorm"),
+	NORM_OF_MLP("post_attention_layernorm"),
+	NORM("post_self_attn_layernorm.weight", "post_self_attn_layernorm"),
+	NORM("post_mlp_layernorm.weight", "post_mlp_layernorm"),
+	{ 0 },
+};
+
+/* A norm behind a projection belongs to the projection (Megatron-Bridge) or to the layer (mbridge). */
+static const struct uns_megatron_rule norms_gemma2[] = {
+	NORM_OF_ATTENTION("input_layernorm"),
+	NORM("self_attention.linear_proj.post_layernorm.weight", "post_attention_layernorm"),
+	NORM("post_attention_layernorm.weight", "post_attention_layernorm"),
+	NORM_OF_MLP("pre_feedforward_layernorm"),
+	NORM("mlp.linear_fc2.post_layernorm.weight", "post_feedforward_layernorm"),
+	NORM("post_feedforward_layernorm.weight", "post_feedforward_layernorm"),
 	{ 0 },
 };
 
@@ -189,7 +231,10 @@ const struct uns_megatron_family uns_megatron_table[] = {
 	{ "deepseek_v2", { attention_mla, moe_deepseek_v2, norms } },
 	{ "deepseek_v3", { attention_mla, moe_deepseek_v3, norms } },
 	{ "gemma", { attention, mlp, norms } },
-	{ "glm4_moe", { attention_glm4, moe_deepseek_v3, norms } },
+	{ "gemma2", { attention, mlp, norms_gemma2 } },
+	{ "gemma3_text", { attention_gemma3, mlp, norms_gemma2 } },
+	{ "glm4", { attention_glm4, mlp_glm4, norms_glm4 } },
+	{ "glm4_moe", { attention_glm4_moe, moe_deepseek_v3, norms } },
 	{ "llama", { attention_llama, mlp_llama, norms } },
 	{ "mistral", { attention, mlp, norms } },
 	{ "mixtral", { attention, moe_mixtral, norms } },

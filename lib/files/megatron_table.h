@@ -18,6 +18,7 @@ enum uns_megatron_size {
 	UNS_MG_QUERY,  /* all heads' widths */
 	UNS_MG_KEY,    /* all groups' */
 	UNS_MG_FFN,
+	UNS_MG_GATE_AND_UP, /* in one tensor */
 	UNS_MG_EXPERTS,
 	UNS_MG_EXPERT_FFN,
 	UNS_MG_SHARED, /* experts that process every token */

@@ -177,6 +177,8 @@ def test_verl_has_the_config_beside_the_shards(made, mount, tmp_path):
      "which is made from output_layer.weight: the checkpoint does not have it"),
     ("qwen3-by-layer", {"model_type": "llama"},
      "decoder.layers.0.self_attention.q_layernorm.weight is a tensor that a model of type"),
+    ("gemma2-untied", {"model_type": "gemma"}, "post_attention_layernorm.weight is a tensor that a model of type gemma"),
+    ("glm4-tp2", {"intermediate_size": 12}, "decoder.layers.mlp.linear_fc1.weight has the shape"),
     ("mixtral-ep2", {"num_local_experts": 8}, "decoder.layers.mlp.router.weight has the shape"),
     ("qwen3_moe-dense", {"mlp_only_layers": []},
      "which is made from decoder.layers.0.mlp.router.weight: the checkpoint does not have it"),

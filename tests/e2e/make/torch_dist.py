@@ -7,6 +7,7 @@ as megatron-core saves it: mbridge converts the weights of hf/ for a GPTModel, w
 """
 
 import contextlib
+import copy
 import os
 import re
 import sys
@@ -30,11 +31,26 @@ ROUTED = {"moe_intermediate_size": 10, "n_routed_experts": 4, "n_shared_experts"
 LATENT = ROUTED | {"kv_lora_rank": 10, "q_lora_rank": 12, "qk_rope_head_dim": 2, "qk_nope_head_dim": 4,
                    "v_head_dim": 6, "num_key_value_heads": 4, "head_dim": 2}
 
+# Norms that a family's layers have besides, of which megatron-core has no module: Megatron's name -> the published one.
+GLM4_NORMS = {"post_self_attn_layernorm": "post_self_attn_layernorm", "post_mlp_layernorm": "post_mlp_layernorm"}
+GEMMA_NORMS = {"post_attention_layernorm": "post_attention_layernorm",  # mbridge
+               "post_feedforward_layernorm": "post_feedforward_layernorm"}
+GEMMA_NORMS_INSIDE = {"self_attention.linear_proj.post_layernorm": "post_attention_layernorm",  # Megatron-Bridge
+                      "mlp.linear_fc2.post_layernorm": "post_feedforward_layernorm"}
+
 # case -> model_type, changes to TEXT, Megatron's sizes of parallelism, and more (see `build`)
 CASES = {
     "llama-tp2": ("llama", {}, {"tp": 2}, {}),
     "llama-biased": ("llama", {"attention_bias": True, "mlp_bias": True}, {}, {"bias": True}),
     "gemma-tp2": ("gemma", {"tie_word_embeddings": True}, {"tp": 2}, {"padded": 48}),
+    "gemma2-pp2": ("gemma2", {"tie_word_embeddings": True}, {"pp": 2}, {"norms": GEMMA_NORMS_INSIDE}),
+    "gemma2-untied": ("gemma2", {}, {"tp": 2}, {"norms": GEMMA_NORMS}),
+    "gemma3-tp2": ("gemma3_text", {"tie_word_embeddings": True, "vocab_size": 37}, {"tp": 2},
+                   {"norms": GEMMA_NORMS, "qk_norm": True, "padded": 48}),
+    "gemma3-inside": ("gemma3_text", {"tie_word_embeddings": True, "num_key_value_heads": 1}, {"pp": 2},
+                      {"norms": GEMMA_NORMS_INSIDE, "qk_norm": True, "metadata": {"non_homogeneous_layers": True}}),
+    "glm4-tp2": ("glm4", {"attention_bias": True}, {"tp": 2}, {"norms": GLM4_NORMS, "qkv_bias": True}),
+    "glm4-pp2": ("glm4", {"attention_bias": False}, {"pp": 2}, {"norms": GLM4_NORMS}),
     "mistral-pp2": ("mistral", {"num_key_value_heads": 1}, {"pp": 2}, {}),
     "qwen2-tp2": ("qwen2", {"num_key_value_heads": 4, "head_dim": 4}, {"tp": 2}, {"qkv_bias": True}),
     "qwen2-tied": ("qwen2", {"tie_word_embeddings": True, "head_dim": 4}, {"pp": 2}, {"qkv_bias": True}),
@@ -130,11 +146,16 @@ def build(hf, sizes, more, dtype):
     spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm")
     for layer in spec.layer_specs if more.get("latent") else []:  # what computes it takes Transformer Engine
         layer.submodules.self_attention.submodules.core_attention = Nothing
-    return config, GPTModel(
+    model = GPTModel(
         config, spec, vocab_size=more.get("padded", hf.vocab_size), max_sequence_length=64,
         position_embedding_type="rope", pre_process=parallel_state.is_pipeline_first_stage(),
         post_process=parallel_state.is_pipeline_last_stage(),
-        share_embeddings_and_output_weights=hf.tie_word_embeddings).to(dtype)
+        share_embeddings_and_output_weights=hf.tie_word_embeddings)
+    for layer in model.decoder.layers:
+        for name in more.get("norms", ()):
+            within, _, leaf = name.rpartition(".")
+            layer.get_submodule(within).add_module(leaf, copy.deepcopy(layer.input_layernorm))
+    return config, model.to(dtype)
 
 
 # A norm in front of a projection is a part of it with Transformer Engine, which mbridge's names are of.
@@ -149,21 +170,26 @@ LAYER = "model.layers.{layer_number}."
 MORE_ATTENTION = {"self_attention.linear_proj.bias": [LAYER + "self_attn.o_proj.bias"]}
 MORE_MLP = {"mlp.linear_fc1.bias": [LAYER + "mlp.gate_proj.bias", LAYER + "mlp.up_proj.bias"],
             "mlp.linear_fc2.bias": [LAYER + "mlp.down_proj.bias"]}
-BRIDGE = {"gemma": "llama", "mistral": "llama", "deepseek_v2": "deepseek_v3"}
+GEMMA2_MLP = {"mlp.linear_fc1.layer_norm_weight": [LAYER + "pre_feedforward_layernorm.weight"]}
+OWN_MLP = {"gemma2": GEMMA2_MLP, "gemma3_text": GEMMA2_MLP,
+           "glm4": {"mlp.linear_fc1.weight": [LAYER + "mlp.gate_up_proj.weight"]}}
+BRIDGE = {"gemma": "llama", "gemma2": "qwen2", "gemma3_text": "qwen3", "glm4": "qwen2", "mistral": "llama",
+          "deepseek_v2": "deepseek_v3"}
 
 
-def bridge_of(hf, config, dtype, padded):
+def bridge_of(hf, config, dtype, more):
     from mbridge.core.auto_bridge import _MODEL_REGISTRY
     from mbridge.models import Qwen2Bridge
 
     family = _MODEL_REGISTRY[BRIDGE.get(hf.model_type, hf.model_type)]
     mlp = {k: v for k, v in (MORE_MLP | Qwen2Bridge._MLP_MAPPING).items() if k not in family._MLP_MAPPING}
+    norms = {k + ".weight": [LAYER + v + ".weight"] for k, v in more.get("norms", {}).items()}
     bridge = type("Bridge", (family,), {
         "_build_config": lambda self: config, "_DIRECT_MAPPING": dict(family._DIRECT_MAPPING),  # it changes that
-        "_MLP_MAPPING": family._MLP_MAPPING | mlp,
+        "_MLP_MAPPING": family._MLP_MAPPING | mlp | OWN_MLP.get(hf.model_type, {}), "norms": norms,
         "_ATTENTION_MAPPING": family._ATTENTION_MAPPING | MORE_ATTENTION})(
-            hf, dtype=dtype, make_vocab_size_divisible_by=padded)
-    bridge.vocab_size, bridge.padded_vocab_size = hf.vocab_size, padded
+            hf, dtype=dtype, make_vocab_size_divisible_by=more.get("padded"))
+    bridge.vocab_size, bridge.padded_vocab_size = hf.vocab_size, more.get("padded")
     return bridge
 
 
@@ -174,6 +200,9 @@ def name_in_bridge(name, first_layer, first_expert):
 
 
 def hf_names(bridge, name):
+    layer, _, within = name.removeprefix("decoder.layers.").partition(".")
+    if within in bridge.norms:
+        return [n.format(layer_number=layer) for n in bridge.norms[within]]
     try:
         return bridge._weight_name_mapping_mcore_to_hf(name)
     except NotImplementedError:
@@ -228,7 +257,7 @@ def run(case, out):
     parallel_state.initialize_model_parallel(
         sizes.get("tp", 1), sizes.get("pp", 1), expert_model_parallel_size=sizes.get("ep", 1))
     config, model = build(published.config, sizes, more, dtype)
-    fill(model, bridge_of(published.config, config, dtype, more.get("padded")),
+    fill(model, bridge_of(published.config, config, dtype, more),
          load_file(f"{out}/hf/model.safetensors"))
     if not sizes and dist.get_rank() == 0:
         save_file({"logits": logits(model, 9)}, f"{out}/logits.safetensors")
