@@ -191,6 +191,7 @@ struct uns_summary {
 	bool is_pipeline;      /* saved by stages, with names and numbers of parameters of their own */
 	bool has_experts;      /* of deepspeed.moe: which of them a rank has is the model's, and its names are by that */
 	bool experts_vary;     /* of one layer more ranks share them than of another */
+	bool is_autoep;        /* DeepSpeed's AutoEP shared the experts out, which have names and shapes of its own */
 	bool wants_config;     /* config.json belongs beside it */
 	bool has_rng_of_ranks; /* random states of each rank that wrote shards, one file a rank */
 	bool has_engine_state; /* what DeepSpeed's engine saves beside tensors */

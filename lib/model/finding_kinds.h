@@ -116,22 +116,22 @@ KIND(ZERO_WEIGHTS_ROUNDED, zero_weights_rounded, NOTE,
 KIND(ZERO_TENSOR_PARALLEL, zero_tensor_parallel, UNKNOWN,
      "{checkpoint} holds tensor-parallel slices of {n} model-parallel ranks, and does not record how each parameter was split: this is not supported")
 KIND(ZERO_MAP_VERSION, zero_map_version, UNKNOWN,
-     "{file}: the maps of tensor parallelism are of version {found}; version {expected} is read")
+     "{file}: the maps of {by} are of version {found}; version {expected} is read")
 KIND(ZERO_MAP_UNKNOWN, zero_map_unknown, UNKNOWN,
-     "{file}: the map that says how tensor parallelism cut {tensor} cannot be used at rank {rank}: {cause}")
+     "{file}: the map that says how {by} cut {tensor} cannot be used at rank {rank}: {cause}")
 KIND(ZERO_MAP_COVERS_NOT, zero_map_covers_not, DAMAGED,
-     "{file}: the map that says how tensor parallelism cut {tensor} does not cover [rank {rank}'s slice|it][: expected {expected} elements, found {found}]",
+     "{file}: the map that says how {by} cut {tensor} does not cover [rank {rank}'s slice|it][: expected {expected} elements, found {found}]",
      .advice = COPY_AGAIN)
 KIND(ZERO_MAP_OVERLAPS, zero_map_overlaps, DAMAGED,
-     "{file}: the map that says how tensor parallelism cut {tensor} gives an element of rank {rank} to rank {other} too",
+     "{file}: the map that says how {by} cut {tensor} gives an element of rank {rank} to rank {other} too",
      .advice = COPY_AGAIN)
 KIND(ZERO_MAPS_DIFFER, zero_maps_differ, DAMAGED,
      "{file} (rank {rank}): the map that says how tensor parallelism cut {tensor} is not that of {other_file.name}: the files are of different saves",
      .advice = COPY_AGAIN)
 KIND(ZERO_SLICE_UNMAPPED, zero_slice_unmapped, UNKNOWN,
-     "{file} (rank {rank}): no map says how tensor parallelism cut {tensor}")
+     "{file} (rank {rank}): no map says how {tensor} was cut")
 KIND(ZERO_SLICE_SHAPE, zero_slice_shape, DAMAGED,
-     "{file} (rank {rank}): {tensor} has shape {found}, but its map of tensor parallelism says {expected}",
+     "{file} (rank {rank}): {tensor} has shape {found}, but the map of its slices says {expected}",
      .advice = COPY_AGAIN)
 KIND(ZERO_SLICE_ABSENT, zero_slice_absent, DAMAGED,
      "{file} (rank {rank}): the rank's slice of {tensor} is not in it", .advice = COPY_AGAIN)
@@ -140,7 +140,7 @@ KIND(ZERO_LAYER_MISSING, zero_layer_missing, INCOMPLETE,
 KIND(ZERO_EXPERTS, zero_experts, UNKNOWN,
      "{file}: experts in files of their own are not supported together with pipelines and tensor parallelism")
 KIND(ZERO_AUTOEP, zero_autoep, UNKNOWN,
-     "{file}: DeepSpeed's AutoEP cut the experts (ds_autoep_layers), which is not supported")
+     "{file}: DeepSpeed's AutoEP shared out the experts (ds_autoep_layers), and {cause}: this is not supported")
 KIND(ZERO_EXPERTS_UNNAMED, zero_experts_unnamed, UNKNOWN,
      "the optimizer is not available ({file}): ZeRO stage 0 numbers parameters, and with experts each rank that shares them has numbers of its own",
      .advice = "use the views weights and world-N, or train at stage 1 or 2")
@@ -200,7 +200,7 @@ KIND(ZERO_SHARDS_MISSING, zero_shards_missing, INCOMPLETE,
      "{file} (data-parallel rank {rank}) is missing[{?more}, and others after it]: expected the optimizer's shards of {expected} ranks, found {found}",
      .advice = COPY_BACK)
 KIND(ZERO_GROUPS_CUT_UNEVENLY, zero_groups_cut_unevenly, UNKNOWN,
-     "{file}: param group {group} is sharded over {found} of {expected} ranks; this is read of the experts of deepspeed.moe alone, and not with round_robin_gradients")
+     "{file}: param group {group} is sharded over {found} of {expected} ranks; this is read of experts alone, and not with round_robin_gradients")
 KIND(ZERO_SHARD_TOO_MANY, zero_shard_too_many, DAMAGED,
      "the optimizer is sharded over {expected} ranks, and {file} would be the shard of rank {rank}: the file was renamed, or is of another checkpoint")
 KIND(ZERO_PARTITIONS_REPEATED, zero_partitions_repeated, UNKNOWN,
@@ -452,6 +452,9 @@ KIND(PIPELINE_NAMES, pipeline_names, UNKNOWN,
      "{checkpoint} was saved by a pipeline, which names parameters otherwise than the whole model does")
 KIND(EXPERTS_VARY, experts_vary, UNKNOWN,
      "{checkpoint}: different numbers of ranks share the experts of its layers, which makes param groups that a run without expert parallelism does not have")
+KIND(AUTOEP_ALONE, autoep_alone, UNKNOWN,
+     "{checkpoint}: DeepSpeed's AutoEP gave the experts names and shapes that no other trainer's model has",
+     .advice = "use the views weights and universal")
 KIND(PIPELINE_STAGE_0, pipeline_stage_0, UNKNOWN,
      "the optimizer is not available ({file}): ZeRO stage 0 numbers parameters, and a pipeline's model files hold none to compare with",
      .advice = "use the views weights and world-N, or train at stage 1")

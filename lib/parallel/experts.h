@@ -12,6 +12,7 @@
 
 #include "base/map.h"
 #include "parallel/shapes.h"
+#include "parallel/slices.h"
 
 /* What the names of groups of experts' parameters begin with: "ep_size_2" are those that 2 ranks share. */
 #define UNS_ZERO_EXPERTS "ep_size_"
@@ -22,6 +23,8 @@ struct uns_zero_spread {
 	const uint32_t *owner;        /* of each of these: which share; NULL = there is one */
 	struct uns_zero_shapes *share; /* n: of the ranks that have the same experts, in their order */
 	size_t n;
+	const struct uns_zero_slices *slices; /* the shares are slices of the same parameters (AutoEP); NULL = they are
+	                                       * parameters of their own */
 };
 
 /* Of each layer of experts in a rank's param_shapes, "LAYER.deepspeed_experts.": the number of the rank's last. */

@@ -17,6 +17,7 @@ void uns_zero_slices_fini(struct uns_zero_slices *slices)
 /* What a map is being read for: whom a finding is about. */
 struct reading {
 	const char *file, *name;
+	const char *by; /* what cut it */
 	struct uns_arena *arena;
 	size_t rank;
 };
@@ -26,7 +27,7 @@ static int not_understood(const struct reading *r, const char *cause, struct uns
 	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_MAP_UNKNOWN, .scope = UNS_SCOPE_ALL,
 					      .file = r->file, .tensor = r->name,
 					      .rank = uns_num(r->rank),
-					      .arg = { { "cause", uns_str(cause) } }));
+					      .arg = { { "cause", uns_str(cause) }, { "by", uns_str(r->by) } }));
 }
 
 static bool read_shape(const struct uns_value *v, struct uns_shape *out)
@@ -109,7 +110,7 @@ static int does_not_cover(const struct reading *r, int64_t rank, struct uns_datu
 	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_MAP_COVERS_NOT, .scope = UNS_SCOPE_ALL,
 					      .file = r->file, .tensor = r->name,
 					      .rank = uns_rank(rank), .expected = expected,
-					      .found = found));
+					      .found = found, .arg = { { "by", uns_str(r->by) } }));
 }
 
 static int holds_twice(const struct reading *r, uint64_t other, struct uns_err *err)
@@ -117,7 +118,7 @@ static int holds_twice(const struct reading *r, uint64_t other, struct uns_err *
 	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_MAP_OVERLAPS, .scope = UNS_SCOPE_ALL,
 					      .file = r->file, .tensor = r->name,
 					      .rank = uns_num(r->rank),
-					      .arg = { { "other", uns_num(other) } }));
+					      .arg = { { "other", uns_num(other) }, { "by", uns_str(r->by) } }));
 }
 
 static int check_apart(const struct reading *r, const struct uns_zero_block *b, size_t n, struct uns_err *err)
@@ -259,37 +260,67 @@ static int check_described(struct reading *r, const struct uns_value *info, stru
 	return not_understood(r, cause ? cause : "DeepSpeed could not describe the cut", err);
 }
 
-int uns_zero_slices_read(const struct uns_value *info, const char *file, size_t n_ranks,
-			 struct uns_arena *arena, struct uns_zero_slices *out, struct uns_err *err)
+/* {version, params: {name: map}}. patterns: names are regular expressions. */
+static int read_maps(struct reading *r, const struct uns_value *map, bool patterns, struct uns_zero_slices *out,
+		     struct uns_err *err)
 {
-	const struct uns_value *map = uns_value_get(info, "affine_map"), *params;
-	struct reading r = { .file = file, .arena = arena };
+	const struct uns_value *params = uns_value_get(map, "params");
 	struct uns_zero_cut_up *p;
 	uint64_t version = MAP_VERSION;
 	size_t i;
 
-	*out = (struct uns_zero_slices){ .n_ranks = n_ranks };
-	params = uns_value_get(map, "params");
-	if (!params || params->kind != UNS_VALUE_DICT)
-		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_TENSOR_PARALLEL,
-						      .scope = UNS_SCOPE_ALL,
-						      .arg = { { "n", uns_num(n_ranks) } }));
 	uns_value_u64(uns_value_get(map, "version"), &version);
 	if (version != MAP_VERSION)
 		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_MAP_VERSION,
-						      .scope = UNS_SCOPE_ALL, .file = file,
+						      .scope = UNS_SCOPE_ALL, .file = r->file,
 						      .expected = uns_num(MAP_VERSION),
-						      .found = uns_num(version)));
-	UNS_TRY(check_described(&r, info, err));
+						      .found = uns_num(version),
+						      .arg = { { "by", uns_str(r->by) } }));
 	for (i = 0; i < params->n; i++) {
-		r.name = name_of(arena, uns_value_str(params->pair[i].key));
-		if (!r.name)
+		r->name = uns_value_str(params->pair[i].key);
+		if (patterns)
+			r->name = name_of(r->arena, r->name);
+		if (!r->name)
 			continue; /* a parameter without a map is named where one is needed */
-		UNS_TRY(read_param(&r, params->pair[i].value, n_ranks, &p, err));
-		if (!uns_map_put(&out->by_name, r.name, p, NULL))
+		UNS_TRY(read_param(r, params->pair[i].value, out->n_ranks, &p, err));
+		if (!uns_map_put(&out->by_name, r->name, p, NULL))
 			return uns_oom(err);
 	}
 	return 0;
+}
+
+static bool has_maps(const struct uns_value *map)
+{
+	const struct uns_value *params = uns_value_get(map, "params");
+
+	return params && params->kind == UNS_VALUE_DICT;
+}
+
+int uns_zero_slices_read(const struct uns_value *info, const char *file, size_t n_ranks,
+			 struct uns_arena *arena, struct uns_zero_slices *out, struct uns_err *err)
+{
+	const struct uns_value *map = uns_value_get(info, "affine_map");
+	struct reading r = { .file = file, .arena = arena, .by = "tensor parallelism" };
+
+	*out = (struct uns_zero_slices){ .n_ranks = n_ranks };
+	if (!has_maps(map))
+		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_TENSOR_PARALLEL,
+						      .scope = UNS_SCOPE_ALL,
+						      .arg = { { "n", uns_num(n_ranks) } }));
+	UNS_TRY(check_described(&r, info, err));
+	return read_maps(&r, map, true, out, err);
+}
+
+int uns_zero_slices_read_experts(const struct uns_value *map, const char *file, struct uns_arena *arena,
+				 struct uns_zero_slices *out, struct uns_err *err)
+{
+	struct reading r = { .file = file, .arena = arena, .by = "AutoEP" };
+
+	if (!has_maps(map))
+		return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_AUTOEP, .scope = UNS_SCOPE_ALL,
+						      .file = file,
+						      .arg = { { "cause", uns_str("it records no maps of how") } }));
+	return read_maps(&r, map, false, out, err);
 }
 
 /* -- comparing -- */

@@ -1,5 +1,5 @@
-/* How tensor parallelism cuts parameters, before ZeRO cuts what is left: each tensor-parallel rank holds a slice of each
- * parameter. A slice is a tensor whose boxes are boxes of the parameter:
+/* How tensor parallelism cuts parameters, or AutoEP those of the experts, before ZeRO cuts what is left: each
+ * model-parallel rank holds a slice of each parameter. A slice is a tensor whose boxes are boxes of the parameter:
  *
  *   parameter [16, 12], fused from three   [ q0 q1 | k0 k1 | v0 v1 ]
  *   slice of rank 0 [8, 12]                [ q0 k0 v0 ]         slice of rank 1 [ q1 k1 v1 ]
@@ -30,7 +30,7 @@ struct uns_zero_cut_up {
 };
 
 struct uns_zero_slices {
-	size_t n_ranks; /* of tensor parallelism; 1 = it cut nothing, and by_name is empty */
+	size_t n_ranks; /* that have slices; 1 = nothing is cut: then by_name is empty, but for AutoEP's */
 	struct uns_map by_name; /* parameter -> struct uns_zero_cut_up */
 };
 void uns_zero_slices_fini(struct uns_zero_slices *slices);
@@ -39,6 +39,10 @@ void uns_zero_slices_fini(struct uns_zero_slices *slices);
  * cannot be understood, or does not cover its parameter exactly once, fails with a finding that names parameter and rank. */
 int uns_zero_slices_read(const struct uns_value *info, const char *file, size_t n_ranks,
 			 struct uns_arena *arena, struct uns_zero_slices *out, struct uns_err *err);
+
+/* The same for the maps of one layer of experts, "affine_maps" (parallel/autoep.h), of out->n_ranks ranks; adds to *out. */
+int uns_zero_slices_read_experts(const struct uns_value *map, const char *file, struct uns_arena *arena,
+				 struct uns_zero_slices *out, struct uns_err *err);
 
 /* Both model files record the same cuts; fails with a finding. */
 int uns_zero_slices_compare(const struct uns_zero_slices *a, const char *a_file,

@@ -82,6 +82,8 @@ static int supports_made(const struct uns_catalog *cat, struct uns_err *why)
 		return uns_catalog_fail(
 			cat, UNS_FINDING(.id = UNS_FOUND_PIPELINE_NAMES, .scope = UNS_SCOPE_ALL),
 			why);
+	if (cat->summary.is_autoep)
+		return uns_catalog_fail(cat, UNS_FINDING(.id = UNS_FOUND_AUTOEP_ALONE, .scope = UNS_SCOPE_ALL), why);
 	UNS_TRY(uns_optimizer_check(cat, root, why));
 	if (!root)
 		return uns_catalog_fail(

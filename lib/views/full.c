@@ -34,6 +34,9 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	if (parameter == PLAIN && cat->summary.experts_vary)
 		return uns_catalog_fail(
 			cat, UNS_FINDING(.id = UNS_FOUND_EXPERTS_VARY, .scope = UNS_SCOPE_OPTIMIZER), why);
+	if (cat->summary.is_autoep)
+		return uns_catalog_fail(
+			cat, UNS_FINDING(.id = UNS_FOUND_AUTOEP_ALONE, .scope = UNS_SCOPE_OPTIMIZER), why);
 	if (parameter == FSDP)
 		UNS_TRY(uns_full_check_names(cat, why));
 	if (cat->summary.is_one_file)

@@ -12,6 +12,7 @@
 #include "model/cover.h"
 #include "files/adapter.h"
 #include "files/adapter_files.h"
+#include "files/autoep_names.h"
 #include "files/config.h"
 #include "files/lightning_file.h"
 #include "files/masters.h"
@@ -362,6 +363,8 @@ static int publish(struct assembly *a, struct uns_vtree *out, struct uns_err *er
 		return 0;
 	if (!in->keep_names && megatron)
 		return publish_megatron(a, out, err);
+	if (!in->keep_names && in->catalog->summary.is_autoep)
+		UNS_TRY(uns_autoep_apply(&in->config_info, &a->v, &a->n, out, err));
 	if (!in->keep_names)
 		return uns_published_apply(&in->config_info, in->base, &a->v, &a->n, out, err);
 	if (!(megatron ? uns_megatron_knows : uns_published_knows)(in->config_info.model_type))
@@ -514,11 +517,15 @@ static int notes_before(const struct uns_view_input *in, struct uns_vtree *out, 
 	return passed ? 0 : name_tensors(&a, out, err);
 }
 
-/* Are Megatron's tensors given out as those of a model of transformers? */
-static bool becomes_pretrained(const struct uns_view_input *in)
+/* Are the tensors given out what from_pretrained takes? Megatron's and AutoEP's are where their names are known. */
+static bool is_for_pretrained(const struct uns_view_input *in)
 {
-	return in->catalog->summary.is_megatron && !in->keep_names &&
-	       uns_megatron_knows(in->config_info.model_type);
+	const struct uns_summary *summary = &in->catalog->summary;
+	const char *type = in->config_info.model_type;
+
+	if (!summary->is_megatron && !summary->is_autoep)
+		return summary->is_pretrained;
+	return !in->keep_names && (summary->is_megatron ? uns_megatron_knows(type) : uns_autoep_knows(type));
 }
 
 /* May the view have several files? The answer is no only if that is sure without putting it together. */
@@ -555,7 +562,7 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 		return "MyLightningModule.load_from_checkpoint(\"%s\")";
 	if (cat->summary.adapter == UNS_ADAPTER_ALONE)
 		return "PeftModel.from_pretrained(base_model, \"%s\")";
-	if (!uns_span_left(&in->config) || (!cat->summary.is_pretrained && !becomes_pretrained(in)))
+	if (!uns_span_left(&in->config) || !is_for_pretrained(in))
 		return tensors_usage(in, parameter);
 	return "AutoModelForCausalLM.from_pretrained(\"%s\")";
 }

@@ -51,6 +51,20 @@ const char *uns_engine_experts(const struct uns_group *group)
 	return name && uns_str_starts(name, UNS_ZERO_EXPERTS) ? name : NULL;
 }
 
+uint64_t uns_engine_autoep(const struct uns_catalog *cat, const char *name)
+{
+	const struct uns_value *layers = uns_catalog_value(cat, "model_states", "ds_autoep_layers"), *params;
+	uint64_t n;
+	size_t i;
+
+	for (i = 0; uns_value_at(layers, i); i++) {
+		params = uns_value_get(uns_value_get(layers->item[i], "affine_maps"), "params");
+		if (uns_value_get(params, name) && uns_value_u64(uns_value_get(layers->item[i], "num_experts"), &n))
+			return n;
+	}
+	return 0;
+}
+
 static bool experts_vary(const struct uns_catalog *cat)
 {
 	const char *first = NULL, *name;
@@ -70,9 +84,10 @@ void uns_engine_summary(struct uns_catalog *cat)
 	struct uns_summary *summary = &cat->summary;
 
 	summary->has_engine_state = uns_catalog_value(cat, "model_states", "dp_world_size") != NULL;
-	/* A pipeline saves its layers in files of their own, deepspeed.moe its experts. */
+	/* A pipeline saves its layers in files of their own, deepspeed.moe its experts, as AutoEP does. */
 	summary->is_pipeline = uns_engine_count_files(cat, UNS_ZERO_LAYER) > 0;
-	summary->has_experts = uns_engine_count_files(cat, UNS_ZERO_EXPERT) > 0;
+	summary->is_autoep = uns_value_at(uns_catalog_value(cat, "model_states", "ds_autoep_layers"), 0) != NULL;
+	summary->has_experts = !summary->is_autoep && uns_engine_count_files(cat, UNS_ZERO_EXPERT) > 0;
 	summary->experts_vary = summary->has_experts && experts_vary(cat);
 	summary->is_round_robin =
 		uns_zero_is_round_robin(uns_catalog_value(cat, "model_states", "ds_config"));

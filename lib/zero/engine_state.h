@@ -46,6 +46,8 @@ bool uns_engine_is_expert(const struct uns_catalog *cat, const char *tensor);
 
 /* The name of a group of experts' parameters (UNS_ZERO_EXPERTS); NULL: the group is none of those. */
 const char *uns_engine_experts(const struct uns_group *group);
+/* If `name` is a parameter of experts that AutoEP shared out, of how many; else 0. */
+uint64_t uns_engine_autoep(const struct uns_catalog *cat, const char *name);
 
 /* A group's hyper-parameters as a dict, with params = [params...]. NULL = out of memory. */
 struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_group *group,

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "zero/autoep_files.h"
 #include "zero/deal.h"
 #include "zero/expert_files.h"
 #include "zero/gathered.h"
@@ -56,6 +57,7 @@ struct stage {
 	struct world **w;             /* slices.n_ranks */
 	struct uns_zero_world **zero; /* of each */
 	struct uns_zero_slices slices;
+	struct uns_zero_autoep autoep;
 	bool broken; /* a problem of one of the worlds says so */
 };
 
@@ -73,6 +75,7 @@ static void stage_fini(struct stage *s)
 		if (s->w[k])
 			world_fini(s->w[k]);
 	uns_zero_slices_fini(&s->slices);
+	uns_zero_autoep_fini(&s->autoep);
 	uns_arena_fini(&s->scratch);
 }
 
@@ -229,11 +232,15 @@ static int whole_shapes(struct stage *s, struct uns_err *err)
 	const struct uns_zero_cut_up *cut;
 	size_t g, i;
 
-	for (g = 0; s->slices.n_ranks > 1 && g < z->n_shapes; g++)
+	for (g = 0; g < z->n_shapes; g++)
 		for (i = 0; i < z->shapes[g].n; i++) {
 			struct uns_zero_param *p = &z->shapes[g].v[i];
 
-			UNS_TRY(uns_zero_cut_get(&s->slices, p->name, z->where, z->mp, &cut, err));
+			cut = uns_zero_cut_find(&s->autoep.slices, p->name);
+			if (s->slices.n_ranks > 1)
+				UNS_TRY(uns_zero_cut_get(&s->slices, p->name, z->where, z->mp, &cut, err));
+			if (!cut)
+				continue;
 			p->shape = cut->whole;
 			p->elems = uns_shape_elems(&cut->whole);
 		}
@@ -392,6 +399,19 @@ static int note_rounded(struct opening *o, struct uns_err *err)
 				       err);
 }
 
+/* What the model files leave out. */
+static int add_experts(struct opening *o, struct stage *s, struct uns_err *err)
+{
+	const struct world *w = s->w[0];
+
+	if (!s->autoep.n)
+		return uns_zero_expert_files_add(o->cat, o->in->dir, &w->model, &o->names, err);
+	UNS_TRY(uns_zero_autoep_add_routers(o->cat, &s->autoep, uns_value_get(w->model.root, "module"), &o->names, err));
+	if (w->sliced || o->in->universal_path)
+		return uns_zero_autoep_add_rounded(o->cat, &s->autoep, &o->names, err);
+	return uns_zero_autoep_files_add(o->cat, o->in->dir, &s->autoep, &o->names, err);
+}
+
 static int add_weights(struct opening *o, struct stage *s, struct uns_err *err)
 {
 	struct uns_err why = { .keep = &s->scratch };
@@ -406,7 +426,7 @@ static int add_weights(struct opening *o, struct stage *s, struct uns_err *err)
 		return uns_catalog_problem_or_fail(o->cat, UNS_SCOPE_WEIGHTS, &why, err);
 	}
 	n_findings = o->cat->n_findings;
-	UNS_TRY(uns_zero_expert_files_add(o->cat, o->in->dir, &w->model, &o->names, err));
+	UNS_TRY(add_experts(o, s, err));
 	s->broken |= o->cat->n_findings > n_findings;
 	UNS_TRY(uns_zero_model_add_shared(o->cat, &w->model, &o->names, err));
 	/* If the stage is broken, what is missing has been reported. */
@@ -448,6 +468,7 @@ static int add_parts(struct opening *o, struct stage *s, struct uns_err *err)
 					      o->in->beside, &w->model, &o->names, err));
 	for (k = 0; k < s->slices.n_ranks; k++) {
 		s->zero[k]->config = uns_value_get(s->w[k]->model.root, "ds_config");
+		s->zero[k]->autoep = s->autoep.n ? &s->autoep : NULL;
 		s->zero[k]->shapes = s->w[k]->model.shapes;
 		s->zero[k]->n_shapes = s->w[k]->model.n_shapes;
 		s->zero[k]->scope = w->sliced && !o->names.weights.n ? UNS_SCOPE_ALL : UNS_SCOPE_OPTIMIZER;
@@ -532,6 +553,25 @@ static int read_slices(struct opening *o, struct stage *s, struct uns_err *err)
 	return n > 1 ? check_mapped(s, err) : 0;
 }
 
+/* AutoEP's layers, which no other parallelism may have cut, and whose experts are trained. */
+static int read_autoep(struct opening *o, struct stage *s, const struct world *found, struct uns_err *err)
+{
+	const char *cause = s->slices.n_ranks > 1 ? "tensor parallelism cut the parameters as well"
+			    : is_pipeline(found)  ? "the model is a pipeline"
+						  : NULL;
+	size_t i;
+
+	UNS_TRY(uns_zero_autoep_read(uns_value_get(found->model.root, "ds_autoep_layers"), found->zero.where,
+				     &o->cat->arena, &s->autoep, err));
+	for (i = 0; i < found->model.frozen.n && !cause; i++)
+		if (uns_zero_cut_find(&s->autoep.slices, found->model.frozen.v[i].name))
+			cause = "some of them are frozen";
+	if (!s->autoep.n || !cause)
+		return 0;
+	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_ZERO_AUTOEP, .scope = UNS_SCOPE_ALL,
+					      .file = found->zero.where, .arg = { { "cause", uns_str(cause) } }));
+}
+
 static int list_worlds(struct stage *s, struct world *found, int32_t mp, size_t n, struct uns_err *err)
 {
 	s->w = UNS_NEW_N(&s->scratch, struct world *, n);
@@ -584,12 +624,7 @@ static int open_stage(struct opening *o, struct stage *s, int32_t mp, int32_t *n
 	}
 	if (code <= 0)
 		return code;
-	if (uns_value_at(uns_value_get(found->model.root, "ds_autoep_layers"), 0))
-		return uns_catalog_add_finding(o->cat,
-					       UNS_FINDING(.id = UNS_FOUND_ZERO_AUTOEP, .scope = UNS_SCOPE_ALL,
-							   .file = found->zero.where),
-					       err);
-	if (read_slices(o, s, &why) < 0)
+	if (read_slices(o, s, &why) < 0 || read_autoep(o, s, found, &why) < 0)
 		return uns_catalog_problem_or_fail(o->cat, UNS_SCOPE_ALL, &why, err);
 	return 1;
 }

@@ -150,6 +150,8 @@ static int parse_group(const struct uns_zero_file *file, const struct uns_zero_o
 
 	UNS_TRY(parse_part(file, fp32, "the fp32 partition", g, &out->fp32, &unused, err));
 	uns_value_u64(uns_value_at(uns_value_get(o->dict, "partition_count"), g), &out->partitions);
+	uns_value_u64(uns_value_get(uns_value_at(uns_value_get(o->dict, "ds_zero_partition_groups"), g), "partition_count"),
+		      &out->partitions);
 	out->has_padding = uns_value_u64(uns_value_at(paddings, g), &out->padding);
 	return parse_states(file, state_of(o, g), g, arena, out, err);
 }

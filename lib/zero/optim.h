@@ -5,7 +5,8 @@
  *                   under elastic_checkpoint, [{step, exp_avg, ..} of a group]
  *                   group_paddings, param_alignment_paddings, partition_count: [of a group], ..}}
  *   stage 3      {optimizer_state_dict: {fp32_flat_groups: [tensor of a sub-group],
- *                   optimizer_state_dict: {state: {sub-group: ..}, param_groups}, partition_count}}
+ *                   optimizer_state_dict: {state: {sub-group: ..}, param_groups}, partition_count,
+ *                   under AutoEP ds_zero_partition_groups: [{partition_count, ..} of a sub-group]}}
  *
  * Source: deepspeed 0.14 to 0.19, runtime/zero/stage_1_and_2.py, stage3.py, bf16_optimizer.py (which
  * writes no zero_stage). */

@@ -500,8 +500,8 @@ static int find_settings(struct planning *p, struct uns_err *err)
 			   &p->old_world) ||
 	    !p->old_world)
 		return unsupported(p, "DeepSpeed did not save it", err);
-	if (uns_catalog_value(cat, "optim_states", "ds_zero_partition_groups"))
-		return unsupported(p, "partition groups of experts are not supported", err);
+	if (cat->summary.is_autoep)
+		return unsupported(p, "AutoEP shared out the experts, which is not supported", err);
 	snprintf(stage_name, sizeof(stage_name), "%zu", p->plan->mp);
 	p->shapes = cat->summary.is_pipeline ? uns_catalog_value(cat, UNS_ZERO_STAGE_SHAPES, stage_name)
 					     : uns_catalog_value(cat, "model_states", "param_shapes");

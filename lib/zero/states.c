@@ -306,7 +306,7 @@ static int check_group(struct group *s, struct uns_err *err)
 	return 0;
 }
 
-/* -- the same group of all tensor-parallel ranks -- */
+/* -- the same group of all ranks that have slices of its parameters -- */
 
 struct groups {
 	struct group *v; /* of each rank */
@@ -331,14 +331,14 @@ static void go_to(struct groups *all, size_t i)
 }
 
 /* The rank lists the parameter with its slice's shape; where the slice is empty it may be left out. */
-static int check_slice(const struct group *s, const char *name, const struct uns_zero_slice *slice,
+static int check_slice(const struct group *s, const char *name, const struct uns_zero_slice *slice, size_t rank,
 		       struct uns_err *err)
 {
 	const struct uns_zero_shapes *shapes = s->shapes;
 
 	if (s->now < shapes->n)
-		return uns_zero_slice_check(slice, &shapes->v[s->now].shape, s->w->where, name, s->w->mp, err);
-	return uns_shape_elems(&slice->shape) ? uns_zero_slice_absent(s->w->where, name, s->w->mp, err) : 0;
+		return uns_zero_slice_check(slice, &shapes->v[s->now].shape, s->w->where, name, (int32_t)rank, err);
+	return uns_shape_elems(&slice->shape) ? uns_zero_slice_absent(s->w->where, name, (int32_t)rank, err) : 0;
 }
 
 /* *cut: how parameter i of the first rank's group is cut; NULL = not at all. */
@@ -352,7 +352,7 @@ static int find_cut(const struct groups *all, size_t i, const struct uns_zero_cu
 		return 0;
 	UNS_TRY(uns_zero_cut_get(all->slices, name, all->v[0].w->where, all->v[0].w->mp, cut, err));
 	for (k = 0; k < all->n; k++)
-		UNS_TRY(check_slice(&all->v[k], name, &(*cut)->slice[k], err));
+		UNS_TRY(check_slice(&all->v[k], name, &(*cut)->slice[k], k, err));
 	return 0;
 }
 
@@ -384,6 +384,16 @@ static int check_steps(const struct groups *all, struct uns_err *err)
 	return 0;
 }
 
+/* The lowest rank of the group whose file could be read. */
+static uint64_t first_held(const struct group *s)
+{
+	uint64_t rank = 0;
+
+	while (rank < s->layout.world && !held(s, rank))
+		rank++;
+	return rank;
+}
+
 /* Every rank holds the same states as the first, in the same types. */
 static int check_alike(const struct groups *all, struct uns_err *err)
 {
@@ -392,8 +402,10 @@ static int check_alike(const struct groups *all, struct uns_err *err)
 
 	for (k = 1; k < all->n; k++) {
 		const struct group *s = &all->v[k];
-		uint64_t rank = any_rank(s->w);
+		uint64_t rank = first_held(s);
 
+		if (rank == s->layout.world)
+			continue; /* that the files are missing or damaged has been reported */
 		UNS_TRY(check_dtype(s, rank, "the fp32 partition", &held(s, rank)->fp32, &first->fp32, err));
 		for (i = 0; i < first->n_states; i++)
 			UNS_TRY(check_state(s, rank, &first->state[i], err));
@@ -624,7 +636,7 @@ static int add_shares(struct groups *share, const struct uns_zero_spread *spread
 	int32_t position = s->number < 0 ? 0 : uns_zero_next_position(s->w->cat, s->number);
 	size_t i, e;
 
-	for (e = 0; e < spread->n; e++)
+	for (e = 0; e < (spread->slices ? 1 : spread->n); e++)
 		UNS_TRY(check_groups(&share[e], err));
 	for (i = 0; i < spread->whole.n; i++) {
 		struct groups *all = &share[spread->owner ? spread->owner[i] : 0];
@@ -648,9 +660,24 @@ int32_t uns_zero_next_position(const struct uns_catalog *cat, int32_t group)
 	return next;
 }
 
+/* Share e of n of one world's group. */
+static struct group share_of(struct uns_zero_world *w, size_t g, size_t e, size_t n, int32_t number)
+{
+	struct group s = { .w = w,
+			   .g = g,
+			   .shapes = &w->spread[g].share[e],
+			   .layout = { .sliced = w->any->stage == 3, .world = w->n_ranks / n },
+			   .number = number };
+
+	uns_zero_experts_ranks(w->config, w->n_ranks, n, e, &s.first, &s.stride);
+	return s;
+}
+
+/* *out: of each share, or of all where shares are slices, the groups of all ranks that have slices. */
 static int list_shares(struct uns_zero_world *const *w, const struct uns_zero_slices *slices, size_t g,
 		       int32_t number, struct groups **out, struct uns_err *err)
 {
+	const struct uns_zero_slices *experts = w[0]->spread[g].slices;
 	const size_t n = w[0]->spread[g].n;
 	struct group *v = UNS_NEW_N(&w[0]->scratch, struct group, n * slices->n_ranks);
 	size_t e, k;
@@ -660,16 +687,11 @@ static int list_shares(struct uns_zero_world *const *w, const struct uns_zero_sl
 		return uns_oom(err);
 	for (e = 0; e < n; e++) {
 		(*out)[e] = (struct groups){ .v = v, .n = slices->n_ranks, .slices = slices };
-		for (k = 0; k < slices->n_ranks; k++, v++) {
-			*v = (struct group){ .w = w[k],
-					     .g = g,
-					     .shapes = &w[k]->spread[g].share[e],
-					     .layout = { .sliced = w[k]->any->stage == 3,
-							 .world = w[k]->n_ranks / n },
-					     .number = number };
-			uns_zero_experts_ranks(w[k]->config, w[k]->n_ranks, n, e, &v->first, &v->stride);
-		}
+		for (k = 0; k < slices->n_ranks; k++)
+			*v++ = share_of(w[k], g, e, n, number);
 	}
+	if (experts) /* tensor parallelism, with which each of these would be several, is not read together with AutoEP */
+		(*out)[0] = (struct groups){ .v = v - n, .n = n, .slices = experts };
 	return 0;
 }
 

@@ -75,12 +75,20 @@ static const char *origin_of(const struct uns_tensor *t)
 					  : "assembled from the checkpoint's optimizer";
 }
 
-/* Where ranks share experts, each calls its own by the same names, and the loader would take another's: with these keys it
- * fails instead, because one expert cannot be shared out (0.19.8: universal_checkpoint.py, load_hp_checkpoint_state). */
-static bool put_expert(struct uns_arena *arena, struct uns_value *dict)
+/* How many experts the parameter is of; 0 = it is none of experts. Where ranks share those of deepspeed.moe, each calls its own
+ * by the same names, and the loader would take another's: as one expert, which cannot be shared out, they make it fail
+ * instead (0.19.8: universal_checkpoint.py, load_hp_checkpoint_state). AutoEP's are all in one parameter. */
+static uint64_t experts_of(const struct param_files *f)
+{
+	return uns_engine_is_expert(f->in->catalog, f->param->name)
+		       ? 1
+		       : uns_engine_autoep(f->in->catalog, f->param->name);
+}
+
+static bool put_experts(struct uns_arena *arena, struct uns_value *dict, uint64_t n)
 {
 	return uns_value_put_str(arena, dict, "is_expert_param", uns_value_new_bool(arena, true)) &&
-	       uns_value_put_str(arena, dict, "ep_num_experts", uns_value_new_int(arena, 1));
+	       uns_value_put_str(arena, dict, "ep_num_experts", uns_value_new_int(arena, (int64_t)n));
 }
 
 static int add_tensor(const struct param_files *f, const char *state, const struct uns_tensor *t,
@@ -90,11 +98,12 @@ static int add_tensor(const struct param_files *f, const char *state, const stru
 	struct uns_arena *arena = &f->out->arena;
 	const struct uns_torch_leaf leaf = { .tensor = t, .out = UNS_F32, .shape = t->shape };
 	struct uns_value *dict = uns_value_new_dict(arena, 4);
+	const uint64_t n_experts = experts_of(f);
 
 	if (!uns_value_put_str(arena, dict, "cat_dim", uns_value_new_int(arena, 0)) ||
 	    !uns_value_put_str(arena, dict, "param", uns_torch_leaf_add(&leaves, arena, &leaf)))
 		return uns_oom(err);
-	if (uns_engine_is_expert(f->in->catalog, f->param->name) && !put_expert(arena, dict))
+	if (n_experts && !put_experts(arena, dict, n_experts))
 		return uns_oom(err);
 	return add_torch(f->in->catalog, dict, &leaves, state, path_of(f, state), origin_of(t), f->out,
 			 err);
@@ -241,15 +250,18 @@ int uns_universal_differing(const struct uns_adam_params *params, struct uns_tex
 
 /* -- the optimizer as a whole -- */
 
-/* Experts that ranks shared are all of each rank's, where this is loaded. */
-static const struct uns_value *group_value(const struct uns_group *group, size_t i, struct uns_arena *arena)
+/* The group of experts that ranks shared has a name that says how many did. Of deepspeed.moe all are each rank's, where this
+ * is loaded; AutoEP's may be shared otherwise there, and keep the name that the run gives them. */
+static const struct uns_value *group_value(const struct uns_universal_input *in, size_t i, struct uns_arena *arena)
 {
+	const struct uns_group *group = in->params->group[i];
 	struct uns_group whole = *group;
 	struct uns_value *hyper;
 
 	if (uns_engine_experts(group)) {
 		hyper = uns_value_new_dict_of(arena, group->hyper, "name", 1);
-		if (!uns_value_put_str(arena, hyper, "name", uns_value_new_str(arena, UNS_ZERO_EXPERTS "1")))
+		if (!hyper || (!in->catalog->summary.is_autoep &&
+			       !uns_value_put_str(arena, hyper, "name", uns_value_new_str(arena, UNS_ZERO_EXPERTS "1"))))
 			return NULL;
 		whole.hyper = hyper;
 	}
@@ -264,7 +276,7 @@ static const struct uns_value *groups_value(const struct uns_universal_input *in
 
 	/* Its parameters are one flat tensor, as DeepSpeed's optimizer sees them. */
 	for (i = 0; i < in->params->n_groups; i++)
-		if (!uns_value_append(list, group_value(in->params->group[i], i, arena)))
+		if (!uns_value_append(list, group_value(in, i, arena)))
 			return NULL;
 	return list;
 }

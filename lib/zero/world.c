@@ -294,12 +294,35 @@ static int cut_unevenly(struct uns_zero_world *w, size_t g, struct uns_err *err)
 				      err);
 }
 
+static int unlike_maps(struct uns_zero_world *w, const struct uns_err *why, struct uns_err *err)
+{
+	w->any = NULL;
+	return uns_zero_world_problem_or_fail(w, why, err);
+}
+
+static bool is_autoep(const struct uns_zero_world *w, const struct uns_zero_shapes *shapes)
+{
+	return w->autoep && shapes->n && uns_zero_cut_find(&w->autoep->slices, shapes->v[0].name);
+}
+
+static int spread_group(const struct uns_zero_world *w, struct uns_zero_shapes *local, const struct uns_map *last,
+			size_t g, struct uns_err *why)
+{
+	size_t n = w->any ? shares_of(w, g) : is_autoep(w, local) ? w->autoep->slices.n_ranks : 1;
+
+	if (!n)
+		return uns_fail(why, -ENOTSUP, "the group is cut unevenly");
+	if (is_autoep(w, local))
+		return uns_zero_autoep_spread(local, w->autoep, w->where, n, &w->cat->arena, &w->spread[g], why);
+	return uns_zero_experts_spread(local, last, n, &w->cat->arena, &w->spread[g], why);
+}
+
 int uns_zero_world_spread(struct uns_zero_world *w, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_map_fini) struct uns_map last = UNS_MAP_INIT;
 	struct uns_zero_shapes *local = w->shapes;
 	struct uns_err why = { .keep = &w->scratch };
-	size_t g, n;
+	size_t g;
 	int code;
 
 	if (order_is_lost(w))
@@ -310,13 +333,11 @@ int uns_zero_world_spread(struct uns_zero_world *w, struct uns_err *err)
 		return uns_oom(err);
 	UNS_TRY(uns_zero_experts_count(local, w->n_shapes, &w->scratch, &last, err));
 	for (g = 0; g < w->n_shapes; g++) {
-		n = w->any ? shares_of(w, g) : 1;
-		code = !n ? -ENOTSUP
-			  : uns_zero_experts_spread(&local[g], &last, n, &w->cat->arena, &w->spread[g], &why);
+		code = spread_group(w, &local[g], &last, g, &why);
 		UNS_TRY(uns_fail_if_passing(err, code, &why));
 		if (code < 0) {
 			w->shapes = local;
-			return cut_unevenly(w, g, err);
+			return code == -ENOTSUP ? cut_unevenly(w, g, err) : unlike_maps(w, &why, err);
 		}
 		w->shapes[g] = w->spread[g].whole;
 	}

@@ -4,11 +4,10 @@
 #define UNS_ZERO_WORLD_H
 
 #include "zero/dir.h"
-#include "parallel/experts.h"
+#include "parallel/autoep.h"
 #include "zero/layout.h"
 #include "zero/optim.h"
 #include "parallel/shapes.h"
-#include "parallel/slices.h"
 
 struct uns_zero_rank {
 	uint32_t file; /* of its optimizer's shard; in the catalog, may be missing */
@@ -21,6 +20,7 @@ struct uns_zero_world {
 	int32_t mp;
 	const char *where; /* the lowest model file's path: what param_shapes comes from */
 	const struct uns_value *config; /* its "ds_config"; may be NULL */
+	const struct uns_zero_autoep *autoep; /* NULL = AutoEP shared out nothing */
 	struct uns_zero_shapes *shapes;
 	size_t n_shapes;
 	struct uns_zero_spread *spread; /* n_shapes, by uns_zero_world_spread */

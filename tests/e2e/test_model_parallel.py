@@ -226,19 +226,3 @@ def test_layers_that_tensor_parallelism_cut_are_refused(place, tmp_path, mount):
         folder = m / what / PIPE_TAG
         assert not folder.exists() or "tensor-parallel slices" in (folder / "UNSHARD_PROBLEM.txt").read_text(), what
 
-
-def test_what_autoep_cut_is_refused_and_not_called_damaged(place, tmp_path, mount, command):
-    """Its experts' files have other names in them, and each rank's list of parameters holds its own experts alone."""
-    import deepspeed  # noqa: F401: the file names its classes
-
-    source = tmp_path / "source"
-    shutil.copytree(place / "runs/x2/z1-bf16-ep2/run", source)
-    model = source / TAG / "mp_rank_00_model_states.pt"
-    torch.save(torch.load(model, weights_only=False) | {"ds_autoep_layers": [{"moe_layer_id": 0}]}, model)
-    done = command("check", source, "-o", "settle=0", check=False)
-    assert "DeepSpeed's AutoEP cut the experts (ds_autoep_layers), which is not supported" in done.stdout
-    assert done.returncode == 0 and "0 problems, 1 note" in done.stdout, done.stdout
-    m = mount(source)
-    for what in ("weights", "universal", "world-2"):
-        folder = m / what / TAG
-        assert not folder.exists() or "AutoEP" in (folder / "UNSHARD_PROBLEM.txt").read_text(), what

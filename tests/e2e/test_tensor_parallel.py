@@ -214,9 +214,9 @@ DAMAGE = {
                 "read", False),
     "differ": (rewritten(MODELS[1:], unmapped), f"{MODELS[1]} (rank 1): {MAP} {UP} is not that of {MODELS[0]}: the files are "
                "of different saves", False),
-    "unmapped": (rewritten(MODELS, unmapped), f"{MODELS[0]} (rank 0): no map says how tensor parallelism cut {UP}", False),
-    "slice": (rewritten(MODELS[1:], another_slice), f"{MODELS[1]} (rank 1): {UP} has shape [7, 12], but its map of tensor "
-              "parallelism says [8, 12]", False),
+    "unmapped": (rewritten(MODELS, unmapped), f"{MODELS[0]} (rank 0): no map says how {UP} was cut", False),
+    "slice": (rewritten(MODELS[1:], another_slice), f"{MODELS[1]} (rank 1): {UP} has shape [7, 12], but the map of its "
+              "slices says [8, 12]", False),
 }
 
 
