@@ -49,6 +49,9 @@ struct publishing {
 	struct uns_named_tensor *v;
 	size_t n, cap;
 	uint64_t padding; /* rows of the vocabulary that are left out */
+	/* Of the model within the model whose rows are applied: what its names begin with, and how many layers it has. */
+	const char *stored_in, *published_in;
+	uint64_t n_layers;
 };
 
 static void publishing_fini(struct publishing *p)
@@ -90,11 +93,12 @@ struct holder {
 	bool layers, experts;
 };
 
-/* Writes `pattern` with the numbers of layer and expert. A number that is not written is left out together with its
- * dot. */
-static const char *spell(char out[MAX_NAME], const char *pattern, const struct which *w, bool layer, bool expert)
+/* Writes `before`, then `pattern` with the numbers of layer and expert. A number that is not written is left out
+ * together with its dot. */
+static const char *spell(char out[MAX_NAME], const char *before, const char *pattern,
+			 const struct which *w, bool layer, bool expert)
 {
-	size_t n = 0;
+	size_t n = (size_t)snprintf(out, MAX_NAME, "%s", before);
 
 	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): every row of the table has both names */
 	for (; *pattern; pattern++) {
@@ -110,6 +114,23 @@ static const char *spell(char out[MAX_NAME], const char *pattern, const struct w
 	return out;
 }
 
+static const char *stored_name(const struct publishing *p, char out[MAX_NAME],
+			       const struct uns_megatron_rule *rule, const struct which *w,
+			       bool layer, bool expert)
+{
+	return spell(out, p->stored_in, rule->from, w, layer, expert);
+}
+
+static const char *published_name(const struct publishing *p, char out[MAX_NAME],
+				  const struct uns_megatron_rule *rule, const struct which *w)
+{
+	static const char model[] = "model.";
+
+	if (!uns_str_starts(rule->to, model))
+		return spell(out, "", rule->to, w, true, true);
+	return spell(out, p->published_in, rule->to + strlen(model), w, true, true);
+}
+
 static bool look_for(struct publishing *p, const struct uns_megatron_rule *rule, const struct which *w,
 		     struct holder *out)
 {
@@ -122,7 +143,7 @@ static bool look_for(struct publishing *p, const struct uns_megatron_rule *rule,
 		*out = (struct holder){ .rule = rule, .layers = spelling & 1, .experts = spelling & 2 };
 		if ((out->layers && !has_layer) || (out->experts && !has_expert))
 			continue;
-		i = uns_map_index(&p->by_name, spell(name, rule->from, w, !out->layers, !out->experts));
+		i = uns_map_index(&p->by_name, stored_name(p, name, rule, w, !out->layers, !out->experts));
 		if (i == UINT32_MAX)
 			continue;
 		p->stored[i].used = true;
@@ -200,22 +221,37 @@ static int shape_differs(const struct holder *at, const struct uns_shape *want, 
 			uns_shape_text(want, wants, sizeof(wants)));
 }
 
-/* The stored shape is what config.json says; a vocabulary may be longer. */
-static int check_shape(struct publishing *p, const struct holder *at, uint64_t all, uint64_t columns,
-		       struct uns_err *err)
+/* Of the published tensor of `rule`. */
+static int shape_of(const struct publishing *p, const struct uns_megatron_rule *rule, const char *name,
+		    struct uns_shape *out, struct uns_err *err)
+{
+	enum uns_megatron_size columns[UNS_MG_MAX_DIMS];
+	const size_t n = uns_megatron_dims(rule->columns, columns);
+	size_t i;
+
+	UNS_TRY(size_of(p, rule->rows, name, &out->dim[0], err));
+	for (i = 0; i < n; i++)
+		UNS_TRY(size_of(p, columns[i], name, &out->dim[i + 1], err));
+	out->n = (uint32_t)n + 1;
+	return 0;
+}
+
+/* The stored shape is what config.json says: `all` rows, each as one of `part`. A vocabulary may be longer. */
+static int check_shape(struct publishing *p, const struct holder *at, uint64_t all,
+		       const struct uns_shape *part, struct uns_err *err)
 {
 	const struct uns_shape *is = uns_named_shape(at->tensor);
 	struct uns_shape want = { 0 };
-	uint32_t rows;
+	uint32_t rows, i;
 
 	if (at->layers)
-		want.dim[want.n++] = p->sizes.v[UNS_MG_LAYERS];
+		want.dim[want.n++] = p->n_layers;
 	if (at->experts)
 		want.dim[want.n++] = p->sizes.v[UNS_MG_EXPERTS];
 	rows = want.n;
 	want.dim[want.n++] = all;
-	if (columns)
-		want.dim[want.n++] = columns;
+	for (i = 1; i < part->n; i++)
+		want.dim[want.n++] = part->dim[i];
 	if (at->rule->rows == UNS_MG_VOCAB && is->n == want.n && is->dim[rows] > all) {
 		p->padding = is->dim[rows] - all;
 		want.dim[rows] = is->dim[rows];
@@ -230,20 +266,22 @@ static int cut(struct publishing *p, const struct uns_megatron_rule *list, const
 {
 	const char *name = at->tensor->name;
 	const struct uns_megatron_rule *rule = at->rule;
-	uint64_t before, all, rows, columns, width, repeats = p->sizes.v[rule->repeats], stack = 0;
+	uint64_t before, all, width = 1, repeats, stack = 0;
+	struct uns_shape shape = { 0 };
+	uint32_t i;
 
 	UNS_TRY(rows_of(p, list, rule, name, &before, &all, err));
-	UNS_TRY(size_of(p, rule->rows, name, &rows, err));
-	UNS_TRY(size_of(p, rule->columns, name, &columns, err));
+	UNS_TRY(shape_of(p, rule, name, &shape, err));
 	UNS_TRY(size_of(p, rule->repeats, name, &repeats, err));
-	UNS_TRY(check_shape(p, at, all, columns, err));
-	width = columns ? columns : 1;
+	UNS_TRY(check_shape(p, at, all, &shape, err));
+	for (i = 1; i < shape.n; i++)
+		width *= shape.dim[i];
 	if (at->layers)
 		stack = w->layer;
 	if (at->experts)
 		stack = stack * p->sizes.v[UNS_MG_EXPERTS] + w->expert;
 	*out = (struct uns_slice){ .first_elem = (stack * all + before / repeats) * width,
-				   .shape = { .n = columns ? 2 : 1, .dim = { rows, columns } },
+				   .shape = shape,
 				   .n_stretches = repeats,
 				   .stride_elems = all / repeats * width };
 	return 0;
@@ -256,7 +294,7 @@ static int missing(const struct publishing *p, const struct uns_megatron_rule *r
 
 	return uns_fail(err, -EBADMSG,
 			"a model of type %s with this config.json needs the tensor %s, which is made from %s: the checkpoint does not have it",
-			p->info->model_type, name, spell(from, rule->from, w, true, true));
+			p->info->model_type, name, stored_name(p, from, rule, w, true, true));
 }
 
 /* Publishes the tensor of `rule` from the stored tensor that holds it. */
@@ -264,7 +302,7 @@ static int publish(struct publishing *p, const struct uns_megatron_rule *list,
 		   const struct uns_megatron_rule *rule, const struct which *w, struct uns_err *err)
 {
 	char spelled[MAX_NAME];
-	const char *name = uns_arena_str(p->arena, spell(spelled, rule->to, w, true, true));
+	const char *name = uns_arena_str(p->arena, published_name(p, spelled, rule, w));
 	struct uns_slice *slice = UNS_NEW(p->arena, struct uns_slice);
 	const struct uns_megatron_rule *other;
 	struct holder at = { 0 };
@@ -308,19 +346,44 @@ static int publish_list(struct publishing *p, const struct uns_megatron_rule *li
 	return 0;
 }
 
-static int publish_all(struct publishing *p, const struct uns_megatron_family *family,
-		       struct uns_err *err)
+static int publish_text(struct publishing *p, const struct uns_megatron_family *family, struct uns_err *err)
 {
 	const size_t n_lists = sizeof(family->layer) / sizeof(family->layer[0]);
-	uint64_t layer, n;
+	uint64_t layer;
 	size_t i;
 
-	UNS_TRY(size_of(p, UNS_MG_LAYERS, "layers", &n, err));
+	p->stored_in = family->vision ? family->vision->stored_in : "";
+	p->published_in = family->vision ? family->vision->published_in : "model.";
+	UNS_TRY(size_of(p, UNS_MG_LAYERS, "layers", &p->n_layers, err));
 	UNS_TRY(publish_list(p, uns_megatron_first, 0, err));
-	for (layer = 0; layer < n; layer++)
+	for (layer = 0; layer < p->n_layers; layer++)
 		for (i = 0; i < n_lists && family->layer[i]; i++)
 			UNS_TRY(publish_list(p, family->layer[i], layer, err));
 	return publish_list(p, uns_megatron_last, 0, err);
+}
+
+static int publish_each(struct publishing *p, const struct uns_megatron_rule *list, uint64_t n,
+			struct uns_err *err)
+{
+	uint64_t layer;
+
+	p->n_layers = n;
+	for (layer = 0; list && layer < n; layer++)
+		UNS_TRY(publish_list(p, list, layer, err));
+	return 0;
+}
+
+static int publish_vision(struct publishing *p, const struct uns_megatron_vision *vision, struct uns_err *err)
+{
+	uint64_t n;
+
+	p->stored_in = "";
+	p->published_in = "model.";
+	UNS_TRY(size_of(p, UNS_MG_VISION_LAYERS, "the vision model", &n, err));
+	UNS_TRY(publish_list(p, vision->first, 0, err));
+	UNS_TRY(publish_each(p, vision->layer, n, err));
+	UNS_TRY(publish_list(p, vision->last, 0, err));
+	return publish_each(p, vision->deepstack, p->sizes.v[UNS_MG_DEEPSTACK], err);
 }
 
 static int all_used(const struct publishing *p, struct uns_err *err)
@@ -373,7 +436,9 @@ int uns_megatron_apply(const struct uns_config_info *info, struct uns_span confi
 				      info->model_type ? info->model_type : "none");
 	UNS_TRY(uns_megatron_sizes_read(config, &p.temp, &p.sizes, err));
 	UNS_TRY(take_stored(&p, *v, *n, err));
-	UNS_TRY(publish_all(&p, family, err));
+	if (family->vision)
+		UNS_TRY(publish_vision(&p, family->vision, err));
+	UNS_TRY(publish_text(&p, family, err));
 	UNS_TRY(all_used(&p, err));
 	UNS_TRY(note(&p, out, err));
 	free(*v);

@@ -1,12 +1,17 @@
 /* Which key of config.json has which number, and which numbers are products of others. */
 #include "files/megatron_sizes.h"
 
+#include <string.h>
+
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "base/path.h"
 #include "files/config.h"
 
 enum { MAX_KEYS = 3 };
 #define MAX_SIZE (1ULL << 53) /* a sum of a few such numbers does not overflow */
+
+#define VISION "vision_config." /* in front of a key: of the object of this name */
 
 /* `otherwise`: the number that applies if none of the keys exists. */
 static const struct {
@@ -32,6 +37,15 @@ static const struct {
 	{ UNS_MG_NOPE, { "qk_nope_head_dim" }, UNS_MG_NONE },
 	{ UNS_MG_ROPE, { "qk_rope_head_dim" }, UNS_MG_NONE },
 	{ UNS_MG_VALUE, { "v_head_dim" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_LAYERS, { VISION "depth" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_HIDDEN, { VISION "hidden_size" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_FFN, { VISION "intermediate_size" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_OUT, { VISION "out_hidden_size" }, UNS_MG_NONE },
+	{ UNS_MG_POSITIONS, { VISION "num_position_embeddings" }, UNS_MG_NONE },
+	{ UNS_MG_CHANNELS, { VISION "in_channels", VISION "in_chans" }, UNS_MG_NONE },
+	{ UNS_MG_FRAMES, { VISION "temporal_patch_size" }, UNS_MG_NONE },
+	{ UNS_MG_PATCH, { VISION "patch_size" }, UNS_MG_NONE },
+	{ UNS_MG_MERGE, { VISION "spatial_merge_size" }, UNS_MG_NONE },
 };
 
 /* size = times * (a + b) */
@@ -41,12 +55,37 @@ static const struct {
 	{ UNS_MG_QUERY, UNS_MG_HEADS, UNS_MG_HEAD, UNS_MG_NONE },
 	{ UNS_MG_KEY, UNS_MG_GROUPS, UNS_MG_HEAD, UNS_MG_NONE },
 	{ UNS_MG_GATE_AND_UP, UNS_MG_ONE, UNS_MG_FFN, UNS_MG_FFN },
+	{ UNS_MG_EXPERT_GATE_AND_UP, UNS_MG_ONE, UNS_MG_EXPERT_FFN, UNS_MG_EXPERT_FFN },
 	{ UNS_MG_SHARED_FFNS, UNS_MG_SHARED, UNS_MG_EXPERT_FFN, UNS_MG_NONE },
 	{ UNS_MG_QUERIES, UNS_MG_HEADS, UNS_MG_NOPE, UNS_MG_ROPE },
 	{ UNS_MG_KV_DOWN, UNS_MG_ONE, UNS_MG_KV_RANK, UNS_MG_ROPE },
 	{ UNS_MG_KV_UP, UNS_MG_HEADS, UNS_MG_NOPE, UNS_MG_VALUE },
 	{ UNS_MG_VALUES, UNS_MG_HEADS, UNS_MG_VALUE, UNS_MG_NONE },
+	{ UNS_MG_VISION_KEYS_VALUES, UNS_MG_ONE, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_HIDDEN },
+	{ UNS_MG_VISION_QKV, UNS_MG_ONE, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_KEYS_VALUES },
+	{ UNS_MG_MERGE_AREA, UNS_MG_MERGE, UNS_MG_MERGE, UNS_MG_NONE },
+	{ UNS_MG_MERGED, UNS_MG_VISION_HIDDEN, UNS_MG_MERGE_AREA, UNS_MG_NONE },
 };
+
+size_t uns_megatron_dims(enum uns_megatron_size columns, enum uns_megatron_size out[UNS_MG_MAX_DIMS])
+{
+	static const struct {
+		enum uns_megatron_size columns, dim[UNS_MG_MAX_DIMS];
+	} several[] = {
+		{ UNS_MG_PATCHES, { UNS_MG_CHANNELS, UNS_MG_FRAMES, UNS_MG_PATCH, UNS_MG_PATCH } },
+		{ UNS_MG_EXPERT_IN, { UNS_MG_EXPERT_GATE_AND_UP, UNS_MG_HIDDEN } },
+		{ UNS_MG_EXPERT_OUT, { UNS_MG_HIDDEN, UNS_MG_EXPERT_FFN } },
+	};
+	size_t i, n = 0;
+
+	for (i = 0; i < sizeof(several) / sizeof(several[0]); i++)
+		if (several[i].columns == columns)
+			for (; n < UNS_MG_MAX_DIMS && several[i].dim[n] != UNS_MG_NONE; n++)
+				out[n] = several[i].dim[n];
+	if (n == 0 && columns != UNS_MG_NONE)
+		out[n++] = columns;
+	return n;
+}
 
 const char *uns_megatron_size_key(enum uns_megatron_size size)
 {
@@ -61,14 +100,17 @@ const char *uns_megatron_size_key(enum uns_megatron_size size)
 	return "numbers";
 }
 
-static uint64_t number(const cJSON *text, const char *const key[MAX_KEYS])
+static uint64_t number(const cJSON *text, const cJSON *vision, const char *const key[MAX_KEYS])
 {
 	int64_t v;
 	size_t i;
+	bool is_vision;
 
-	for (i = 0; i < MAX_KEYS && key[i]; i++)
-		if (uns_json_int(text, key[i], &v) && v > 0)
+	for (i = 0; i < MAX_KEYS && key[i]; i++) {
+		is_vision = uns_str_starts(key[i], VISION);
+		if (uns_json_int(is_vision ? vision : text, key[i] + (is_vision ? strlen(VISION) : 0), &v) && v > 0)
 			return (uint64_t)v;
+	}
 	return 0;
 }
 
@@ -80,14 +122,15 @@ static uint64_t product(uint64_t times, uint64_t a, uint64_t b)
 	return uns_u64_add(a, b, &sum) && uns_u64_mul(times, sum, &out) && out <= MAX_SIZE ? out : 0;
 }
 
-static void numbers(const cJSON *text, struct uns_megatron_sizes *out)
+static void numbers(const cJSON *text, const cJSON *vision, struct uns_megatron_sizes *out)
 {
+	const cJSON *deepstack = cJSON_GetObjectItemCaseSensitive(vision, "deepstack_visual_indexes");
 	uint64_t *v = out->v;
 	size_t i;
 
 	v[UNS_MG_ONE] = 1;
 	for (i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
-		v[said[i].size] = number(text, said[i].key);
+		v[said[i].size] = number(text, vision, said[i].key);
 		if (!v[said[i].size])
 			v[said[i].size] = v[said[i].otherwise];
 	}
@@ -96,6 +139,8 @@ static void numbers(const cJSON *text, struct uns_megatron_sizes *out)
 	for (i = 0; i < sizeof(made) / sizeof(made[0]); i++)
 		if (v[made[i].a] && (v[made[i].b] || made[i].b == UNS_MG_NONE))
 			v[made[i].size] = product(v[made[i].times], v[made[i].a], v[made[i].b]);
+	if (cJSON_IsArray(deepstack))
+		v[UNS_MG_DEEPSTACK] = (uint64_t)cJSON_GetArraySize(deepstack);
 }
 
 static int dense_layers(const cJSON *text, struct uns_arena *arena, struct uns_megatron_sizes *out,
@@ -126,7 +171,7 @@ int uns_megatron_sizes_read(struct uns_span config, struct uns_arena *arena,
 	if (uns_json_parse(config, &root, err) < 0)
 		return uns_fail_in(err, "config.json");
 	text = uns_config_text(root);
-	numbers(text, out);
+	numbers(text, cJSON_GetObjectItemCaseSensitive(root, "vision_config"), out);
 	uns_json_bool(text, "attention_bias", &out->attention_bias);
 	uns_json_bool(text, "mlp_bias", &out->mlp_bias);
 	uns_json_bool(text, "use_qk_norm", &out->qk_norm);

@@ -23,6 +23,11 @@
 #define KV_DOWN UNS_MG_KV_DOWN
 #define KV_UP UNS_MG_KV_UP
 #define VALUES UNS_MG_VALUES
+#define V_HIDDEN UNS_MG_VISION_HIDDEN
+#define V_QKV UNS_MG_VISION_QKV
+#define V_FFN UNS_MG_VISION_FFN
+#define V_OUT UNS_MG_VISION_OUT
+#define V_MERGED UNS_MG_MERGED
 #define VECTOR UNS_MG_NONE
 #define ALWAYS UNS_MG_ALWAYS
 #define DENSE UNS_MG_DENSE
@@ -175,6 +180,15 @@ static const struct uns_megatron_rule moe_qwen3[] = {
 	{ 0 },
 };
 
+/* The experts of a layer are one tensor. */
+static const struct uns_megatron_rule moe_qwen3_vl[] = {
+	GATED(DENSE, "mlp.", "mlp.", FFN),
+	{ FROM "mlp.experts.experts.linear_fc1.weight", TO "mlp.experts.gate_up_proj", EXPERTS, UNS_MG_EXPERT_IN, SPARSE, ONE },
+	{ FROM "mlp.experts.experts.linear_fc2.weight", TO "mlp.experts.down_proj", EXPERTS, UNS_MG_EXPERT_OUT, SPARSE, ONE },
+	ROUTER("mlp"),
+	{ 0 },
+};
+
 static const struct uns_megatron_rule moe_deepseek_v2[] = {
 	GATED(DENSE, "mlp.", "mlp.", FFN),
 	ROUTER("mlp"),
@@ -226,21 +240,105 @@ static const struct uns_megatron_rule norms_gemma2[] = {
 	{ 0 },
 };
 
+/* -- vision models that Megatron has as transformers has them -- */
+
+#define COPIED(from, to, name, rows, columns) \
+	{ from name, to name, rows, columns, ALWAYS, ONE }
+#define COPIED_BOTH(from, to, name, rows, columns) \
+	COPIED(from, to, name ".weight", rows, columns), COPIED(from, to, name ".bias", rows, VECTOR)
+#define COPIED_PATCHES(from, to) \
+	COPIED(from, to, "patch_embed.proj.weight", V_HIDDEN, UNS_MG_PATCHES)
+
+#define QWEN2_5(name, rows, columns) COPIED("visual.", "visual.", name, rows, columns)
+#define QWEN2_5_BOTH(name, rows, columns) COPIED_BOTH("visual.", "visual.", name, rows, columns)
+
+static const struct uns_megatron_rule vision_first_qwen2_5[] = {
+	COPIED_PATCHES("visual.", "visual."),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_layer_qwen2_5[] = {
+	QWEN2_5("blocks.*.norm1.weight", V_HIDDEN, VECTOR),
+	QWEN2_5("blocks.*.norm2.weight", V_HIDDEN, VECTOR),
+	QWEN2_5_BOTH("blocks.*.attn.qkv", V_QKV, V_HIDDEN),
+	QWEN2_5_BOTH("blocks.*.attn.proj", V_HIDDEN, V_HIDDEN),
+	QWEN2_5_BOTH("blocks.*.mlp.gate_proj", V_FFN, V_HIDDEN),
+	QWEN2_5_BOTH("blocks.*.mlp.up_proj", V_FFN, V_HIDDEN),
+	QWEN2_5_BOTH("blocks.*.mlp.down_proj", V_HIDDEN, V_FFN),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_last_qwen2_5[] = {
+	QWEN2_5("merger.ln_q.weight", V_HIDDEN, VECTOR),
+	QWEN2_5_BOTH("merger.mlp.0", V_MERGED, V_MERGED),
+	QWEN2_5_BOTH("merger.mlp.2", V_OUT, V_MERGED),
+	{ 0 },
+};
+
+static const struct uns_megatron_vision qwen2_5_vl = {
+	"language_model.", "model.", vision_first_qwen2_5, vision_layer_qwen2_5, vision_last_qwen2_5, NULL,
+};
+
+#define QWEN3(name, rows, columns) COPIED("vision_model.", "model.visual.", name, rows, columns)
+#define QWEN3_BOTH(name, rows, columns) COPIED_BOTH("vision_model.", "model.visual.", name, rows, columns)
+#define QWEN3_MERGER(merger, norm) \
+	QWEN3_BOTH(merger "norm", norm, VECTOR), \
+	QWEN3_BOTH(merger "linear_fc1", V_MERGED, V_MERGED), \
+	QWEN3_BOTH(merger "linear_fc2", V_OUT, V_MERGED)
+
+static const struct uns_megatron_rule vision_first_qwen3[] = {
+	COPIED_PATCHES("vision_model.", "model.visual."),
+	QWEN3("patch_embed.proj.bias", V_HIDDEN, VECTOR),
+	QWEN3("pos_embed.weight", UNS_MG_POSITIONS, V_HIDDEN),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_layer_qwen3[] = {
+	QWEN3_BOTH("blocks.*.norm1", V_HIDDEN, VECTOR),
+	QWEN3_BOTH("blocks.*.norm2", V_HIDDEN, VECTOR),
+	QWEN3_BOTH("blocks.*.attn.qkv", V_QKV, V_HIDDEN),
+	QWEN3_BOTH("blocks.*.attn.proj", V_HIDDEN, V_HIDDEN),
+	QWEN3_BOTH("blocks.*.mlp.linear_fc1", V_FFN, V_HIDDEN),
+	QWEN3_BOTH("blocks.*.mlp.linear_fc2", V_HIDDEN, V_FFN),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_last_qwen3[] = {
+	QWEN3_MERGER("merger.", V_HIDDEN),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule vision_deepstack_qwen3[] = {
+	QWEN3_MERGER("deepstack_merger_list.*.", V_MERGED),
+	{ 0 },
+};
+
+static const struct uns_megatron_vision qwen3_vl = {
+	"language_model.", "model.language_model.",
+	vision_first_qwen3, vision_layer_qwen3, vision_last_qwen3, vision_deepstack_qwen3,
+};
+
+#define TEXT(model_type, attention, mlp, norms) \
+	{ model_type, { attention, mlp, norms }, NULL }
+
 /* Sorted by model_type. */
 const struct uns_megatron_family uns_megatron_table[] = {
-	{ "deepseek_v2", { attention_mla, moe_deepseek_v2, norms } },
-	{ "deepseek_v3", { attention_mla, moe_deepseek_v3, norms } },
-	{ "gemma", { attention, mlp, norms } },
-	{ "gemma2", { attention, mlp, norms_gemma2 } },
-	{ "gemma3_text", { attention_gemma3, mlp, norms_gemma2 } },
-	{ "glm4", { attention_glm4, mlp_glm4, norms_glm4 } },
-	{ "glm4_moe", { attention_glm4_moe, moe_deepseek_v3, norms } },
-	{ "llama", { attention_llama, mlp_llama, norms } },
-	{ "mistral", { attention, mlp, norms } },
-	{ "mixtral", { attention, moe_mixtral, norms } },
-	{ "qwen2", { attention_qwen2, mlp, norms } },
-	{ "qwen2_moe", { attention_qwen2, moe_qwen2, norms } },
-	{ "qwen3", { attention_qwen3, mlp, norms } },
-	{ "qwen3_moe", { attention_qwen3, moe_qwen3, norms } },
+	TEXT("deepseek_v2", attention_mla, moe_deepseek_v2, norms),
+	TEXT("deepseek_v3", attention_mla, moe_deepseek_v3, norms),
+	TEXT("gemma", attention, mlp, norms),
+	TEXT("gemma2", attention, mlp, norms_gemma2),
+	TEXT("gemma3_text", attention_gemma3, mlp, norms_gemma2),
+	TEXT("glm4", attention_glm4, mlp_glm4, norms_glm4),
+	TEXT("glm4_moe", attention_glm4_moe, moe_deepseek_v3, norms),
+	TEXT("llama", attention_llama, mlp_llama, norms),
+	TEXT("mistral", attention, mlp, norms),
+	TEXT("mixtral", attention, moe_mixtral, norms),
+	TEXT("qwen2", attention_qwen2, mlp, norms),
+	{ "qwen2_5_vl", { attention_qwen2, mlp, norms }, &qwen2_5_vl },
+	TEXT("qwen2_moe", attention_qwen2, moe_qwen2, norms),
+	TEXT("qwen3", attention_qwen3, mlp, norms),
+	TEXT("qwen3_moe", attention_qwen3, moe_qwen3, norms),
+	{ "qwen3_vl", { attention_qwen3, mlp, norms }, &qwen3_vl },
+	{ "qwen3_vl_moe", { attention_qwen3, moe_qwen3_vl, norms }, &qwen3_vl },
 };
 const size_t uns_n_megatron_table = sizeof(uns_megatron_table) / sizeof(uns_megatron_table[0]);

@@ -21,6 +21,7 @@ enum uns_megatron_size {
 	UNS_MG_GATE_AND_UP, /* in one tensor */
 	UNS_MG_EXPERTS,
 	UNS_MG_EXPERT_FFN,
+	UNS_MG_EXPERT_GATE_AND_UP,
 	UNS_MG_SHARED, /* experts that process every token */
 	UNS_MG_SHARED_FFN,
 	UNS_MG_SHARED_FFNS, /* of all of them */
@@ -36,7 +37,26 @@ enum uns_megatron_size {
 	UNS_MG_KV_DOWN,
 	UNS_MG_KV_UP,
 	UNS_MG_VALUES,
+	/* Of the vision model. */
+	UNS_MG_VISION_LAYERS,
+	UNS_MG_VISION_HIDDEN,
+	UNS_MG_VISION_KEYS_VALUES,
+	UNS_MG_VISION_QKV,
+	UNS_MG_VISION_FFN,
+	UNS_MG_VISION_OUT, /* the width of what the language model gets */
+	UNS_MG_POSITIONS,
+	UNS_MG_CHANNELS,
+	UNS_MG_FRAMES, /* that one patch covers */
+	UNS_MG_PATCH,
+	UNS_MG_MERGE, /* patches that are merged, in each direction */
+	UNS_MG_MERGE_AREA,
+	UNS_MG_MERGED, /* the widths of patches that are merged */
+	UNS_MG_DEEPSTACK, /* how many of the vision model's layers the language model sees besides the last */
 	UNS_MG_N_SIZES,
+	/* Several dimensions, each with its number (megatron_sizes.c). */
+	UNS_MG_PATCHES = UNS_MG_N_SIZES,
+	UNS_MG_EXPERT_IN,
+	UNS_MG_EXPERT_OUT,
 };
 
 /* What a row is for. */
@@ -58,10 +78,20 @@ struct uns_megatron_rule {
 	/* '*' is the layer, '#' the expert. In a stored name each is a number between dots, or is left out: then the
 	 * tensor has a dimension in front with all layers or experts. */
 	const char *from, *to;
-	enum uns_megatron_size rows, columns; /* of the published tensor; columns NONE: a vector */
+	enum uns_megatron_size rows, columns; /* of the published tensor; columns NONE: a vector; PATCHES..: more dimensions */
 	enum uns_megatron_when when;
 	/* How often the parts follow each other in the stored rows; each time an equal share of each part. */
 	enum uns_megatron_size repeats;
+};
+
+/* Of a family with a vision model that Megatron has as transformers has it: where the language model's tensors are, and
+ * the vision model's. */
+struct uns_megatron_vision {
+	const char *stored_in;	  /* stands in front of the language model's stored names */
+	const char *published_in; /* stands in place of "model." at the beginning of its published ones */
+	/* In front of the vision model's layers, of each layer, behind them, and of each that the language model sees besides
+	 * the last (NULL = of none). */
+	const struct uns_megatron_rule *first, *layer, *last, *deepstack;
 };
 
 struct uns_megatron_family {
@@ -69,6 +99,7 @@ struct uns_megatron_family {
 	/* Lists that end with from == NULL, in the order of the model's own state dict. Those of layers are applied to
 	 * one layer after the other. */
 	const struct uns_megatron_rule *layer[4];
+	const struct uns_megatron_vision *vision; /* NULL = there is none */
 };
 
 extern const struct uns_megatron_rule uns_megatron_first[], uns_megatron_last[]; /* before and after the layers */

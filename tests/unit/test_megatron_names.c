@@ -18,6 +18,8 @@ enum { MAX_IN = 14, MAX_WANT = 14 };
 	"{\"model_type\": \"" type "\", \"hidden_size\": 2, \"num_attention_heads\": 4, \"vocab_size\": " vocab \
 	", \"num_hidden_layers\": " layers ", \"num_key_value_heads\": " groups ", \"head_dim\": " head \
 	", \"intermediate_size\": " ffn more "}"
+#define VISION(patch) \
+	", \"vision_config\": {\"depth\": 1, \"hidden_size\": 2, \"in_chans\": 3, \"temporal_patch_size\": 2, \"patch_size\": " patch "}"
 #define MISTRAL CONFIG("mistral", "5", "2", "2", "1", "3", "")
 
 struct named {
@@ -90,6 +92,13 @@ static const struct row {
 	{ CONFIG("qwen3", "5", "2", "2", "1", "3", ""), { ALL, HEAD }, { 0 },
 	  "model.layers.0.self_attn.q_norm.weight, which is made from decoder.layers.0.self_attention.q_layernorm.weight: "
 	  "the checkpoint does not have it" },
+	/* a vision model in another form, and one of unknown size */
+	{ CONFIG("qwen2_5_vl", "5", "2", "2", "1", "3", VISION("2")),
+	  { { "vision_model.patch_embed.proj.weight", { 5, { 2, 3, 2, 2, 2 } } } }, { 0 },
+	  "needs the tensor visual.patch_embed.proj.weight, which is made from visual.patch_embed.proj.weight: the checkpoint "
+	  "does not have it" },
+	{ CONFIG("qwen2_5_vl", "5", "2", "2", "1", "3", VISION("0")),
+	  { { "visual.patch_embed.proj.weight", { 5, { 2, 3, 2, 2, 2 } } } }, { 0 }, "config.json has no vision_config.patch_size" },
 	{ CONFIG("mixtral", "5", "2", "2", "1", "3", ", \"num_local_experts\": 3"),
 	  { EMBEDDING, QKV, O, ROUTER, EXPERTS1 }, { 0 },
 	  "decoder.layers.mlp.router.weight has the shape [2, 2, 2]; by config.json it would have [2, 3, 2]" },
@@ -152,10 +161,21 @@ static void megatron_names_are_published(void **state)
 		publish(&rows[i]);
 }
 
-/* Of every row of the table: a name that fits what it is written into, a number that is known. */
+/* A name that fits what it is written into, a number that is known. */
+static void assert_sound(const struct uns_megatron_rule *rule, bool of_layers)
+{
+	for (; rule && rule->from; rule++) {
+		assert_true(strlen(rule->from) < 200 && strlen(rule->to) < 200);
+		assert_int_equal(!strchr(rule->from, '#'), !strchr(rule->to, '#'));
+		assert_int_equal(!strchr(rule->from, '*'), !of_layers);
+		assert_int_equal(!strchr(rule->to, '*'), !of_layers);
+		assert_true(rule->rows != UNS_MG_NONE && rule->repeats != UNS_MG_NONE);
+	}
+}
+
 static void rows_are_sound(void **state)
 {
-	const struct uns_megatron_rule *rule;
+	const struct uns_megatron_vision *vision;
 	size_t i, k;
 
 	(void)state;
@@ -163,13 +183,12 @@ static void rows_are_sound(void **state)
 		if (i)
 			assert_true(strcmp(uns_megatron_table[i - 1].model_type, uns_megatron_table[i].model_type) < 0);
 		for (k = 0; k < 4 && uns_megatron_table[i].layer[k]; k++)
-			for (rule = uns_megatron_table[i].layer[k]; rule->from; rule++) {
-				assert_true(strlen(rule->from) < 200 && strlen(rule->to) < 200);
-				assert_int_equal(!strchr(rule->from, '#'), !strchr(rule->to, '#'));
-				assert_non_null(strchr(rule->from, '*'));
-				assert_non_null(strchr(rule->to, '*'));
-				assert_true(rule->rows != UNS_MG_NONE && rule->repeats != UNS_MG_NONE);
-			}
+			assert_sound(uns_megatron_table[i].layer[k], true);
+		vision = uns_megatron_table[i].vision;
+		assert_sound(vision ? vision->first : NULL, false);
+		assert_sound(vision ? vision->layer : NULL, true);
+		assert_sound(vision ? vision->last : NULL, false);
+		assert_sound(vision ? vision->deepstack : NULL, true);
 	}
 }
 

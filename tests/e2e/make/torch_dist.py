@@ -3,7 +3,9 @@
     torchrun --nproc_per_node=2 torch_dist.py OUT CASE...
 
 Each makes OUT/CASE/hf, what save_pretrained writes of a tiny model, and OUT/CASE/run/iter_0000002, the same model
-as megatron-core saves it: mbridge converts the weights of hf/ for a GPTModel, which is sharded as the case says. Where every rank holds all of it, OUT/CASE/logits.safetensors has what Megatron's model computes.
+as megatron-core saves it: mbridge converts the weights of hf/ for a GPTModel, which is sharded as the case says. A vision
+model is transformers' own module beside the GPTModel, as in Megatron-Bridge. Where every rank holds all of it,
+OUT/CASE/logits.safetensors has what Megatron's model computes.
 """
 
 import contextlib
@@ -38,6 +40,14 @@ GEMMA_NORMS = {"post_attention_layernorm": "post_attention_layernorm",  # mbridg
 GEMMA_NORMS_INSIDE = {"self_attention.linear_proj.post_layernorm": "post_attention_layernorm",  # Megatron-Bridge
                       "mlp.linear_fc2.post_layernorm": "post_feedforward_layernorm"}
 
+VISION = {"depth": 2, "hidden_size": 8, "intermediate_size": 12, "num_heads": 2, "out_hidden_size": 16, "patch_size": 2,
+          "temporal_patch_size": 3, "spatial_merge_size": 2}
+QWEN2_5_VISION = VISION | {"fullatt_block_indexes": [1]}
+QWEN3_VISION = VISION | {"num_position_embeddings": 9, "deepstack_visual_indexes": [1]}
+MROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 1]}}
+# What Megatron-Bridge calls the vision model.
+TOWER = {"qwen2_5_vl": "visual", "qwen3_vl": "vision_model", "qwen3_vl_moe": "vision_model"}
+
 # case -> model_type, changes to TEXT, Megatron's sizes of parallelism, and more (see `build`)
 CASES = {
     "llama-tp2": ("llama", {}, {"tp": 2}, {}),
@@ -54,6 +64,16 @@ CASES = {
     "mistral-pp2": ("mistral", {"num_key_value_heads": 1}, {"pp": 2}, {}),
     "qwen2-tp2": ("qwen2", {"num_key_value_heads": 4, "head_dim": 4}, {"tp": 2}, {"qkv_bias": True}),
     "qwen2-tied": ("qwen2", {"tie_word_embeddings": True, "head_dim": 4}, {"pp": 2}, {"qkv_bias": True}),
+    "qwen2_5_vl-tp2": ("qwen2_5_vl", MROPE | {"head_dim": 4}, {"tp": 2},
+                       {"qkv_bias": True, "vision": QWEN2_5_VISION}),
+    "qwen2_5_vl-tied": ("qwen2_5_vl", MROPE | {"head_dim": 4, "tie_word_embeddings": True}, {"pp": 2},
+                        {"qkv_bias": True, "vision": QWEN2_5_VISION}),
+    "qwen3_vl-tp2": ("qwen3_vl", MROPE | {"vocab_size": 37}, {"tp": 2},
+                     {"qk_norm": True, "padded": 48, "vision": QWEN3_VISION}),
+    "qwen3_vl-pp2-bf16": ("qwen3_vl", MROPE, {"pp": 2},
+                          {"qk_norm": True, "vision": QWEN3_VISION | {"deepstack_visual_indexes": [0, 1]}}),
+    "qwen3_vl_moe-ep2": ("qwen3_vl_moe", MROPE | MOE, {"ep": 2}, {"moe": True, "qk_norm": True, "vision": QWEN3_VISION}),
+    "qwen3_vl_moe-dp2": ("qwen3_vl_moe", MROPE | MOE, {}, {"moe": True, "qk_norm": True, "vision": QWEN3_VISION}),
     "qwen3-tp2-bf16": ("qwen3", {"vocab_size": 37}, {"tp": 2}, {"qk_norm": True, "padded": 48}),
     "qwen3-by-layer": ("qwen3", {}, {"pp": 2}, {"qk_norm": True, "metadata": {"non_homogeneous_layers": True}}),
     "mixtral-ep2": ("mixtral", {"num_local_experts": 4}, {"ep": 2}, {"moe": True}),
@@ -74,12 +94,17 @@ CASES = {
 }
 
 
-def hf_model(model_type, changes):
-    from transformers import AutoConfig, AutoModelForCausalLM
+def hf_model(model_type, changes, vision):
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     torch.manual_seed(11)
-    config = AutoConfig.for_model(model_type, **TEXT | changes)
-    model = AutoModelForCausalLM.from_config(config)
+    text = TEXT | changes
+    if vision:
+        tied = text.pop("tie_word_embeddings")
+        config = AutoConfig.for_model(model_type, text_config=text, vision_config=vision, tie_word_embeddings=tied)
+        model = AutoModelForImageTextToText.from_config(config)
+    else:
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **text))
     with torch.no_grad():
         for param in model.parameters():  # norms and biases too
             param.copy_(torch.randn(param.shape) * 0.2 + (0.9 if param.dim() == 1 else 0))
@@ -130,6 +155,29 @@ def transformer_config(hf, sizes, more, dtype):
         masked_softmax_fusion=False, **moe_config(hf, more), **latent)
 
 
+def with_tower(language_model, tower, name):
+    """The modules of Megatron-Bridge's Qwen25VLModel and Qwen3VLModel; the first stage has the tower."""
+    from megatron.core import parallel_state
+    from megatron.core.transformer.module import MegatronModule
+
+    model = MegatronModule(language_model.config)
+    if parallel_state.is_pipeline_first_stage():
+        model.add_module(name, tower)
+    model.add_module("language_model", language_model)
+    return model
+
+
+def text_weights(weights):
+    """Those of the language model, as those of a family without a vision model are published."""
+    text = {n.replace("model.language_model.", "model."): t for n, t in weights.items()}
+    for name in [n for n in text if n.endswith(".mlp.experts.gate_up_proj")]:
+        block = name.removesuffix("gate_up_proj")
+        for e, (up, down) in enumerate(zip(text.pop(name), text.pop(block + "down_proj"))):
+            text[f"{block}{e}.gate_proj.weight"], text[f"{block}{e}.up_proj.weight"] = up.chunk(2)
+            text[f"{block}{e}.down_proj.weight"] = down
+    return text
+
+
 class Nothing(torch.nn.Module):
     def __init__(self, *args, **kwargs):
         super().__init__()
@@ -174,7 +222,8 @@ GEMMA2_MLP = {"mlp.linear_fc1.layer_norm_weight": [LAYER + "pre_feedforward_laye
 OWN_MLP = {"gemma2": GEMMA2_MLP, "gemma3_text": GEMMA2_MLP,
            "glm4": {"mlp.linear_fc1.weight": [LAYER + "mlp.gate_up_proj.weight"]}}
 BRIDGE = {"gemma": "llama", "gemma2": "qwen2", "gemma3_text": "qwen3", "glm4": "qwen2", "mistral": "llama",
-          "deepseek_v2": "deepseek_v3"}
+          "deepseek_v2": "deepseek_v3", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3",
+          "qwen3_vl_moe_text": "qwen3_moe"}
 
 
 def bridge_of(hf, config, dtype, more):
@@ -249,18 +298,21 @@ def run(case, out):
 
     model_type, changes, sizes, more = CASES[case]
     dtype = torch.bfloat16 if case.endswith("bf16") else torch.float32
-    published = hf_model(model_type, changes).to(dtype)
+    published = hf_model(model_type, changes, more.get("vision")).to(dtype)
     if dist.get_rank() == 0:
         published.save_pretrained(f"{out}/hf")
         os.makedirs(f"{out}/run/iter_0000002")
     dist.barrier()
     parallel_state.initialize_model_parallel(
         sizes.get("tp", 1), sizes.get("pp", 1), expert_model_parallel_size=sizes.get("ep", 1))
-    config, model = build(published.config, sizes, more, dtype)
-    fill(model, bridge_of(published.config, config, dtype, more),
-         load_file(f"{out}/hf/model.safetensors"))
+    text = published.config.get_text_config()
+    text.tie_word_embeddings = published.config.tie_word_embeddings
+    config, model = build(text, sizes, more, dtype)
+    fill(model, bridge_of(text, config, dtype, more), text_weights(load_file(f"{out}/hf/model.safetensors")))
     if not sizes and dist.get_rank() == 0:
         save_file({"logits": logits(model, 9)}, f"{out}/logits.safetensors")
+    if model_type in TOWER:
+        model = with_tower(model, published.model.visual, TOWER[model_type])
     state = {"model": model.sharded_state_dict(metadata=more.get("metadata")), "iteration": 2,
              "checkpoint_version": 3.0}
     dist_checkpointing.save(state, f"{out}/run/iter_0000002")
