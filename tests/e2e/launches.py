@@ -51,6 +51,8 @@ LAUNCHES = {
     "o2": ("optimizers.py", 2, ["dcp-lion", "dcp-sgd", "dcp-momentum", "dcp-adagrad", "dcp-amsgrad", "dcp-schedulefree",
                                 "dcp-adafactor", "dcp-muon", "z2-lion", "z2-sgd", "z2-momentum", "z2-adagrad",
                                 "z2-amsgrad", "z2-adafactor"]),
+    "o3": ("optimizers.py", 2, ["z3-lion", "z3-sgd", "z3-momentum", "z3-adagrad", "z3-amsgrad", "z3-adafactor",
+                                "z3-schedulefree", "z2-schedulefree"]),
     "ro2": ("raw_optimizer.py", 2, ["fsdp2-groups", "fsdp2-lion", "fsdp2-sgd", "fsdp2-amsgrad", "plain-groups",
                                     "plain-adafactor", "plain-muon", "fsdp1-groups"]),
     "mc2": ("torch_dist.py", 2, ["llama-tp2", "llama-biased", "gemma-tp2", "gemma2-pp2", "gemma2-untied", "gemma3-tp2",
@@ -72,7 +74,7 @@ def cases(*launches):
     return [(name, case) for name in launches for case in LAUNCHES[name][2]]
 
 
-OPTIMIZERS = cases("o2")
+OPTIMIZERS = cases("o2", "o3")
 MEGATRON = cases("mc2")
 TRAINER = cases("t2", "t3", "t4")
 ACCELERATE = cases("a2", "a3")

@@ -11,7 +11,8 @@ from conftest import MAKE, launch
 from launches import OPTIMIZERS, cases
 
 CASES = [case for _, case in OPTIMIZERS]
-ZERO = [case for case in CASES if case.startswith("z2")]
+LAUNCH_OF = {case: launch for launch, case in OPTIMIZERS}
+ZERO = [case for case in CASES if case.startswith("z")]
 PLAIN = {"dcp-adafactor": {"step", "RMS"}}  # states that are numbers
 
 
@@ -40,19 +41,19 @@ def assert_states(got, want):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_sound_checkpoint_is_sound(made, command, case):
-    assert json.loads(command("check", made("o2", case) / "run", "--json").stdout)["problems"] == 0
+    assert json.loads(command("check", made(LAUNCH_OF[case], case) / "run", "--json").stdout)["problems"] == 0
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_weights_are_the_live_ones(made, mount, case):
-    folder = made("o2", case)
+    folder = made(LAUNCH_OF[case], case)
     trees.assert_same(trees.weights(mount(folder) / "weights" / where(case)), trees.tensors(folder / "live.safetensors"))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_full_has_all_states(made, mount, case):
     """By the names of full-fsdp, and by the numbers of one process's optimizer in the same order."""
-    folder = made("o2", case)
+    folder = made(LAUNCH_OF[case], case)
     m = mount(folder)
     named = torch.load(m / "full-fsdp" / where(case) / "optimizer.bin")
     assert_states(named["state"], truth(folder))
@@ -64,7 +65,7 @@ def test_full_has_all_states(made, mount, case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_dcp_has_all_states(made, mount, tmp_path, case):
-    folder = made("o2", case)
+    folder = made(LAUNCH_OF[case], case)
     dcp_to_torch_save(mount(folder) / "dcp" / where(case), tmp_path / "one.pt")
     saved = torch.load(tmp_path / "one.pt")
     assert_states(saved["optimizer"].get("state", {}), truth(folder))
@@ -73,7 +74,7 @@ def test_dcp_has_all_states(made, mount, tmp_path, case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_universal_says_what_it_cannot_express(made, mount, command, case):
-    folder = made("o2", case)
+    folder = made(LAUNCH_OF[case], case)
     assert not (mount(folder) / "universal" / where(case)).exists()
     line = next(x for x in command("show", folder / where(case)).stdout.splitlines() if x.startswith("  universal "))
     assert "not available" in line
@@ -81,25 +82,26 @@ def test_universal_says_what_it_cannot_express(made, mount, command, case):
                                        "step is not a tensor: this view can show no other states")), line
 
 
-@pytest.mark.parametrize("case", ["dcp-sgd", "dcp-momentum", "z2-sgd", "z2-lion"])
+@pytest.mark.parametrize("case", ["dcp-sgd", "dcp-momentum", "z2-sgd", "z2-lion", "z3-sgd"])
 def test_without_states_fsdp2_loads_no_full_state_dict(made, mount, command, case):
-    folder = made("o2", case)
+    folder = made(LAUNCH_OF[case], case)
     m = mount(folder)
     for view, has in (("full-fsdp", case.endswith("-sgd")), ("full", False)):
         assert ("FSDP2 cannot load it" in (m / view / where(case) / ".unshard/problems.txt").read_text()) == has
     assert command("show", folder / where(case)).stdout.count("FSDP2 cannot load it") == case.endswith("-sgd")
 
 
-def test_a_number_of_each_rank_is_of_no_parameter(made, mount, command):
+@pytest.mark.parametrize("case", ["z2-adafactor", "z3-adafactor"])
+def test_a_number_of_each_rank_is_of_no_parameter(made, mount, command, case):
     """Adafactor's RMS under ZeRO is that of a rank's part."""
-    folder = made("o2", "z2-adafactor")
+    folder = made(LAUNCH_OF[case], case)
     told = json.loads(command("check", folder / "run", "--json").stdout)["findings"]
-    assert [(f["id"], f["severity"]) for f in told] == [("zero_state_of_ranks", "note")]
+    assert ("zero_state_of_ranks", "note") in [(f["id"], f["severity"]) for f in told]
     m = mount(folder)
-    states = torch.load(m / "full-fsdp" / where("z2-adafactor") / "optimizer.bin")["state"]
+    states = torch.load(m / "full-fsdp" / where(case) / "optimizer.bin")["state"]
     assert states and not any("RMS" in s for s in states.values())
-    assert (m / "world-3" / where("z2-adafactor")).is_dir()
-    assert not (m / "world-3" / where("z2-adafactor") / "UNSHARD_PROBLEM.txt").exists()
+    assert (m / "world-3" / where(case)).is_dir()
+    assert not (m / "world-3" / where(case) / "UNSHARD_PROBLEM.txt").exists()
 
 
 # What a script saves that passes optimizer.state_dict() itself to torch.distributed.checkpoint.
@@ -149,9 +151,9 @@ def test_parts_of_flat_parameters_are_no_optimizer(made, mount, command):
 
 @pytest.mark.long
 def test_a_trainer_goes_on(mount, command, tmp_path):
-    """With Lion, SGD, SGD with momentum and amsgrad, saved by FSDP2 on two ranks: from each view as FSDP2 itself does on
-    one rank. A FULL_STATE_DICT of plain SGD, which has no states, torch 2.13 cannot load, whoever wrote it."""
-    names = ["lion", "sgd", "momentum", "amsgrad"]
+    """With Lion, SGD, SGD with momentum, amsgrad, Muon and a schedule-free AdamW, saved by FSDP2 on two ranks: from each
+    view as FSDP2 itself does on one rank. A FULL_STATE_DICT of plain SGD, which has no states, torch 2.13 cannot load, whoever wrote it."""
+    names = ["lion", "sgd", "momentum", "amsgrad", "muon", "schedulefree"]
     source, out = tmp_path / "source", tmp_path / "out"
     for folder in (source, out):
         folder.mkdir()
@@ -170,3 +172,27 @@ def test_a_trainer_goes_on(mount, command, tmp_path):
     assert losses(0, "plain", m / "full") == native
     full = losses(1, "full", m / "full-fsdp")
     assert {n: full[n] for n in names if n != "sgd"} == {n: native[n] for n in names if n != "sgd"}
+
+
+@pytest.mark.long
+def test_an_engine_goes_on(made, mount, tmp_path):
+    """At ZeRO stages 2 and 3. Two ranks load from world-2 and hold what they load from the checkpoint itself, also after
+    a step; three ranks load from world-3 and hold what the two held when they saved. Without Adagrad at stage 3, whose
+    checkpoint DeepSpeed 0.19 does not load itself (its parameter groups have another size then)."""
+    cases = [case for case in ZERO if case != "z3-adagrad"]
+
+    def loaded(name, world, source):
+        launch("optimizers.py", world, tmp_path / name, [f"{case}:{source(case)}" for case in cases])
+        return tmp_path / name
+
+    shown = {case: mount(made(LAUNCH_OF[case], case)) for case in cases}
+    own = loaded("own", 2, lambda case: made(LAUNCH_OF[case], case) / where(case))
+    two = loaded("two", 2, lambda case: shown[case] / "world-2" / where(case))
+    three = loaded("three", 3, lambda case: shown[case] / "world-3" / where(case))
+    for case in cases:
+        for file in ("live.safetensors", "states.safetensors"):
+            live = trees.tensors(made(LAUNCH_OF[case], case) / file)
+            for after in ("loaded", ""):
+                trees.assert_same(trees.tensors(two / case / after / file), trees.tensors(own / case / after / file))
+            trees.assert_same(trees.tensors(three / case / "loaded" / file), live)
+            assert any(not torch.equal(t, live[n]) for n, t in trees.tensors(three / case / file).items())

@@ -3,6 +3,9 @@
 CASE is HOW:NAME: four steps with a save after each two, in OUT/NAME; or HOW:NAME:DIRECTORY, which goes on from that checkpoint
 and writes OUT/HOW-NAME-K.json: the losses of steps 3 and 4, or the error's text; K is the number of the case. HOW: sharded, full
 (FSDP2 with that state dict), plain (one process, no group).
+
+Not Adafactor, which torch 2.13 cannot save: transformers' one does not know DTensors, and FSDP1 refuses its RMS, which is
+another number on each rank.
 """
 
 import json
@@ -16,15 +19,34 @@ if not PLAIN:
 import torch
 import torch.distributed as dist
 from lion_pytorch import Lion
+from schedulefree import AdamWScheduleFree
 from transformers import Trainer, TrainingArguments
 
 import models
 from leaving import leave
 from resume_run import Tokens, forget_last_run
 
+
+class Muon(torch.optim.Muon):
+    """Of matrices alone: torch's Muon takes nothing else."""
+
+    def __init__(self, groups, **settings):
+        groups = [{**g, "params": [p for p in g["params"] if p.dim() == 2]} for g in groups]
+        super().__init__([g for g in groups if g["params"]], **settings)
+
+
+class ScheduleFree(AdamWScheduleFree):
+    """In train mode when it steps: FSDP2's loader takes a step before the Trainer sets the mode."""
+
+    def step(self, closure=None):
+        self.train()
+        return super().step(closure)
+
+
 OPTIMIZERS = {"lion": (Lion, {"lr": 1e-3}), "sgd": (torch.optim.SGD, {"lr": 1e-2}),
               "momentum": (torch.optim.SGD, {"lr": 1e-2, "momentum": 0.9}),
-              "amsgrad": (torch.optim.AdamW, {"lr": 1e-3, "amsgrad": True})}
+              "amsgrad": (torch.optim.AdamW, {"lr": 1e-3, "amsgrad": True}),
+              "muon": (Muon, {"lr": 1e-3}), "schedulefree": (ScheduleFree, {"lr": 1e-3})}
 
 
 def run(how, name, out, source):
