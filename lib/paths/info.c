@@ -260,6 +260,14 @@ static int notes_of(const struct asked *a, const struct uns_view *view, struct u
 	return code;
 }
 
+/* A view that lists a checkpoint which it cannot show names the reason in a file. Not every reason is damage. */
+static const char *state_text(enum show_state state, const struct uns_err *why)
+{
+	const bool unsupported = state == SHOW_DAMAGED && why->finding && why->finding->code == -ENOTSUP;
+
+	return unsupported ? "unsupported" : show_state_text(state);
+}
+
 /* parameter: as it is shown; number: what it stands for. */
 static int verdict_of(const struct asked *a, const struct uns_view *view, const char *parameter,
 		      uint64_t number, struct views *out, struct uns_err *err)
@@ -276,7 +284,7 @@ static int verdict_of(const struct asked *a, const struct uns_view *view, const 
 	code = show_state_told(a->u, a->record, a->snap, view, number, &state, &why);
 	if (code < 0)
 		return uns_fail_copy(err, &why);
-	row->state = show_state_text(state);
+	row->state = state_text(state, &why);
 	if (state != SHOW_OK)
 		row->why = uns_arena_str(&out->arena, why.text);
 	else

@@ -223,6 +223,14 @@ def detach(path):
         assert done.returncode == 0, done.stderr
 
 
+def mounted(base, source, *options):
+    """For fixtures of a module, which detach it: a mount in the directory `base`, with a store of its own."""
+    mnt = base / "mnt"
+    mnt.mkdir()
+    unshard("mount", source, mnt, "-o", ",".join(["settle=0", f"store={base}/store.db", *options]))
+    return mnt
+
+
 @pytest.fixture
 def mount(tmp_path):
     """mount(SOURCE, "settle=5", ...) -> Mount. Without a word about it nothing has to settle, and the

@@ -37,13 +37,6 @@ def load_json(path):
     return json.loads(path.read_text())
 
 
-def mounted(base, source, *options):
-    mnt = base / "mnt"
-    mnt.mkdir()
-    conftest.unshard("mount", source, mnt, "-o", ",".join(["settle=0", f"store={base}/store.db", *options]))
-    return mnt
-
-
 def read_dcp(folder, tmp_path):
     """By torch's own reader."""
     dcp_to_torch_save(folder, tmp_path / "out.pt")
@@ -59,7 +52,7 @@ def engines(made):
 @pytest.fixture(scope="module")
 def views(engines, tmp_path_factory):
     """A mount of them."""
-    mnt = mounted(tmp_path_factory.mktemp("engines"), engines)
+    mnt = conftest.mounted(tmp_path_factory.mktemp("engines"), engines)
     yield mnt
     conftest.detach(mnt)
 
@@ -128,10 +121,10 @@ def resumed(trainers, fsdp, accelerate, tmp_path_factory):
     load_universal at stage 3 is mended as problems.txt says, but in one."""
     base = tmp_path_factory.mktemp("resumed")
     tool = by_hand(trainers / "z3-bf16/run/checkpoint-2", base / "tool")
-    plain = mounted(tmp_path_factory.mktemp("plain"), trainers)
-    keep = mounted(tmp_path_factory.mktemp("keep"), trainers, "rng=keep")
-    of_fsdp = mounted(tmp_path_factory.mktemp("fsdp"), fsdp)
-    of_accelerate = mounted(tmp_path_factory.mktemp("accelerate"), accelerate)
+    plain = conftest.mounted(tmp_path_factory.mktemp("plain"), trainers)
+    keep = conftest.mounted(tmp_path_factory.mktemp("keep"), trainers, "rng=keep")
+    of_fsdp = conftest.mounted(tmp_path_factory.mktemp("fsdp"), fsdp)
+    of_accelerate = conftest.mounted(tmp_path_factory.mktemp("accelerate"), accelerate)
     jobs = {world: [] for world in (1, 2, 3, 4)}
 
     def add(world, stage, how, root, *options):
@@ -489,7 +482,7 @@ def test_trainer_goes_on_with_fsdp(trainers, mount, tmp_path):
 @pytest.fixture(scope="module")
 def returned(resumed, tmp_path_factory):
     """A mount of what DeepSpeed saved again of FSDP's runs."""
-    mnt = mounted(tmp_path_factory.mktemp("returned"), resumed)
+    mnt = conftest.mounted(tmp_path_factory.mktemp("returned"), resumed)
     yield mnt
     conftest.detach(mnt)
 

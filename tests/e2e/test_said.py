@@ -154,6 +154,9 @@ def test_what_is_not_supported_is_not_called_damaged(command, tmp_path):
         torch.save({**state, "ds_autoep_layers": [{"module_path": "model.layers.0.mlp"}]}, path)
     shown = command("show", folder, "-o", "settle=0", check=False).stdout
     assert "AutoEP" in shown and "cannot be shown: see problems below" in shown and "damaged" not in shown
+    views = json.loads(command("show", folder, "--json", "-o", "settle=0", check=False).stdout)["info"]["views"]
+    assert "AutoEP" in views["weights"]["why"]
+    assert views["weights"]["state"] == "unsupported" and "damaged" not in {v["state"] for v in views.values()}, views
 
 
 def test_the_mounts_problems_are_said_once(mount, run):

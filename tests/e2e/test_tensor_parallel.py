@@ -45,16 +45,9 @@ def runs(made):
     return made("tp4", CASES[0]).parent
 
 
-def mounted(base, source):
-    mnt = base / "mnt"
-    mnt.mkdir()
-    conftest.unshard("mount", source, mnt, "-o", f"settle=0,store={base}/store.db")
-    return mnt
-
-
 @pytest.fixture(scope="module")
 def views(runs, tmp_path_factory):
-    mnt = mounted(tmp_path_factory.mktemp("tp"), runs)
+    mnt = conftest.mounted(tmp_path_factory.mktemp("tp"), runs)
     yield mnt
     conftest.detach(mnt)
 
