@@ -54,11 +54,26 @@ int uns_attributes_base(const struct uns_catalog *cat, const struct uns_stat *di
 	return 0;
 }
 
+/* Thousands of segments may be of one tensor, whose pieces are looked at once. `seen`: by the first piece; NULL = short
+ * of memory, and pieces are looked at again. */
+static bool was_seen(const struct uns_catalog *cat, const struct uns_tensor *tensor, bool *seen)
+{
+	const struct uns_tensor *t = uns_tensor_with_bytes(cat, tensor);
+	bool before;
+
+	if (!seen || t->own || !t->n_pieces)
+		return false;
+	before = seen[t->first_piece];
+	seen[t->first_piece] = true;
+	return before;
+}
+
 struct uns_attributes uns_attributes_of(const struct uns_catalog *cat, const struct uns_vfile *file,
 					const struct uns_stat *dir, const struct uns_access *base)
 {
 	struct uns_attributes attr = { *base, dir->id.mtime_ns };
 	const struct uns_layout *l = &file->layout;
+	UNS_CLEANUP(uns_free_p) bool *seen = calloc(cat->n_pieces + 1, sizeof(*seen));
 	const struct uns_piece *piece;
 	const struct uns_stat *st;
 	size_t i, k, n;
@@ -72,6 +87,8 @@ struct uns_attributes uns_attributes_of(const struct uns_catalog *cat, const str
 		if (l->segment[i].from != UNS_FROM_PIECES)
 			continue;
 		piece = uns_segment_pieces(l, &l->segment[i], &n);
+		if (was_seen(cat, l->segment[i].tensor, seen))
+			continue;
 		for (k = 0; k < n; k++) {
 			st = &cat->files[piece[k].file].stat;
 			uns_access_demand(&attr.access, st);

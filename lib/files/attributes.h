@@ -15,7 +15,8 @@ struct uns_attributes {
 int uns_attributes_base(const struct uns_catalog *cat, const struct uns_stat *dir,
 			struct uns_access *out, struct uns_err *err);
 
-/* Of one file of a view's tree. base: uns_attributes_base. O(pieces of the file). */
+/* Of one file of a view's tree. base: uns_attributes_base. O(the file's segments, and the pieces of their
+ * tensors). */
 struct uns_attributes uns_attributes_of(const struct uns_catalog *cat, const struct uns_vfile *file,
 					const struct uns_stat *dir, const struct uns_access *base);
 

@@ -14,25 +14,37 @@ import scale
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "e2e/make"))
 import sparse_dcp  # noqa: E402
+import sparse_torch_dist  # noqa: E402
 
 GOLDEN = Path(__file__).parents[1] / "golden/run"
+CKPT = sparse_torch_dist.NAME
 RECHECK_S = 1.2  # longer than what was looked at is taken for the same
 
 
 def first_megabyte(folder):
     with open(scale.weights(folder)[0], "rb", buffering=0) as f:
+        _, tensors = scale.header(f)
+        assert all(n.startswith(("model.", "lm_head.")) for n in tensors)
         assert len(f.read(1_000_000)) == 1_000_000
 
 
-def one_checkpoint(programs, work, model, tensors, ranks):
+def llama(tensors, ranks):
+    return lambda source: sparse_dcp.write(source / CKPT, tensors, ranks)
+
+
+def megatron(config, ranks):
+    return lambda source: sparse_torch_dist.write(source, config, ranks)
+
+
+def one_checkpoint(programs, work, model, write, ranks):
     """The first megabyte: without a store, with a new one, and from it."""
-    source, mount, store = work / f"many_{model}", work / "many_mount", work / "many.db"
-    items = sparse_dcp.write(source / "ckpt", tensors, ranks)
-    size = (source / "ckpt/.metadata").stat().st_size
+    source, mount, store = work / f"many_{model.replace(' ', '_')}", work / "many_mount", work / "many.db"
+    items = write(source)
+    size = (source / CKPT / ".metadata").stat().st_size
     for name, where in (("no store", "none"), ("a new store", store), ("from the store", store)):
         with mounts.unshard(programs, source, mount, store=where) as daemon:
             began = time.monotonic()
-            first_megabyte(mount / "weights/ckpt")
+            first_megabyte(mount / "weights" / CKPT)
             took = time.monotonic() - began
             peak = mounts.status_bytes(daemon, "VmHWM")
             print(f"| {model}, {ranks} ranks, {items} items, {size / 1e6:.1f} MB | {name} | {took:.2f} s "
@@ -77,10 +89,13 @@ def measure(programs, work, quick):
           "time and memory are the mount's; memory: the most it ever had resident, also as so many times `.metadata`.\n")
     print("| checkpoint | metadata store | first megabyte | processor time | memory |\n|---|---|---:|---:|---:|")
     if quick:
-        one_checkpoint(programs, work, "4 layers of a 70B", scale.part(4), 32)
+        one_checkpoint(programs, work, "4 layers of a 70B", llama(scale.part(4), 32), 32)
+        one_checkpoint(programs, work, "Megatron-Core 30B-A3B", megatron(sparse_torch_dist.QWEN3_30B_A3B, 8), 8)
     else:
-        one_checkpoint(programs, work, "70B", sparse_dcp.llama_70b(), 32)
-        one_checkpoint(programs, work, "405B", sparse_dcp.llama_405b(), 512)
+        one_checkpoint(programs, work, "70B", llama(sparse_dcp.llama_70b(), 32), 32)
+        one_checkpoint(programs, work, "405B", llama(sparse_dcp.llama_405b(), 512), 512)
+        one_checkpoint(programs, work, "Megatron-Core 30B-A3B", megatron(sparse_torch_dist.QWEN3_30B_A3B, 8), 8)
+        one_checkpoint(programs, work, "Megatron-Core 671B", megatron(sparse_torch_dist.DEEPSEEK_V3_671B, 128), 128)
     n = 20 if quick else 1000
     print(f"\nA run of {n} checkpoints of 250 kB, 2 ranks each, with optimizer and Trainer's files; with a metadata store, new "
           "at first, but for the last row.\n")

@@ -55,13 +55,14 @@ LAUNCHES = {
                                 "z3-schedulefree", "z2-schedulefree"]),
     "ro2": ("raw_optimizer.py", 2, ["fsdp2-groups", "fsdp2-lion", "fsdp2-sgd", "fsdp2-amsgrad", "plain-groups",
                                     "plain-adafactor", "plain-muon", "fsdp1-groups"]),
-    "mc2": ("torch_dist.py", 2, ["llama-tp2", "llama-biased", "gemma-tp2", "gemma2-pp2", "gemma2-untied", "gemma3-tp2",
-                                 "gemma3-inside", "glm4-tp2", "glm4-pp2", "mistral-pp2", "qwen2-tp2", "qwen2-tied",
-                                 "qwen2_5_vl-tp2", "qwen2_5_vl-tied", "qwen3_vl-tp2", "qwen3_vl-pp2-bf16",
+    "mc2": ("torch_dist.py", 2, ["llama-tp2", "llama-pp2-vpp2", "qwen3_moe-pp2-vpp2", "llama-biased", "gemma-tp2",
+                                 "gemma2-pp2", "gemma2-untied", "gemma3-tp2", "gemma3-inside", "glm4-tp2", "glm4-pp2",
+                                 "mistral-pp2", "qwen2-tp2", "qwen2-tied", "qwen2_5_vl-tp2", "qwen2_5_vl-tied", "qwen3_vl-tp2", "qwen3_vl-pp2-bf16",
                                  "qwen3_vl_moe-ep2", "qwen3_vl_moe-dp2", "qwen3-tp2-bf16", "qwen3-by-layer", "mixtral-ep2",
-                                 "qwen2_moe-ep2",
-                                 "qwen3_moe-tp2", "qwen3_moe-dp2", "qwen3_moe-dense", "qwen3_moe-one-by-one",
-                                 "deepseek_v2-pp2", "deepseek_v3-ep2", "deepseek_v3-tp2", "glm4_moe-tp2"]),
+                                 "qwen2_moe-ep2", "qwen3_moe-tp2", "qwen3_moe-dp2", "qwen3_moe-dense",
+                                 "qwen3_moe-one-by-one", "deepseek_v2-pp2", "deepseek_v3-ep2", "deepseek_v3-tp2",
+                                 "glm4_moe-tp2"]),
+    "mc8": ("torch_dist.py", 8, ["qwen3_moe-tp2-pp2-ep2", "deepseek_v3-tp2-pp2-ep2", "qwen3_vl_moe-tp2-pp2-ep2"]),
     "tune": ("torchtune_run.py", 0, ["full", "lora"]),
     "titan": ("torchtitan_run.py", 2, ["fsdp2"]),
     "composer": ("composer_run.py", 2, ["fsdp", "plain"]),
@@ -76,6 +77,7 @@ def cases(*launches):
 
 OPTIMIZERS = cases("o2", "o3")
 MEGATRON = cases("mc2")
+MEGATRON_OF_8 = cases("mc8")
 TRAINER = cases("t2", "t3", "t4")
 ACCELERATE = cases("a2", "a3")
 ENGINES = cases("e2")

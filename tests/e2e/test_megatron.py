@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 
 import trees
 from conftest import ROOT
-from launches import MEGATRON
+from launches import MEGATRON, MEGATRON_OF_8
 from test_names import assert_files_equal
 from test_python import unshard
 
@@ -91,14 +91,15 @@ def test_a_lost_shard_is_named(source, mount):
 # -- with a config.json --
 
 STEP = "iter_0000002"
-ids = ["-".join(c) for c in MEGATRON]
 
 
 def loader(case):
     return AutoModelForImageTextToText if "_vl" in case else AutoModelForCausalLM
 
 
-@pytest.mark.parametrize("launch,case", MEGATRON, ids=ids)
+@pytest.mark.parametrize("launch,case", [
+    *MEGATRON, *(pytest.param(*c, marks=pytest.mark.long) for c in MEGATRON_OF_8)],
+    ids=["-".join(c) for c in MEGATRON + MEGATRON_OF_8])
 def test_a_config_makes_them_what_save_pretrained_wrote(made, mount, launch, case):
     folder = made(launch, case)
     shown = mount(folder / "run", f"model={folder}/hf") / "weights" / STEP

@@ -64,6 +64,15 @@ CASES = {
     "mistral-pp2": ("mistral", {"num_key_value_heads": 1}, {"pp": 2}, {}),
     "qwen2-tp2": ("qwen2", {"num_key_value_heads": 4, "head_dim": 4}, {"tp": 2}, {"qkv_bias": True}),
     "qwen2-tied": ("qwen2", {"tie_word_embeddings": True, "head_dim": 4}, {"pp": 2}, {"qkv_bias": True}),
+    "llama-pp2-vpp2": ("llama", {"num_hidden_layers": 4}, {"pp": 2, "vpp": 2}, {}),
+    "qwen3_moe-pp2-vpp2": ("qwen3_moe", MOE | {"num_hidden_layers": 4, "mlp_only_layers": [0]}, {"pp": 2, "vpp": 2},
+                           {"moe": [0, 1, 1, 1], "qk_norm": True}),
+    "qwen3_moe-tp2-pp2-ep2": ("qwen3_moe", MOE | {"num_key_value_heads": 4}, {"tp": 2, "pp": 2, "ep": 2},
+                              {"moe": True, "qk_norm": True, "padded": 48}),
+    "deepseek_v3-tp2-pp2-ep2": ("deepseek_v3", LATENT | {"num_hidden_layers": 4}, {"tp": 2, "pp": 2, "ep": 2},
+                                {"moe": [0, 1, 1, 1], "latent": True, "router_bias": True}),
+    "qwen3_vl_moe-tp2-pp2-ep2": ("qwen3_vl_moe", MROPE | MOE | {"vocab_size": 37}, {"tp": 2, "pp": 2, "ep": 2},
+                                 {"moe": True, "qk_norm": True, "padded": 48, "vision": QWEN3_VISION}),
     "qwen2_5_vl-tp2": ("qwen2_5_vl", MROPE | {"head_dim": 4}, {"tp": 2},
                        {"qkv_bias": True, "vision": QWEN2_5_VISION}),
     "qwen2_5_vl-tied": ("qwen2_5_vl", MROPE | {"head_dim": 4, "tie_word_embeddings": True}, {"pp": 2},
@@ -149,6 +158,7 @@ def transformer_config(hf, sizes, more, dtype):
         gated_linear_unit=True, normalization="RMSNorm", layernorm_epsilon=hf.rms_norm_eps,
         add_bias_linear=bias, add_qkv_bias=bias or bool(more.get("qkv_bias")),
         qk_layernorm=bool(more.get("qk_norm") or more.get("latent")), hidden_dropout=0.0, attention_dropout=0.0,
+        virtual_pipeline_model_parallel_size=sizes.get("vpp"),
         tensor_model_parallel_size=sizes.get("tp", 1), pipeline_model_parallel_size=sizes.get("pp", 1),
         expert_model_parallel_size=sizes.get("ep", 1), params_dtype=dtype, pipeline_dtype=dtype,
         use_cpu_initialization=True, gradient_accumulation_fusion=False, bias_activation_fusion=False,
@@ -183,7 +193,8 @@ class Nothing(torch.nn.Module):
         super().__init__()
 
 
-def build(hf, sizes, more, dtype):
+def build(hf, sizes, more, dtype, stage):
+    """`stage`: of the virtual ones that this rank has, if there are such."""
     from megatron.core import parallel_state
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
@@ -191,13 +202,14 @@ def build(hf, sizes, more, dtype):
 
     multi_latent_attention.HAVE_TE = False  # it says so whether there is one or not
     config = transformer_config(hf, sizes, more, dtype)
-    spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm")
+    spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm", vp_stage=stage)
     for layer in spec.layer_specs if more.get("latent") else []:  # what computes it takes Transformer Engine
         layer.submodules.self_attention.submodules.core_attention = Nothing
     model = GPTModel(
         config, spec, vocab_size=more.get("padded", hf.vocab_size), max_sequence_length=64,
-        position_embedding_type="rope", pre_process=parallel_state.is_pipeline_first_stage(),
-        post_process=parallel_state.is_pipeline_last_stage(),
+        position_embedding_type="rope", vp_stage=stage,
+        pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage),
+        post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage),
         share_embeddings_and_output_weights=hf.tie_word_embeddings)
     for layer in model.decoder.layers:
         for name in more.get("norms", ()):
@@ -304,17 +316,19 @@ def run(case, out):
         os.makedirs(f"{out}/run/iter_0000002")
     dist.barrier()
     parallel_state.initialize_model_parallel(
-        sizes.get("tp", 1), sizes.get("pp", 1), expert_model_parallel_size=sizes.get("ep", 1))
+        sizes.get("tp", 1), sizes.get("pp", 1), sizes.get("vpp"), expert_model_parallel_size=sizes.get("ep", 1))
     text = published.config.get_text_config()
     text.tie_word_embeddings = published.config.tie_word_embeddings
-    config, model = build(text, sizes, more, dtype)
-    fill(model, bridge_of(text, config, dtype, more), text_weights(load_file(f"{out}/hf/model.safetensors")))
-    if not sizes and dist.get_rank() == 0:
-        save_file({"logits": logits(model, 9)}, f"{out}/logits.safetensors")
-    if model_type in TOWER:
-        model = with_tower(model, published.model.visual, TOWER[model_type])
-    state = {"model": model.sharded_state_dict(metadata=more.get("metadata")), "iteration": 2,
-             "checkpoint_version": 3.0}
+    weights = text_weights(load_file(f"{out}/hf/model.safetensors"))
+    state = {"iteration": 2, "checkpoint_version": 3.0}
+    for stage in range(sizes["vpp"]) if "vpp" in sizes else [None]:
+        config, model = build(text, sizes, more, dtype, stage)
+        fill(model, bridge_of(text, config, dtype, more), weights)
+        if not sizes and dist.get_rank() == 0:
+            save_file({"logits": logits(model, 9)}, f"{out}/logits.safetensors")
+        if model_type in TOWER:
+            model = with_tower(model, published.model.visual, TOWER[model_type])
+        state["model" if stage is None else f"model{stage}"] = model.sharded_state_dict(metadata=more.get("metadata"))
     dist_checkpointing.save(state, f"{out}/run/iter_0000002")
     parallel_state.destroy_model_parallel()
 

@@ -1,0 +1,119 @@
+"""A Megatron-Core torch_dist directory of any size that takes no space: the metadata, the names, the shapes and the
+chunks of megatron-core 0.16.1 (as torch_dist.py's cases have them), and for each tensor's chunk a hole."""
+
+import json
+import os
+import pickle
+
+import torch
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import (ChunkStorageMetadata, Metadata, MetadataIndex,
+                                                   TensorProperties, TensorStorageMetadata)
+
+from sparse_dcp import Item, mark
+
+NAME = "iter_0000002"
+QWEN3_30B_A3B = {"model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32,
+                 "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "moe_intermediate_size": 768,
+                 "num_experts": 128, "vocab_size": 151936, "tie_word_embeddings": False}
+DEEPSEEK_V3_671B = {"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 61,
+                    "num_attention_heads": 128, "num_key_value_heads": 128, "intermediate_size": 18432,
+                    "moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": 1,
+                    "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+                    "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280, "tie_word_embeddings": False}
+
+
+def stacked(n, shape, chunk=None):
+    """All layers in one tensor, each a chunk."""
+    return (n, *shape), (1, *(chunk or shape))
+
+
+def experts(n, hidden, ffn):
+    """Of a layer: each expert's gate and up are a chunk each, its down is one."""
+    return {"linear_fc1.weight": ((n, 2 * ffn, hidden), (1, ffn, hidden)),
+            "linear_fc2.weight": ((n, hidden, ffn), (1, hidden, ffn))}
+
+
+def whole_model(config, layers):
+    """name -> (shape, a chunk's shape); `layers`: those of the decoder's layers."""
+    hidden, rows = config["hidden_size"], -(-config["vocab_size"] // 128) * 128  # Megatron pads the vocabulary
+    ends = {"embedding.word_embeddings.weight": (rows, hidden), "decoder.final_layernorm.weight": (hidden,),
+            "output_layer.weight": (rows, hidden)}
+    return {n: (s, s) for n, s in ends.items()} | layers
+
+
+def qwen3_moe(c):
+    n, hidden, head, groups = (c[k] for k in ("num_hidden_layers", "hidden_size", "head_dim", "num_key_value_heads"))
+    query = c["num_attention_heads"] * head
+    layer = {"self_attention.linear_qkv.layer_norm_weight": (hidden,), "self_attention.q_layernorm.weight": (head,),
+             "self_attention.k_layernorm.weight": (head,), "self_attention.linear_proj.weight": (hidden, query),
+             "self_attention.linear_qkv.weight": (query + 2 * groups * head, hidden),
+             "pre_mlp_layernorm.weight": (hidden,), "mlp.router.weight": (c["num_experts"], hidden)}
+    of_experts = experts(c["num_experts"], hidden, c["moe_intermediate_size"])
+    return whole_model(c, {f"decoder.layers.{k}": stacked(n, s) for k, s in layer.items()}
+                       | {f"decoder.layers.mlp.experts.experts.{k}": stacked(n, *s) for k, s in of_experts.items()})
+
+
+def deepseek_v3(c):
+    """By layer, as megatron-core saves where moe_layer_freq is a list."""
+    hidden, heads, q_rank, kv_rank = (c[k] for k in ("hidden_size", "num_attention_heads", "q_lora_rank",
+                                                     "kv_lora_rank"))
+    nope, rope, value = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
+    ffn, n = c["moe_intermediate_size"], c["n_routed_experts"]
+    attention = {"input_layernorm.weight": (hidden,), "self_attention.linear_q_down_proj.weight": (q_rank, hidden),
+                 "self_attention.linear_q_up_proj.layer_norm_weight": (q_rank,),
+                 "self_attention.linear_q_up_proj.weight": (heads * (nope + rope), q_rank),
+                 "self_attention.linear_kv_down_proj.weight": (kv_rank + rope, hidden),
+                 "self_attention.linear_kv_up_proj.layer_norm_weight": (kv_rank,),
+                 "self_attention.linear_kv_up_proj.weight": (heads * (nope + value), kv_rank),
+                 "self_attention.linear_proj.weight": (hidden, heads * value)}
+    dense = {"mlp.linear_fc1.layer_norm_weight": (hidden,), "mlp.linear_fc1.weight": (2 * c["intermediate_size"], hidden),
+             "mlp.linear_fc2.weight": (hidden, c["intermediate_size"])}
+    sparse = {"pre_mlp_layernorm.weight": (hidden,), "mlp.router.weight": (n, hidden), "mlp.router.expert_bias": (n,),
+              "mlp.shared_experts.linear_fc1.weight": (2 * ffn, hidden),
+              "mlp.shared_experts.linear_fc2.weight": (hidden, ffn)}
+    layers = {}
+    for i in range(c["num_hidden_layers"]):
+        is_sparse = i >= c["first_k_dense_replace"]
+        for name, shape in (attention | (sparse if is_sparse else dense)).items():
+            layers[f"decoder.layers.{i}.{name}"] = shape, shape
+        for name, tensor in experts(n, hidden, ffn).items() if is_sparse else ():
+            layers[f"decoder.layers.{i}.mlp.experts.experts.{name}"] = tensor
+    return whole_model(c, layers)
+
+
+def offsets(shape, chunk):
+    if not shape:
+        yield ()
+        return
+    for at in range(0, shape[0], chunk[0]):
+        for rest in offsets(shape[1:], chunk[1:]):
+            yield (at, *rest)
+
+
+def write(folder, config, ranks, dtype=torch.bfloat16):
+    """FOLDER/NAME and FOLDER/config.json. A chunk begins with 16 bytes that are not zero; the rest are zeros.
+    Returns the number of items."""
+    tensors = {"qwen3_moe": qwen3_moe, "deepseek_v3": deepseek_v3}[config["model_type"]](config)
+    shown = folder / NAME
+    os.makedirs(shown)
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+    (shown / "metadata.json").write_text(json.dumps({"sharded_backend": "torch_dist", "sharded_backend_version": 1,
+                                                     "common_backend": "torch", "common_backend_version": 1}))
+    torch.save({"iteration": 2, "checkpoint_version": 3.0}, shown / "common.pt")
+    files = [os.open(shown / f"__{r}_0.distcp", os.O_RDWR | os.O_CREAT, 0o644) for r in range(ranks)]
+    end, known, described, stored = [0] * ranks, {}, {}, {}
+    for name, (shape, chunk) in tensors.items():
+        item = known[chunk] = known.get(chunk) or Item(chunk, dtype)
+        chunks = []
+        for offset in offsets(shape, chunk):
+            rank = len(stored) % ranks
+            item.put(files[rank], end[rank], mark(f"{name} {offset}", rank))
+            chunks.append(ChunkStorageMetadata(torch.Size(offset), torch.Size(chunk)))
+            stored[MetadataIndex(name, torch.Size(offset), 0)] = _StorageInfo(f"__{rank}_0.distcp", end[rank], item.size)
+            end[rank] += item.size
+        described[name] = TensorStorageMetadata(TensorProperties(dtype=dtype), torch.Size(shape), chunks)
+    for fd in files:
+        os.close(fd)
+    (shown / ".metadata").write_bytes(pickle.dumps(Metadata(described, None, stored)))
+    return len(stored)
