@@ -454,7 +454,7 @@ KIND(EXPERTS_VARY, experts_vary, UNKNOWN,
      "{checkpoint}: different numbers of ranks share the experts of its layers, which makes param groups that a run without expert parallelism does not have")
 KIND(AUTOEP_ALONE, autoep_alone, UNKNOWN,
      "{checkpoint}: DeepSpeed's AutoEP gave the experts names and shapes that no other trainer's model has",
-     .advice = "use the views weights and universal")
+     .advice = "use the views weights, universal and world-N")
 KIND(PIPELINE_STAGE_0, pipeline_stage_0, UNKNOWN,
      "the optimizer is not available ({file}): ZeRO stage 0 numbers parameters, and a pipeline's model files hold none to compare with",
      .advice = "use the views weights and world-N, or train at stage 1")

@@ -65,6 +65,17 @@ uint64_t uns_engine_autoep(const struct uns_catalog *cat, const char *name)
 	return 0;
 }
 
+size_t uns_engine_autoep_ranks(const struct uns_catalog *cat, const struct uns_group *group)
+{
+	const struct uns_value *layers = uns_catalog_value(cat, "model_states", "ds_autoep_layers");
+	uint64_t n;
+
+	return group->n_params && uns_engine_autoep(cat, group->param[0]) &&
+			       uns_value_u64(uns_value_get(uns_value_at(layers, 0), "ep_size"), &n)
+		       ? (size_t)n
+		       : 1;
+}
+
 static bool experts_vary(const struct uns_catalog *cat)
 {
 	const char *first = NULL, *name;

@@ -48,6 +48,8 @@ bool uns_engine_is_expert(const struct uns_catalog *cat, const char *tensor);
 const char *uns_engine_experts(const struct uns_group *group);
 /* If `name` is a parameter of experts that AutoEP shared out, of how many; else 0. */
 uint64_t uns_engine_autoep(const struct uns_catalog *cat, const char *name);
+/* How many ranks AutoEP shared the group's parameters out to; 1 = none, or they are none of its experts'. */
+size_t uns_engine_autoep_ranks(const struct uns_catalog *cat, const struct uns_group *group);
 
 /* A group's hyper-parameters as a dict, with params = [params...]. NULL = out of memory. */
 struct uns_value *uns_engine_group(struct uns_arena *arena, const struct uns_group *group,

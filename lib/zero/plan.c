@@ -11,6 +11,7 @@
 #include "files/optimizer_state.h"
 #include "parallel/experts.h"
 #include "parallel/slice_pieces.h"
+#include "zero/engine_state.h"
 #include "zero/values.h"
 
 struct planning {
@@ -44,6 +45,8 @@ static size_t shares_of(const struct uns_catalog *cat, size_t g)
 {
 	uint64_t world, n;
 
+	if (cat->summary.is_autoep)
+		return uns_engine_autoep_ranks(cat, &cat->groups[g]);
 	if (!uns_value_u64(uns_catalog_value(cat, "model_states", "dp_world_size"), &world) ||
 	    !uns_value_u64(uns_value_at(uns_catalog_value(cat, "optim_states", "partition_count"), g), &n) ||
 	    !n || world % n)
@@ -127,7 +130,7 @@ static int keep_groups(struct planning *p, struct uns_err *err)
 		return uns_oom(err);
 	for (g = 0; g < plan->n_groups; g++) {
 		group[g] = plan->cat->groups[g];
-		if (shares_of(plan->cat, g) > 1)
+		if (shares_of(plan->cat, g) > 1 && !plan->cat->summary.is_autoep)
 			UNS_TRY(keep_share(p, &plan->cat->groups[g], &group[g], err));
 		if (plan->cat->summary.is_pipeline)
 			UNS_TRY(keep_stage(p, uns_value_at(p->shapes, g), &group[g], err));
@@ -265,7 +268,7 @@ const struct uns_tensor *uns_zero_plan_held(const struct uns_zero_plan *plan, co
 {
 	const struct uns_zero_cut_up *cut = cut_of(plan, t);
 
-	return cut ? uns_zero_slice_of(plan->cat, t, &cut->slice[plan->mp], arena) : t;
+	return cut ? uns_zero_slice_of(plan->cat, t, &cut->slice[plan->slice], arena) : t;
 }
 
 static int slice_member(const struct planning *p, struct uns_zero_member *m, struct uns_err *err)
@@ -428,7 +431,9 @@ static int check_sliced(struct planning *p, struct uns_err *err)
 	if (p->plan->mp)
 		return 0;
 	for (g = 0; g < p->plan->n_groups; g++) {
-		n += make_sliced(p, g, p->member + first, p->old_world, NULL);
+		if (p->old_world < shares_of(p->plan->cat, g))
+			return unsupported(p, "there were fewer ranks than shares of the experts", err);
+		n += make_sliced(p, g, p->member + first, p->old_world / shares_of(p->plan->cat, g), NULL);
 		first += p->plan->group[g].n_params;
 	}
 	if (p->shapes->n != n)
@@ -454,7 +459,7 @@ static int make_cuts(struct planning *p, struct uns_err *err)
 		UNS_TRY(check_sliced(p, err));
 	for (g = 0; g < plan->n_groups; g++) {
 		if (plan->sliced)
-			plan->n_cuts += make_sliced(p, g, p->member + first, plan->world,
+			plan->n_cuts += make_sliced(p, g, p->member + first, plan->world / shares_of(plan->cat, g),
 						    plan->cut + plan->n_cuts);
 		else
 			UNS_TRY(make_flat(p, g, p->member + first, err));
@@ -500,8 +505,6 @@ static int find_settings(struct planning *p, struct uns_err *err)
 			   &p->old_world) ||
 	    !p->old_world)
 		return unsupported(p, "DeepSpeed did not save it", err);
-	if (cat->summary.is_autoep)
-		return unsupported(p, "AutoEP shared out the experts, which is not supported", err);
 	snprintf(stage_name, sizeof(stage_name), "%zu", p->plan->mp);
 	p->shapes = cat->summary.is_pipeline ? uns_catalog_value(cat, UNS_ZERO_STAGE_SHAPES, stage_name)
 					     : uns_catalog_value(cat, "model_states", "param_shapes");
@@ -527,7 +530,8 @@ int uns_zero_plan_make(const struct uns_catalog *cat, const struct uns_zero_slic
 	UNS_CLEANUP(planning_fini) struct planning p = { .plan = out, .arena = arena };
 
 	*out = (struct uns_zero_plan){
-		.cat = cat, .slices = slices, .mp = mp, .share = share, .world = world,
+		.cat = cat, .slices = slices, .slice = cat->summary.is_autoep ? share : mp,
+		.mp = mp, .share = share, .world = world,
 		.n_groups = cat->n_groups
 	};
 	UNS_TRY(find_settings(&p, err));

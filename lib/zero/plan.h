@@ -1,7 +1,7 @@
 /* How a ZeRO checkpoint would look had another number of data-parallel ranks saved it: which parameters
  * are cut together, in which order, and which elements each rank holds. The rules are zero/layout.h's. A plan is of
  * one tensor-parallel rank: its tensors are the slices that this rank holds. Or it is of one share of the experts, if ranks
- * share them (parallel/experts.h), or of one stage of a pipeline. */
+ * share them (parallel/experts.h; slices again, if AutoEP shared them out), or of one stage of a pipeline. */
 #ifndef UNS_ZERO_PLAN_H
 #define UNS_ZERO_PLAN_H
 
@@ -30,6 +30,7 @@ struct uns_zero_cut {
 struct uns_zero_plan {
 	const struct uns_catalog *cat;
 	const struct uns_zero_slices *slices;
+	size_t slice; /* which of them the plan's ranks hold */
 	size_t mp; /* the tensor-parallel rank, or the pipeline's stage */
 	uint64_t world; /* of data-parallel ranks */
 	size_t share, n_shares; /* which of the ranks' shares of experts the plan is of; n_shares 1: nothing is shared out */

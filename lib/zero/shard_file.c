@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "zero/autoep_values.h"
 #include "zero/engine_state.h"
 #include "wire/value_new.h"
 
@@ -29,7 +30,8 @@ static const struct uns_value *partition_count(const struct uns_zero_plan *plan,
 int uns_zero_shard_common(const struct uns_zero_plan *plan, struct uns_vtree *out,
 			  const struct uns_value **common, struct uns_err *err)
 {
-	static const char *const without[] = { "partition_count", "group_paddings", "param_alignment_paddings", NULL };
+	static const char *const without[] = { "partition_count", "group_paddings", "param_alignment_paddings",
+					       "ds_zero_partition_groups", NULL };
 	struct uns_value *dict;
 
 	UNS_TRY(uns_engine_optim_state(plan->cat, NULL, without, 2, out, &dict, err));
@@ -165,7 +167,7 @@ static int optimizer_dict(struct shard *s, const struct uns_value *common, struc
 	bool sliced = s->plan->sliced;
 	struct uns_value *base, *fp32;
 
-	*out = uns_value_new_dict_of(&s->arena, common, NULL, 3);
+	*out = uns_value_new_dict_of(&s->arena, common, NULL, 4);
 	UNS_TRY(base_state(s, &base, err));
 	UNS_TRY(masters(s, &fp32, err));
 	if (!uns_value_put_str(&s->arena, *out,
@@ -173,7 +175,10 @@ static int optimizer_dict(struct shard *s, const struct uns_value *common, struc
 	    !uns_value_put_str(&s->arena, *out,
 			       sliced ? "fp32_flat_groups" : "single_partition_of_fp32_groups",
 			       fp32) ||
-	    (!sliced && !uns_value_put_str(&s->arena, *out, "group_paddings", paddings(s))))
+	    (!sliced && !uns_value_put_str(&s->arena, *out, "group_paddings", paddings(s))) ||
+	    (sliced && s->plan->cat->summary.is_autoep &&
+	     !uns_value_put_str(&s->arena, *out, "ds_zero_partition_groups",
+				uns_zero_autoep_groups(s->plan, s->rank, &s->arena))))
 		return uns_oom(err);
 	return 0;
 }

@@ -12,6 +12,7 @@
 #include "base/map.h"
 #include "base/path.h"
 #include "model/cover.h"
+#include "zero/autoep_values.h"
 #include "zero/engine_state.h"
 #include "parallel/experts.h"
 #include "zero/names.h"
@@ -163,7 +164,7 @@ static int put_module(struct model *m, struct uns_err *err)
 	dict->cls = "collections.OrderedDict";
 	for (i = 0; i < cat->n_tensors; i++) {
 		t = &cat->tensors[i];
-		if (uns_role_is_model(t->role) && !uns_engine_is_expert(cat, t->name) &&
+		if (uns_role_is_model(t->role) && !uns_engine_is_expert(cat, t->name) && !uns_engine_autoep(cat, t->name) &&
 		    !uns_value_put_str(&m->arena, dict, t->name,
 						       m->plan->sliced && t->role == UNS_ROLE_WEIGHT
 							       ? empty(m, t)
@@ -251,6 +252,12 @@ static int put_frozen_shapes(struct model *m, const struct uns_value *shapes, st
 	return uns_value_put_str(&m->arena, m->state.dict, "frozen_param_shapes", dict) ? 0 : uns_oom(err);
 }
 
+/* Tensor parallelism cut all parameters, and not AutoEP some of the experts' alone. */
+static bool cuts_all(const struct uns_zero_plan *plan)
+{
+	return plan->slices->n_ranks > 1 && !plan->cat->summary.is_autoep;
+}
+
 static int put_frozen(struct model *m, struct uns_err *err)
 {
 	const struct uns_value *shapes =
@@ -258,7 +265,7 @@ static int put_frozen(struct model *m, struct uns_err *err)
 
 	if (shapes && shapes->kind == UNS_VALUE_DICT) {
 		UNS_TRY(put_fragments(m, shapes, err));
-		return m->plan->slices->n_ranks > 1 ? put_frozen_shapes(m, shapes, err) : 0;
+		return cuts_all(m->plan) ? put_frozen_shapes(m, shapes, err) : 0;
 	}
 	return uns_value_put_str(&m->arena, m->state.dict, "frozen_param_fragments",
 				 uns_value_new_none(&m->arena))
@@ -321,11 +328,15 @@ static int put_rest(struct model *m, struct uns_err *err)
 
 static int make_model(struct model *m, struct uns_err *err)
 {
-	const bool cut = m->plan->slices->n_ranks > 1;
+	const bool cut = cuts_all(m->plan);
+	const bool autoep = m->plan->cat->summary.is_autoep;
 	const char *const without[] = { "param_shapes", "shared_params", "dp_world_size",
-					cut ? "frozen_param_shapes" : NULL, NULL };
+					autoep ? "ds_autoep_layers" : cut ? "frozen_param_shapes" : NULL,
+					autoep ? "universal_checkpoint_info" : NULL, NULL };
 
-	UNS_TRY(uns_engine_model_state(m->plan->cat, 0, without, 8, m->out, &m->state, err));
+	UNS_TRY(uns_engine_model_state(m->plan->cat, 0, without, 10, m->out, &m->state, err));
+	if (autoep)
+		UNS_TRY(uns_zero_autoep_put_layers(m->plan, m->rank, &m->arena, m->state.dict, err));
 	UNS_TRY(put_module(m, err));
 	UNS_TRY(put_frozen(m, err));
 	return put_rest(m, err);
@@ -354,7 +365,7 @@ static int add_model(const struct uns_zero_plan *plan, const struct uns_zero_nam
 					    "ranks" };
 	const struct uns_value *frozen =
 		uns_catalog_value(plan->cat, "model_states", "frozen_param_shapes");
-	bool differ = frozen && frozen->kind == UNS_VALUE_DICT && frozen->n;
+	bool differ = plan->cat->summary.is_autoep || (frozen && frozen->kind == UNS_VALUE_DICT && frozen->n);
 	uint64_t r;
 
 	for (r = 0; r < (plan->sliced ? plan->world : 1); r++) {

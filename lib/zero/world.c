@@ -300,9 +300,15 @@ static int unlike_maps(struct uns_zero_world *w, const struct uns_err *why, stru
 	return uns_zero_world_problem_or_fail(w, why, err);
 }
 
+/* The group holds parameters that AutoEP shared out; it may hold no others. */
 static bool is_autoep(const struct uns_zero_world *w, const struct uns_zero_shapes *shapes)
 {
-	return w->autoep && shapes->n && uns_zero_cut_find(&w->autoep->slices, shapes->v[0].name);
+	size_t i;
+
+	for (i = 0; w->autoep && i < shapes->n; i++)
+		if (uns_zero_cut_find(&w->autoep->slices, shapes->v[i].name))
+			return true;
+	return false;
 }
 
 static int spread_group(const struct uns_zero_world *w, struct uns_zero_shapes *local, const struct uns_map *last,

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "model/cover.h"
+#include "parallel/autoep.h"
 #include "zero/engine_state.h"
 #include "zero/names.h"
 #include "zero/tag_files.h"
@@ -122,12 +123,48 @@ static int check_world(const struct uns_catalog *cat, uint64_t world, struct uns
 		err);
 }
 
+/* Of each layer all ranks have as many experts: model files list the parameters' shapes for all of them. */
+static int check_even(const struct uns_catalog *cat, const struct uns_zero_slices *slices, struct uns_err *err)
+{
+	const struct uns_zero_cut_up *cut;
+	const char *name;
+	void *value;
+	size_t at = 0, k;
+
+	while (uns_map_next(&slices->by_name, &at, &name, &value)) {
+		cut = value;
+		for (k = 1; k < slices->n_ranks; k++)
+			if (!uns_shape_equal(&cut->slice[k].shape, &cut->slice[0].shape))
+				return uns_catalog_fail(
+					cat,
+					UNS_FINDING(.id = UNS_FOUND_ZERO_CUT_NOT_POSSIBLE, .scope = UNS_SCOPE_OPTIMIZER,
+						    .arg = { { "cause", uns_str("AutoEP gave its ranks different numbers "
+										"of experts") } }),
+					err);
+	}
+	return 0;
+}
+
+/* Those of AutoEP's experts. */
+static int find_shares(const struct uns_catalog *cat, struct uns_arena *arena, struct uns_zero_slices *out,
+		       struct uns_err *err)
+{
+	struct uns_zero_autoep autoep;
+	int code = uns_zero_autoep_read(uns_catalog_value(cat, "model_states", "ds_autoep_layers"), cat->path, arena,
+					&autoep, err);
+
+	*out = autoep.slices;
+	return code < 0 ? code : check_even(cat, out, err);
+}
+
 static int find_slices(const struct uns_catalog *cat, struct uns_arena *arena, struct uns_zero_slices *out,
 		       struct uns_err *err)
 {
 	const uint64_t n = tensor_parallel_ranks(cat);
 
 	*out = (struct uns_zero_slices){ .n_ranks = 1 };
+	if (cat->summary.is_autoep)
+		return find_shares(cat, arena, out, err);
 	return n == 1 ? 0
 		      : uns_zero_slices_read(
 				uns_catalog_value(cat, "model_states", "universal_checkpoint_info"),
@@ -150,7 +187,7 @@ static int make_plans(const struct uns_catalog *cat, uint64_t world, struct uns_
 			cat, UNS_FINDING(.id = UNS_FOUND_NOT_ZERO, .scope = UNS_SCOPE_ALL), err);
 	UNS_TRY(check_world(cat, world, err));
 	UNS_TRY(find_slices(cat, arena, &out->slices, err));
-	n = out->slices.n_ranks * pipeline_stages(cat);
+	n = tensor_parallel_ranks(cat) * pipeline_stages(cat);
 	UNS_TRY(uns_zero_naming_find(cat, n, arena, &out->names, err));
 	UNS_TRY(uns_zero_plan_shares(cat, &n_shares, err));
 	out->n = n * n_shares;
@@ -224,7 +261,7 @@ int uns_world_zero_add(const struct uns_catalog *cat, uint64_t world, struct uns
 	if (is_stage0(cat))
 		return add_whole(cat, out, err);
 	/* Slices are tensors that only the plans know: layouts name them. */
-	UNS_TRY(make_plans(cat, world, tensor_parallel_ranks(cat) > 1 ? &out->arena : &scratch, &plans, err));
+	UNS_TRY(make_plans(cat, world, tensor_parallel_ranks(cat) > 1 || cat->summary.is_autoep ? &out->arena : &scratch, &plans, err));
 	for (k = 0; k < plans.n; k++)
 		UNS_TRY(uns_zero_files_add(&plans.v[k], &plans.names, out, err));
 	UNS_TRY(add_layers(cat, out, err));

@@ -26,6 +26,12 @@ LOADS = {
     "universal-four-to-two": ("mixtral-z2-fp32-ep2", "universal", "ae4", "mixtral-z2-fp32-ep2"),
     "universal-stage-3": ("qwen3_moe-z3-bf16-ep2", "universal", "ae2", "qwen3_moe-z3-bf16-ep2"),
     "universal-3-to-2": ("qwen3_moe-z2-bf16-ep2", "universal", "ae2", "qwen3_moe-z3-bf16-ep2"),
+    "same": ("mixtral-z1-bf16-ep2", "world-2", "ae2", "mixtral-z1-bf16-ep2"),
+    "same-stage-3": ("qwen3_moe-z3-bf16-ep2", "world-2", "ae2", "qwen3_moe-z3-bf16-ep2"),
+    "same-stage-0": ("mixtral-z0-bf16-ep2", "world-2", "ae2", "mixtral-z0-bf16-ep2"),
+    "same-alone": ("qwen2_moe-z2-fp32-ep1", "world-2", "ae2", "qwen2_moe-z2-fp32-ep1"),
+    "four-to-two": ("mixtral-z2-fp32-ep2", "world-2", "ae4", "mixtral-z2-fp32-ep2"),
+    "four-to-two-stage-3": ("mixtral-z3-bf16-ep2", "world-2", "ae4", "mixtral-z3-bf16-ep2"),
     "universal-shared": ("qwen2_moe-z2-fp32-ep2", "universal", "ae2", "qwen2_moe-z2-fp32-ep1"),
 }
 
@@ -119,12 +125,39 @@ def test_it_is_resumed(place, resumed, name):
         assert now["losses"][0] == pytest.approx(was["losses"][0], rel=1e-4)
 
 
+def flat(value, at=""):
+    """path -> leaf of a value tree."""
+    if isinstance(value, dict):
+        return {k: v for key, one in value.items() for k, v in flat(one, f"{at}/{key}").items()}
+    if isinstance(value, (list, tuple)):
+        return {k: v for i, one in enumerate(value) for k, v in flat(one, f"{at}/{i}").items()}
+    return {at: value}
+
+
+@pytest.mark.parametrize("case", ["mixtral-z2-fp32-ep2", "mixtral-z3-bf16-ep2"])
+def test_of_as_many_ranks_the_files_are_those_that_were_saved(place, case):
+    """Each rank's place among those that share the experts, and its parts, as DeepSpeed wrote them."""
+    import deepspeed  # noqa: F401: the files name its classes
+
+    source = place / "runs/ae4" / case / "run" / TAG
+    made = view(place, "world-4", "ae4", case)
+    assert sorted(p.name for p in made.glob("*_states.pt")) == sorted(p.name for p in source.glob("*_states.pt"))
+    for path in sorted(source.glob("*_states.pt")):
+        was, now = (flat(torch.load(p, weights_only=False)) for p in (path, made / path.name))
+        for at, value in was.items():
+            if "param_slice_mappings" in at or "ds_config" in at or not isinstance(value, (torch.Tensor, int, float, str)):
+                continue
+            assert torch.equal(now[at], value) if isinstance(value, torch.Tensor) else now[at] == value, (path.name, at)
+
+
 ALONE = "DeepSpeed's AutoEP gave the experts names and shapes that no other trainer's model has"
 
 
 @pytest.mark.parametrize("case, name, text", [
     *[(case, name, ALONE) for case in ("mixtral-z1-bf16-ep2", "qwen3_moe-z3-bf16-ep2") for name in ("full", "full-fsdp", "dcp")],
-    ("mixtral-z0-bf16-ep2", "universal", "ZeRO stage 0 numbers parameters")])
+    ("mixtral-z0-bf16-ep2", "universal", "ZeRO stage 0 numbers parameters"),
+    *[(case, "world-3", "was saved with expert parallelism of 2 ranks, which stays in world-N: N must be a multiple of it, not 3")
+      for case in ("mixtral-z1-bf16-ep2", "qwen3_moe-z3-bf16-ep2")]])
 def test_what_a_view_cannot_hold_is_said(place, command, tmp_path, case, name, text):
     assert not view(place, name, "ae2", case).exists()
     done = command("export", place / "runs/ae2" / case / "run" / TAG, tmp_path / "out", "--view", name, check=False)

@@ -10,6 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		{ .golden = "../fuzz/trees/cut_z1" },
 		{ .golden = "../fuzz/trees/cut_z3" },
 		{ .golden = "../fuzz/trees/cut_experts" },
+		{ .golden = "../fuzz/trees/cut_autoep" },
 	};
 
 	show_edited(trees, sizeof(trees) / sizeof(*trees), uns_span_of(data, size));

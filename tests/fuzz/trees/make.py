@@ -200,7 +200,7 @@ saved(step / "rng_state.pth", rng)
 sys.path.insert(0, str(here.parents[1] / "e2e"))
 import conftest  # noqa: E402
 
-# DeepSpeed's with AutoTP, and with experts.
+# DeepSpeed's with AutoTP, with experts, and with AutoEP.
 with tempfile.TemporaryDirectory() as made:
     conftest.generated("tensor_parallel.py", 4, pathlib.Path(made) / "cut", ["z1-bf16-tp2", "z3-bf16-tp2"])
     for case in ("z1", "z3"):
@@ -210,6 +210,11 @@ with tempfile.TemporaryDirectory() as made:
     (saved_by_engine,) = pathlib.Path(made, "experts/z1-bf16-ep2/run").glob("global_step*")
     shutil.copytree(saved_by_engine, here / "cut_experts" / saved_by_engine.name, dirs_exist_ok=True)
     text(here / "cut_experts/latest", saved_by_engine.name)
+    conftest.generated("autoep.py", 2, pathlib.Path(made) / "autoep", ["qwen2_moe-z2-bf16-ep2"])
+    run = pathlib.Path(made, "autoep/qwen2_moe-z2-bf16-ep2/run")
+    shutil.copytree(run / "global_step3", here / "cut_autoep/global_step3", dirs_exist_ok=True)
+    for name in ("latest", "config.json"):
+        shutil.copyfile(run / name, here / "cut_autoep" / name)
 
 # Of tests/e2e's random checkpoints those that reach code which no other directory reaches.
 import random_ranks  # noqa: E402
