@@ -281,26 +281,15 @@ static enum uns_scope scope_of(const struct uns_dcp_meaning *meaning)
 
 /* -- tensors -- */
 
-static struct uns_box box_of(const struct uns_dcp_entry *e, const struct uns_dcp_chunk *chunk)
-{
-	struct uns_box box = { .n = (uint32_t)e->n_dims };
-
-	memcpy(box.lo, chunk->lo, e->n_dims * sizeof(*box.lo));
-	memcpy(box.len, chunk->len, e->n_dims * sizeof(*box.len));
-	return box;
-}
-
 /* Adds a piece for the chunk. A chunk that was not saved, or whose transform cannot be undone, gets no
  * piece, and model/cover.h then reports the hole. A chunk without elements gets none either. */
-static int add_chunk(struct dir *d, const struct uns_dcp_entry *e,
-		     const struct uns_dcp_chunk *chunk, enum uns_scope scope, struct uns_err *err)
+static int add_chunk(struct dir *d, const struct uns_dcp_chunk *chunk, enum uns_scope scope, struct uns_err *err)
 {
 	const struct uns_dcp_storage *s = chunk->storage;
-	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .container = UNS_TORCH_ITEM };
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .box = chunk->box, .container = UNS_TORCH_ITEM };
 	int code;
 
-	piece.box = box_of(e, chunk);
-	if (!s || !uns_box_elems(&piece.box))
+	if (!s || !uns_box_elems(chunk->box))
 		return 0;
 	code = codec_of(d, s, scope, &piece.codec, err);
 	if (code <= 0)
@@ -339,7 +328,7 @@ static int add_tensor(struct dir *d, const struct uns_dcp_entry *e, const char *
 			err);
 	UNS_TRY(uns_catalog_add_tensor(d->cat, &t, NULL, err));
 	for (i = 0; i < e->n_chunks; i++)
-		UNS_TRY(add_chunk(d, e, &e->chunk[i], scope_of(meaning), err));
+		UNS_TRY(add_chunk(d, &e->chunk[i], scope_of(meaning), err));
 	d->any_weight |= t.role == UNS_ROLE_WEIGHT;
 	return uns_dcp_plain_judge(&d->plain, scope_of(meaning), err);
 }

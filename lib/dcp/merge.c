@@ -115,11 +115,12 @@ static void part_gather(struct merge *m, const struct uns_dcp_metadata *part)
 	}
 }
 
-static int box_cmp(const struct uns_dcp_chunk *a, const struct uns_dcp_chunk *b)
+/* By offset; of one tensor. */
+static int box_cmp(const struct uns_box *a, const struct uns_box *b)
 {
 	size_t d;
 
-	for (d = 0; d < UNS_MAX_DIMS; d++)
+	for (d = 0; d < a->n; d++)
 		if (a->lo[d] != b->lo[d])
 			return a->lo[d] < b->lo[d] ? -1 : 1;
 	return 0;
@@ -129,7 +130,7 @@ static int box_cmp(const struct uns_dcp_chunk *a, const struct uns_dcp_chunk *b)
 static int chunk_cmp(const void *pa, const void *pb)
 {
 	const struct uns_dcp_chunk *a = pa, *b = pb;
-	int order = box_cmp(a, b);
+	int order = box_cmp(a->box, b->box);
 
 	return order ? order : (b->storage != NULL) - (a->storage != NULL);
 }
@@ -141,9 +142,9 @@ static int drop_equal(struct merge *m, struct uns_dcp_entry *e)
 	if (e->n_chunks)
 		qsort(e->chunk, e->n_chunks, sizeof(*e->chunk), chunk_cmp);
 	for (i = 0; i < e->n_chunks; i++) {
-		if (n == 0 || box_cmp(&e->chunk[n - 1], &e->chunk[i]) != 0)
+		if (n == 0 || box_cmp(e->chunk[n - 1].box, e->chunk[i].box) != 0)
 			e->chunk[n++] = e->chunk[i];
-		else if (memcmp(e->chunk[n - 1].len, e->chunk[i].len, sizeof(e->chunk->len)) != 0)
+		else if (!uns_box_equal(e->chunk[n - 1].box, e->chunk[i].box))
 			return contradict(m, e, "chunks: two sizes at the same offset");
 	}
 	e->n_chunks = n;

@@ -21,6 +21,7 @@ struct parse {
 	struct uns_arena *arena; /* the result */
 	struct uns_dcp_strings strings;
 	struct uns_dcp_items items;
+	struct uns_box_pool boxes;
 	/* Flat key -> its value in state_dict_metadata, or `listed` once the key has become an entry. */
 	struct uns_map described;
 	const struct uns_value *planner, *state_dict;
@@ -82,28 +83,30 @@ static const char *dtype_name(const struct uns_value *properties)
 	return dtype && dtype->kind == UNS_VALUE_GLOBAL ? dtype->cls : "(no dtype)";
 }
 
-static bool chunk_inside(const struct uns_dcp_chunk *c, const struct uns_dcp_entry *e)
+static bool chunk_inside(const struct uns_box *box, const struct uns_dcp_entry *e)
 {
 	size_t d;
 
 	for (d = 0; d < e->n_dims; d++)
-		if (c->lo[d] > e->dims[d] || c->len[d] > e->dims[d] - c->lo[d])
+		if (box->lo[d] > e->dims[d] || box->len[d] > e->dims[d] - box->lo[d])
 			return false;
 	return true;
 }
 
 /* Ranks with empty shards list the same chunk more than once; it is added once. */
-static int chunk_add(struct parse *p, struct uns_dcp_entry *e, const struct uns_dcp_chunk *c)
+static int chunk_add(struct parse *p, struct uns_dcp_entry *e, const struct uns_box *box)
 {
-	struct uns_dcp_item *item = uns_dcp_items_find(&p->items, e->key, c->lo, e->n_dims);
+	struct uns_dcp_item *item = uns_dcp_items_find(&p->items, e->key, box->lo, e->n_dims);
 	struct uns_dcp_chunk *kept = &e->chunk[e->n_chunks];
 
 	if (item && item->claim) {
-		if (memcmp(e->chunk[item->claim - 1].len, c->len, sizeof(c->len)) == 0)
+		if (uns_box_equal(e->chunk[item->claim - 1].box, box))
 			return 0;
 		return odd(p, e, -EBADMSG, "has two chunks of different sizes at the same offset");
 	}
-	*kept = *c;
+	kept->box = uns_box_keep(&p->boxes, p->arena, box);
+	if (!kept->box)
+		return uns_oom(p->err);
 	kept->storage = item ? &item->storage : NULL;
 	e->n_chunks++;
 	if (item)
@@ -113,16 +116,16 @@ static int chunk_add(struct parse *p, struct uns_dcp_entry *e, const struct uns_
 
 static int parse_chunk(struct parse *p, const struct uns_value *v, struct uns_dcp_entry *e)
 {
-	struct uns_dcp_chunk c = { 0 };
+	struct uns_box box = { .n = (uint32_t)e->n_dims };
 	size_t n_lo, n_len;
 
-	if (!uns_value_dims(uns_value_field(v, "offsets"), c.lo, UNS_MAX_DIMS, &n_lo) ||
-	    !uns_value_dims(uns_value_field(v, "sizes"), c.len, UNS_MAX_DIMS, &n_len) ||
+	if (!uns_value_dims(uns_value_field(v, "offsets"), box.lo, UNS_MAX_DIMS, &n_lo) ||
+	    !uns_value_dims(uns_value_field(v, "sizes"), box.len, UNS_MAX_DIMS, &n_len) ||
 	    n_lo != e->n_dims || n_len != e->n_dims)
 		return odd(p, e, -EBADMSG, "has a chunk without %zu offsets and sizes", e->n_dims);
-	if (!chunk_inside(&c, e))
+	if (!chunk_inside(&box, e))
 		return odd(p, e, -EBADMSG, "has a chunk that ends behind the end of the tensor");
-	return chunk_add(p, e, &c);
+	return chunk_add(p, e, &box);
 }
 
 static int parse_chunks(struct parse *p, const struct uns_value *chunks, struct uns_dcp_entry *e)
@@ -131,7 +134,7 @@ static int parse_chunks(struct parse *p, const struct uns_value *chunks, struct 
 
 	if (!chunks || (chunks->kind != UNS_VALUE_LIST && chunks->kind != UNS_VALUE_TUPLE))
 		return odd(p, e, -EBADMSG, "has no list of chunks");
-	UNS_TRY(spend(p, chunks->n, sizeof(*e->chunk), e->key));
+	UNS_TRY(spend(p, chunks->n, sizeof(*e->chunk) + sizeof(*e->chunk->box), e->key));
 	e->chunk = UNS_NEW_N(p->arena, struct uns_dcp_chunk, chunks->n);
 	if (!e->chunk)
 		return uns_oom(p->err);
@@ -333,7 +336,7 @@ static int parse_root(struct parse *p, struct uns_span in)
 		return uns_fail(p->err, -EBADMSG,
 				"is not the metadata of a distributed checkpoint: it holds %s",
 				class_of(root));
-	UNS_TRY(uns_dcp_items_parse(uns_value_field(root, "storage_data"), &p->strings, &p->items,
+	UNS_TRY(uns_dcp_items_parse(uns_value_field(root, "storage_data"), &p->strings, &p->boxes, &p->items,
 				    p->err));
 	meta = uns_value_field(root, "storage_meta");
 	p->out->has_paths = p->planner && p->planner->kind == UNS_VALUE_DICT;
@@ -348,6 +351,7 @@ static void parse_fini(struct parse *p)
 	uns_map_fini(&p->strings.map);
 	uns_map_fini(&p->described);
 	uns_dcp_items_fini(&p->items);
+	uns_box_pool_fini(&p->boxes);
 }
 
 int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *arena,

@@ -19,10 +19,9 @@
 #include "dcp/storage.h"
 #include "wire/dtype.h"
 
-/* A box of the tensor. It was checked to be inside the tensor. It may be empty. */
+/* A box of the tensor. It was checked to be inside the tensor. It may be empty. There may be millions. */
 struct uns_dcp_chunk {
-	/* The box begins at element lo and is len long, in each of the tensor's dimensions. */
-	uint64_t lo[UNS_MAX_DIMS], len[UNS_MAX_DIMS];
+	const struct uns_box *box;
 	/* NULL = the chunk is listed, but storage_data has no item for it: it was not saved. */
 	const struct uns_dcp_storage *storage;
 };

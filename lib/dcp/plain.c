@@ -59,8 +59,8 @@ static const char *look_of(struct uns_dcp_plain *plain, const struct uns_tensor 
 	else
 		add_without_numbers(&text, t->key);
 	uns_text_printf(&text, " %d %llu", t->dtype, (unsigned long long)piece->length_bytes);
-	for (d = 0; d < piece->box.n; d++)
-		uns_text_printf(&text, " %llu", (unsigned long long)piece->box.len[d]);
+	for (d = 0; d < piece->box->n; d++)
+		uns_text_printf(&text, " %llu", (unsigned long long)piece->box->len[d]);
 	look = text.failed ? NULL : uns_arena_strn(&plain->scratch, text.p, text.len);
 	if (!look)
 		uns_oom(err);

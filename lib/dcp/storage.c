@@ -97,20 +97,25 @@ static int parse_info(const struct uns_value *info, const char *name,
 }
 
 static int parse_index(const struct uns_value *index, struct uns_dcp_strings *strings,
-		       struct uns_dcp_item *out, struct uns_err *err)
+		       struct uns_box_pool *boxes, struct uns_dcp_item *out, struct uns_err *err)
 {
 	const struct uns_value *offset = uns_value_field(index, "offset");
+	struct uns_box at = { 0 };
+	size_t n;
 
 	out->name = uns_dcp_string(strings, uns_value_field(index, "fqn"));
 	if (!out->name)
 		return uns_fail(err, -EBADMSG, "a key of storage_data names no tensor");
-	out->has_offset = offset && offset->kind != UNS_VALUE_NONE;
-	if (out->has_offset && !uns_value_dims(offset, out->lo, UNS_MAX_DIMS, &out->n_dims))
+	if (!offset || offset->kind == UNS_VALUE_NONE)
+		return 0;
+	if (!uns_value_dims(offset, at.lo, UNS_MAX_DIMS, &n))
 		return uns_fail(err, -ENOTSUP,
 				"storage_data of '%s' has an offset that is not a list of at most "
 				"%d numbers",
 				out->name, UNS_MAX_DIMS);
-	return 0;
+	at.n = (uint32_t)n;
+	out->at = uns_box_keep(boxes, strings->arena, &at);
+	return out->at ? 0 : uns_oom(err);
 }
 
 static uint64_t item_hash(const char *name, const uint64_t *lo, size_t n_dims)
@@ -125,8 +130,9 @@ static uint64_t item_hash(const char *name, const uint64_t *lo, size_t n_dims)
 static bool item_is(const struct uns_dcp_item *item, const char *name, const uint64_t *lo,
 		    size_t n_dims)
 {
-	return item->name == name && item->has_offset == (lo != NULL) && item->n_dims == n_dims &&
-	       (!lo || memcmp(item->lo, lo, n_dims * sizeof(*lo)) == 0);
+	if (item->name != name || !item->at != !lo)
+		return false;
+	return !lo || (item->at->n == n_dims && memcmp(item->at->lo, lo, n_dims * sizeof(*lo)) == 0);
 }
 
 static struct uns_dcp_item **slot_of(const struct uns_dcp_items *items, const char *name,
@@ -148,7 +154,7 @@ struct uns_dcp_item *uns_dcp_items_find(const struct uns_dcp_items *items, const
 static int item_add(struct uns_dcp_items *items, struct uns_dcp_item *item, struct uns_err *err)
 {
 	struct uns_dcp_item **slot =
-		slot_of(items, item->name, item->has_offset ? item->lo : NULL, item->n_dims);
+		slot_of(items, item->name, item->at ? item->at->lo : NULL, item->at ? item->at->n : 0);
 
 	if (*slot)
 		return uns_fail(err, -EBADMSG, "storage_data has '%s' twice at the same offset",
@@ -170,7 +176,7 @@ static int items_reserve(struct uns_dcp_items *items, size_t n, struct uns_err *
 }
 
 int uns_dcp_items_parse(const struct uns_value *storage_data, struct uns_dcp_strings *strings,
-			struct uns_dcp_items *out, struct uns_err *err)
+			struct uns_box_pool *boxes, struct uns_dcp_items *out, struct uns_err *err)
 {
 	struct uns_dcp_item *item;
 	size_t i;
@@ -185,7 +191,7 @@ int uns_dcp_items_parse(const struct uns_value *storage_data, struct uns_dcp_str
 		item = UNS_NEW(strings->arena, struct uns_dcp_item);
 		if (!item)
 			return uns_oom(err);
-		UNS_TRY(parse_index(storage_data->pair[i].key, strings, item, err));
+		UNS_TRY(parse_index(storage_data->pair[i].key, strings, boxes, item, err));
 		UNS_TRY(parse_info(storage_data->pair[i].value, item->name, strings, &item->storage,
 				   err));
 		UNS_TRY(item_add(out, item, err));

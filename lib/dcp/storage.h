@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/map.h"
-#include "wire/dtype.h"
+#include "model/box_pool.h"
 #include "wire/value.h"
 
 /* Bytes of a name or path. A limit, because a pickle may use one long string many times, and each use is
@@ -36,9 +36,7 @@ const char *uns_dcp_string(struct uns_dcp_strings *strings, const struct uns_val
 struct uns_dcp_item {
 	/* From uns_dcp_string, so that two names are equal if their addresses are. */
 	const char *name;
-	bool has_offset;                /* false for items that are not tensors */
-	size_t n_dims;
-	uint64_t lo[UNS_MAX_DIMS];
+	const struct uns_box *at;       /* its first element, lengths are 0; NULL for items that are not tensors */
 	struct uns_dcp_storage storage; /* lives in the result's arena, with the item */
 	size_t claim;                   /* 1 + index of the chunk that this item belongs to; 0 = none yet */
 };
@@ -48,9 +46,9 @@ struct uns_dcp_items {
 	size_t cap;
 };
 
-/* Parses storage_data; NULL or None gives an empty table. Strings and items live in strings->arena. */
+/* Parses storage_data; NULL or None gives an empty table. Strings, boxes and items live in strings->arena. */
 int uns_dcp_items_parse(const struct uns_value *storage_data, struct uns_dcp_strings *strings,
-			struct uns_dcp_items *out, struct uns_err *err);
+			struct uns_box_pool *boxes, struct uns_dcp_items *out, struct uns_err *err);
 void uns_dcp_items_fini(struct uns_dcp_items *items);
 
 /* Finds an item. lo = NULL: the item without an offset. NULL if there is none. O(1). */

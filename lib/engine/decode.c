@@ -30,12 +30,12 @@ struct job {
 static struct uns_strided strided_of_raw(const struct job *j)
 {
 	const struct uns_piece *piece = j->piece;
-	struct uns_strided s = { .n = piece->box.n,
+	struct uns_strided s = { .n = piece->box->n,
 				 .elem_bytes = uns_dtype_size(j->tensor->dtype) };
 	uint32_t d;
 
 	for (d = 0; d < s.n; d++) {
-		s.len[d] = piece->box.len[d];
+		s.len[d] = piece->box->len[d];
 		s.stride_elems[d] = piece->stride_elems[d];
 	}
 	return s;

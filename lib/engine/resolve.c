@@ -65,9 +65,9 @@ static struct uns_shape piece_shape(const struct uns_piece *piece)
 
 	if (piece->kind == UNS_PIECE_RANGE)
 		return shape;
-	shape.n = piece->box.n;
-	for (d = 0; d < piece->box.n; d++)
-		shape.dim[d] = piece->box.len[d];
+	shape.n = piece->box->n;
+	for (d = 0; d < piece->box->n; d++)
+		shape.dim[d] = piece->box->len[d];
 	return shape;
 }
 

@@ -230,8 +230,8 @@ static void piece(struct uns_text *t, const struct uns_catalog *cat, const struc
 	if (p->kind == UNS_PIECE_BOX) {
 		key(t, "box");
 		uns_text_str(t, "{");
-		key_u64s(t, "lo", p->box.lo, p->box.n);
-		key_u64s(t, "len", p->box.len, p->box.n);
+		key_u64s(t, "lo", p->box->lo, p->box->n);
+		key_u64s(t, "len", p->box->len, p->box->n);
 	} else {
 		key(t, "range");
 		uns_text_str(t, "{");

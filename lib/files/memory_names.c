@@ -180,16 +180,22 @@ static struct uns_shape shape_of(const struct part *first, size_t n)
 }
 
 /* A piece of the k-th part, as a piece of the whole tensor. */
-static struct uns_piece placed(const struct uns_piece *piece, const struct part *p, size_t k)
+static int place(const struct uns_piece *piece, const struct part *p, size_t k, struct uns_arena *arena,
+		 struct uns_piece *out, struct uns_err *err)
 {
 	const struct uns_shape *shape = &p->tensor->shape;
-	struct uns_piece out = *piece;
-	struct uns_box *box = &out.box;
+	struct uns_box *box;
 
+	*out = *piece;
 	if (piece->kind == UNS_PIECE_RANGE) {
-		out.range.first += k * uns_shape_elems(shape);
-		return out;
+		out->range.first += k * uns_shape_elems(shape);
+		return 0;
 	}
+	box = UNS_NEW(arena, struct uns_box);
+	if (!box)
+		return uns_oom(err);
+	*box = *piece->box;
+	out->box = box;
 	box->lo[0] += p->tail->part * shape->dim[0];
 	if (p->tail->unstack) {
 		memmove(box->lo + 1, box->lo, box->n * sizeof(*box->lo));
@@ -198,7 +204,7 @@ static struct uns_piece placed(const struct uns_piece *piece, const struct part 
 		box->len[0] = 1;
 		box->n++;
 	}
-	return out;
+	return 0;
 }
 
 /* Strides have an entry for each dimension of the box. */
@@ -208,11 +214,11 @@ static int lift_strides(struct uns_piece *piece, struct uns_arena *arena, struct
 
 	if (piece->kind != UNS_PIECE_BOX || !piece->stride_elems)
 		return 0;
-	stride = UNS_NEW_N(arena, uint64_t, piece->box.n);
+	stride = UNS_NEW_N(arena, uint64_t, piece->box->n);
 	if (!stride)
 		return uns_oom(err);
 	stride[0] = 0; /* of a length of 1 */
-	memcpy(stride + 1, piece->stride_elems, (piece->box.n - 1) * sizeof(*stride));
+	memcpy(stride + 1, piece->stride_elems, (piece->box->n - 1) * sizeof(*stride));
 	piece->stride_elems = stride;
 	return 0;
 }
@@ -239,7 +245,7 @@ static int join(const struct uns_catalog *cat, const struct part *first, size_t 
 	for (i = 0; i < n; i++) {
 		t = uns_tensor_with_bytes(cat, first[i].tensor);
 		for (k = 0; k < t->n_pieces; k++, piece++) {
-			*piece = placed(&uns_tensor_pieces(cat, t)[k], &first[i], i);
+			UNS_TRY(place(&uns_tensor_pieces(cat, t)[k], &first[i], i, arena, piece, err));
 			if (first->tail->unstack)
 				UNS_TRY(lift_strides(piece, arena, err));
 		}

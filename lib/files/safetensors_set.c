@@ -241,7 +241,7 @@ static int add_pieces(struct uns_catalog *cat, const struct group *g, struct uns
 
 	for (p = g->first; p; p = p->next) {
 		struct uns_piece piece = { .kind = UNS_PIECE_BOX,
-					   .box = p->box,
+					   .box = &p->box,
 					   .file = p->file,
 					   .rank = -1,
 					   .container = UNS_RAW,

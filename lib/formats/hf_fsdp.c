@@ -431,7 +431,7 @@ static bool is_slice(const struct uns_catalog *cat, const struct uns_tensor *t)
 	const struct uns_piece *p = &cat->pieces[t->first_piece];
 
 	return uns_role_is_model(t->role) && t->sharded && t->n_pieces == 1 && p->kind == UNS_PIECE_BOX &&
-	       uns_box_elems(&p->box) < uns_shape_elems(&t->shape);
+	       uns_box_elems(p->box) < uns_shape_elems(&t->shape);
 }
 
 /* One file that is said to hold the whole model, and holds what rank 0 had of it. */

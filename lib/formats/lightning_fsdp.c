@@ -98,9 +98,10 @@ static int add_storage(struct meta *m, const struct uns_reader *r,
 	struct uns_tensor t = { .name = key, .key = key, .root = UNS_META_ROOT,
 				.role = UNS_ROLE_OTHER, .dtype = UNS_U8, UNS_TENSOR_ALONE,
 				.shape = { .n = 1, .dim = { record->size_bytes } } };
+	const struct uns_box whole = { .n = 1, .len = { record->size_bytes } };
 	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .file = m->file, .rank = -1,
 				   .container = UNS_RAW, .length_bytes = record->size_bytes,
-				   .box = { .n = 1, .len = { record->size_bytes } } };
+				   .box = &whole };
 	uint32_t index;
 
 	UNS_TRY(uns_zip_data(r, record, &piece.offset_bytes, err));

@@ -72,6 +72,7 @@ void uns_catalog_free(struct uns_catalog *cat)
 		free(cat->findings);
 	}
 	uns_map_fini(&cat->file_by_path);
+	uns_box_pool_fini(&cat->boxes);
 	uns_arena_fini(&cat->arena);
 	free(cat);
 }
@@ -136,9 +137,17 @@ int uns_catalog_add_tensor(struct uns_catalog *cat, const struct uns_tensor *ten
 int uns_catalog_add_piece(struct uns_catalog *cat, const struct uns_piece *piece,
 			  struct uns_err *err)
 {
+	const struct uns_box *box;
+
 	if (!cat->n_tensors || cat->sealed)
 		return uns_fail(err, -EINVAL, "a piece without a tensor");
 	UNS_TRY(APPEND(cat, pieces, *piece, err));
+	if (piece->kind == UNS_PIECE_BOX) {
+		box = uns_box_keep(&cat->boxes, &cat->arena, piece->box);
+		if (!box)
+			return uns_oom(err);
+		cat->pieces[cat->n_pieces - 1].box = box;
+	}
 	cat->tensors[cat->n_tensors - 1].n_pieces++;
 	return 0;
 }
@@ -263,14 +272,14 @@ int uns_catalog_assign_groups(struct uns_catalog *cat, struct uns_err *err)
 
 uint64_t uns_piece_elems(const struct uns_piece *piece)
 {
-	return piece->kind == UNS_PIECE_RANGE ? piece->range.count : uns_box_elems(&piece->box);
+	return piece->kind == UNS_PIECE_RANGE ? piece->range.count : uns_box_elems(piece->box);
 }
 
 uint64_t uns_piece_first(const struct uns_shape *shape, const struct uns_piece *piece)
 {
 	if (piece->kind == UNS_PIECE_RANGE)
 		return piece->range.first;
-	return uns_stretches_of_box(&piece->box, shape).base;
+	return uns_stretches_of_box(piece->box, shape).base;
 }
 
 /* Elements from the first to behind the last one of a strided box; false on overflow. */
@@ -279,8 +288,8 @@ static bool strided_elems(const struct uns_piece *piece, uint64_t *out)
 	uint64_t reach, sum = 1;
 	uint32_t d;
 
-	for (d = 0; d < piece->box.n; d++)
-		if (!uns_u64_mul(piece->box.len[d] - 1, piece->stride_elems[d], &reach) ||
+	for (d = 0; d < piece->box->n; d++)
+		if (!uns_u64_mul(piece->box->len[d] - 1, piece->stride_elems[d], &reach) ||
 		    !uns_u64_add(sum, reach, &sum))
 			return false;
 	*out = sum;
@@ -315,7 +324,7 @@ int uns_piece_check(const struct uns_shape *shape, enum uns_dtype dtype,
 	bool inside;
 
 	if (piece->kind == UNS_PIECE_BOX)
-		inside = uns_box_inside(&piece->box, shape);
+		inside = uns_box_inside(piece->box, shape);
 	else
 		inside = uns_inside(piece->range.first, piece->range.count,
 				    uns_shape_elems(shape));
@@ -481,6 +490,7 @@ static int settle_all(struct uns_catalog *cat, struct uns_err *err)
 		}
 	}
 	settle_pieces(cat);
+	uns_box_pool_fini(&cat->boxes); /* no piece comes any more */
 	cat->sealed = true;
 	return code;
 }

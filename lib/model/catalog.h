@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/map.h"
 #include "io/capture.h"
-#include "model/box.h"
+#include "model/box_pool.h"
 #include "model/finding.h"
 #include "wire/dtype.h"
 #include "wire/value.h"
@@ -52,18 +52,19 @@ enum uns_container {
 
 enum uns_piece_kind { UNS_PIECE_BOX, UNS_PIECE_RANGE };
 
+/* There may be millions. */
 struct uns_piece {
-	enum uns_piece_kind kind;
 	union { /* where in the full tensor */
-		struct uns_box box;
+		const struct uns_box *box; /* of a catalog's piece: in its arena */
 		struct uns_range range;
 	};
-	uint32_t file;   /* index into files */
-	int32_t rank;    /* the writer's, for messages; -1 = unknown */
-	enum uns_container container;
-	enum uns_codec codec;
 	uint64_t offset_bytes, length_bytes; /* in the file, as stored (compressed if codec is set) */
 	const uint64_t *stride_elems; /* UNS_RAW: per box dimension; NULL = C order */
+	uint32_t file;   /* index into files */
+	int32_t rank;    /* the writer's, for messages; -1 = unknown */
+	enum uns_piece_kind kind;
+	enum uns_container container;
+	enum uns_codec codec;
 	uint32_t crc32; /* UNS_RAW: of exactly these bytes, as the file recorded it; 0 = it did not */
 };
 
@@ -233,6 +234,7 @@ struct uns_catalog {
 	/* Private to model/catalog.c: arrays grow by realloc until seal moves them into the arena. */
 	bool sealed;
 	struct uns_map file_by_path; /* "ROOT path" -> index + 1 */
+	struct uns_box_pool boxes;
 };
 
 /* -- building: formats only. All return -ENOMEM when memory is out; *_add give the new index. -- */
@@ -247,7 +249,7 @@ int uns_catalog_add_file(struct uns_catalog *cat, const struct uns_root *root, c
 			 uint32_t *out, struct uns_err *err);
 
 /* The tensor's pieces must be added right behind it: uns_catalog_add_piece appends to the last
- * tensor. Strings are borrowed: put them in cat->arena. */
+ * tensor, and copies the box. Strings and strides are borrowed: put them in cat->arena. */
 int uns_catalog_add_tensor(struct uns_catalog *cat, const struct uns_tensor *tensor, uint32_t *out,
 			   struct uns_err *err);
 int uns_catalog_add_piece(struct uns_catalog *cat, const struct uns_piece *piece,

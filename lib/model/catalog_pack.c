@@ -363,7 +363,7 @@ static void dims(struct pack *p, uint64_t *dim, uint32_t n)
 
 static void strides(struct pack *p, struct uns_piece *piece)
 {
-	uint32_t n = piece->kind == UNS_PIECE_BOX ? piece->box.n : 0;
+	uint32_t n = piece->kind == UNS_PIECE_BOX ? piece->box->n : 0;
 	uint64_t stride[UNS_MAX_DIMS] = { 0 }, *own;
 
 	if (!yes(p, piece->stride_elems))
@@ -378,16 +378,18 @@ static void strides(struct pack *p, struct uns_piece *piece)
 	piece->stride_elems = own;
 }
 
-static void piece_fields(struct pack *p, struct uns_piece *piece)
+/* box: the piece's, which is read or filled. */
+static void piece_fields(struct pack *p, struct uns_piece *piece, struct uns_box *box)
 {
 	piece->kind = (enum uns_piece_kind)below(p, piece->kind, UNS_PIECE_RANGE + 1);
 	if (piece->kind == UNS_PIECE_RANGE) {
 		piece->range.first = u64(p, piece->range.first);
 		piece->range.count = u64(p, piece->range.count);
 	} else {
-		piece->box.n = (uint32_t)below(p, piece->box.n, UNS_MAX_DIMS + 1);
-		dims(p, piece->box.lo, piece->box.n);
-		dims(p, piece->box.len, piece->box.n);
+		box->n = (uint32_t)below(p, box->n, UNS_MAX_DIMS + 1);
+		dims(p, box->lo, box->n);
+		dims(p, box->len, box->n);
+		piece->box = box;
 	}
 	piece->file = (uint32_t)below(p, piece->file, p->cat->n_files);
 	piece->rank = i32(p, piece->rank);
@@ -403,6 +405,7 @@ static int tensor(struct pack *p, size_t i, struct uns_err *err)
 {
 	struct uns_tensor t = p->out ? p->cat->tensors[i] : (struct uns_tensor){ 0 };
 	struct uns_piece piece;
+	struct uns_box box;
 	size_t n, k;
 
 	t.name = text(p, t.name);
@@ -426,7 +429,8 @@ static int tensor(struct pack *p, size_t i, struct uns_err *err)
 		UNS_TRY(uns_catalog_add_tensor(p->cat, &t, NULL, err));
 	for (k = 0; k < n; k++) {
 		piece = p->out ? p->cat->pieces[t.first_piece + k] : (struct uns_piece){ 0 };
-		piece_fields(p, &piece);
+		box = p->out && piece.kind == UNS_PIECE_BOX ? *piece.box : (struct uns_box){ 0 };
+		piece_fields(p, &piece, &box);
 		UNS_TRY(result(p, err));
 		if (!p->out)
 			UNS_TRY(uns_catalog_add_piece(p->cat, &piece, err));

@@ -27,7 +27,7 @@ enum { MAX_COMPARISONS = 1 << 28, MAX_HOLE_STEPS = 1 << 20 };
 struct uns_stretches uns_stretches_of_piece(const struct uns_shape *shape, const struct uns_piece *piece)
 {
 	if (piece->kind == UNS_PIECE_BOX)
-		return uns_stretches_of_box(&piece->box, shape);
+		return uns_stretches_of_box(piece->box, shape);
 	return (struct uns_stretches){ .n = piece->range.count > 0,
 				  .stretch_elems = piece->range.count,
 				  .base = piece->range.first };
@@ -50,8 +50,8 @@ bool uns_same_elements(const struct uns_piece *a, const struct uns_piece *b)
 		return false;
 	if (a->kind == UNS_PIECE_RANGE)
 		return a->range.first == b->range.first && a->range.count == b->range.count;
-	for (d = 0; d < a->box.n; d++)
-		if (a->box.lo[d] != b->box.lo[d] || a->box.len[d] != b->box.len[d])
+	for (d = 0; d < a->box->n; d++)
+		if (a->box->lo[d] != b->box->lo[d] || a->box->len[d] != b->box->len[d])
 			return false;
 	return true;
 }
@@ -295,7 +295,7 @@ static uint64_t covered_until(const struct cover *c, uint64_t at)
 	size_t i;
 
 	for (i = 0; i < c->n; i++) {
-		stretches = uns_stretches_of_box(&c->piece[i]->box, &c->t->shape);
+		stretches = uns_stretches_of_box(c->piece[i]->box, &c->t->shape);
 		k = uns_stretches_find(&stretches, at);
 		if (k < stretches.n && uns_stretches_at(&stretches, k) <= at)
 			return uns_stretches_at(&stretches, k) + stretches.stretch_elems;
@@ -311,7 +311,7 @@ static uint64_t hole_until(const struct cover *c, uint64_t at)
 	size_t i;
 
 	for (i = 0; i < c->n; i++) {
-		stretches = uns_stretches_of_box(&c->piece[i]->box, &c->t->shape);
+		stretches = uns_stretches_of_box(c->piece[i]->box, &c->t->shape);
 		k = uns_stretches_find(&stretches, at);
 		if (k < stretches.n)
 			end = uns_u64_min(end, uns_stretches_at(&stretches, k));
@@ -347,7 +347,7 @@ static uint32_t sweep_dim(const struct cover *c)
 
 	for (d = 0; d < c->t->shape.n; d++) {
 		for (sum = 0, i = 0; i < c->n; i++)
-			sum += (uint64_t)(65536.0 * (double)c->piece[i]->box.len[d] /
+			sum += (uint64_t)(65536.0 * (double)c->piece[i]->box->len[d] /
 					  (double)c->t->shape.dim[d]);
 		if (sum < least) {
 			least = sum;
@@ -391,7 +391,7 @@ static int check_disjoint(const struct cover *c, struct swept *sorted, struct sw
 				continue;
 			if (++compared > MAX_COMPARISONS)
 				return fail_too_many(c, err);
-			if (uns_box_overlap(&open[k].piece->box, &sorted[i].piece->box))
+			if (uns_box_overlap(open[k].piece->box, sorted[i].piece->box))
 				return fail_overlap(c, open[k].piece, sorted[i].piece, err);
 			open[kept++] = open[k];
 		}
@@ -412,7 +412,7 @@ static int check_boxes(const struct cover *c, struct uns_err *err)
 	if (!sorted)
 		return uns_oom(err);
 	for (i = 0; i < c->n; i++) {
-		const struct uns_box *box = &c->piece[i]->box;
+		const struct uns_box *box = c->piece[i]->box;
 
 		sorted[i] = (struct swept){ box->lo[dim], box->lo[dim] + box->len[dim],
 					    c->piece[i] };
@@ -420,7 +420,7 @@ static int check_boxes(const struct cover *c, struct uns_err *err)
 	qsort(sorted, c->n, sizeof(*sorted), swept_cmp);
 	UNS_TRY(check_disjoint(c, sorted, sorted + c->n, err));
 	for (i = 0; i < c->n; i++) /* disjoint and inside: the sum cannot overflow */
-		sum += uns_box_elems(&c->piece[i]->box);
+		sum += uns_box_elems(c->piece[i]->box);
 	return sum == uns_shape_elems(&c->t->shape) ? 0 : fail_box_hole(c, err);
 }
 

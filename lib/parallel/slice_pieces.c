@@ -57,15 +57,15 @@ static struct place place_of(const struct uns_piece *piece, const struct uns_sha
 		p.base_bytes -= piece->range.first * p.elem_bytes;
 		return p;
 	}
-	p.lo = piece->box.lo;
-	memcpy(p.shape.dim, piece->box.len, sizeof(p.shape.dim));
+	p.lo = piece->box->lo;
+	memcpy(p.shape.dim, piece->box->len, sizeof(p.shape.dim));
 	uns_shape_strides(&p.shape, stride);
 	if (piece->stride_elems)
 		memcpy(stride, piece->stride_elems, shape->n * sizeof(*stride));
 	return p;
 }
 
-/* The box `part` of the place, which is `to` of another tensor, as a piece of that. */
+/* The box `part` of the place, which is `to` of another tensor, as a piece of that. `to` is borrowed. */
 static struct uns_piece piece_of(const struct place *p, const struct uns_box *part, const struct uns_box *to)
 {
 	struct uns_piece out = *p->piece;
@@ -73,7 +73,7 @@ static struct uns_piece piece_of(const struct place *p, const struct uns_box *pa
 	uint32_t d;
 
 	out.kind = UNS_PIECE_BOX;
-	out.box = *to;
+	out.box = to;
 	out.offset_bytes = p->base_bytes;
 	for (d = 0; d < part->n; d++) {
 		out.offset_bytes += (part->lo[d] - (p->lo ? p->lo[d] : 0)) * p->stride[d] * p->elem_bytes;
@@ -106,7 +106,7 @@ static bool next_box(const struct uns_piece *piece, const struct uns_shape *shap
 		*at += box_at(shape, piece->range.first + *at, piece->range.first + n, out);
 		return true;
 	}
-	*out = piece->box;
+	*out = *piece->box;
 	*at = n;
 	return true;
 }
@@ -151,7 +151,7 @@ static bool add_cut_piece(struct pieces *out, const struct uns_piece *piece, con
 			  const struct uns_zero_slice *slice, struct uns_arena *arena)
 {
 	uint64_t *stride = UNS_NEW_N(arena, uint64_t, UNS_MAX_DIMS), at = 0;
-	struct uns_box box, part, to;
+	struct uns_box box, part, *to;
 	struct place place;
 	size_t i;
 
@@ -164,10 +164,11 @@ static bool add_cut_piece(struct pieces *out, const struct uns_piece *piece, con
 
 			if (!uns_box_intersect(&box, &b->whole, &part))
 				continue;
-			if (!UNS_ARENA_ROOM(arena, out->v, out->n, out->cap))
+			to = UNS_NEW(arena, struct uns_box);
+			if (!to || !UNS_ARENA_ROOM(arena, out->v, out->n, out->cap))
 				return false;
-			to = moved(&part, &b->whole, &b->slice);
-			out->v[out->n++] = piece_of(&place, &part, &to);
+			*to = moved(&part, &b->whole, &b->slice);
+			out->v[out->n++] = piece_of(&place, &part, to);
 		}
 	return true;
 }

@@ -12,7 +12,7 @@ static const struct uns_rank_part *replica_of(const struct uns_merged *t,
 {
 	const struct uns_rank_part *p = t->first;
 
-	while (p != part && !uns_box_equal(&p->piece.box, &part->piece.box))
+	while (p != part && !uns_box_equal(p->piece.box, part->piece.box))
 		p = p->next;
 	return p == part ? NULL : p;
 }
@@ -25,7 +25,7 @@ static uint64_t elems_held(const struct uns_merged *t, bool once)
 
 	for (p = t->first; p; p = p->next)
 		if (!once || !replica_of(t, p))
-			n += uns_box_elems(&p->piece.box);
+			n += uns_box_elems(p->piece.box);
 	return n;
 }
 

@@ -289,10 +289,10 @@ int uns_rank_merge_add_unknown(struct uns_rank_merge *m, struct uns_rank_source 
 
 static bool same_piece(const struct uns_piece *a, const struct uns_piece *b)
 {
-	size_t n = a->box.n * sizeof(a->box.lo[0]);
+	size_t n = a->box->n * sizeof(a->box->lo[0]);
 
 	return a->file == b->file && a->offset_bytes == b->offset_bytes &&
-	       a->length_bytes == b->length_bytes && uns_box_equal(&a->box, &b->box) &&
+	       a->length_bytes == b->length_bytes && uns_box_equal(a->box, b->box) &&
 	       !a->stride_elems == !b->stride_elems &&
 	       (!a->stride_elems || memcmp(a->stride_elems, b->stride_elems, n) == 0);
 }
@@ -379,7 +379,7 @@ static bool same_content(const struct uns_merged *a, const struct uns_merged *b)
 		return false;
 	for (; p && q; p = p->next, q = q->next)
 		if (!p->piece.crc32 || p->piece.crc32 != q->piece.crc32 ||
-		    !uns_box_equal(&p->piece.box, &q->piece.box))
+		    !uns_box_equal(p->piece.box, q->piece.box))
 			return false;
 	return !p && !q;
 }

@@ -49,24 +49,26 @@ static int add_box(const struct viewing *at, const struct uns_torch_tensor *loca
 		   struct uns_err *err)
 {
 	struct uns_rank_part *part = UNS_NEW(at->scratch, struct uns_rank_part);
+	struct uns_box *box = UNS_NEW(at->scratch, struct uns_box);
 	uint64_t *strides, first = local->first_elem;
 
-	if (!part)
+	if (!part || !box)
 		return uns_oom(err);
 	if (skip)
 		first += skip * local->stride_elems[dim];
 	part->piece = (struct uns_piece){
 		.kind = UNS_PIECE_BOX,
-		.box = { .n = (uint32_t)local->n_dims },
+		.box = box,
 		.file = at->source->file,
 		.rank = at->source->rank,
 		.container = UNS_RAW,
 		.offset_bytes = local->data_bytes + first * uns_dtype_size(local->dtype),
 		.length_bytes = reach_bytes(local, len),
 	};
+	box->n = (uint32_t)local->n_dims;
 	if (local->n_dims) {
-		memcpy(part->piece.box.lo, lo, local->n_dims * sizeof(*lo));
-		memcpy(part->piece.box.len, len, local->n_dims * sizeof(*len));
+		memcpy(box->lo, lo, local->n_dims * sizeof(*lo));
+		memcpy(box->len, len, local->n_dims * sizeof(*len));
 	}
 	if (!uns_strides_are_c_order(local->stride_elems, len, local->n_dims)) {
 		strides = UNS_NEW_N(&at->cat->arena, uint64_t, local->n_dims);

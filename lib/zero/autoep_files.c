@@ -56,6 +56,7 @@ static int take_tensor(struct layer *l, const struct uns_zero_entry *e, const st
 	struct uns_shape one = { .n = whole->n - 1 };
 	char found[128], want[128];
 	struct uns_tensor t;
+	struct uns_box *box;
 
 	if (uns_zero_file_tensor(file, v, &l->cat->arena, &t, piece, err) < 0)
 		return uns_fail_in(err, "%s", param_name(l, k));
@@ -69,9 +70,13 @@ static int take_tensor(struct layer *l, const struct uns_zero_entry *e, const st
 		return uns_fail(err, -ENOTSUP, "%s has another dtype than in the first expert's file, or other strides",
 				param_name(l, k));
 	l->dtype[k] = t.dtype;
+	box = UNS_NEW(&l->scratch, struct uns_box);
+	if (!box)
+		return uns_oom(err);
+	*box = (struct uns_box){ .n = whole->n, .lo = { (uint64_t)e->name.expert }, .len = { 1 } };
+	memcpy(box->len + 1, one.dim, one.n * sizeof(*one.dim));
 	piece->kind = UNS_PIECE_BOX;
-	piece->box = (struct uns_box){ .n = whole->n, .lo = { (uint64_t)e->name.expert }, .len = { 1 } };
-	memcpy(piece->box.len + 1, one.dim, one.n * sizeof(*one.dim));
+	piece->box = box;
 	return 0;
 }
 
@@ -94,8 +99,8 @@ static bool find_master(const struct layer *l, size_t k, int32_t expert, const s
 		if (out->stride_elems)
 			continue;
 		skip = (uint64_t)expert * elems - uns_piece_first(&m->shape, out);
-		for (d = 1; out->kind == UNS_PIECE_BOX && d < m->shape.n && out->box.len[0] > 1; d++)
-			if (out->box.len[d] != m->shape.dim[d])
+		for (d = 1; out->kind == UNS_PIECE_BOX && d < m->shape.n && out->box->len[0] > 1; d++)
+			if (out->box->len[d] != m->shape.dim[d])
 				return false;
 		if (skip >= uns_piece_elems(out)) /* of a later piece, or, wrapped around, of an earlier one */
 			continue;
@@ -161,7 +166,7 @@ static int read_file(struct layer *l, const struct uns_zero_autoep *autoep, cons
 		key = uns_value_str(dict->pair[i].key);
 		for (k = 0; k < l->is->params->n && !(key && key_fits(l, k, e->name.expert, key)); k++)
 			;
-		if (k == l->is->params->n || l->piece[(uint64_t)k * l->is->n_experts + (uint64_t)e->name.expert].box.n)
+		if (k == l->is->params->n || l->piece[(uint64_t)k * l->is->n_experts + (uint64_t)e->name.expert].box)
 			return foreign(l, e, key, err);
 		UNS_TRY(take_tensor(l, e, &file, k, dict->pair[i].value,
 				    &uns_zero_cut_find(&autoep->slices, param_name(l, k))->whole, err));

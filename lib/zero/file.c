@@ -80,22 +80,26 @@ int uns_zero_file_tensor(const struct uns_zero_file *file, const struct uns_valu
 			 struct uns_err *err)
 {
 	struct uns_torch_tensor t;
+	struct uns_box *box = UNS_NEW(arena, struct uns_box);
 	uint64_t *strides;
 
+	if (!box)
+		return uns_oom(err);
 	UNS_TRY(uns_torch_tensor(&file->torch, v, &t, err));
 	out->dtype = t.dtype;
 	out->shape.n = (uint32_t)t.n_dims;
 	memcpy(out->shape.dim, t.dims, sizeof(t.dims));
 	UNS_TRY(uns_shape_check(&out->shape, t.dtype, err));
 	*piece = (struct uns_piece){ .kind = UNS_PIECE_BOX,
-				     .box.n = (uint32_t)t.n_dims,
+				     .box = box,
 				     .file = file->index,
 				     .rank = -1,
 				     .container = UNS_RAW,
 				     .offset_bytes = t.data_bytes +
 						     t.first_elem * uns_dtype_size(t.dtype),
 				     .length_bytes = reach_bytes(&t) };
-	memcpy(piece->box.len, t.dims, sizeof(t.dims));
+	box->n = (uint32_t)t.n_dims;
+	memcpy(box->len, t.dims, sizeof(t.dims));
 	if (t.contiguous)
 		return 0;
 	strides = UNS_NEW_N(arena, uint64_t, t.n_dims);

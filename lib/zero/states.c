@@ -534,7 +534,9 @@ static int add_scalar(const struct group *s, size_t i, int32_t position,
 		      const struct uns_zero_state *state, int32_t rank, struct uns_err *err)
 {
 	struct uns_tensor t = tensor_of(s, i, state->name);
+	static const struct uns_box whole = { .n = 0 };
 	struct uns_piece piece = { .kind = UNS_PIECE_BOX,
+				   .box = &whole,
 				   .file = state->part.file,
 				   .rank = rank,
 				   .container = UNS_RAW,

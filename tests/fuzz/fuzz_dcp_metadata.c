@@ -20,7 +20,7 @@ static void check(const struct uns_dcp_metadata *m)
 			abort();
 		for (k = 0; e->kind == UNS_DCP_TENSOR && k < e->n_chunks; k++)
 			for (d = 0; d < e->n_dims; d++)
-				if (e->chunk[k].lo[d] + e->chunk[k].len[d] > e->dims[d])
+				if (e->chunk[k].box->lo[d] + e->chunk[k].box->len[d] > e->dims[d])
 					abort();
 	}
 }

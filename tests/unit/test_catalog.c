@@ -62,9 +62,11 @@ static struct uns_tensor tensor_of(const char *name, uint64_t rows)
 				    .alias_of = UNS_NONE };
 }
 
-static struct uns_piece rows_of(uint64_t first, uint64_t n)
+/* box: the piece's. */
+static struct uns_piece rows_of(uint64_t first, uint64_t n, struct uns_box *box)
 {
-	return (struct uns_piece){ .box = { 2, { first, 0 }, { n, 3 } }, .length_bytes = n * 12 };
+	*box = (struct uns_box){ 2, { first, 0 }, { n, 3 } };
+	return (struct uns_piece){ .box = box, .length_bytes = n * 12 };
 }
 
 static void lists_a_file_once(void **state)
@@ -89,7 +91,8 @@ static void many_tensors_are_cheap(void **state)
 	enum { N = 25000 };
 	struct fixture *p = *state;
 	struct uns_tensor t = tensor_of("w", 4);
-	struct uns_piece piece = rows_of(0, 4);
+	struct uns_box box;
+	struct uns_piece piece = rows_of(0, 4, &box);
 	uint32_t at;
 	int i;
 
@@ -108,11 +111,33 @@ static void many_tensors_are_cheap(void **state)
 	assert_int_equal(uns_catalog_add_piece(p->cat, &piece, NULL), -EINVAL);
 }
 
+static void equal_boxes_are_one(void **state)
+{
+	struct fixture *p = *state;
+	struct uns_tensor t = tensor_of("w", 6);
+	struct uns_box box;
+	struct uns_piece piece;
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		piece = rows_of(i % 2 * 3, 3, &box);
+		if (i % 2 == 0)
+			assert_int_equal(uns_catalog_add_tensor(p->cat, &t, NULL, NULL), 0);
+		assert_int_equal(uns_catalog_add_piece(p->cat, &piece, NULL), 0);
+		box.lo[0] = 99; /* the catalog has a copy */
+	}
+	assert_ptr_equal(p->cat->pieces[0].box, p->cat->pieces[2].box);
+	assert_ptr_equal(p->cat->pieces[1].box, p->cat->pieces[3].box);
+	assert_int_equal(p->cat->pieces[0].box->lo[0], 0);
+	assert_int_equal(p->cat->pieces[1].box->lo[0], 3);
+}
+
 static void sorts_pieces(void **state)
 {
 	struct fixture *p = *state;
 	struct uns_tensor t = tensor_of("w", 6);
 	struct uns_piece piece;
+	struct uns_box box;
 	uint32_t gone, here;
 	size_t i;
 	static const struct {
@@ -128,14 +153,14 @@ static void sorts_pieces(void **state)
 	assert_int_equal(uns_catalog_add_file(p->cat, p->root, "here", &here, NULL), 0);
 	assert_int_equal(uns_catalog_add_tensor(p->cat, &t, NULL, NULL), 0);
 	for (i = 0; i < 5; i++) {
-		piece = rows_of(given[i].first, given[i].n);
+		piece = rows_of(given[i].first, given[i].n, &box);
 		piece.file = given[i].gone ? gone : here;
 		assert_int_equal(uns_catalog_add_piece(p->cat, &piece, NULL), 0);
 	}
 	assert_int_equal(uns_catalog_seal(p->cat, NULL), 0);
 	for (i = 0; i < 5; i++) {
-		assert_int_equal(p->cat->pieces[i].box.lo[0], want[i].first);
-		assert_int_equal(p->cat->pieces[i].box.len[0], want[i].n);
+		assert_int_equal(p->cat->pieces[i].box->lo[0], want[i].first);
+		assert_int_equal(p->cat->pieces[i].box->len[0], want[i].n);
 		assert_int_equal(p->cat->pieces[i].file, want[i].gone ? gone : here);
 	}
 }
@@ -144,6 +169,8 @@ static const uint64_t wide[UNS_MAX_DIMS] = { 100, 1 }, huge[UNS_MAX_DIMS] = { UI
 
 static void should_fail_to_seal(void **state)
 {
+	static const struct uns_box whole = { 2, { 0, 0 }, { 4, 3 } }, outside = { 2, { 3, 0 }, { 2, 3 } },
+				    vector = { 1, { 0 }, { 4 } }, scalar = { 0 };
 	static const struct {
 		const char *name;
 		struct uns_tensor t;
@@ -152,11 +179,11 @@ static void should_fail_to_seal(void **state)
 	} cases[] = {
 		{ "box outside",
 		  { .shape = { 2, { 4, 3 } } },
-		  { .box = { 2, { 3, 0 }, { 2, 3 } }, .length_bytes = 24 },
+		  { .box = &outside, .length_bytes = 24 },
 		  "f: a shard is outside the tensor's shape [4, 3]" },
 		{ "box of other dimensions",
 		  { .shape = { 2, { 4, 3 } } },
-		  { .box = { 1, { 0 }, { 4 } }, .length_bytes = 24 },
+		  { .box = &vector, .length_bytes = 24 },
 		  "outside" },
 		{ "range outside",
 		  { .shape = { 2, { 4, 3 } } },
@@ -164,26 +191,26 @@ static void should_fail_to_seal(void **state)
 		  "outside" },
 		{ "extent too short",
 		  { .shape = { 2, { 4, 3 } } },
-		  { .box = { 2, { 0, 0 }, { 4, 3 } }, .length_bytes = 47 },
+		  { .box = &whole, .length_bytes = 47 },
 		  "needs 48 bytes, only 47 are stored" },
 		{ "strided extent too short",
 		  { .shape = { 2, { 4, 3 } } },
-		  { .box = { 2, { 0, 0 }, { 4, 3 } }, .length_bytes = 48, .stride_elems = wide },
+		  { .box = &whole, .length_bytes = 48, .stride_elems = wide },
 		  "needs 1212 bytes" },
 		{ "strides overflow",
 		  { .shape = { 2, { 4, 3 } } },
-		  { .box = { 2, { 0, 0 }, { 4, 3 } }, .length_bytes = 48, .stride_elems = huge },
+		  { .box = &whole, .length_bytes = 48, .stride_elems = huge },
 		  "overflow" },
 		{ "offset overflows",
 		  { .shape = { 2, { 4, 3 } } },
-		  { .box = { 2, { 0, 0 }, { 4, 3 } }, .length_bytes = 48, .offset_bytes = -8 },
+		  { .box = &whole, .length_bytes = 48, .offset_bytes = -8 },
 		  "overflows" },
-		{ "shape overflows", { .shape = { 2, { UINT64_MAX, 3 } } }, { 0 }, "2^63" },
+		{ "shape overflows", { .shape = { 2, { UINT64_MAX, 3 } } }, { .box = &scalar }, "2^63" },
 		{ "no such file",
 		  { .shape = { 0 } },
-		  { .file = 7, .length_bytes = 4 },
+		  { .box = &scalar, .file = 7, .length_bytes = 4 },
 		  "not listed" },
-		{ "alias of itself", { .alias_of = 0 }, { .length_bytes = 4 }, "share" },
+		{ "alias of itself", { .alias_of = 0 }, { .box = &scalar, .length_bytes = 4 }, "share" },
 	};
 	size_t i;
 
@@ -313,6 +340,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(lists_a_file_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(many_tensors_are_cheap, setup, teardown),
+		cmocka_unit_test_setup_teardown(equal_boxes_are_one, setup, teardown),
 		cmocka_unit_test_setup_teardown(sorts_pieces, setup, teardown),
 		cmocka_unit_test(should_fail_to_seal),
 		cmocka_unit_test_setup_teardown(assigns_groups, setup, teardown),

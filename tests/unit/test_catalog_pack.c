@@ -68,10 +68,10 @@ static struct uns_catalog *example(const struct fixture *f)
 		.shape = { 2, { 4, 4 } }, .group = 0, .position = 0, .alias_of = UNS_NONE,
 		.inferred = true, .strange = true }, NULL, NULL);
 	uns_catalog_add_piece(cat, &(struct uns_piece){ .kind = UNS_PIECE_BOX,
-		.box = { 2, { 0, 0 }, { 2, 4 } }, .file = a, .rank = 0, .container = UNS_RAW,
+		.box = &(struct uns_box){ 2, { 0, 0 }, { 2, 4 } }, .file = a, .rank = 0, .container = UNS_RAW,
 		.offset_bytes = 64, .length_bytes = 32 }, NULL);
 	uns_catalog_add_piece(cat, &(struct uns_piece){ .kind = UNS_PIECE_BOX,
-		.box = { 2, { 2, 0 }, { 2, 4 } }, .file = a, .rank = 1, .container = UNS_RAW,
+		.box = &(struct uns_box){ 2, { 2, 0 }, { 2, 4 } }, .file = a, .rank = 1, .container = UNS_RAW,
 		.offset_bytes = 128, .length_bytes = 64, .stride_elems = strides }, NULL);
 	uns_catalog_add_tensor(cat, &(struct uns_tensor){ .name = "w", .key = "optimizer.w.exp_avg",
 		.root = "optimizer", .state = "exp_avg", .role = UNS_ROLE_EXP_AVG, .dtype = UNS_BF16,
@@ -166,7 +166,7 @@ static void same_pieces(const struct uns_catalog *a, const struct uns_catalog *b
 		struct uns_piece x = a->pieces[i], y = b->pieces[i];
 
 		assert_int_equal(!x.stride_elems, !y.stride_elems);
-		for (d = 0; x.stride_elems && d < x.box.n; d++)
+		for (d = 0; x.stride_elems && d < x.box->n; d++)
 			assert_int_equal(x.stride_elems[d], y.stride_elems[d]);
 		x.stride_elems = y.stride_elems = NULL;
 		assert_int_equal(x.kind, y.kind);
@@ -179,7 +179,7 @@ static void same_pieces(const struct uns_catalog *a, const struct uns_catalog *b
 		if (x.kind == UNS_PIECE_RANGE)
 			assert_memory_equal(&x.range, &y.range, sizeof(x.range));
 		else
-			assert_memory_equal(&x.box, &y.box, sizeof(x.box));
+			assert_memory_equal(x.box, y.box, sizeof(*x.box));
 	}
 }
 

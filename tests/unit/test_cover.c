@@ -181,7 +181,7 @@ static void add_shard(struct uns_catalog *cat, const struct uns_root *root,
 		piece.kind = UNS_PIECE_RANGE;
 		piece.range = s->range;
 	} else {
-		piece.box = s->box;
+		piece.box = &s->box;
 	}
 	piece.length_bytes = s->length ? s->length : uns_piece_elems(&piece) * 4;
 	assert_int_equal(uns_catalog_add_file(cat, root, path, &piece.file, NULL), 0);
@@ -251,7 +251,8 @@ static void covers_many(void **state)
 	enum { GRID = 64 };
 	struct uns_tensor t = { .name = "w", .key = "w", .root = "", .dtype = UNS_U8,
 				.shape = { 2, { GRID * 2, GRID * 3 } }, .alias_of = UNS_NONE };
-	struct uns_piece piece = { .box = { 2, { 0 }, { 2, 3 } }, .length_bytes = 6 };
+	struct uns_box box = { 2, { 0 }, { 2, 3 } };
+	struct uns_piece piece = { .box = &box, .length_bytes = 6 };
 	struct uns_catalog *cat;
 	struct uns_root *root;
 	struct uns_err err = { 0 };
@@ -265,8 +266,8 @@ static void covers_many(void **state)
 	cat->files[0].stat.id.size = 6;
 	assert_int_equal(uns_catalog_add_tensor(cat, &t, NULL, NULL), 0);
 	for (i = 0; i < GRID * GRID; i++) {
-		piece.box.lo[0] = i * 37 % (GRID * GRID) / GRID * 2;
-		piece.box.lo[1] = i * 37 % (GRID * GRID) % GRID * 3;
+		box.lo[0] = i * 37 % (GRID * GRID) / GRID * 2;
+		box.lo[1] = i * 37 % (GRID * GRID) % GRID * 3;
 		assert_int_equal(uns_catalog_add_piece(cat, &piece, NULL), 0);
 	}
 	assert_int_equal(uns_catalog_seal(cat, &err), 0);

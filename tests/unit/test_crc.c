@@ -33,14 +33,15 @@ struct made {
 static void piece(struct made *m, uint32_t file, size_t i, bool rows, bool recorded)
 {
 	size_t half = BYTES / 2;
+	struct uns_box box = { .n = 2, .len = { rows ? ROWS / 2 : ROWS, rows ? COLUMNS : COLUMNS / 2 } };
 	struct uns_piece p = {
-		.box = { .n = 2, .len = { rows ? ROWS / 2 : ROWS, rows ? COLUMNS : COLUMNS / 2 } },
+		.box = &box,
 		.file = file,
 		.offset_bytes = i * half,
 		.length_bytes = half,
 	};
 
-	p.box.lo[rows ? 0 : 1] = i * (rows ? ROWS : COLUMNS) / 2;
+	box.lo[rows ? 0 : 1] = i * (rows ? ROWS : COLUMNS) / 2;
 	if (recorded)
 		p.crc32 = (uint32_t)crc32_z(0, m->dense + i * half, half);
 	assert_int_equal(uns_catalog_add_piece(m->cat, &p, NULL), 0);

@@ -45,14 +45,14 @@ static void add_storage(struct uns_text *t, const struct uns_dcp_storage *s)
 		uns_text_printf(t, "|%s", s->transform[i]);
 }
 
-static void add_chunk(struct uns_text *t, const struct uns_dcp_chunk *c, size_t n_dims)
+static void add_chunk(struct uns_text *t, const struct uns_dcp_chunk *c)
 {
 	size_t d;
 
 	uns_text_str(t, " (");
-	for (d = 0; d < n_dims; d++)
-		uns_text_printf(t, "%s%llu+%llu", d ? ", " : "", (unsigned long long)c->lo[d],
-				(unsigned long long)c->len[d]);
+	for (d = 0; d < c->box->n; d++)
+		uns_text_printf(t, "%s%llu+%llu", d ? ", " : "", (unsigned long long)c->box->lo[d],
+				(unsigned long long)c->box->len[d]);
 	uns_text_str(t, ")");
 	add_storage(t, c->storage);
 }
@@ -90,7 +90,7 @@ static char *entry_text(const struct uns_dcp_entry *e)
 					(unsigned long long)e->dims[i]);
 		uns_text_str(&t, "]");
 		for (i = 0; i < e->n_chunks; i++)
-			add_chunk(&t, &e->chunk[i], e->n_dims);
+			add_chunk(&t, &e->chunk[i]);
 	}
 	return uns_text_take(&t, NULL);
 }

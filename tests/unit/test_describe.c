@@ -14,7 +14,7 @@ static struct uns_file files[] = { { .path = "a/\"x\"\n.distcp", .stat.id.size =
 				   { .path = "gone", .missing = true } };
 static struct uns_piece pieces[] = {
 	{ .kind = UNS_PIECE_BOX,
-	  .box = { .n = 2, .lo = { 0, 3 }, .len = { 2, 4 } },
+	  .box = &(struct uns_box){ .n = 2, .lo = { 0, 3 }, .len = { 2, 4 } },
 	  .file = 0,
 	  .rank = 1,
 	  .codec = UNS_CODEC_ZSTD,

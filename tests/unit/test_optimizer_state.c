@@ -27,6 +27,7 @@ struct made {
 
 static void add(struct made *m, const char *name, enum uns_role role)
 {
+	static const struct uns_box two = { .n = 1, .len = { 2 } }, scalar = { 0 };
 	uint32_t i = (uint32_t)m->cat.n_tensors++;
 	uint32_t n_dims = role == UNS_ROLE_STEP ? 0 : 1;
 
@@ -36,7 +37,7 @@ static void add(struct made *m, const char *name, enum uns_role role)
 					     .shape = { .n = n_dims, .dim = { 2 } },
 					     .first_piece = i, .n_pieces = 1,
 					     .alias_of = UNS_NONE };
-	m->pieces[i] = (struct uns_piece){ .box = { .n = n_dims, .len = { 2 } },
+	m->pieces[i] = (struct uns_piece){ .box = n_dims ? &two : &scalar,
 					   .length_bytes = n_dims ? 8 : 4 };
 }
 
@@ -191,7 +192,9 @@ static void a_parameter_of_two_groups(struct made *m)
 
 static void a_hole(struct made *m)
 {
-	m->pieces[1].box.len[0] = 1;
+	static const struct uns_box one = { .n = 1, .len = { 1 } };
+
+	m->pieces[1].box = &one;
 }
 
 static void a_state_that_is_no_tensor(struct made *m)

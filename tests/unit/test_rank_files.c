@@ -55,7 +55,7 @@ static void load(struct loaded *l, const char *dir, const char *prefix, int n, a
 static void gather_piece(const struct loaded *l, const struct uns_tensor *t,
 			 const struct uns_piece *piece, uint8_t *full)
 {
-	uint64_t size = uns_dtype_size(t->dtype), n = uns_box_elems(&piece->box), i;
+	uint64_t size = uns_dtype_size(t->dtype), n = uns_box_elems(piece->box), i;
 	UNS_CLEANUP(uns_close_p) int fd = -1;
 	struct uns_err err = { 0 };
 
@@ -65,13 +65,13 @@ static void gather_piece(const struct loaded *l, const struct uns_tensor *t,
 		uint64_t rest = i, at = 0, from = 0, step = 1, dense = 1, x;
 		uint32_t d;
 
-		for (d = piece->box.n; d-- > 0;) {
-			x = rest % piece->box.len[d];
-			rest /= piece->box.len[d];
-			at += (piece->box.lo[d] + x) * step;
+		for (d = piece->box->n; d-- > 0;) {
+			x = rest % piece->box->len[d];
+			rest /= piece->box->len[d];
+			at += (piece->box->lo[d] + x) * step;
 			step *= t->shape.dim[d];
 			from += x * (piece->stride_elems ? piece->stride_elems[d] : dense);
-			dense *= piece->box.len[d];
+			dense *= piece->box->len[d];
 		}
 		assert_true((from + 1) * size <= piece->length_bytes);
 		assert_int_equal(uns_fd_pread(fd, full + at * size, size,

@@ -167,7 +167,7 @@ static uint8_t *cut_box(const struct made *m, uint32_t id, const struct uns_box 
 /* Raw pieces lie behind some other bytes. */
 static void add_raw_box(struct made *m, uint32_t id, struct uns_box box)
 {
-	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .box = box, .rank = -1 };
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .box = &box, .rank = -1 };
 	struct uns_text t = UNS_TEXT_INIT;
 	struct uns_err err = { 0 };
 	uint8_t *bytes;
@@ -221,7 +221,7 @@ static void add_item_rows(struct made *m, uint32_t id, uint64_t lo, uint64_t len
 	const struct uns_tensor t = m->cat->tensors[id];
 	size_t es = uns_dtype_size(t.dtype), rows = (size_t)len, cols = (size_t)t.shape.dim[1], i, j;
 	struct uns_piece piece = { .kind = UNS_PIECE_BOX,
-				   .box = { 2, { lo, 0 }, { len, t.shape.dim[1] } },
+				   .box = &(struct uns_box){ 2, { lo, 0 }, { len, t.shape.dim[1] } },
 				   .rank = 7,
 				   .container = UNS_TORCH_ITEM,
 				   .codec = codec };
@@ -365,7 +365,7 @@ static void add_raw_tensors(struct made *m)
 {
 	static const uint64_t transposed[] = { 1, 24 };
 	struct uns_piece strided = { .kind = UNS_PIECE_BOX,
-				     .box = { 2, { 0, 0 }, { 24, 18 } },
+				     .box = &(struct uns_box){ 2, { 0, 0 }, { 24, 18 } },
 				     .rank = -1,
 				     .length_bytes = 24 * 18 * 8,
 				     .stride_elems = transposed };
@@ -588,6 +588,7 @@ static void checks_items(void **state)
 	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct made m;
+		struct uns_box box;
 		struct file f;
 		uint32_t id;
 
@@ -595,7 +596,9 @@ static void checks_items(void **state)
 		id = add_tensor(&m, cases[i].dtype, shape2(5, 3));
 		add_item_rows(&m, id, 0, cases[i].rows, PLAIN, cases[i].codec);
 		m.cat->tensors[id].dtype = UNS_F32;
-		m.cat->pieces[0].box.len[0] = 5;
+		box = *m.cat->pieces[0].box;
+		box.len[0] = 5;
+		m.cat->pieces[0].box = &box;
 		open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1 << 20 });
 		f = make_file(&m, NULL);
 		check_fails(&m, &f.layout, -EBADMSG, cases[i].a, cases[i].b);
@@ -623,6 +626,7 @@ static void refuses_damaged_zstd(void **state)
 	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct made m;
+		struct uns_box box;
 		struct file f;
 		uint32_t id;
 
@@ -632,7 +636,9 @@ static void refuses_damaged_zstd(void **state)
 		m.cat->pieces[0].length_bytes -= cases[i].cut;
 		m.cat->pieces[0].offset_bytes += cases[i].flip;
 		m.cat->pieces[0].length_bytes -= cases[i].flip;
-		m.cat->pieces[0].box.len[0] = cases[i].rows_claimed;
+		box = *m.cat->pieces[0].box;
+		box.len[0] = cases[i].rows_claimed;
+		m.cat->pieces[0].box = &box;
 		m.cat->tensors[0].shape.dim[0] = cases[i].rows_claimed;
 		open_engine(&m, (struct uns_engine_options){ .cache_bytes = 16 << 20 });
 		f = make_file(&m, NULL);
@@ -1012,7 +1018,7 @@ static void slow_items_of_all_kinds(void **state)
 
 static void a_missing_one_of_many_is_named(void **state)
 {
-	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .box = { 2, { 7, 0 }, { 1, 33 } },
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .box = &(struct uns_box){ 2, { 7, 0 }, { 1, 33 } },
 				   .length_bytes = 33 * 2 };
 	struct uns_err err = { 0 };
 	struct made m;

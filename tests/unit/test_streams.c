@@ -89,7 +89,7 @@ static void add_shard(size_t i, uint64_t lo[2], uint64_t len[2])
 {
 	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .rank = (int32_t)i, .offset_bytes = 100,
 				   .length_bytes = len[0] * len[1] * 2,
-				   .box = { .n = 2, .lo = { lo[0], lo[1] }, .len = { len[0], len[1] } } };
+				   .box = &(struct uns_box){ 2, { lo[0], lo[1] }, { len[0], len[1] } } };
 	char name[32], path[128];
 	struct stat st;
 	int fd;

@@ -53,6 +53,7 @@ static void bench_init(struct bench *b)
 static struct uns_tensor *add(struct bench *b, const char *name, enum uns_role role,
 			      enum uns_dtype dtype, uint32_t file)
 {
+	static const struct uns_box two = { .n = 1, .len = { 2 } };
 	uint32_t i = (uint32_t)b->cat.n_tensors++;
 
 	b->cat.n_pieces = b->cat.n_tensors;
@@ -66,7 +67,7 @@ static struct uns_tensor *add(struct bench *b, const char *name, enum uns_role r
 					     .n_pieces = 1,
 					     .alias_of = UNS_NONE };
 	b->pieces[i] = (struct uns_piece){ .kind = UNS_PIECE_BOX,
-					   .box = { .n = 1, .lo = { 0 }, .len = { 2 } },
+					   .box = &two,
 					   .file = file,
 					   .rank = 0,
 					   .length_bytes = 2 * uns_dtype_size(dtype) };

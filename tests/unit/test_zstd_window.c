@@ -94,7 +94,7 @@ static void start(struct made *m, const struct uns_text *frames, size_t len, uin
 	struct uns_tensor t = { .name = "w", .key = "model.w", .root = "", .dtype = UNS_U8,
 				.shape = { 1, { len } }, .group = -1, .position = -1,
 				.alias_of = UNS_NONE };
-	struct uns_piece p = { .box = { .n = 1, .len = { len } }, .rank = -1,
+	struct uns_piece p = { .box = &(struct uns_box){ .n = 1, .len = { len } }, .rank = -1,
 			       .codec = UNS_CODEC_ZSTD, .length_bytes = frames->len };
 	struct uns_layout_builder b = { .arena = &m->arena };
 	uint32_t id;
