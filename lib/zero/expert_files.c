@@ -14,12 +14,60 @@ struct experts {
 	struct uns_zero_names *names;
 	const struct uns_zero_entry *v; /* n, sorted by layer and number */
 	size_t n;
+	struct uns_map buffers; /* names without the expert's number: a buffer of every expert of the layer */
 };
 
 #define OF_EXPERT(e, what)                                                                          \
 	.id = (what), .scope = UNS_SCOPE_WEIGHTS, .file = (e)->path,                                \
 	.arg = { { "layer", uns_num((uint64_t)((e)->name.layer < 0 ? 0 : (e)->name.layer)) },       \
 		 { "number", uns_num((uint64_t)(e)->name.expert) } }
+
+/* -- buffers: the model file lists those of its own rank's experts, which are numbered from 0 on each rank -- */
+
+/* The name without the expert's number; NULL = it is no expert's, or memory is out. */
+static const char *without_number(struct uns_arena *arena, const char *name)
+{
+	const char *rest;
+	uint64_t number;
+	size_t prefix;
+
+	if (!uns_zero_expert_of(name, &prefix, &number, &rest))
+		return NULL;
+	return uns_arena_printf(arena, "%.*s%s", (int)prefix, name, rest);
+}
+
+static int list_buffers(struct experts *x, struct uns_err *err)
+{
+	const struct uns_value *list = uns_value_get(x->model->root, "buffer_names");
+	const char *name, *rest;
+	uint64_t number;
+	size_t i, prefix;
+
+	for (i = 0; uns_value_at(list, i); i++) {
+		name = uns_value_str(list->item[i]);
+		if (!name || !uns_zero_expert_of(name, &prefix, &number, &rest))
+			continue;
+		name = without_number(&x->cat->arena, name);
+		if (!name || !uns_map_put(&x->buffers, name, (void *)list, NULL))
+			return uns_oom(err);
+	}
+	return 0;
+}
+
+/* An expert's file does not say which of its tensors are buffers. */
+static int find_role(const struct experts *x, struct uns_tensor *t, struct uns_err *err)
+{
+	const char *common;
+
+	if (!x->buffers.n)
+		return 0;
+	common = without_number(&x->cat->arena, t->name);
+	if (!common) /* check_names has seen that it is an expert's */
+		return uns_oom(err);
+	if (uns_map_get(&x->buffers, common))
+		t->role = UNS_ROLE_BUFFER;
+	return 0;
+}
 
 /* -- one file -- */
 
@@ -94,6 +142,8 @@ static int add_file(const struct experts *x, const struct uns_zero_entry *e, str
 	UNS_TRY(check_names(x, e, file.torch.root, err));
 	UNS_TRY(uns_zero_model_add_file(x->cat, &file, "", x->names, err));
 	for (i = first; i < x->cat->n_tensors; i++)
+		UNS_TRY(find_role(x, &x->cat->tensors[i], err));
+	for (i = first; i < x->cat->n_tensors; i++)
 		UNS_TRY(check_tensor(x, e, &x->cat->tensors[i], err));
 	for (i = first; i < x->cat->n_tensors; i++)
 		UNS_TRY(check_save(x, e, &file, &x->cat->tensors[i], err));
@@ -153,15 +203,21 @@ static int check_all(const struct experts *x, struct uns_err *err)
 	return 0;
 }
 
+static void experts_fini(struct experts *x)
+{
+	uns_map_fini(&x->buffers);
+}
+
 int uns_zero_expert_files_add(struct uns_catalog *cat, const struct uns_zero_dir *dir,
 			      const struct uns_zero_model *model, struct uns_zero_names *names,
 			      struct uns_err *err)
 {
-	struct experts x = { .cat = cat, .model = model, .names = names };
+	UNS_CLEANUP(experts_fini) struct experts x = { .cat = cat, .model = model, .names = names };
 	struct uns_err why;
 	size_t i, before = cat->n_findings;
 
 	x.v = uns_zero_dir_of(dir, UNS_ZERO_EXPERT, 0, &x.n);
+	UNS_TRY(list_buffers(&x, err));
 	for (i = 0; i < x.n; i++) {
 		why = (struct uns_err){ .keep = &cat->arena };
 		if (add_file(&x, &x.v[i], &why) < 0)

@@ -166,7 +166,7 @@ DAMAGE = {
     "no-file": (lost(file_of(2)), f"{file_of(2)} is missing: it holds expert 2 of 4 of layer 0 of experts"),
     "moved": (moved, f"{file_of(2)}: the file was saved as {file_of(1)}"),
     "another": (rewritten(lambda n, t: (n.replace("experts.2.", "experts.1."), t)),
-                f"{file_of(2)} should hold expert 2 of layer 0 of experts, but holds {EXPERT}1.up.weight"),
+                f"{file_of(2)} should hold expert 2 of layer 0 of experts, but holds {EXPERT}1.seen"),
     "size": (rewritten(lambda n, t: (n, t[:-1].clone())), f"{file_of(2)} (expert 2 of layer 0 of experts): {EXPERT}2.up.weight "
              "has shape [16, 12], but the optimizer's shards hold one of [17, 12]"),
     "step": (rewritten(lambda n, t: (n, t * 1.5)), f"{file_of(2)} (expert 2 of layer 0 of experts): {EXPERT}2.up.weight is not "
@@ -190,6 +190,14 @@ def test_damage_is_named(place, tmp_path, mount, command, name):
     else:
         told = (m / "weights" / TAG / "UNSHARD_PROBLEM.txt").read_text()
         assert text in told
+
+
+def test_buffers_of_experts_are_buffers(place, command):
+    """Every expert's, though the model file lists those of rank 0's alone."""
+    told = json.loads(command("show", place / "runs/x2/z1-bf16-ep2/run" / TAG, "--json", "-o", "settle=0").stdout)
+    roles = {t["name"]: t["role"] for t in told["tensors"] if t["name"].endswith(".seen")}
+    assert len([n for n in roles if "deepspeed_experts" in n]) == 4 + 2
+    assert set(roles.values()) == {"buffer"}
 
 
 def test_without_rank_0_the_order_of_its_groups_is_not_guessed(place, tmp_path, mount, command):

@@ -36,6 +36,7 @@ class Expert(nn.Module):
         super().__init__()
         self.up = nn.Linear(WIDTH, HIDDEN)
         self.down = nn.Linear(HIDDEN, WIDTH, bias=False)
+        self.register_buffer("seen", torch.arange(5))
 
     def forward(self, x):
         return self.down(torch.relu(self.up(x)))
