@@ -5,6 +5,8 @@ losses that the run itself went on with."""
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -99,6 +101,24 @@ def test_the_optimizer_is_all_ranks(place, launch, case):
     states = saved(place, launch, case, "states")
     trees.assert_same({f"{name}|{s}": torch.load(zero / name / f"{s}.pt")["param"]
                        for name in {key.partition("|")[0] for key in states} for s in STATES}, states)
+
+
+def test_a_universal_directory_of_deepspeeds_own_is_read(place, tmp_path, mount):
+    """Its model file lists one rank's shapes, and there are no experts' files beside it."""
+    case = "mixtral-z1-bf16-ep2"
+    made = tmp_path / "source" / "universal"
+    done = subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
+                           str(place / "runs/ae2" / case / "run" / TAG), "--output_folder", str(made),
+                           "--num_extract_workers", "1", "--num_merge_workers", "1"],
+                          capture_output=True, text=True, timeout=conftest.LONGEST_S)
+    assert done.returncode == 0, done.stderr[-4000:]
+    ours = view(place, "universal", "ae2", case) / TAG / "zero"
+    for name in [p.name for p in (made / "zero").iterdir() if ".experts." in p.name]:
+        for state in STATES:
+            want, got = (torch.load(zero / name / f"{state}.pt") for zero in (made / "zero", ours))
+            trees.assert_same({"param": got.pop("param")}, {"param": want.pop("param")})
+            assert got == want, (name, state)
+    trees.assert_same(trees.weights(mount(made.parent, "names=memory") / "weights/universal"), saved(place, "ae2", case, "live"))
 
 
 @pytest.fixture(scope="module")
