@@ -6,6 +6,13 @@
 
 enum { FS_MOST_CLONES = 63, FS_LARGEST_FD = 1 << 20 };
 
+/* Which pages the kernel keeps when a file of the mount was read. */
+enum fs_cache {
+	FS_CACHE_BOTH,
+	FS_CACHE_MOUNT,   /* the mount's alone: those of SOURCE go behind a reader */
+	FS_CACHE_SOURCES, /* those of SOURCE alone: the mount's go when the file's last reader has closed it */
+};
+
 struct fs_options {
 	const char *source; /* for the mount table: fsname */
 	/* A directory; or "/dev/fd/N", an open descriptor of a mount that another process has made (mount(2) with
@@ -19,6 +26,7 @@ struct fs_options {
 	bool foreground;
 	bool allow_other;       /* forces default_permissions */
 	unsigned max_threads;   /* 0 = default 16 */
+	enum fs_cache cache;
 	unsigned read_ahead_kb; /* 0 = default 4096; set on the bdi where privileged */
 	/* Called once in the process that serves, after mounting and before the first request: the
 	 * place to open logs after daemonising. */

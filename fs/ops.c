@@ -456,7 +456,7 @@ static int open_node(fuse_req_t req, struct fs_node *node, struct unshard_stat *
 		complain(fs, "open", unshard_node_path(node->node), &err);
 		return code;
 	}
-	*out = fs_handles_open(&fs->handles, node, file);
+	*out = fs_pages_open(&fs->pages, &fs->handles, node, file);
 	if (*out)
 		return 0;
 	unshard_file_close(file);
@@ -496,17 +496,27 @@ static void op_read(fuse_req_t req, fuse_ino_t id, size_t size, off_t off,
 	}
 	/* More than was agreed in op_init: the kernel would take a shorter answer for the end of the file. */
 	n = size > FS_BUFFER_BYTES ? -EIO : unshard_pread(handle->file, buf, size, (uint64_t)off, NULL);
-	if (n >= 0)
-		fuse_reply_buf(req, buf, (size_t)n);
-	else
+	if (n < 0)
 		reply_failure(req, (int)n); /* the session logs reads by itself */
+	else if (fuse_reply_buf(req, buf, (size_t)n) == 0)
+		fs_pages_given(&fs->pages, handle, fi, off, (size_t)n);
 	fs_buffers_put(&fs->buffers, buf);
 }
 
-static void op_release(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
+static void op_releasedir(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 {
 	(void)id;
 	fs_handles_close(&fs_of(req)->handles, handle_of(fi));
+	fuse_reply_err(req, 0);
+}
+
+/* The kernel forgets no node before it has this answer. */
+static void op_release(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
+{
+	struct fs *fs = fs_of(req);
+
+	fs_handles_close(&fs->handles, handle_of(fi));
+	fs_pages_closed(&fs->pages, fs->se, id, node_of(req, id));
 	fuse_reply_err(req, 0);
 }
 
@@ -545,7 +555,7 @@ const struct fuse_lowlevel_ops fs_ops = {
 	.opendir = op_opendir,
 	.readdir = op_readdir,
 	.readdirplus = op_readdirplus,
-	.releasedir = op_release,
+	.releasedir = op_releasedir,
 	.open = op_open,
 	.read = op_read,
 	.release = op_release,

@@ -8,6 +8,7 @@
 #include "connection.h"
 #include "handles.h"
 #include "nodes.h"
+#include "pages.h"
 
 struct fs {
 	unshard *u;
@@ -16,6 +17,7 @@ struct fs {
 	struct fs_nodes nodes;
 	struct fs_handles handles;
 	struct fs_buffers buffers;
+	struct fs_pages pages;
 	void (*log)(void *ctx, int level, const char *line); /* may be NULL */
 	void *log_ctx;
 };

@@ -287,11 +287,13 @@ static int serve(unshard *u, const struct fs_options *o, const char *path, struc
 			       strerror(-code));
 	fs_handles_init(&fs.handles);
 	fs_buffers_init(&fs.buffers);
+	fs_pages_init(&fs.pages, o->cache);
 	code = fs_connection_passed(&fs.connection, o, err);
 	if (!code)
 		code = serve_session(&fs, o, path, daemon, err);
 	fs_connection_close(&fs.connection);
 	fs_handles_fini(&fs.handles);
+	fs_pages_fini(&fs.pages);
 	fs_buffers_fini(&fs.buffers);
 	fs_nodes_fini(&fs.nodes);
 	return code;

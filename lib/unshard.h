@@ -293,6 +293,11 @@ UNSHARD_API void unshard_file_close(unshard_file *file); /* NULL is allowed */
 UNSHARD_API ssize_t unshard_pread(unshard_file *file, void *buf, size_t len, uint64_t off,
 				  struct unshard_error *err);
 
+/* A hint: bytes [off, off+len) were read, and the caller keeps them. The kernel's page cache then need not hold the
+ * bytes of SOURCE that they came from; it lets go of them when enough lie in a row, or when the file is closed. Any
+ * number of threads. */
+UNSHARD_API void unshard_file_kept(unshard_file *file, uint64_t off, size_t len);
+
 /* -- checkpoints and their findings -- */
 
 enum unshard_state {

@@ -133,6 +133,7 @@ static int serve(struct mount *m, unshard *u)
 		.allow_other = m->options.allow_other,
 		.max_threads = m->options.max_threads,
 		.read_ahead_kb = m->options.read_ahead_kb,
+		.cache = (enum fs_cache)m->options.cache,
 		.ready = serving,
 		.live = live,
 		.log = log_failure,

@@ -24,6 +24,7 @@ enum kind {
 	SECONDS, /* 0 sets `to_first` too: the library has a flag for it */
 	FLAG,
 	CHOICE, /* one of two words */
+	ONE_OF, /* one of several words, by its number from 0 on */
 	WORD,   /* one word, which switches something on */
 };
 
@@ -92,6 +93,9 @@ static const struct row rows[] = {
 	{ "clones", VERB_MOUNT, NUMBERS, "N:N...",
 	  "with MOUNTPOINT /dev/fd/N: further descriptors, cloned from it", HERE(clones) },
 	{ "max_threads", VERB_MOUNT, COUNT, "N", "requests served at once (16)", HERE(max_threads) },
+	{ "cache", VERB_MOUNT, ONE_OF, "both|mount|sources",
+	  "what the kernel keeps of a file that was read: SOURCE's pages and the mount's (both), or one of them",
+	  HERE(cache) },
 	{ "readahead", VERB_MOUNT, COUNT, "KIB", "how far the kernel reads ahead, where it may be set (4096)",
 	  HERE(read_ahead_kb) },
 	{ "log", ALL, PATH, "FILE", "append log lines to FILE (mount: syslog; mount -f and other verbs: stderr)", HERE(log) },
@@ -286,6 +290,22 @@ static int set_choice(struct options *o, const struct row *row, const char *valu
 	return 0;
 }
 
+static int set_one_of(struct options *o, const struct row *row, const char *value,
+		      struct unshard_error *err)
+{
+	const char *word = row->value;
+	size_t len = strlen(value);
+	unsigned i;
+
+	for (i = 0; word; i++, word = strchr(word, '|'), word = word ? word + 1 : NULL) {
+		if (strcspn(word, "|") != len || strncmp(word, value, len) != 0)
+			continue;
+		*(unsigned *)member(o, row->to) = i;
+		return 0;
+	}
+	return refuse(err, -EINVAL, "%s=%.40s: expected %s", row->name, value, row->value);
+}
+
 static int set_word(struct options *o, const struct row *row, const char *value,
 		    struct unshard_error *err)
 {
@@ -351,6 +371,8 @@ static int set(struct options *o, const struct row *row, const char *value,
 		return 0;
 	case CHOICE:
 		return set_choice(o, row, value, err);
+	case ONE_OF:
+		return set_one_of(o, row, value, err);
 	case WORD:
 		return set_word(o, row, value, err);
 	case STRING:

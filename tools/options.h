@@ -29,6 +29,7 @@ struct options {
 	const char *log;                /* log=FILE, absolute, or NULL */
 	bool allow_other, debug;
 	unsigned max_threads, read_ahead_kb; /* 0 = default */
+	unsigned cache;                      /* enum fs_cache */
 	struct numbers clones;
 	char *fuse; /* what goes on to libfuse, separated by commas, or NULL */
 

@@ -45,6 +45,20 @@ struct uns_crc {
 };
 #define UNS_CRC_IS_SET (UINT64_C(1) << 63)
 
+/* Of a source file: what was read of it and need not stay in the page cache (behind.h). */
+struct uns_stretch {
+	uint64_t at, end;
+	uint64_t fresh_bytes; /* read since its pages were let go of */
+};
+enum { UNS_STRETCHES = 32 }; /* readers of one shard may be far apart */
+struct uns_behind {
+	struct uns_stretch stretch[UNS_STRETCHES]; /* the one that grew last comes first */
+	unsigned n;
+	/* A bit for each 2 MiB whose pages have gone. Reads of neighbours may bring some of them back: the kernel reads
+	 * ahead, and around what is read. */
+	uint64_t *gone;
+};
+
 struct uns_backing {
 	struct uns_engine *engine;
 	const struct uns_catalog *cat;
@@ -55,6 +69,8 @@ struct uns_backing {
 	_Atomic(struct uns_crc *) *crc;     /* one list per tensor: see crc.c */
 	_Atomic uint64_t crc_changes;
 	_Atomic uint64_t call_bytes; /* see streams.c; 0 = not known yet */
+	pthread_mutex_t behind_lock;
+	struct uns_behind *behind; /* one per file, once bytes are kept elsewhere */
 };
 
 #endif

@@ -107,6 +107,7 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
 		return uns_oom(err);
 	b->engine = engine;
 	b->cat = cat;
+	pthread_mutex_init(&b->behind_lock, NULL);
 	b->slot = calloc(cat->n_files + 1, sizeof(*b->slot));
 	b->direct_slot = calloc(cat->n_files + 1, sizeof(*b->direct_slot));
 	b->resolved = calloc(cat->n_pieces + 1, sizeof(*b->resolved));
@@ -133,6 +134,15 @@ static void crcs_free(struct uns_backing *b)
 	free((void *)b->crc);
 }
 
+static void behind_free(struct uns_backing *b)
+{
+	size_t i;
+
+	for (i = 0; b->behind && i < b->cat->n_files; i++)
+		free(b->behind[i].gone);
+	free(b->behind);
+}
+
 static void close_slots(struct uns_backing *b, struct uns_fd_slot *slot)
 {
 	size_t i;
@@ -152,5 +162,7 @@ void uns_backing_free(struct uns_backing *b)
 	free(b->resolved);
 	free((void *)b->piece_order);
 	crcs_free(b);
+	behind_free(b);
+	pthread_mutex_destroy(&b->behind_lock);
 	free(b);
 }

@@ -1,12 +1,14 @@
 /* Open files: each pins what its bytes come from. */
 #include "paths/files.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "api/caller.h"
+#include "engine/behind.h"
 #include "engine/streams.h"
 #include "paths/nodes.h"
 #include "session/reads.h"
@@ -17,6 +19,7 @@ struct unshard_file {
 	const struct uns_layout *layout; /* NULL = text */
 	struct uns_backing *backing;
 	struct uns_streams streams;
+	atomic_bool behind; /* a reader keeps what it reads */
 
 	struct dir_record *record; /* a checkpoint's file */
 	struct snapshot *snap;
@@ -74,6 +77,8 @@ void unshard_file_close(unshard_file *f)
 	if (f->snap)
 		snapshots_save_crcs(&f->u->snapshots, f->snap);
 	uns_streams_fini(&f->streams, f->u->engine);
+	if (atomic_load(&f->behind))
+		uns_behind_end(f->backing);
 	uns_backing_free(f->own_backing);
 	uns_catalog_free(f->own);
 	snapshot_put(f->u, f->snap);
@@ -191,4 +196,13 @@ ssize_t unshard_pread(unshard_file *f, void *buf, size_t len, uint64_t off,
 	if (got < 0)
 		give_error(error, &err, (int)got);
 	return got;
+}
+
+void unshard_file_kept(unshard_file *f, uint64_t off, size_t len)
+{
+	if (!f->layout)
+		return;
+	if (!atomic_load_explicit(&f->behind, memory_order_relaxed))
+		atomic_store(&f->behind, true);
+	uns_behind_read(f->backing, f->layout, off, len);
 }

@@ -24,6 +24,8 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
     parser.add_argument("--rounds", type=int, help="of reading and of loading")
     parser.add_argument("--size", type=float, help="MB to read; twice as much is loaded")
+    parser.add_argument("--options", nargs="*", default=(), help="of the mount, for loaders: cache=mount")
+    parser.add_argument("--loaders", nargs="*", default=tuple(loaders.LOADERS), help="which of them")
     parser.add_argument("--programs", type=Path, required=True, help=argparse.SUPPRESS)
     found = parser.parse_args()
     unknown = set(found.what) - set(WHAT)
@@ -47,8 +49,8 @@ def main():
         if not args.what or "loads" in args.what:
             loads.measure(programs, work, 2 * size, n, ["load_file"] if args.quick else loads.LOADERS)
         if not args.what or "loaders" in args.what:
-            loaders.measure(programs, work, 2 * size, n, ["load_file", "torch"] if args.quick else loaders.LOADERS,
-                            not args.quick)
+            loaders.measure(programs, work, 2 * size, n, ["load_file", "torch"] if args.quick else args.loaders,
+                            not args.quick, args.options)
         if not args.what or "library" in args.what:
             library.measure(programs, work, 2 * size, n)
         if not args.what or "exports" in args.what:

@@ -7,6 +7,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,14 +84,23 @@ def prepare(place, where, what, view, all_of_machine):
         pages.drop_all()
 
 
+def settled(count):
+    """Pages go after the loader has ended: the kernel does not wait until a file's closing is answered."""
+    before = None
+    while (now := count()) != before:
+        before = now
+        time.sleep(0.2)
+    return now
+
+
 def once(loaders, place, where, what, loader, all_of_machine):
     view = LOADERS[loader].view
     prepare(place, where, what, view, all_of_machine)
     before = sum(map(mounts.cpu_seconds, place.servers))
     found = loaders.load(loader, (place.native if what == NATIVE else place.shown)[view])
+    found["source_pages"] = settled(lambda: sum(map(pages.cached_bytes, sources(place, what, view))))
+    found["mount_pages"] = settled(lambda: pages.cached_bytes(place.shown[view]))
     found["server_cpu"] = sum(map(mounts.cpu_seconds, place.servers)) - before
-    found["source_pages"] = sum(map(pages.cached_bytes, sources(place, what, view)))
-    found["mount_pages"] = pages.cached_bytes(place.shown[view])
     return found
 
 

@@ -386,13 +386,13 @@ def make_sources(src):
             "two": Saved(src / "two", "two/model.safetensors")}, fillers
 
 
-def go(tmp_path, mount, faults, eventually, steps):
+def go(tmp_path, mount, faults, eventually, steps, told_cache="both", young_cache="both"):
     seed = int(os.environ.get("UNSHARD_SEED", random.SystemRandom().randrange(1 << 32)))
     print(f"UNSHARD_SEED={seed}")
     src = tmp_path / "src"
     sources, fillers = make_sources(src)
-    told = mount(src, "mem=1", changing=True, faults=faults)
-    young = mount(src, "settle=3600", "mem=1", changing=True)
+    told = mount(src, "mem=1", f"cache={told_cache}", changing=True, faults=faults)
+    young = mount(src, "settle=3600", "mem=1", f"cache={young_cache}", changing=True)
     run = Run(random.Random(seed), [(told, ("notes", "one"), True), (young, tuple(sources), False)],
               sources, faults, fillers)
     try:
@@ -418,6 +418,12 @@ def go(tmp_path, mount, faults, eventually, steps):
 def test_what_is_read_is_of_one_state_or_an_error(tmp_path, mount, faults, eventually):
     count = go(tmp_path, mount, faults, eventually, 2000)
     assert min(count["new"], count["old"], count["ESTALE"]) > 20, count
+
+
+@pytest.mark.parametrize("caches", [("mount", "sources"), ("sources", "mount")])
+def test_whatever_pages_are_kept(tmp_path, mount, faults, eventually, caches):
+    count = go(tmp_path, mount, faults, eventually, 1000, *caches)
+    assert min(count["new"], count["old"], count["ESTALE"]) > 0, count
 
 
 @pytest.mark.long

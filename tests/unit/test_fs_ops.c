@@ -148,6 +148,7 @@ static int setup(void **state)
 	assert_int_equal(fs_nodes_init(&fs.nodes, root, &st), 0);
 	fs_handles_init(&fs.handles);
 	fs_buffers_init(&fs.buffers);
+	fs_pages_init(&fs.pages, FS_CACHE_BOTH);
 	*state = &fs;
 	return 0;
 }
@@ -157,6 +158,7 @@ static int teardown(void **state)
 	struct fs *fs = *state;
 
 	fs_handles_fini(&fs->handles);
+	fs_pages_fini(&fs->pages);
 	fs_buffers_fini(&fs->buffers);
 	fs_nodes_fini(&fs->nodes);
 	unshard_close(fs->u);
@@ -199,7 +201,7 @@ static void close_dir(struct fs *fs, struct fuse_file_info *fi)
 {
 	struct fuse_req req = request(fs);
 
-	op_release(&req, 0, fi);
+	op_releasedir(&req, 0, fi);
 }
 
 /* -- tests -- */

@@ -65,7 +65,7 @@ static void test_all_of_them(void **state)
 			      &err),
 		0);
 	assert_int_equal(options_parse(&o, VERB_MOUNT,
-				       ",allow_other,max_threads=3,readahead=128,log=/l,debug,,"
+				       ",allow_other,max_threads=3,cache=sources,readahead=128,log=/l,debug,,"
 				       "delay_read_us=9,",
 				       &err),
 			 0);
@@ -88,6 +88,7 @@ static void test_all_of_them(void **state)
 	assert_true(o.allow_other && o.debug);
 	assert_int_equal(o.max_threads, 3);
 	assert_int_equal(o.read_ahead_kb, 128);
+	assert_int_equal(o.cache, 2);
 	assert_string_equal(o.log, "/l");
 	assert_null(o.fuse);
 	options_fini(&o);
@@ -151,6 +152,10 @@ static const struct {
 	{ "allow_other", "option allow_other changes nothing here: leave it out (only these use it: mount)", VERB_LS },
 	{ "fact=a=1", "option fact changes nothing here: leave it out (only these use it: mount, show, export, warm)",
 	  VERB_CHECK },
+	{ "cache=all", "cache=all: expected both|mount|sources", VERB_MOUNT },
+	{ "cache=mountt", "cache=mountt: expected both|mount|sources", VERB_MOUNT },
+	{ "cache=mount|sources", "cache=mount|sources: expected both|mount|sources", VERB_MOUNT },
+	{ "cache=mount", "option cache changes nothing here: leave it out (only these use it: mount)", VERB_EXPORT },
 	{ "nofail", "unknown option 'nofail'; the options are weights_key, strip", VERB_EXPORT },
 };
 

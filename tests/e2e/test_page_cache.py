@@ -1,0 +1,174 @@
+"""Which pages the kernel holds when files of a mount have been read: SOURCE's, the mount's, or both (-o cache=). Pages are
+counted by cachestat(2)."""
+
+import concurrent.futures
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+import torch.distributed.checkpoint as dist_cp
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+import checkpoints  # noqa: E402
+import pages  # noqa: E402
+
+MiB = 1 << 20
+TENSORS, BYTES = 6, 8 * MiB
+WEIGHTS = "weights/ckpt/model.safetensors"
+PAGES_OF_HEADERS = 2 * MiB
+WORKERS = 8
+MADE = {f"t{i}": torch.arange(i, i + BYTES // 4, dtype=torch.int32) for i in range(TENSORS)}
+
+# Processes forked from one: what they import is not what is tested.
+FORKED = """
+import os, sys
+import torch
+from safetensors import safe_open
+torch.set_num_threads(1)
+path, n = sys.argv[1], int(sys.argv[2])
+for rank in range(n):
+    if os.fork() == 0:
+        with safe_open(path, "pt") as f:
+            sums = [f"{name} {rank} {f.get_tensor(name).chunk(n)[rank].clone().sum().item()}\\n" for name in f.keys()]
+        os.write(1, "".join(sums).encode())
+        os._exit(0)
+assert all(os.wait()[1] == 0 for _ in range(n))
+"""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """One checkpoint of one shard, whose pages the kernel can let go of."""
+    src = tmp_path_factory.mktemp("paged")
+    dist_cp.save({"model": MADE}, checkpoint_id=src / "ckpt", no_dist=True)
+    try:
+        forget(src)
+        if held(src) > PAGES_OF_HEADERS:
+            pytest.skip("this file system keeps its files in memory alone")
+    except OSError as e:
+        pytest.skip(str(e))
+    return src
+
+
+def shards(source):
+    return sorted(source.rglob("*.distcp")) + sorted(source.rglob("*.pt"))
+
+
+def forget(source):
+    for path in shards(source):
+        pages.drop(path)
+
+
+def held(source):
+    return sum(map(pages.cached_bytes, shards(source)))
+
+
+def by_read(path):
+    return path.read_bytes()
+
+
+def by_map(path):
+    with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        return bytes(mapped)
+
+
+def around_the_cache(path):
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    size = os.fstat(fd).st_size
+    with mmap.mmap(-1, -(-size // MiB) * MiB) as room:
+        for at in range(0, size, MiB):
+            os.preadv(fd, [memoryview(room)[at:at + MiB]], at)
+        os.close(fd)
+        return room[:size]
+
+
+def assert_made(data):
+    found = safetensors.torch.load(data)
+    assert found.keys() == MADE.keys()
+    assert all(torch.equal(found[name], MADE[name]) for name in MADE)
+
+
+@pytest.mark.parametrize("read", [by_read, by_map])
+@pytest.mark.parametrize("cache", ["both", "mount", "sources"])
+def test_pages_are_held_once_or_twice(source, mount, eventually, cache, read):
+    m = mount(source, f"cache={cache}")
+    forget(source)
+    assert_made(read(m / WEIGHTS))
+    of_mount = pages.cached_bytes(m / WEIGHTS) if cache != "sources" else 0
+    if cache == "mount":
+        eventually(lambda: held(source) <= PAGES_OF_HEADERS)
+    else:
+        assert held(source) >= TENSORS * BYTES
+    if cache == "sources":
+        eventually(lambda: pages.cached_bytes(m / WEIGHTS) == 0)
+    else:
+        assert of_mount >= TENSORS * BYTES
+    assert_made(read(m / WEIGHTS))
+
+
+def test_what_is_read_around_the_mounts_pages_stays_with_the_sources(source, mount):
+    m = mount(source, "cache=mount")
+    forget(source)
+    assert_made(around_the_cache(m / WEIGHTS))
+    assert held(source) >= TENSORS * BYTES
+
+
+def test_pages_stay_as_long_as_somebody_has_the_file_open(source, mount, eventually):
+    m = mount(source, "cache=sources")
+    with open(m / WEIGHTS, "rb") as f, mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert_made(by_read(m / WEIGHTS))
+        assert_made(mapped[:])
+        assert pages.cached_bytes(m / WEIGHTS) >= TENSORS * BYTES
+    eventually(lambda: pages.cached_bytes(m / WEIGHTS) == 0)
+
+
+def test_opened_again_and_again_while_its_pages_go(source, mount):
+    m = mount(source, "cache=sources")
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        for data in threads.map(lambda i: (by_map if i % 2 else by_read)(m / WEIGHTS), range(24)):
+            assert_made(data)
+
+
+def read_from_storage(pid):
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
+
+
+@pytest.mark.parametrize("cache", ["mount", "sources"])
+def test_eight_processes_map_one_file(source, mount, cache):
+    """Each byte comes from storage once."""
+    m = mount(source, f"cache={cache}")
+    (m / WEIGHTS).stat()
+    forget(source)
+    before = read_from_storage(m.pid())
+    said = subprocess.run([sys.executable, "-c", FORKED, m / WEIGHTS, str(WORKERS)], check=True, capture_output=True,
+                          text=True).stdout
+    assert sorted(said.splitlines()) == sorted(f"{name} {rank} {part.sum().item()}" for name, tensor in MADE.items()
+                                               for rank, part in enumerate(tensor.chunk(WORKERS)))
+    assert read_from_storage(m.pid()) - before <= TENSORS * BYTES * 1.1 + PAGES_OF_HEADERS
+
+
+def test_ranks_files_read_at_once_take_no_pages_from_each_other(tmp_path, source, mount):
+    """world-4 of two ranks: four files out of the same shards, each byte from storage once."""
+    checkpoints.write_rank_files(tmp_path / "run/global_step_1/actor", *checkpoints.llama(48e6), 2)
+    m = mount(tmp_path / "run", "cache=mount")
+    files = [m / f"world-4/global_step_1/actor/model_world_size_4_rank_{rank}.pt" for rank in range(4)]
+    expected = [by_read(path) for path in files]
+    for path in files:
+        pages.drop(path)
+    forget(tmp_path / "run")
+    before = read_from_storage(m.pid())
+    open_files = [open(path, "rb", buffering=0) for path in files]
+    got = [b""] * 4
+    while any(parts := [f.read(MiB) for f in open_files]):
+        got = [a + b for a, b in zip(got, parts)]
+    for f in open_files:
+        f.close()
+    assert got == expected
+    stored = sum(path.stat().st_size for path in shards(tmp_path / "run"))
+    assert read_from_storage(m.pid()) - before <= stored * 1.1 + PAGES_OF_HEADERS
