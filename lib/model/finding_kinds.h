@@ -112,7 +112,7 @@ KIND(ZERO_FROZEN_SLICES_MISSING, zero_frozen_slices_missing, INCOMPLETE,
 KIND(ZERO_MODEL_FILES_MISSING, zero_model_files_missing, NOTE,
      "{file} (data-parallel rank {rank}) is missing: expected a model file of each of {expected} ranks; nothing that is needed is in it")
 KIND(ZERO_WEIGHTS_ROUNDED, zero_weights_rounded, NOTE,
-     "ZeRO stage 3 does not save 16-bit weights: {n} {n|weight is|weights are} made from the optimizer's fp32 copies (this is normal)")
+     "{n} {n|weight is|weights are} made from the optimizer's fp32 copies, because they are not saved in 16 bits (this is normal with ZeRO stage 3)")
 KIND(ZERO_TENSOR_PARALLEL, zero_tensor_parallel, UNKNOWN,
      "{checkpoint} holds tensor-parallel slices of {n} model-parallel ranks, and does not record how each parameter was split: this is not supported")
 KIND(ZERO_MAP_VERSION, zero_map_version, UNKNOWN,
