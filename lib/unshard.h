@@ -305,6 +305,7 @@ enum unshard_state {
 	UNSHARD_SAVING,     /* may still be written: hidden */
 	UNSHARD_DAMAGED,    /* or incomplete */
 	UNSHARD_UNREADABLE, /* at this moment; `problem` has the reason */
+	UNSHARD_UNSUPPORTED, /* nothing is damaged, but something of it cannot be shown: `problem` says what */
 };
 
 struct unshard_checkpoint {

@@ -16,7 +16,7 @@ struct listing {
 	struct table problems; /* path, sentence */
 	cJSON *json;           /* NULL = the table is wanted */
 	struct progress progress;
-	size_t n, n_damaged;
+	size_t n, n_bad;
 };
 
 static void add_number(struct table *t, int64_t n)
@@ -75,7 +75,7 @@ static int visit(void *ctx, const struct unshard_checkpoint *c)
 	char *path = path_shown(l->source, c->path);
 
 	l->n++;
-	l->n_damaged += c->state == UNSHARD_DAMAGED || c->state == UNSHARD_UNREADABLE;
+	l->n_bad += c->state != UNSHARD_OK && c->state != UNSHARD_SAVING;
 	if (l->json)
 		add_object(l, c);
 	else if (path)
@@ -142,7 +142,7 @@ static int list(unshard *u, const char *source, bool json)
 		code = command_fail("out of memory");
 	else
 		code = code < 0      ? command_fail("%s", err.text)
-		       : l.n_damaged ? EXIT_PROBLEM
+		       : l.n_bad     ? EXIT_PROBLEM
 				     : EXIT_DONE;
 	table_fini(&l.table);
 	table_fini(&l.problems);
@@ -171,7 +171,7 @@ const struct command cmd_ls = {
 	.arguments = "SOURCE [--json] [-o OPTION,...] [--store FILE|none]",
 	.summary = "list the checkpoints below SOURCE",
 	.help = "One line for each checkpoint: path, format, step, number of ranks, size of its\n"
-		"files, state (ok, saving, damaged), and below them why damaged ones are.\n\n"
+		"files, state (ok, saving, damaged, unsupported, unreadable), and below them the reasons.\n\n"
 		"  --json                     an array of objects instead\n"
 		"  -o OPTION,...              see below; may be repeated\n" STORE_HELP
 		"  -h, --help                 this text\n",

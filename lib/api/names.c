@@ -51,6 +51,7 @@ const char *unshard_state_name(enum unshard_state state)
 		[UNSHARD_OK] = "ok",
 		[UNSHARD_SAVING] = "saving",
 		[UNSHARD_DAMAGED] = "damaged",
+		[UNSHARD_UNSUPPORTED] = "unsupported",
 		[UNSHARD_UNREADABLE] = "unreadable",
 	};
 

@@ -25,13 +25,25 @@ static void copy_facts(struct unshard *u, const struct dir_record *record, struc
 	pthread_mutex_unlock(&u->lock);
 }
 
+static bool is_damaged(const struct reasons *reasons)
+{
+	size_t i;
+
+	for (i = 0; i < reasons->n; i++)
+		if (reasons->v[i].serious && reasons->v[i].finding->code != -ENOTSUP)
+			return true;
+	return false;
+}
+
 static enum unshard_state state_of(const struct reasons *reasons)
 {
 	if (reasons->saving)
 		return UNSHARD_SAVING;
 	if (!reasons->n_serious)
 		return UNSHARD_OK;
-	return reasons->moment.code ? UNSHARD_UNREADABLE : UNSHARD_DAMAGED;
+	if (reasons->moment.code)
+		return UNSHARD_UNREADABLE;
+	return is_damaged(reasons) ? UNSHARD_DAMAGED : UNSHARD_UNSUPPORTED;
 }
 
 static int hand_over(const struct walk *w, const struct unshard_checkpoint *c)

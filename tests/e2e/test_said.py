@@ -157,6 +157,8 @@ def test_what_is_not_supported_is_not_called_damaged(command, tmp_path):
     views = json.loads(command("show", folder, "--json", "-o", "settle=0", check=False).stdout)["info"]["views"]
     assert "AutoEP" in views["weights"]["why"]
     assert views["weights"]["state"] == "unsupported" and "damaged" not in {v["state"] for v in views.values()}, views
+    listed = command("ls", tmp_path, "--json", "-o", "settle=0", check=False)
+    assert [c["state"] for c in json.loads(listed.stdout)] == ["unsupported"] and listed.returncode == 1, listed
 
 
 def test_the_mounts_problems_are_said_once(mount, run):

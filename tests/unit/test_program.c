@@ -445,7 +445,7 @@ static void every_enumerator_has_a_name(void **state)
 	} all[] = {
 		{ dtype_name, UNSHARD_C128, "bool", "complex128" },
 		{ role_name, UNSHARD_OTHER, "weight", "other" },
-		{ state_name, UNSHARD_UNREADABLE, "ok", "unreadable" },
+		{ state_name, UNSHARD_UNSUPPORTED, "ok", "unsupported" },
 		{ scope_name, UNSHARD_SCOPE_SHARDED, "note", "sharded" },
 		{ change_name, UNSHARD_CHANGE_UNREADABLE, "dtype", "unreadable" },
 	};
@@ -475,6 +475,7 @@ static void every_enumerator_has_a_name(void **state)
 	assert_int_equal(UNSHARD_F32, 14);
 	assert_int_equal(UNSHARD_OTHER, 7);
 	assert_int_equal(UNSHARD_UNREADABLE, 3);
+	assert_int_equal(UNSHARD_UNSUPPORTED, 4);
 	assert_int_equal(UNSHARD_SCOPE_SHARDED, 4);
 	assert_int_equal(UNSHARD_UNJUDGED, 2);
 	assert_int_equal(UNSHARD_WRITING, 2);
