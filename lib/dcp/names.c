@@ -20,6 +20,20 @@ static bool step_starts(const struct uns_dcp_entry *e, size_t i, const char *pre
 	return i < e->n_path && e->path[i].key && uns_str_starts(e->path[i].key, prefix);
 }
 
+/* Without "chained_0.": Megatron puts it in front of the keys of one of several optimizers (0.16.1: optimizer.py,
+ * ChainedOptimizer.sharded_state_dict). */
+static const char *past_chain(const char *key)
+{
+	static const char chained[] = "chained_", optimizer[] = ".optimizer.";
+	const char *rest = key + strlen(chained);
+	size_t digits;
+
+	if (!uns_str_starts(key, chained))
+		return key;
+	digits = strspn(rest, "0123456789");
+	return digits && uns_str_starts(rest + digits, optimizer) ? rest + digits + 1 : key;
+}
+
 /* Root keys under which trainers save what is not the model. */
 static bool is_beside_model(const char *key)
 {
@@ -28,6 +42,7 @@ static bool is_beside_model(const char *key)
 					      "random_state", "rerun_state", "loss_scaler", "grad_scaler" };
 	size_t i;
 
+	key = past_chain(key);
 	for (i = 0; i < sizeof(prefix) / sizeof(*prefix); i++)
 		if (uns_str_starts(key, prefix[i]))
 			return true;
@@ -290,7 +305,7 @@ int uns_dcp_naming_init(struct uns_dcp_naming *naming, const struct uns_dcp_meta
 
 static enum uns_role role_of_state(const char *state)
 {
-	return strcmp(state, "master_param") == 0 || strcmp(state, "fp32_param") == 0
+	return strcmp(state, "master_param") == 0 || strcmp(state, "fp32_param") == 0 || strcmp(state, "param") == 0
 		       ? UNS_ROLE_MASTER
 		       : uns_role_of_state(state);
 }
@@ -307,17 +322,19 @@ static bool cut_last(struct uns_dcp_naming *n, const char *text, struct uns_dcp_
 	return true;
 }
 
-/* Megatron writes the state first: "exp_avg.decoder.layers.weight". */
+/* Megatron writes the state first: "exp_avg.decoder.layers.weight". The fp32 copy is "fp32_param" or "param"; a
+ * module of that name has a state behind it. */
 static bool cut_first(struct uns_dcp_naming *n, const char *text, struct uns_dcp_meaning *out)
 {
 	size_t len = strcspn(text, ".");
+	const char *last = strrchr(text, '.');
 	char state[INT_TEXT];
 
 	if (!text[len] || len >= sizeof(state))
 		return false;
 	memcpy(state, text, len);
 	state[len] = '\0';
-	if (role_of_state(state) == UNS_ROLE_OPTIM_OTHER)
+	if (role_of_state(state) == UNS_ROLE_OPTIM_OTHER || role_of_state(last + 1) != UNS_ROLE_OPTIM_OTHER)
 		return false;
 	out->state = uns_arena_str(n->arena, state);
 	out->name = uns_arena_str(n->arena, text + len + 1);
@@ -393,19 +410,19 @@ static size_t below_optimizer(const struct uns_dcp_naming *n, const struct uns_d
 static bool flat_optimizer_key(struct uns_dcp_naming *n, const struct uns_dcp_entry *e,
 			       struct uns_dcp_meaning *out)
 {
-	const char *rest = NULL;
+	const char *key = past_chain(e->key), *rest = NULL;
 	size_t len;
 
-	if (n->has_paths || e->n_path != 1 || !uns_str_starts(e->key, "optim"))
+	if (n->has_paths || e->n_path != 1 || !uns_str_starts(key, "optim"))
 		return false;
-	len = strcspn(e->key, ".");
-	rest = e->key[len] ? e->key + len + 1 : "";
+	len = strcspn(key, ".");
+	rest = key[len] ? key + len + 1 : "";
 	if (strcmp(rest, "param_groups") == 0)
 		out->what = UNS_DCP_IS_GROUPS;
 	else if (!flat_optimizer(n, rest, out))
 		return false;
 	out->inferred = true;
-	out->root = uns_arena_strn(n->arena, e->key, len);
+	out->root = uns_arena_strn(n->arena, key, len);
 	return true;
 }
 

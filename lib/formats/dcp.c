@@ -69,6 +69,25 @@ static bool is_megatron(const struct uns_directory *dir)
 	return uns_listing_find(dir->list, "common.pt") != NULL;
 }
 
+/* Buckets of the optimizer: flat, of several parameters each. (Source: distrib_optimizer.py,
+ * sharded_param_state_dp_reshardable.) */
+static bool is_bucket(const struct uns_tensor *t)
+{
+	return t->role == UNS_ROLE_OTHER && strstr(t->key, "optimizer.distributed.") && strstr(t->key, ".bucket_idx_");
+}
+
+static int tell_buckets(struct uns_catalog *cat, struct uns_err *err)
+{
+	size_t i = 0;
+
+	while (i < cat->n_tensors && !is_bucket(&cat->tensors[i]))
+		i++;
+	if (!cat->summary.is_megatron || i == cat->n_tensors)
+		return 0;
+	return uns_catalog_add_finding(
+		cat, UNS_FINDING(.id = UNS_FOUND_MEGATRON_BUCKETS, .scope = UNS_SCOPE_OPTIMIZER), err);
+}
+
 static int tell_megatron(struct uns_catalog *cat, struct uns_err *err)
 {
 	size_t i = 0;
@@ -117,6 +136,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	find_summary(dir, cat);
 	if (uns_dcp_dir_add(cat, dir->root, dir->path, "", &roots, &why) < 0)
 		UNS_TRY(uns_catalog_problem_or_fail(cat, UNS_SCOPE_ALL, &why, err));
+	UNS_TRY(tell_buckets(cat, err));
 	UNS_TRY(tell_megatron(cat, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	uns_resume_find(cat);

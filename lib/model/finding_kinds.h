@@ -100,6 +100,9 @@ KIND(HYPERS_PER_PARAMETER, hypers_per_parameter, NOTE,
      "{file}: hyper-parameters are stored with each parameter; parameters with equal ones are shown as one param group ({n} {n|group|groups})")
 KIND(MEGATRON_OPTIMIZER, megatron_optimizer, UNKNOWN,
      "Megatron-Core keeps its optimizer's param groups in common.pt, in a form of its own: only the view dcp shows the optimizer, unchanged")
+KIND(MEGATRON_BUCKETS, megatron_buckets, UNKNOWN,
+     "Megatron-Core saved its optimizer in buckets (dp_reshardable), which do not record the names of the parameters: only the view dcp shows the optimizer, unchanged",
+     .advice = "to resume elsewhere, let Megatron save with --dist-ckpt-optim-fully-reshardable (distrib_optim_sharding_type fully_reshardable)")
 
 /* -- DeepSpeed -- */
 KIND(ZERO_MODEL_FILE_MISSING, zero_model_file_missing, INCOMPLETE,

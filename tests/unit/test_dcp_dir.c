@@ -19,7 +19,7 @@
 
 /* -- names -- */
 
-enum { MAX_ENTRIES = 6, MAX_STEPS = 7 };
+enum { MAX_ENTRIES = 8, MAX_STEPS = 7 };
 
 /* A step "#3" is the int 3. */
 struct named {
@@ -107,6 +107,12 @@ static const struct {
 		   "decoder.layers.w", "exp_avg", UNS_ROLE_EXP_AVG, true },
 		 { { "optimizer.state.fp32_param.decoder.layers.w" }, UNS_DCP_IS_STATE, "optimizer",
 		   "decoder.layers.w", "fp32_param", UNS_ROLE_MASTER, true },
+		 { { "chained_1.optimizer.state.param.decoder.layers.w" }, UNS_DCP_IS_STATE, "optimizer",
+		   "decoder.layers.w", "param", UNS_ROLE_MASTER, true },
+		 { { "optimizer.state.param.w.exp_avg" }, UNS_DCP_IS_STATE, "optimizer", "param.w", "exp_avg",
+		   UNS_ROLE_EXP_AVG, true },
+		 { { "chained_0.optimizer.distributed.bucket_idx_0.param" }, UNS_DCP_IS_OTHER, "",
+		   "chained_0.optimizer.distributed.bucket_idx_0.param", NULL, UNS_ROLE_OTHER, false },
 		 { { "rng_state/shard_0_1" }, UNS_DCP_IS_OTHER, "", "rng_state/shard_0_1", NULL,
 		   UNS_ROLE_OTHER, false } } },
 };

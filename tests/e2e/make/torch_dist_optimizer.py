@@ -1,0 +1,180 @@
+"""Megatron-Core's torch_dist checkpoints with an optimizer, several cases in one launch:
+
+    torchrun --nproc_per_node=2 torch_dist_optimizer.py OUT CASE...
+
+Each makes OUT/CASE/hf, a tiny model as save_pretrained writes it, and OUT/CASE/run/iter_0000002, that model after two
+steps of Megatron's own optimizer, saved by megatron-core. OUT/CASE/live/STATE/ has what the ranks then had in memory of
+param (the fp32 copy), exp_avg and exp_avg_sq, converted by mbridge as if it were the model's weights.
+"""
+
+import os
+import shutil
+import sys
+
+import torch
+import torch.distributed as dist
+
+from torch.overrides import TorchFunctionMode
+
+import torch_dist
+from leaving import leave
+from torch_dist import MOE
+
+STATES = ("param", "exp_avg", "exp_avg_sq")
+STEPS = 2
+
+# case -> model_type, changes to torch_dist.TEXT, sizes of parallelism, more (torch_dist.build), how the optimizer is
+# saved: a sharding type of the distributed optimizer, or "plain", which is not distributed
+CASES = {
+    "llama-tp2": ("llama", {"vocab_size": 37}, {"tp": 2}, {"padded": 48}, "fully_reshardable"),
+    "llama-dp2-bf16": ("llama", {"tie_word_embeddings": True, "num_key_value_heads": 1}, {}, {}, "fully_reshardable"),
+    "qwen2-pp2": ("qwen2", {"head_dim": 4}, {"pp": 2}, {"qkv_bias": True}, "plain"),
+    "qwen2-tp2-bf16": ("qwen2", {"head_dim": 4}, {"tp": 2}, {"qkv_bias": True}, "plain"),
+    "qwen3_moe-ep2-bf16": ("qwen3_moe", MOE, {"ep": 2}, {"moe": True, "qk_norm": True}, "fully_reshardable"),
+    "qwen3_moe-tp2-prefixed": ("qwen3_moe", MOE, {"tp": 2}, {"moe": True, "qk_norm": True}, "fully_reshardable"),
+    "llama-tp2-buckets": ("llama", {}, {"tp": 2}, {}, "dp_reshardable"),
+    "qwen3_moe-ep2-buckets": ("qwen3_moe", MOE, {"ep": 2}, {"moe": True, "qk_norm": True}, "dp_reshardable"),
+}
+CUDA_TYPES = {torch.bfloat16: "torch.cuda.BFloat16Tensor", torch.float32: "torch.cuda.FloatTensor"}
+
+
+class OnCpu(TorchFunctionMode):
+    """Megatron's optimizers ask for "cuda", and for the types of its tensors."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if str(kwargs.get("device", "")).startswith("cuda"):
+            kwargs["device"] = "cpu"
+        if function is torch.Tensor.type and len(args) == 1 and not kwargs:
+            return CUDA_TYPES.get(args[0].dtype) or function(*args)
+        return function(*args, **kwargs)
+
+
+def trained(config, model, kind, dtype):
+    """Megatron's optimizer after its steps."""
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+    from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+
+    distributed = kind != "plain"
+    wrapped = DistributedDataParallel(
+        config, DistributedDataParallelConfig(use_distributed_optimizer=distributed, grad_reduce_in_fp32=True), model)
+    optimizer = get_megatron_optimizer(
+        OptimizerConfig(optimizer="adam", lr=1e-2, min_lr=1e-3, weight_decay=0.1, adam_beta1=0.8, adam_beta2=0.95,
+                        adam_eps=1e-7, bf16=dtype == torch.bfloat16, params_dtype=dtype, clip_grad=1.0,
+                        use_distributed_optimizer=distributed), [wrapped])
+    schedule = OptimizerParamScheduler(
+        optimizer, init_lr=0.0, max_lr=1e-2, min_lr=1e-3, lr_warmup_steps=0, lr_decay_steps=10, lr_decay_style="cosine",
+        start_wd=0.1, end_wd=0.1, wd_incr_steps=10, wd_incr_style="constant")
+    for step in range(STEPS):
+        torch.manual_seed(step)
+        for param in model.parameters():
+            param.main_grad.copy_(torch.randn(param.shape))
+        optimizer.step()
+        schedule.step(1)
+    return optimizer
+
+
+def parts_of(optimizer, param):
+    """Of what `optimizer` has of `param` on this rank: the first element, and the states. None: it is another's."""
+    from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
+
+    if isinstance(optimizer, DistributedOptimizer):
+        if param not in optimizer.model_param_group_index_map:
+            return None
+        states = optimizer._get_main_param_and_optimizer_states(param)
+        first = optimizer._get_model_param_range_map(param)["param"].start
+    else:
+        main = getattr(param, "main_param", param)
+        if main not in optimizer.optimizer.state:
+            return None
+        states, first = {"param": main} | optimizer.optimizer.state[main], 0
+    return first, {k: states[k].detach().float().flatten().clone() for k in STATES}
+
+
+def live(model, optimizer, bridge):
+    """state -> published name -> tensor, on rank 0."""
+    from megatron.core import parallel_state
+
+    first_layer, experts = model.decoder.layers[0].layer_number - 1, bridge.config.num_moe_experts or 0
+    first_expert = parallel_state.get_expert_model_parallel_rank() * (
+        experts // parallel_state.get_expert_model_parallel_world_size())
+    rank, mine = parallel_state.get_tensor_model_parallel_rank(), []
+    for name, param in model.named_parameters():
+        whole = torch_dist.name_in_bridge(name, first_layer, first_expert)
+        cut = {k: getattr(param, k, None) for k in ("tensor_model_parallel", "partition_dim")}
+        for one in optimizer.chained_optimizers:
+            part = parts_of(one, param)
+            if part:
+                mine.append((whole, rank if cut["tensor_model_parallel"] else 0, tuple(param.shape), cut, *part))
+    gathered = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, mine)
+    flat, kept = {}, {}
+    for name, part, shape, cut, first, states in (x for ranks in gathered for x in ranks):
+        kept[name] = shape, cut
+        for state, values in states.items():
+            buffer = flat.setdefault((state, name, part), torch.full((torch.Size(shape).numel(),), float("nan")))
+            buffer[first:first + values.numel()] = values
+    out = {state: {} for state in STATES}
+    for state, name in {key[:2] for key in flat}:
+        shape, cut = kept[name]
+        shards = [flat[state, name, part].reshape(shape) for part in sorted(k[2] for k in flat if k[:2] == (state, name))]
+        assert not any(t.isnan().any() for t in shards), name
+        param = torch.empty(0)
+        param.tensor_model_parallel, param.partition_dim = cut["tensor_model_parallel"], cut["partition_dim"]
+        whole = bridge._weight_merge_across_tp(name, shards, param) if len(shards) > 1 else shards[0]
+        out[state].update(zip(*published(bridge, name, whole)))
+    return out
+
+
+def published(bridge, name, tensor):
+    try:
+        return bridge._weight_to_hf_format(name, tensor)
+    except NotImplementedError:
+        for plain, fused in torch_dist.FUSED.items():
+            name = name.replace(plain, fused)
+        return bridge._weight_to_hf_format(name, tensor)
+
+
+def run(case, out):
+    import mbridge  # noqa: F401
+    from megatron.core import dist_checkpointing, parallel_state
+    from safetensors.torch import load_file, save_file
+
+    model_type, changes, sizes, more, kind = CASES[case]
+    dtype = torch.bfloat16 if case.endswith("bf16") else torch.float32
+    hf = torch_dist.hf_model(model_type, changes, None).to(dtype)
+    if dist.get_rank() == 0:
+        hf.save_pretrained(f"{out}/hf")
+        os.makedirs(f"{out}/run/iter_0000002")
+    dist.barrier()
+    parallel_state.initialize_model_parallel(sizes.get("tp", 1), sizes.get("pp", 1),
+                                             expert_model_parallel_size=sizes.get("ep", 1))
+    config, model = torch_dist.build(hf.config, sizes, more, dtype, None)
+    bridge = torch_dist.bridge_of(hf.config, config, dtype, more)
+    torch_dist.fill(model, bridge, torch_dist.text_weights(load_file(f"{out}/hf/model.safetensors")))
+    optimizer = trained(config, model, kind, dtype)
+    for state, tensors in live(model, optimizer, bridge).items():
+        if dist.get_rank() == 0:
+            shutil.copytree(f"{out}/hf", f"{out}/live/{state}")
+            save_file({n: t.contiguous() for n, t in tensors.items()}, f"{out}/live/{state}/model.safetensors",
+                      metadata={"format": "pt"})
+    how = {"chained_optim_avoid_prefix": not case.endswith("prefixed")}  # as Megatron-LM's own, but for old ones
+    if kind != "plain":
+        how["distrib_optim_sharding_type"] = kind
+    weights = model.sharded_state_dict(metadata=how)
+    state = {"iteration": STEPS, "checkpoint_version": 3.0, "model": weights,
+             "optimizer": optimizer.sharded_state_dict(model.sharded_state_dict(metadata=how), metadata=how)}
+    dist_checkpointing.save(state, f"{out}/run/iter_0000002", content_metadata=how)
+    parallel_state.destroy_model_parallel()
+
+
+if __name__ == "__main__":
+    from megatron.core.dist_checkpointing.strategies import filesystem_async
+
+    dist.init_process_group("gloo")
+    with OnCpu():
+        for one in sys.argv[2:]:
+            run(one, f"{sys.argv[1]}/{one}")
+    filesystem_async._results_queue = None  # ends the process that it lies in
+    leave()
