@@ -115,7 +115,7 @@ struct unshard_options {
 	const char *const *follow; /* directories outside SOURCE that links may lead into */
 	size_t n_follow;
 	uint64_t max_shard_size_bytes; /* of weights files; default 50 GB (50e9), as save_pretrained's */
-	uint64_t mem_bytes;            /* snapshots and decoded pieces in memory; default 64 MiB; the snapshot that was
+	uint64_t mem_bytes;            /* snapshots and decoded pieces in memory; default 128 MiB; the snapshot that was
 	                                * used last stays, however large it is */
 	const char *cache_dir;         /* decoded pieces spill here, unlinked; default $TMPDIR, /tmp */
 	uint64_t cache_size_bytes;     /* at most this much spilled; default 16 GiB */

@@ -69,7 +69,7 @@ static const struct row rows[] = {
 	{ "follow", ALL, PATHS, "DIR", "links of SOURCE may lead into DIR; may be repeated", HERE(follow) },
 	{ "max_shard_size", TREES | VERB_SHOW, SIZE, "SIZE", "largest weights file made (50GB)",
 	  IN_LIBRARY(max_shard_size_bytes) },
-	{ "mem", ALL, SIZE, "SIZE", "memory for metadata and decoded data (64MiB)", IN_LIBRARY(mem_bytes) },
+	{ "mem", ALL, SIZE, "SIZE", "memory for metadata and decoded data (128MiB)", IN_LIBRARY(mem_bytes) },
 	{ "cache_dir", ALL & ~VERB_LS, PATH, "DIR", "where decoded pieces spill to, unlinked ($TMPDIR or /tmp)",
 	  IN_LIBRARY(cache_dir) },
 	{ "cache_size", ALL & ~VERB_LS, SIZE, "SIZE", "at most this much spilled (16GiB)",

@@ -16,7 +16,7 @@ enum {
 	RECHECK_MS = 1000, /* with the kernel's 2 s, what is new shows within 5 s */
 };
 #define DEFAULT_SHARD_BYTES UINT64_C(50000000000)
-#define DEFAULT_MEM_BYTES   (UINT64_C(64) << 20)
+#define DEFAULT_MEM_BYTES   (UINT64_C(128) << 20)
 #define DEFAULT_SPILL_BYTES (UINT64_C(16) << 30)
 
 const struct uns_view *view_find(const char *name, size_t len, uint64_t *parameter)

@@ -121,6 +121,15 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
 	return 0;
 }
 
+size_t uns_backing_bytes(const struct uns_backing *b)
+{
+	const struct uns_catalog *cat = b->cat;
+
+	return sizeof(*b) + cat->n_files * (sizeof(*b->slot) + sizeof(*b->direct_slot)) +
+	       cat->n_pieces * sizeof(*b->resolved) +
+	       cat->n_tensors * (sizeof(*b->piece_order) + sizeof(*b->crc));
+}
+
 static void crcs_free(struct uns_backing *b)
 {
 	struct uns_crc *memo, *next;

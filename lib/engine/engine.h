@@ -55,6 +55,8 @@ int uns_backing_new(struct uns_engine *engine, const struct uns_catalog *cat,
 /* No read may be in progress. Never waits for another thread, but closes files: hold no lock that
  * others need. */
 void uns_backing_free(struct uns_backing *backing);
+/* Memory that it took when it was made, in bytes; what is found out while files are read comes on top. */
+size_t uns_backing_bytes(const struct uns_backing *backing);
 
 /* Read up to len bytes at byte `off` of a virtual file whose layout names the backing's catalog.
  * Returns bytes copied (short only at end of file, 0 behind it) or a negative errno:

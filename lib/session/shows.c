@@ -160,15 +160,6 @@ int show_state_of(struct unshard *u, struct dir_record *record, const struct uns
 
 /* -- trees -- */
 
-static void shown_free(struct shown *shown)
-{
-	if (!shown)
-		return;
-	uns_vtree_fini(&shown->tree);
-	free(shown->attr);
-	free(shown);
-}
-
 static int problem_tree(struct shown *shown, const struct dir_record *record, const struct uns_err *why,
 			struct uns_err *err)
 {
@@ -382,7 +373,7 @@ static void shown_end(struct unshard *u, struct snapshot *snap, struct shown *sh
 	if (code < 0) {
 		while (*at != shown)
 			at = &(*at)->next;
-		*at = shown->next;
+		*at = UNS_TAKE(shown->next);
 	} else {
 		snapshots_account(&u->snapshots, snap);
 	}

@@ -22,6 +22,8 @@ struct shown {
 	struct uns_attributes *attr; /* parallel to tree.v; one more: tree.whole's */
 };
 
+void shown_free(struct shown *shown); /* with those that follow it; NULL is allowed */
+
 /* Something that takes long to find out: at the first need, by one thread, without keeping those waiting
  * who do not need it. */
 struct learned {
@@ -35,6 +37,7 @@ struct snapshot {
 	struct dir_record *record;          /* NULL once the record was replaced */
 	unsigned refs;
 	size_t bytes;
+	int64_t used_ns; /* when it last was, by uns_now_ns */
 
 	struct uns_catalog *cat;
 	struct uns_backing *backing;

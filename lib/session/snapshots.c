@@ -7,12 +7,12 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "facts/stored_units.h"
 
-/* May close files and wait. */
-static void snapshot_free(struct snapshot *snap)
+void shown_free(struct shown *shown)
 {
-	struct shown *shown = snap->shown, *next;
+	struct shown *next;
 
 	for (; shown; shown = next) {
 		next = shown->next;
@@ -20,6 +20,12 @@ static void snapshot_free(struct snapshot *snap)
 		free(shown->attr);
 		free(shown);
 	}
+}
+
+/* May close files and wait. */
+static void snapshot_free(struct snapshot *snap)
+{
+	shown_free(snap->shown);
 	uns_backing_free(snap->backing);
 	uns_catalog_free(snap->cat);
 	training_found_fini(&snap->training);
@@ -32,12 +38,13 @@ static void snapshot_free(struct snapshot *snap)
 
 static size_t snapshot_bytes(const struct snapshot *snap)
 {
-	enum { PIECE_BYTES = sizeof(struct uns_piece) + 64 /* what the engine keeps for each */ };
 	const struct shown *shown;
 	size_t bytes = sizeof(*snap) + snap->beside.arena.used_bytes;
 
 	if (snap->cat)
-		bytes += snap->cat->arena.used_bytes + snap->cat->n_pieces * PIECE_BYTES;
+		bytes += snap->cat->arena.used_bytes + snap->cat->n_pieces * sizeof(*snap->cat->pieces);
+	if (snap->backing)
+		bytes += uns_backing_bytes(snap->backing);
 	if (snap->ties_learned.known)
 		bytes += snap->ties.arena.used_bytes;
 	if (snap->training_learned.known)
@@ -46,6 +53,12 @@ static size_t snapshot_bytes(const struct snapshot *snap)
 		if (!shown->making)
 			bytes += shown->tree.arena.used_bytes;
 	return bytes;
+}
+
+static void make_newest(struct snapshot_cache *c, struct snapshot *snap)
+{
+	snap->used_ns = uns_now_ns();
+	TAILQ_INSERT_TAIL(&c->by_use, snap, by_use);
 }
 
 /* Takes it out of the table. If it has no references, the caller frees it after dropping the lock. */
@@ -58,21 +71,6 @@ static void table_remove(struct snapshot_cache *c, struct snapshot *snap)
 	snap->record = NULL;
 }
 
-/* The one that was used last stays, however large it is: a program that opens a directory, lists it and reads a file has
- * it made once, not for each of its calls. */
-static void evict(struct snapshot_cache *c, struct snapshot_list *dead)
-{
-	struct snapshot *snap, *newer;
-
-	for (snap = TAILQ_FIRST(&c->by_use); snap && c->bytes > c->budget_bytes; snap = newer) {
-		newer = TAILQ_NEXT(snap, by_use);
-		if (snap->refs || !newer)
-			continue;
-		table_remove(c, snap);
-		TAILQ_INSERT_TAIL(dead, snap, by_use);
-	}
-}
-
 void snapshots_account(struct snapshot_cache *c, struct snapshot *snap)
 {
 	size_t bytes = snapshot_bytes(snap);
@@ -82,14 +80,69 @@ void snapshots_account(struct snapshot_cache *c, struct snapshot *snap)
 	snap->bytes = bytes;
 }
 
-/* -- the same without it -- */
+/* What is to be freed once the lock is dropped. */
+struct dead {
+	struct snapshot_list snapshots;
+	struct shown *shown;
+};
 
-static void free_all(struct snapshot_list *dead)
+static void take_shown(struct snapshot_cache *c, struct snapshot *snap, struct dead *dead)
+{
+	struct shown **last = &snap->shown;
+
+	while (*last)
+		last = &(*last)->next;
+	*last = dead->shown;
+	dead->shown = UNS_TAKE(snap->shown);
+	snapshots_account(c, snap);
+}
+
+/* Snapshots last used before `before_ns`. The one that was used last of all stays, however large it is: a program that
+ * opens a directory, lists it and reads a file has it made once, not for each of its calls. */
+static void evict_whole(struct snapshot_cache *c, int64_t before_ns, struct dead *dead)
+{
+	struct snapshot *snap, *newer;
+
+	for (snap = TAILQ_FIRST(&c->by_use); snap && c->bytes > c->budget_bytes && snap->used_ns < before_ns; snap = newer) {
+		newer = TAILQ_NEXT(snap, by_use);
+		if (snap->refs || !newer)
+			continue;
+		table_remove(c, snap);
+		TAILQ_INSERT_TAIL(&dead->snapshots, snap, by_use);
+	}
+}
+
+static void evict_trees(struct snapshot_cache *c, struct dead *dead)
 {
 	struct snapshot *snap;
 
-	while ((snap = TAILQ_FIRST(dead))) {
-		TAILQ_REMOVE(dead, snap, by_use);
+	for (snap = TAILQ_FIRST(&c->by_use); snap && c->bytes > c->budget_bytes; snap = TAILQ_NEXT(snap, by_use))
+		if (!snap->refs && snap->shown && TAILQ_NEXT(snap, by_use))
+			take_shown(c, snap, dead);
+}
+
+/* A tree is made of its catalog in a fraction of the time that the catalog takes, and who lists all checkpoints in one
+ * view after the other needs each catalog again, each tree once. So of what is in use trees go first. */
+static void evict(struct snapshot_cache *c, struct dead *dead)
+{
+	const int64_t in_use_ns = 60 * INT64_C(1000000000);
+
+	if (c->bytes <= c->budget_bytes)
+		return;
+	evict_whole(c, uns_now_ns() - in_use_ns, dead);
+	evict_trees(c, dead);
+	evict_whole(c, INT64_MAX, dead);
+}
+
+/* -- the same without it -- */
+
+static void free_all(struct dead *dead)
+{
+	struct snapshot *snap;
+
+	shown_free(dead->shown);
+	while ((snap = TAILQ_FIRST(&dead->snapshots))) {
+		TAILQ_REMOVE(&dead->snapshots, snap, by_use);
 		snapshot_free(snap);
 	}
 }
@@ -112,14 +165,14 @@ void snapshots_forget(void *ctx, struct dir_record *record)
 
 void snapshots_put(struct snapshot_cache *c, struct snapshot *snap)
 {
-	struct snapshot_list dead = TAILQ_HEAD_INITIALIZER(dead);
+	struct dead dead = { TAILQ_HEAD_INITIALIZER(dead.snapshots), NULL };
 
 	if (!snap)
 		return;
 	pthread_mutex_lock(c->lock);
 	snap->refs--;
 	if (!snap->record && !snap->refs)
-		TAILQ_INSERT_TAIL(&dead, snap, by_use); /* snapshots_forget did this already */
+		TAILQ_INSERT_TAIL(&dead.snapshots, snap, by_use); /* snapshots_forget did this already */
 	else
 		evict(c, &dead);
 	pthread_mutex_unlock(c->lock);
@@ -262,7 +315,7 @@ static int snapshot_build(const struct snapshot_cache *c, const struct dir_recor
 /* Lock held. The record may have been replaced while the snapshot was built: then the snapshot belongs
  * to its caller alone. */
 static void publish(struct snapshot_cache *c, struct dir_record *record, struct snapshot *snap,
-		    struct snapshot_list *dead)
+		    struct dead *dead)
 {
 	snap->refs = 1;
 	if (!record->replaced && !record->snap) {
@@ -273,7 +326,7 @@ static void publish(struct snapshot_cache *c, struct dir_record *record, struct 
 		record->weights_overwritten = snap->cat->summary.weights_overwritten;
 		record->step = snap->cat->summary.step;
 		record->world_size = snap->cat->summary.world_size;
-		TAILQ_INSERT_TAIL(&c->by_use, snap, by_use);
+		make_newest(c, snap);
 		snapshots_account(c, snap);
 	}
 	evict(c, dead);
@@ -304,7 +357,7 @@ static int build_for(struct snapshot_cache *c, struct dir_record *record, struct
 		     struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct snapshot_list dead = TAILQ_HEAD_INITIALIZER(dead);
+	struct dead dead = { TAILQ_HEAD_INITIALIZER(dead.snapshots), NULL };
 	struct snapshot *snap = NULL;
 	struct uns_capture *capture = NULL;
 	struct uns_err own = { .keep = &arena };
@@ -345,7 +398,7 @@ int snapshots_get(struct snapshot_cache *c, struct dir_record *record, struct sn
 	if (snap) {
 		snap->refs++;
 		TAILQ_REMOVE(&c->by_use, snap, by_use);
-		TAILQ_INSERT_TAIL(&c->by_use, snap, by_use);
+		make_newest(c, snap);
 	} else if (record->open_why) {
 		code = uns_fail_with(err, record->open_why);
 	} else {

@@ -126,6 +126,99 @@ static void a_large_checkpoint_is_opened_once(void **state)
 	unshard_close(f->u);
 }
 
+/* One of the figures of stats.json. */
+static unsigned long long figure(struct fixture *f, const char *name)
+{
+	char text[4096], key[64], *at;
+	unshard_file *file;
+	ssize_t n;
+
+	assert_int_equal(unshard_file_open(f->u, ".unshard/stats.json", NULL, &file, NULL, NULL), 0);
+	n = unshard_pread(file, text, sizeof(text) - 1, 0, NULL);
+	unshard_file_close(file);
+	assert_true(n > 0);
+	text[n] = '\0';
+	snprintf(key, sizeof(key), "\"%s\": ", name);
+	at = strstr(text, key);
+	assert_non_null(at);
+	return strtoull(at + strlen(key), NULL, 10);
+}
+
+static void list_one(struct fixture *f, const char *view, int step)
+{
+	unshard_listing *listing;
+	char path[64];
+
+	snprintf(path, sizeof(path), "%s/runs/checkpoint-%d", view, step);
+	assert_int_equal(unshard_list(f->u, path, &listing, NULL), 0);
+	assert_true(unshard_listing_count(listing) > 0);
+	unshard_listing_free(listing);
+}
+
+static void list_view(struct fixture *f, const char *view)
+{
+	int step;
+
+	for (step = 2; step < 22; step++)
+		list_one(f, view, step);
+}
+
+static void list_views(struct fixture *f)
+{
+	static const char *const views[] = { "weights", "full", "dcp", "universal" };
+	size_t i;
+
+	for (i = 0; i < 4; i++)
+		list_view(f, views[i]);
+}
+
+/* 20 checkpoints in one view after the other, with memory for their catalogs and not for all trees of all views. */
+static void a_catalog_is_made_once_for_all_views(void **state)
+{
+	struct fixture *f = *state;
+	unsigned long long one_view, all_views, budget;
+
+	shell(f->dir, "cd src/runs && for i in $(seq 3 21); do cp -r checkpoint-2 checkpoint-$i; done");
+	session_open(f);
+	list_view(f, "weights");
+	one_view = figure(f, "snapshot_bytes");
+	list_views(f);
+	all_views = figure(f, "snapshot_bytes");
+	unshard_close(f->u);
+	budget = (one_view + all_views) / 2;
+	assert_true(all_views > budget + budget / 8);
+
+	session_open_with(f, 2 * budget); /* half of it is for catalogs and trees */
+	list_views(f);
+	assert_true(figure(f, "snapshot_bytes") <= budget);
+	list_views(f);
+	assert_int_equal(figure(f, "catalogs_opened"), 20);
+	unshard_close(f->u);
+}
+
+/* What nobody used for a minute goes before a tree that is in use. */
+static void an_idle_catalog_goes_first(void **state)
+{
+	struct fixture *f = *state;
+	unsigned long long one_view, opened;
+
+	shell(f->dir, "cd src/runs && for i in $(seq 3 21); do cp -r checkpoint-2 checkpoint-$i; done");
+	session_open(f);
+	list_view(f, "weights");
+	one_view = figure(f, "snapshot_bytes");
+	unshard_close(f->u);
+
+	session_open_with(f, 2 * one_view);
+	list_view(f, "weights");
+	opened = figure(f, "catalogs_opened");
+	atomic_fetch_add(&fake_now_ms, 61000);
+	list_one(f, "universal", 2); /* the second tree of checkpoint-2; the next oldest is checkpoint-3 */
+	assert_int_equal(figure(f, "catalogs_opened"), opened);
+	list_one(f, "weights", 3);
+	assert_int_equal(figure(f, "catalogs_opened"), opened + 1);
+	unshard_close(f->u);
+}
+
 static unshard_node *step(unshard_node *dir, const char *name)
 {
 	unshard_node *child;
@@ -201,6 +294,8 @@ int main(void)
 		TEST(a_file_costs_one_call),
 		TEST(a_run_is_listed_once),
 		TEST(a_large_checkpoint_is_opened_once),
+		TEST(a_catalog_is_made_once_for_all_views),
+		TEST(an_idle_catalog_goes_first),
 		TEST(a_warm_lookup_makes_no_system_call),
 		TEST(a_plain_directory_costs_three_calls),
 	};
