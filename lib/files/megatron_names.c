@@ -259,6 +259,16 @@ static int check_shape(struct publishing *p, const struct holder *at, uint64_t a
 	return uns_shape_equal(is, &want) ? 0 : shape_differs(at, &want, err);
 }
 
+/* How many rows of the table the published tensor of `rule` consists of. */
+static uint64_t n_parts_of(const struct uns_megatron_rule *list, const struct uns_megatron_rule *rule)
+{
+	uint64_t n = 0;
+
+	for (; list->from; list++)
+		n += strcmp(list->from, rule->from) == 0 && strcmp(list->to, rule->to) == 0;
+	return n;
+}
+
 /* -- cutting -- */
 
 static int cut(struct publishing *p, const struct uns_megatron_rule *list, const struct holder *at,
@@ -266,7 +276,7 @@ static int cut(struct publishing *p, const struct uns_megatron_rule *list, const
 {
 	const char *name = at->tensor->name;
 	const struct uns_megatron_rule *rule = at->rule;
-	uint64_t before, all, width = 1, repeats, stack = 0;
+	uint64_t before, all, width = 1, repeats, stack = 0, n_parts = n_parts_of(list, rule), share;
 	struct uns_shape shape = { 0 };
 	uint32_t i;
 
@@ -276,6 +286,8 @@ static int cut(struct publishing *p, const struct uns_megatron_rule *list, const
 	UNS_TRY(check_shape(p, at, all, &shape, err));
 	for (i = 1; i < shape.n; i++)
 		width *= shape.dim[i];
+	share = shape.dim[0] / repeats * width;
+	shape.dim[0] *= n_parts;
 	if (at->layers)
 		stack = w->layer;
 	if (at->experts)
@@ -283,7 +295,9 @@ static int cut(struct publishing *p, const struct uns_megatron_rule *list, const
 	*out = (struct uns_slice){ .first_elem = (stack * all + before / repeats) * width,
 				   .shape = shape,
 				   .n_stretches = repeats,
-				   .stride_elems = all / repeats * width };
+				   .stride_elems = all / repeats * width,
+				   .n_rounds = n_parts,
+				   .round_elems = share };
 	return 0;
 }
 

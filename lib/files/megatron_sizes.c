@@ -39,6 +39,7 @@ static const struct {
 	{ UNS_MG_VALUE, { "v_head_dim" }, UNS_MG_NONE },
 	{ UNS_MG_VISION_LAYERS, { VISION "depth" }, UNS_MG_NONE },
 	{ UNS_MG_VISION_HIDDEN, { VISION "hidden_size" }, UNS_MG_NONE },
+	{ UNS_MG_VISION_HEADS, { VISION "num_heads" }, UNS_MG_NONE },
 	{ UNS_MG_VISION_FFN, { VISION "intermediate_size" }, UNS_MG_NONE },
 	{ UNS_MG_VISION_OUT, { VISION "out_hidden_size" }, UNS_MG_NONE },
 	{ UNS_MG_POSITIONS, { VISION "num_position_embeddings" }, UNS_MG_NONE },
@@ -161,6 +162,16 @@ static int dense_layers(const cJSON *text, struct uns_arena *arena, struct uns_m
 	return 0;
 }
 
+static int check_multiple(const struct uns_megatron_sizes *s, enum uns_megatron_size size, enum uns_megatron_size of,
+			  struct uns_err *err)
+{
+	if (!s->v[of] || s->v[size] % s->v[of] == 0)
+		return 0;
+	return uns_fail(err, -EBADMSG, "config.json: %s is %llu, which is not a multiple of %s, %llu",
+			uns_megatron_size_key(size), (unsigned long long)s->v[size], uns_megatron_size_key(of),
+			(unsigned long long)s->v[of]);
+}
+
 int uns_megatron_sizes_read(struct uns_span config, struct uns_arena *arena,
 			    struct uns_megatron_sizes *out, struct uns_err *err)
 {
@@ -175,11 +186,8 @@ int uns_megatron_sizes_read(struct uns_span config, struct uns_arena *arena,
 	uns_json_bool(text, "attention_bias", &out->attention_bias);
 	uns_json_bool(text, "mlp_bias", &out->mlp_bias);
 	uns_json_bool(text, "use_qk_norm", &out->qk_norm);
-	if (out->v[UNS_MG_GROUPS] && out->v[UNS_MG_HEADS] % out->v[UNS_MG_GROUPS] != 0)
-		return uns_fail(err, -EBADMSG,
-				"config.json: num_attention_heads is %llu, which is not a multiple of num_key_value_heads, %llu",
-				(unsigned long long)out->v[UNS_MG_HEADS],
-				(unsigned long long)out->v[UNS_MG_GROUPS]);
+	UNS_TRY(check_multiple(out, UNS_MG_HEADS, UNS_MG_GROUPS, err));
+	UNS_TRY(check_multiple(out, UNS_MG_VISION_HIDDEN, UNS_MG_VISION_HEADS, err));
 	return dense_layers(text, arena, out, err);
 }
 

@@ -24,6 +24,7 @@
 #define KV_UP UNS_MG_KV_UP
 #define VALUES UNS_MG_VALUES
 #define V_HIDDEN UNS_MG_VISION_HIDDEN
+#define V_HEADS UNS_MG_VISION_HEADS
 #define V_QKV UNS_MG_VISION_QKV
 #define V_FFN UNS_MG_VISION_FFN
 #define V_OUT UNS_MG_VISION_OUT
@@ -240,7 +241,7 @@ static const struct uns_megatron_rule norms_gemma2[] = {
 	{ 0 },
 };
 
-/* -- vision models that Megatron has as transformers has them -- */
+/* -- vision models: as transformers has them (Megatron-Bridge), or of Megatron's own modules (mbridge) -- */
 
 #define COPIED(from, to, name, rows, columns) \
 	{ from name, to name, rows, columns, ALWAYS, ONE }
@@ -249,11 +250,29 @@ static const struct uns_megatron_rule norms_gemma2[] = {
 #define COPIED_PATCHES(from, to) \
 	COPIED(from, to, "patch_embed.proj.weight", V_HIDDEN, UNS_MG_PATCHES)
 
+#define OWN "vision_model.decoder.layers.*."
+#define OWN_BOTH(from, to, rows, columns) \
+	{ from ".weight", to ".weight", rows, columns, ALWAYS, ONE }, { from ".bias", to ".bias", rows, VECTOR, ALWAYS, ONE }
+#define OWN_NORM(from, to, kind) \
+	{ OWN from ".layer_norm_" kind, to "." kind, V_HIDDEN, VECTOR, ALWAYS, ONE }
+/* Queries, keys and values are one published tensor, one below the other. The stored one has them of one head after the other. */
+#define OWN_QKV_PART(kind, to, columns) \
+	{ OWN "self_attention.linear_qkv." kind, to "." kind, V_HIDDEN, columns, ALWAYS, V_HEADS }
+#define OWN_QKV(kind, to, columns) \
+	OWN_QKV_PART(kind, to, columns), OWN_QKV_PART(kind, to, columns), OWN_QKV_PART(kind, to, columns)
+#define OWN_ATTENTION(to) \
+	OWN_QKV("weight", to ".qkv", V_HIDDEN), OWN_QKV("bias", to ".qkv", VECTOR), \
+	OWN_BOTH(OWN "self_attention.linear_proj", to ".proj", V_HIDDEN, V_HIDDEN)
+#define OWN_GATED(kind, to, columns) \
+	{ OWN "mlp.linear_fc1." kind, to ".gate_proj." kind, V_FFN, columns, ALWAYS, ONE }, \
+	{ OWN "mlp.linear_fc1." kind, to ".up_proj." kind, V_FFN, columns, ALWAYS, ONE }
+
 #define QWEN2_5(name, rows, columns) COPIED("visual.", "visual.", name, rows, columns)
 #define QWEN2_5_BOTH(name, rows, columns) COPIED_BOTH("visual.", "visual.", name, rows, columns)
 
 static const struct uns_megatron_rule vision_first_qwen2_5[] = {
 	COPIED_PATCHES("visual.", "visual."),
+	COPIED_PATCHES("vision_model.", "visual."),
 	{ 0 },
 };
 
@@ -265,6 +284,12 @@ static const struct uns_megatron_rule vision_layer_qwen2_5[] = {
 	QWEN2_5_BOTH("blocks.*.mlp.gate_proj", V_FFN, V_HIDDEN),
 	QWEN2_5_BOTH("blocks.*.mlp.up_proj", V_FFN, V_HIDDEN),
 	QWEN2_5_BOTH("blocks.*.mlp.down_proj", V_HIDDEN, V_FFN),
+	OWN_NORM("self_attention.linear_qkv", "visual.blocks.*.norm1", "weight"),
+	OWN_NORM("mlp.linear_fc1", "visual.blocks.*.norm2", "weight"),
+	OWN_ATTENTION("visual.blocks.*.attn"),
+	OWN_GATED("weight", "visual.blocks.*.mlp", V_HIDDEN),
+	OWN_GATED("bias", "visual.blocks.*.mlp", VECTOR),
+	OWN_BOTH(OWN "mlp.linear_fc2", "visual.blocks.*.mlp.down_proj", V_HIDDEN, V_FFN),
 	{ 0 },
 };
 
@@ -272,6 +297,9 @@ static const struct uns_megatron_rule vision_last_qwen2_5[] = {
 	QWEN2_5("merger.ln_q.weight", V_HIDDEN, VECTOR),
 	QWEN2_5_BOTH("merger.mlp.0", V_MERGED, V_MERGED),
 	QWEN2_5_BOTH("merger.mlp.2", V_OUT, V_MERGED),
+	{ "vision_model.decoder.final_layernorm.weight", "visual.merger.ln_q.weight", V_HIDDEN, VECTOR, ALWAYS, ONE },
+	OWN_BOTH("vision_model.projection.encoder.linear_fc1", "visual.merger.mlp.0", V_MERGED, V_MERGED),
+	OWN_BOTH("vision_model.projection.encoder.linear_fc2", "visual.merger.mlp.2", V_OUT, V_MERGED),
 	{ 0 },
 };
 
@@ -300,16 +328,30 @@ static const struct uns_megatron_rule vision_layer_qwen3[] = {
 	QWEN3_BOTH("blocks.*.attn.proj", V_HIDDEN, V_HIDDEN),
 	QWEN3_BOTH("blocks.*.mlp.linear_fc1", V_FFN, V_HIDDEN),
 	QWEN3_BOTH("blocks.*.mlp.linear_fc2", V_HIDDEN, V_FFN),
+	OWN_NORM("self_attention.linear_qkv", "model.visual.blocks.*.norm1", "weight"),
+	OWN_NORM("self_attention.linear_qkv", "model.visual.blocks.*.norm1", "bias"),
+	OWN_NORM("mlp.linear_fc1", "model.visual.blocks.*.norm2", "weight"),
+	OWN_NORM("mlp.linear_fc1", "model.visual.blocks.*.norm2", "bias"),
+	OWN_ATTENTION("model.visual.blocks.*.attn"),
+	OWN_BOTH(OWN "mlp.linear_fc1", "model.visual.blocks.*.mlp.linear_fc1", V_FFN, V_HIDDEN),
+	OWN_BOTH(OWN "mlp.linear_fc2", "model.visual.blocks.*.mlp.linear_fc2", V_HIDDEN, V_FFN),
 	{ 0 },
 };
 
 static const struct uns_megatron_rule vision_last_qwen3[] = {
 	QWEN3_MERGER("merger.", V_HIDDEN),
+	OWN_BOTH("vision_model.merger.patch_norm", "model.visual.merger.norm", V_HIDDEN, VECTOR),
 	{ 0 },
 };
 
+#define OWN_DEEPSTACK "vision_model.decoder.deepstack_merger_list.*."
+#define PUBLISHED_DEEPSTACK "model.visual.deepstack_merger_list.*."
+
 static const struct uns_megatron_rule vision_deepstack_qwen3[] = {
 	QWEN3_MERGER("deepstack_merger_list.*.", V_MERGED),
+	OWN_BOTH(OWN_DEEPSTACK "patch_norm", PUBLISHED_DEEPSTACK "norm", V_MERGED, VECTOR),
+	OWN_BOTH(OWN_DEEPSTACK "linear_fc1", PUBLISHED_DEEPSTACK "linear_fc1", V_MERGED, V_MERGED),
+	OWN_BOTH(OWN_DEEPSTACK "linear_fc2", PUBLISHED_DEEPSTACK "linear_fc2", V_OUT, V_MERGED),
 	{ 0 },
 };
 

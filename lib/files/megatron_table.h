@@ -40,6 +40,7 @@ enum uns_megatron_size {
 	/* Of the vision model. */
 	UNS_MG_VISION_LAYERS,
 	UNS_MG_VISION_HIDDEN,
+	UNS_MG_VISION_HEADS,
 	UNS_MG_VISION_KEYS_VALUES,
 	UNS_MG_VISION_QKV,
 	UNS_MG_VISION_FFN,
@@ -73,7 +74,8 @@ enum uns_megatron_when {
 };
 
 /* One published tensor. If rows of one list have the same `from`, the stored tensor consists of their tensors, one
- * below the other. If rows have the same `to`, the tensor may be in any of their `from`. */
+ * below the other. If rows have the same `to`, the tensor may be in any of their `from`. If rows have both, the tensor is
+ * their equal parts, one below the other. */
 struct uns_megatron_rule {
 	/* '*' is the layer, '#' the expert. In a stored name each is a number between dots, or is left out: then the
 	 * tensor has a dimension in front with all layers or experts. */
@@ -84,8 +86,7 @@ struct uns_megatron_rule {
 	enum uns_megatron_size repeats;
 };
 
-/* Of a family with a vision model that Megatron has as transformers has it: where the language model's tensors are, and
- * the vision model's. */
+/* Of a family with a vision model: where the language model's tensors are, and the vision model's. */
 struct uns_megatron_vision {
 	const char *stored_in;	  /* stands in front of the language model's stored names */
 	const char *published_in; /* stands in place of "model." at the beginning of its published ones */

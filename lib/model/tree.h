@@ -18,6 +18,7 @@ struct uns_slice {
 	uint64_t first_elem; /* in C order */
 	struct uns_shape shape;
 	uint64_t n_stretches, stride_elems; /* from the beginning of one to that of the next; 0 = it is contiguous */
+	uint64_t n_rounds, round_elems; /* so many times, each time from so many elements further on; 0 = once */
 	bool joined; /* goes into the file of the slice that is listed before it */
 };
 

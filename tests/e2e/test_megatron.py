@@ -1,6 +1,6 @@
 """Megatron-Core's torch_dist directories: read as what they are besides, DCP directories (real ones:
-tests/golden/dcp/make_megatron.py), and with a config.json as models of Hugging Face (make/torch_dist.py: mbridge
-converts what save_pretrained wrote, megatron-core saves it)."""
+tests/golden/dcp/make_megatron.py), and with a config.json as models of Hugging Face (make/torch_dist.py and
+make/torch_dist_vision.py: mbridge converts what save_pretrained wrote, megatron-core saves it)."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 
 import trees
 from conftest import ROOT
-from launches import MEGATRON, MEGATRON_OF_8
+from launches import MEGATRON, MEGATRON_OF_8, MEGATRON_VISION
 from test_names import assert_files_equal
 from test_python import unshard
 
@@ -98,8 +98,8 @@ def loader(case):
 
 
 @pytest.mark.parametrize("launch,case", [
-    *MEGATRON, *(pytest.param(*c, marks=pytest.mark.long) for c in MEGATRON_OF_8)],
-    ids=["-".join(c) for c in MEGATRON + MEGATRON_OF_8])
+    *MEGATRON, *MEGATRON_VISION, *(pytest.param(*c, marks=pytest.mark.long) for c in MEGATRON_OF_8)],
+    ids=["-".join(c) for c in MEGATRON + MEGATRON_VISION + MEGATRON_OF_8])
 def test_a_config_makes_them_what_save_pretrained_wrote(made, mount, launch, case):
     folder = made(launch, case)
     shown = mount(folder / "run", f"model={folder}/hf") / "weights" / STEP
@@ -129,14 +129,16 @@ def test_several_files_are_split_as_save_pretrained_splits(made, mount, tmp_path
     assert_files_equal(m / "weights" / STEP, tmp_path / "want")
 
 
-@pytest.mark.parametrize("case", ["qwen2-tp2", "mixtral-ep2"])
-def test_parts_are_converted_and_read_as_tensors(made, mount, case):
-    folder = made("mc2", case)
+@pytest.mark.parametrize("launch,case,name", [
+    ("mc2", "qwen2-tp2", "model.layers.1.self_attn.q_proj.weight"),
+    ("mc2", "mixtral-ep2", "model.layers.1.self_attn.q_proj.weight"),
+    ("mv2", "qwen3_vl-tp2", "model.visual.blocks.1.attn.qkv.weight")])
+def test_parts_are_converted_and_read_as_tensors(made, mount, launch, case, name):
+    folder = made(launch, case)
     want = {n: t.bfloat16() for n, t in trees.weights(folder / "hf").items()}
     options = {"model": [str(folder / "hf")]}
     trees.assert_same(trees.weights(mount(folder / "run", f"model={folder}/hf") / "weights-bf16" / STEP), want)
     trees.assert_same(unshard.load_file(folder / "run" / STEP, "weights-bf16", **options), want)
-    name = "model.layers.1.self_attn.q_proj.weight"
     with unshard.safe_open(folder / "run" / STEP, view="weights-bf16", **options) as f:
         assert torch.equal(f.get_slice(name)[3:9, 2:5], want[name][3:9, 2:5])
 

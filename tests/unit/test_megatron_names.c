@@ -12,7 +12,7 @@
 #include "files/megatron_names.h"
 #include "files/megatron_table.h"
 
-enum { MAX_IN = 14, MAX_WANT = 14 };
+enum { MAX_IN = 26, MAX_WANT = 14 };
 
 #define CONFIG(type, vocab, layers, groups, head, ffn, more) \
 	"{\"model_type\": \"" type "\", \"hidden_size\": 2, \"num_attention_heads\": 4, \"vocab_size\": " vocab \
@@ -20,6 +20,9 @@ enum { MAX_IN = 14, MAX_WANT = 14 };
 	", \"intermediate_size\": " ffn more "}"
 #define VISION(patch) \
 	", \"vision_config\": {\"depth\": 1, \"hidden_size\": 2, \"in_chans\": 3, \"temporal_patch_size\": 2, \"patch_size\": " patch "}"
+#define OWN_VISION(heads) \
+	", \"vision_config\": {\"depth\": 2, \"hidden_size\": 4, \"in_chans\": 3, \"temporal_patch_size\": 2, \"patch_size\": 2" \
+	", \"num_heads\": " heads ", \"intermediate_size\": 3, \"out_hidden_size\": 2, \"spatial_merge_size\": 1}"
 #define MISTRAL CONFIG("mistral", "5", "2", "2", "1", "3", "")
 
 struct named {
@@ -39,6 +42,27 @@ struct named {
 #define ALL EMBEDDING, QKV, O, FC1, FC2, NORM1, NORM2, NORM
 #define ROUTER { "decoder.layers.mlp.router.weight", { 3, { 2, 2, 2 } } }
 #define EXPERTS1 { "decoder.layers.mlp.experts.experts.linear_fc1.weight", { 4, { 2, 2, 6, 2 } } }
+#define TEXT(name, ...) { "language_model." name, { __VA_ARGS__ } }
+#define TEXT_LAYER(name, ...) TEXT("decoder.layers." name, __VA_ARGS__)
+#define ALL_TEXT \
+	TEXT("embedding.word_embeddings.weight", 2, { 5, 2 }), TEXT("decoder.final_layernorm.weight", 1, { 2 }), \
+	TEXT("output_layer.weight", 2, { 5, 2 }), TEXT_LAYER("self_attention.linear_qkv.weight", 3, { 1, 8, 2 }), \
+	TEXT_LAYER("self_attention.linear_qkv.bias", 2, { 1, 8 }), TEXT_LAYER("self_attention.linear_proj.weight", 3, { 1, 2, 4 }), \
+	TEXT_LAYER("mlp.linear_fc1.weight", 3, { 1, 6, 2 }), TEXT_LAYER("mlp.linear_fc2.weight", 3, { 1, 2, 3 }), \
+	TEXT_LAYER("self_attention.linear_qkv.layer_norm_weight", 2, { 1, 2 }), \
+	TEXT_LAYER("mlp.linear_fc1.layer_norm_weight", 2, { 1, 2 })
+#define SEEN(name, ...) { "vision_model." name, { __VA_ARGS__ } }
+#define SEEN_LAYER(name, ...) SEEN("decoder.layers." name, __VA_ARGS__)
+#define ALL_SEEN \
+	SEEN("patch_embed.proj.weight", 5, { 4, 3, 2, 2, 2 }), SEEN("decoder.final_layernorm.weight", 1, { 4 }), \
+	SEEN("projection.encoder.linear_fc1.weight", 2, { 4, 4 }), SEEN("projection.encoder.linear_fc1.bias", 1, { 4 }), \
+	SEEN("projection.encoder.linear_fc2.weight", 2, { 2, 4 }), SEEN("projection.encoder.linear_fc2.bias", 1, { 2 }), \
+	SEEN_LAYER("self_attention.linear_qkv.weight", 3, { 2, 12, 4 }), SEEN_LAYER("self_attention.linear_qkv.bias", 2, { 2, 12 }), \
+	SEEN_LAYER("self_attention.linear_proj.weight", 3, { 2, 4, 4 }), SEEN_LAYER("self_attention.linear_proj.bias", 2, { 2, 4 }), \
+	SEEN_LAYER("mlp.linear_fc1.weight", 3, { 2, 6, 4 }), SEEN_LAYER("mlp.linear_fc1.bias", 2, { 2, 6 }), \
+	SEEN_LAYER("mlp.linear_fc2.weight", 3, { 2, 4, 3 }), SEEN_LAYER("mlp.linear_fc2.bias", 2, { 2, 4 }), \
+	SEEN_LAYER("self_attention.linear_qkv.layer_norm_weight", 2, { 2, 4 }), \
+	SEEN_LAYER("mlp.linear_fc1.layer_norm_weight", 2, { 2, 4 })
 /* By layer and by expert. */
 #define EXPERT2(layer, expert) \
 	{ "decoder.layers." layer ".mlp.experts.experts." expert ".linear_fc2.weight", { 2, { 2, 3 } } }
@@ -46,7 +70,7 @@ struct named {
 static const struct row {
 	const char *config;
 	struct named in[MAX_IN];
-	const char *want[MAX_WANT]; /* "name shape of tensor, first, runs, stride" of some of the result, in its order */
+	const char *want[MAX_WANT]; /* "name shape of tensor, first, runs, stride[, rounds, elements]" of some of the result, in its order */
 	const char *refused;        /* part of the sentence; NULL = it is published */
 } rows[] = {
 	{ MISTRAL, { ALL, HEAD },
@@ -67,6 +91,16 @@ static const struct row {
 	    "model.layers.1.block_sparse_moe.experts.1.w3.weight [3, 2] 42 1 12",
 	    "model.layers.1.block_sparse_moe.experts.1.w2.weight [2, 3] 0 1 6" },
 	  NULL },
+	/* queries, keys and values, which are stored head by head */
+	{ CONFIG("qwen2_5_vl", "5", "1", "2", "1", "3", OWN_VISION("2")), { ALL_SEEN, ALL_TEXT },
+	  { "visual.blocks.0.attn.qkv.weight [12, 4] 0 2 24, 3 8", "visual.blocks.0.attn.qkv.bias [12] 0 2 6, 3 2",
+	    "visual.blocks.0.mlp.up_proj.bias [3] 3 1 6", "visual.blocks.1.attn.qkv.weight [12, 4] 48 2 24, 3 8",
+	    "visual.blocks.1.attn.qkv.bias [12] 12 2 6, 3 2", "model.layers.0.self_attn.k_proj.bias [2] 2 2 4" },
+	  NULL },
+	{ CONFIG("qwen2_5_vl", "5", "1", "2", "1", "3", OWN_VISION("3")), { ALL_SEEN, ALL_TEXT }, { 0 },
+	  "config.json: vision_config.hidden_size is 4, which is not a multiple of vision_config.num_heads, 3" },
+	{ CONFIG("qwen2_5_vl", "5", "1", "2", "1", "3", OWN_VISION("null")), { ALL_SEEN, ALL_TEXT }, { 0 },
+	  "config.json has no vision_config.num_heads, and without it the shape of vision_model.decoder.layers.self_attention.linear_qkv.weight" },
 	/* what config.json says is not what is stored */
 	{ CONFIG("mistral", "5", "2", "2", "2", "3", ""), { ALL, HEAD }, { 0 },
 	  "decoder.layers.self_attention.linear_qkv.weight has the shape [2, 8, 2]; by config.json it would have [2, 16, 2]" },
@@ -92,9 +126,9 @@ static const struct row {
 	{ CONFIG("qwen3", "5", "2", "2", "1", "3", ""), { ALL, HEAD }, { 0 },
 	  "model.layers.0.self_attn.q_norm.weight, which is made from decoder.layers.0.self_attention.q_layernorm.weight: "
 	  "the checkpoint does not have it" },
-	/* a vision model in another form, and one of unknown size */
+	/* a vision model under names of neither form, and one of unknown size */
 	{ CONFIG("qwen2_5_vl", "5", "2", "2", "1", "3", VISION("2")),
-	  { { "vision_model.patch_embed.proj.weight", { 5, { 2, 3, 2, 2, 2 } } } }, { 0 },
+	  { { "vision_tower.patch_embed.proj.weight", { 5, { 2, 3, 2, 2, 2 } } } }, { 0 },
 	  "needs the tensor visual.patch_embed.proj.weight, which is made from visual.patch_embed.proj.weight: the checkpoint "
 	  "does not have it" },
 	{ CONFIG("qwen2_5_vl", "5", "2", "2", "1", "3", VISION("0")),
@@ -106,12 +140,15 @@ static const struct row {
 
 static void print(const struct uns_named_tensor *t, char *out, size_t size)
 {
-	char shape[128];
+	char shape[128], rounds[64] = "";
 
-	snprintf(out, size, "%s %s %llu %llu %llu", t->name,
+	if (t->slice->n_rounds > 1)
+		snprintf(rounds, sizeof(rounds), ", %llu %llu", (unsigned long long)t->slice->n_rounds,
+			 (unsigned long long)t->slice->round_elems);
+	snprintf(out, size, "%s %s %llu %llu %llu%s", t->name,
 		 uns_shape_text(uns_named_shape(t), shape, sizeof(shape)),
 		 (unsigned long long)t->slice->first_elem, (unsigned long long)t->slice->n_stretches,
-		 (unsigned long long)t->slice->stride_elems);
+		 (unsigned long long)t->slice->stride_elems, rounds);
 }
 
 static void assert_has(const struct uns_named_tensor *v, size_t n, const char *const *want)
