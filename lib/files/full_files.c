@@ -149,7 +149,7 @@ int uns_full_add_safetensors(const struct uns_full_input *in, struct uns_vtree *
 			continue;
 		source = uns_masters_or(&masters, t);
 		n_masters += source != t;
-		v[n++] = (struct uns_named_tensor){ t->name, source, source->dtype, NULL };
+		v[n++] = uns_named_as_is(source);
 	}
 	origin = weights_origin(&out->arena, n_masters);
 	if (!origin)

@@ -48,6 +48,7 @@ struct publishing {
 	struct uns_map by_name; /* -> index into stored */
 	struct uns_named_tensor *v;
 	size_t n, cap;
+	bool of_states;   /* a parameter may lack a state: buffers and frozen ones do */
 	uint64_t padding; /* rows of the vocabulary that are left out */
 	/* Of the model within the model whose rows are applied: what its names begin with, and how many layers it has. */
 	const char *stored_in, *published_in;
@@ -328,7 +329,7 @@ static int publish(struct publishing *p, const struct uns_megatron_rule *list,
 		if (strcmp(other->to, rule->to) == 0)
 			found = look_for(p, other, w, &at);
 	if (!found)
-		return missing(p, rule, name, w, err);
+		return p->of_states ? 0 : missing(p, rule, name, w, err);
 	UNS_TRY(cut(p, list, &at, w, slice, err));
 	p->v[p->n++] = (struct uns_named_tensor){ name, at.tensor->tensor, at.tensor->out, slice };
 	return 0;
@@ -415,13 +416,8 @@ static int all_used(const struct publishing *p, struct uns_err *err)
 
 /* -- notes -- */
 
-static int note(const struct publishing *p, struct uns_vtree *out, struct uns_err *err)
+static int note_padding(const struct publishing *p, struct uns_vtree *out, struct uns_err *err)
 {
-	UNS_TRY(uns_vtree_note(out, err,
-			       "the tensors have the names that Hugging Face publishes for model "
-			       "type %s, converted from Megatron's with config.json; -o "
-			       "names=memory shows Megatron's own",
-			       p->info->model_type));
 	if (!p->padding)
 		return 0;
 	return uns_vtree_note(out, err,
@@ -431,10 +427,45 @@ static int note(const struct publishing *p, struct uns_vtree *out, struct uns_er
 			      (unsigned long long)p->sizes.v[UNS_MG_VOCAB]);
 }
 
+static int publish_all(struct publishing *p, struct uns_span config, struct uns_named_tensor **v, size_t *n,
+		       struct uns_err *err)
+{
+	const struct uns_megatron_family *family = family_of(p->info->model_type);
+
+	if (!family)
+		return uns_fail(err, -ENOTSUP, "unshard does not know Megatron's tensors of this model type");
+	UNS_TRY(uns_megatron_sizes_read(config, &p->temp, &p->sizes, err));
+	UNS_TRY(take_stored(p, *v, *n, err));
+	if (family->vision)
+		UNS_TRY(publish_vision(p, family->vision, err));
+	UNS_TRY(publish_text(p, family, err));
+	UNS_TRY(all_used(p, err));
+	free(*v);
+	*v = UNS_TAKE(p->v);
+	*n = p->n;
+	return 0;
+}
+
+int uns_megatron_apply_model(const struct uns_config_info *info, struct uns_span config, struct uns_named_tensor **v,
+			     size_t *n, struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_CLEANUP(publishing_fini) struct publishing p = { .info = info, .arena = &out->arena };
+
+	UNS_TRY(publish_all(&p, config, v, n, err));
+	return note_padding(&p, out, err);
+}
+
+int uns_megatron_apply_states(const struct uns_config_info *info, struct uns_span config, struct uns_named_tensor **v,
+			      size_t *n, struct uns_arena *arena, struct uns_err *err)
+{
+	UNS_CLEANUP(publishing_fini) struct publishing p = { .info = info, .arena = arena, .of_states = true };
+
+	return publish_all(&p, config, v, n, err);
+}
+
 int uns_megatron_apply(const struct uns_config_info *info, struct uns_span config,
 		       struct uns_named_tensor **v, size_t *n, struct uns_vtree *out, struct uns_err *err)
 {
-	const struct uns_megatron_family *family = family_of(info->model_type);
 	UNS_CLEANUP(publishing_fini) struct publishing p = { .info = info, .arena = &out->arena };
 
 	if (!uns_span_left(&config))
@@ -442,21 +473,17 @@ int uns_megatron_apply(const struct uns_config_info *info, struct uns_span confi
 				      "the tensors have Megatron's own names; to get the names "
 				      "that Hugging Face publishes, mount with -o model=DIR where "
 				      "DIR holds the model's config.json");
-	if (!family)
+	if (!family_of(info->model_type))
 		return uns_vtree_note(out, err,
 				      "the tensors have Megatron's own names: unshard does not "
 				      "know the names that Hugging Face publishes for model type "
 				      "%s",
 				      info->model_type ? info->model_type : "none");
-	UNS_TRY(uns_megatron_sizes_read(config, &p.temp, &p.sizes, err));
-	UNS_TRY(take_stored(&p, *v, *n, err));
-	if (family->vision)
-		UNS_TRY(publish_vision(&p, family->vision, err));
-	UNS_TRY(publish_text(&p, family, err));
-	UNS_TRY(all_used(&p, err));
-	UNS_TRY(note(&p, out, err));
-	free(*v);
-	*v = UNS_TAKE(p.v);
-	*n = p.n;
-	return 0;
+	UNS_TRY(publish_all(&p, config, v, n, err));
+	UNS_TRY(uns_vtree_note(out, err,
+			       "the tensors have the names that Hugging Face publishes for model "
+			       "type %s, converted from Megatron's with config.json; -o "
+			       "names=memory shows Megatron's own",
+			       info->model_type));
+	return note_padding(&p, out, err);
 }

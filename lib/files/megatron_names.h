@@ -17,4 +17,13 @@ bool uns_megatron_knows(const char *model_type);
 int uns_megatron_apply(const struct uns_config_info *info, struct uns_span config,
 		       struct uns_named_tensor **v, size_t *n, struct uns_vtree *out, struct uns_err *err);
 
+/* The same of a family that is known. Only what is left out is noted, not the names. */
+int uns_megatron_apply_model(const struct uns_config_info *info, struct uns_span config, struct uns_named_tensor **v,
+			     size_t *n, struct uns_vtree *out, struct uns_err *err);
+
+/* The same of tensors of an optimizer's state, under their parameters' names. Parameters without the state are left out.
+ * Names and slices live in the arena; there are no notes. */
+int uns_megatron_apply_states(const struct uns_config_info *info, struct uns_span config, struct uns_named_tensor **v,
+			      size_t *n, struct uns_arena *arena, struct uns_err *err);
+
 #endif

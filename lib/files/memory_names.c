@@ -18,6 +18,7 @@ struct part {
 	const char *whole;                /* its name in memory */
 	const struct uns_name_rule *tail; /* NULL = no tail applies */
 	uint64_t expert;
+	size_t came, at; /* its place in the list, and that of its tensor in memory (0 = no matter) */
 	bool renamed;
 };
 
@@ -105,7 +106,7 @@ struct parts {
 static int in_memory_order(const void *a, const void *b)
 {
 	const struct part *x = a, *y = b;
-	int order = uns_str_natural(x->whole, y->whole);
+	int order = x->at == y->at ? uns_str_natural(x->whole, y->whole) : x->at < y->at ? -1 : 1;
 
 	if (order || !x->tail || !y->tail)
 		return order;
@@ -114,20 +115,20 @@ static int in_memory_order(const void *a, const void *b)
 	return (int)x->tail->part - (int)y->tail->part;
 }
 
-static int parts_find(const struct uns_name_rule *heads, const struct uns_name_rule *tails,
-		      const struct uns_catalog *cat, struct uns_arena *arena, struct parts *out, struct uns_err *err)
+static int parts_find(const struct uns_naming *rules, const struct uns_tensor *const *tensor, size_t n,
+		      struct uns_arena *arena, struct parts *out, struct uns_err *err)
 {
 	size_t i;
 
-	*out = (struct parts){ .v = UNS_NEW_N(arena, struct part, cat->n_tensors + 1) };
+	*out = (struct parts){ .v = UNS_NEW_N(arena, struct part, n + 1) };
 	if (!out->v)
 		return uns_oom(err);
-	for (i = 0; i < cat->n_tensors; i++) {
-		if (!uns_role_is_model(cat->tensors[i].role))
-			continue;
-		UNS_TRY(part_of(heads, tails, &cat->tensors[i], arena, &out->v[out->n], err));
-		out->n_renamed += out->v[out->n++].renamed;
+	for (i = 0; i < n; i++) {
+		UNS_TRY(part_of(rules->head, rules->tail, tensor[i], arena, &out->v[i], err));
+		out->v[i].came = i;
+		out->n_renamed += out->v[i].renamed;
 	}
+	out->n = n;
 	qsort(out->v, out->n, sizeof(*out->v), in_memory_order);
 	return 0;
 }
@@ -149,6 +150,21 @@ static size_t n_of_whole(const struct part *first, size_t n)
 	return k;
 }
 
+/* Do all parts, in their order, make one slice of one tensor? */
+static bool is_one_slice(const struct part *first, size_t n)
+{
+	const struct uns_slice *slice, *before = first->tensor->slice;
+	size_t i;
+
+	for (i = 0; i < n; i++, before = slice) {
+		slice = first[i].tensor->slice;
+		if (first[i].tensor->of != first->tensor->of || slice->n_stretches > 1 || slice->n_rounds > 1 ||
+		    (i && slice->first_elem != before->first_elem + uns_shape_elems(&before->shape)))
+			return false;
+	}
+	return true;
+}
+
 /* NULL if every part exists once and all have one shape and dtype, else the name of one that does not. */
 static const char *hole_of(const struct part *first, size_t n)
 {
@@ -160,6 +176,8 @@ static const char *hole_of(const struct part *first, size_t n)
 		    first[i].tail->part != i % of || first[i].tensor->dtype != first->tensor->dtype ||
 		    !uns_shape_equal(&first[i].tensor->shape, &first->tensor->shape))
 			return first[i].tensor->name;
+	if (first->tensor->of && !is_one_slice(first, n))
+		return first->tensor->of->name;
 	if (n % of || (!first->tail->unstack && n != of) || first->tensor->shape.n < 1 ||
 	    first->tensor->shape.n + first->tail->unstack > UNS_MAX_DIMS)
 		return first[n - 1].tensor->name;
@@ -223,6 +241,23 @@ static int lift_strides(struct uns_piece *piece, struct uns_arena *arena, struct
 	return 0;
 }
 
+static int join_slices(const struct part *first, const struct uns_shape *shape, struct uns_arena *arena,
+		       const struct uns_tensor **out, struct uns_err *err)
+{
+	struct uns_tensor *whole = UNS_NEW(arena, struct uns_tensor);
+	struct uns_slice *slice = UNS_NEW(arena, struct uns_slice);
+
+	if (!whole || !slice)
+		return uns_oom(err);
+	*slice = (struct uns_slice){ .first_elem = first->tensor->slice->first_elem, .shape = *shape };
+	*whole = *first->tensor;
+	whole->name = first->whole;
+	whole->shape = *shape;
+	whole->slice = slice;
+	*out = whole;
+	return 0;
+}
+
 static int join(const struct uns_catalog *cat, const struct part *first, size_t n, const struct uns_shape *shape,
 		struct uns_arena *arena, const struct uns_tensor **out, struct uns_err *err)
 {
@@ -278,7 +313,8 @@ static int list(const struct uns_catalog *cat, const struct parts *parts, struct
 				out->hole = tensor->name;
 				return 0;
 			}
-			UNS_TRY(join(cat, p, k, &shape, arena, &tensor, err));
+			UNS_TRY(tensor->of ? join_slices(p, &shape, arena, &tensor, err)
+					   : join(cat, p, k, &shape, arena, &tensor, err));
 		}
 		v[out->n++] = (struct uns_named_tensor){ p->whole, tensor, tensor->dtype, NULL };
 		if (p->renamed && !out->first)
@@ -288,27 +324,82 @@ static int list(const struct uns_catalog *cat, const struct parts *parts, struct
 	return 0;
 }
 
+/* By the heads that rename more. */
+static int parts_find_best(const struct uns_naming *rules, const struct uns_tensor *const *tensor, size_t n,
+			   struct uns_arena *arena, struct parts *out, struct uns_err *err)
+{
+	const struct uns_naming of_new = { .head = rules->new_head, .tail = rules->tail };
+	struct parts other;
+
+	UNS_TRY(parts_find(rules, tensor, n, arena, out, err));
+	if (rules->new_head == rules->head)
+		return 0;
+	UNS_TRY(parts_find(&of_new, tensor, n, arena, &other, err));
+	if (other.n_renamed > out->n_renamed)
+		*out = other;
+	return 0;
+}
+
+static int names_find(const struct uns_catalog *cat, const struct parts *parts, struct uns_arena *arena,
+		      struct uns_memory_names *out, struct uns_err *err)
+{
+	if (!parts->n_renamed)
+		return 0;
+	UNS_TRY(list(cat, parts, arena, out, err));
+	out->n_renamed = parts->n_renamed;
+	if (out->hole)
+		out->n = 0;
+	return 0;
+}
+
 int uns_memory_names_find(const struct uns_config_info *config, const struct uns_catalog *cat, struct uns_arena *arena,
 			  struct uns_memory_names *out, struct uns_err *err)
 {
+	const struct uns_tensor **tensor;
 	struct uns_naming rules;
-	struct parts parts, other;
+	struct parts parts;
+	size_t i, n = 0;
 
 	*out = (struct uns_memory_names){ 0 };
 	if (!cat->summary.is_published || !(cat->summary.resumed_by & UNS_BY_TRAINER) ||
 	    config->transformers < RULES_OF || !uns_published_rules(config, &rules))
 		return 0;
-	UNS_TRY(parts_find(rules.head, rules.tail, cat, arena, &parts, err));
-	if (rules.new_head != rules.head) {
-		UNS_TRY(parts_find(rules.new_head, rules.tail, cat, arena, &other, err));
-		if (other.n_renamed > parts.n_renamed)
-			parts = other;
+	tensor = UNS_NEW_N(arena, const struct uns_tensor *, cat->n_tensors + 1);
+	if (!tensor)
+		return uns_oom(err);
+	for (i = 0; i < cat->n_tensors; i++)
+		if (uns_role_is_model(cat->tensors[i].role))
+			tensor[n++] = &cat->tensors[i];
+	UNS_TRY(parts_find_best(&rules, tensor, n, arena, &parts, err));
+	return names_find(cat, &parts, arena, out, err);
+}
+
+/* Each tensor in memory comes where the first of its parts came. */
+static void keep_order(struct parts *parts)
+{
+	size_t i, k, j, at;
+
+	for (i = 0; i < parts->n; i += k) {
+		k = n_of_whole(&parts->v[i], parts->n - i);
+		at = parts->v[i].came;
+		for (j = i; j < i + k; j++)
+			at = parts->v[j].came < at ? parts->v[j].came : at;
+		for (j = i; j < i + k; j++)
+			parts->v[j].at = at;
 	}
-	if (!parts.n_renamed)
+	qsort(parts->v, parts->n, sizeof(*parts->v), in_memory_order);
+}
+
+int uns_memory_names_of_slices(const struct uns_config_info *config, const struct uns_tensor *const *tensor, size_t n,
+			       struct uns_arena *arena, struct uns_memory_names *out, struct uns_err *err)
+{
+	struct uns_naming rules;
+	struct parts parts;
+
+	*out = (struct uns_memory_names){ 0 };
+	if (config->transformers < RULES_OF || !uns_published_rules(config, &rules))
 		return 0;
-	UNS_TRY(list(cat, &parts, arena, out, err));
-	out->n_renamed = parts.n_renamed;
-	if (out->hole)
-		out->n = 0;
-	return 0;
+	UNS_TRY(parts_find_best(&rules, tensor, n, arena, &parts, err));
+	keep_order(&parts);
+	return names_find(NULL, &parts, arena, out, err);
 }

@@ -14,6 +14,7 @@
 #include "files/beside.h"
 #include "files/adapter.h"
 #include "files/resume_files.h"
+#include "dcp/megatron_groups.h"
 #include "dcp/dir.h"
 
 static bool has_shards(const struct uns_listing *list)
@@ -62,11 +63,10 @@ static int64_t step_of_name(const char *name)
 }
 
 /* Megatron-Core's torch_dist: a DCP directory, and beside it what is not sharded. Its tensors go by their
- * own names, all layers of a kind stacked in one; that a param group lists them by another rule is in
- * common.pt. Source: megatron-core 0.16.1, core/dist_checkpointing. */
+ * own names, all layers of a kind stacked in one. Source: megatron-core 0.16.1, core/dist_checkpointing. */
 static bool is_megatron(const struct uns_directory *dir)
 {
-	return uns_listing_find(dir->list, "common.pt") != NULL;
+	return uns_listing_find(dir->list, UNS_MEGATRON_COMMON) != NULL;
 }
 
 /* Buckets of the optimizer: flat, of several parameters each. (Source: distrib_optimizer.py,
@@ -88,13 +88,16 @@ static int tell_buckets(struct uns_catalog *cat, struct uns_err *err)
 		cat, UNS_FINDING(.id = UNS_FOUND_MEGATRON_BUCKETS, .scope = UNS_SCOPE_OPTIMIZER), err);
 }
 
-static int tell_megatron(struct uns_catalog *cat, struct uns_err *err)
+static int add_megatron_groups(const struct uns_directory *dir, struct uns_catalog *cat, struct uns_err *err)
 {
 	size_t i = 0;
 
 	while (i < cat->n_tensors && !uns_role_is_optimizer(cat->tensors[i].role))
 		i++;
 	if (!cat->summary.is_megatron || i == cat->n_tensors || cat->n_groups)
+		return 0;
+	UNS_TRY(uns_megatron_groups_add(cat, dir->root, dir->path, err));
+	if (cat->n_groups)
 		return 0;
 	return uns_catalog_add_finding(
 		cat,
@@ -137,7 +140,7 @@ static int open_dir(const struct uns_directory *dir, const struct uns_format_opt
 	if (uns_dcp_dir_add(cat, dir->root, dir->path, "", &roots, &why) < 0)
 		UNS_TRY(uns_catalog_problem_or_fail(cat, UNS_SCOPE_ALL, &why, err));
 	UNS_TRY(tell_buckets(cat, err));
-	UNS_TRY(tell_megatron(cat, err));
+	UNS_TRY(add_megatron_groups(dir, cat, err));
 	UNS_TRY(uns_beside_add(cat, dir->root, dir->path, "", dir->list, err));
 	uns_resume_find(cat);
 	UNS_TRY(uns_wrappers_clean(cat, err));

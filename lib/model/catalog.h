@@ -70,6 +70,15 @@ struct uns_piece {
 
 #define UNS_NONE UINT32_MAX
 
+/* A part of a tensor, as a tensor of its own: its elements, in stretches of equal length. */
+struct uns_slice {
+	uint64_t first_elem; /* in C order */
+	struct uns_shape shape;
+	uint64_t n_stretches, stride_elems; /* from the beginning of one to that of the next; 0 = it is contiguous */
+	uint64_t n_rounds, round_elems; /* so many times, each time from so many elements further on; 0 = once */
+	bool joined; /* goes into the file of the slice that is listed before it */
+};
+
 struct uns_tensor {
 	const char *name; /* fully qualified name of the weight; of the parameter, for optimizer state */
 	const char *key;  /* what the source calls it; for messages and for the dcp form */
@@ -81,6 +90,10 @@ struct uns_tensor {
 	int32_t group, position; /* param group and place in it; -1 = not known or not in one */
 	uint32_t first_piece, n_pieces; /* in catalog->pieces; sorted by uns_catalog_seal */
 	const struct uns_piece *own; /* those of a tensor that is in no catalog, sorted too; NULL: first_piece says */
+	/* Of a tensor that was made for a view: these elements of another tensor, which is in the catalog. NULL = it is
+	 * in the catalog itself. */
+	const struct uns_tensor *of;
+	const struct uns_slice *slice;
 	/* Tensor that the source itself declares to share these bytes, or UNS_NONE. Of a WEIGHT without
 	 * pieces it may be a MASTER of another type: the source holds the weight in that form only, and
 	 * the weight is its elements rounded to `dtype`. */

@@ -432,6 +432,8 @@ int uns_cover_check(const struct uns_catalog *cat, const struct uns_tensor *tens
 
 	if (tensor->alias_of != UNS_NONE)
 		c.t = tensor = &cat->tensors[tensor->alias_of];
+	if (tensor->of)
+		c.t = tensor = tensor->of;
 	if (!uns_shape_elems(&tensor->shape))
 		return 0;
 	uns_shape_text(&tensor->shape, c.shape, sizeof(c.shape));

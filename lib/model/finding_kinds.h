@@ -99,7 +99,9 @@ KIND(HYPERS_TOO_DIVERSE, hypers_too_diverse, UNKNOWN,
 KIND(HYPERS_PER_PARAMETER, hypers_per_parameter, NOTE,
      "{file}: hyper-parameters are stored with each parameter; parameters with equal ones are shown as one param group ({n} {n|group|groups})")
 KIND(MEGATRON_OPTIMIZER, megatron_optimizer, UNKNOWN,
-     "Megatron-Core keeps its optimizer's param groups in common.pt, in a form of its own: only the view dcp shows the optimizer, unchanged")
+     "common.pt does not have the param groups of Megatron-Core's optimizer: only the view dcp shows the optimizer, unchanged")
+KIND(MEGATRON_NOT_CONVERTED, megatron_not_converted, UNKNOWN,
+     "Megatron-Core's tensors cannot be converted for a training that resumes from them: {cause}")
 KIND(MEGATRON_BUCKETS, megatron_buckets, UNKNOWN,
      "Megatron-Core saved its optimizer in buckets (dp_reshardable), which do not record the names of the parameters: only the view dcp shows the optimizer, unchanged",
      .advice = "to resume elsewhere, let Megatron save with --dist-ckpt-optim-fully-reshardable (distrib_optim_sharding_type fully_reshardable)")

@@ -41,6 +41,24 @@ void uns_layout_zeros(struct uns_layout_builder *b, uint64_t len_bytes)
 	append(b, (struct uns_segment){ .from = UNS_FROM_ZEROS, .len_bytes = len_bytes });
 }
 
+/* The same elements of the tensor that a slice is a part of. */
+static void append_slice(struct uns_layout_builder *b, const struct uns_tensor *tensor, uint64_t first_elem,
+			 uint64_t n_elems, enum uns_dtype out)
+{
+	const struct uns_slice *slice = tensor->slice;
+	const uint64_t n = slice->n_stretches ? slice->n_stretches : 1, rounds = slice->n_rounds ? slice->n_rounds : 1;
+	const uint64_t each = uns_shape_elems(&slice->shape) / n / rounds;
+	uint64_t stretch, in, take;
+
+	for (; n_elems && !b->failed; first_elem += take, n_elems -= take) {
+		stretch = first_elem / each;
+		in = first_elem % each;
+		take = each - in < n_elems ? each - in : n_elems;
+		uns_layout_tensor(b, tensor->of, slice->first_elem + stretch / n * slice->round_elems +
+						 stretch % n * slice->stride_elems + in, take, out);
+	}
+}
+
 void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *tensor,
 		       uint64_t first_elem, uint64_t n_elems, enum uns_dtype out)
 {
@@ -49,7 +67,9 @@ void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *te
 				 .first_elem = first_elem,
 				 .out = out };
 
-	if (!uns_inside(first_elem, n_elems, uns_shape_elems(&tensor->shape)))
+	if (tensor->of && uns_inside(first_elem, n_elems, uns_shape_elems(&tensor->shape)))
+		append_slice(b, tensor, first_elem, n_elems, out);
+	else if (!uns_inside(first_elem, n_elems, uns_shape_elems(&tensor->shape)))
 		builder_fail(b, "a segment passes the end of its tensor");
 	else if (!uns_u64_mul(n_elems, uns_dtype_size(out), &s.len_bytes))
 		builder_fail(b, "a virtual file would be larger than 2^63 bytes");
@@ -60,7 +80,10 @@ void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *te
 void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *tensor,
 		      enum uns_dtype out)
 {
-	append(b, (struct uns_segment){
+	if (tensor->of)
+		uns_layout_zeros(b, 4);
+	else
+		append(b, (struct uns_segment){
 			  .from = UNS_FROM_CRC32, .tensor = tensor, .out = out, .len_bytes = 4 });
 }
 

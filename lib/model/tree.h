@@ -13,15 +13,6 @@ struct uns_vfile {
 	uint32_t added; /* set by uns_vtree_add: which of two equal paths came first */
 };
 
-/* A part of a tensor, as a tensor of its own: its elements, in stretches of equal length. */
-struct uns_slice {
-	uint64_t first_elem; /* in C order */
-	struct uns_shape shape;
-	uint64_t n_stretches, stride_elems; /* from the beginning of one to that of the next; 0 = it is contiguous */
-	uint64_t n_rounds, round_elems; /* so many times, each time from so many elements further on; 0 = once */
-	bool joined; /* goes into the file of the slice that is listed before it */
-};
-
 /* A tensor as a view's files of weights hold it. */
 struct uns_named_tensor {
 	const char *name; /* in the file */
@@ -38,6 +29,11 @@ static inline const struct uns_shape *uns_named_shape(const struct uns_named_ten
 static inline uint64_t uns_named_first(const struct uns_named_tensor *t)
 {
 	return t->slice ? t->slice->first_elem : 0;
+}
+/* A tensor under its own name and in its own dtype. */
+static inline struct uns_named_tensor uns_named_as_is(const struct uns_tensor *t)
+{
+	return (struct uns_named_tensor){ t->name, t->of ? t->of : t, t->dtype, t->slice };
 }
 /* Its elements, behind each other. */
 void uns_named_layout(struct uns_layout_builder *b, const struct uns_named_tensor *t);

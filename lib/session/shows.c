@@ -406,13 +406,14 @@ int show_state_told(struct unshard *u, struct dir_record *record, struct snapsho
 	int code;
 
 	UNS_TRY(show_state_of(u, record, view, parameter, out, why));
-	if (*out != SHOW_OK || view->needs_training)
+	if (*out != SHOW_OK || (view->needs_training && !snap->cat->summary.is_megatron))
 		return 0;
 	code = show_notes(u, record, snap, view, &told, why);
 	uns_vtree_fini(&told);
 	if (!uns_code_is_finding(code))
 		return code;
-	*out = SHOW_DAMAGED;
+	/* What full and universal lack to convert an optimizer is no damage: the weights' views tell of that. */
+	*out = view->needs_training ? SHOW_NONE : SHOW_DAMAGED;
 	return 0;
 }
 

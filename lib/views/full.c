@@ -14,6 +14,7 @@
 #include "zero/engine_files.h"
 #include "files/full_files.h"
 #include "files/lightning_file.h"
+#include "files/megatron_model.h"
 #include "views/view.h"
 
 enum { PLAIN, FSDP };
@@ -26,6 +27,8 @@ static bool parse(const char *parameter, uint64_t *out)
 
 static int supports(const struct uns_catalog *cat, uint64_t parameter, struct uns_err *why)
 {
+	if (uns_megatron_has_optimizer(cat))
+		return uns_megatron_check(cat, why);
 	if (parameter == PLAIN && cat->summary.is_pipeline) /* numbers would have to be made up */
 		return uns_catalog_fail(
 			cat,
@@ -100,11 +103,40 @@ static bool has_states(const struct uns_catalog *cat)
 
 static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
+	const struct uns_catalog *model;
+
+	if (in->catalog->summary.is_megatron)
+		return uns_megatron_model(&in->config_info, in->config, in->catalog, out, &model, err);
 	if (!uns_optimizer_root(in->catalog) || has_states(in->catalog))
 		return 0;
 	return uns_vtree_note(out, err,
 			      "the optimizer has no states, as SGD without momentum: FSDP2 cannot load it from the view "
 			      "full-fsdp (torch 2.13: \"Expected device to be set\"). Resume from the view full or dcp");
+}
+
+static int add_files(const struct uns_view_input *in, uint64_t parameter, struct uns_full_input *full,
+		     struct uns_vtree *out, struct uns_err *err)
+{
+	if (parameter != FSDP)
+		return add_plain(full, in->config, out, err);
+	UNS_TRY(uns_full_add_torch_model(full, "pytorch_model_fsdp", out, err));
+	UNS_TRY(uns_full_add_optimizer(full, UNS_IDS_NAMES, "optimizer.bin", out, err));
+	return uns_full_add_others(full, UNS_IDS_NAMES, "pytorch_model_fsdp", out, err);
+}
+
+static int tree_of_megatron(const struct uns_view_input *in, uint64_t parameter, struct uns_full_input *full,
+			    struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_tensor *tied;
+
+	UNS_TRY(uns_megatron_model(&in->config_info, in->config, in->catalog, out, &full->resume.catalog, err));
+	tied = uns_megatron_tied(full->resume.catalog);
+	if (tied) {
+		full->tied = &tied;
+		full->n_tied = 1;
+	}
+	UNS_TRY(add_files(in, parameter, full, out, err));
+	return uns_full_add_rest(full, out, err);
 }
 
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
@@ -124,15 +156,12 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 
 	if (in->catalog->summary.is_one_file)
 		return uns_lightning_add(&whole, out, err);
+	if (in->catalog->summary.is_megatron)
+		return tree_of_megatron(in, parameter, &full, out, err);
 	UNS_TRY(find_names(in, &full, out, err));
-	if (parameter == FSDP) {
+	if (parameter == FSDP)
 		UNS_TRY(notes(in, out, err));
-		UNS_TRY(uns_full_add_torch_model(&full, "pytorch_model_fsdp", out, err));
-		UNS_TRY(uns_full_add_optimizer(&full, UNS_IDS_NAMES, "optimizer.bin", out, err));
-		UNS_TRY(uns_full_add_others(&full, UNS_IDS_NAMES, "pytorch_model_fsdp", out, err));
-	} else {
-		UNS_TRY(add_plain(&full, in->config, out, err));
-	}
+	UNS_TRY(add_files(in, parameter, &full, out, err));
 	return uns_full_add_rest(&full, out, err);
 }
 

@@ -12,6 +12,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "files/lightning_file.h"
+#include "files/megatron_model.h"
 #include "files/resume_files.h"
 #include "files/strip.h"
 #include "zero/universal_files.h"
@@ -27,6 +28,8 @@ static int supports(const struct uns_catalog *cat, uint64_t parameter, struct un
 	struct uns_adam_params params;
 
 	(void)parameter;
+	if (uns_megatron_has_optimizer(cat))
+		return uns_megatron_check(cat, why);
 	if (cat->summary.experts_vary)
 		return uns_catalog_fail(
 			cat, UNS_FINDING(.id = UNS_FOUND_EXPERTS_VARY, .scope = UNS_SCOPE_OPTIMIZER), why);
@@ -256,14 +259,32 @@ static int note_scheduler(const struct uns_catalog *cat, struct uns_vtree *out, 
 			      "from the beginning");
 }
 
+static int note_all(const struct uns_catalog *cat, const struct uns_adam_params *params, struct uns_vtree *out,
+		    struct uns_err *err)
+{
+	UNS_TRY(note_loader(cat, params, out, err));
+	return note_scheduler(cat, out, err);
+}
+
+/* Whose tensors have the names that a loader asks for. */
+static int model_of(const struct uns_view_input *in, struct uns_vtree *out, const struct uns_catalog **cat,
+		    struct uns_err *err)
+{
+	*cat = in->catalog;
+	if (!in->catalog->summary.is_megatron)
+		return 0;
+	return uns_megatron_model(&in->config_info, in->config, in->catalog, out, cat, err);
+}
+
 static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	const struct uns_catalog *cat;
 	struct uns_adam_params params;
 
-	UNS_TRY(uns_adam_params_find(in->catalog, &scratch, &params, err));
-	UNS_TRY(note_loader(in->catalog, &params, out, err));
-	return note_scheduler(in->catalog, out, err);
+	UNS_TRY(model_of(in, out, &cat, err));
+	UNS_TRY(uns_adam_params_find(cat, &scratch, &params, err));
+	return note_all(cat, &params, out, err);
 }
 
 /* -- tree -- */
@@ -296,8 +317,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
 	struct uns_adam_params params;
-	struct uns_universal_input files = { .catalog = in->catalog,
-					     .params = &params,
+	struct uns_universal_input files = { .params = &params,
 					     .global_step = uns_training_step(
 						     in->training, in->catalog->summary.step) };
 
@@ -308,7 +328,8 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 			"%s: the training step is not known, and DeepSpeed's engine needs it; "
 			"set it with `unshard meta set CHECKPOINT global_step=N`",
 			in->catalog->path);
-	UNS_TRY(uns_adam_params_find(in->catalog, &scratch, &params, err));
+	UNS_TRY(model_of(in, out, &files.catalog, err));
+	UNS_TRY(uns_adam_params_find(files.catalog, &scratch, &params, err));
 	files.dir = tag_of(in, files.global_step, &out->arena);
 	if (!files.dir)
 		return uns_oom(err);
@@ -316,7 +337,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	UNS_TRY(uns_universal_add(&files, out, err));
 	UNS_TRY(uns_vtree_add_text(out, run_mark, files.dir, strlen(files.dir),
 				   "synthesised: the name of the directory beside it", err));
-	UNS_TRY(notes(in, out, err));
+	UNS_TRY(note_all(files.catalog, &params, out, err));
 	return add_rest(in, out, err);
 }
 

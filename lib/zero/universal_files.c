@@ -109,19 +109,20 @@ static int add_tensor(const struct param_files *f, const char *state, const stru
 			 err);
 }
 
-/* A parameter's step: a tensor, or a plain number where its optimizer keeps one. */
+/* A parameter's step: a tensor, or a plain number where its optimizer keeps one. Megatron's param group has torch's or
+ * Transformer Engine's; who resumes elsewhere has torch's, a tensor. */
 static int step_of(const struct uns_universal_input *in, const struct uns_adam_param *p,
 		   struct uns_arena *arena, struct uns_torch_leaves *leaves,
 		   const struct uns_value **out, const char **origin, struct uns_err *err)
 {
 	const struct uns_value *hyper = uns_value_get(in->params->group[p->group]->hyper, "step");
-	double unused;
+	double step;
 
 	*origin = "assembled from the checkpoint's optimizer";
 	if (p->step) {
 		*out = uns_torch_tensor_add(leaves, arena, p->step);
-	} else if (uns_value_float(hyper, &unused)) {
-		*out = hyper;
+	} else if (uns_value_float(hyper, &step)) {
+		*out = in->catalog->summary.is_megatron ? uns_torch_step_add(leaves, arena, step) : hyper;
 	} else {
 		*origin = "the training's step: the parameter's own was not saved";
 		*out = uns_torch_step_add(leaves, arena, (double)in->global_step);

@@ -65,9 +65,9 @@ LAUNCHES = {
     "mc8": ("torch_dist.py", 8, ["qwen3_moe-tp2-pp2-ep2", "deepseek_v3-tp2-pp2-ep2", "qwen3_vl_moe-tp2-pp2-ep2"]),
     "mv2": ("torch_dist_vision.py", 2, ["qwen2_5_vl-tp2", "qwen2_5_vl-by-layer", "qwen3_vl-tp2", "qwen3_vl-by-layer",
                                         "qwen3_vl_moe-ep2-bf16"]),
-    "mo2": ("torch_dist_optimizer.py", 2, ["llama-tp2", "llama-dp2-bf16", "qwen2-pp2", "qwen2-tp2-bf16",
-                                           "qwen3_moe-ep2-bf16", "qwen3_moe-tp2-prefixed", "llama-tp2-buckets",
-                                           "qwen3_moe-ep2-buckets"]),
+    "mo2": ("torch_dist_optimizer.py", 2, ["llama-tp2", "llama-dp2-bf16", "qwen2-tp2-bf16", "qwen3_moe-ep2-bf16",
+                                           "qwen3_moe-tp2-older", "qwen3_moe-ep2-buckets"]),
+    "mo2more": ("torch_dist_optimizer.py", 2, ["qwen2-pp2", "llama-tp2-buckets"]),
     "tune": ("torchtune_run.py", 0, ["full", "lora"]),
     "titan": ("torchtitan_run.py", 2, ["fsdp2"]),
     "composer": ("composer_run.py", 2, ["fsdp", "plain"]),
@@ -84,6 +84,7 @@ OPTIMIZERS = cases("o2", "o3")
 MEGATRON = cases("mc2")
 MEGATRON_OF_8 = cases("mc8")
 MEGATRON_VISION = cases("mv2")
+MEGATRON_OPTIMIZERS, MORE_MEGATRON_OPTIMIZERS = cases("mo2"), cases("mo2more")
 TRAINER = cases("t2", "t3", "t4")
 ACCELERATE = cases("a2", "a3")
 ENGINES = cases("e2")

@@ -1,33 +1,264 @@
-"""The optimizer of Megatron-Core's torch_dist directories (make/torch_dist_optimizer.py: megatron-core trains and saves;
-what it had in memory is converted by mbridge)."""
+"""The optimizer of Megatron-Core's torch_dist directories, and what resumes from it. make/torch_dist_optimizer.py trains
+and saves with megatron-core; what the ranks had in memory is converted by mbridge. make/torch_dist_resume.py is
+DeepSpeed."""
+
+import json
+import shutil
 
 import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Trainer
 
+import conftest
 import trees
-from launches import LAUNCHES
+from launches import MEGATRON, MEGATRON_OPTIMIZERS, MEGATRON_VISION, MORE_MEGATRON_OPTIMIZERS
 
 STEP = "iter_0000002"
-CASES = [c for c in LAUNCHES["mo2"][2] if not c.endswith("buckets")]
-BUCKETS = [c for c in LAUNCHES["mo2"][2] if c.endswith("buckets")]
+STATES = ("exp_avg", "exp_avg_sq")
+ALL = MEGATRON_OPTIMIZERS + [pytest.param(*c, marks=pytest.mark.long) for c in MORE_MEGATRON_OPTIMIZERS]
 
 
-def shown(made, mount, case):
-    folder = made("mo2", case)
+def case_of(param):
+    return (getattr(param, "values", param))[1]
+
+
+NAMED = [c for c in ALL if not case_of(c).endswith("buckets")]
+BUCKETS = [c for c in ALL if case_of(c).endswith("buckets")]
+# What resumes: the stage of ZeRO, the case.
+RESUMED = {"tied-z2": (2, "llama-dp2-bf16"), "moe-z3": (3, "qwen3_moe-ep2-bf16")}
+MORE_RESUMED = {"llama-z1": (1, "llama-tp2"), "qwen2-z3": (3, "qwen2-tp2-bf16"), "moe-z2": (2, "qwen3_moe-ep2-bf16")}
+
+
+def shown(made, mount, launch, case):
+    folder = made(launch, case)
     return folder, mount(folder / "run", f"model={folder}/hf")
 
 
-@pytest.mark.parametrize("case", CASES + BUCKETS)
-def test_weights_fp32_are_the_optimizers_own_copies(made, mount, case):
-    folder, mounted = shown(made, mount, case)
+def model_of(folder):
+    """transformers itself puts experts together, as a model has them in memory."""
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, experts_implementation="eager")
+
+
+def live(folder, state):
+    return {n: p.detach() for n, p in model_of(folder / "live" / state).named_parameters()}
+
+
+def saved(path):
+    return torch.load(path, weights_only=True)
+
+
+def values_of(folder):
+    """Published name -> values of the param group that the parameter was in."""
+    return json.loads((folder / "live/groups.json").read_text())
+
+
+def groups_of(folder):
+    """Names in memory by the param groups of the run, with and without weight decay. What is no published name is of
+    experts, which have it."""
+    model, values = model_of(folder / "hf"), values_of(folder)
+    names = [n for n, _ in model.named_parameters()]
+    without = [n for n in names if n in values and not values[n]["weight_decay"]]
+    if not folder.name.endswith("older"):
+        decay = Trainer.get_decay_parameter_names(None, model)
+        assert without == [n for n in names if n not in decay]  # a Trainer deals them out in the same way
+    return [[n for n in names if n not in without], without]
+
+
+@pytest.mark.parametrize("launch,case", ALL)
+def test_weights_fp32_are_the_optimizers_own_copies(made, mount, launch, case):
+    folder, mounted = shown(made, mount, launch, case)
     trees.assert_same(trees.weights(mounted / "weights-fp32" / STEP), trees.weights(folder / "live/param"))
 
 
-@pytest.mark.parametrize("case", BUCKETS)
-def test_buckets_are_refused_with_what_to_save_instead(made, mount, command, case):
-    folder, mounted = shown(made, mount, case)
+@pytest.mark.parametrize("launch,case", NAMED)
+def test_full_has_what_the_run_had_in_memory(made, mount, launch, case):
+    folder, mounted = shown(made, mount, launch, case)
+    trees.assert_same(trees.weights(mounted / "full" / STEP), live(folder, "param"))
+    optimizer = saved(mounted / "full" / STEP / "optimizer.pt")
+    names = [n for group in groups_of(folder) for n in group]
+    want = {state: live(folder, state) for state in STATES}
+    assert list(optimizer["state"]) == list(range(len(names)))
+    for number, name in enumerate(names):
+        trees.assert_same(optimizer["state"][number], {"step": torch.tensor(2.0)} | {s: want[s][name] for s in STATES})
+
+
+@pytest.mark.parametrize("launch,case", NAMED)
+def test_param_groups_have_the_values_of_each_parameter(made, mount, launch, case):
+    folder, mounted = shown(made, mount, launch, case)
+    values = values_of(folder)
+    groups = saved(mounted / "full-fsdp" / STEP / "optimizer.bin")["param_groups"]
+    assert [g["params"] for g in groups] == groups_of(folder)
+    for group in groups:
+        of_group = [v for n, v in values.items() if n in group["params"]]
+        has = {k: list(group[k]) if k == "betas" else group[k] for k in ("lr", "betas", "eps", "weight_decay")}
+        assert of_group and all(v == has for v in of_group)
+
+
+@pytest.mark.parametrize("launch,case", NAMED)
+def test_full_fsdp_has_the_same_by_name(made, mount, launch, case):
+    folder, mounted = shown(made, mount, launch, case)
+    want = live(folder, "param")
+    trees.assert_same(saved(mounted / "full-fsdp" / STEP / "pytorch_model_fsdp.bin"), want | tied(folder, want))
+    optimizer = saved(mounted / "full-fsdp" / STEP / "optimizer.bin")
+    for state in STATES:
+        trees.assert_same({n: s[state] for n, s in optimizer["state"].items()}, live(folder, state))
+
+
+def tied(folder, tensors):
+    """The second name of tied embeddings."""
+    is_tied = AutoConfig.from_pretrained(folder / "hf").tie_word_embeddings
+    return {"lm_head.weight": tensors["model.embed_tokens.weight"]} if is_tied else {}
+
+
+def stepped(model, optimizer):
+    ids = torch.arange(9)[None] % 17
+    model(ids, labels=ids).loss.backward()
+    optimizer.step()
+    return {n: p.detach() for n, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("launch,case", NAMED)
+def test_torchs_optimizer_goes_on_from_full_as_from_the_live_state(made, mount, launch, case):
+    folder, mounted = shown(made, mount, launch, case)
+    got, want = model_of(mounted / "full" / STEP), model_of(folder / "live/param")
+    optimizers = []
+    for model in (got, want):
+        named = dict(model.named_parameters())
+        optimizers.append(torch.optim.AdamW([{"params": [named[n] for n in names]} for names in groups_of(folder)]))
+    optimizers[0].load_state_dict(saved(mounted / "full" / STEP / "optimizer.pt"))
+    values, states = values_of(folder), {s: live(folder, s) for s in STATES}
+    for group, name in zip(optimizers[1].param_groups, ("model.embed_tokens.weight", "model.norm.weight")):
+        group.update(values[name])
+    for name, p in want.named_parameters():
+        optimizers[1].state[p] = {"step": torch.tensor(2.0)} | {s: t[name].clone() for s, t in states.items()}
+    trees.assert_same(stepped(got, optimizers[0]), stepped(want, optimizers[1]))
+
+
+@pytest.mark.parametrize("launch,case", NAMED)
+def test_universal_has_what_the_run_had_in_memory(made, mount, launch, case):
+    folder, mounted = shown(made, mount, launch, case)
+    zero = mounted / "universal" / STEP / "global_step2/zero"
+    for file, state in (("fp32", "param"), ("exp_avg", "exp_avg"), ("exp_avg_sq", "exp_avg_sq")):
+        got = {p.name: saved(p / f"{file}.pt")["param"] for p in zero.iterdir() if p.is_dir()}
+        want = live(folder, state)
+        trees.assert_same(got, want | tied(folder, want))
+    assert torch.equal(saved(zero / "model.norm.weight/step.pt"), torch.tensor(2.0))
+
+
+@pytest.mark.parametrize("launch,case", [x for x in MEGATRON + MEGATRON_VISION if x[1] != "qwen3_moe-one-by-one"])
+def test_parameters_have_the_order_of_the_model_in_memory(made, mount, launch, case):
+    """An optimizer of torch's numbers them in this order."""
+    folder = made(launch, case)
+    config = AutoConfig.from_pretrained(folder / "hf")
+    with torch.device("meta"):
+        model = (AutoModelForImageTextToText if "_vl" in case else AutoModelForCausalLM).from_config(config)
+    want = [n for n, _ in model.named_parameters()]
+    m = mount(folder / "run", f"model={folder}/hf")
+    got = saved(m / "full-fsdp" / STEP / "pytorch_model_fsdp.bin")
+    assert [n for n in got if n in want] == want
+    assert {n: t.shape for n, t in got.items()} == {n: t.shape for n, t in model.state_dict().items()}
+
+
+@pytest.fixture(scope="module")
+def resumed(made, request, tmp_path_factory):
+    """NAME/{loaded,stepped,wanted}.safetensors of each that DeepSpeed resumed."""
+    base, mounts, loads = tmp_path_factory.mktemp("resumed"), [], []
+    chosen = RESUMED | (MORE_RESUMED if request.config.getoption("--long") else {})
+    for name, (stage, case) in chosen.items():
+        folder = made("mo2", case)
+        mounts.append(conftest.mounted(tmp_path_factory.mktemp(name), folder / "run", f"model={folder}/hf"))
+        loads.append(f"{name}:{stage}:{folder}:{mounts[-1]}/universal/{STEP}")
+    conftest.launch("torch_dist_resume.py", 2, base, loads)
+    yield base
+    for mnt in mounts:
+        conftest.detach(mnt)
+
+
+@pytest.mark.parametrize("name", [*RESUMED, *(pytest.param(n, marks=pytest.mark.long) for n in MORE_RESUMED)])
+def test_deepspeed_resumes_from_universal(made, resumed, name):
+    folder = made("mo2", (RESUMED | MORE_RESUMED)[name][1])
+    loaded = trees.tensors(resumed / name / "loaded.safetensors")
+    for held, state in (("fp32", "param"), ("exp_avg", "exp_avg"), ("exp_avg_sq", "exp_avg_sq")):
+        got = {k.removesuffix("|" + held): t for k, t in loaded.items() if k.endswith("|" + held)}
+        trees.assert_same(got, live(folder, state))
+    want = trees.tensors(resumed / name / "wanted.safetensors")
+    got = trees.tensors(resumed / name / "stepped.safetensors")
+    assert sorted(got) == sorted(want)
+    for key, t in want.items():
+        torch.testing.assert_close(got[key], t, rtol=1e-5, atol=1e-7, msg=lambda m: f"{key}: {m}")
+        assert not torch.equal(loaded[key], got[key]), key
+
+
+@pytest.mark.parametrize("launch,case", BUCKETS)
+def test_buckets_are_refused_with_what_to_save_instead(made, mount, command, launch, case):
+    folder, mounted = shown(made, mount, launch, case)
     assert (mounted / "weights" / STEP / "model.safetensors").exists()
     for view in ("full", "full-fsdp", "universal"):
         assert not (mounted / view / STEP).exists()
     said = command("show", folder / "run" / STEP).stdout
     assert "dp_reshardable" in said and "--dist-ckpt-optim-fully-reshardable" in said
     assert " ok" in command("ls", folder / "run").stdout
+
+
+def told(mounted, view="full"):
+    shown = mounted / view / STEP
+    assert trees.listing(shown) == ["UNSHARD_PROBLEM.txt"]
+    return (shown / "UNSHARD_PROBLEM.txt").read_text()
+
+
+@pytest.mark.parametrize("view", ["full", "full-fsdp", "universal"])
+def test_without_a_config_and_of_another_family_nothing_is_resumed(made, mount, command, tmp_path, view):
+    run = made("mo2", "llama-tp2") / "run"
+    assert "config.json is missing; mount with -o model=DIR" in told(mount(run), view)
+    assert "config.json is missing" in command("show", run / STEP).stdout and " ok" in command("ls", run).stdout
+    (tmp_path / "config.json").write_text('{"model_type": "gpt_neox"}')
+    said = told(mount(run, f"model={tmp_path}"), view)
+    assert "does not know the names that Hugging Face publishes for model type gpt_neox" in said
+
+
+def test_a_config_of_another_model_is_refused_by_the_tensors_name(made, mount, tmp_path):
+    folder = made("mo2", "llama-tp2")
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    config = json.loads((folder / "hf/config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"intermediate_size": 20}))
+    for view in ("full", "universal"):
+        assert "decoder.layers.mlp.linear_fc1.weight has the shape" in told(mount(run), view)
+
+
+def differ(groups):
+    groups[1]["lr"] = 1e-5
+
+
+def without_steps(groups):
+    for group in groups:
+        del group["step"]
+
+
+@pytest.mark.parametrize("change,said", [
+    (differ, "its param groups differ in lr, and which parameters are in which was not saved"),
+    (without_steps, "the number of steps of its optimizer was not saved"),
+])
+def test_what_param_groups_do_not_say_is_not_made_up(made, mount, tmp_path, change, said):
+    folder = made("mo2", "llama-tp2")
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    common = torch.load(run / STEP / "common.pt", weights_only=False)
+    change(common["optimizer"]["optimizer"]["param_groups"])
+    torch.save(common, run / STEP / "common.pt")
+    mounted = mount(run, f"model={folder}/hf")
+    assert said in told(mounted) and said in told(mounted, "universal")
+    assert (mounted / "weights" / STEP / "model.safetensors").exists()
+
+
+def test_a_truncated_file_of_param_groups_is_named(made, mount, command, tmp_path):
+    folder = made("mo2", "llama-tp2")
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    with open(run / STEP / "common.pt", "r+b") as f:
+        f.truncate(500)
+    mounted = mount(run, f"model={folder}/hf")
+    assert "common.pt" in told(mounted) and "common.pt" in command("check", run, check=False).stdout
+    assert (mounted / "weights" / STEP / "model.safetensors").exists()
+
+
+def test_experts_that_are_not_stacked_are_refused(made, mount):
+    folder = made("mc2", "qwen3_moe-one-by-one")
+    assert "in memory its experts are one tensor for each layer" in told(mount(folder / "run", f"model={folder}/hf"))

@@ -37,6 +37,47 @@ static void builds_in_order(void **state)
 	uns_arena_fini(&arena);
 }
 
+/* Two stretches of two elements: 2, 3 and 8, 9 of the twelve. */
+static void cuts_slices(void **state)
+{
+	static const struct uns_slice slice = {
+		.first_elem = 2, .shape = { .n = 2, .dim = { 2, 2 } }, .n_stretches = 2, .stride_elems = 6
+	};
+	static const struct uns_tensor whole = {
+		.name = "w", .dtype = UNS_BF16, .shape = { .n = 2, .dim = { 3, 4 } }, .alias_of = UNS_NONE
+	};
+	static const struct uns_tensor part = {
+		.name = "p", .dtype = UNS_BF16, .shape = { .n = 2, .dim = { 2, 2 } }, .of = &whole, .slice = &slice
+	};
+	struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_layout_builder b = { .arena = &arena };
+	struct uns_layout l;
+	struct uns_err err = { 0 };
+
+	(void)state;
+	uns_layout_tensor(&b, &part, 0, 4, UNS_F32);
+	uns_layout_tensor(&b, &part, 1, 2, UNS_BF16);
+	uns_layout_crc32(&b, &part, UNS_BF16);
+	assert_int_equal(uns_layout_build(&b, &catalog, &l, &err), 0);
+	assert_int_equal(l.n, 5);
+	assert_int_equal(l.size_bytes, 16 + 4 + 4);
+	assert_ptr_equal(l.segment[0].tensor, &whole);
+	assert_int_equal(l.segment[0].first_elem, 2);
+	assert_int_equal(l.segment[1].first_elem, 8);
+	assert_int_equal(l.segment[1].len_bytes, 8);
+	assert_int_equal(l.segment[2].first_elem, 3);
+	assert_int_equal(l.segment[2].len_bytes, 2);
+	assert_int_equal(l.segment[3].first_elem, 8);
+	assert_int_equal(l.segment[4].from, UNS_FROM_ZEROS); /* its CRC */
+	uns_arena_fini(&arena);
+
+	b = (struct uns_layout_builder){ .arena = &arena };
+	arena = UNS_ARENA_INIT;
+	uns_layout_tensor(&b, &part, 1, 4, UNS_BF16);
+	assert_true(uns_layout_build(&b, &catalog, &l, &err) < 0);
+	uns_arena_fini(&arena);
+}
+
 static void finds_bytes(void **state)
 {
 	static const struct {
@@ -94,7 +135,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(builds_in_order),
-		cmocka_unit_test(finds_bytes),
+		cmocka_unit_test(cuts_slices), cmocka_unit_test(finds_bytes),
 		cmocka_unit_test(refuses),
 	};
 

@@ -4,9 +4,12 @@
 
 Each makes OUT/CASE/hf, a tiny model as save_pretrained writes it, and OUT/CASE/run/iter_0000002, that model after two
 steps of Megatron's own optimizer, saved by megatron-core. OUT/CASE/live/STATE/ has what the ranks then had in memory of
-param (the fp32 copy), exp_avg and exp_avg_sq, converted by mbridge as if it were the model's weights.
+param (the fp32 copy), exp_avg and exp_avg_sq, converted by mbridge as if it were the model's weights, and
+OUT/CASE/live/groups.json the values of the param group that each parameter was in.
 """
 
+import argparse
+import json
 import os
 import shutil
 import sys
@@ -21,6 +24,7 @@ from leaving import leave
 from torch_dist import MOE
 
 STATES = ("param", "exp_avg", "exp_avg_sq")
+VALUES = ("lr", "betas", "eps", "weight_decay")
 STEPS = 2
 
 # case -> model_type, changes to torch_dist.TEXT, sizes of parallelism, more (torch_dist.build), how the optimizer is
@@ -31,7 +35,8 @@ CASES = {
     "qwen2-pp2": ("qwen2", {"head_dim": 4}, {"pp": 2}, {"qkv_bias": True}, "plain"),
     "qwen2-tp2-bf16": ("qwen2", {"head_dim": 4}, {"tp": 2}, {"qkv_bias": True}, "plain"),
     "qwen3_moe-ep2-bf16": ("qwen3_moe", MOE, {"ep": 2}, {"moe": True, "qk_norm": True}, "fully_reshardable"),
-    "qwen3_moe-tp2-prefixed": ("qwen3_moe", MOE, {"tp": 2}, {"moe": True, "qk_norm": True}, "fully_reshardable"),
+    "qwen3_moe-tp2-older": ("qwen3_moe", MOE, {"tp": 2}, {"moe": True, "qk_norm": True, "qk_decay": True},
+                            "fully_reshardable"),
     "llama-tp2-buckets": ("llama", {}, {"tp": 2}, {}, "dp_reshardable"),
     "qwen3_moe-ep2-buckets": ("qwen3_moe", MOE, {"ep": 2}, {"moe": True, "qk_norm": True}, "dp_reshardable"),
 }
@@ -50,7 +55,7 @@ class OnCpu(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def trained(config, model, kind, dtype):
+def trained(config, model, kind, more, dtype):
     """Megatron's optimizer after its steps."""
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
@@ -62,7 +67,7 @@ def trained(config, model, kind, dtype):
     optimizer = get_megatron_optimizer(
         OptimizerConfig(optimizer="adam", lr=1e-2, min_lr=1e-3, weight_decay=0.1, adam_beta1=0.8, adam_beta2=0.95,
                         adam_eps=1e-7, bf16=dtype == torch.bfloat16, params_dtype=dtype, clip_grad=1.0,
-                        use_distributed_optimizer=distributed), [wrapped])
+                        apply_wd_to_qk_layernorm="qk_decay" in more, use_distributed_optimizer=distributed), [wrapped])
     schedule = OptimizerParamScheduler(
         optimizer, init_lr=0.0, max_lr=1e-2, min_lr=1e-3, lr_warmup_steps=0, lr_decay_steps=10, lr_decay_style="cosine",
         start_wd=0.1, end_wd=0.1, wd_incr_steps=10, wd_incr_style="constant")
@@ -76,7 +81,8 @@ def trained(config, model, kind, dtype):
 
 
 def parts_of(optimizer, param):
-    """Of what `optimizer` has of `param` on this rank: the first element, and the states. None: it is another's."""
+    """What `optimizer` has of `param` on this rank: the number of its first element, the states, and the values of its
+    param group. None: it is another's."""
     from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
     if isinstance(optimizer, DistributedOptimizer):
@@ -84,16 +90,18 @@ def parts_of(optimizer, param):
             return None
         states = optimizer._get_main_param_and_optimizer_states(param)
         first = optimizer._get_model_param_range_map(param)["param"].start
+        group = optimizer.optimizer.param_groups[optimizer.model_param_group_index_map[param][0]]
     else:
         main = getattr(param, "main_param", param)
         if main not in optimizer.optimizer.state:
             return None
         states, first = {"param": main} | optimizer.optimizer.state[main], 0
-    return first, {k: states[k].detach().float().flatten().clone() for k in STATES}
+        group = next(g for g in optimizer.optimizer.param_groups if any(p is main for p in g["params"]))
+    return first, {k: states[k].detach().float().flatten().clone() for k in STATES}, {k: group[k] for k in VALUES}
 
 
 def live(model, optimizer, bridge):
-    """state -> published name -> tensor, on rank 0."""
+    """state -> published name -> tensor; published name -> the values of its param group."""
     from megatron.core import parallel_state
 
     first_layer, experts = model.decoder.layers[0].layer_number - 1, bridge.config.num_moe_experts or 0
@@ -109,22 +117,25 @@ def live(model, optimizer, bridge):
                 mine.append((whole, rank if cut["tensor_model_parallel"] else 0, tuple(param.shape), cut, *part))
     gathered = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, mine)
-    flat, kept = {}, {}
-    for name, part, shape, cut, first, states in (x for ranks in gathered for x in ranks):
-        kept[name] = shape, cut
+    flat, kept, groups = {}, {}, {}
+    for name, part, shape, cut, first, states, group in (x for ranks in gathered for x in ranks):
+        kept[name] = shape, cut, group
         for state, values in states.items():
             buffer = flat.setdefault((state, name, part), torch.full((torch.Size(shape).numel(),), float("nan")))
             buffer[first:first + values.numel()] = values
     out = {state: {} for state in STATES}
     for state, name in {key[:2] for key in flat}:
-        shape, cut = kept[name]
-        shards = [flat[state, name, part].reshape(shape) for part in sorted(k[2] for k in flat if k[:2] == (state, name))]
+        shape, cut, group = kept[name]
+        parts = sorted(part for *key, part in flat if key == [state, name])
+        shards = [flat[state, name, part].reshape(shape) for part in parts]
         assert not any(t.isnan().any() for t in shards), name
         param = torch.empty(0)
         param.tensor_model_parallel, param.partition_dim = cut["tensor_model_parallel"], cut["partition_dim"]
         whole = bridge._weight_merge_across_tp(name, shards, param) if len(shards) > 1 else shards[0]
-        out[state].update(zip(*published(bridge, name, whole)))
-    return out
+        names, tensors = published(bridge, name, whole)
+        out[state].update(zip(names, tensors))
+        groups.update(dict.fromkeys(names, group))
+    return out, groups
 
 
 def published(bridge, name, tensor):
@@ -153,17 +164,21 @@ def run(case, out):
     config, model = torch_dist.build(hf.config, sizes, more, dtype, None)
     bridge = torch_dist.bridge_of(hf.config, config, dtype, more)
     torch_dist.fill(model, bridge, torch_dist.text_weights(load_file(f"{out}/hf/model.safetensors")))
-    optimizer = trained(config, model, kind, dtype)
-    for state, tensors in live(model, optimizer, bridge).items():
+    optimizer = trained(config, model, kind, more, dtype)
+    states, groups = live(model, optimizer, bridge)
+    for state, tensors in states.items():
         if dist.get_rank() == 0:
             shutil.copytree(f"{out}/hf", f"{out}/live/{state}")
             save_file({n: t.contiguous() for n, t in tensors.items()}, f"{out}/live/{state}/model.safetensors",
                       metadata={"format": "pt"})
-    how = {"chained_optim_avoid_prefix": not case.endswith("prefixed")}  # as Megatron-LM's own, but for old ones
+            with open(f"{out}/live/groups.json", "w") as f:
+                json.dump(groups, f)
+    how = {"chained_optim_avoid_prefix": not case.endswith("older")}  # as Megatron-LM now says
     if kind != "plain":
         how["distrib_optim_sharding_type"] = kind
     weights = model.sharded_state_dict(metadata=how)
-    state = {"iteration": STEPS, "checkpoint_version": 3.0, "model": weights,
+    args = argparse.Namespace(iteration=STEPS, apply_wd_to_qk_layernorm="qk_decay" in more)
+    state = {"args": args, "iteration": STEPS, "checkpoint_version": 3.0, "model": weights,
              "optimizer": optimizer.sharded_state_dict(model.sharded_state_dict(metadata=how), metadata=how)}
     dist_checkpointing.save(state, f"{out}/run/iter_0000002", content_metadata=how)
     parallel_state.destroy_model_parallel()
