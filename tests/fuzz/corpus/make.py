@@ -193,7 +193,8 @@ for name, pragma in ("another", "application_id=7"), ("newer", "application_id=1
     made = sqlite3.connect(":memory:")
     made.executescript(f"PRAGMA page_size=512; PRAGMA {pragma}; CREATE TABLE t (a)")
     put(f"store/{name}", b"\xff" + made.serialize())
-for family, n in (("zero", 9), ("dcp", 6), ("ranks", 7), ("files", 4), ("cut", 3), ("plain", 3)):
+for family, n in (("zero", 9), ("dcp", 6), ("ranks", 7), ("files", 4), ("cut", 4), ("plain", 3),
+                  ("engine", 7), ("saved", 8)):
     for i in range(n):
         put(f"serve_{family}/{i}", bytes([i]))
         put(f"serve_{family}/{i}-options", bytes([7 * n + i]))

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Writes the directories beside it: small checkpoints of kinds that tests/golden lacks, for the targets serve_*. Made
-with torch 2.13, safetensors 0.8, transformers 5.23 and deepspeed 0.19."""
+with torch 2.13, safetensors 0.8, transformers 5.23, deepspeed 0.19, peft 0.21 and megatron-core 0.16."""
 import collections
 import json
+import os
 import pathlib
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -215,6 +217,42 @@ with tempfile.TemporaryDirectory() as made:
     shutil.copytree(run / "global_step3", here / "cut_autoep/global_step3", dirs_exist_ok=True)
     for name in ("latest", "config.json"):
         shutil.copyfile(run / name, here / "cut_autoep" / name)
+
+# DeepSpeed's of other settings, and what other programs save by torch.distributed.checkpoint: kind -> script of
+# tests/e2e/make or of here, ranks, case, what is copied.
+OTHERS = {
+    "engine_pipe": ("deepspeed_engine.py", 2, "z1-bf16-pipe", "run"),
+    "engine_subgroups": ("deepspeed_engine.py", 2, "z3-bf16-subgroups", "run"),
+    "engine_fp16": ("deepspeed_engine.py", 2, "z2-fp16", "run"),
+    "engine_experts": ("experts.py", 2, "z2-bf16-ep2-mixed", "run"),
+    "engine_autoep": ("autoep.py", 2, "qwen3_moe-z3-bf16-ep2", "run"),
+    "engine_adapter/checkpoint-2": ("peft_run.py", 2, "lora-z2", "run/checkpoint-2"),
+    "saved_flat": ("raw_optimizer.py", 2, "fsdp1-groups", "run/ckpt"),
+    "saved_numbered": ("raw_optimizer.py", 2, "fsdp2-groups", "run/ckpt"),
+    "saved_factors": ("raw_optimizer.py", 2, "plain-adafactor", "run/ckpt"),
+    "saved_parts": ("plain_dcp.py", 3, "hf", "run/ckpt"),
+    "saved_dense": (here / "megatron_small.py", 1, "dense", "run"),
+    "saved_vision": (here / "megatron_small.py", 1, "vision", "run"),
+    "saved_optimizer": (here / "megatron_small.py", 1, "optimizer", "run"),
+    "saved_buckets": (here / "megatron_small.py", 1, "buckets", "run"),
+}
+with tempfile.TemporaryDirectory() as made:
+    for kind, (script, ranks, case, within) in OTHERS.items():
+        conftest.generated(script, ranks, pathlib.Path(made) / kind, [case])
+        shutil.rmtree(here / kind, ignore_errors=True)
+        shutil.copytree(pathlib.Path(made) / kind / case / within, here / kind,
+                        ignore=shutil.ignore_patterns("*.py", "README.md", "training_args.bin"))
+        if script == here / "megatron_small.py":
+            shutil.copyfile(pathlib.Path(made) / kind / case / "hf/config.json", here / kind / "iter_0000002/config.json")
+
+    # Converted by a program that does not undo round_robin_gradients.
+    conftest.generated("deepspeed_engine.py", 2, pathlib.Path(made) / "dealt", ["z2-bf16-roundrobin"])
+    shutil.rmtree(here / "engine_dealt", ignore_errors=True)
+    (here / "engine_dealt").mkdir()
+    subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--inject_missing_state", "--input_folder",
+                    f"{made}/dealt/z2-bf16-roundrobin/run/global_step3", "--output_folder",
+                    here / "engine_dealt/global_step3_universal", "--num_extract_workers", "1", "--num_merge_workers", "1"],
+                   env={**os.environ, "DS_ACCELERATOR": "cpu"}, check=True)
 
 # Of tests/e2e's random checkpoints those that reach code which no other directory reaches.
 import random_ranks  # noqa: E402
