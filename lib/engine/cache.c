@@ -15,8 +15,11 @@
 #include "engine/cache.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/queue.h>
 
 #include "base/checked.h"
@@ -32,14 +35,17 @@ struct uns_cached {
 	TAILQ_ENTRY(uns_cached) by_use;
 	struct uns_cache *cache;
 	const void *owner;
-	uint64_t id;
+	struct uns_cache_id id;
 	enum state state;
 	bool dropped; /* while MOVING: no longer in the table */
 	unsigned n_pins;
 	uint8_t *mem;  /* NULL: in the file */
+	uint64_t mem_map_bytes; /* `mem` is a mapping of this length; 0 = of malloc */
 	int fd;        /* -1: in memory */
 	uint64_t size; /* counted against its budget */
 	uint64_t base; /* where the content starts */
+	bool once;     /* not needed any more when its last byte was read */
+	_Atomic bool read_to_end;
 	uint8_t *map;  /* of a spilled entry, while filling */
 	uint64_t map_bytes;
 };
@@ -78,6 +84,48 @@ int uns_cache_new(const struct uns_cache_limits *max, const char *dir, struct un
 	return 0;
 }
 
+/* -- memory of entries -- */
+
+/* What malloc gets back it may keep, in each thread's own arena: more than the budget, with entries of this size. */
+enum { MAP_BYTES = 1 << 20 };
+
+static bool mem_new(struct uns_cached *e, uint64_t size)
+{
+	void *map;
+
+	if (size < MAP_BYTES) {
+		e->mem = malloc(size ? size : 1);
+		return e->mem != NULL;
+	}
+	map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (map == MAP_FAILED)
+		return false;
+	e->mem = map;
+	e->mem_map_bytes = size;
+	return true;
+}
+
+static void mem_shrink(struct uns_cached *e, uint64_t size)
+{
+	uint8_t *smaller = NULL;
+
+	if (!e->mem_map_bytes)
+		smaller = realloc(e->mem, size ? size : 1);
+	else if (size && mremap(e->mem, e->mem_map_bytes, size, 0) == e->mem)
+		e->mem_map_bytes = size;
+	e->mem = smaller ? smaller : e->mem;
+}
+
+static void mem_free(struct uns_cached *e)
+{
+	if (e->mem_map_bytes)
+		munmap(e->mem, e->mem_map_bytes);
+	else
+		free(e->mem);
+	e->mem = NULL;
+	e->mem_map_bytes = 0;
+}
+
 /* -- freeing: without the lock -- */
 
 static void free_entries(struct uns_cached *e)
@@ -88,7 +136,7 @@ static void free_entries(struct uns_cached *e)
 		next = e->next;
 		if (e->map)
 			uns_spill_unmap(e->map, e->map_bytes);
-		free(e->mem);
+		mem_free(e);
 		uns_close_p(&e->fd);
 		free(e);
 	}
@@ -127,18 +175,21 @@ void uns_cache_free(struct uns_cache *c)
 
 /* -- table and order of use: lock held -- */
 
-static struct uns_cached **bucket_of(struct uns_cache *c, const void *owner, uint64_t id)
+static struct uns_cached **bucket_of(struct uns_cache *c, const void *owner, struct uns_cache_id id)
 {
-	const uint64_t key[2] = { (uintptr_t)owner, id };
+	const struct {
+		uint64_t owner;
+		struct uns_cache_id id;
+	} key = { (uintptr_t)owner, id };
 
-	return &c->bucket[uns_keyed_hash(key, sizeof(key)) % N_BUCKETS];
+	return &c->bucket[uns_keyed_hash(&key, sizeof(key)) % N_BUCKETS];
 }
 
-static struct uns_cached *find(struct uns_cache *c, const void *owner, uint64_t id)
+static struct uns_cached *find(struct uns_cache *c, const void *owner, struct uns_cache_id id)
 {
 	struct uns_cached *e = *bucket_of(c, owner, id);
 
-	while (e && (e->owner != owner || e->id != id))
+	while (e && (e->owner != owner || memcmp(&e->id, &id, sizeof(id)) != 0))
 		e = e->next;
 	return e;
 }
@@ -238,7 +289,7 @@ static void move_out(struct uns_cache *c, struct uns_cached *e)
 	struct uns_err err = { 0 };
 	int fd = -1, code;
 
-	if (!take_spill(c, e->size)) {
+	if ((e->once && e->read_to_end) || !take_spill(c, e->size)) {
 		entry_remove(c, e);
 		return;
 	}
@@ -254,7 +305,7 @@ static void move_out(struct uns_cache *c, struct uns_cached *e)
 		give_back_spill(c, e->size);
 	} else {
 		count_mem(c, 0, e->size);
-		free(UNS_TAKE(e->mem));
+		mem_free(e);
 		e->fd = fd;
 	}
 	if (e->dropped)
@@ -306,7 +357,7 @@ static int wait_for_room(struct uns_cache *c, uint64_t size, enum room *out, str
 
 /* -- getting: lock held on entry and return of the static ones -- */
 
-static struct uns_cached *entry_add(struct uns_cache *c, const void *owner, uint64_t id)
+static struct uns_cached *entry_add(struct uns_cache *c, const void *owner, struct uns_cache_id id)
 {
 	struct uns_cached *e = calloc(1, sizeof(*e));
 	struct uns_cached **bucket = bucket_of(c, owner, id);
@@ -331,8 +382,7 @@ static int give_storage(struct uns_cache *c, struct uns_cached *e, enum room roo
 {
 	if (room == ROOM_SPILL)
 		return uns_spill_open(c->dir, &e->fd, err);
-	e->mem = malloc(size ? size : 1);
-	return e->mem ? 0 : uns_fail(err, -ENOMEM, "no memory for a decoded piece of %llu bytes",
+	return mem_new(e, size) ? 0 : uns_fail(err, -ENOMEM, "no memory for a decoded piece of %llu bytes",
 				     (unsigned long long)size);
 }
 
@@ -358,7 +408,7 @@ static int fill_entry(struct uns_cache *c, struct uns_cached *e, uint64_t size,
 	return code;
 }
 
-static int get_locked(struct uns_cache *c, const void *owner, uint64_t id, uint64_t size,
+static int get_locked(struct uns_cache *c, const void *owner, struct uns_cache_id id, uint64_t size,
 		      uns_cache_fill *fill, void *ctx, struct uns_cached **out,
 		      struct uns_err *err)
 {
@@ -386,7 +436,7 @@ static int get_locked(struct uns_cache *c, const void *owner, uint64_t id, uint6
 	return 0;
 }
 
-int uns_cache_get(struct uns_cache *c, const void *owner, uint64_t id, uint64_t size,
+int uns_cache_get(struct uns_cache *c, const void *owner, struct uns_cache_id id, uint64_t size,
 		  uns_cache_fill *fill, void *ctx, struct uns_cached **out, struct uns_err *err)
 {
 	int code;
@@ -448,15 +498,12 @@ int uns_cached_map(struct uns_cached *e, uint8_t **out, struct uns_err *err)
 void uns_cached_settle(struct uns_cached *e, uint64_t base_bytes, uint64_t used_bytes)
 {
 	struct uns_cache *c = e->cache;
-	uint8_t *smaller;
 
 	if (e->map)
 		uns_spill_unmap(e->map, e->map_bytes);
 	e->map = NULL;
-	if (e->mem && used_bytes < e->size) {
-		smaller = realloc(e->mem, used_bytes ? used_bytes : 1);
-		e->mem = smaller ? smaller : e->mem;
-	}
+	if (e->mem && used_bytes < e->size)
+		mem_shrink(e, used_bytes);
 	pthread_mutex_lock(&c->lock);
 	if (e->mem)
 		count_mem(c, used_bytes, e->size);
@@ -478,12 +525,17 @@ static int cached_pread(void *self, void *buf, size_t len, uint64_t off, struct 
 	return 0;
 }
 
+void uns_cached_once(struct uns_cached *e)
+{
+	e->once = true;
+}
+
 struct uns_reader uns_reader_of_cached(struct uns_cached *e, uint64_t written_bytes)
 {
 	return (struct uns_reader){ cached_pread, e, written_bytes };
 }
 
-int uns_cached_read(const struct uns_cached *e, void *buf, size_t len, uint64_t off,
+int uns_cached_read(struct uns_cached *e, void *buf, size_t len, uint64_t off,
 		    struct uns_err *err)
 {
 	uint64_t at;
@@ -491,7 +543,9 @@ int uns_cached_read(const struct uns_cached *e, void *buf, size_t len, uint64_t 
 	if (!uns_u64_add(e->base, off, &at) || !uns_inside(at, len, e->size))
 		return uns_fail(err, -EBADMSG, "bytes %llu+%zu pass the end of a decoded piece",
 				(unsigned long long)off, len);
-	return cached_pread((void *)e, buf, len, at, err);
+	if (at + len == e->size)
+		atomic_store_explicit(&e->read_to_end, true, memory_order_relaxed);
+	return cached_pread(e, buf, len, at, err);
 }
 
 const uint8_t *uns_cached_bytes(const struct uns_cached *e)

@@ -167,7 +167,7 @@ static int fill(void *ctx, struct uns_cached *e, struct uns_err *err)
 
 static int get_entry(struct job *j, struct uns_cached **out, struct uns_err *err)
 {
-	uint64_t id = (uint64_t)(j->piece - j->b->cat->pieces);
+	const struct uns_cache_id id = { { (uint64_t)(j->piece - j->b->cat->pieces) } };
 	uint64_t size = j->stored_bytes + (j->dense_copy ? j->dense_bytes : 0);
 
 	return uns_cache_get(j->b->engine->cache, j->b, id, size, fill, j, out, err);

@@ -10,7 +10,8 @@
  *   which stretches  A binary search finds the first; a cursor counts on from there.
  *   how            A long stretch is read directly to where it is wanted. Short stretches, which follow each other
  *                  without gaps in the piece, are read as one batch into scratch memory and then copied
- *                  apart. Pieces in memory need neither.
+ *                  apart. Pieces in memory need neither. A block is made of what other tensors hold, which
+ *                  is gathered in the same way.
  *
  * Pieces are first read one after the other, as long as nothing has to be waited for (the kernel has the
  * pages). From the first piece that would wait on, all of the rest are read at once on the pool. */
@@ -21,6 +22,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/search.h"
+#include "engine/reordered.h"
 #include "engine/decode.h"
 #include "engine/source_read.h"
 #include "model/cover.h"
@@ -112,6 +114,9 @@ static bool cursor_cut(const struct cursor *c, uint64_t at, uint64_t end, struct
 
 /* -- a piece, opened for reading its dense bytes -- */
 
+static int block_open(const struct uns_gather *g, const struct uns_piece *piece, struct uns_cached **out,
+		      struct uns_err *err);
+
 struct opened {
 	struct uns_backing *b;
 	uint32_t file;
@@ -126,10 +131,13 @@ static int piece_open(const struct uns_gather *g, const struct uns_piece *piece,
 	struct uns_location where = { 0 };
 
 	*out = (struct opened){ .b = g->b, .file = piece->file, .how = { g->way, may_wait } };
+	if (piece->container == UNS_BLOCK)
+		return block_open(g, piece, &out->cached, err);
 	if (piece->codec == UNS_CODEC_NONE)
 		UNS_TRY(uns_locate(g->b, g->tensor, piece, &g->ahead, &where, err));
 	if (!uns_reads_in_place(piece, &where))
-		return uns_decode(g->b, g->tensor, piece, &out->cached, err);
+		return g->never_decode ? UNS_MUST_DECODE :
+					 uns_decode(g->b, g->tensor, piece, &out->cached, err);
 	out->data_bytes = where.data_bytes;
 	return 0;
 }
@@ -310,6 +318,76 @@ static size_t next_piece(const struct wanted *want, size_t first, size_t i)
 	return g->n_pieces;
 }
 
+/* -- blocks -- */
+
+/* Of a block's elements: what its i-th source has, from byte `at` of the source's tensor on. */
+struct share {
+	struct uns_gather g;
+	uint64_t at, bytes;
+};
+
+static struct share share_of(struct uns_backing *b, const struct uns_block *block, unsigned i)
+{
+	struct share s = { .g = uns_gather_of(b, block->source[i].tensor) };
+	const uint64_t elem_bytes = uns_dtype_size(s.g.tensor->dtype);
+
+	s.at = block->source[i].first_elem * elem_bytes;
+	s.bytes = block->len[0] * block->len[1] * block->len[2] / block->n_sources * elem_bytes;
+	return s;
+}
+
+struct of_block {
+	struct uns_backing *b;
+	const struct uns_block *block;
+};
+
+static int read_of_block(void *ctx, bool may_decode, void *buf, size_t len, uint64_t off, struct uns_err *err)
+{
+	const struct of_block *of = ctx;
+	uint64_t begin = 0, from, end;
+	uint8_t *dst = buf;
+	struct share s;
+	unsigned i;
+
+	for (i = 0; i < of->block->n_sources; i++, begin += s.bytes) {
+		s = share_of(of->b, of->block, i);
+		s.g.never_decode = !may_decode;
+		from = uns_u64_max(off, begin);
+		end = uns_u64_min(off + len, begin + s.bytes);
+		if (from < end)
+			UNS_TRY(uns_gather_bytes(&s.g, dst + (from - off), s.at + (from - begin),
+						 (size_t)(end - from), err));
+	}
+	return 0;
+}
+
+/* The files are those that the catalog saw: bytes that were read earlier may be given out. */
+static int check_files(const struct share *s, struct uns_err *err)
+{
+	const struct wanted want = { .g = &s->g, .at = s->at, .len = (size_t)s->bytes };
+	const size_t first = first_piece(&s->g, want.at);
+	size_t i;
+
+	for (i = next_piece(&want, first, first); i < s->g.n_pieces; i = next_piece(&want, first, i + 1))
+		UNS_TRY(uns_source_check(s->g.b, s->g.piece[i].file, err));
+	return 0;
+}
+
+static int block_open(const struct uns_gather *g, const struct uns_piece *piece, struct uns_cached **out,
+		      struct uns_err *err)
+{
+	struct of_block of = { g->b, piece->block };
+	const struct uns_block_reader reader = { read_of_block, &of };
+	struct share s;
+	unsigned i;
+
+	for (i = 0; i < piece->block->n_sources; i++) {
+		s = share_of(g->b, piece->block, i);
+		UNS_TRY(check_files(&s, err));
+	}
+	return uns_block_get(g->b, g->tensor, piece, &reader, out, err);
+}
+
 /* -- what is going to be read -- */
 
 /* How many elements of the piece lie before element `elem` of the tensor. */
@@ -323,6 +401,47 @@ static uint64_t elems_before(const struct uns_stretches *stretches, uint64_t ele
 	return k * stretches->stretch_elems + (elem > start ? elem - start : 0);
 }
 
+typedef void visit_fn(void *ctx, const struct uns_piece *piece, uint64_t first, uint64_t end);
+
+/* What each piece has of bytes [at, at+len) of the tensor. */
+static void visit_pieces(const struct uns_gather *g, uint64_t at, size_t len, visit_fn *visit, void *ctx)
+{
+	const struct wanted want = { .g = g, .at = at, .len = len };
+	const uint64_t size = uns_dtype_size(g->tensor->dtype);
+	size_t first = first_piece(g, at), i;
+
+	for (i = next_piece(&want, first, first); i < g->n_pieces; i = next_piece(&want, first, i + 1)) {
+		struct uns_stretches stretches = uns_stretches_of_piece(&g->tensor->shape, &g->piece[i]);
+		uint64_t begin = elems_before(&stretches, at / size), end = elems_before(&stretches, (at + len) / size);
+
+		if (begin < end)
+			visit(ctx, &g->piece[i], begin * size, end * size);
+	}
+}
+
+struct visitor {
+	struct uns_backing *b;
+	visit_fn *visit;
+	void *ctx;
+};
+
+/* A block is read as a whole, when it is first touched. */
+static void visit_files_piece(void *ctx, const struct uns_piece *piece, uint64_t first, uint64_t end)
+{
+	const struct visitor *v = ctx;
+	struct share s;
+	unsigned i;
+
+	if (piece->container != UNS_BLOCK) {
+		v->visit(v->ctx, piece, first, end);
+		return;
+	}
+	for (i = 0; first == 0 && i < piece->block->n_sources; i++) {
+		s = share_of(v->b, piece->block, i);
+		visit_pieces(&s.g, s.at, (size_t)s.bytes, v->visit, v->ctx);
+	}
+}
+
 void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout, size_t segment,
 			 uint64_t from, uint64_t to,
 			 void (*visit)(void *ctx, const struct uns_piece *piece, uint64_t first,
@@ -333,17 +452,9 @@ void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout,
 	struct uns_gather g = uns_gather_of_segment(b, layout, segment);
 	uint64_t out = uns_dtype_size(s->out), size = uns_dtype_size(g.tensor->dtype);
 	uint64_t first_elem = s->first_elem + from / out, end_elem = s->first_elem + (to + out - 1) / out;
-	struct wanted want = { .g = &g, .at = first_elem * size,
-			       .len = (size_t)((end_elem - first_elem) * size) };
-	size_t first = first_piece(&g, want.at), i;
+	struct visitor v = { b, visit, ctx };
 
-	for (i = next_piece(&want, first, first); i < g.n_pieces; i = next_piece(&want, first, i + 1)) {
-		struct uns_stretches stretches = uns_stretches_of_piece(&g.tensor->shape, &g.piece[i]);
-		uint64_t begin = elems_before(&stretches, first_elem), end = elems_before(&stretches, end_elem);
-
-		if (begin < end)
-			visit(ctx, &g.piece[i], begin * size, end * size);
-	}
+	visit_pieces(&g, first_elem * size, (size_t)((end_elem - first_elem) * size), visit_files_piece, &v);
 }
 
 /* -- where storage must be waited for: all pieces at once -- */

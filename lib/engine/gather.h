@@ -14,6 +14,7 @@ struct uns_gather {
 	size_t n_pieces;
 	struct uns_ahead ahead;
 	enum uns_way way; /* by which elements come that lie in a file as they are wanted */
+	bool never_decode; /* fail with UNS_MUST_DECODE instead */
 };
 
 /* The pieces that serve a tensor: its own, or those of the one it is an alias of. */
@@ -28,7 +29,7 @@ int uns_gather_bytes(const struct uns_gather *g, uint8_t *dst, uint64_t at, size
 
 /* Which bytes of which pieces serve bytes [from, to) of a segment of kind PIECES: visit(ctx, piece, first, end)
  * for each piece in the order of the tensor, first and end in the piece's own dense bytes, rounded out to whole
- * elements. Reads nothing. */
+ * elements. Instead of a block, the pieces that it is made of are visited if its beginning is wanted. Reads nothing. */
 void uns_segment_extents(struct uns_backing *b, const struct uns_layout *layout, size_t segment,
 			 uint64_t from, uint64_t to,
 			 void (*visit)(void *ctx, const struct uns_piece *piece, uint64_t first,

@@ -68,33 +68,54 @@ static bool was_seen(const struct uns_catalog *cat, const struct uns_tensor *ten
 	return before;
 }
 
+static void take_pieces(const struct uns_catalog *cat, const struct uns_tensor *tensor, bool *seen,
+			struct uns_attributes *attr)
+{
+	const struct uns_tensor *t = uns_tensor_with_bytes(cat, tensor);
+	const struct uns_piece *piece = uns_tensor_pieces(cat, t), *end = piece + t->n_pieces;
+	const struct uns_stat *st;
+
+	if (was_seen(cat, t, seen))
+		return;
+	for (; piece < end; piece++) {
+		st = &cat->files[piece->file].stat;
+		uns_access_demand(&attr->access, st);
+		if (st->id.mtime_ns > attr->mtime_ns)
+			attr->mtime_ns = st->id.mtime_ns;
+	}
+}
+
+/* The files that have the tensor's elements. */
+static void take_tensor(const struct uns_catalog *cat, const struct uns_tensor *t, bool *seen, struct uns_attributes *attr)
+{
+	const struct uns_piece *piece = t->own;
+	size_t i, k;
+
+	if (!t->own || !t->n_pieces || t->own->container != UNS_BLOCK) {
+		take_pieces(cat, t, seen, attr);
+		return;
+	}
+	for (i = 0; i < t->n_pieces; i++)
+		for (k = 0; k < piece[i].block->n_sources; k++)
+			take_pieces(cat, piece[i].block->source[k].tensor, seen, attr);
+}
+
 struct uns_attributes uns_attributes_of(const struct uns_catalog *cat, const struct uns_vfile *file,
 					const struct uns_stat *dir, const struct uns_access *base)
 {
 	struct uns_attributes attr = { *base, dir->id.mtime_ns };
 	const struct uns_layout *l = &file->layout;
 	UNS_CLEANUP(uns_free_p) bool *seen = calloc(cat->n_pieces + 1, sizeof(*seen));
-	const struct uns_piece *piece;
 	const struct uns_stat *st;
-	size_t i, k, n;
+	size_t i;
 
 	if (file->source != UNS_NONE) {
 		st = &cat->files[file->source].stat;
 		return (struct uns_attributes){ { st->uid, st->gid, st->mode & 0555 },
 						st->id.mtime_ns };
 	}
-	for (i = 0; i < l->n; i++) {
-		if (l->segment[i].from != UNS_FROM_PIECES)
-			continue;
-		piece = uns_segment_pieces(l, &l->segment[i], &n);
-		if (was_seen(cat, l->segment[i].tensor, seen))
-			continue;
-		for (k = 0; k < n; k++) {
-			st = &cat->files[piece[k].file].stat;
-			uns_access_demand(&attr.access, st);
-			if (st->id.mtime_ns > attr.mtime_ns)
-				attr.mtime_ns = st->id.mtime_ns;
-		}
-	}
+	for (i = 0; i < l->n; i++)
+		if (l->segment[i].from == UNS_FROM_PIECES)
+			take_tensor(cat, l->segment[i].tensor, seen, &attr);
 	return attr;
 }

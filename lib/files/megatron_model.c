@@ -110,8 +110,8 @@ static int published(struct making *m, const char *state, struct uns_named_tenso
 	for (i = 0; i < m->cat->n_tensors; i++)
 		if (is_wanted(&m->cat->tensors[i], state))
 			(*v)[(*n)++] = uns_named_as_is(&m->cat->tensors[i]);
-	code = state ? uns_megatron_apply_states(m->info, m->config, v, n, m->arena, &why)
-		     : uns_megatron_apply_model(m->info, m->config, v, n, m->tree, &why);
+	code = state ? uns_megatron_apply_states(m->cat, m->info, m->config, v, n, m->arena, &why)
+		     : uns_megatron_apply_model(m->cat, m->info, m->config, v, n, m->tree, &why);
 	return unlike(m->cat, code, &why, err);
 }
 
@@ -192,6 +192,14 @@ static int add_kind(struct making *m, const char *state, struct uns_err *err)
 	size_t n, i;
 
 	UNS_TRY(published(m, state, &v, &n, err));
+	for (i = 0; i < n; i++)
+		if (!v[i].slice)
+			return refuse(m->cat,
+				      uns_arena_printf(m->arena,
+						       "%s has its elements in another order than Megatron's tensor, or is made of "
+						       "several",
+						       v[i].name),
+				      err);
 	UNS_TRY(slices_of(m, v, n, &slice, err));
 	UNS_TRY(uns_memory_names_of_slices(m->info, slice, n, m->arena, &names, err));
 	if (names.hole)

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
+#include "files/block_tensor.h"
 #include "files/megatron_sizes.h"
 
 static int compare_type(const void *key, const void *family)
@@ -39,6 +40,7 @@ struct stored {
 };
 
 struct publishing {
+	const struct uns_catalog *cat;
 	const struct uns_config_info *info;
 	struct uns_megatron_sizes sizes;
 	struct uns_arena *arena; /* of names and slices */
@@ -90,6 +92,7 @@ struct which {
 /* The stored tensor that holds a published one, and whether layers and experts are stacked in it. */
 struct holder {
 	const struct uns_named_tensor *tensor;
+	const struct uns_named_tensor *rest; /* holds the second half of the rows; NULL = `tensor` has all */
 	const struct uns_megatron_rule *rule;
 	bool layers, experts;
 };
@@ -122,6 +125,17 @@ static const char *stored_name(const struct publishing *p, char out[MAX_NAME],
 	return spell(out, p->stored_in, rule->from, w, layer, expert);
 }
 
+/* NULL = there is no such tensor. */
+static const struct uns_named_tensor *use(struct publishing *p, const char *name)
+{
+	const uint32_t i = uns_map_index(&p->by_name, name);
+
+	if (i == UINT32_MAX)
+		return NULL;
+	p->stored[i].used = true;
+	return p->stored[i].tensor;
+}
+
 static const char *published_name(const struct publishing *p, char out[MAX_NAME],
 				  const struct uns_megatron_rule *rule, const struct which *w)
 {
@@ -138,18 +152,17 @@ static bool look_for(struct publishing *p, const struct uns_megatron_rule *rule,
 	bool has_layer = strchr(rule->from, '*') != NULL, has_expert = strchr(rule->from, '#') != NULL;
 	char name[MAX_NAME];
 	unsigned spelling;
-	uint32_t i;
 
 	for (spelling = 0; spelling < 4; spelling++) {
 		*out = (struct holder){ .rule = rule, .layers = spelling & 1, .experts = spelling & 2 };
 		if ((out->layers && !has_layer) || (out->experts && !has_expert))
 			continue;
-		i = uns_map_index(&p->by_name, stored_name(p, name, rule, w, !out->layers, !out->experts));
-		if (i == UINT32_MAX)
+		out->tensor = use(p, stored_name(p, name, rule, w, !out->layers, !out->experts));
+		if (!out->tensor)
 			continue;
-		p->stored[i].used = true;
-		out->tensor = p->stored[i].tensor;
-		return true;
+		if (rule->rest)
+			out->rest = use(p, spell(name, p->stored_in, rule->rest, w, !out->layers, !out->experts));
+		return !rule->rest || out->rest;
 	}
 	return false;
 }
@@ -212,13 +225,13 @@ static int rows_of(const struct publishing *p, const struct uns_megatron_rule *l
 	return 0;
 }
 
-static int shape_differs(const struct holder *at, const struct uns_shape *want, struct uns_err *err)
+static int shape_differs(const struct uns_named_tensor *t, const struct uns_shape *want, struct uns_err *err)
 {
 	char has[128], wants[128];
 
 	return uns_fail(err, -EBADMSG,
-			"%s has the shape %s; by config.json it would have %s",
-			at->tensor->name, uns_shape_text(uns_named_shape(at->tensor), has, sizeof(has)),
+			"%s has the shape %s; by config.json it would have %s", t->name,
+			uns_shape_text(uns_named_shape(t), has, sizeof(has)),
 			uns_shape_text(want, wants, sizeof(wants)));
 }
 
@@ -257,7 +270,23 @@ static int check_shape(struct publishing *p, const struct holder *at, uint64_t a
 		p->padding = is->dim[rows] - all;
 		want.dim[rows] = is->dim[rows];
 	}
-	return uns_shape_equal(is, &want) ? 0 : shape_differs(at, &want, err);
+	if (at->rest && !uns_shape_equal(uns_named_shape(at->rest), &want))
+		return shape_differs(at->rest, &want, err);
+	return uns_shape_equal(is, &want) ? 0 : shape_differs(at->tensor, &want, err);
+}
+
+/* Does the published tensor have all experts? */
+static bool stacks_experts(const struct uns_megatron_rule *rule)
+{
+	return strchr(rule->from, '#') && !strchr(rule->to, '#');
+}
+
+/* `shape` of one expert becomes that of all. */
+static void put_experts(const struct publishing *p, struct uns_shape *shape)
+{
+	memmove(shape->dim + 1, shape->dim, shape->n * sizeof(*shape->dim));
+	shape->dim[0] = p->sizes.v[UNS_MG_EXPERTS];
+	shape->n++;
 }
 
 /* How many rows of the table the published tensor of `rule` consists of. */
@@ -293,6 +322,8 @@ static int cut(struct publishing *p, const struct uns_megatron_rule *list, const
 		stack = w->layer;
 	if (at->experts)
 		stack = stack * p->sizes.v[UNS_MG_EXPERTS] + w->expert;
+	if (stacks_experts(rule))
+		put_experts(p, &shape);
 	*out = (struct uns_slice){ .first_elem = (stack * all + before / repeats) * width,
 				   .shape = shape,
 				   .n_stretches = repeats,
@@ -312,6 +343,76 @@ static int missing(const struct publishing *p, const struct uns_megatron_rule *r
 			p->info->model_type, name, stored_name(p, from, rule, w, true, true));
 }
 
+/* -- blocks: what is published has another order than what is stored, or is in several tensors -- */
+
+static bool is_of_blocks(const struct holder *at)
+{
+	return at->rule->order != UNS_MG_AS_STORED || at->rest || (stacks_experts(at->rule) && !at->experts);
+}
+
+/* A published matrix as it is stored. */
+static struct uns_shape stored_shape(const struct uns_megatron_rule *rule, const struct uns_shape *published)
+{
+	struct uns_shape out = *published;
+
+	if (rule->order != UNS_MG_AS_STORED && out.n == 2) {
+		out.dim[0] = published->dim[1];
+		out.dim[1] = published->dim[0];
+	}
+	return out;
+}
+
+/* Of the layer's matrix that `at` holds; `stored`: its shape. If it has several experts, it is that of w->expert. */
+static struct uns_block block_of(const struct publishing *p, const struct holder *at, const struct which *w,
+				 const struct uns_shape *stored)
+{
+	const uint64_t parts = at->rule->order == UNS_MG_ALTERNATING ? 2 : 1;
+	struct uns_block block = { .n_sources = at->rest ? 2 : 1,
+				   .len = { parts, stored->dim[0] / parts, stored->n > 1 ? stored->dim[1] : 1 },
+				   .reversed = at->rule->order != UNS_MG_AS_STORED };
+	uint64_t nth = at->layers ? w->layer : 0, first;
+
+	if (at->experts)
+		nth = nth * p->sizes.v[UNS_MG_EXPERTS] + w->expert;
+	first = nth * uns_shape_elems(stored) / block.n_sources;
+	block.source[0] = (struct uns_block_source){ at->tensor->tensor, first };
+	if (at->rest)
+		block.source[1] = (struct uns_block_source){ at->rest->tensor, first };
+	return block;
+}
+
+static int make_blocks(struct publishing *p, const struct holder *first, const struct which *w,
+		       const char *name, const struct uns_tensor **out, struct uns_err *err)
+{
+	const struct uns_megatron_rule *rule = first->rule;
+	const uint64_t n = stacks_experts(rule) ? p->sizes.v[UNS_MG_EXPERTS] : 1;
+	struct which one = *w;
+	struct holder at = *first;
+	struct uns_shape shape = { 0 }, stored;
+	struct uns_block *block;
+
+	UNS_TRY(shape_of(p, rule, name, &shape, err));
+	stored = stored_shape(rule, &shape);
+	UNS_TRY(check_shape(p, &at, stored.dim[0] / (at.rest ? 2 : 1), &stored, err));
+	if (!at.experts && n > p->n_stored) {
+		one.expert = n - 1;
+		return missing(p, rule, name, &one, err);
+	}
+	block = UNS_NEW_N(&p->temp, struct uns_block, n);
+	if (!block)
+		return uns_oom(err);
+	for (one.expert = 0; one.expert < n; one.expert++) {
+		if (!at.experts && !look_for(p, rule, &one, &at))
+			return missing(p, rule, name, &one, err);
+		if (!at.experts)
+			UNS_TRY(check_shape(p, &at, stored.dim[0] / (at.rest ? 2 : 1), &stored, err));
+		block[one.expert] = block_of(p, &at, &one, &stored);
+	}
+	if (stacks_experts(rule))
+		put_experts(p, &shape);
+	return uns_block_tensor_make(p->cat, &shape, block, n, p->arena, out, err);
+}
+
 /* Publishes the tensor of `rule` from the stored tensor that holds it. */
 static int publish(struct publishing *p, const struct uns_megatron_rule *list,
 		   const struct uns_megatron_rule *rule, const struct which *w, struct uns_err *err)
@@ -320,6 +421,7 @@ static int publish(struct publishing *p, const struct uns_megatron_rule *list,
 	const char *name = uns_arena_str(p->arena, published_name(p, spelled, rule, w));
 	struct uns_slice *slice = UNS_NEW(p->arena, struct uns_slice);
 	const struct uns_megatron_rule *other;
+	const struct uns_tensor *tensor;
 	struct holder at = { 0 };
 	bool found = false;
 
@@ -330,6 +432,11 @@ static int publish(struct publishing *p, const struct uns_megatron_rule *list,
 			found = look_for(p, other, w, &at);
 	if (!found)
 		return p->of_states ? 0 : missing(p, rule, name, w, err);
+	if (is_of_blocks(&at)) {
+		UNS_TRY(make_blocks(p, &at, w, name, &tensor, err));
+		p->v[p->n++] = (struct uns_named_tensor){ name, tensor, at.tensor->out, NULL };
+		return 0;
+	}
 	UNS_TRY(cut(p, list, &at, w, slice, err));
 	p->v[p->n++] = (struct uns_named_tensor){ name, at.tensor->tensor, at.tensor->out, slice };
 	return 0;
@@ -354,7 +461,7 @@ static int publish_list(struct publishing *p, const struct uns_megatron_rule *li
 	for (rule = list; rule->from; rule++) {
 		if (!applies(p, rule, layer) || is_published_before(list, rule))
 			continue;
-		n = strchr(rule->from, '#') ? p->sizes.v[UNS_MG_EXPERTS] : 1;
+		n = strchr(rule->to, '#') ? p->sizes.v[UNS_MG_EXPERTS] : 1;
 		for (w.expert = 0; w.expert < n; w.expert++)
 			UNS_TRY(publish(p, list, rule, &w, err));
 	}
@@ -446,27 +553,27 @@ static int publish_all(struct publishing *p, struct uns_span config, struct uns_
 	return 0;
 }
 
-int uns_megatron_apply_model(const struct uns_config_info *info, struct uns_span config, struct uns_named_tensor **v,
-			     size_t *n, struct uns_vtree *out, struct uns_err *err)
+int uns_megatron_apply_model(const struct uns_catalog *cat, const struct uns_config_info *info, struct uns_span config,
+			     struct uns_named_tensor **v, size_t *n, struct uns_vtree *out, struct uns_err *err)
 {
-	UNS_CLEANUP(publishing_fini) struct publishing p = { .info = info, .arena = &out->arena };
+	UNS_CLEANUP(publishing_fini) struct publishing p = { .cat = cat, .info = info, .arena = &out->arena };
 
 	UNS_TRY(publish_all(&p, config, v, n, err));
 	return note_padding(&p, out, err);
 }
 
-int uns_megatron_apply_states(const struct uns_config_info *info, struct uns_span config, struct uns_named_tensor **v,
-			      size_t *n, struct uns_arena *arena, struct uns_err *err)
+int uns_megatron_apply_states(const struct uns_catalog *cat, const struct uns_config_info *info, struct uns_span config,
+			      struct uns_named_tensor **v, size_t *n, struct uns_arena *arena, struct uns_err *err)
 {
-	UNS_CLEANUP(publishing_fini) struct publishing p = { .info = info, .arena = arena, .of_states = true };
+	UNS_CLEANUP(publishing_fini) struct publishing p = { .cat = cat, .info = info, .arena = arena, .of_states = true };
 
 	return publish_all(&p, config, v, n, err);
 }
 
-int uns_megatron_apply(const struct uns_config_info *info, struct uns_span config,
+int uns_megatron_apply(const struct uns_catalog *cat, const struct uns_config_info *info, struct uns_span config,
 		       struct uns_named_tensor **v, size_t *n, struct uns_vtree *out, struct uns_err *err)
 {
-	UNS_CLEANUP(publishing_fini) struct publishing p = { .info = info, .arena = &out->arena };
+	UNS_CLEANUP(publishing_fini) struct publishing p = { .cat = cat, .info = info, .arena = &out->arena };
 
 	if (!uns_span_left(&config))
 		return uns_vtree_note(out, err,

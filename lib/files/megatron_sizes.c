@@ -74,8 +74,6 @@ size_t uns_megatron_dims(enum uns_megatron_size columns, enum uns_megatron_size 
 		enum uns_megatron_size columns, dim[UNS_MG_MAX_DIMS];
 	} several[] = {
 		{ UNS_MG_PATCHES, { UNS_MG_CHANNELS, UNS_MG_FRAMES, UNS_MG_PATCH, UNS_MG_PATCH } },
-		{ UNS_MG_EXPERT_IN, { UNS_MG_EXPERT_GATE_AND_UP, UNS_MG_HIDDEN } },
-		{ UNS_MG_EXPERT_OUT, { UNS_MG_HIDDEN, UNS_MG_EXPERT_FFN } },
 	};
 	size_t i, n = 0;
 

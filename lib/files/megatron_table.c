@@ -4,6 +4,9 @@
 /* clang-format off */
 #include "files/megatron_table.h"
 
+/* Most rows end before `order`: the rest is zero. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
 #define ONE UNS_MG_ONE
 #define VOCAB UNS_MG_VOCAB
 #define HIDDEN UNS_MG_HIDDEN
@@ -87,6 +90,12 @@ static const struct uns_megatron_rule attention_qwen2[] = {
 
 static const struct uns_megatron_rule attention_qwen3[] = {
 	QKV_BIASED(ATTENTION_BIAS), O_PROJ, O_BIAS(ATTENTION_BIAS), QK_NORM(ALWAYS),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule attention_gpt_oss[] = {
+	{ FROM "self_attention.core_attention.softmax_offset", TO "self_attn.sinks", UNS_MG_HEADS, VECTOR, ALWAYS, ONE },
+	QKV_BIASED(ALWAYS), O_PROJ, O_BIAS(ALWAYS),
 	{ 0 },
 };
 
@@ -182,11 +191,28 @@ static const struct uns_megatron_rule moe_qwen3[] = {
 };
 
 /* The experts of a layer are one tensor. */
+#define STACKED(part, to, rows, columns, order) \
+	{ FROM "mlp.experts.experts.#." part, TO "mlp.experts." to, rows, columns, SPARSE, ONE, order, NULL }
+#define STACKED_GATED(part, to, rows, columns, order) \
+	STACKED(part, to, rows, columns, order), \
+	{ FROM "mlp.experts.experts.#." part "_w", TO "mlp.experts." to, rows, columns, SPARSE, ONE, order, \
+	  FROM "mlp.experts.experts.#." part "_v" }
+
 static const struct uns_megatron_rule moe_qwen3_vl[] = {
 	GATED(DENSE, "mlp.", "mlp.", FFN),
-	{ FROM "mlp.experts.experts.linear_fc1.weight", TO "mlp.experts.gate_up_proj", EXPERTS, UNS_MG_EXPERT_IN, SPARSE, ONE },
-	{ FROM "mlp.experts.experts.linear_fc2.weight", TO "mlp.experts.down_proj", EXPERTS, UNS_MG_EXPERT_OUT, SPARSE, ONE },
+	STACKED_GATED("linear_fc1.weight", "gate_up_proj", UNS_MG_EXPERT_GATE_AND_UP, HIDDEN, UNS_MG_AS_STORED),
+	STACKED("linear_fc2.weight", "down_proj", HIDDEN, EXPERT_FFN, UNS_MG_AS_STORED),
 	ROUTER("mlp"),
+	{ 0 },
+};
+
+static const struct uns_megatron_rule moe_gpt_oss[] = {
+	{ FROM "mlp.router.weight", TO "mlp.router.weight", EXPERTS, HIDDEN, SPARSE, ONE },
+	{ FROM "mlp.router.bias", TO "mlp.router.bias", EXPERTS, VECTOR, SPARSE, ONE },
+	STACKED_GATED("linear_fc1.weight", "gate_up_proj", HIDDEN, GATE_AND_UP, UNS_MG_ALTERNATING),
+	STACKED_GATED("linear_fc1.bias", "gate_up_proj_bias", GATE_AND_UP, VECTOR, UNS_MG_ALTERNATING),
+	STACKED("linear_fc2.weight", "down_proj", FFN, HIDDEN, UNS_MG_TRANSPOSED),
+	STACKED("linear_fc2.bias", "down_proj_bias", HIDDEN, VECTOR, UNS_MG_AS_STORED),
 	{ 0 },
 };
 
@@ -372,6 +398,7 @@ const struct uns_megatron_family uns_megatron_table[] = {
 	TEXT("gemma3_text", attention_gemma3, mlp, norms_gemma2),
 	TEXT("glm4", attention_glm4, mlp_glm4, norms_glm4),
 	TEXT("glm4_moe", attention_glm4_moe, moe_deepseek_v3, norms),
+	TEXT("gpt_oss", attention_gpt_oss, moe_gpt_oss, norms),
 	TEXT("llama", attention_llama, mlp_llama, norms),
 	TEXT("mistral", attention, mlp, norms),
 	TEXT("mixtral", attention, moe_mixtral, norms),

@@ -56,8 +56,6 @@ enum uns_megatron_size {
 	UNS_MG_N_SIZES,
 	/* Several dimensions, each with its number (megatron_sizes.c). */
 	UNS_MG_PATCHES = UNS_MG_N_SIZES,
-	UNS_MG_EXPERT_IN,
-	UNS_MG_EXPERT_OUT,
 };
 
 /* What a row is for. */
@@ -73,17 +71,27 @@ enum uns_megatron_when {
 	UNS_MG_FULL_RANK_Q,    /* ... is none */
 };
 
+/* How the elements of a published matrix are stored. */
+enum uns_megatron_order {
+	UNS_MG_AS_STORED,
+	UNS_MG_TRANSPOSED,
+	UNS_MG_ALTERNATING, /* transposed, and gate and up, which are stored one below the other, alternate */
+};
+
 /* One published tensor. If rows of one list have the same `from`, the stored tensor consists of their tensors, one
  * below the other. If rows have the same `to`, the tensor may be in any of their `from`. If rows have both, the tensor is
  * their equal parts, one below the other. */
 struct uns_megatron_rule {
 	/* '*' is the layer, '#' the expert. In a stored name each is a number between dots, or is left out: then the
-	 * tensor has a dimension in front with all layers or experts. */
+	 * tensor has a dimension in front with all layers or experts. So has the published tensor if only `from` has '#'. */
 	const char *from, *to;
-	enum uns_megatron_size rows, columns; /* of the published tensor; columns NONE: a vector; PATCHES..: more dimensions */
+	/* Of the published tensor, without a dimension of experts; columns NONE: a vector; PATCHES: more dimensions. */
+	enum uns_megatron_size rows, columns;
 	enum uns_megatron_when when;
 	/* How often the parts follow each other in the stored rows; each time an equal share of each part. */
 	enum uns_megatron_size repeats;
+	enum uns_megatron_order order; /* other than AS_STORED only where repeats is ONE */
+	const char *rest; /* where the second half of the stored rows is, if `from` has the first half only */
 };
 
 /* Of a family with a vision model: where the language model's tensors are, and the vision model's. */

@@ -48,6 +48,20 @@ enum uns_container {
 	UNS_RAW,        /* offset is the first element's byte; strides as given */
 	UNS_TORCH_ITEM, /* [offset, offset+length) is a torch.save zip of this one tensor: its header
 	                 * gives data offset and strides, and is read on first touch (engine) */
+	UNS_BLOCK,      /* no file has it as it is: `block` says which elements of which tensors it is.
+	                 * Only of a tensor that is in no catalog */
+};
+
+/* Elements of the catalog's tensors in another order, or of two of them as one piece. */
+struct uns_block {
+	/* Each has an equal share of the block's elements, without gaps; the shares follow each other. */
+	struct uns_block_source {
+		const struct uns_tensor *tensor;
+		uint64_t first_elem;
+	} source[2];
+	unsigned n_sources;
+	uint64_t len[3]; /* the block's shape, as its elements lie there in C order */
+	bool reversed;   /* the piece has them in C order after the three dimensions were put in reverse order */
 };
 
 enum uns_piece_kind { UNS_PIECE_BOX, UNS_PIECE_RANGE };
@@ -59,8 +73,11 @@ struct uns_piece {
 		struct uns_range range;
 	};
 	uint64_t offset_bytes, length_bytes; /* in the file, as stored (compressed if codec is set) */
-	const uint64_t *stride_elems; /* UNS_RAW: per box dimension; NULL = C order */
-	uint32_t file;   /* index into files */
+	union {
+		const uint64_t *stride_elems; /* UNS_RAW: per box dimension; NULL = C order */
+		const struct uns_block *block; /* UNS_BLOCK */
+	};
+	uint32_t file;   /* index into files; UNS_BLOCK: one of several */
 	int32_t rank;    /* the writer's, for messages; -1 = unknown */
 	enum uns_piece_kind kind;
 	enum uns_container container;

@@ -340,7 +340,7 @@ static int publish_megatron(struct assembly *a, struct uns_vtree *out, struct un
 {
 	const struct uns_catalog *cat = a->in->catalog;
 	struct uns_err why = { 0 };
-	int code = uns_megatron_apply(&a->in->config_info, a->in->config, &a->v, &a->n, out, &why);
+	int code = uns_megatron_apply(cat, &a->in->config_info, a->in->config, &a->v, &a->n, out, &why);
 	const char *cause;
 
 	if (!uns_code_is_finding(code))

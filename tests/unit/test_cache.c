@@ -74,17 +74,19 @@ static void finish(struct cache *t)
 	assert_int_equal(rmdir(t->dir), 0);
 }
 
+#define ID(n) ((struct uns_cache_id){ { n } })
+
 static struct uns_cached *get(struct cache *t, const void *owner, uint64_t id, struct recipe *r)
 {
 	struct uns_err err = { 0 };
 	struct uns_cached *e;
 
-	if (uns_cache_get(t->c, owner, id, r->size, make, r, &e, &err) < 0)
+	if (uns_cache_get(t->c, owner, ID(id), r->size, make, r, &e, &err) < 0)
 		fail_msg("%s", err.text);
 	return e;
 }
 
-static void check_content(const struct uns_cached *e, const struct recipe *r)
+static void check_content(struct uns_cached *e, const struct recipe *r)
 {
 	uint64_t len = r->size - r->base, i;
 	unsigned char *buf = malloc(len + 1);
@@ -148,6 +150,33 @@ static void moves_the_oldest_to_a_file(void **state)
 	finish(&t);
 }
 
+/* Of what is needed once, only an entry whose last byte nobody has read yet goes into a file. */
+static void drops_what_was_read_to_the_end(void **state)
+{
+	struct recipe r[3] = { { 'a', 400, 0, 0, 0 }, { 'b', 400, 0, 0, 0 }, { 'c', 900, 0, 0, 0 } };
+	struct uns_err err = { 0 };
+	struct uns_cached *e;
+	struct cache t = { 0 };
+	unsigned char byte;
+	size_t i;
+
+	(void)state;
+	start(&t, 1000, 100000);
+	for (i = 0; i < 2; i++) {
+		e = get(&t, &owner_a, i, &r[i]);
+		uns_cached_once(e);
+		assert_int_equal(uns_cached_read(e, &byte, 1, i ? 398 : 399, &err), 0);
+		uns_cache_put(t.c, e);
+	}
+	touch(&t, &owner_a, 2, &r[2]);
+	assert_int_equal(t.count.spill_bytes, 400);
+	touch(&t, &owner_a, 1, &r[1]);
+	touch(&t, &owner_a, 0, &r[0]);
+	assert_int_equal(r[1].made, 1);
+	assert_int_equal(r[0].made, 2);
+	finish(&t);
+}
+
 static void drops_the_oldest_file(void **state)
 {
 	struct recipe r[3] = { { 'a', 4000, 0, 0, 0 }, { 'b', 4000, 0, 0, 0 }, { 'c', 4000, 0, 0, 0 } };
@@ -188,7 +217,7 @@ static void failures_leave_nothing(void **state)
 		struct cache t = { 0 };
 
 		start(&t, cases[i].mem, cases[i].spill);
-		assert_int_equal(uns_cache_get(t.c, &owner_a, 1, r.size, make, &r, &e, &err),
+		assert_int_equal(uns_cache_get(t.c, &owner_a, ID(1), r.size, make, &r, &e, &err),
 				 cases[i].code);
 		assert_non_null(strstr(err.text, cases[i].why));
 		assert_int_equal(t.count.cache_bytes + t.count.spill_bytes, 0);
@@ -207,7 +236,7 @@ static void names_a_directory_that_is_not_there(void **state)
 
 	(void)state;
 	assert_int_equal(uns_cache_new(&max, "/nonexistent/spill", &count, NULL, &c, &err), 0);
-	assert_int_equal(uns_cache_get(c, &owner_a, 1, 500, make, &r, &e, &err), -EIO);
+	assert_int_equal(uns_cache_get(c, &owner_a, ID(1), 500, make, &r, &e, &err), -EIO);
 	assert_non_null(strstr(err.text, "/nonexistent/spill: temporary file: No such file"));
 	assert_int_equal(count.spill_bytes, 0);
 	uns_cache_free(c);
@@ -253,7 +282,7 @@ static void maps_both_kinds(void **state)
 		struct cache t = { 0 };
 
 		start(&t, mem[i], 100000);
-		assert_int_equal(uns_cache_get(t.c, &owner_a, 9, r.size, make_mapped, &r, &e, &err),
+		assert_int_equal(uns_cache_get(t.c, &owner_a, ID(9), r.size, make_mapped, &r, &e, &err),
 				 0);
 		check_content(e, &r);
 		uns_cache_put(t.c, e);
@@ -281,7 +310,7 @@ static void *work(void *arg)
 		struct uns_err err = { 0 };
 		struct uns_cached *e;
 
-		if (uns_cache_get(w->t->c, id & 1 ? &owner_a : &owner_b, id, w->r[id].size, make,
+		if (uns_cache_get(w->t->c, id & 1 ? &owner_a : &owner_b, ID(id), w->r[id].size, make,
 				  &w->r[id], &e, &err) < 0 ||
 		    uns_cached_read(e, buf, sizeof(buf), w->r[id].size - sizeof(buf), &err) < 0) {
 			atomic_fetch_add(w->wrong, 1);
@@ -337,7 +366,7 @@ static void *get_slow(void *arg)
 	struct crowd *w = arg;
 	struct uns_cached *e;
 
-	if (uns_cache_get(w->t->c, &owner_a, 1, w->r->size, make_slowly, w->r, &e, NULL) < 0)
+	if (uns_cache_get(w->t->c, &owner_a, ID(1), w->r->size, make_slowly, w->r, &e, NULL) < 0)
 		atomic_fetch_add(w->wrong, 1);
 	else
 		uns_cache_put(w->t->c, e);
@@ -467,6 +496,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keeps_what_fits),
 		cmocka_unit_test(moves_the_oldest_to_a_file),
+		cmocka_unit_test(drops_what_was_read_to_the_end),
 		cmocka_unit_test(drops_the_oldest_file),
 		cmocka_unit_test(failures_leave_nothing),
 		cmocka_unit_test(names_a_directory_that_is_not_there),

@@ -21,6 +21,7 @@
 #include "base/text.h"
 #include "engine/cast.h"
 #include "engine/engine.h"
+#include "files/block_tensor.h"
 #include "torch_item.h"
 
 /* -- a checkpoint in the making -- */
@@ -456,6 +457,115 @@ static void reads_byte_by_byte(void **state)
 	}
 	free(f.want);
 	finish(&m);
+}
+
+/* -- blocks -- */
+
+enum { MAX_BLOCKS = 2 };
+
+/* What a tensor is made of; first_elem and len of each of its blocks, sources by their number in the catalog. */
+static const struct block_row {
+	struct uns_shape shape;
+	size_t n;
+	struct {
+		unsigned n_sources;
+		struct { size_t tensor; uint64_t first_elem; } source[2];
+		uint64_t len[3];
+		bool reversed;
+	} block[MAX_BLOCKS];
+} block_rows[] = {
+	{ { 2, { 53, 37 } }, 1, { { 1, { { 0, 0 } }, { 1, 37, 53 }, true } } },
+	/* columns that alternate; each block is a few rows of the tensor */
+	{ { 2, { 40, 12 } }, 2, { { 1, { { 1, 40 } }, { 2, 6, 20 }, true }, { 1, { { 1, 280 } }, { 2, 6, 20 }, true } } },
+	{ { 3, { 2, 20, 12 } }, 2, { { 1, { { 1, 760 } }, { 2, 6, 20 }, true }, { 1, { { 1, 0 } }, { 2, 6, 20 }, true } } },
+	/* a source that must be decoded */
+	{ { 2, { 18, 24 } }, 1, { { 1, { { 4, 0 } }, { 1, 24, 18 }, true } } },
+	/* halves in two tensors, put in order and not */
+	{ { 2, { 11, 14 } }, 1, { { 2, { { 2, 0 }, { 2, 100 } }, { 2, 7, 11 }, true } } },
+	{ { 2, { 14, 11 } }, 1, { { 2, { { 2, 3 }, { 2, 200 } }, { 1, 14, 11 }, false } } },
+	{ { 1, { 14 } }, 1, { { 1, { { 2, 20 } }, { 2, 7, 1 }, true } } },
+	{ { 2, { 300000, 3 } }, 1, { { 1, { { 7, 0 } }, { 1, 3, 300000 }, true } } },
+	{ { 2, { 130000, 9 } }, 1, { { 1, { { 8, 0 } }, { 1, 9, 130000 }, true } } },
+};
+
+static void put_block(const struct made *m, const struct uns_block *b, uint8_t *out)
+{
+	const uint64_t *len = b->len, share = len[0] * len[1] * len[2] / b->n_sources;
+	const size_t es = uns_dtype_size(b->source[0].tensor->dtype);
+	uint64_t p, r, c, from, to;
+
+	for (p = 0; p < len[0]; p++)
+		for (r = 0; r < len[1]; r++)
+			for (c = 0; c < len[2]; c++) {
+				from = (p * len[1] + r) * len[2] + c;
+				to = b->reversed ? (c * len[1] + r) * len[0] + p : from;
+				memcpy(out + to * es, m->dense[b->source[from / share].tensor - m->cat->tensors] +
+				       (b->source[from / share].first_elem + from % share) * es, es);
+			}
+}
+
+static struct file make_block_file(struct made *m, enum uns_dtype out)
+{
+	struct uns_layout_builder b = { .arena = &m->arena };
+	struct uns_text want = UNS_TEXT_INIT;
+	const struct uns_tensor *tensor;
+	struct uns_err err = { 0 };
+	struct file f;
+	uint8_t *dense, *cast;
+	size_t i, k, n, es;
+
+	for (i = 0; i < sizeof(block_rows) / sizeof(block_rows[0]); i++) {
+		const struct block_row *row = &block_rows[i];
+		const enum uns_dtype dtype = m->cat->tensors[row->block[0].source[0].tensor].dtype;
+		const enum uns_dtype to = uns_cast_exists(dtype, out) ? out : dtype;
+		struct uns_block block[MAX_BLOCKS] = { 0 };
+
+		n = (size_t)uns_shape_elems(&row->shape);
+		es = uns_dtype_size(dtype);
+		dense = malloc(n * es);
+		for (k = 0; k < row->n; k++) {
+			block[k] = (struct uns_block){ .n_sources = row->block[k].n_sources,
+						       .reversed = row->block[k].reversed };
+			memcpy(block[k].len, row->block[k].len, sizeof(block[k].len));
+			block[k].source[0].tensor = &m->cat->tensors[row->block[k].source[0].tensor];
+			block[k].source[0].first_elem = row->block[k].source[0].first_elem;
+			block[k].source[1].tensor = &m->cat->tensors[row->block[k].source[1].tensor];
+			block[k].source[1].first_elem = row->block[k].source[1].first_elem;
+			put_block(m, &block[k], dense + k * (n / row->n) * es);
+		}
+		assert_int_equal(uns_block_tensor_make(m->cat, &row->shape, block, row->n, &m->arena, &tensor, &err), 0);
+		cast = malloc(n * uns_dtype_size(to));
+		uns_cast(dtype, dense, to, cast, n);
+		uns_text_add(&want, cast, n * uns_dtype_size(to));
+		uns_layout_tensor(&b, tensor, 0, n, to);
+		free(cast);
+		free(dense);
+	}
+	assert_int_equal(uns_layout_build(&b, m->cat, &f.layout, &err), 0);
+	assert_int_equal(want.len, f.layout.size_bytes);
+	f.want = (uint8_t *)uns_text_take(&want, NULL);
+	return f;
+}
+
+/* Also where nothing fits into memory, or only one block does at a time. */
+static void reads_blocks(void **state)
+{
+	static const uint64_t budgets[] = { 8 << 20, 2 << 20, 4096, 0 };
+	struct made m;
+	struct file f;
+	size_t i, k;
+
+	(void)state;
+	for (i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++)
+		for (k = 0; k < 2; k++) {
+			start(&m);
+			add_raw_tensors(&m);
+			open_engine(&m, (struct uns_engine_options){ .cache_bytes = budgets[i], .spill_bytes = 3 << 20 });
+			f = make_block_file(&m, k ? UNS_F32 : UNS_U8);
+			check_windows(&m, &f, budgets[i] < 1 << 20 ? 40 : 300);
+			free(f.want);
+			finish(&m);
+		}
 }
 
 static void refuses_other_casts(void **state)
@@ -1234,6 +1344,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(reads_any_window),
 		cmocka_unit_test(casts_any_window),
+		cmocka_unit_test(reads_blocks),
 		cmocka_unit_test(reads_byte_by_byte),
 		cmocka_unit_test(refuses_other_casts),
 		cmocka_unit_test(a_hole_is_an_error),

@@ -82,7 +82,7 @@ def bridge_for(hf):
         return None
 
 
-# Transformer Engine's modules of all experts, as far as Bridge looks at them: their names and their weights.
+# Transformer Engine's modules of all experts, as far as Bridge looks at them: their names and their parameters.
 class TEColumnParallelGroupedLinear(torch.nn.Module):
     pass
 
@@ -96,7 +96,8 @@ def group_experts(model):
     for experts in [m for m in model.modules() if hasattr(m, "local_experts")]:
         for name, group in (("linear_fc1", TEColumnParallelGroupedLinear()), ("linear_fc2", TERowParallelGroupedLinear())):
             for e, expert in enumerate(experts.local_experts):
-                group.register_parameter(f"weight{e}", getattr(expert, name).weight)
+                for part, param in getattr(expert, name).named_parameters():
+                    group.register_parameter(f"{part}{e}", param)
             experts.add_module(name, group)
         del experts.local_experts
 

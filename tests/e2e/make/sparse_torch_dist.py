@@ -22,6 +22,10 @@ DEEPSEEK_V3_671B = {"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidde
                     "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
                     "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280, "tie_word_embeddings": False}
 
+GPT_OSS_20B = {"model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24, "num_attention_heads": 64,
+               "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 2880, "num_local_experts": 32,
+               "vocab_size": 201088, "tie_word_embeddings": False}
+
 
 def stacked(n, shape, chunk=None):
     """All layers in one tensor, each a chunk."""
@@ -50,6 +54,21 @@ def qwen3_moe(c):
              "self_attention.linear_qkv.weight": (query + 2 * groups * head, hidden),
              "pre_mlp_layernorm.weight": (hidden,), "mlp.router.weight": (c["num_experts"], hidden)}
     of_experts = experts(c["num_experts"], hidden, c["moe_intermediate_size"])
+    return whole_model(c, {f"decoder.layers.{k}": stacked(n, s) for k, s in layer.items()}
+                       | {f"decoder.layers.mlp.experts.experts.{k}": stacked(n, *s) for k, s in of_experts.items()})
+
+
+def gpt_oss(c):
+    n, hidden, head, groups = (c[k] for k in ("num_hidden_layers", "hidden_size", "head_dim", "num_key_value_heads"))
+    heads, n_experts, ffn = c["num_attention_heads"], c["num_local_experts"], c["intermediate_size"]
+    qkv = (heads + 2 * groups) * head
+    layer = {"self_attention.linear_qkv.layer_norm_weight": (hidden,), "self_attention.linear_qkv.weight": (qkv, hidden),
+             "self_attention.linear_qkv.bias": (qkv,), "self_attention.linear_proj.weight": (hidden, heads * head),
+             "self_attention.linear_proj.bias": (hidden,), "self_attention.core_attention.softmax_offset": (heads,),
+             "pre_mlp_layernorm.weight": (hidden,), "mlp.router.weight": (n_experts, hidden),
+             "mlp.router.bias": (n_experts,)}
+    of_experts = experts(n_experts, hidden, ffn) | {"linear_fc1.bias": ((n_experts, 2 * ffn), (1, ffn)),
+                                                    "linear_fc2.bias": ((n_experts, hidden), (1, hidden))}
     return whole_model(c, {f"decoder.layers.{k}": stacked(n, s) for k, s in layer.items()}
                        | {f"decoder.layers.mlp.experts.experts.{k}": stacked(n, *s) for k, s in of_experts.items()})
 
@@ -94,7 +113,7 @@ def offsets(shape, chunk):
 def write(folder, config, ranks, dtype=torch.bfloat16):
     """FOLDER/NAME and FOLDER/config.json. A chunk begins with 16 bytes that are not zero; the rest are zeros.
     Returns the number of items."""
-    tensors = {"qwen3_moe": qwen3_moe, "deepseek_v3": deepseek_v3}[config["model_type"]](config)
+    tensors = {"qwen3_moe": qwen3_moe, "gpt_oss": gpt_oss, "deepseek_v3": deepseek_v3}[config["model_type"]](config)
     shown = folder / NAME
     os.makedirs(shown)
     (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))

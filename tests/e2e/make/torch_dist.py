@@ -33,6 +33,11 @@ ROUTED = {"moe_intermediate_size": 10, "n_routed_experts": 4, "n_shared_experts"
 LATENT = ROUTED | {"kv_lora_rank": 10, "q_lora_rank": 12, "qk_rope_head_dim": 2, "qk_nope_head_dim": 4,
                    "v_head_dim": 6, "num_key_value_heads": 4, "head_dim": 2}
 
+# The window is longer than what the tests compute, and positions are plain ones. Megatron-Core does not cut experts
+# that have biases (etp).
+GPT_OSS = {"intermediate_size": 10, "num_local_experts": 4, "num_experts_per_tok": 2, "attention_bias": True,
+           "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+
 # Norms that a family's layers have besides, of which megatron-core has no module: Megatron's name -> the published one.
 GLM4_NORMS = {"post_self_attn_layernorm": "post_self_attn_layernorm", "post_mlp_layernorm": "post_mlp_layernorm"}
 GEMMA_NORMS = {"post_attention_layernorm": "post_attention_layernorm",  # mbridge
@@ -93,6 +98,19 @@ CASES = {
                         {"moe": [0, 1], "qk_norm": True}),
     "qwen3_moe-one-by-one": ("qwen3_moe", MOE, {"ep": 2},
                              {"moe": True, "qk_norm": True, "metadata": {"singleton_local_shards": True}}),
+    "qwen3_vl_moe-one-by-one": ("qwen3_vl_moe", MROPE | MOE, {"ep": 2},
+                                {"moe": True, "qk_norm": True, "vision": QWEN3_VISION,
+                                 "metadata": {"singleton_local_shards": True}}),
+    "gpt_oss-dp2": ("gpt_oss", GPT_OSS, {}, {"moe": True, "bias": True, "sinks": True}),
+    "gpt_oss-tp2": ("gpt_oss", GPT_OSS | {"vocab_size": 37}, {"tp": 2, "etp": 1},
+                    {"moe": True, "bias": True, "sinks": True, "padded": 48}),
+    "gpt_oss-ep2-bf16": ("gpt_oss", GPT_OSS, {"ep": 2}, {"moe": True, "bias": True, "sinks": True}),
+    "gpt_oss-by-layer": ("gpt_oss", GPT_OSS, {"pp": 2},
+                         {"moe": True, "bias": True, "sinks": True, "metadata": {"non_homogeneous_layers": True}}),
+    "gpt_oss-one-by-one": ("gpt_oss", GPT_OSS, {"tp": 2, "etp": 1},
+                           {"moe": True, "bias": True, "sinks": True, "metadata": {"singleton_local_shards": True}}),
+    "gpt_oss-tp2-pp2-ep2": ("gpt_oss", GPT_OSS, {"tp": 2, "etp": 1, "pp": 2, "ep": 2},
+                            {"moe": True, "bias": True, "sinks": True}),
     "deepseek_v3-ep2": ("deepseek_v3", LATENT, {"ep": 2}, {"moe": [0, 1, 1], "latent": True, "router_bias": True}),
     "deepseek_v3-tp2": ("deepseek_v3", LATENT | {"q_lora_rank": None}, {"tp": 2},
                         {"moe": [0, 1, 1], "latent": True, "router_bias": True}),
@@ -150,17 +168,21 @@ def transformer_config(hf, sizes, more, dtype):
         latent = {"q_lora_rank": hf.q_lora_rank, "kv_lora_rank": hf.kv_lora_rank, "v_head_dim": hf.v_head_dim,
                   "qk_head_dim": hf.qk_nope_head_dim, "qk_pos_emb_head_dim": hf.qk_rope_head_dim, "rope_type": "rope",
                   "apply_rope_fusion": False}
-    bias = bool(more.get("bias"))
+    bias, activation = bool(more.get("bias")), {"activation_func": torch.nn.functional.silu}
+    if more.get("sinks"):
+        from megatron.core.fusions.fused_bias_geglu import quick_gelu
+        activation = {"activation_func": quick_gelu, "activation_func_clamp_value": 7.0, "glu_linear_offset": 1.0,
+                      "softmax_type": "learnable"}
     return kind(
         num_layers=hf.num_hidden_layers, hidden_size=hf.hidden_size, ffn_hidden_size=hf.intermediate_size,
         num_attention_heads=hf.num_attention_heads, num_query_groups=hf.num_key_value_heads,
-        kv_channels=getattr(hf, "head_dim", None), activation_func=torch.nn.functional.silu,
+        kv_channels=getattr(hf, "head_dim", None), **activation,
         gated_linear_unit=True, normalization="RMSNorm", layernorm_epsilon=hf.rms_norm_eps,
         add_bias_linear=bias, add_qkv_bias=bias or bool(more.get("qkv_bias")),
         qk_layernorm=bool(more.get("qk_norm") or more.get("latent")), hidden_dropout=0.0, attention_dropout=0.0,
         virtual_pipeline_model_parallel_size=sizes.get("vpp"),
         tensor_model_parallel_size=sizes.get("tp", 1), pipeline_model_parallel_size=sizes.get("pp", 1),
-        expert_model_parallel_size=sizes.get("ep", 1), params_dtype=dtype, pipeline_dtype=dtype,
+        expert_model_parallel_size=sizes.get("ep", 1), expert_tensor_parallel_size=sizes.get("etp"), params_dtype=dtype, pipeline_dtype=dtype,
         use_cpu_initialization=True, gradient_accumulation_fusion=False, bias_activation_fusion=False,
         masked_softmax_fusion=False, **moe_config(hf, more), **latent)
 
@@ -177,9 +199,23 @@ def with_tower(language_model, tower, name):
     return model
 
 
+def each_expert_of_gpt_oss(text):
+    """As the other families' experts are. Megatron-Bridge's GPTOSSMLPGateUpProjMapping takes the same columns."""
+    for name in [n for n in text if n.endswith(".mlp.experts.gate_up_proj")]:
+        block = name.removesuffix("gate_up_proj")
+        for part, turned in ((".weight", lambda t: t.T), (".bias", lambda t: t)):
+            suffix = part.replace(".weight", "").replace(".", "_")
+            for e, (up, down) in enumerate(zip(text.pop(name + suffix), text.pop(f"{block}down_proj{suffix}"))):
+                text[f"{block}{e}.gate_proj{part}"] = turned(up[..., 0::2])
+                text[f"{block}{e}.up_proj{part}"] = turned(up[..., 1::2])
+                text[f"{block}{e}.down_proj{part}"] = turned(down)
+
+
 def text_weights(weights):
     """Those of the language model, as those of a family without a vision model are published."""
     text = {n.replace("model.language_model.", "model."): t for n, t in weights.items()}
+    if any(n.endswith(".gate_up_proj_bias") for n in text):
+        each_expert_of_gpt_oss(text)
     for name in [n for n in text if n.endswith(".mlp.experts.gate_up_proj")]:
         block = name.removesuffix("gate_up_proj")
         for e, (up, down) in enumerate(zip(text.pop(name), text.pop(block + "down_proj"))):
@@ -227,13 +263,16 @@ FUSED = {"input_layernorm.weight": "self_attention.linear_qkv.layer_norm_weight"
 
 # What mbridge has for no family, or for another one.
 LAYER = "model.layers.{layer_number}."
-MORE_ATTENTION = {"self_attention.linear_proj.bias": [LAYER + "self_attn.o_proj.bias"]}
+MORE_ATTENTION = {"self_attention.linear_proj.bias": [LAYER + "self_attn.o_proj.bias"],
+                  "self_attention.core_attention.softmax_offset": [LAYER + "self_attn.sinks"]}
 MORE_MLP = {"mlp.linear_fc1.bias": [LAYER + "mlp.gate_proj.bias", LAYER + "mlp.up_proj.bias"],
             "mlp.linear_fc2.bias": [LAYER + "mlp.down_proj.bias"]}
 GEMMA2_MLP = {"mlp.linear_fc1.layer_norm_weight": [LAYER + "pre_feedforward_layernorm.weight"]}
 OWN_MLP = {"gemma2": GEMMA2_MLP, "gemma3_text": GEMMA2_MLP,
-           "glm4": {"mlp.linear_fc1.weight": [LAYER + "mlp.gate_up_proj.weight"]}}
+           "glm4": {"mlp.linear_fc1.weight": [LAYER + "mlp.gate_up_proj.weight"]},
+           "gpt_oss": {f"mlp.router.{part}": [f"{LAYER}mlp.router.{part}"] for part in ("weight", "bias")}}
 BRIDGE = {"gemma": "llama", "gemma2": "qwen2", "gemma3_text": "qwen3", "glm4": "qwen2", "mistral": "llama",
+          "gpt_oss": "qwen3_moe",
           "deepseek_v2": "deepseek_v3", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3",
           "qwen3_vl_moe_text": "qwen3_moe"}
 
@@ -261,6 +300,9 @@ def name_in_bridge(name, first_layer, first_expert):
 
 
 def hf_names(bridge, name):
+    bias = re.fullmatch(r"(.*\.mlp\.experts\..*\.)bias(\d+)", name)
+    if bias:  # mbridge has no family whose experts have biases
+        return [re.sub("weight$", "bias", n) for n in hf_names(bridge, f"{bias[1]}weight{bias[2]}")]
     layer, _, within = name.removeprefix("decoder.layers.").partition(".")
     if within in bridge.norms:
         return [n.format(layer_number=layer) for n in bridge.norms[within]]
@@ -280,12 +322,15 @@ def fill(model, bridge, weights):
     experts = bridge.config.num_moe_experts or 0
     first_expert = parallel_state.get_expert_model_parallel_rank() * (
         experts // parallel_state.get_expert_model_parallel_world_size())
-    rank, ranks = (parallel_state.get_tensor_model_parallel_rank(),
-                   parallel_state.get_tensor_model_parallel_world_size())
+    of_layers = (parallel_state.get_tensor_model_parallel_rank(),
+                 parallel_state.get_tensor_model_parallel_world_size())
+    of_experts = (parallel_state.get_expert_tensor_parallel_rank(),
+                  parallel_state.get_expert_tensor_parallel_world_size())
     for local, param in model.state_dict().items():
         if "_extra_state" in local:
             continue
         name = name_in_bridge(local, first_layer, first_expert)
+        rank, ranks = of_experts if ".mlp.experts." in name else of_layers
         whole = bridge._weight_to_mcore_format(name, [weights[n] for n in hf_names(bridge, name)])
         param.copy_(bridge._weight_split_across_tp(name, whole, param, ranks)[rank])
 
@@ -316,7 +361,8 @@ def run(case, out):
         os.makedirs(f"{out}/run/iter_0000002")
     dist.barrier()
     parallel_state.initialize_model_parallel(
-        sizes.get("tp", 1), sizes.get("pp", 1), sizes.get("vpp"), expert_model_parallel_size=sizes.get("ep", 1))
+        sizes.get("tp", 1), sizes.get("pp", 1), sizes.get("vpp"), expert_model_parallel_size=sizes.get("ep", 1),
+        expert_tensor_parallel_size=sizes.get("etp"))
     text = published.config.get_text_config()
     text.tie_word_embeddings = published.config.tie_word_embeddings
     weights = text_weights(load_file(f"{out}/hf/model.safetensors"))
