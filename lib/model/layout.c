@@ -41,20 +41,22 @@ void uns_layout_zeros(struct uns_layout_builder *b, uint64_t len_bytes)
 	append(b, (struct uns_segment){ .from = UNS_FROM_ZEROS, .len_bytes = len_bytes });
 }
 
-/* The same elements of the tensor that a slice is a part of. */
-static void append_slice(struct uns_layout_builder *b, const struct uns_tensor *tensor, uint64_t first_elem,
-			 uint64_t n_elems, enum uns_dtype out)
+void uns_layout_slice(struct uns_layout_builder *b, const struct uns_tensor *of, const struct uns_slice *slice,
+		      uint64_t first_elem, uint64_t n_elems, enum uns_dtype out)
 {
-	const struct uns_slice *slice = tensor->slice;
 	const uint64_t n = slice->n_stretches ? slice->n_stretches : 1, rounds = slice->n_rounds ? slice->n_rounds : 1;
 	const uint64_t each = uns_shape_elems(&slice->shape) / n / rounds;
 	uint64_t stretch, in, take;
 
+	if (each * n * rounds != uns_shape_elems(&slice->shape)) {
+		builder_fail(b, "a slice is not a whole number of stretches");
+		return;
+	}
 	for (; n_elems && !b->failed; first_elem += take, n_elems -= take) {
 		stretch = first_elem / each;
 		in = first_elem % each;
 		take = each - in < n_elems ? each - in : n_elems;
-		uns_layout_tensor(b, tensor->of, slice->first_elem + stretch / n * slice->round_elems +
+		uns_layout_tensor(b, of, slice->first_elem + stretch / n * slice->round_elems +
 						 stretch % n * slice->stride_elems + in, take, out);
 	}
 }
@@ -68,7 +70,7 @@ void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *te
 				 .out = out };
 
 	if (tensor->of && uns_inside(first_elem, n_elems, uns_shape_elems(&tensor->shape)))
-		append_slice(b, tensor, first_elem, n_elems, out);
+		uns_layout_slice(b, tensor->of, tensor->slice, first_elem, n_elems, out);
 	else if (!uns_inside(first_elem, n_elems, uns_shape_elems(&tensor->shape)))
 		builder_fail(b, "a segment passes the end of its tensor");
 	else if (!uns_u64_mul(n_elems, uns_dtype_size(out), &s.len_bytes))

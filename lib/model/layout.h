@@ -46,6 +46,9 @@ void uns_layout_zeros(struct uns_layout_builder *b, uint64_t len_bytes);
 /* n_elems elements of `tensor` from first_elem; out may be the tensor's own dtype. */
 void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *tensor,
 		       uint64_t first_elem, uint64_t n_elems, enum uns_dtype out);
+/* n_elems elements of a slice of `of`, from the slice's first_elem: all of them lie inside the slice. */
+void uns_layout_slice(struct uns_layout_builder *b, const struct uns_tensor *of, const struct uns_slice *slice,
+		      uint64_t first_elem, uint64_t n_elems, enum uns_dtype out);
 /* The 4 bytes of the CRC-32 of all of `tensor` served as `out`, as zip records hold it; 0 for a slice of another. */
 void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *tensor,
 		      enum uns_dtype out);

@@ -12,16 +12,12 @@
 
 void uns_named_layout(struct uns_layout_builder *b, const struct uns_named_tensor *t)
 {
-	const struct uns_slice *s = t->slice;
-	const uint64_t n = s && s->n_stretches ? s->n_stretches : 1, n_rounds = s && s->n_rounds ? s->n_rounds : 1;
-	const uint64_t elems = uns_shape_elems(uns_named_shape(t)) / (n * n_rounds);
-	uint64_t round, at, i;
+	const uint64_t elems = uns_shape_elems(uns_named_shape(t));
 
-	for (round = 0; round < n_rounds; round++) {
-		at = uns_named_first(t) + (round ? round * s->round_elems : 0);
-		for (i = 0; i < n; i++, at += n > 1 ? s->stride_elems : 0)
-			uns_layout_tensor(b, t->tensor, at, elems, t->out);
-	}
+	if (t->slice)
+		uns_layout_slice(b, t->tensor, t->slice, 0, elems, t->out);
+	else
+		uns_layout_tensor(b, t->tensor, 0, elems, t->out);
 }
 
 int uns_vtree_add(struct uns_vtree *tree, const struct uns_vfile *file, struct uns_err *err)
