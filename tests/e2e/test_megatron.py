@@ -107,7 +107,8 @@ def test_a_config_makes_them_what_save_pretrained_wrote(made, mount, launch, cas
     assert (shown / "config.json").read_bytes() == (folder / "hf/config.json").read_bytes()
 
 
-@pytest.mark.parametrize("case", ["llama-biased", "qwen3_moe-dp2", "qwen3_vl_moe-dp2", "gpt_oss-dp2"])
+@pytest.mark.parametrize("case", ["llama-biased", "qwen2-dp2", "mixtral-dp2", "qwen2_moe-dp2", "qwen3_moe-dp2",
+                                  "qwen3_vl_moe-dp2", "gpt_oss-dp2"])
 def test_logits_are_those_of_megatrons_own_model(made, mount, case):
     folder = made("mc2", case)
     shown = mount(folder / "run", f"model={folder}/hf") / "weights" / STEP

@@ -49,7 +49,8 @@ VISION = {"depth": 2, "hidden_size": 8, "intermediate_size": 12, "num_heads": 2,
           "temporal_patch_size": 3, "spatial_merge_size": 2}
 QWEN2_5_VISION = VISION | {"fullatt_block_indexes": [1]}
 QWEN3_VISION = VISION | {"num_position_embeddings": 9, "deepstack_visual_indexes": [1]}
-MROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 1]}}
+PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}  # as Megatron's GPTModel has it
+MROPE = {"rope_parameters": PLAIN_ROPE | {"mrope_section": [1, 1, 1]}}
 # What Megatron-Bridge calls the vision model.
 TOWER = {"qwen2_5_vl": "visual", "qwen3_vl": "vision_model", "qwen3_vl_moe": "vision_model"}
 
@@ -69,6 +70,9 @@ CASES = {
     "mistral-pp2": ("mistral", {"num_key_value_heads": 1}, {"pp": 2}, {}),
     "qwen2-tp2": ("qwen2", {"num_key_value_heads": 4, "head_dim": 4}, {"tp": 2}, {"qkv_bias": True}),
     "qwen2-tied": ("qwen2", {"tie_word_embeddings": True, "head_dim": 4}, {"pp": 2}, {"qkv_bias": True}),
+    "qwen2-dp2": ("qwen2", {"head_dim": 4}, {}, {"qkv_bias": True}),
+    "mixtral-dp2": ("mixtral", {"num_local_experts": 4, "rope_parameters": PLAIN_ROPE}, {}, {"moe": True}),
+    "qwen2_moe-dp2": ("qwen2_moe", SHARED | {"head_dim": 4}, {}, {"moe": True, "qkv_bias": True}),
     "llama-pp2-vpp2": ("llama", {"num_hidden_layers": 4}, {"pp": 2, "vpp": 2}, {}),
     "qwen3_moe-pp2-vpp2": ("qwen3_moe", MOE | {"num_hidden_layers": 4, "mlp_only_layers": [0]}, {"pp": 2, "vpp": 2},
                            {"moe": [0, 1, 1, 1], "qk_norm": True}),
