@@ -354,7 +354,7 @@ int examine(const struct examiner *x, struct examined *f, struct uns_capture **c
 {
 	int code;
 
-	*f = (struct examined){ .generation = UNS_HASH_INIT };
+	*f = (struct examined){ .generation = UNS_HASH_INIT, .at_ns = uns_wall_ns() };
 	*capture = NULL;
 	UNS_TRY(uns_capture_new_of(x->root, x->path, x->hidden, examine_may_be_file(x->path), x->lists, capture, err));
 	code = look(x, *capture, f, err);

@@ -25,6 +25,7 @@ struct examined {
 	uint64_t source_bytes;      /* their sizes added up */
 	struct uns_stat stat;       /* of the directory, or of the file */
 	int64_t newest_ns;          /* last change of any file or directory of it, wall clock */
+	int64_t at_ns;              /* when it was examined, wall clock */
 
 	/* For the next examination. */
 	int64_t newest_file_ns;       /* last change of what any file holds */

@@ -224,6 +224,24 @@ static int go_to_file(struct unshard *u, struct spot *spot, struct uns_err *err)
 	return 1;
 }
 
+/* For a second a directory is what it was when it was examined. A file that is younger than that may be the first of a
+ * checkpoint, which is not shown as it lies there. */
+static int check_still_plain(struct unshard *u, struct spot *spot, struct uns_err *err)
+{
+	const char *dir = uns_path_parent(&spot->arena, spot->key.path);
+	struct dir_record *record;
+	bool plain;
+
+	if (!dir)
+		return uns_oom(err);
+	if (spot->stat.kind != UNS_KIND_FILE || !records_outdated(&u->records, dir, spot->stat.id.ctime_ns))
+		return 0;
+	UNS_TRY(record_get(u, dir, &record, err));
+	plain = !record->is.format && !records_in_the_making(&u->records, record);
+	record_put(u, record);
+	return plain ? 0 : uns_fail(err, -ESTALE, "%s is not a plain directory any more", dir);
+}
+
 /* An entry that no form gives another name. */
 static int go_to_entry(struct unshard *u, struct spot *spot, struct uns_err *err)
 {
@@ -243,6 +261,7 @@ static int go_to_entry(struct unshard *u, struct spot *spot, struct uns_err *err
 		return 0;
 	if (spot->stat.kind == UNS_KIND_OTHER)
 		return uns_fail(err, -ENOENT, "%s is neither file nor directory", spot->key.path);
+	UNS_TRY(check_still_plain(u, spot, err));
 	spot->key.kind = SPOT_SOURCE;
 	spot->key.directory = false;
 	spot->key.inside = "";

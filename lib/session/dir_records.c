@@ -131,6 +131,7 @@ static void record_update(const struct record_table *t, struct dir_record *recor
 		f->watched = was.watched;
 		record->known = true;
 	} else {
+		record->is.at_ns = f->at_ns;
 		record->is.facts = f->facts;
 		record->is.state_id = f->state_id;
 		record->is.state_whole = f->state_whole;
@@ -286,6 +287,21 @@ void records_suspect(struct record_table *t, struct dir_record *record)
 	pthread_mutex_lock(t->lock);
 	record->checked_ns = uns_now_ns() - t->recheck_ns;
 	pthread_mutex_unlock(t->lock);
+}
+
+bool records_outdated(struct record_table *t, const char *path, int64_t ctime_ns)
+{
+	const int64_t tick_ns = 20000000; /* a file's times are as coarse as the kernel's clock */
+	struct dir_record *record;
+	bool outdated;
+
+	pthread_mutex_lock(t->lock);
+	record = uns_map_get(&t->map, path);
+	outdated = record && record->known && !record->is.format && ctime_ns + tick_ns >= record->is.at_ns;
+	if (outdated)
+		record->checked_ns = uns_now_ns() - t->recheck_ns;
+	pthread_mutex_unlock(t->lock);
+	return outdated;
 }
 
 void records_fini(struct record_table *t)
