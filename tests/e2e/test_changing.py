@@ -140,6 +140,7 @@ class Source:
         self.states = []
         self.history = []  # what led to each
         self.set_back = False  # it was written to, and its time says that it was not
+        self.lost = False  # so, and its name was another file's before anything could notice
         self.noticed = 0  # the state that was current when time last passed
         self.changes = 0
         self.seen_changes = 0
@@ -154,6 +155,7 @@ class Source:
     def time_passed(self):
         self.noticed = len(self.states) - 1
         self.seen_changes = self.changes
+        self.lost = False
 
 
 class Plain(Source):
@@ -329,6 +331,9 @@ class Run:
             assert not sure or source.states[-1] in (None, b"") or time.monotonic() < source.absent_until, e
             self.count["not opened"] += 1
             return
+        if told and source.lost:  # perhaps of the file that was there: the name is remembered for a while
+            file.close()
+            return
         self.clients.append(Client(source, file, how, source.noticed if told else 0, sure))
 
     def step(self):
@@ -340,7 +345,7 @@ class Run:
             source.history.append((len(source.states) - 1, how, hex(self.version)))
             self.count[how] += 1
             if how in LOSES_A_NAME and source.set_back:  # SECURITY.md, "What cannot be seen"
-                source.set_back = False
+                source.set_back, source.lost = False, True
                 for client in [c for c in self.clients if c.source is source]:
                     self.clients.remove(client)
                     client.file.close()
