@@ -232,7 +232,7 @@ static int resolve_quietly(void *ctx, size_t i, struct uns_err *err)
 static void resolve_ahead(struct uns_backing *b, const struct uns_tensor *tensor,
 			  const struct uns_piece *piece, const struct uns_ahead *ahead)
 {
-	const struct uns_piece *end = b->cat->pieces + tensor->first_piece + tensor->n_pieces;
+	const struct uns_piece *end = uns_tensor_pieces(b->cat, tensor) + tensor->n_pieces;
 	struct todo todo = { .b = b };
 
 	todo_add(&todo, tensor, piece, end);
@@ -272,7 +272,7 @@ struct whole_tensor {
 static int resolve_one(void *ctx, size_t i, struct uns_err *err)
 {
 	struct whole_tensor *w = ctx;
-	const struct uns_piece *piece = &w->b->cat->pieces[w->tensor->first_piece + i];
+	const struct uns_piece *piece = &uns_tensor_pieces(w->b->cat, w->tensor)[i];
 	struct uns_location unused;
 
 	return is_plain_item(piece) ? uns_locate(w->b, w->tensor, piece, NULL, &unused, err) : 0;

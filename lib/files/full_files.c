@@ -52,6 +52,8 @@ bool uns_full_is_plain(const struct uns_catalog *cat)
 		t = &cat->tensors[i];
 		if (t->role == UNS_ROLE_MASTER)
 			return false; /* more exact than the file's values */
+		if (t->of || t->own)
+			return false; /* made for the view */
 		for (k = 0; uns_role_is_model(t->role) && k < t->n_pieces; k++) {
 			if (cat->pieces[t->first_piece + k].file == last)
 				continue;

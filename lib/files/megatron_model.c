@@ -124,9 +124,9 @@ static int add_tensor(struct making *m, const struct uns_tensor *t, const char *
 	return is_state(t) && !uns_map_put(&m->trained, name, m, NULL) ? uns_oom(err) : 0;
 }
 
-/* As tensors. */
-static int slices_of(struct making *m, const struct uns_named_tensor *v, size_t n, const struct uns_tensor ***out,
-		     struct uns_err *err)
+/* As tensors: slices, or blocks as they are. */
+static int tensors_of(struct making *m, const struct uns_named_tensor *v, size_t n, const struct uns_tensor ***out,
+		      struct uns_err *err)
 {
 	struct uns_tensor *t = UNS_NEW_N(m->arena, struct uns_tensor, n + 1);
 	size_t i;
@@ -138,9 +138,11 @@ static int slices_of(struct making *m, const struct uns_named_tensor *v, size_t 
 		t[i] = *v[i].tensor;
 		t[i].name = v[i].name;
 		t[i].shape = *uns_named_shape(&v[i]);
-		t[i].of = v[i].tensor;
-		t[i].slice = v[i].slice;
-		t[i].n_pieces = 0;
+		if (v[i].slice) {
+			t[i].of = v[i].tensor;
+			t[i].slice = v[i].slice;
+			t[i].n_pieces = 0;
+		}
 		if (t[i].role == UNS_ROLE_MASTER)
 			t[i].root = ""; /* it becomes the weight, and is no state of the optimizer's */
 		(*out)[i] = &t[i];
@@ -187,32 +189,24 @@ static int add_in_memory(struct making *m, const struct uns_memory_names *names,
 static int add_kind(struct making *m, const char *state, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_free_p) struct uns_named_tensor *v = NULL;
-	const struct uns_tensor **slice;
+	const struct uns_tensor **tensor;
 	struct uns_memory_names names;
 	size_t n, i;
 
 	UNS_TRY(published(m, state, &v, &n, err));
-	for (i = 0; i < n; i++)
-		if (!v[i].slice)
-			return refuse(m->cat,
-				      uns_arena_printf(m->arena,
-						       "%s has its elements in another order than Megatron's tensor, or is made of "
-						       "several",
-						       v[i].name),
-				      err);
-	UNS_TRY(slices_of(m, v, n, &slice, err));
-	UNS_TRY(uns_memory_names_of_slices(m->info, slice, n, m->arena, &names, err));
+	UNS_TRY(tensors_of(m, v, n, &tensor, err));
+	UNS_TRY(uns_memory_names_of_slices(m->info, m->cat, tensor, n, m->arena, &names, err));
 	if (names.hole)
 		return refuse(m->cat,
 			      uns_arena_printf(m->arena,
-					       "in memory its experts are one tensor for each layer, and here they are not "
-					       "stacked (%s)",
+					       "in memory the experts of a layer are one tensor, and %s does not fit the other "
+					       "experts' tensors",
 					       names.hole),
 			      err);
 	if (names.n)
 		return add_in_memory(m, &names, err);
 	for (i = 0; i < n; i++)
-		UNS_TRY(add_tensor(m, slice[i], slice[i]->name, err));
+		UNS_TRY(add_tensor(m, tensor[i], tensor[i]->name, err));
 	return 0;
 }
 
@@ -239,7 +233,7 @@ static int add_second_name(struct making *m, enum uns_role role, struct uns_err 
 	size_t i;
 
 	for (i = 0; i < m->n; i++) {
-		if (m->v[i].role != role || !uns_str_ends(m->v[i].of->name, "embedding.word_embeddings.weight"))
+		if (m->v[i].role != role || !uns_str_ends(m->v[i].key, "embedding.word_embeddings.weight"))
 			continue;
 		head = m->v[i];
 		head.alias_of = (uint32_t)i;
@@ -380,13 +374,19 @@ static int check_classes(const struct making *m, const struct classes *c, struct
 
 static bool is_norm_of_queries_or_keys(const struct uns_tensor *t)
 {
-	return strstr(t->of->name, "q_layernorm.") || strstr(t->of->name, "k_layernorm.");
+	return strstr(t->key, "q_layernorm.") || strstr(t->key, "k_layernorm.");
+}
+
+/* In memory those of all experts of a layer may be one tensor; half a bias of gate and up is saved as "bias_w". */
+static bool is_bias_or_vector(const struct uns_tensor *t)
+{
+	return t->shape.n == 1 || uns_str_ends(t->key, ".bias") || uns_str_ends(t->key, ".bias_w");
 }
 
 /* Among `n` classes: the second one has no weight decay. */
 static size_t class_of(const struct making *m, const struct uns_tensor *t, size_t n)
 {
-	if (n < 2 || (t->shape.n != 1 && !uns_str_ends(t->name, ".bias")))
+	if (n < 2 || !is_bias_or_vector(t))
 		return 0;
 	return !is_norm_of_queries_or_keys(t) ||
 	       !uns_catalog_value(m->cat, UNS_MEGATRON_COMMON, UNS_MEGATRON_QK_DECAY);
@@ -428,7 +428,9 @@ static int add_groups(struct making *m, struct uns_catalog *out, struct uns_err 
 	return uns_vtree_note(m->tree, err,
 			      "Megatron-Core does not save which parameters are in which param group: biases and tensors of one "
 			      "dimension are in the group without weight decay (wd_mult 0), as by its own rule. That is "
-			      "wrong if the run had param groups of its own");
+			      "wrong if the run had param groups of its own. A Trainer has its own rule, and refuses "
+			      "optimizer.pt where that makes other groups (sinks of gpt_oss; "
+			      "--apply-wd-to-qk-layernorm)");
 }
 
 /* -- all of it -- */

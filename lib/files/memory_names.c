@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "files/block_tensor.h"
 #include "files/published_names.h"
 
 enum { RULES_OF = 5 }; /* transformers */
@@ -150,6 +152,11 @@ static size_t n_of_whole(const struct part *first, size_t n)
 	return k;
 }
 
+static bool is_contiguous(const struct uns_slice *slice)
+{
+	return slice->n_stretches <= 1 && slice->n_rounds <= 1;
+}
+
 /* Do all parts, in their order, make one slice of one tensor? */
 static bool is_one_slice(const struct part *first, size_t n)
 {
@@ -158,11 +165,21 @@ static bool is_one_slice(const struct part *first, size_t n)
 
 	for (i = 0; i < n; i++, before = slice) {
 		slice = first[i].tensor->slice;
-		if (first[i].tensor->of != first->tensor->of || slice->n_stretches > 1 || slice->n_rounds > 1 ||
+		if (first[i].tensor->of != first->tensor->of || !is_contiguous(slice) ||
 		    (i && slice->first_elem != before->first_elem + uns_shape_elems(&before->shape)))
 			return false;
 	}
 	return true;
+}
+
+/* Can the slices be blocks, each of all parts of one expert? */
+static bool are_blocks(const struct part *first, size_t n)
+{
+	size_t i = 0;
+
+	while (i < n && first[i].tensor->of && is_contiguous(first[i].tensor->slice))
+		i++;
+	return i == n && first->tail->of <= UNS_BLOCK_SOURCES;
 }
 
 /* NULL if every part exists once and all have one shape and dtype, else the name of one that does not. */
@@ -176,7 +193,7 @@ static const char *hole_of(const struct part *first, size_t n)
 		    first[i].tail->part != i % of || first[i].tensor->dtype != first->tensor->dtype ||
 		    !uns_shape_equal(&first[i].tensor->shape, &first->tensor->shape))
 			return first[i].tensor->name;
-	if (first->tensor->of && !is_one_slice(first, n))
+	if (first->tensor->of && !is_one_slice(first, n) && !are_blocks(first, n))
 		return first->tensor->of->name;
 	if (n % of || (!first->tail->unstack && n != of) || first->tensor->shape.n < 1 ||
 	    first->tensor->shape.n + first->tail->unstack > UNS_MAX_DIMS)
@@ -258,6 +275,44 @@ static int join_slices(const struct part *first, const struct uns_shape *shape, 
 	return 0;
 }
 
+/* The parts of one expert. */
+static struct uns_block block_of(const struct part *first)
+{
+	struct uns_block block = { .n_sources = first->tail->of,
+				   .len = { first->tail->of, 1, uns_shape_elems(&first->tensor->shape) } };
+	unsigned i;
+
+	for (i = 0; i < block.n_sources; i++)
+		block.source[i] = (struct uns_block_source){ first[i].tensor->of, first[i].tensor->slice->first_elem };
+	return block;
+}
+
+static int join_blocks(const struct uns_catalog *cat, const struct part *first, size_t n, const struct uns_shape *shape,
+		       struct uns_arena *arena, const struct uns_tensor **out, struct uns_err *err)
+{
+	const size_t of = first->tail->of, n_blocks = n / of;
+	UNS_CLEANUP(uns_free_p) struct uns_block *block = calloc(n_blocks, sizeof(*block));
+	const struct uns_tensor *made;
+	struct uns_tensor *whole = UNS_NEW(arena, struct uns_tensor);
+	size_t i;
+
+	if (!block || !whole)
+		return uns_oom(err);
+	for (i = 0; i < n_blocks; i++)
+		block[i] = block_of(&first[i * of]);
+	UNS_TRY(uns_block_tensor_make(cat, shape, block, n_blocks, arena, &made, err));
+	*whole = *first->tensor;
+	whole->name = first->whole;
+	whole->shape = *shape;
+	whole->dtype = made->dtype;
+	whole->of = NULL;
+	whole->slice = NULL;
+	whole->own = made->own;
+	whole->n_pieces = made->n_pieces;
+	*out = whole;
+	return 0;
+}
+
 static int join(const struct uns_catalog *cat, const struct part *first, size_t n, const struct uns_shape *shape,
 		struct uns_arena *arena, const struct uns_tensor **out, struct uns_err *err)
 {
@@ -289,6 +344,16 @@ static int join(const struct uns_catalog *cat, const struct part *first, size_t 
 	return 0;
 }
 
+static int join_any(const struct uns_catalog *cat, const struct part *first, size_t n, const struct uns_shape *shape,
+		    struct uns_arena *arena, const struct uns_tensor **out, struct uns_err *err)
+{
+	if (!first->tensor->of)
+		return join(cat, first, n, shape, arena, out, err);
+	if (is_one_slice(first, n))
+		return join_slices(first, shape, arena, out, err);
+	return join_blocks(cat, first, n, shape, arena, out, err);
+}
+
 static int list(const struct uns_catalog *cat, const struct parts *parts, struct uns_arena *arena,
 		struct uns_memory_names *out, struct uns_err *err)
 {
@@ -313,8 +378,7 @@ static int list(const struct uns_catalog *cat, const struct parts *parts, struct
 				out->hole = tensor->name;
 				return 0;
 			}
-			UNS_TRY(tensor->of ? join_slices(p, &shape, arena, &tensor, err)
-					   : join(cat, p, k, &shape, arena, &tensor, err));
+			UNS_TRY(join_any(cat, p, k, &shape, arena, &tensor, err));
 		}
 		v[out->n++] = (struct uns_named_tensor){ p->whole, tensor, tensor->dtype, NULL };
 		if (p->renamed && !out->first)
@@ -390,8 +454,9 @@ static void keep_order(struct parts *parts)
 	qsort(parts->v, parts->n, sizeof(*parts->v), in_memory_order);
 }
 
-int uns_memory_names_of_slices(const struct uns_config_info *config, const struct uns_tensor *const *tensor, size_t n,
-			       struct uns_arena *arena, struct uns_memory_names *out, struct uns_err *err)
+int uns_memory_names_of_slices(const struct uns_config_info *config, const struct uns_catalog *cat,
+			       const struct uns_tensor *const *tensor, size_t n, struct uns_arena *arena,
+			       struct uns_memory_names *out, struct uns_err *err)
 {
 	struct uns_naming rules;
 	struct parts parts;
@@ -401,5 +466,5 @@ int uns_memory_names_of_slices(const struct uns_config_info *config, const struc
 		return 0;
 	UNS_TRY(parts_find_best(&rules, tensor, n, arena, &parts, err));
 	keep_order(&parts);
-	return names_find(NULL, &parts, arena, out, err);
+	return names_find(cat, &parts, arena, out, err);
 }

@@ -52,13 +52,15 @@ enum uns_container {
 	                 * Only of a tensor that is in no catalog */
 };
 
+enum { UNS_BLOCK_SOURCES = 2 };
+
 /* Elements of the catalog's tensors in another order, or of two of them as one piece. */
 struct uns_block {
 	/* Each has an equal share of the block's elements, without gaps; the shares follow each other. */
 	struct uns_block_source {
 		const struct uns_tensor *tensor;
 		uint64_t first_elem;
-	} source[2];
+	} source[UNS_BLOCK_SOURCES];
 	unsigned n_sources;
 	uint64_t len[3]; /* the block's shape, as its elements lie there in C order */
 	bool reversed;   /* the piece has them in C order after the three dimensions were put in reverse order */

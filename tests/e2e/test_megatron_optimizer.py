@@ -26,7 +26,8 @@ NAMED = [c for c in ALL if not case_of(c).endswith("buckets")]
 BUCKETS = [c for c in ALL if case_of(c).endswith("buckets")]
 # What resumes: the stage of ZeRO, the case.
 RESUMED = {"tied-z2": (2, "llama-dp2-bf16"), "moe-z3": (3, "qwen3_moe-ep2-bf16")}
-MORE_RESUMED = {"llama-z1": (1, "llama-tp2"), "qwen2-z3": (3, "qwen2-tp2-bf16"), "moe-z2": (2, "qwen3_moe-ep2-bf16")}
+MORE_RESUMED = {"llama-z1": (1, "llama-tp2"), "qwen2-z3": (3, "qwen2-tp2-bf16"), "moe-z2": (2, "qwen3_moe-ep2-bf16"),
+                "one-by-one-z3": (3, "qwen3_moe-one-by-one-bf16"), "gpt_oss-z1": (1, "gpt_oss-ep2-bf16")}
 
 
 def shown(made, mount, launch, case):
@@ -58,9 +59,9 @@ def groups_of(folder):
     model, values = model_of(folder / "hf"), values_of(folder)
     names = [n for n, _ in model.named_parameters()]
     without = [n for n in names if n in values and not values[n]["weight_decay"]]
-    if not folder.name.endswith("older"):
-        decay = Trainer.get_decay_parameter_names(None, model)
-        assert without == [n for n in names if n not in decay]  # a Trainer deals them out in the same way
+    decay = Trainer.get_decay_parameter_names(None, model)
+    if not folder.name.endswith("older"):  # a Trainer deals them out in the same way, but for sinks
+        assert [n for n in without if not n.endswith(".sinks")] == [n for n in names if n not in decay]
     return [[n for n in names if n not in without], without]
 
 
@@ -134,6 +135,17 @@ def test_torchs_optimizer_goes_on_from_full_as_from_the_live_state(made, mount, 
     trees.assert_same(stepped(got, optimizers[0]), stepped(want, optimizers[1]))
 
 
+def test_torch_refuses_groups_of_a_trainer_that_are_not_megatrons(made, mount):
+    """The Trainer of transformers decays the sinks of gpt_oss."""
+    folder, mounted = shown(made, mount, "mo2", "gpt_oss-ep2-bf16")
+    model = model_of(mounted / "full" / STEP)
+    decay = Trainer.get_decay_parameter_names(None, model)
+    groups = [[p for n, p in model.named_parameters() if (n in decay) == with_decay] for with_decay in (True, False)]
+    with pytest.raises(ValueError, match="doesn't match the size"):
+        torch.optim.AdamW([{"params": g} for g in groups]).load_state_dict(saved(mounted / "full" / STEP / "optimizer.pt"))
+    assert "refuses optimizer.pt" in (mounted / "full" / STEP / ".unshard/problems.txt").read_text()
+
+
 @pytest.mark.parametrize("launch,case", NAMED)
 def test_universal_has_what_the_run_had_in_memory(made, mount, launch, case):
     folder, mounted = shown(made, mount, launch, case)
@@ -145,11 +157,7 @@ def test_universal_has_what_the_run_had_in_memory(made, mount, launch, case):
     assert torch.equal(saved(zero / "model.norm.weight/step.pt"), torch.tensor(2.0))
 
 
-# Experts that these views refuse (test_megatron.py).
-REFUSED = ("gpt_oss", "qwen3_moe-one-by-one", "qwen3_vl_moe-one-by-one")
-
-
-@pytest.mark.parametrize("launch,case", [x for x in MEGATRON + MEGATRON_VISION if not x[1].startswith(REFUSED)])
+@pytest.mark.parametrize("launch,case", MEGATRON + MEGATRON_VISION)
 def test_parameters_have_the_order_of_the_model_in_memory(made, mount, launch, case):
     """An optimizer of torch's numbers them in this order."""
     folder = made(launch, case)
@@ -261,8 +269,3 @@ def test_a_truncated_file_of_param_groups_is_named(made, mount, command, tmp_pat
     mounted = mount(run, f"model={folder}/hf")
     assert "common.pt" in told(mounted) and "common.pt" in command("check", run, check=False).stdout
     assert (mounted / "weights" / STEP / "model.safetensors").exists()
-
-
-def test_experts_that_are_not_stacked_are_refused(made, mount):
-    folder = made("mc2", "qwen3_moe-one-by-one")
-    assert "in memory its experts are one tensor for each layer" in told(mount(folder / "run", f"model={folder}/hf"))

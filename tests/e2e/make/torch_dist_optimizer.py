@@ -11,6 +11,7 @@ OUT/CASE/live/groups.json the values of the param group that each parameter was 
 import argparse
 import json
 import os
+import re
 import shutil
 import sys
 
@@ -21,11 +22,12 @@ from torch.overrides import TorchFunctionMode
 
 import torch_dist
 from leaving import leave
-from torch_dist import MOE
+from torch_dist import GPT_OSS, MOE
 
 STATES = ("param", "exp_avg", "exp_avg_sq")
 VALUES = ("lr", "betas", "eps", "weight_decay")
 STEPS = 2
+ONE_BY_ONE = {"singleton_local_shards": True}
 
 # case -> model_type, changes to torch_dist.TEXT, sizes of parallelism, more (torch_dist.build), how the optimizer is
 # saved: a sharding type of the distributed optimizer, or "plain", which is not distributed
@@ -37,6 +39,12 @@ CASES = {
     "qwen3_moe-ep2-bf16": ("qwen3_moe", MOE, {"ep": 2}, {"moe": True, "qk_norm": True}, "fully_reshardable"),
     "qwen3_moe-tp2-older": ("qwen3_moe", MOE, {"tp": 2}, {"moe": True, "qk_norm": True, "qk_decay": True},
                             "fully_reshardable"),
+    "qwen3_moe-one-by-one-bf16": ("qwen3_moe", MOE, {"ep": 2}, {"moe": True, "qk_norm": True, "metadata": ONE_BY_ONE},
+                                  "fully_reshardable"),
+    "gpt_oss-ep2-bf16": ("gpt_oss", GPT_OSS, {"ep": 2}, {"moe": True, "bias": True, "sinks": True},
+                         "fully_reshardable"),
+    "gpt_oss-one-by-one": ("gpt_oss", GPT_OSS, {"pp": 2},
+                           {"moe": True, "bias": True, "sinks": True, "metadata": ONE_BY_ONE}, "fully_reshardable"),
     "llama-tp2-buckets": ("llama", {}, {"tp": 2}, {}, "dp_reshardable"),
     "qwen3_moe-ep2-buckets": ("qwen3_moe", MOE, {"ep": 2}, {"moe": True, "qk_norm": True}, "dp_reshardable"),
 }
@@ -135,10 +143,49 @@ def live(model, optimizer, bridge):
         names, tensors = published(bridge, name, whole)
         out[state].update(zip(names, tensors))
         groups.update(dict.fromkeys(names, group))
+    if bridge.hf_config.model_type == "gpt_oss":
+        groups = groups_of_gpt_oss(groups)
+        out = {state: experts_of_gpt_oss(tensors) for state, tensors in out.items()}
     return out, groups
 
 
+EXPERT = re.compile(r"(.*\.mlp\.experts\.)(\d+)\.(gate|up|down)_proj\.(weight|bias)")
+
+
+def name_of_gpt_oss(name):
+    """In which tensor it has this tensor of one expert."""
+    one = EXPERT.fullmatch(name)
+    return one and f"{one[1]}{'down' if one[3] == 'down' else 'gate_up'}_proj{'_bias' if one[4] == 'bias' else ''}"
+
+
+def experts_of_gpt_oss(tensors):
+    """What torch_dist.each_expert_of_gpt_oss takes apart."""
+    out, experts = {}, {}
+    for name, tensor in tensors.items():
+        one = EXPERT.fullmatch(name)
+        if not one:
+            out[name] = tensor
+            continue
+        parts = experts.setdefault(name_of_gpt_oss(name), {})
+        parts.setdefault(one[3], {})[int(one[2])] = tensor.T if one[4] == "weight" else tensor
+    for name, parts in experts.items():
+        stacked = {part: torch.stack([of[e] for e in range(len(of))]) for part, of in parts.items()}
+        out[name] = stacked["down"] if "down" in stacked else torch.stack((stacked["gate"], stacked["up"]), -1).flatten(-2)
+    return out
+
+
+def groups_of_gpt_oss(groups):
+    out = {}
+    for name, values in groups.items():
+        whole = name_of_gpt_oss(name) or name
+        assert out.setdefault(whole, values) == values, whole
+    return out
+
+
 def published(bridge, name, tensor):
+    names = torch_dist.hf_names(bridge, name)
+    if ".mlp.experts." in name and ".bias" in name:  # mbridge has no family whose experts have biases
+        return names, tensor.chunk(len(names))
     try:
         return bridge._weight_to_hf_format(name, tensor)
     except NotImplementedError:
@@ -173,7 +220,7 @@ def run(case, out):
                       metadata={"format": "pt"})
             with open(f"{out}/live/groups.json", "w") as f:
                 json.dump(groups, f)
-    how = {"chained_optim_avoid_prefix": not case.endswith("older")}  # as Megatron-LM now says
+    how = {"chained_optim_avoid_prefix": not case.endswith("older")} | more.get("metadata", {})  # as Megatron-LM now says
     if kind != "plain":
         how["distrib_optim_sharding_type"] = kind
     weights = model.sharded_state_dict(metadata=how)
