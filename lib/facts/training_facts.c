@@ -19,6 +19,8 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "facts/siblings.h"
+#include "files/megatron_model.h"
+#include "files/megatron_schedule.h"
 #include "files/resume_files.h"
 #include "files/trainer_state.h"
 #include "wire/json.h"
@@ -930,6 +932,15 @@ static void collect_step(struct collect *c)
 	settle_step(c);
 }
 
+/* The view full has what a Trainer resumes from, and no file says what trainer_state.json would. */
+static void collect_for_trainer(struct collect *c)
+{
+	collect_step(c);
+	assume_callbacks(c);
+	if (!c->fault.code)
+		assume(c);
+}
+
 static int fact_cmp(const void *a, const void *b)
 {
 	return strcmp(((const struct uns_fact *)a)->key, ((const struct uns_fact *)b)->key);
@@ -945,6 +956,8 @@ int training_collect(const struct training_input *in, struct training_found *out
 		return uns_oom(err);
 	if (trainer)
 		collect(&c);
+	else if (uns_megatron_has_optimizer(in->cat) && uns_megatron_has_schedule(in->cat))
+		collect_for_trainer(&c);
 	else
 		collect_step(&c);
 	if (c.failed)

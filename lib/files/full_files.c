@@ -224,7 +224,7 @@ static const char *root_to_write(const struct uns_full_input *in)
 	const struct uns_catalog *cat = in->resume.catalog;
 	const char *root = uns_optimizer_root(cat);
 
-	if (root && is_for_trainer(cat) && !uns_resume_has_scheduler(cat))
+	if (root && is_for_trainer(cat) && !uns_resume_has_scheduler(cat) && !in->resume.schedule_made)
 		return NULL;
 	return root;
 }

@@ -19,6 +19,7 @@ struct uns_resume_input {
 	bool weights_made; /* the same, except the weights: the view computes those */
 	enum uns_schedule_for schedule_for; /* the framework whose param groups the optimizer has */
 	bool with_schedule; /* scheduler files: only together with an optimizer */
+	bool schedule_made; /* the checkpoint has none: the view makes it */
 };
 
 /* Set summary.resumed_by from the names of the checkpoint's files, and what follows from it. For formats: call it when

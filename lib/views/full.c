@@ -15,6 +15,7 @@
 #include "files/full_files.h"
 #include "files/lightning_file.h"
 #include "files/megatron_model.h"
+#include "files/megatron_schedule.h"
 #include "views/view.h"
 
 enum { PLAIN, FSDP };
@@ -101,12 +102,41 @@ static bool has_states(const struct uns_catalog *cat)
 	return t < end;
 }
 
+/* A Trainer resumes from it if it has a scheduler and knows the step. What it lacks besides is made. */
+static int megatron_for_trainer(const struct uns_view_input *in, struct uns_full_input *full, struct uns_vtree *out,
+				struct uns_err *err)
+{
+	const struct uns_catalog *cat = full->resume.catalog;
+	const int64_t step = uns_training_step(in->training, cat->summary.step);
+	struct uns_catalog *of_trainer;
+
+	if (step == UNS_UNKNOWN || !uns_megatron_has_schedule(cat) || uns_resume_has_scheduler(cat))
+		return 0;
+	of_trainer = UNS_NEW(&out->arena, struct uns_catalog);
+	if (!of_trainer)
+		return uns_oom(err);
+	*of_trainer = *cat;
+	of_trainer->summary.resumed_by |= UNS_BY_TRAINER;
+	full->resume.catalog = of_trainer;
+	full->resume.schedule_made = true;
+	return uns_megatron_schedule_add(of_trainer, step, out, err);
+}
+
+static int model_of_megatron(const struct uns_view_input *in, uint64_t parameter, struct uns_full_input *full,
+			     struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_TRY(uns_megatron_model(&in->config_info, in->config, in->catalog, out, &full->resume.catalog, err));
+	return parameter == PLAIN ? megatron_for_trainer(in, full, out, err) : 0;
+}
+
 static int notes(const struct uns_view_input *in, struct uns_vtree *out, struct uns_err *err)
 {
-	const struct uns_catalog *model;
+	struct uns_full_input full = { .resume = uns_view_resume(in) };
 
-	if (in->catalog->summary.is_megatron)
-		return uns_megatron_model(&in->config_info, in->config, in->catalog, out, &model, err);
+	if (in->catalog->summary.is_megatron) {
+		UNS_TRY(model_of_megatron(in, PLAIN, &full, out, err));
+		return uns_resume_trainer_state_add(&full.resume, out, err);
+	}
 	if (!uns_optimizer_root(in->catalog) || has_states(in->catalog))
 		return 0;
 	return uns_vtree_note(out, err,
@@ -129,7 +159,7 @@ static int tree_of_megatron(const struct uns_view_input *in, uint64_t parameter,
 {
 	const struct uns_tensor *tied;
 
-	UNS_TRY(uns_megatron_model(&in->config_info, in->config, in->catalog, out, &full->resume.catalog, err));
+	UNS_TRY(model_of_megatron(in, parameter, full, out, err));
 	tied = uns_megatron_tied(full->resume.catalog);
 	if (tied) {
 		full->tied = &tied;
@@ -190,6 +220,8 @@ static const char *usage_fsdp(const struct uns_catalog *cat)
 		       : "trainer.train(resume_from_checkpoint=\"%s\")  # with FSDP, FULL_STATE_DICT";
 }
 
+static const char by_trainer[] = "trainer.train(resume_from_checkpoint=\"%s\")";
+
 static const char *usage(const struct uns_view_input *in, uint64_t parameter, bool is_file)
 {
 	const struct uns_catalog *cat = in->catalog;
@@ -199,6 +231,8 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 					 : "trainer.fit(model, ckpt_path=\"%s\")";
 	if (parameter == FSDP)
 		return usage_fsdp(cat);
+	if (uns_megatron_has_schedule(cat) && cat->summary.step != UNS_UNKNOWN)
+		return by_trainer;
 	if (cat->summary.resumed_by & UNS_BY_ENGINE)
 		return "model.load_state_dict(torch.load(\"%s/pytorch_model.bin\"))  # load "
 		       "optimizer.bin, scheduler.bin, client_state.pt likewise";
@@ -211,7 +245,7 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 		return "torch.load(\"%s/optimizer.pt\", weights_only=True)";
 	return cat->summary.resumed_by & UNS_BY_ACCELERATE
 		       ? "accelerator.load_state(\"%s\")"
-		       : "trainer.train(resume_from_checkpoint=\"%s\")";
+		       : by_trainer;
 }
 
 static const char *const listed[] = { "", "fsdp", NULL };

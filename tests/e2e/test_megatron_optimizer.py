@@ -7,7 +7,9 @@ import shutil
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Trainer
+from safetensors.torch import save_file
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Trainer, TrainerCallback,
+                          TrainerControl, TrainerState, TrainingArguments, get_scheduler)
 
 import conftest
 import trees
@@ -15,6 +17,7 @@ from launches import MEGATRON, MEGATRON_OPTIMIZERS, MEGATRON_VISION, MORE_MEGATR
 
 STEP = "iter_0000002"
 STATES = ("exp_avg", "exp_avg_sq")
+MAX_LR = 1e-2  # of make/torch_dist_optimizer.py
 ALL = MEGATRON_OPTIMIZERS + [pytest.param(*c, marks=pytest.mark.long) for c in MORE_MEGATRON_OPTIMIZERS]
 
 
@@ -144,6 +147,100 @@ def test_torch_refuses_groups_of_a_trainer_that_are_not_megatrons(made, mount):
     with pytest.raises(ValueError, match="doesn't match the size"):
         torch.optim.AdamW([{"params": g} for g in groups]).load_state_dict(saved(mounted / "full" / STEP / "optimizer.pt"))
     assert "refuses optimizer.pt" in (mounted / "full" / STEP / ".unshard/problems.txt").read_text()
+
+
+LAST = 4  # the steps of a Trainer that resumes
+
+
+class Seen(TrainerCallback):
+    """What a Trainer holds when it has resumed."""
+
+    def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
+        self.step, self.held = state.global_step, held(model, getattr(optimizer, "optimizer", optimizer))
+
+
+def held(model, optimizer):
+    """"STATE|PARAMETER" -> tensor"""
+    out = {f"param|{n}": p.detach().clone() for n, p in model.named_parameters()}
+    for name, p in model.named_parameters():
+        out |= {f"{state}|{name}": t.clone() for state, t in optimizer.state[p].items()}
+    return out
+
+
+def trained(folder, checkpoint, where):
+    """(what it resumed with, what it ended with, its log) of a Trainer; all but its schedule is the checkpoint's."""
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder / "hf"), dtype=torch.float32,
+                                             experts_implementation="eager")
+    data = [{"input_ids": torch.arange(i, i + 9) % 17, "labels": torch.arange(i, i + 9) % 17} for i in range(2 * LAST)]
+    arguments = TrainingArguments(where, use_cpu=True, max_steps=LAST, per_device_train_batch_size=2, seed=7,
+                                  learning_rate=1.0, weight_decay=0.0, adam_epsilon=0.1, lr_scheduler_type="cosine",
+                                  warmup_steps=1, report_to="none", disable_tqdm=True)
+    seen = Seen()
+    trainer = Trainer(model=model, args=arguments, train_dataset=data, callbacks=[seen])
+    trainer.train(resume_from_checkpoint=checkpoint)
+    optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
+    log = [{k: e[k] for k in ("step", "loss", "grad_norm", "learning_rate")} for e in trainer.state.log_history
+           if "loss" in e]
+    return seen, held(model, optimizer), log
+
+
+def of_torch(folder, where):
+    """The checkpoint that a Trainer and torch make of what the run had in memory."""
+    where.mkdir()
+    model, values = model_of(folder / "live/param"), values_of(folder)
+    named = dict(model.named_parameters())
+    save_file({n: p.detach() for n, p in named.items()}, where / "model.safetensors", metadata={"format": "pt"})
+    optimizer = torch.optim.AdamW([{"params": [named[n] for n in names], "lr": MAX_LR} for names in groups_of(folder)])
+    schedule = get_scheduler("cosine", optimizer, num_warmup_steps=1, num_training_steps=LAST)
+    for _ in range(2):
+        optimizer.step()
+        schedule.step()
+    for group, name in zip(optimizer.param_groups, ("model.embed_tokens.weight", "model.norm.weight")):
+        group.update(values[name])
+    states = {s: live(folder, s) for s in STATES}
+    for name, p in named.items():
+        optimizer.state[p] = {"step": torch.tensor(2.0)} | {s: t[name] for s, t in states.items()}
+    torch.save(optimizer.state_dict(), where / "optimizer.pt")
+    rates = {"_last_lr": [group["lr"] for group in optimizer.param_groups]}
+    torch.save(schedule.state_dict() | rates, where / "scheduler.pt")
+    TrainerState(global_step=2, max_steps=LAST, logging_steps=1, save_steps=1, eval_steps=500,
+                 train_batch_size=2, stateful_callbacks=[TrainerControl()]).save_to_json(where / "trainer_state.json")
+    return where
+
+
+@pytest.mark.parametrize("case", ["llama-dp2-bf16", "qwen3_moe-ep2-bf16"])
+def test_a_trainer_resumes_from_full(made, mount, tmp_path, case):
+    folder = made("mo2", case)
+    options = f"model={folder}/hf,fact=logging_steps=1,fact=save_steps=1"
+    seen, end, log = trained(folder, mount(folder / "run", options) / "full" / STEP, tmp_path / "out")
+    want = {f"{s}|{n}": t for s in ("param", *STATES) for n, t in live(folder, s).items()}
+    assert seen.step == 2
+    trees.assert_same(seen.held, want | {f"step|{n}": torch.tensor(2.0) for n in live(folder, "param")})
+
+    _, want_end, want_log = trained(folder, of_torch(folder, tmp_path / "torch"), tmp_path / "torch-out")
+    assert [e["step"] for e in log] == [3, 4] and log == want_log
+    trees.assert_same(end, want_end)
+
+    # A Trainer saves experts under other names than it loads them (test_renamed.py).
+    again, end_again, log_again = trained(folder, mount(tmp_path / "out") / "full/checkpoint-3", tmp_path / "again")
+    assert again.step == 3 and log_again[-1] == log[-1]
+    trees.assert_same(end_again, end)
+
+
+def test_what_is_made_for_a_trainer_is_said(made, mount, command, tmp_path):
+    folder = made("mo2", "llama-tp2")
+    full = mount(folder / "run", f"model={folder}/hf") / "full" / STEP
+    assert trees.listing(full) == ["common.pt", "config.json", "generation_config.json", "metadata.json",
+                                   "model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"]
+    problems = (full / ".unshard/problems.txt").read_text()
+    assert "scheduler.pt is made of max_lr and lr" in problems and "a Trainer that resumes uses" in problems
+    files = json.loads((full / ".unshard/provenance.json").read_text())["files"]
+    assert "Megatron-Core's param groups" in files["scheduler.pt"]["origin"]
+    assert "synthesised" in files["trainer_state.json"]["origin"]
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    shutil.copy(folder / "hf/config.json", run)
+    said = command("show", run / STEP).stdout
+    assert "trainer.train(resume_from_checkpoint=" in said and "scheduler.pt is made of max_lr and lr" in said
 
 
 @pytest.mark.parametrize("launch,case", NAMED)
