@@ -289,19 +289,43 @@ void records_suspect(struct record_table *t, struct dir_record *record)
 	pthread_mutex_unlock(t->lock);
 }
 
-bool records_outdated(struct record_table *t, const char *path, int64_t ctime_ns)
+/* Whether a file that changed at `ctime_ns` may have changed after the examination: *was is the directory's identity
+ * then. By the clock, if *certain. */
+static bool changed_since(struct record_table *t, const char *path, int64_t ctime_ns, struct uns_identity *was, bool *certain)
 {
 	const int64_t tick_ns = 20000000; /* a file's times are as coarse as the kernel's clock */
-	struct dir_record *record;
-	bool outdated;
+	const struct dir_record *record;
+	bool maybe;
 
 	pthread_mutex_lock(t->lock);
 	record = uns_map_get(&t->map, path);
-	outdated = record && record->known && !record->is.format && ctime_ns + tick_ns >= record->is.at_ns;
-	if (outdated)
+	maybe = record && record->known && !record->is.format && ctime_ns >= record->is.stat.id.ctime_ns;
+	if (maybe) {
+		*was = record->is.stat.id;
+		*certain = ctime_ns + tick_ns >= record->is.at_ns;
+	}
+	pthread_mutex_unlock(t->lock);
+	return maybe;
+}
+
+bool records_outdated(struct record_table *t, const char *path, int64_t ctime_ns)
+{
+	struct uns_identity was;
+	struct dir_record *record;
+	struct uns_stat now;
+	bool certain;
+
+	if (!changed_since(t, path, ctime_ns, &was, &certain))
+		return false;
+	/* The clock of a server may be behind: a file that is new in the directory has changed the directory too. */
+	if (!certain && uns_root_stat(t->root, path, true, &now, NULL) == 0 && uns_identity_equal(&was, &now.id))
+		return false;
+	pthread_mutex_lock(t->lock);
+	record = uns_map_get(&t->map, path);
+	if (record)
 		record->checked_ns = uns_now_ns() - t->recheck_ns;
 	pthread_mutex_unlock(t->lock);
-	return outdated;
+	return true;
 }
 
 void records_fini(struct record_table *t)

@@ -85,8 +85,9 @@ struct dir_record *records_known(struct record_table *t, const char *path);
 void records_seen_itself(struct record_table *t, struct dir_record *record);
 /* Look again at the next request: its files turned out to have changed. */
 void records_suspect(struct record_table *t, struct dir_record *record);
-/* A file of a plain directory changed at `ctime_ns`. Was that after the directory was examined, it may be a checkpoint by
- * now: then it is looked at again at the next request, and this is true. */
+/* A file of a plain directory changed at `ctime_ns`. If the directory was examined before that, it may be a checkpoint by
+ * now: it is looked at again at the next request, and this is true. Costs a stat of the directory if the file changed
+ * after the directory did. */
 bool records_outdated(struct record_table *t, const char *path, int64_t ctime_ns);
 /* Forget all; no other reference may be held. */
 void records_fini(struct record_table *t);
