@@ -1,7 +1,10 @@
-/* Reads the names, and nothing else, of a directory's safetensors files. */
+/* Reads the names, and the shapes where the family needs them, of a directory's safetensors files. */
 #include "facts/base_names.h"
 
+#include <string.h>
+
 #include "base/cleanup.h"
+#include "base/map.h"
 #include "base/path.h"
 #include "wire/json.h"
 #include "wire/safetensors.h"
@@ -9,69 +12,149 @@
 static const char INDEX[] = "model.safetensors.index.json";
 static const char WHOLE[] = "model.safetensors";
 
-static int new_names(struct uns_base_names *out, size_t n, struct uns_arena *arena, struct uns_err *err)
+struct reading {
+	const struct uns_root *root;
+	const char *dir;
+	const struct uns_listing *list;
+	const char *model_type;
+	struct uns_arena *arena; /* of what is read */
+	struct uns_base_names *out;
+	struct uns_arena scratch;
+	struct uns_map to_read; /* names whose shapes are wanted -> index into out->name */
+};
+
+static void reading_fini(struct reading *r)
 {
-	out->name = UNS_NEW_N(arena, const char *, n);
-	return out->name ? 0 : uns_oom(err);
+	uns_arena_fini(&r->scratch);
+	uns_map_fini(&r->to_read);
 }
 
-static int read_index(const struct uns_root *root, const char *path, struct uns_arena *arena,
-		      struct uns_base_names *out, struct uns_err *err)
-{
-	enum { LIMIT_BYTES = 64 << 20 };
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
-	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
-	const cJSON *map, *entry;
-	struct uns_span text;
+/* -- names -- */
 
-	UNS_TRY(uns_root_read_file(root, path, LIMIT_BYTES, &scratch, &text, NULL, err));
-	if (uns_json_parse(text, &json, err) < 0)
-		return uns_fail_in_file(err, path);
-	map = cJSON_GetObjectItemCaseSensitive(json, "weight_map");
-	UNS_TRY(new_names(out, (size_t)cJSON_GetArraySize(map), arena, err));
-	cJSON_ArrayForEach (entry, map) {
-		if (!entry->string)
-			continue;
-		out->name[out->n] = uns_arena_str(arena, entry->string);
-		if (!out->name[out->n++])
-			return uns_oom(err);
-	}
-	return 0;
+static int new_names(struct reading *r, size_t n, struct uns_err *err)
+{
+	r->out->name = UNS_NEW_N(r->arena, const char *, n);
+	r->out->shape = UNS_NEW_N(r->arena, const struct uns_shape *, n);
+	return r->out->name && r->out->shape ? 0 : uns_oom(err);
 }
 
-static int read_header(const struct uns_root *root, const char *path, struct uns_arena *arena,
-		       struct uns_base_names *out, struct uns_err *err)
+static int add_name(struct reading *r, const char *name, struct uns_err *err)
 {
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena scratch = UNS_ARENA_INIT;
+	const size_t i = r->out->n;
+
+	r->out->name[i] = uns_arena_str(r->arena, name);
+	if (!r->out->name[i])
+		return uns_oom(err);
+	r->out->n++;
+	if (!uns_published_may_be_transposed(r->model_type, name))
+		return 0;
+	return uns_map_put_index(&r->to_read, r->out->name[i], (uint32_t)i) ? 0 : uns_oom(err);
+}
+
+/* -- headers -- */
+
+static int open_header(struct reading *r, const char *name, struct uns_st_header *out, struct uns_err *err)
+{
+	const char *path = uns_path_join(&r->scratch, r->dir, name);
 	UNS_CLEANUP(uns_close_p) int fd = -1;
 	struct uns_open_file open_file = { .name = path };
-	struct uns_st_header header;
-	struct uns_reader r;
+	struct uns_reader reader;
 	struct uns_stat st;
-
-	UNS_TRY(uns_root_open_file(root, path, &fd, &st, err));
-	open_file.fd = fd;
-	r = uns_reader_of_file(&open_file, st.id.size);
-	if (uns_st_open(&r, &scratch, &header, err) < 0)
-		return uns_fail_in_file(err, path);
-	UNS_TRY(new_names(out, header.n, arena, err));
-	for (; out->n < header.n; out->n++) {
-		out->name[out->n] = uns_arena_str(arena, header.v[out->n].name);
-		if (!out->name[out->n])
-			return uns_oom(err);
-	}
-	return 0;
-}
-
-int base_names_read(const struct uns_root *root, const char *dir, const struct uns_listing *list,
-		    struct uns_arena *arena, struct uns_base_names *out, struct uns_err *err)
-{
-	bool split = uns_listing_find(list, INDEX) != NULL;
-	const char *path = uns_path_join(arena, dir, split ? INDEX : WHOLE);
 
 	if (!path)
 		return uns_oom(err);
-	if (split)
-		return read_index(root, path, arena, out, err);
-	return uns_listing_find(list, WHOLE) ? read_header(root, path, arena, out, err) : 0;
+	UNS_TRY(uns_root_open_file(r->root, path, &fd, &st, err));
+	open_file.fd = fd;
+	reader = uns_reader_of_file(&open_file, st.id.size);
+	return uns_st_open(&reader, &r->scratch, out, err) < 0 ? uns_fail_in_file(err, path) : 0;
+}
+
+static int take_shapes(struct reading *r, const struct uns_st_header *header, struct uns_err *err)
+{
+	const struct uns_st_entry *e = header->v, *end = e + header->n;
+	struct uns_shape *shape;
+	uint32_t i;
+
+	for (; e < end; e++) {
+		i = uns_map_index(&r->to_read, e->name);
+		if (i == UNS_MAP_NO_INDEX)
+			continue;
+		r->out->shape[i] = shape = UNS_NEW(r->arena, struct uns_shape);
+		if (!shape)
+			return uns_oom(err);
+		shape->n = (uint32_t)e->n_dims;
+		memcpy(shape->dim, e->dims, e->n_dims * sizeof(*e->dims));
+	}
+	return 0;
+}
+
+static int read_whole(struct reading *r, struct uns_err *err)
+{
+	struct uns_st_header header;
+	size_t i;
+
+	UNS_TRY(open_header(r, WHOLE, &header, err));
+	UNS_TRY(new_names(r, header.n, err));
+	for (i = 0; i < header.n; i++)
+		UNS_TRY(add_name(r, header.v[i].name, err));
+	return take_shapes(r, &header, err);
+}
+
+/* -- an index -- */
+
+/* Of the files that hold tensors whose shapes are wanted, and that are there: an index may have been copied alone. */
+static int read_shapes(struct reading *r, const cJSON *map, struct uns_err *err)
+{
+	UNS_CLEANUP(uns_map_fini) struct uns_map read = UNS_MAP_INIT;
+	struct uns_st_header header;
+	const cJSON *entry;
+	void *before;
+
+	cJSON_ArrayForEach (entry, map) {
+		if (!entry->string || !cJSON_IsString(entry) ||
+		    uns_map_index(&r->to_read, entry->string) == UNS_MAP_NO_INDEX ||
+		    !uns_listing_find(r->list, entry->valuestring))
+			continue;
+		before = NULL;
+		if (!uns_map_put(&read, entry->valuestring, r, &before))
+			return uns_oom(err);
+		if (before)
+			continue;
+		UNS_TRY(open_header(r, entry->valuestring, &header, err));
+		UNS_TRY(take_shapes(r, &header, err));
+	}
+	return 0;
+}
+
+static int read_index(struct reading *r, struct uns_err *err)
+{
+	enum { LIMIT_BYTES = 64 << 20 };
+	UNS_CLEANUP(uns_json_free_p) cJSON *json = NULL;
+	const char *path = uns_path_join(&r->scratch, r->dir, INDEX);
+	const cJSON *map, *entry;
+	struct uns_span text;
+
+	if (!path)
+		return uns_oom(err);
+	UNS_TRY(uns_root_read_file(r->root, path, LIMIT_BYTES, &r->scratch, &text, NULL, err));
+	if (uns_json_parse(text, &json, err) < 0)
+		return uns_fail_in_file(err, path);
+	map = cJSON_GetObjectItemCaseSensitive(json, "weight_map");
+	UNS_TRY(new_names(r, (size_t)cJSON_GetArraySize(map), err));
+	cJSON_ArrayForEach (entry, map)
+		if (entry->string)
+			UNS_TRY(add_name(r, entry->string, err));
+	return read_shapes(r, map, err);
+}
+
+int base_names_read(const struct uns_root *root, const char *dir, const struct uns_listing *list, const char *model_type,
+		    struct uns_arena *arena, struct uns_base_names *out, struct uns_err *err)
+{
+	UNS_CLEANUP(reading_fini) struct reading r = {
+		.root = root, .dir = dir, .list = list, .model_type = model_type, .arena = arena, .out = out
+	};
+
+	if (uns_listing_find(list, INDEX))
+		return read_index(&r, err);
+	return uns_listing_find(list, WHOLE) ? read_whole(&r, err) : 0;
 }

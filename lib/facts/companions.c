@@ -353,10 +353,13 @@ static int choose_base(struct search *s, struct uns_err *err)
 	for (i = 1; i < s->n && !out->base.n; i++) {
 		const struct candidate *c = &s->candidate[i];
 
-		code = base_names_read(c->root, c->path, &c->list, &out->arena, &out->base, &why);
+		code = base_names_read(c->root, c->path, &c->list, out->config_info.model_type, &out->arena, &out->base,
+				       &why);
 		UNS_TRY(uns_fail_if_passing(err, code, &why));
-		if (code < 0)
+		if (code < 0) {
+			out->base = (struct uns_base_names){ 0 };
 			UNS_TRY(note_unusable(s, UNS_FOUND_MODEL_DIR_UNUSABLE, c->what, &why, err));
+		}
 		out->base.where = c->what;
 	}
 	return 0;

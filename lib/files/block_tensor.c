@@ -1,7 +1,10 @@
 /* One piece for each block. */
 #include "files/block_tensor.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/cleanup.h"
 
 /* The tensor that has the bytes; its dtype may be another one than that of the alias which was asked for. */
 static int resolve(const struct uns_catalog *cat, struct uns_block *block, const struct uns_tensor *first, struct uns_err *err)
@@ -46,5 +49,30 @@ int uns_block_tensor_make(const struct uns_catalog *cat, const struct uns_shape 
 	tensor->n_pieces = (uint32_t)n;
 	tensor->alias_of = UNS_NONE;
 	*out = tensor;
+	return 0;
+}
+
+int uns_block_tensor_transpose(const struct uns_catalog *cat, struct uns_named_tensor *t, struct uns_arena *arena,
+			       struct uns_err *err)
+{
+	const struct uns_shape *is = uns_named_shape(t);
+	const struct uns_shape turned = { 3, { is->dim[0], is->dim[2], is->dim[1] } };
+	const uint64_t n = is->dim[0], each = is->dim[1] * is->dim[2];
+	const struct uns_piece *own = t->tensor->own;
+	const bool of_blocks = own && own->container == UNS_BLOCK;
+	UNS_CLEANUP(uns_free_p) struct uns_block *block = calloc(n, sizeof(*block));
+	uint64_t i;
+
+	if (!block)
+		return uns_oom(err);
+	for (i = 0; i < n; i++) {
+		block[i] = of_blocks ? *own[i].block
+				     : (struct uns_block){ .source = { { t->tensor, uns_named_first(t) + i * each } },
+							   .n_sources = 1 };
+		memcpy(block[i].len, (const uint64_t[]){ 1, is->dim[1], is->dim[2] }, sizeof(block[i].len));
+		block[i].reversed = true;
+	}
+	UNS_TRY(uns_block_tensor_make(cat, &turned, block, n, arena, &t->tensor, err));
+	t->slice = NULL;
 	return 0;
 }

@@ -61,23 +61,31 @@ static const struct uns_name_rule *head_for(const struct uns_name_rule *rule, co
 }
 
 /* Does `name` end in these components? */
-static bool tail_fits(const struct uns_name_rule *rule, const char *name)
+static bool tail_fits(const char *tail, const char *name)
 {
-	size_t n = strlen(name), m = strlen(rule->from);
+	size_t n = strlen(name), m = strlen(tail);
 
-	return uns_str_ends(name, rule->from) && (n == m || name[n - m - 1] == '.');
+	return uns_str_ends(name, tail) && (n == m || name[n - m - 1] == '.');
 }
 
-/* No model has more experts than MAX_EXPERTS: a shape with more would only fill memory with names. */
+bool uns_published_may_be_transposed(const char *model_type, const char *name)
+{
+	const struct uns_name_family *family = family_of(model_type);
+	const char *const *tail = family ? family->transposed : NULL;
+
+	while (tail && *tail && !tail_fits(*tail, name))
+		tail++;
+	return tail && *tail;
+}
+
 static bool can_be_cut(const struct uns_name_rule *rule, const struct uns_shape *shape)
 {
-	enum { MAX_EXPERTS = 4096 };
 	uint32_t rows = rule->unstack;
 
 	if (!rule->unstack && rule->of == 1)
 		return true;
 	return shape->n > rows && shape->dim[rows] % rule->of == 0 &&
-	       (!rule->unstack || shape->dim[0] <= MAX_EXPERTS);
+	       (!rule->unstack || shape->dim[0] <= UNS_MAX_EXPERTS);
 }
 
 /* -- application: one candidate's names for all tensors -- */
@@ -164,7 +172,7 @@ static int add_tensor(struct published *p, const struct candidate *by, const str
 	if (!renamed.name)
 		return uns_oom(err);
 	for (; rule->from; rule++) {
-		if (!tail_fits(rule, renamed.name))
+		if (!tail_fits(rule->from, renamed.name))
 			continue;
 		if (!can_be_cut(rule, uns_named_shape(t))) {
 			p->odd = t->tensor;

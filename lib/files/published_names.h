@@ -11,11 +11,19 @@
 struct uns_base_names {
 	const char **name;
 	size_t n;          /* 0 = no base model was found */
+	/* Of each name: NULL if it may not be transposed, or if the file that has it is not there. */
+	const struct uns_shape **shape;
 	const char *where; /* for sentences */
 };
 
 /* May the family's names in memory differ from the published ones? NULL-safe. */
 bool uns_published_knows(const char *model_type);
+
+/* May files of this family have the tensor with its rows and columns in the other order? NULL-safe. */
+bool uns_published_may_be_transposed(const char *model_type, const char *name);
+
+/* No model has more: a shape with more would only fill memory. */
+enum { UNS_MAX_EXPERTS = 4096 };
 
 /* The family's rules. The tail may be that of the text model inside. */
 struct uns_naming {

@@ -22,6 +22,9 @@ struct uns_name_family {
 	/* The first head that fits is applied, then all tails that fit. `new_head`: the heads of a model that was
 	 * never loaded from published files. */
 	const struct uns_name_rule *head, *new_head, *tail;
+	/* Ends, as of a tail, of the names of tensors [experts, rows, columns] that a file may also have as [experts,
+	 * columns, rows]: from_pretrained tells by the shape. The last is NULL. */
+	const char *transposed[3];
 };
 
 extern const char uns_published_source[]; /* "transformers 5.23.0" */

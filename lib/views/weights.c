@@ -13,6 +13,7 @@
 #include "files/adapter.h"
 #include "files/adapter_files.h"
 #include "files/autoep_names.h"
+#include "files/base_shapes.h"
 #include "files/config.h"
 #include "files/lightning_file.h"
 #include "files/masters.h"
@@ -351,23 +352,32 @@ static int publish_megatron(struct assembly *a, struct uns_vtree *out, struct un
 					      .arg = { { "cause", uns_str(cause ? cause : why.text) } }));
 }
 
+/* Under the names that Hugging Face publishes, and in its shapes. */
+static int publish_names(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_view_input *in = a->in;
+
+	if (in->catalog->summary.is_megatron)
+		return publish_megatron(a, out, err);
+	if (in->catalog->summary.is_autoep)
+		UNS_TRY(uns_autoep_apply(&in->config_info, &a->v, &a->n, out, err));
+	return uns_published_apply(&in->config_info, in->base, &a->v, &a->n, out, err);
+}
+
 /* Under which names: those that were saved, or those that Hugging Face publishes. */
 static int publish(struct assembly *a, struct uns_vtree *out, struct uns_err *err)
 {
 	const struct uns_view_input *in = a->in;
-	const bool megatron = in->catalog->summary.is_megatron;
 	bool own_names;
 
 	UNS_TRY(is_inference_dir(in->catalog, &own_names, err));
 	if (a->adapter == UNS_ADAPTER_ALONE || own_names)
 		return 0;
-	if (!in->keep_names && megatron)
-		return publish_megatron(a, out, err);
-	if (!in->keep_names && in->catalog->summary.is_autoep)
-		UNS_TRY(uns_autoep_apply(&in->config_info, &a->v, &a->n, out, err));
-	if (!in->keep_names)
-		return uns_published_apply(&in->config_info, in->base, &a->v, &a->n, out, err);
-	if (!(megatron ? uns_megatron_knows : uns_published_knows)(in->config_info.model_type))
+	if (!in->keep_names) {
+		UNS_TRY(publish_names(a, out, err));
+		return uns_base_shapes_apply(in->catalog, &in->config_info, in->base, a->v, a->n, out, err);
+	}
+	if (!(in->catalog->summary.is_megatron ? uns_megatron_knows : uns_published_knows)(in->config_info.model_type))
 		return 0;
 	return uns_vtree_note(out, err, "the tensors have the saved names, because of -o names=memory");
 }

@@ -121,7 +121,9 @@ def test_transformers_reads_the_same_of_transposed_experts(made, exported, mount
     tensors, _ = exported("mc2", "qwen3_vl_moe-dp2")
     shown = mount(folder / "run", f"model={folder}/hf") / "weights" / STEP
     ours = AutoModelForImageTextToText.from_pretrained(shown).state_dict()
-    bridges = AutoModelForImageTextToText.from_pretrained(as_model(folder, tensors, tmp_path / "hf")).state_dict()
+    base = as_model(folder, tensors, tmp_path / "hf")
+    bridges = AutoModelForImageTextToText.from_pretrained(base).state_dict()
     trees.assert_same(bridges, ours)
     experts = "model.language_model.layers.1.mlp.experts.down_proj"
     assert torch.equal(tensors[experts], ours[experts].transpose(1, 2))
+    trees.assert_same(trees.weights(mount(folder / "run", f"model={base}") / "weights" / STEP), tensors)

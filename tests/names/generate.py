@@ -4,7 +4,8 @@
 For a tiny model of each family (families.py) every element of every tensor is numbered, transformers' own
 revert_weight_conversion (which save_pretrained calls) is applied, and the rules are read off the numbers. Fails
 unless each published tensor is one contiguous slice, the slices hold each element once, and the rules lead to
-exactly these names and slices. --check writes nothing and ends with 1 if the table is out of date."""
+exactly these names and slices. Which tensors from_pretrained also takes transposed is what transformers' rules say, and
+is proved by applying them. --check writes nothing and ends with 1 if the table is out of date."""
 
 import bisect
 import os
@@ -16,7 +17,7 @@ os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSIT
 import torch
 import transformers
 from transformers.conversion_mapping import get_model_conversion_mapping
-from transformers.core_model_loading import revert_weight_conversion
+from transformers.core_model_loading import Transpose, WeightConverter, revert_weight_conversion
 
 import families
 
@@ -146,9 +147,30 @@ def prove(heads, tails, state, found):
     assert got == found, [x for x in zip(got, found) if x[0] != x[1]][:3]
 
 
+def transposed_too(model, conversions):
+    """The ends of names of tensors whose rows and columns files may have in either order: by its shape,
+    from_pretrained transposes such a tensor or does not. save_pretrained never does (trace)."""
+    ends = []
+    for rule in conversions:
+        operations = getattr(rule, "operations", None) or []
+        if not any(isinstance(o, Transpose) and o.check_dims for o in operations):
+            continue
+        end, = rule.target_patterns
+        assert isinstance(rule, WeightConverter) and rule.source_patterns == [end] and len(operations) == 1, end
+        held = {n: t for n, t in numbered(model).items() if n.endswith("." + end)}
+        for name, tensor in held.items():
+            assert tensor.dim() == 3 and tensor.shape[1] != tensor.shape[2], name
+            for in_file in (tensor, tensor.transpose(1, 2)):
+                read = operations[0].convert({end: in_file}, [end], [end], model=model, full_layer_name=name)
+                assert torch.equal(read[end], tensor), name
+        assert held, end
+        ends.append(end)
+    return sorted(ends)
+
+
 def read_off(family):
     """-> None where nothing is converted, else the family's rules: heads, heads of a model that was not
-    loaded, tails."""
+    loaded, tails, ends of what may be transposed."""
     with torch.device("meta"):
         model = families.build(family)
     conversions = get_model_conversion_mapping(model, add_legacy=False)
@@ -160,7 +182,7 @@ def read_off(family):
     assert tails == new_tails, "the ends depend on how the model was made"
     prove(heads, tails, *loaded)
     prove(new_heads, tails, *new)
-    return heads, new_heads, tails
+    return heads, new_heads, tails, transposed_too(model, conversions)
 
 
 def c_rules(name, rules):
@@ -184,8 +206,10 @@ def table(read):
         return names[key]
 
     rows = []
-    for family, (heads, new_heads, tails) in sorted(read.items()):
+    for family, (heads, new_heads, tails, transposed) in sorted(read.items()):
         row = [name_of("heads", heads), name_of("heads", new_heads), name_of("tails", tails)]
+        ends = ", ".join(f'"{end}"' for end in transposed) or "NULL"
+        row.append(f"{{ {ends} }}")
         rows.append(f'\t{{ "{family}", {", ".join(row)} }},\n')
     return f"""/* Written by tests/names/generate.py from transformers {transformers.__version__}: do not edit. */
 /* clang-format off */

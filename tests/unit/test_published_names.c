@@ -1,5 +1,6 @@
-/* Published names of a few tensors: which rules apply, what is refused, and which names the base decides. The
+/* Published names of a few tensors: which rules apply, what is refused, which names and shapes the base decides. The
  * families are compared with transformers itself in tests/e2e/test_names.py. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "files/base_shapes.h"
+#include "files/block_tensor.h"
 #include "files/memory_names.h"
 #include "files/published_names.h"
 
@@ -196,9 +199,149 @@ static void names_are_those_in_memory(void **state)
 	}
 }
 
+#define GATE "a.mlp.experts.gate_up_proj"
+#define DOWN "a.mlp.experts.down_proj"
+
+/* Two tensors, and what the base model has. */
+static const struct {
+	const char *model_type;
+	struct named in[2], base[2]; /* base without dimensions: its file is not there */
+	const char *want; /* "name shape" of each, joined by ';'; '~' in front: transposed */
+	const char *note; /* part of a sentence; NULL = there is none */
+	const char *refused;
+} shapes[] = {
+	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
+	  { { GATE, { 3, { 2, 4, 6 } } }, { DOWN, { 3, { 2, 3, 4 } } } },
+	  "~" GATE " [2, 4, 6];~" DOWN " [2, 3, 4]", "2 tensors of experts are transposed, as in the base model in BASE", NULL },
+	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
+	  { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } }, GATE " [2, 6, 4];" DOWN " [2, 4, 3]", NULL, NULL },
+	/* each as the base has it */
+	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
+	  { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 3, 4 } } } },
+	  GATE " [2, 6, 4];~" DOWN " [2, 3, 4]", "1 tensor of experts is transposed, as", NULL },
+	/* square ones: alike where the others are, else not to be told */
+	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 4, 4 } } }, { DOWN, { 3, { 2, 4, 2 } } } },
+	  { { GATE, { 3, { 2, 4, 4 } } }, { DOWN, { 3, { 2, 4, 2 } } } }, GATE " [2, 4, 4];" DOWN " [2, 4, 2]", NULL, NULL },
+	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 4, 4 } } }, { DOWN, { 3, { 2, 4, 2 } } } },
+	  { { GATE, { 3, { 2, 4, 4 } } }, { DOWN, { 3, { 2, 2, 4 } } } }, NULL, NULL, GATE " has the shape [2, 4, 4]" },
+	/* not the same model, a file that is not there, no such tensor */
+	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
+	  { { GATE, { 3, { 2, 4, 6 } } }, { DOWN, { 3, { 2, 3, 5 } } } }, GATE " [2, 6, 4];" DOWN " [2, 4, 3]",
+	  DOWN " has the shape [2, 3, 5] in the base model in BASE, and [2, 4, 3]", NULL },
+	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 2, { 4, 3 } } } },
+	  { { GATE, { 3, { 2, 4, 6 } } }, { DOWN, { 2, { 3, 4 } } } }, GATE " [2, 6, 4];" DOWN " [4, 3]", "shapes are not used", NULL },
+	{ "qwen3_vl_moe", { { GATE, { 3, { 4097, 6, 4 } } } }, { { GATE, { 3, { 4097, 4, 6 } } } }, GATE " [4097, 6, 4]",
+	  "shapes are not used", NULL },
+	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 0, 4 } } } }, { { GATE, { 3, { 2, 4, 0 } } } }, GATE " [2, 0, 4]",
+	  "shapes are not used", NULL },
+	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 6, 4 } } }, { DOWN, { 3, { 2, 4, 3 } } } },
+	  { { GATE, { 3, { 2, 4, 6 } } }, { DOWN, { .n = 0 } } }, GATE " [2, 6, 4];" DOWN " [2, 4, 3]",
+	  "BASE does not have the file with " DOWN, NULL },
+	{ "qwen3_vl_moe", { { GATE, { 3, { 2, 6, 4 } } } }, { { DOWN, { 3, { 2, 3, 4 } } } }, GATE " [2, 6, 4]", NULL, NULL },
+	/* other tensors, other families */
+	{ "qwen3_vl_moe", { { "a.q_proj", { 3, { 2, 6, 4 } } } }, { { "a.q_proj", { 3, { 2, 4, 6 } } } }, "a.q_proj [2, 6, 4]",
+	  NULL, NULL },
+	{ "qwen3_vl_moe", { { "xmlp.experts.down_proj", { 3, { 2, 6, 4 } } } },
+	  { { "xmlp.experts.down_proj", { 3, { 2, 4, 6 } } } }, "xmlp.experts.down_proj [2, 6, 4]", NULL, NULL },
+	{ "qwen3_moe", { { GATE, { 3, { 2, 6, 4 } } } }, { { GATE, { 3, { 2, 4, 6 } } } }, GATE " [2, 6, 4]", NULL, NULL },
+	{ NULL, { { GATE, { 3, { 2, 6, 4 } } } }, { { GATE, { 3, { 2, 4, 6 } } } }, GATE " [2, 6, 4]", NULL, NULL },
+};
+
+static void print_shapes(const struct uns_named_tensor *v, size_t n, char *out, size_t size)
+{
+	char shape[128];
+	size_t i, at = 0;
+
+	for (i = 0; i < n && at < size; i++)
+		at += (size_t)snprintf(out + at, size - at, "%s%s%s %s", i ? ";" : "", v[i].tensor->own ? "~" : "", v[i].name,
+				       uns_shape_text(uns_named_shape(&v[i]), shape, sizeof(shape)));
+}
+
+static void the_base_decides_between_two_orders(void **state)
+{
+	size_t row, n;
+
+	(void)state;
+	for (row = 0; row < sizeof(shapes) / sizeof(shapes[0]); row++) {
+		const struct uns_config_info config = { .model_type = shapes[row].model_type };
+		const char *name[2];
+		const struct uns_shape *in_base[2];
+		struct uns_base_names base = { .name = name, .shape = in_base, .where = "BASE" };
+		struct uns_catalog cat = { .path = "ckpt" };
+		struct uns_named_tensor v[2];
+		struct uns_tensor tensor[2];
+		struct uns_vtree out = { 0 };
+		struct uns_err err = { 0 };
+		char got[1024] = "";
+		int code;
+
+		for (n = 0; n < 2 && shapes[row].in[n].name; n++) {
+			tensor[n] = (struct uns_tensor){ .name = shapes[row].in[n].name, .dtype = UNS_F32,
+							 .shape = shapes[row].in[n].shape, .alias_of = UNS_NONE };
+			v[n] = (struct uns_named_tensor){ tensor[n].name, &tensor[n], UNS_F32, NULL };
+		}
+		cat.tensors = tensor;
+		cat.n_tensors = n;
+		for (; base.n < 2 && shapes[row].base[base.n].name; base.n++) {
+			name[base.n] = shapes[row].base[base.n].name;
+			in_base[base.n] = shapes[row].base[base.n].shape.n ? &shapes[row].base[base.n].shape : NULL;
+		}
+		code = uns_base_shapes_apply(&cat, &config, &base, v, n, &out, &err);
+		print_shapes(v, n, got, sizeof(got));
+		if (shapes[row].refused) {
+			assert_int_equal(code, -ENOTSUP);
+			assert_non_null(strstr(err.text, shapes[row].refused));
+		} else {
+			assert_int_equal(code, 0);
+			assert_string_equal(got, shapes[row].want);
+			if (!noted(&out, shapes[row].note))
+				fail_msg("%s: %s", got, out.n_notes ? out.note[0] : "no note");
+		}
+		uns_vtree_fini(&out);
+	}
+}
+
+/* Slices, and tensors that are blocks already. */
+static void what_is_cut_or_in_several_tensors_is_transposed(void **state)
+{
+	struct uns_tensor tensor[3] = { { .name = "stack", .dtype = UNS_BF16, .shape = { 4, { 3, 2, 6, 4 } }, .alias_of = UNS_NONE },
+					{ .name = "one", .dtype = UNS_BF16, .shape = { 2, { 6, 4 } }, .alias_of = UNS_NONE },
+					{ .name = "two", .dtype = UNS_BF16, .shape = { 2, { 6, 4 } }, .alias_of = UNS_NONE } };
+	const struct uns_catalog cat = { .path = "ckpt", .tensors = tensor, .n_tensors = 3 };
+	const struct uns_slice layer = { .first_elem = 48, .shape = { 3, { 2, 6, 4 } } };
+	const struct uns_shape each = { 3, { 2, 6, 4 } };
+	const struct uns_block block[2] = { { .source = { { &tensor[1], 0 } }, .n_sources = 1, .len = { 1, 6, 4 } },
+					    { .source = { { &tensor[2], 0 } }, .n_sources = 1, .len = { 1, 6, 4 } } };
+	struct uns_named_tensor sliced = { "x", &tensor[0], UNS_BF16, &layer }, joined = { "y", NULL, UNS_F32, NULL };
+	struct uns_arena arena = UNS_ARENA_INIT;
+	struct uns_err err = { 0 };
+	const struct uns_block *b;
+
+	(void)state;
+	assert_int_equal(uns_block_tensor_transpose(&cat, &sliced, &arena, &err), 0);
+	assert_null(sliced.slice);
+	assert_int_equal(sliced.tensor->n_pieces, 2);
+	b = sliced.tensor->own[1].block;
+	assert_ptr_equal(b->source[0].tensor, &tensor[0]);
+	assert_int_equal(b->source[0].first_elem, 48 + 24);
+	assert_true(b->reversed && b->len[0] == 1 && b->len[1] == 6 && b->len[2] == 4);
+
+	assert_int_equal(uns_block_tensor_make(&cat, &each, block, 2, &arena, &joined.tensor, &err), 0);
+	assert_int_equal(uns_block_tensor_transpose(&cat, &joined, &arena, &err), 0);
+	assert_int_equal(joined.tensor->shape.dim[1], 4);
+	assert_int_equal(joined.tensor->shape.dim[2], 6);
+	assert_int_equal(joined.out, UNS_F32);
+	b = joined.tensor->own[1].block;
+	assert_ptr_equal(b->source[0].tensor, &tensor[2]);
+	assert_true(b->reversed && b->len[1] == 6);
+	uns_arena_fini(&arena);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(names_are_published),
+					    cmocka_unit_test(the_base_decides_between_two_orders),
+					    cmocka_unit_test(what_is_cut_or_in_several_tensors_is_transposed),
 					    cmocka_unit_test(names_are_those_in_memory) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -173,7 +173,9 @@ for i, text in enumerate((
         "llama\n\nb 2\na 2", "mixtral\n\nx.mlp.experts.gate_up_proj 2 4 3\nx.mlp.gate.weight 2 3\nx.mlp.experts.down_proj 2 3 2",
         "internvl\nqwen3_moe\nmodel.language_model.layers.0.mlp.experts.down_proj 2 4 3",
         "qwen3_moe\n\nmlp.experts.gate_up_proj 2 5 3\nmlp.experts.down_proj", "qwen2_vl\n\nmodel.visual.w 2\nvisual.w 2",
-        "llava\n\nmodel.vision_tower.w 2\n=vision_tower.w", "llava\n\nmodel.vision_tower.w 2\n=vision_tower.vision_model.w\n=mtp.w")):
+        "llava\n\nmodel.vision_tower.w 2\n=vision_tower.w", "llava\n\nmodel.vision_tower.w 2\n=vision_tower.vision_model.w\n=mtp.w",
+        "qwen3_vl_moe\n\nmlp.experts.gate_up_proj 2 6 4\nmlp.experts.down_proj 2 4 3\n=mlp.experts.gate_up_proj 2 4 6\n"
+        "=mlp.experts.down_proj 2 3 4")):
     put(f"published_names/{i}", text.encode())
 put("options/all", b"view=weights,mem=5GiB,settle=0\nfact=epoch=2,fact=train_batch_size=4,rng=hide\nmodel=/tmp,follow=/tmp,crc=exact,"
     b"strip=model.,root=model,names=memory,assume=fsdp-units,store=none,noatime,x-a,max_threads=3,cache_dir=/tmp,cache_size=1MB")

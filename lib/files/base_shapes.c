@@ -1,0 +1,148 @@
+/* Compares each tensor's shape with the base model's. */
+#include "files/base_shapes.h"
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "files/block_tensor.h"
+
+enum order { ALIKE, TRANSPOSED, SQUARE, UNREAD, ANOTHER, N_ORDERS };
+
+struct comparing {
+	const struct uns_config_info *config;
+	const struct uns_base_names *base;
+	struct uns_map in_base; /* name -> index into base->name */
+	size_t n[N_ORDERS];
+	const struct uns_named_tensor *first[N_ORDERS];
+	const struct uns_shape *another; /* the base model's, of first[ANOTHER] */
+};
+
+static void comparing_fini(struct comparing *c)
+{
+	uns_map_fini(&c->in_base);
+}
+
+static int list_base(struct comparing *c, struct uns_err *err)
+{
+	size_t i;
+
+	for (i = 0; i < c->base->n; i++)
+		if (uns_published_may_be_transposed(c->config->model_type, c->base->name[i]) &&
+		    !uns_map_put_index(&c->in_base, c->base->name[i], (uint32_t)i))
+			return uns_oom(err);
+	return 0;
+}
+
+/* NULL = the base model does not have the tensor. */
+static const struct uns_shape *const *base_shape(const struct comparing *c, const struct uns_named_tensor *t)
+{
+	const uint32_t i = uns_map_index(&c->in_base, t->name);
+
+	return i == UNS_MAP_NO_INDEX ? NULL : &c->base->shape[i];
+}
+
+static enum order order_of(const struct uns_shape *own, const struct uns_shape *in_base)
+{
+	struct uns_shape turned = *own;
+
+	if (!in_base)
+		return UNREAD;
+	if (own->n != 3 || !uns_shape_elems(own) || own->dim[0] > UNS_MAX_EXPERTS)
+		return ANOTHER;
+	turned.dim[1] = own->dim[2];
+	turned.dim[2] = own->dim[1];
+	if (uns_shape_equal(&turned, own) && uns_shape_equal(own, in_base))
+		return SQUARE;
+	if (uns_shape_equal(own, in_base))
+		return ALIKE;
+	return uns_shape_equal(&turned, in_base) ? TRANSPOSED : ANOTHER;
+}
+
+static void compare(struct comparing *c, const struct uns_named_tensor *v, size_t n)
+{
+	const struct uns_shape *const *shape;
+	enum order order;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		shape = base_shape(c, &v[i]);
+		if (!shape)
+			continue;
+		order = order_of(uns_named_shape(&v[i]), *shape);
+		if (c->n[order]++)
+			continue;
+		c->first[order] = &v[i];
+		if (order == ANOTHER)
+			c->another = *shape;
+	}
+}
+
+static int note_another(const struct comparing *c, struct uns_vtree *out, struct uns_err *err)
+{
+	const struct uns_named_tensor *t = c->first[ANOTHER];
+	char own[128], in_base[128];
+
+	return uns_vtree_note(out, err,
+			      "%s has the shape %s in the base model in %s, and %s in this checkpoint: the base model's "
+			      "shapes are not used",
+			      t->name, uns_shape_text(c->another, in_base, sizeof(in_base)), c->base->where,
+			      uns_shape_text(uns_named_shape(t), own, sizeof(own)));
+}
+
+static int note_unread(const struct comparing *c, struct uns_vtree *out, struct uns_err *err)
+{
+	return uns_vtree_note(out, err,
+			      "the base model in %s does not have the file with %s, so that unshard does not know whether "
+			      "it is transposed there: the experts are shown as they were saved",
+			      c->base->where, c->first[UNREAD]->name);
+}
+
+static int square(const struct comparing *c, const struct uns_catalog *cat, struct uns_err *err)
+{
+	const struct uns_named_tensor *t = c->first[SQUARE];
+	char shape[128];
+
+	uns_shape_text(uns_named_shape(t), shape, sizeof(shape));
+	return uns_fail_with(err, UNS_FINDING(.id = UNS_FOUND_EXPERTS_ORDER_UNKNOWN, .scope = UNS_SCOPE_WEIGHTS,
+					      .checkpoint = cat->path, .tensor = t->name,
+					      .arg = { { "other_tensor", uns_str(c->first[TRANSPOSED]->name) },
+						       { "shape", uns_str(shape) },
+						       { "where", uns_str(c->base->where) } }));
+}
+
+static int transpose_all(const struct comparing *c, const struct uns_catalog *cat, struct uns_named_tensor *v, size_t n,
+			 struct uns_vtree *out, struct uns_err *err)
+{
+	const bool one = c->n[TRANSPOSED] == 1;
+	const struct uns_shape *const *shape;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		shape = base_shape(c, &v[i]);
+		if (shape && order_of(uns_named_shape(&v[i]), *shape) == TRANSPOSED)
+			UNS_TRY(uns_block_tensor_transpose(cat, &v[i], &out->arena, err));
+	}
+	return uns_vtree_note(out, err,
+			      "%zu tensor%s of experts %s transposed, as in the base model in %s (%s is one); -o "
+			      "names=memory shows the saved order",
+			      c->n[TRANSPOSED], one ? "" : "s", one ? "is" : "are", c->base->where,
+			      c->first[TRANSPOSED]->name);
+}
+
+int uns_base_shapes_apply(const struct uns_catalog *cat, const struct uns_config_info *config,
+			  const struct uns_base_names *base, struct uns_named_tensor *v, size_t n,
+			  struct uns_vtree *out, struct uns_err *err)
+{
+	UNS_CLEANUP(comparing_fini) struct comparing c = { .config = config, .base = base };
+
+	if (!base || !base->n)
+		return 0;
+	UNS_TRY(list_base(&c, err));
+	compare(&c, v, n);
+	if (c.n[ANOTHER])
+		return note_another(&c, out, err);
+	if (c.n[UNREAD])
+		return note_unread(&c, out, err);
+	if (!c.n[TRANSPOSED])
+		return 0;
+	return c.n[SQUARE] ? square(&c, cat, err) : transpose_all(&c, cat, v, n, out, err);
+}
