@@ -74,6 +74,7 @@ static int parse_one(struct dir *d, const char *name, struct uns_dcp_metadata *o
 		     struct uns_err *err)
 {
 	char *path = uns_path_join(&d->scratch, d->path, name);
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena file_arena = UNS_ARENA_INIT;
 	struct uns_span bytes;
 	struct uns_stat now;
 	uint32_t file;
@@ -81,11 +82,11 @@ static int parse_one(struct dir *d, const char *name, struct uns_dcp_metadata *o
 	if (!path)
 		return uns_oom(err);
 	UNS_TRY(uns_catalog_add_file(d->cat, d->root, path, &file, err));
-	UNS_TRY(uns_root_read_file(d->root, path, MAX_METADATA_BYTES, &d->scratch, &bytes, &now,
+	UNS_TRY(uns_root_read_file(d->root, path, MAX_METADATA_BYTES, &file_arena, &bytes, &now,
 				   err));
 	if (!uns_identity_equal(&now.id, &d->cat->files[file].stat.id))
 		return uns_fail(err, -ESTALE, "%s changed while it was read", path);
-	if (uns_dcp_metadata_parse(bytes, &d->scratch, out, err) < 0)
+	if (uns_dcp_metadata_parse(bytes, &file_arena, &d->scratch, out, err) < 0)
 		return uns_fail_in_file(err, path);
 	return 0;
 }

@@ -63,7 +63,8 @@ __attribute__((format(printf, 4, 5))) static int odd(struct parse *p, struct uns
 
 static bool class_is(const struct uns_value *v, const char *name)
 {
-	return v && v->kind == UNS_VALUE_OBJECT && v->cls && uns_str_ends(v->cls, name);
+	return v && (v->kind == UNS_VALUE_OBJECT || v->kind == UNS_VALUE_RECORD) && v->cls &&
+	       uns_str_ends(v->cls, name);
 }
 
 static const char *class_of(const struct uns_value *v)
@@ -75,11 +76,11 @@ static const char *class_of(const struct uns_value *v)
 
 static const char *dtype_name(const struct uns_value *properties)
 {
-	const struct uns_value *state = properties ? properties->state : NULL;
-	const struct uns_value *dtype = uns_value_at(state, 0);
+	bool has_state = properties && properties->kind != UNS_VALUE_RECORD;
+	const struct uns_value *dtype = has_state ? uns_value_at(properties->state, 0) : NULL;
 
 	if (!dtype)
-		dtype = uns_value_get(state, "dtype");
+		dtype = uns_value_field(properties, "dtype");
 	return dtype && dtype->kind == UNS_VALUE_GLOBAL ? dtype->cls : "(no dtype)";
 }
 
@@ -324,11 +325,13 @@ static const char *path_text(struct parse *p, const struct uns_value *v)
 	return text.len && !text.failed ? uns_arena_str(p->arena, text.p) : NULL;
 }
 
-static int parse_root(struct parse *p, struct uns_span in)
+static int parse_root(struct parse *p, struct uns_span in, struct uns_arena *in_arena)
 {
 	const struct uns_value *root, *meta;
 
-	UNS_TRY(uns_pickle_parse(&in, &p->values, &root, p->err));
+	UNS_TRY(uns_pickle_parse_records(&in, &p->values, &root, p->err));
+	if (in_arena)
+		uns_arena_fini(in_arena);
 	p->state_dict = uns_value_field(root, "state_dict_metadata");
 	p->planner = uns_value_field(root, "planner_data");
 	if (!class_is(root, ".Metadata") || !p->state_dict ||
@@ -354,7 +357,7 @@ static void parse_fini(struct parse *p)
 	uns_box_pool_fini(&p->boxes);
 }
 
-int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *arena,
+int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *in_arena, struct uns_arena *arena,
 			   struct uns_dcp_metadata *out, struct uns_err *err)
 {
 	struct uns_err why = { .keep = err ? err->keep : NULL };
@@ -367,7 +370,7 @@ int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *arena,
 	int code;
 
 	*out = (struct uns_dcp_metadata){ 0 };
-	code = parse_root(&p, in);
+	code = parse_root(&p, in, in_arena);
 	if (p.strings.failed)
 		return uns_oom(err);
 	return code < 0 ? uns_fail_copy(err, &why) : code;

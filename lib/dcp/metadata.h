@@ -75,11 +75,12 @@ struct uns_dcp_metadata {
 	const char *checkpoint_id; /* the path that the checkpoint was saved to, for people; NULL = not recorded */
 };
 
-/* Parses the whole file. Fails if the pickle is not Metadata, if a storage path leads out of the
+/* Parses the whole file. in_arena, unless it is NULL, is emptied as soon as the bytes of `in`, which it holds, are not
+ * needed any more: before the entries are made. Fails if the pickle is not Metadata, if a storage path leads out of the
  * directory, or if numbers overflow. Any other mistake makes only the entry UNKNOWN that it is in.
  * Everything is allocated in the arena. O(bytes) time; memory is at most a constant times the input's
  * size. */
-int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *arena,
+int uns_dcp_metadata_parse(struct uns_span in, struct uns_arena *in_arena, struct uns_arena *arena,
 			   struct uns_dcp_metadata *out, struct uns_err *err);
 
 /* Joins the metadata that each rank wrote by itself (`__0.metadata`, `__1.metadata`, ..., saved with

@@ -7,7 +7,8 @@
 
 /* Zeroed = empty. */
 struct uns_box_pool {
-	const struct uns_box **seen; /* by hash; a box takes the place of another of the same slot, which may then be kept twice */
+	const struct uns_box **seen; /* by hash; a box may take the place of another, which may then be kept twice */
+	size_t n_slots, n_displaced; /* displaced: boxes that lost their place since the slots became so many */
 };
 
 /* The box, or one that equals it, in the arena; NULL = out of memory. */

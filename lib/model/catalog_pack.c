@@ -248,6 +248,7 @@ static void content(struct pack *p, struct uns_value *v, unsigned depth)
 	case UNS_VALUE_NONE:
 	case UNS_VALUE_GLOBAL:
 	case UNS_VALUE_TENSOR: /* no plain data: refused by its kind */
+	case UNS_VALUE_RECORD:
 		return;
 	case UNS_VALUE_BOOL:
 		v->b = yes(p, v->b);

@@ -12,7 +12,14 @@
 #include "base/utf8.h"
 #include "wire/pickle_machine.h"
 
-enum { MIN_RECENT = 16, MAX_RECENT = 1 << 14, BYTES_PER_RECENT = 32, MAX_RECENT_TUPLE = 8 };
+enum {
+	MIN_RECENT = 16,
+	MAX_RECENT = 1 << 14,
+	BYTES_PER_RECENT = 32,
+	MAX_RECENT_TUPLE = 8,
+	MAX_RECENT_TEXT = 256,
+	WORD = sizeof(void *)
+};
 
 /* -- failing -- */
 
@@ -39,9 +46,8 @@ static int no_memory(struct uns_pickle *m)
 
 static bool within_limit(struct uns_pickle *m, size_t n, size_t size)
 {
-	size_t used = m->arena->used_bytes - m->used_before +
-		      (m->stack.cap + m->memo.cap) * sizeof(*m->stack.v) +
-		      m->cap_marks * sizeof(*m->mark),
+	size_t used = m->arena->used_bytes - m->used_before + m->stack.cap * sizeof(*m->stack.v) +
+		      m->memo.bytes + m->cap_marks * sizeof(*m->mark),
 	       need;
 
 	m->over_limit = __builtin_mul_overflow(n, size, &need) || used > m->limit_bytes ||
@@ -49,9 +55,31 @@ static bool within_limit(struct uns_pickle *m, size_t n, size_t size)
 	return !m->over_limit;
 }
 
+static size_t words(size_t bytes)
+{
+	return (bytes + WORD - 1) / WORD;
+}
+
+void uns_pickle_spare(struct uns_pickle *m, void *p, size_t bytes)
+{
+	void **list = &m->spare[words(bytes)];
+
+	memcpy(p, list, sizeof(*list));
+	*list = p;
+}
+
 void *uns_pickle_alloc(struct uns_pickle *m, size_t n, size_t size)
 {
-	return within_limit(m, n, size) ? uns_arena_alloc(m->arena, n, size) : NULL;
+	void *p, **list;
+
+	if (!within_limit(m, n, size))
+		return NULL;
+	list = words(n * size) <= UNS_PICKLE_MAX_SPARE ? &m->spare[words(n * size)] : NULL;
+	if (!list || !*list)
+		return uns_arena_alloc(m->arena, n, size);
+	p = *list;
+	memcpy(list, p, sizeof(*list));
+	return memset(p, 0, words(n * size) * WORD);
 }
 
 struct uns_value *uns_pickle_value(struct uns_pickle *m, enum uns_value_kind kind)
@@ -93,21 +121,19 @@ struct uns_value *uns_pickle_dotted(struct uns_pickle *m, const char *outer, siz
 	return v;
 }
 
-static bool stack_reserve(struct uns_pickle *m, struct uns_value_stack *s, size_t more)
+static bool stack_room(struct uns_pickle *m)
 {
-	size_t need = s->n + more, cap = s->cap + s->cap / 2 + 64;
+	struct uns_value_stack *s = &m->stack;
+	size_t cap = s->cap + s->cap / 2 + 64;
 	struct uns_value **v;
 
-	if (need <= s->cap)
+	if (s->n < s->cap)
 		return true;
-	if (cap < need)
-		cap = need;
 	if (!within_limit(m, cap - s->cap, sizeof(*v)))
 		return false;
 	v = realloc(s->v, cap * sizeof(*v));
 	if (!v)
 		return false;
-	memset(v + s->cap, 0, (cap - s->cap) * sizeof(*v));
 	s->v = v;
 	s->cap = cap;
 	return true;
@@ -117,7 +143,7 @@ static bool stack_reserve(struct uns_pickle *m, struct uns_value_stack *s, size_
 
 static int push(struct uns_pickle *m, struct uns_value *v)
 {
-	if (!v || !stack_reserve(m, &m->stack, 1))
+	if (!v || !stack_room(m))
 		return no_memory(m);
 	m->stack.v[m->stack.n++] = v;
 	return 0;
@@ -201,6 +227,8 @@ static int charge(struct uns_pickle *m, size_t uses, size_t items)
 
 static size_t items_of(const struct uns_value *v)
 {
+	if (v->kind == UNS_VALUE_RECORD) /* as many as the dict had */
+		return 2 * uns_value_n_items(v);
 	if (v->kind != UNS_VALUE_OBJECT)
 		return uns_value_n_items(v);
 	return uns_value_n_items(v->object.args) + uns_value_n_items(v->state);
@@ -346,15 +374,35 @@ static int op_binfloat(struct uns_pickle *m)
 
 /* -- text and bytes -- */
 
+static struct uns_value **text_slot(const struct uns_pickle *m, const uint8_t *p, size_t n)
+{
+	uint64_t h = n, word;
+
+	for (; n >= sizeof(word); p += sizeof(word), n -= sizeof(word)) {
+		memcpy(&word, p, sizeof(word));
+		h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+		h ^= h >> 32;
+	}
+	return &m->recent.texts[uns_pickle_slot(m, h ^ uns_le(p, (unsigned)n))];
+}
+
 static int op_unicode(struct uns_pickle *m)
 {
+	struct uns_value **recent = NULL, *v;
 	const uint8_t *p;
 	size_t n;
 
 	UNS_TRY(take_counted(m, &p, &n));
+	if (n <= MAX_RECENT_TEXT)
+		recent = text_slot(m, p, n);
+	if (recent && *recent && (*recent)->n == n && memcmp((*recent)->bytes, p, n) == 0)
+		return push(m, *recent);
 	if (!uns_utf8_valid(p, n, true))
 		return damaged(m, "a string is not UTF-8");
-	return push(m, uns_pickle_bytes(m, UNS_VALUE_STR, p, n));
+	v = uns_pickle_bytes(m, UNS_VALUE_STR, p, n);
+	if (recent)
+		*recent = v;
+	return push(m, v);
 }
 
 static int op_bytes(struct uns_pickle *m)
@@ -399,27 +447,37 @@ static bool tuple_is(const struct uns_value *v, struct uns_value **items, size_t
 	return i == n;
 }
 
-static int push_tuple(struct uns_pickle *m, struct uns_value **items, size_t n)
+struct uns_value *uns_pickle_tuple(struct uns_pickle *m, struct uns_value **items, size_t n, bool *again)
 {
 	struct uns_value *v, **recent = n && n <= MAX_RECENT_TUPLE ? tuple_slot(m, items, n) : NULL;
 
-	if (n == 0 && m->unit)
-		return push(m, m->unit);
-	if (recent && tuple_is(*recent, items, n))
-		return push_again(m, *recent);
+	*again = recent && tuple_is(*recent, items, n);
+	if (*again)
+		return *recent;
 	v = uns_pickle_value(m, UNS_VALUE_TUPLE);
-	if (!v)
-		return no_memory(m);
+	if (v && n)
+		v->item = uns_pickle_alloc(m, n, sizeof(*v->item));
+	if (!v || (n && !v->item))
+		return NULL;
 	v->n = (uint32_t)n;
-	if (n == 0)
-		m->unit = v;
-	else if (!(v->item = uns_pickle_alloc(m, n, sizeof(*v->item))))
-		return no_memory(m);
-	else /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): n items lie there */
+	if (n) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): n items lie there */
 		memcpy(v->item, items, n * sizeof(*items));
 	if (recent)
 		*recent = v;
-	return push(m, v);
+	return v;
+}
+
+static int push_tuple(struct uns_pickle *m, struct uns_value **items, size_t n)
+{
+	struct uns_value *v;
+	bool again = false;
+
+	if (n == 0 && m->unit)
+		return push(m, m->unit);
+	v = uns_pickle_tuple(m, items, n, &again);
+	if (n == 0)
+		m->unit = v;
+	return again ? push_again(m, v) : push(m, v);
 }
 
 static int op_tuple(struct uns_pickle *m)
@@ -455,6 +513,8 @@ static int top_growing(struct uns_pickle *m, enum uns_value_kind kind, struct un
 	struct uns_value *v;
 
 	UNS_TRY(top(m, &v));
+	if (v->kind == UNS_VALUE_RECORD && !uns_pickle_unrecord(m, v))
+		return no_memory(m);
 	if (v->kind == UNS_VALUE_OBJECT && kind != UNS_VALUE_SET && v->cls && !v->constant) {
 		v->kind = kind;
 		v->item = NULL;
@@ -601,7 +661,7 @@ static int trace_put(struct uns_pickle *m, const struct uns_value *v, uint64_t a
 		t->strange = true; /* overwritten, by a name or by something else */
 		m->named[at] = false;
 	} else if (last && last->value == v && last->at + last->len == m->op_at && last->memo < 0 &&
-		   !m->memo.v[at]) {
+		   !uns_pickle_memo_has(&m->memo, at)) {
 		last->len = (size_t)(m->in.p - m->start) - last->at;
 		last->memo = (int64_t)at;
 		m->named[at] = true;
@@ -687,8 +747,14 @@ static int op_build(struct uns_pickle *m)
 	UNS_TRY(top(m, &object));
 	if (!object->cls || object->kind == UNS_VALUE_GLOBAL || object->constant)
 		return damaged(m, "state is given to a value that is not an object");
-	object->state = state;
-	return charge_more(m, object, uns_value_n_items(state));
+	UNS_TRY(charge_more(m, object, uns_value_n_items(state)));
+	if (object->kind == UNS_VALUE_RECORD && !uns_pickle_unrecord(m, object))
+		return no_memory(m);
+	if (!uns_pickle_is_recordable(m, object, state))
+		object->state = state;
+	else if (!uns_pickle_record(m, object, state))
+		return no_memory(m);
+	return 0;
 }
 
 static int op_binpersid(struct uns_pickle *m)
@@ -710,19 +776,19 @@ static int op_binpersid(struct uns_pickle *m)
  * a number beyond the input's size is damage and not a reason to allocate. */
 static int memo_put(struct uns_pickle *m, uint64_t at)
 {
-	struct uns_value *v;
+	struct uns_value *v, **entry;
 
 	UNS_TRY(top(m, &v));
 	if (at > (uint64_t)(m->in.end - m->start))
 		return damaged(m, "a memo number is too large");
-	if (at >= m->memo.n) {
-		if (!stack_reserve(m, &m->memo, (size_t)at + 1 - m->memo.n))
-			return no_memory(m);
-		m->memo.n = (size_t)at + 1;
-	}
 	UNS_TRY(trace_put(m, v, at));
-	m->n_memo += !m->memo.v[at];
-	m->memo.v[at] = v;
+	m->n_memo += !uns_pickle_memo_has(&m->memo, at);
+	uns_pickle_memo_mark_put(&m->memo, at);
+	entry = uns_pickle_memo_entry(&m->memo, at);
+	if (entry) {
+		*entry = v;
+		v->fetched = true;
+	}
 	return 0;
 }
 
@@ -744,13 +810,14 @@ static int op_put(struct uns_pickle *m)
 
 static int op_get(struct uns_pickle *m)
 {
-	struct uns_value *v, *own;
+	struct uns_value **entry, *v, *own;
 	uint64_t at;
 
 	UNS_TRY(take_number(m, &at));
-	if (at >= m->memo.n || !m->memo.v[at])
+	entry = uns_pickle_memo_entry(&m->memo, at);
+	if (!entry || !*entry)
 		return damaged(m, "a memo number was never written");
-	v = m->memo.v[at];
+	v = *entry;
 	if (!m->trace || !m->named[at])
 		return push_again(m, v);
 	own = uns_pickle_value(m, UNS_VALUE_GLOBAL);
@@ -792,63 +859,73 @@ static int op_stop(struct uns_pickle *m)
 	return 0;
 }
 
+/* What follows an opcode in the pickle: a number has `arg` bytes. */
+enum follows {
+	NOTHING,
+	NUMBER,
+	FETCHED, /* the number of a memo entry, which the opcode fetches */
+	COUNTED, /* a number, then as many bytes */
+	TWO_LINES
+};
+
 /* `arg` is, by the handler: how many bytes the number (or the length) behind the opcode has, how many items
  * of the stack it takes, which value it pushes, or which kind of container it is about. */
 static const struct {
 	int (*run)(struct uns_pickle *m);
 	unsigned arg;
+	enum follows follows;
 } opcode[256] = {
-	['('] = { op_mark, 0 },
-	['.'] = { op_stop, 0 },
-	['0'] = { op_pop, 0 },
-	['1'] = { op_pop_mark, 0 },
-	['2'] = { op_dup, 0 },
-	['B'] = { op_bytes, 4 },
-	['C'] = { op_bytes, 1 },
-	['G'] = { op_binfloat, 8 },
-	['J'] = { op_int, 4 },
-	['K'] = { op_int, 1 },
-	['M'] = { op_int, 2 },
-	['N'] = { op_none, 0 },
-	['Q'] = { op_binpersid, 0 },
-	['R'] = { op_reduce, 0 },
-	['T'] = { op_string, 4 },
-	['U'] = { op_string, 1 },
-	['X'] = { op_unicode, 4 },
-	[']'] = { op_empty, UNS_VALUE_LIST },
-	['a'] = { op_append, 0 },
-	['b'] = { op_build, 0 },
-	['c'] = { op_global, 0 },
-	['e'] = { op_add_all, UNS_VALUE_LIST },
-	['h'] = { op_get, 1 },
-	['j'] = { op_get, 4 },
-	['q'] = { op_put, 1 },
-	['r'] = { op_put, 4 },
-	['s'] = { op_setitem, 0 },
-	['t'] = { op_tuple, 0 },
-	['u'] = { op_add_all, UNS_VALUE_DICT },
-	['}'] = { op_empty, UNS_VALUE_DICT },
-	[')'] = { op_tuple_of_top, 0 },
-	[0x80] = { op_proto, 1 },
-	[0x81] = { op_newobj, 0 },
-	[0x85] = { op_tuple_of_top, 1 },
-	[0x86] = { op_tuple_of_top, 2 },
-	[0x87] = { op_tuple_of_top, 3 },
-	[0x88] = { op_bool, true },
-	[0x89] = { op_bool, false },
-	[0x8a] = { op_long, 1 },
-	[0x8b] = { op_long, 4 },
-	[0x8c] = { op_unicode, 1 },
-	[0x8d] = { op_unicode, 8 },
-	[0x8e] = { op_bytes, 8 },
-	[0x8f] = { op_empty, UNS_VALUE_SET },
-	[0x90] = { op_add_all, UNS_VALUE_SET },
-	[0x91] = { op_frozenset, 0 },
-	[0x92] = { op_newobj_ex, 0 },
-	[0x93] = { op_stack_global, 0 },
-	[0x94] = { op_memoize, 0 },
-	[0x95] = { op_frame, 8 },
-	[0x96] = { op_bytes, 8 }, /* BYTEARRAY8 */
+	['('] = { op_mark, 0, NOTHING },
+	['.'] = { op_stop, 0, NOTHING },
+	['0'] = { op_pop, 0, NOTHING },
+	['1'] = { op_pop_mark, 0, NOTHING },
+	['2'] = { op_dup, 0, NOTHING },
+	['B'] = { op_bytes, 4, COUNTED },
+	['C'] = { op_bytes, 1, COUNTED },
+	['G'] = { op_binfloat, 8, NUMBER },
+	['J'] = { op_int, 4, NUMBER },
+	['K'] = { op_int, 1, NUMBER },
+	['M'] = { op_int, 2, NUMBER },
+	['N'] = { op_none, 0, NOTHING },
+	['Q'] = { op_binpersid, 0, NOTHING },
+	['R'] = { op_reduce, 0, NOTHING },
+	['T'] = { op_string, 4, COUNTED },
+	['U'] = { op_string, 1, COUNTED },
+	['X'] = { op_unicode, 4, COUNTED },
+	[']'] = { op_empty, UNS_VALUE_LIST, NOTHING },
+	['a'] = { op_append, 0, NOTHING },
+	['b'] = { op_build, 0, NOTHING },
+	['c'] = { op_global, 0, TWO_LINES },
+	['e'] = { op_add_all, UNS_VALUE_LIST, NOTHING },
+	['h'] = { op_get, 1, FETCHED },
+	['j'] = { op_get, 4, FETCHED },
+	['q'] = { op_put, 1, NUMBER },
+	['r'] = { op_put, 4, NUMBER },
+	['s'] = { op_setitem, 0, NOTHING },
+	['t'] = { op_tuple, 0, NOTHING },
+	['u'] = { op_add_all, UNS_VALUE_DICT, NOTHING },
+	['}'] = { op_empty, UNS_VALUE_DICT, NOTHING },
+	[')'] = { op_tuple_of_top, 0, NOTHING },
+	[0x80] = { op_proto, 1, NUMBER },
+	[0x81] = { op_newobj, 0, NOTHING },
+	[0x85] = { op_tuple_of_top, 1, NOTHING },
+	[0x86] = { op_tuple_of_top, 2, NOTHING },
+	[0x87] = { op_tuple_of_top, 3, NOTHING },
+	[0x88] = { op_bool, true, NOTHING },
+	[0x89] = { op_bool, false, NOTHING },
+	[0x8a] = { op_long, 1, COUNTED },
+	[0x8b] = { op_long, 4, COUNTED },
+	[0x8c] = { op_unicode, 1, COUNTED },
+	[0x8d] = { op_unicode, 8, COUNTED },
+	[0x8e] = { op_bytes, 8, COUNTED },
+	[0x8f] = { op_empty, UNS_VALUE_SET, NOTHING },
+	[0x90] = { op_add_all, UNS_VALUE_SET, NOTHING },
+	[0x91] = { op_frozenset, 0, NOTHING },
+	[0x92] = { op_newobj_ex, 0, NOTHING },
+	[0x93] = { op_stack_global, 0, NOTHING },
+	[0x94] = { op_memoize, 0, NOTHING },
+	[0x95] = { op_frame, 8, NUMBER },
+	[0x96] = { op_bytes, 8, COUNTED }, /* BYTEARRAY8 */
 };
 
 static int step(struct uns_pickle *m)
@@ -868,7 +945,7 @@ static int step(struct uns_pickle *m)
 static void pickle_fini(struct uns_pickle *m)
 {
 	free(m->stack.v);
-	free(m->memo.v);
+	uns_pickle_memo_fini(&m->memo);
 	free(m->mark);
 	free(m->recent.ints);
 }
@@ -878,20 +955,53 @@ static bool recent_init(struct uns_pickle_recent *r, size_t input_bytes)
 	r->n = MIN_RECENT;
 	while (r->n < MAX_RECENT && r->n < input_bytes / BYTES_PER_RECENT)
 		r->n *= 2;
-	r->ints = calloc(3 * r->n, sizeof(struct uns_value *));
+	r->ints = calloc(4 * r->n, sizeof(struct uns_value *));
 	if (!r->ints)
 		return false;
 	r->tuples = r->ints + r->n;
 	r->sizes = r->tuples + r->n;
+	r->texts = r->sizes + r->n;
 	return true;
 }
 
-int uns_pickle_parse_traced(struct uns_span *in, struct uns_arena *arena,
-			    const struct uns_value **out, struct uns_pickle_trace *trace,
-			    struct uns_err *err)
+/* Skips the number behind an opcode, and if it is a length, that many bytes. */
+static bool skip_number(struct uns_pickle *m, struct uns_span *in, uint8_t op)
 {
-	UNS_CLEANUP(pickle_fini)
-	struct uns_pickle m = { .in = *in, .arena = arena, .trace = trace, .err = err };
+	const uint8_t *p;
+
+	if (!uns_span_take(in, opcode[op].arg, &p))
+		return false;
+	if (opcode[op].follows == FETCHED)
+		uns_pickle_memo_will_fetch(&m->memo, uns_le(p, opcode[op].arg));
+	return opcode[op].follows != COUNTED || uns_span_skip(in, (size_t)uns_le(p, opcode[op].arg));
+}
+
+static bool skip_line(struct uns_span *in)
+{
+	const uint8_t *end = memchr(in->p, '\n', uns_span_left(in));
+
+	return end && uns_span_skip(in, (size_t)(end + 1 - in->p));
+}
+
+/* Goes through the opcodes once without running any, for the numbers that are fetched from the memo. Ends where
+ * running them will end, or fail. */
+static void find_fetched(struct uns_pickle *m)
+{
+	struct uns_span in = m->in;
+	bool more = true;
+	uint8_t op;
+
+	while (more && uns_take_u8(&in, &op) && opcode[op].run && op != '.') {
+		if (opcode[op].follows == TWO_LINES)
+			more = skip_line(&in) && skip_line(&in);
+		else if (opcode[op].follows != NOTHING)
+			more = skip_number(m, &in, op);
+	}
+}
+
+static int parse(struct uns_pickle *m, struct uns_span *in, const struct uns_value **out)
+{
+	struct uns_err *err = m->err;
 
 	if (uns_span_left(in) == 0)
 		return uns_fail(err, -EBADMSG, "pickle is empty");
@@ -902,17 +1012,40 @@ int uns_pickle_parse_traced(struct uns_span *in, struct uns_arena *arena,
 		return uns_fail(err, -ENOTSUP,
 				"pickle starts with 0x%02x: expected 0x80, which begins protocols "
 				"2 to 5", *in->p);
-	if (!recent_init(&m.recent, uns_span_left(in)))
+	if (!recent_init(&m->recent, uns_span_left(in)) || !uns_pickle_memo_init(&m->memo, uns_span_left(in)))
 		return uns_oom(err);
-	m.start = in->p;
-	m.used_before = arena->used_bytes;
-	m.limit_bytes = uns_parse_budget(uns_span_left(in));
-	m.limit_shared = uns_share_budget(uns_span_left(in));
-	while (!m.done)
-		UNS_TRY(step(&m));
-	*out = m.stack.v[0];
-	*in = m.in;
+	m->in = *in;
+	m->start = in->p;
+	m->used_before = m->arena->used_bytes;
+	m->limit_bytes = uns_parse_budget(uns_span_left(in));
+	m->limit_shared = uns_share_budget(uns_span_left(in));
+	find_fetched(m);
+	if (!uns_pickle_memo_make(&m->memo))
+		return uns_oom(err);
+	while (!m->done)
+		UNS_TRY(step(m));
+	*out = m->stack.v[0];
+	*in = m->in;
 	return 0;
+}
+
+int uns_pickle_parse_traced(struct uns_span *in, struct uns_arena *arena,
+			    const struct uns_value **out, struct uns_pickle_trace *trace,
+			    struct uns_err *err)
+{
+	UNS_CLEANUP(pickle_fini)
+	struct uns_pickle m = { .arena = arena, .trace = trace, .err = err };
+
+	return parse(&m, in, out);
+}
+
+int uns_pickle_parse_records(struct uns_span *in, struct uns_arena *arena, const struct uns_value **out,
+			     struct uns_err *err)
+{
+	UNS_CLEANUP(pickle_fini)
+	struct uns_pickle m = { .arena = arena, .records = true, .err = err };
+
+	return parse(&m, in, out);
 }
 
 int uns_pickle_parse(struct uns_span *in, struct uns_arena *arena, const struct uns_value **out,

@@ -28,6 +28,11 @@
 int uns_pickle_parse(struct uns_span *in, struct uns_arena *arena, const struct uns_value **out,
 		     struct uns_err *err);
 
+/* The same, for a tree of many objects that takes less memory: an object whose arguments are empty and whose state is
+ * a small dict of names is a RECORD, and the names of equal dicts exist once. */
+int uns_pickle_parse_records(struct uns_span *in, struct uns_arena *arena, const struct uns_value **out,
+			     struct uns_err *err);
+
 /* A site: where a pickle names a class or a function, by GLOBAL or by fetching it from the memo. */
 struct uns_pickle_site {
 	const struct uns_value *value; /* GLOBAL; no other site has this one */

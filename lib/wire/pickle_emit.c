@@ -403,6 +403,7 @@ static int emit(struct emitter *e, const struct uns_value *v)
 	case UNS_VALUE_TENSOR:
 		return emit_tensor(e, v->tensor);
 	case UNS_VALUE_BYTES:
+	case UNS_VALUE_RECORD: /* nothing that is emitted has any */
 		break;
 	}
 	return uns_fail(e->err, -ENOTSUP, "bytes cannot be written in a protocol 2 pickle");

@@ -6,15 +6,18 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/span.h"
+#include "wire/pickle_memo.h"
 #include "wire/value.h"
 
 struct uns_pickle_trace;
 
-/* Values that were made lately, by a hash of what is in them: shapes and offsets repeat, and equal ones that cannot
- * change are one value. Three tables of `n` (a power of two), in proportion to the input. */
+enum { UNS_PICKLE_MAX_FIELDS = 8, UNS_PICKLE_MAX_SPARE = 2 * UNS_PICKLE_MAX_FIELDS };
+
+/* Values that were made lately, by a hash of what is in them: names, shapes and offsets repeat, and equal ones that
+ * cannot change are one value. Four tables of `n` (a power of two), in proportion to the input. */
 struct uns_pickle_recent {
 	size_t n;
-	struct uns_value **ints, **tuples, **sizes; /* malloc'd together */
+	struct uns_value **ints, **tuples, **sizes, **texts; /* malloc'd together */
 };
 
 struct uns_value_stack {
@@ -35,21 +38,28 @@ struct uns_pickle {
 	bool over_limit, done;
 	struct uns_err *err;
 
-	struct uns_value_stack stack, memo;
-	size_t n_memo; /* entries in use: MEMOIZE puts the next one at this number */
+	struct uns_value_stack stack;
+	struct uns_pickle_memo memo;
+	size_t n_memo; /* numbers in use: MEMOIZE puts the next one at this number */
 	size_t *mark, n_marks, cap_marks;
 	struct uns_pickle_trace *trace; /* NULL = not wanted */
 	bool *named; /* for each memo number: a site put a name there; NULL without a trace */
 	size_t named_cap;
 	struct uns_value *none, *boolean[2], *unit;
 	struct uns_pickle_recent recent;
+	bool records; /* objects become records */
+	void *spare[1 + UNS_PICKLE_MAX_SPARE]; /* given back, by size in words; each begins with the next one's address */
 };
 
 /* Zeroed memory from the arena, or NULL: out of memory or over the limit. */
 void *uns_pickle_alloc(struct uns_pickle *m, size_t n, size_t size);
+/* Gives back memory that nothing refers to: a later allocation of this size gets it. */
+void uns_pickle_spare(struct uns_pickle *m, void *p, size_t bytes);
 struct uns_value *uns_pickle_value(struct uns_pickle *m, enum uns_value_kind kind);
 struct uns_value *uns_pickle_bytes(struct uns_pickle *m, enum uns_value_kind kind, const void *p,
 				   size_t n);
+/* A TUPLE of these n items. again: it is one that was made before. NULL = no memory. */
+struct uns_value *uns_pickle_tuple(struct uns_pickle *m, struct uns_value **items, size_t n, bool *again);
 /* The GLOBAL "outer.inner". */
 struct uns_value *uns_pickle_dotted(struct uns_pickle *m, const char *outer, size_t outer_len,
 				    const char *inner, size_t inner_len);
@@ -65,5 +75,11 @@ static inline size_t uns_pickle_slot(const struct uns_pickle *m, uint64_t hash)
 }
 struct uns_value *uns_pickle_object(struct uns_pickle *m, const struct uns_value *callable,
 				    const struct uns_value *args);
+
+/* pickle_record.c: is the object, once it is given this state, to become a RECORD? If so, record makes it one, and
+ * the state must not be used any more. unrecord makes it an OBJECT again. Both return false when out of memory. */
+bool uns_pickle_is_recordable(const struct uns_pickle *m, const struct uns_value *object, const struct uns_value *state);
+bool uns_pickle_record(struct uns_pickle *m, struct uns_value *object, struct uns_value *state);
+bool uns_pickle_unrecord(struct uns_pickle *m, struct uns_value *record);
 
 #endif

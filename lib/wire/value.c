@@ -16,7 +16,9 @@ static bool is_text(const struct uns_value *v, const char *text, size_t len)
 
 size_t uns_value_n_items(const struct uns_value *v)
 {
-	return is_seq(v) ? v->n : v && v->kind == UNS_VALUE_DICT ? 2 * (size_t)v->n : 0;
+	if (is_seq(v) || (v && v->kind == UNS_VALUE_RECORD))
+		return v->n;
+	return v && v->kind == UNS_VALUE_DICT ? 2 * (size_t)v->n : 0;
 }
 
 const struct uns_value *uns_value_get(const struct uns_value *dict, const char *key)
@@ -47,10 +49,22 @@ const struct uns_value *uns_value_at(const struct uns_value *seq, size_t i)
 	return is_seq(seq) && i < seq->n ? seq->item[i] : NULL;
 }
 
+static const struct uns_value *field_of_record(const struct uns_value *record, const char *name)
+{
+	size_t i, len = strlen(name);
+
+	for (i = record->n; i > 0; i--)
+		if (is_text(record->names->item[i - 1], name, len))
+			return record->item[i - 1];
+	return NULL;
+}
+
 const struct uns_value *uns_value_field(const struct uns_value *object, const char *name)
 {
 	const struct uns_value *state = object ? object->state : NULL, *found;
 
+	if (object && object->kind == UNS_VALUE_RECORD)
+		return field_of_record(object, name);
 	if (!state || state->kind != UNS_VALUE_TUPLE || state->n != 2)
 		return uns_value_get(state, name);
 	found = uns_value_get(state->item[1], name);

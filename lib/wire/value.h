@@ -25,12 +25,13 @@ enum __attribute__((packed)) uns_value_kind {
 	UNS_VALUE_GLOBAL, /* a class or function by name: "torch.float32" in `cls` */
 	UNS_VALUE_OBJECT, /* cls(*args) with state, whatever cls is: an opaque tag, never executed */
 	UNS_VALUE_TENSOR, /* in what we emit only: an index into a table of tensors (pickle_emit.h) */
+	UNS_VALUE_RECORD, /* of uns_pickle_parse_records only: an OBJECT cls() with fields */
 };
 
 /* 32 bytes: what is read of a large checkpoint's metadata is mostly these. */
 struct uns_value {
 	enum uns_value_kind kind;
-	bool grown : 1, named : 1, constant : 1; /* these four are the pickle machine's own */
+	bool grown : 1, named : 1, constant : 1, fetched : 1; /* these five are the pickle machine's own */
 	uint16_t uses;
 	uint32_t n; /* of `bytes`, `item` or `pair` */
 	union {
@@ -39,15 +40,18 @@ struct uns_value {
 		double f;
 		const char *bytes; /* STR, BYTES, BIGINT */
 		const struct uns_value *
-			*item; /* LIST, TUPLE, SET; of a DICT its keys and values by turns */
+			*item; /* LIST, TUPLE, SET; of a DICT its keys and values by turns; of a RECORD its fields */
 		struct uns_pair *pair; /* DICT */
 		struct { /* OBJECT */
 			const struct uns_value *args; /* TUPLE; NULL for a bare persistent id */
 		} object;
 		size_t tensor;
 	};
-	const char *cls; /* GLOBAL, OBJECT, subclass of LIST or DICT: "module.name"; else NULL */
-	const struct uns_value *state; /* what BUILD gave; NULL = none */
+	const char *cls; /* GLOBAL, OBJECT, RECORD, subclass of LIST or DICT: "module.name"; else NULL */
+	union {
+		const struct uns_value *state; /* what BUILD gave; NULL = none */
+		const struct uns_value *names; /* RECORD: a TUPLE of STR, as many as fields */
+	};
 };
 
 struct uns_pair {
@@ -62,9 +66,9 @@ struct uns_pair {
 const struct uns_value *uns_value_get(const struct uns_value *dict, const char *key);
 const struct uns_value *uns_value_get_number(const struct uns_value *dict, uint64_t key);
 const struct uns_value *uns_value_at(const struct uns_value *seq, size_t i);
-/* How many `item` has: of a DICT both keys and values; 0 for what holds none. */
+/* How many `item` has: of a DICT both keys and values; 0 for a value without items. */
 size_t uns_value_n_items(const struct uns_value *v);
-/* A field of an object's state, which is a dict, or (dict or None, dict of slots). */
+/* A field of a RECORD, or of an object's state, which is a dict, or (dict or None, dict of slots). */
 const struct uns_value *uns_value_field(const struct uns_value *object, const char *name);
 bool uns_value_int(const struct uns_value *v, int64_t *out);   /* INT or BOOL */
 bool uns_value_u64(const struct uns_value *v, uint64_t *out);  /* INT >= 0 */

@@ -166,6 +166,7 @@ static void copy_content(struct uns_arena *arena, struct uns_value *v, bool *fai
 	case UNS_VALUE_TUPLE:
 	case UNS_VALUE_SET:
 	case UNS_VALUE_DICT:
+	case UNS_VALUE_RECORD:
 		v->item = copy_all(arena, v->item, uns_value_n_items(v), failed);
 		return;
 	case UNS_VALUE_OBJECT:

@@ -22,6 +22,8 @@ def arguments():
     parser = argparse.ArgumentParser(prog="tests/bench/run", description=__doc__)
     parser.add_argument("what", nargs="*", help=f"any of {', '.join(WHAT)}; all by default")
     parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
+    parser.add_argument("--long", action="store_true", help="also what takes long to make: of `many` the 405B with its "
+                        "optimizer, ten minutes and 8 GB of disk")
     parser.add_argument("--rounds", type=int, help="of reading and of loading")
     parser.add_argument("--size", type=float, help="MB to read; twice as much is loaded")
     parser.add_argument("--options", nargs="*", default=(), help="of the mount, for loaders: cache=mount")
@@ -61,7 +63,7 @@ def main():
         if not args.what or "scale" in args.what:
             scale.measure(programs, work, 1 if args.quick else 3, args.quick)
         if not args.what or "many" in args.what:
-            many.measure(programs, work, args.quick)
+            many.measure(programs, work, args.quick, args.long)
 
 
 # Threads of torch that wait let others run: on a machine that has other work too, the tools would be slower.

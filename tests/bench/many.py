@@ -28,8 +28,8 @@ def first_megabyte(folder):
         assert len(f.read(1_000_000)) == 1_000_000
 
 
-def llama(tensors, ranks):
-    return lambda source: sparse_dcp.write(source / CKPT, tensors, ranks)
+def llama(tensors, ranks, states=()):
+    return lambda source: sparse_dcp.write(source / CKPT, tensors, ranks, states=states)
 
 
 def megatron(config, ranks):
@@ -84,7 +84,7 @@ def many_checkpoints(programs, work, n):
     store.unlink()
 
 
-def measure(programs, work, quick):
+def measure(programs, work, quick, long):
     print("\n## Metadata at scale\n\nUntil the first megabyte of the weights has been read, from the first listing on. Processor "
           "time and memory are the mount's; memory: the most it ever had resident, also as so many times `.metadata`.\n")
     print("| checkpoint | metadata store | first megabyte | processor time | memory |\n|---|---|---:|---:|---:|")
@@ -96,6 +96,9 @@ def measure(programs, work, quick):
         one_checkpoint(programs, work, "405B", llama(sparse_dcp.llama_405b(), 512), 512)
         one_checkpoint(programs, work, "Megatron-Core 30B-A3B", megatron(sparse_torch_dist.QWEN3_30B_A3B, 8), 8)
         one_checkpoint(programs, work, "Megatron-Core 671B", megatron(sparse_torch_dist.DEEPSEEK_V3_671B, 128), 128)
+    if long:
+        one_checkpoint(programs, work, "405B with its optimizer",
+                       llama(sparse_dcp.llama_405b(), 512, ("exp_avg", "exp_avg_sq")), 512)
     n = 20 if quick else 1000
     print(f"\nA run of {n} checkpoints of 250 kB, 2 ranks each, with optimizer and Trainer's files; with a metadata store, new "
           "at first, but for the last row.\n")

@@ -81,6 +81,16 @@ def test_70b_memory_and_places(llama_70b, mount):
     assert m.rss_bytes() < LIMIT_BYTES, f"{m.rss_bytes() / 1e6:.0f} MB"
 
 
+def test_peak_memory_in_proportion_to_the_metadata(mount, tmp_path):
+    """With nothing remembered: the file itself, what it says, and the catalog."""
+    items = sparse_dcp.write(tmp_path / "src/ckpt", sparse_dcp.llama_70b(), RANKS, states=("exp_avg", "exp_avg_sq"))
+    assert items == 3 * 723 * RANKS
+    m = mount(tmp_path / "src", "store=none")
+    assert json.loads((m / "weights/ckpt/model.safetensors.index.json").read_text())["weight_map"]
+    times = m.rss_bytes() / (tmp_path / "src/ckpt/.metadata").stat().st_size
+    assert times < 3, f"{times:.2f} times the size of .metadata"
+
+
 @pytest.mark.long
 def test_70b_memory_with_every_item_touched(llama_70b, mount):
     m = mount(llama_70b)

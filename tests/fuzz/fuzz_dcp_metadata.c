@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_dcp_metadata parts[2], merged;
 	struct uns_err err = { 0 };
-	int rc = uns_dcp_metadata_parse(uns_span_of(data, size), &arena, &parts[0], &err);
+	int rc = uns_dcp_metadata_parse(uns_span_of(data, size), NULL, &arena, &parts[0], &err);
 
 	if ((rc < 0) != (err.code < 0) || rc > 0)
 		abort();

@@ -75,6 +75,74 @@ static void rename_names(const uint8_t *data, size_t size)
 	uns_arena_fini(&arena);
 }
 
+static bool same(const struct uns_value *a, const struct uns_value *b);
+
+static bool same_items(const struct uns_value **a, const struct uns_value **b, size_t n)
+{
+	size_t i = 0;
+
+	while (i < n && same(a[i], b[i]))
+		i++;
+	return i == n;
+}
+
+static bool same_fields(const struct uns_value *object, const struct uns_value *record)
+{
+	const struct uns_value *state = object->state;
+	size_t i = 0;
+
+	if (object->kind != UNS_VALUE_OBJECT || object->object.args->n || state->n != record->n || record->names->n != record->n)
+		return false;
+	while (i < record->n && same(state->pair[i].key, record->names->item[i]) &&
+	       same(state->pair[i].value, record->item[i]))
+		i++;
+	return i == record->n;
+}
+
+static bool same_content(const struct uns_value *a, const struct uns_value *b)
+{
+	switch (a->kind) {
+	case UNS_VALUE_BOOL:
+		return a->b == b->b;
+	case UNS_VALUE_INT:
+	case UNS_VALUE_FLOAT:
+		return a->i == b->i;
+	case UNS_VALUE_STR:
+	case UNS_VALUE_BYTES:
+	case UNS_VALUE_BIGINT:
+		return a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0;
+	case UNS_VALUE_OBJECT:
+		return same(a->object.args, b->object.args);
+	default:
+		return a->n == b->n && same_items(a->item, b->item, uns_value_n_items(a));
+	}
+}
+
+static bool same(const struct uns_value *a, const struct uns_value *b)
+{
+	if (!a || !b)
+		return a == b;
+	if (!a->cls != !b->cls || (a->cls && strcmp(a->cls, b->cls) != 0))
+		return false;
+	if (b->kind == UNS_VALUE_RECORD)
+		return same_fields(a, b);
+	return a->kind == b->kind && same_content(a, b) && same(a->state, b->state);
+}
+
+/* With records the tree is the same, but for what they stand for. */
+static void check_records(const uint8_t *data, size_t size, const struct uns_value *v, const struct uns_err *was)
+{
+	struct uns_span in = uns_span_of(data, size);
+	struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_value *records;
+	struct uns_err err = { 0 };
+
+	uns_pickle_parse_records(&in, &arena, &records, &err);
+	if (err.code != was->code || strcmp(err.text, was->text) != 0 || (v && !same(v, records)))
+		abort();
+	uns_arena_fini(&arena);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct uns_arena arena = UNS_ARENA_INIT;
@@ -85,8 +153,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if ((rc < 0) != (err.code < 0) || rc > 0)
 		abort();
-	if (rc == 0 && uns_value_fits(v, 100000, 100))
+	if (rc == 0 && !uns_value_fits(v, 100000, 100))
+		v = NULL; /* a tree too deep or too large to be walked */
+	if (rc == 0 && v)
 		touch(v);
+	check_records(data, size, rc == 0 ? v : NULL, &err);
 	if (rc == 0)
 		rename_names(data, size);
 	uns_arena_fini(&arena);

@@ -6,7 +6,9 @@
 
 #include <cmocka.h>
 
+#include "base/cleanup.h"
 #include "model/box.h"
+#include "model/box_pool.h"
 
 #define SHAPE(...) { .n = sizeof((uint64_t[]){ __VA_ARGS__ }) / 8, .dim = { __VA_ARGS__ } }
 
@@ -158,6 +160,26 @@ static void runs_hold_the_boxes_elements(void **state)
 	assert_int_equal(uns_stretches_find(&r, 1000), r.n);
 }
 
+/* Boxes that come again and again, more of them than the pool has room for at first: few are there twice. */
+static void keeps_equal_boxes_once(void **state)
+{
+	enum { DISTINCT = 5000, ROUNDS = 40 };
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	UNS_CLEANUP(uns_box_pool_fini) struct uns_box_pool pool = { 0 };
+	struct uns_box box = { .n = 2, .len = { 7, 9 } };
+	const struct uns_box *kept;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < DISTINCT * ROUNDS; i++) {
+		box.lo[0] = 7 * (i % DISTINCT);
+		kept = uns_box_keep(&pool, &arena, &box);
+		assert_non_null(kept);
+		assert_true(uns_box_equal(kept, &box));
+	}
+	assert_in_range(arena.used_bytes / sizeof(box), DISTINCT, 4 * DISTINCT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -165,6 +187,7 @@ int main(void)
 		cmocka_unit_test(knows_inside_and_overlap),
 		cmocka_unit_test(cuts_boxes_into_runs),
 		cmocka_unit_test(runs_hold_the_boxes_elements),
+		cmocka_unit_test(keeps_equal_boxes_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

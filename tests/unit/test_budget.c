@@ -121,7 +121,7 @@ static int dcp_metadata(struct uns_span in, struct uns_arena *arena, struct uns_
 {
 	struct uns_dcp_metadata out;
 
-	return uns_dcp_metadata_parse(in, arena, &out, err);
+	return uns_dcp_metadata_parse(in, NULL, arena, &out, err);
 }
 
 static int json(struct uns_span in, struct uns_arena *arena, struct uns_err *err)

@@ -27,7 +27,7 @@ static void parse_golden(const char *name, struct uns_arena *arena, struct uns_d
 	assert_non_null(f);
 	len = fread(bytes, 1, sizeof(bytes), f);
 	fclose(f);
-	if (uns_dcp_metadata_parse(uns_span_of(bytes, len), arena, out, &err) < 0)
+	if (uns_dcp_metadata_parse(uns_span_of(bytes, len), NULL, arena, out, &err) < 0)
 		fail_msg("%s: %s", name, err.text);
 }
 
@@ -373,7 +373,7 @@ static int parse_spec(const struct spec *s, struct uns_arena *arena, struct uns_
 	put_planned(&t, s);
 	put_done(&t);
 	uns_text_str(&t, ".");
-	return uns_dcp_metadata_parse(uns_span_of(t.p, t.len), arena, out, err);
+	return uns_dcp_metadata_parse(uns_span_of(t.p, t.len), NULL, arena, out, err);
 }
 
 #define W "(0+3, 0+2)__0_0.distcp@100+50 (3+1, 0+2)__0_0.distcp@100+50"
@@ -627,7 +627,7 @@ static void test_shared_chunks(void **state)
 	uns_text_str(&t, "u");
 	put_done(&t);
 	uns_text_str(&t, ".");
-	assert_int_equal(uns_dcp_metadata_parse(uns_span_of(t.p, t.len), &arena, &m, &err), -EBADMSG);
+	assert_int_equal(uns_dcp_metadata_parse(uns_span_of(t.p, t.len), NULL, &arena, &m, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "than fit into the file"));
 }
 

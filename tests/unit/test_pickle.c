@@ -18,13 +18,18 @@
 static int parse(const void *bytes, size_t len, struct uns_arena *arena,
 		 const struct uns_value **out, struct uns_err *err)
 {
-	struct uns_span in = uns_span_of(bytes, len);
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena other = UNS_ARENA_INIT;
+	struct uns_span in = uns_span_of(bytes, len), again = in;
 	int rc = uns_pickle_parse(&in, arena, out, err);
+	struct uns_err err_again = { 0 };
+	const struct uns_value *unused;
 
 	assert_true(rc <= 0);
 	assert_int_equal(rc, err->code);
 	if (rc == 0)
 		assert_int_equal(uns_span_left(&in), 0);
+	assert_int_equal(uns_pickle_parse_records(&again, &other, &unused, &err_again), rc);
+	assert_string_equal(err_again.text, err->text);
 	return rc;
 }
 
@@ -62,6 +67,21 @@ static void repr_dict(struct uns_text *t, const struct uns_value *v)
 		repr(t, v->pair[i].key);
 		uns_text_str(t, ": ");
 		repr(t, v->pair[i].value);
+	}
+	uns_text_str(t, "}");
+}
+
+/* As the object that it stands for. */
+static void repr_record(struct uns_text *t, const struct uns_value *v)
+{
+	size_t i;
+
+	assert_int_equal(v->names->n, v->n);
+	for (i = 0; i < v->n; i++) {
+		uns_text_str(t, i ? ", " : "()!{");
+		repr(t, v->names->item[i]);
+		uns_text_str(t, ": ");
+		repr(t, v->item[i]);
 	}
 	uns_text_str(t, "}");
 }
@@ -118,6 +138,9 @@ static void repr(struct uns_text *t, const struct uns_value *v)
 		if (v->object.args)
 			repr(t, v->object.args);
 		break;
+	case UNS_VALUE_RECORD:
+		repr_record(t, v);
+		return;
 	}
 	if (v->state) {
 		uns_text_str(t, "!");
@@ -128,6 +151,9 @@ static void repr(struct uns_text *t, const struct uns_value *v)
 #define P "\x80\x02"
 #define S(len, text) "X" len "\0\0\0" text
 #define ORDERED "ccollections\nOrderedDict\n"
+#define OBJECT "cm\nC\n)\x81}" /* and the dict that is to be its state */
+#define A S("\1", "a")
+#define B S("\1", "b")
 
 static const struct {
 	const char *bytes;
@@ -199,6 +225,24 @@ static const struct {
 	{ BYTES(P "(K\1K\2tQ."), "(persistent id)(1, 2)" },
 	{ BYTES(P S("\1", "k") "Q."), "(persistent id)" },
 	{ BYTES(P "cos\nsystem\n" S("\2", "ls") "\x85R."), "os.system('ls')" },
+	/* objects with fields: records, if those are asked for */
+	{ BYTES(P OBJECT A "K\1sb."), "m.C()!{'a': 1}" },
+	{ BYTES(P OBJECT "(" A "K\1" B "K\2ub."), "m.C()!{'a': 1, 'b': 2}" },
+	{ BYTES(P "(" OBJECT A "K\1sb" OBJECT A "K\2sb" OBJECT A A "sbt."),
+	  "(m.C()!{'a': 1}, m.C()!{'a': 2}, m.C()!{'a': 'a'})" },
+	{ BYTES(P OBJECT A OBJECT A "}" B "K\1ss" "bsb."), "m.C()!{'a': m.C()!{'a': {'b': 1}}}" },
+	{ BYTES(P OBJECT "(" A "K\1" A "K\2ub."), "m.C()!{'a': 1, 'a': 2}" },
+	{ BYTES(P OBJECT "(" A "K\1K\3K\2ub."), "m.C()!{'a': 1, 3: 2}" },
+	{ BYTES(P "(" OBJECT A "K\1sq\1bh\1t."), "(m.C()!{'a': 1}, {'a': 1})" },
+	{ BYTES(P "(" OBJECT A "K\1sq\1bh\1" B "K\2st."), "(m.C()!{'a': 1, 'b': 2}, {'a': 1, 'b': 2})" },
+	{ BYTES(P OBJECT A "K\1sbK\5K\6s."), "m.C{5: 6}!{'a': 1}" },
+	{ BYTES(P OBJECT A "K\1sbK\5a."), "m.C[5]!{'a': 1}" },
+	{ BYTES(P OBJECT A "K\1sb}" B "K\2sb."), "m.C()!{'b': 2}" },
+	{ BYTES(P OBJECT A "K\1sbNb."), "m.C()!None" },
+	{ BYTES(P OBJECT A "K\1sbq\1h\1\x86."), "(m.C()!{'a': 1}, m.C()!{'a': 1})" },
+	{ BYTES(P OBJECT "(" A "N" A "N" A "N" A "N" A "N" A "N" A "N" A "N" A "Nub."),
+	  "m.C()!{'a': None, 'a': None, 'a': None, 'a': None, 'a': None, 'a': None, 'a': None, 'a': None, 'a': None}" },
+	{ BYTES(P "cm\nC\nN\x85\x81}" A "K\1sb."), "m.C(None)!{'a': 1}" },
 	/* calls that are plain data */
 	{ BYTES(P ORDERED ")R(K\1K\2u}b."), "collections.OrderedDict{1: 2}!{}" },
 	{ BYTES(P ORDERED "](K\1K\2\x86K\3K\4\x86" "e\x85R."), "collections.OrderedDict{1: 2, 3: 4}" },
@@ -230,6 +274,8 @@ static void test_good(void **state)
 	for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
 		UNS_CLEANUP(uns_text_fini) struct uns_text text = UNS_TEXT_INIT;
+		UNS_CLEANUP(uns_text_fini) struct uns_text records = UNS_TEXT_INIT;
+		struct uns_span in = uns_span_of(good[i].bytes, good[i].len);
 		struct uns_err err = { 0 };
 		const struct uns_value *v;
 
@@ -237,7 +283,43 @@ static void test_good(void **state)
 			fail_msg("case %zu (%s): %s", i, good[i].is, err.text);
 		repr(&text, v);
 		assert_string_equal(text.p, good[i].is);
+		assert_int_equal(uns_pickle_parse_records(&in, &arena, &v, NULL), 0);
+		repr(&records, v);
+		assert_string_equal(records.p, good[i].is);
 	}
+}
+
+static enum uns_value_kind kind_of_object(struct uns_arena *arena, const char *bytes, size_t len)
+{
+	struct uns_span in = uns_span_of(bytes, len);
+	const struct uns_value *v;
+
+	assert_int_equal(uns_pickle_parse_records(&in, arena, &v, NULL), 0);
+	return v->kind;
+}
+
+/* An object that shares its dict, or has arguments or other keys than names, stays an object. */
+static void test_records(void **state)
+{
+	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_value *v;
+	struct uns_span in;
+
+	(void)state;
+	assert_int_equal(kind_of_object(&arena, BYTES(P OBJECT A "K\1sb.")), UNS_VALUE_RECORD);
+	assert_int_equal(kind_of_object(&arena, BYTES(P OBJECT A "K\1sq\1b.")), UNS_VALUE_RECORD);
+	assert_int_equal(kind_of_object(&arena, BYTES(P OBJECT A "K\1sq\1bh\0010.")), UNS_VALUE_OBJECT);
+	assert_int_equal(kind_of_object(&arena, BYTES(P OBJECT "K\1K\1sb.")), UNS_VALUE_OBJECT);
+	assert_int_equal(kind_of_object(&arena, BYTES(P OBJECT "b.")), UNS_VALUE_OBJECT);
+	in = uns_span_of(BYTES(P OBJECT "(" A "K\1" B "K\2" A "K\3ub."));
+	assert_int_equal(uns_pickle_parse_records(&in, &arena, &v, NULL), 0);
+	assert_int_equal(uns_value_field(v, "a")->i, 3); /* the last counts, as in a dict */
+	assert_int_equal(uns_value_field(v, "b")->i, 2);
+	assert_null(uns_value_field(v, "c"));
+	in = uns_span_of(BYTES(P "cm\nC\n)\x81q\0}" A "h\0sb.")); /* an object that holds itself */
+	assert_int_equal(uns_pickle_parse_records(&in, &arena, &v, NULL), 0);
+	assert_ptr_equal(uns_value_field(v, "a"), v);
+	assert_false(uns_value_fits(v, 1000, 1000));
 }
 
 static const struct {
@@ -456,6 +538,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good),
+		cmocka_unit_test(test_records),
 		cmocka_unit_test(test_bad),
 		cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_behind),

@@ -40,32 +40,43 @@ class Item:
         os.pwrite(fd, self.tail, at + self.data_end)
 
 
-def write(folder, tensors, ranks, dtype=torch.bfloat16):
-    """tensors: name -> shape, cut along rows into `ranks` chunks. Each chunk begins with 16 bytes that
-    tell which it is (mark); the rest are zeros. Returns the number of items."""
+def entries(tensors, states, dtype):
+    """(path, shape, dtype) of each weight, then of each of the optimizer's states."""
+    for name, shape in tensors.items():
+        yield ("model", name), shape, dtype
+    for name, shape in tensors.items():
+        for state in states:
+            yield ("optimizer", "state", name, state), shape, torch.float32
+
+
+def write(folder, tensors, ranks, dtype=torch.bfloat16, states=()):
+    """tensors: name -> shape, cut along rows into `ranks` chunks. Each chunk of a weight begins with 16 bytes
+    that tell which it is (mark); the rest are zeros. states: "exp_avg".. of the optimizer. Returns the number
+    of items."""
     os.makedirs(folder)
     files = [os.open(f"{folder}/__{r}_0.distcp", os.O_RDWR | os.O_CREAT, 0o644)
              for r in range(ranks)]
     end = [0] * ranks
     known, described, stored, planner, n = {}, {}, {}, {}, 0
-    for name, shape in tensors.items():
+    for path, shape, of in entries(tensors, states, dtype):
         chunks = []
         rows = -(-shape[0] // ranks)
         for rank, low in enumerate(range(0, shape[0], rows)):
             size = (min(rows, shape[0] - low), *shape[1:])
             offset = (low, *(0,) * (len(shape) - 1))
-            item = known.get(size)
+            item = known.get((size, of))
             if item is None:
-                item = known[size] = Item(size, dtype)
-            item.put(files[rank], end[rank], mark(name, rank))
+                item = known[size, of] = Item(size, of)
+            item.put(files[rank], end[rank], mark(path[1], rank) if path[0] == "model" else b"")
             chunks.append(ChunkStorageMetadata(torch.Size(offset), torch.Size(size)))
-            index = MetadataIndex(f"model.{name}", torch.Size(offset), rank)
+            # A string for each item: every rank names its own, so the pickle has none of them once.
+            index = MetadataIndex(".".join(path), torch.Size(offset), rank)
             stored[index] = _StorageInfo(f"__{rank}_0.distcp", end[rank], item.size)
             end[rank] += item.size
             n += 1
-        described[f"model.{name}"] = TensorStorageMetadata(
-            TensorProperties(dtype=dtype), torch.Size(shape), chunks)
-        planner[f"model.{name}"] = ("model", name)
+        key = ".".join(path)
+        described[key] = TensorStorageMetadata(TensorProperties(dtype=of), torch.Size(shape), chunks)
+        planner[key] = path
     for fd in files:
         os.close(fd)
     with open(f"{folder}/.metadata", "wb") as f:

@@ -1,0 +1,57 @@
+/* The memo of the pickle machine. Python's pickler puts nearly every value into the memo, and fetches few of them:
+ * entries exist only for the numbers that the pickle fetches. Private to the machine. */
+#ifndef UNS_WIRE_PICKLE_MEMO_H
+#define UNS_WIRE_PICKLE_MEMO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct uns_value;
+
+struct uns_pickle_memo {
+	uint64_t *fetched, *put; /* a bit for each number */
+	uint32_t *before;        /* for each word of `fetched`: how many bits are set in the words before it */
+	struct uns_value **v;    /* an entry for each bit that is set, by number */
+	size_t max;
+	size_t n_words; /* of `fetched` that have bits, and of `before` */
+	size_t bytes;   /* memory of all four */
+};
+
+enum { UNS_PICKLE_MEMO_WORD = 64 /* bits */ };
+
+static inline uint64_t uns_pickle_memo_bit(uint64_t at)
+{
+	return UINT64_C(1) << at % UNS_PICKLE_MEMO_WORD;
+}
+
+/* Room for numbers up to max. Returns false when out of memory; fini is needed in either case. */
+bool uns_pickle_memo_init(struct uns_pickle_memo *memo, size_t max);
+void uns_pickle_memo_fini(struct uns_pickle_memo *memo);
+
+/* First every number that is fetched is told (a number above max is ignored), then the entries are made. */
+void uns_pickle_memo_will_fetch(struct uns_pickle_memo *memo, uint64_t at);
+bool uns_pickle_memo_make(struct uns_pickle_memo *memo);
+
+/* The entry of a number, which is NULL until something is put there. Returns NULL if the number is never fetched. */
+static inline struct uns_value **uns_pickle_memo_entry(const struct uns_pickle_memo *memo, uint64_t at)
+{
+	const uint64_t word = at / UNS_PICKLE_MEMO_WORD, bit = uns_pickle_memo_bit(at);
+
+	if (word >= memo->n_words || !(memo->fetched[word] & bit))
+		return NULL;
+	return &memo->v[memo->before[word] + (unsigned)__builtin_popcountll(memo->fetched[word] & (bit - 1))];
+}
+
+/* Was something put at this number? at must be max or less. */
+static inline bool uns_pickle_memo_has(const struct uns_pickle_memo *memo, uint64_t at)
+{
+	return memo->put[at / UNS_PICKLE_MEMO_WORD] & uns_pickle_memo_bit(at);
+}
+
+static inline void uns_pickle_memo_mark_put(struct uns_pickle_memo *memo, uint64_t at)
+{
+	memo->put[at / UNS_PICKLE_MEMO_WORD] |= uns_pickle_memo_bit(at);
+}
+
+#endif
