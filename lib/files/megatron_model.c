@@ -79,12 +79,14 @@ struct making {
 	struct uns_arena *arena;
 	struct uns_tensor *v;
 	size_t n, cap;
+	struct uns_map weights; /* name -> index into v */
 	struct uns_map trained; /* names of parameters that have a state */
 };
 
 static void making_fini(struct making *m)
 {
 	free(m->v);
+	uns_map_fini(&m->weights);
 	uns_map_fini(&m->trained);
 }
 
@@ -115,13 +117,33 @@ static int published(struct making *m, const char *state, struct uns_named_tenso
 	return unlike(m->cat, code, &why, err);
 }
 
+/* If the last experts of a layer have no state, the state of the others looks like that of a smaller layer. */
+static int check_state(const struct making *m, const struct uns_tensor *t, const char *name, struct uns_err *err)
+{
+	const uint32_t i = uns_map_index(&m->weights, name);
+	char has[128], wants[128];
+
+	if (i == UNS_MAP_NO_INDEX || uns_shape_equal(&t->shape, &m->v[i].shape))
+		return 0;
+	return refuse(m->cat,
+		      uns_arena_printf(m->arena, "%s of %s has the shape %s, and the parameter %s", uns_tensor_state(t), name,
+				       uns_shape_text(&t->shape, has, sizeof(has)),
+				       uns_shape_text(&m->v[i].shape, wants, sizeof(wants))),
+		      err);
+}
+
 static int add_tensor(struct making *m, const struct uns_tensor *t, const char *name, struct uns_err *err)
 {
+	if (is_state(t))
+		UNS_TRY(check_state(m, t, name, err));
 	if (!UNS_HEAP_ROOM(m->v, m->n, m->cap))
 		return uns_oom(err);
 	m->v[m->n] = *t;
-	m->v[m->n++].name = name;
-	return is_state(t) && !uns_map_put(&m->trained, name, m, NULL) ? uns_oom(err) : 0;
+	m->v[m->n].name = name;
+	if (is_state(t) ? !uns_map_put(&m->trained, name, m, NULL) : !uns_map_put_index(&m->weights, name, (uint32_t)m->n))
+		return uns_oom(err);
+	m->n++;
+	return 0;
 }
 
 /* As tensors: slices, or blocks as they are. */
