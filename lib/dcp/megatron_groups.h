@@ -13,7 +13,8 @@
 #include "model/megatron_file.h"
 
 /* Adds the param groups of all optimizers as groups without parameters, each with its "step" if there is one, and
- * UNS_MEGATRON_QK_DECAY as a value below the root UNS_MEGATRON_COMMON if it was on. None if the file does not hold them. What is wrong with the file becomes a finding about the optimizer. */
+ * UNS_MEGATRON_QK_DECAY as a value below the root UNS_MEGATRON_COMMON if it was on. None if the file does not hold them.
+ * What is wrong with the file becomes a finding about the optimizer. */
 int uns_megatron_groups_add(struct uns_catalog *cat, const struct uns_root *root, const char *dir, struct uns_err *err);
 
 #endif

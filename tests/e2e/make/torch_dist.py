@@ -23,6 +23,8 @@ torch.cuda.current_device = lambda: torch.device("cpu")  # there is no GPU
 torch.cuda.synchronize = lambda *args, **kwargs: None
 torch.Tensor.cuda = lambda self, *args, **kwargs: self
 
+STEP = 2
+
 TEXT = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "max_position_embeddings": 64,
         "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False}
@@ -354,7 +356,7 @@ def logits(model, rows):
 def run(case, out):
     import mbridge  # noqa: F401
     import megatron.core  # noqa: F401
-    from megatron.core import dist_checkpointing, parallel_state
+    from megatron.core import parallel_state
     from safetensors.torch import load_file, save_file
 
     model_type, changes, sizes, more = CASES[case]
@@ -362,7 +364,7 @@ def run(case, out):
     published = hf_model(model_type, changes, more.get("vision")).to(dtype)
     if dist.get_rank() == 0:
         published.save_pretrained(f"{out}/hf")
-        os.makedirs(f"{out}/run/iter_0000002")
+        os.makedirs(f"{out}/run/iter_{STEP:07}")
     dist.barrier()
     parallel_state.initialize_model_parallel(
         sizes.get("tp", 1), sizes.get("pp", 1), sizes.get("vpp"), expert_model_parallel_size=sizes.get("ep", 1),
@@ -370,7 +372,7 @@ def run(case, out):
     text = published.config.get_text_config()
     text.tie_word_embeddings = published.config.tie_word_embeddings
     weights = text_weights(load_file(f"{out}/hf/model.safetensors"))
-    state = {"iteration": 2, "checkpoint_version": 3.0}
+    state = {}
     for stage in range(sizes["vpp"]) if "vpp" in sizes else [None]:
         config, model = build(text, sizes, more, dtype, stage)
         fill(model, bridge_of(text, config, dtype, more), weights)
@@ -379,11 +381,18 @@ def run(case, out):
         if model_type in TOWER:
             model = with_tower(model, published.model.visual, TOWER[model_type])
         state["model" if stage is None else f"model{stage}"] = model.sharded_state_dict(metadata=more.get("metadata"))
-    dist_checkpointing.save(state, f"{out}/run/iter_0000002")
+    save(state, out)
+
+
+def save(state, out, **how):
+    from megatron.core import dist_checkpointing, parallel_state
+
+    dist_checkpointing.save({"iteration": STEP, "checkpoint_version": 3.0} | state, f"{out}/run/iter_{STEP:07}", **how)
     parallel_state.destroy_model_parallel()
 
 
-if __name__ == "__main__":
+def run_all(run):
+    """Each case of the command line."""
     from megatron.core.dist_checkpointing.strategies import filesystem_async
 
     dist.init_process_group("gloo")
@@ -391,3 +400,7 @@ if __name__ == "__main__":
         run(one, f"{sys.argv[1]}/{one}")
     filesystem_async._results_queue = None  # ends the process that it lies in
     leave()
+
+
+if __name__ == "__main__":
+    run_all(run)

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import sys
 
 import torch
 import torch.distributed as dist
@@ -21,12 +20,10 @@ import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
 import torch_dist
-from leaving import leave
-from torch_dist import GPT_OSS, MOE
+from torch_dist import GPT_OSS, MOE, STEP
 
 STATES = ("param", "exp_avg", "exp_avg_sq")
 VALUES = ("lr", "betas", "eps", "weight_decay")
-STEPS = 2
 ONE_BY_ONE = {"singleton_local_shards": True}
 
 # case -> model_type, changes to torch_dist.TEXT, sizes of parallelism, more (torch_dist.build), how the optimizer is
@@ -79,7 +76,7 @@ def trained(config, model, kind, more, dtype):
     schedule = OptimizerParamScheduler(
         optimizer, init_lr=0.0, max_lr=1e-2, min_lr=1e-3, lr_warmup_steps=0, lr_decay_steps=10, lr_decay_style="cosine",
         start_wd=0.1, end_wd=0.1, wd_incr_steps=10, wd_incr_style="constant")
-    for step in range(STEPS):
+    for step in range(STEP):
         torch.manual_seed(step)
         for param in model.parameters():
             param.main_grad.copy_(torch.randn(param.shape))
@@ -196,7 +193,7 @@ def published(bridge, name, tensor):
 
 def run(case, out):
     import mbridge  # noqa: F401
-    from megatron.core import dist_checkpointing, parallel_state
+    from megatron.core import parallel_state
     from safetensors.torch import load_file, save_file
 
     model_type, changes, sizes, more, kind = CASES[case]
@@ -204,7 +201,7 @@ def run(case, out):
     hf = torch_dist.hf_model(model_type, changes, None).to(dtype)
     if dist.get_rank() == 0:
         hf.save_pretrained(f"{out}/hf")
-        os.makedirs(f"{out}/run/iter_0000002")
+        os.makedirs(f"{out}/run/iter_{STEP:07}")
     dist.barrier()
     parallel_state.initialize_model_parallel(sizes.get("tp", 1), sizes.get("pp", 1),
                                              expert_model_parallel_size=sizes.get("ep", 1))
@@ -224,19 +221,12 @@ def run(case, out):
     if kind != "plain":
         how["distrib_optim_sharding_type"] = kind
     weights = model.sharded_state_dict(metadata=how)
-    args = argparse.Namespace(iteration=STEPS, apply_wd_to_qk_layernorm="qk_decay" in more)
-    state = {"args": args, "iteration": STEPS, "checkpoint_version": 3.0, "model": weights,
-             "optimizer": optimizer.sharded_state_dict(model.sharded_state_dict(metadata=how), metadata=how)}
-    dist_checkpointing.save(state, f"{out}/run/iter_0000002", content_metadata=how)
-    parallel_state.destroy_model_parallel()
+    args = argparse.Namespace(iteration=STEP, apply_wd_to_qk_layernorm="qk_decay" in more)
+    torch_dist.save({"args": args, "model": weights,
+                     "optimizer": optimizer.sharded_state_dict(model.sharded_state_dict(metadata=how), metadata=how)},
+                    out, content_metadata=how)
 
 
 if __name__ == "__main__":
-    from megatron.core.dist_checkpointing.strategies import filesystem_async
-
-    dist.init_process_group("gloo")
     with OnCpu():
-        for one in sys.argv[2:]:
-            run(one, f"{sys.argv[1]}/{one}")
-    filesystem_async._results_queue = None  # ends the process that it lies in
-    leave()
+        torch_dist.run_all(run)

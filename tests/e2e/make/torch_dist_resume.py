@@ -18,7 +18,7 @@ import cpu_deepspeed
 import deepspeed
 from leaving import leave
 from safetensors.torch import save_file
-from torch_dist_optimizer import STEPS
+from torch_dist import STEP
 from transformers import AutoConfig, AutoModelForCausalLM, Trainer
 
 
@@ -48,7 +48,7 @@ def wanted(case):
     optimizer = torch.optim.AdamW(groups(model, case))
     for name, p in model.named_parameters():
         optimizer.state[p] = {s: t[name].detach().clone() for s, t in states.items()}
-        optimizer.state[p]["step"] = torch.tensor(float(STEPS))
+        optimizer.state[p]["step"] = torch.tensor(float(STEP))
     loss_of(model).loss.backward()
     optimizer.step()
     out = {f"{n}|fp32": p.detach().clone() for n, p in model.named_parameters()}

@@ -8,14 +8,12 @@ weights of both, there and back.
 """
 
 import os
-import sys
 
 import torch
 import torch.distributed as dist
 
 import torch_dist
-from leaving import leave
-from torch_dist import MOE, MROPE, QWEN2_5_VISION, QWEN3_VISION
+from torch_dist import MOE, MROPE, QWEN2_5_VISION, QWEN3_VISION, STEP
 
 BY_LAYER = {"non_homogeneous_layers": True}
 QWEN2_5 = {"qkv_bias": True, "vision": QWEN2_5_VISION}
@@ -181,7 +179,7 @@ def fill(model, bridge, weights):
 
 def run(case, out):
     import mbridge  # noqa: F401
-    from megatron.core import dist_checkpointing, parallel_state
+    from megatron.core import parallel_state
     from safetensors.torch import load_file
 
     model_type, changes, sizes, more = CASES[case]
@@ -189,7 +187,7 @@ def run(case, out):
     hf = torch_dist.hf_model(model_type, changes, more["vision"]).to(dtype)
     if dist.get_rank() == 0:
         hf.save_pretrained(f"{out}/hf")
-        os.makedirs(f"{out}/run/iter_0000002")
+        os.makedirs(f"{out}/run/iter_{STEP:07}")
     dist.barrier()
     parallel_state.initialize_model_parallel(
         sizes.get("tp", 1), sizes.get("pp", 1), expert_model_parallel_size=sizes.get("ep", 1))
@@ -205,16 +203,8 @@ def run(case, out):
         model = torch_dist.with_tower(model, own, "vision_model")
     else:
         model = torch_dist.with_tower(model, None, None)
-    state = {"iteration": 2, "checkpoint_version": 3.0, "model": model.sharded_state_dict(metadata=more.get("metadata"))}
-    dist_checkpointing.save(state, f"{out}/run/iter_0000002")
-    parallel_state.destroy_model_parallel()
+    torch_dist.save({"model": model.sharded_state_dict(metadata=more.get("metadata"))}, out)
 
 
 if __name__ == "__main__":
-    from megatron.core.dist_checkpointing.strategies import filesystem_async
-
-    dist.init_process_group("gloo")
-    for one in sys.argv[2:]:
-        run(one, f"{sys.argv[1]}/{one}")
-    filesystem_async._results_queue = None  # ends the process that it lies in
-    leave()
+    torch_dist.run_all(run)
