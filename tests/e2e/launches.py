@@ -72,7 +72,7 @@ LAUNCHES = {
                                            "qwen3_moe-tp2-older", "qwen3_moe-one-by-one-bf16", "gpt_oss-ep2-bf16",
                                            "qwen3_moe-ep2-buckets"]),
     "mo2more": ("torch_dist_optimizer.py", 2, ["qwen2-pp2", "gpt_oss-one-by-one", "llama-tp2-buckets"]),
-    "w2": ("transposed.py", 2, ["f2", "z1", "verl-f2", "lightning-fsdp"]),
+    "w2": ("transposed.py", 2, ["f2", "z1", "z3", "verl-f2", "lightning-fsdp"]),
     "tune": ("torchtune_run.py", 0, ["full", "lora"]),
     "titan": ("torchtitan_run.py", 2, ["fsdp2"]),
     "composer": ("composer_run.py", 2, ["fsdp", "plain"]),

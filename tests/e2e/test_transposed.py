@@ -47,11 +47,12 @@ def loaded(folder, **settings):
 
 
 def shown_at(m, case):
-    where = {"f2": "ckpt", "z1": "global_step2", "verl-f2": "global_step_2/actor", "lightning-fsdp": "step=2"}
+    where = {"f2": "ckpt", "z1": "global_step2", "z3": "global_step2", "verl-f2": "global_step_2/actor",
+             "lightning-fsdp": "step=2"}
     return m / "weights" / where[case], where[case]
 
 
-@pytest.mark.parametrize("case", ["f2", "z1", "verl-f2", "lightning-fsdp"])
+@pytest.mark.parametrize("case", ["f2", "z1", "z3", "verl-f2", "lightning-fsdp"])
 def test_experts_of_every_framework_have_the_base_models_order(made, mount, case):
     folder = made("w2", case)
     prefix = PREFIX.get(case, "")
@@ -65,8 +66,9 @@ def test_experts_of_every_framework_have_the_base_models_order(made, mount, case
     assert "4 tensors of experts are transposed, as in the base model" in problems(m, ckpt)
 
 
-def test_the_fp32_copies_too(made, mount):
-    folder = made("w2", "z1")
+@pytest.mark.parametrize("case", ["z1", "z3"])
+def test_the_fp32_copies_too(made, mount, case):
+    folder = made("w2", case)
     states = trees.tensors(folder / "states.safetensors")
     want = turned({n.removesuffix("|fp32"): t for n, t in states.items() if n.endswith("|fp32")})
     m = mount(folder / "run", f"model={folder.parent}/base")

@@ -5,7 +5,7 @@
 
 OUT/base is the model as it is on the Hub: transposed. Each CASE loads it from there, trains it and makes OUT/CASE/run,
 which is what a user has, and OUT/CASE/live.safetensors, the live tensors. CASE is f2 (torch's own checkpoint of
-FSDP2), z1 (a DeepSpeed engine in bf16, with OUT/CASE/states.safetensors), verl-f2 (ranks.py) or lightning-fsdp
+FSDP2), z1 or z3 (a DeepSpeed engine in bf16, with OUT/CASE/states.safetensors), verl-f2 (ranks.py) or lightning-fsdp
 (lightning_run.py).
 """
 
@@ -70,7 +70,7 @@ def zero(case, out):
     engine = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-2),
                                   config=deepspeed_engine.config(f"{case}-bf16", False))[0]
     for step in range(2):
-        ids = torch.arange(9)[None] * (step + 2) + dist.get_rank()
+        ids = torch.arange(9)[None] * (step + 2)  # stage 3 waits for ever if ranks use different experts
         engine.backward(engine(input_ids=ids, labels=ids).loss)
         engine.step()
     engine.save_checkpoint(f"{out}/run")
