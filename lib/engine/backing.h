@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "base/pool.h"
+#include "engine/ahead.h"
 #include "engine/cache.h"
 #include "engine/counters.h"
 #include "engine/fds.h"
@@ -15,6 +16,7 @@
 struct uns_engine {
 	struct uns_counters count;
 	struct uns_pool *pool;
+	struct uns_ahead *ahead;
 	struct uns_fds fds;
 	struct uns_cache *cache;
 	struct uns_windows windows;

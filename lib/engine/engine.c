@@ -17,14 +17,18 @@ static void engine_free_p(struct uns_engine **engine)
 	uns_engine_free(*engine);
 }
 
-/* Source files and spilled pieces hold descriptors; a quarter is plenty for the latter. */
-static void share_descriptors(const struct uns_engine_options *options, size_t *files, size_t *spilled)
+/* Source files, spilled pieces and threads that ask ahead hold descriptors; a quarter is plenty for spilled pieces, and for
+ * those threads. */
+static void share_descriptors(const struct uns_engine_options *options, size_t *files, size_t *spilled,
+			      unsigned *ahead_threads)
 {
 	enum { MOST_SPILLED = 4096 };
-	size_t all = uns_fds_budget();
+	size_t all = uns_fds_budget(), others;
 
 	*spilled = (size_t)uns_u64_min(all / 4 + 1, MOST_SPILLED);
-	*files = uns_u64_max(all - uns_u64_min(*spilled, all), 1);
+	*ahead_threads = (unsigned)uns_u64_min(all / 4 / UNS_AHEAD_THREAD_FDS, options->ahead_threads);
+	others = *spilled + *ahead_threads * (size_t)UNS_AHEAD_THREAD_FDS;
+	*files = uns_u64_max(all - uns_u64_min(others, all), 1);
 	if (options->max_open_files)
 		*files = uns_u64_min(*files, options->max_open_files);
 }
@@ -35,17 +39,19 @@ int uns_engine_new(const struct uns_engine_options *options, struct uns_engine *
 	UNS_CLEANUP(engine_free_p) struct uns_engine *e = calloc(1, sizeof(*e));
 	struct uns_cache_limits cache = { .mem_bytes = options->cache_bytes,
 					  .spill_bytes = options->spill_bytes };
+	unsigned ahead_threads;
 	size_t max_open;
 
 	if (!e)
 		return uns_oom(err);
-	share_descriptors(options, &max_open, &cache.spill_files);
+	share_descriptors(options, &max_open, &cache.spill_files, &ahead_threads);
 	uns_fds_init(&e->fds, max_open, &e->count);
 	uns_windows_init(&e->windows, uns_u64_max(options->window_bytes, LEAST_WINDOW_BYTES));
 	e->delay_read_us = options->delay_read_us;
 	e->most_ahead_bytes = options->ahead_bytes;
 	UNS_TRY(uns_pool_new(options->n_threads ? options->n_threads : DEFAULT_THREADS, &e->pool,
 			     err));
+	UNS_TRY(uns_ahead_new(ahead_threads, &e->ahead, err));
 	UNS_TRY(uns_cache_new(&cache, options->cache_dir, &e->count, options->log, &e->cache, err));
 	*out = UNS_TAKE(e);
 	return 0;
@@ -55,6 +61,7 @@ void uns_engine_free(struct uns_engine *e)
 {
 	if (!e)
 		return;
+	uns_ahead_free(e->ahead);
 	uns_pool_free(e->pool);
 	uns_cache_free(e->cache);
 	uns_fds_fini(&e->fds);

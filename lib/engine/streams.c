@@ -31,6 +31,14 @@ static void give_back(struct uns_stream *s, struct uns_engine *engine)
 	s->window = 0;
 }
 
+/* The reader has gone, or reads elsewhere. */
+static void leave(struct uns_stream *s, struct uns_engine *engine)
+{
+	give_back(s, engine);
+	if (s->asked)
+		uns_ahead_forget(engine->ahead, s);
+}
+
 void uns_streams_init(struct uns_streams *streams)
 {
 	*streams = (struct uns_streams){ 0 };
@@ -42,7 +50,7 @@ void uns_streams_fini(struct uns_streams *streams, struct uns_engine *engine)
 	size_t i;
 
 	for (i = 0; i < UNS_STREAMS; i++)
-		give_back(&streams->stream[i], engine);
+		leave(&streams->stream[i], engine);
 	pthread_mutex_destroy(&streams->lock);
 }
 
@@ -60,7 +68,7 @@ static struct uns_stream *stream_at(struct uns_streams *streams, struct uns_engi
 		if (s->used_at < oldest->used_at)
 			oldest = s;
 	}
-	give_back(oldest, engine);
+	leave(oldest, engine);
 	*oldest = (struct uns_stream){ .next = at };
 	return oldest;
 }
@@ -78,13 +86,14 @@ static void widen(struct uns_stream *s, struct uns_engine *engine)
 
 /* The stretch to ask for, [*from, *to); false where there is none. */
 static bool advance(struct uns_streams *streams, struct uns_engine *engine, uint64_t size,
-		    uint64_t at, size_t len, uint64_t *from, uint64_t *to)
+		    uint64_t at, size_t len, const struct uns_stream **reader, uint64_t *from, uint64_t *to)
 {
 	struct uns_stream *s;
 	bool any;
 
 	pthread_mutex_lock(&streams->lock);
 	s = stream_at(streams, engine, at);
+	*reader = s;
 	s->used_at = ++streams->clock;
 	s->next = uns_u64_max(s->next, at + len);
 	s->taken += len;
@@ -123,8 +132,29 @@ static uint64_t call_bytes(struct uns_backing *b, const struct uns_file *file)
 	return bytes;
 }
 
-static void ask(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end)
+/* On no block device, as the file systems of networks and of FUSE: to ask may mean to wait. */
+static bool may_wait(const struct uns_file *file)
 {
+	return major(file->stat.id.dev) == 0;
+}
+
+/* For whom storage is asked. */
+struct wish {
+	struct uns_backing *b;
+	const struct uns_stream *reader;
+};
+
+static bool ask_by_thread(const struct wish *wish, const struct uns_file *file, int fd, uint64_t at, uint64_t end)
+{
+	const struct uns_ahead_ask ask = { .file = file, .fd = fd, .at = at, .end = end,
+					   .call_bytes = call_bytes(wish->b, file), .reader = wish->reader };
+
+	return uns_ahead_ask(wish->b->engine->ahead, &ask);
+}
+
+static void ask(const struct wish *wish, uint32_t file, uint64_t at, uint64_t end)
+{
+	struct uns_backing *b = wish->b;
 	const struct uns_file *f = &b->cat->files[file];
 	const uint64_t most = call_bytes(b, f);
 	struct uns_fd_slot *slot = &b->slot[file];
@@ -139,6 +169,8 @@ static void ask(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end)
 		/* Bytes come into memory in order: where the last is, the others are. */
 		if (uns_fd_pread_now(slot->fd, &byte, 1, at + step - 1) == 0)
 			continue;
+		if (may_wait(f) && ask_by_thread(wish, f, slot->fd, at, at + step))
+			continue;
 		step = uns_u64_min(step, most);
 		posix_fadvise(slot->fd, (off_t)at, (off_t)step, POSIX_FADV_WILLNEED);
 	}
@@ -148,27 +180,28 @@ static void ask(struct uns_backing *b, uint32_t file, uint64_t at, uint64_t end)
 /* Bytes [first, end) of a piece's elements. */
 static void ask_piece(void *ctx, const struct uns_piece *piece, uint64_t first, uint64_t end)
 {
-	struct uns_backing *b = ctx;
+	const struct wish *wish = ctx;
 	struct uns_location where;
 	uint64_t base = piece->offset_bytes;
 
 	if (piece->codec != UNS_CODEC_NONE || piece->stride_elems) { /* read as a whole, when first touched */
 		if (first == 0)
-			ask(b, piece->file, base, base + piece->length_bytes);
+			ask(wish, piece->file, base, base + piece->length_bytes);
 		return;
 	}
-	if (uns_location_known(b, piece, &where))
+	if (uns_location_known(wish->b, piece, &where))
 		base = where.data_bytes; /* else its header is read too, and is small */
-	ask(b, piece->file, base + first, base + end);
+	ask(wish, piece->file, base + first, base + end);
 }
 
 void uns_streams_read(struct uns_streams *streams, struct uns_backing *b,
 		      const struct uns_layout *layout, uint64_t at, size_t len)
 {
+	struct wish wish = { .b = b };
 	uint64_t from, to, end;
 	size_t i;
 
-	if (!advance(streams, b->engine, layout->size_bytes, at, len, &from, &to))
+	if (!advance(streams, b->engine, layout->size_bytes, at, len, &wish.reader, &from, &to))
 		return;
 	for (i = uns_layout_find(layout, from); i < layout->n && from < to; i++, from = end) {
 		const struct uns_segment *s = &layout->segment[i];
@@ -176,6 +209,6 @@ void uns_streams_read(struct uns_streams *streams, struct uns_backing *b,
 		end = uns_u64_min(s->at_bytes + s->len_bytes, to);
 		if (s->from == UNS_FROM_PIECES)
 			uns_segment_extents(b, layout, i, from - s->at_bytes, end - s->at_bytes,
-					    ask_piece, b);
+					    ask_piece, &wish);
 	}
 }

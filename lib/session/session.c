@@ -10,6 +10,8 @@
 /* From "global_step_7/actor" to the run. */
 enum { RUN_ABOVE = 2 };
 
+enum { AHEAD_THREADS = 16 }; /* one for each storage that may let it wait: engine/ahead.h */
+
 static int choose_real_root(struct unshard *u, const char *source, struct uns_err *err)
 {
 	char real[PATH_MAX];
@@ -26,6 +28,7 @@ static int open_engine(struct unshard *u, const struct unshard_options *o, struc
 		.cache_bytes = u->opt.mem_bytes / 2,
 		.window_bytes = u->opt.mem_bytes / 2,
 		.ahead_bytes = u->opt.mem_bytes,
+		.ahead_threads = AHEAD_THREADS,
 		.spill_bytes = u->opt.cache_size_bytes,
 		.cache_dir = u->opt.cache_dir,
 		.delay_read_us = o->delay_read_us,

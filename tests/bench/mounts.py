@@ -77,7 +77,7 @@ def unshard(programs, source, mountpoint, *options, store="none"):
 def one_file(programs, source, mountpoint, delay_us=0):
     """The minimal server, showing `source` as MOUNTPOINT/file; every read of it takes delay_us more."""
     mountpoint.mkdir(exist_ok=True)
-    server = subprocess.Popen([programs / "one_file_fs", source, mountpoint, str(delay_us)])
+    server = subprocess.Popen([programs / "one_file_fs", source, mountpoint, str(delay_us)], stdout=subprocess.DEVNULL)
     try:
         while not is_mounted(mountpoint):
             if server.poll() is not None:

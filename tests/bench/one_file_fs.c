@@ -5,12 +5,14 @@
  *
  * Serves MOUNTPOINT/file in the foreground until it is unmounted or gets a signal. With a delay, every read
  * takes so many microseconds more: storage at the other end of a network, that answers many requests at once. Request size,
- * threads, queue and page cache are as in fs/; read-ahead is for the caller to set. */
+ * threads, queue and page cache are as in fs/; read-ahead is for the caller to set. When it has ended, it prints how many
+ * reads there were, and how many of them at once, at most. */
 #define FUSE_USE_VERSION 312
 
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +30,7 @@ enum {
 };
 static const double FOREVER_SECONDS = 3600;
 static const char FILE_NAME[] = "file";
+static atomic_uint reads, reads_now, most_reads;
 
 struct source {
 	int fd;
@@ -88,17 +91,29 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fuse_reply_open(req, fi);
 }
 
+static void count_read(void)
+{
+	unsigned now = atomic_fetch_add(&reads_now, 1) + 1, most = atomic_load(&most_reads);
+
+	while (now > most && !atomic_compare_exchange_weak(&most_reads, &most, now))
+		;
+	atomic_fetch_add(&reads, 1);
+}
+
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		    struct fuse_file_info *fi)
 {
 	static _Thread_local char buf[REQUEST_BYTES] __attribute__((aligned(PAGE_BYTES)));
 	const struct source *source = fuse_req_userdata(req);
-	ssize_t n = pread(source->fd, buf, size < sizeof(buf) ? size : sizeof(buf), off);
+	ssize_t n;
 
 	(void)ino;
 	(void)fi;
+	count_read();
+	n = pread(source->fd, buf, size < sizeof(buf) ? size : sizeof(buf), off);
 	if (source->delay_us)
 		usleep(source->delay_us);
+	atomic_fetch_sub(&reads_now, 1);
 	if (n < 0)
 		fuse_reply_err(req, errno);
 	else
@@ -164,5 +179,6 @@ int main(int argc, char **argv)
 	code = serve(se, argv[2], source.delay_us ? DELAYED_THREADS : THREADS);
 	fuse_session_destroy(se);
 	close(source.fd);
+	printf("%u %u\n", atomic_load(&reads), atomic_load(&most_reads));
 	return code;
 }

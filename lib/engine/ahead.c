@@ -1,0 +1,379 @@
+/* Threads that ask storage. All that they share is under one lock, which nobody holds while a system call may wait. */
+#include "engine/ahead.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+enum {
+	MOST_FILES = UNS_AHEAD_THREAD_FDS / 2, /* of one thread, with two descriptors each */
+	MOST_STRETCHES = 64,
+	IDLE_SECONDS = 1, /* of a thread; of a file that it has open */
+	END_SECONDS = 1,
+	BITE_BYTES = 1 << 20, /* then a reader may have gone */
+};
+
+/* Made by whoever asks first; its descriptors are closed by the thread alone. */
+struct file {
+	const struct uns_file *of;
+	struct uns_identity id; /* `of` may be another's by now */
+	int fd;                 /* shared with a reader; -1 = there is no file here */
+	int own;                /* the thread's alone; -1 = not yet, or refused */
+	bool tried;             /* to have one */
+	int64_t used_ns;
+};
+
+struct stretch {
+	unsigned file;
+	uint64_t at, end, call_bytes;
+	const void *reader;
+};
+
+/* A thread and its work. */
+struct lane {
+	SLIST_ENTRY(lane) next;
+	struct uns_ahead *ahead;
+	uint64_t dev;
+	pthread_cond_t added;
+	struct file file[MOST_FILES];
+	struct stretch stretch[MOST_STRETCHES]; /* the oldest first */
+	unsigned n;
+};
+
+struct uns_ahead {
+	pthread_mutex_t lock;
+	pthread_cond_t thread_ended;
+	atomic_bool ending;
+	bool left; /* uns_ahead_free has gone: the last thread frees this */
+	SLIST_HEAD(, lane) lanes;
+	unsigned n_threads, most_threads; /* n_threads: those that have no lane any more, too */
+};
+
+static struct timespec after(unsigned seconds)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_sec += seconds;
+	return t;
+}
+
+/* -- the thread -- */
+
+/* A description of its own has a read-ahead of its own, that may be doubled. */
+static void open_once_more(struct file *f)
+{
+	char path[32];
+
+	f->tried = true;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", f->fd);
+	f->own = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (f->own >= 0 && posix_fadvise(f->own, 0, 0, POSIX_FADV_SEQUENTIAL) != 0)
+		uns_close_p(&f->own);
+}
+
+static void ask_for(const struct uns_ahead *a, struct file *f, const struct stretch *s)
+{
+	uint64_t at = s->at, step;
+
+	if (!f->tried)
+		open_once_more(f);
+	for (; at < s->end && !atomic_load(&a->ending); at += step) {
+		step = uns_u64_min(s->end - at, f->own >= 0 ? 2 * s->call_bytes : s->call_bytes);
+		posix_fadvise(f->own >= 0 ? f->own : f->fd, (off_t)at, (off_t)step, POSIX_FADV_WILLNEED);
+	}
+}
+
+/* Lock held. */
+static void remove_stretch(struct lane *l, unsigned i)
+{
+	for (l->n--; i < l->n; i++)
+		l->stretch[i] = l->stretch[i + 1];
+}
+
+/* Readers take turns; what one wants stays in order. Lock held. */
+static void to_the_back(struct lane *l, const void *reader)
+{
+	struct stretch later[MOST_STRETCHES];
+	unsigned i, n = 0, n_later = 0;
+
+	for (i = 0; i < l->n; i++)
+		if (l->stretch[i].reader == reader)
+			later[n_later++] = l->stretch[i];
+		else
+			l->stretch[n++] = l->stretch[i];
+	memcpy(l->stretch + n, later, n_later * sizeof(*later));
+}
+
+/* Lock held. */
+static struct stretch take_bite(struct lane *l)
+{
+	struct stretch bite = l->stretch[0];
+
+	bite.end = uns_u64_min(bite.end, bite.at + BITE_BYTES);
+	l->stretch[0].at = bite.end;
+	if (l->stretch[0].at == l->stretch[0].end)
+		remove_stretch(l, 0);
+	to_the_back(l, bite.reader);
+	return bite;
+}
+
+static bool is_wanted(const struct lane *l, unsigned file)
+{
+	unsigned i;
+
+	for (i = 0; i < l->n; i++)
+		if (l->stretch[i].file == file)
+			return true;
+	return false;
+}
+
+/* A file that was not used for so long. Lock held. */
+static struct file take_idle(struct lane *l, int64_t idle_ns)
+{
+	const int64_t now_ns = uns_now_ns();
+	struct file taken = { .fd = -1, .own = -1 };
+	unsigned i;
+
+	for (i = 0; i < MOST_FILES && taken.fd < 0; i++)
+		if (l->file[i].fd >= 0 && now_ns - l->file[i].used_ns >= idle_ns && !is_wanted(l, i)) {
+			taken = l->file[i];
+			l->file[i].fd = -1;
+		}
+	return taken;
+}
+
+/* Lock held, but not while a file is closed: some file systems wait then, too. */
+static void close_idle(struct lane *l, int64_t idle_ns)
+{
+	struct file f;
+
+	while ((f = take_idle(l, idle_ns)).fd >= 0) {
+		pthread_mutex_unlock(&l->ahead->lock);
+		uns_close_p(&f.fd);
+		uns_close_p(&f.own);
+		pthread_mutex_lock(&l->ahead->lock);
+	}
+}
+
+/* Lock held, but while storage is asked. A file's descriptors are the thread's: the lock is not needed for them. */
+static void ask_next(struct lane *l)
+{
+	struct stretch bite = take_bite(l);
+
+	pthread_mutex_unlock(&l->ahead->lock);
+	ask_for(l->ahead, &l->file[bite.file], &bite);
+	pthread_mutex_lock(&l->ahead->lock);
+	l->file[bite.file].used_ns = uns_now_ns();
+	close_idle(l, IDLE_SECONDS * INT64_C(1000000000));
+}
+
+/* false = nothing came for long enough. Lock held. */
+static bool wait_for_work(struct lane *l)
+{
+	const struct timespec until = after(IDLE_SECONDS);
+	int code = 0;
+
+	while (!l->n && !code && !atomic_load(&l->ahead->ending))
+		code = pthread_cond_clockwait(&l->added, &l->ahead->lock, CLOCK_MONOTONIC, &until);
+	return l->n && !atomic_load(&l->ahead->ending);
+}
+
+static void ahead_destroy(struct uns_ahead *a)
+{
+	pthread_cond_destroy(&a->thread_ended);
+	pthread_mutex_destroy(&a->lock);
+	free(a);
+}
+
+/* Lock held; dropped for good. */
+static void end_thread(struct uns_ahead *a)
+{
+	const bool last = --a->n_threads == 0 && a->left;
+
+	pthread_cond_signal(&a->thread_ended);
+	pthread_mutex_unlock(&a->lock);
+	if (last)
+		ahead_destroy(a);
+}
+
+static void *work(void *ctx)
+{
+	struct lane *l = ctx;
+	struct uns_ahead *a = l->ahead;
+
+	pthread_mutex_lock(&a->lock);
+	while (wait_for_work(l))
+		ask_next(l);
+	SLIST_REMOVE(&a->lanes, l, lane, next); /* what comes now begins another */
+	l->n = 0;
+	close_idle(l, 0);
+	pthread_cond_destroy(&l->added);
+	free(l);
+	end_thread(a);
+	return NULL;
+}
+
+/* -- who wants something -- */
+
+/* Signals are for the program's own threads. */
+static bool start_thread(struct lane *l)
+{
+	sigset_t all, before;
+	pthread_t thread;
+	int code;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	code = pthread_create(&thread, NULL, work, l);
+	if (code == 0)
+		pthread_detach(thread);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return code == 0;
+}
+
+/* NULL = there cannot be another. Lock held. */
+static struct lane *add_lane(struct uns_ahead *a, uint64_t dev)
+{
+	struct lane *l = a->n_threads < a->most_threads ? calloc(1, sizeof(*l)) : NULL;
+	unsigned i;
+
+	if (!l)
+		return NULL;
+	l->ahead = a;
+	l->dev = dev;
+	for (i = 0; i < MOST_FILES; i++)
+		l->file[i].fd = l->file[i].own = -1;
+	pthread_cond_init(&l->added, NULL);
+	if (!start_thread(l)) {
+		pthread_cond_destroy(&l->added);
+		free(l);
+		return NULL;
+	}
+	a->n_threads++;
+	SLIST_INSERT_HEAD(&a->lanes, l, next);
+	return l;
+}
+
+/* Lock held. */
+static struct lane *lane_of(struct uns_ahead *a, uint64_t dev)
+{
+	struct lane *l;
+
+	SLIST_FOREACH (l, &a->lanes, next)
+		if (l->dev == dev)
+			return l;
+	return add_lane(a, dev);
+}
+
+/* MOST_FILES = there is no room for it. Lock held. */
+static unsigned file_of(struct lane *l, const struct uns_ahead_ask *ask)
+{
+	unsigned i, room = MOST_FILES;
+
+	for (i = 0; i < MOST_FILES; i++) {
+		if (l->file[i].fd < 0)
+			room = i;
+		else if (l->file[i].of == ask->file && uns_identity_equal(&l->file[i].id, &ask->file->stat.id))
+			return i;
+	}
+	if (room == MOST_FILES)
+		return room;
+	l->file[room] = (struct file){ .of = ask->file, .id = ask->file->stat.id, .own = -1,
+				       .fd = fcntl(ask->fd, F_DUPFD_CLOEXEC, 0), .used_ns = uns_now_ns() };
+	return l->file[room].fd < 0 ? MOST_FILES : room;
+}
+
+/* Lock held. */
+static bool add_stretch(struct lane *l, unsigned file, const struct uns_ahead_ask *ask)
+{
+	struct stretch *s;
+
+	for (s = l->stretch; s < l->stretch + l->n; s++)
+		if (s->file == file && s->reader == ask->reader && s->end == ask->at) {
+			s->end = ask->end;
+			return true;
+		}
+	if (l->n == MOST_STRETCHES)
+		return false;
+	l->stretch[l->n++] = (struct stretch){ file, ask->at, ask->end, ask->call_bytes, ask->reader };
+	return true;
+}
+
+bool uns_ahead_ask(struct uns_ahead *a, const struct uns_ahead_ask *ask)
+{
+	struct lane *l;
+	unsigned file = MOST_FILES;
+	bool added;
+
+	pthread_mutex_lock(&a->lock);
+	l = lane_of(a, ask->file->stat.id.dev);
+	if (l)
+		file = file_of(l, ask);
+	added = file < MOST_FILES && add_stretch(l, file, ask);
+	if (added)
+		pthread_cond_signal(&l->added);
+	pthread_mutex_unlock(&a->lock);
+	return added;
+}
+
+void uns_ahead_forget(struct uns_ahead *a, const void *reader)
+{
+	struct lane *l;
+	unsigned i;
+
+	pthread_mutex_lock(&a->lock);
+	SLIST_FOREACH (l, &a->lanes, next)
+		for (i = l->n; i-- > 0;)
+			if (l->stretch[i].reader == reader)
+				remove_stretch(l, i);
+	pthread_mutex_unlock(&a->lock);
+}
+
+/* -- life -- */
+
+int uns_ahead_new(unsigned most_threads, struct uns_ahead **out, struct uns_err *err)
+{
+	struct uns_ahead *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return uns_oom(err);
+	pthread_mutex_init(&a->lock, NULL);
+	pthread_cond_init(&a->thread_ended, NULL);
+	SLIST_INIT(&a->lanes);
+	a->most_threads = most_threads;
+	*out = a;
+	return 0;
+}
+
+void uns_ahead_free(struct uns_ahead *a)
+{
+	const struct timespec until = after(END_SECONDS);
+	struct lane *l;
+	bool left;
+	int code = 0;
+
+	if (!a)
+		return;
+	pthread_mutex_lock(&a->lock);
+	atomic_store(&a->ending, true);
+	SLIST_FOREACH (l, &a->lanes, next)
+		pthread_cond_signal(&l->added);
+	while (a->n_threads && !code)
+		code = pthread_cond_clockwait(&a->thread_ended, &a->lock, CLOCK_MONOTONIC, &until);
+	a->left = left = a->n_threads > 0;
+	pthread_mutex_unlock(&a->lock);
+	if (!left)
+		ahead_destroy(a);
+}

@@ -1,0 +1,58 @@
+"""Sources on storage that lets every read wait: tests/bench/one_file_fs.c, which counts the reads that are under way at
+once. What it may answer at once is its own matter; that it is asked for so much is ours."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import UNSHARD, eventually, is_mounted
+
+SERVER = Path(UNSHARD).parent / "one_file_fs"
+SIZE = 96 << 20
+DELAY_US = 50_000  # long, that a busy machine asks for the next meanwhile
+WORKERS = 16  # threads of the mount that answer the kernel
+
+
+class Storage:
+    def __init__(self, top):
+        self.source, self.path = top / "bytes", top / "runs/afar"
+        self.path.mkdir(parents=True)
+        with open(self.source, "wb") as f:
+            f.truncate(SIZE)
+        self.process = subprocess.Popen([str(SERVER), self.source, self.path, str(DELAY_US)], stdout=subprocess.PIPE, text=True)
+        eventually(lambda: is_mounted(self.path))
+        dev = os.stat(self.path).st_dev
+        self.read_ahead = int(Path(f"/sys/class/bdi/{os.major(dev)}:{os.minor(dev)}/read_ahead_kb").read_text()) << 10
+
+    def counted(self):
+        subprocess.run(["fusermount3", "-uz", self.path], check=True)
+        return map(int, self.process.communicate()[0].split())
+
+
+@pytest.fixture
+def storage(tmp_path):
+    it = Storage(tmp_path)
+    yield it
+    if it.process.poll() is None:
+        subprocess.run(["fusermount3", "-uz", it.path])
+    it.process.wait()
+    it.process.stdout.close()
+
+
+def read_through(path):
+    with open(path, "rb", buffering=0) as f:
+        while f.read(1 << 20):
+            pass
+
+
+def test_one_reader_keeps_many_reads_under_way(storage, mount, command):
+    """More than those who answer the kernel could; and each of twice what the kernel asks for by itself, but for what is
+    read before it is clear that the reader goes on."""
+    m = mount(storage.path.parent, "store=none", changing=True)
+    read_through(m / "weights/afar/file")
+    command("umount", m)
+    n, at_once = storage.counted()
+    assert at_once > WORKERS
+    assert n < 0.7 * SIZE / storage.read_ahead
