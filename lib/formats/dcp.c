@@ -69,8 +69,8 @@ static bool is_megatron(const struct uns_directory *dir)
 	return uns_listing_find(dir->list, UNS_MEGATRON_COMMON) != NULL;
 }
 
-/* Buckets of the optimizer: flat, of several parameters each. (Source: distrib_optimizer.py,
- * sharded_param_state_dp_reshardable.) */
+/* Buckets of the optimizer: flat, of several parameters each, with padding that nobody sets. (Source:
+ * distrib_optimizer.py, sharded_param_state_dp_reshardable.) */
 static bool is_bucket(const struct uns_tensor *t)
 {
 	return t->role == UNS_ROLE_OTHER && strstr(t->key, "optimizer.distributed.") && strstr(t->key, ".bucket_idx_");
@@ -78,11 +78,16 @@ static bool is_bucket(const struct uns_tensor *t)
 
 static int tell_buckets(struct uns_catalog *cat, struct uns_err *err)
 {
-	size_t i = 0;
+	bool any = false;
+	size_t i;
 
-	while (i < cat->n_tensors && !is_bucket(&cat->tensors[i]))
-		i++;
-	if (!cat->summary.is_megatron || i == cat->n_tensors)
+	for (i = 0; cat->summary.is_megatron && i < cat->n_tensors; i++) {
+		if (!is_bucket(&cat->tensors[i]))
+			continue;
+		cat->tensors[i].strange = true;
+		any = true;
+	}
+	if (!any)
 		return 0;
 	return uns_catalog_add_finding(
 		cat, UNS_FINDING(.id = UNS_FOUND_MEGATRON_BUCKETS, .scope = UNS_SCOPE_OPTIMIZER), err);

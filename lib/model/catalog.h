@@ -118,7 +118,7 @@ struct uns_tensor {
 	 * the weight is its elements rounded to `dtype`. */
 	uint32_t alias_of;
 	bool inferred;     /* name or place was derived, not recorded: provenance says so */
-	bool strange;      /* its bytes are not its values: a finding says what it is */
+	bool strange;      /* not all of its bytes are its values: a finding says what it is */
 	bool of_adapter; /* a weight of an adapter (summary.adapter), not of the model that it adapts */
 	bool sharded; /* of per-rank files: saved as a DTensor or ShardedTensor, even where one rank has
 	               * it all; the others are plain tensors, which ranks hold copies of */

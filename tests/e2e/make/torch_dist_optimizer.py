@@ -222,9 +222,11 @@ def run(case, out):
         how["distrib_optim_sharding_type"] = kind
     weights = model.sharded_state_dict(metadata=how)
     args = argparse.Namespace(iteration=STEP, apply_wd_to_qk_layernorm="qk_decay" in more)
+    torch.use_deterministic_algorithms(True)  # memory that nobody sets, as a bucket's padding, is NaN
     torch_dist.save({"args": args, "model": weights,
                      "optimizer": optimizer.sharded_state_dict(model.sharded_state_dict(metadata=how), metadata=how)},
                     out, content_metadata=how)
+    torch.use_deterministic_algorithms(False)
 
 
 if __name__ == "__main__":
