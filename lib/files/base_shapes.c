@@ -3,7 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/map.h"
-#include "files/block_tensor.h"
+#include "model/block_tensor.h"
 
 enum order { ALIKE, TRANSPOSED, SQUARE, UNREAD, ANOTHER, N_ORDERS };
 

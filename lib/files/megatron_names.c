@@ -9,8 +9,8 @@
 #include "base/cleanup.h"
 #include "base/map.h"
 #include "base/path.h"
-#include "files/block_tensor.h"
 #include "files/megatron_sizes.h"
+#include "model/block_tensor.h"
 
 static int compare_type(const void *key, const void *family)
 {

@@ -7,8 +7,8 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "files/block_tensor.h"
 #include "files/published_names.h"
+#include "model/block_tensor.h"
 
 enum { RULES_OF = 5 }; /* transformers */
 

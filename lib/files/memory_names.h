@@ -23,7 +23,7 @@ int uns_memory_names_find(const struct uns_config_info *config, const struct uns
 
 /* The same of tensors that are slices of those of `cat` (uns_tensor.of), in their order, whoever saved them. Parts that
  * follow each other in one tensor, as megatron-core stacks experts, become a slice of it; others become blocks
- * (files/block_tensor.h). A tensor that is no slice keeps its name. */
+ * (model/block_tensor.h). A tensor that is no slice keeps its name. */
 int uns_memory_names_of_slices(const struct uns_config_info *config, const struct uns_catalog *cat,
 			       const struct uns_tensor *const *tensor, size_t n, struct uns_arena *arena,
 			       struct uns_memory_names *out, struct uns_err *err);

@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include "files/base_shapes.h"
-#include "files/block_tensor.h"
 #include "files/memory_names.h"
 #include "files/published_names.h"
+#include "model/block_tensor.h"
 
 struct named {
 	const char *name;

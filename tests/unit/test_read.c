@@ -21,7 +21,7 @@
 #include "base/text.h"
 #include "engine/cast.h"
 #include "engine/engine.h"
-#include "files/block_tensor.h"
+#include "model/block_tensor.h"
 #include "torch_item.h"
 
 /* -- a checkpoint in the making -- */

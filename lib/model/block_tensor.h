@@ -1,13 +1,12 @@
 /* Tensors whose pieces are blocks (struct uns_block): elements of a checkpoint's tensors in another order. */
-#ifndef UNS_FILES_BLOCK_TENSOR_H
-#define UNS_FILES_BLOCK_TENSOR_H
+#ifndef UNS_MODEL_BLOCK_TENSOR_H
+#define UNS_MODEL_BLOCK_TENSOR_H
 
 #include "model/tree.h"
 
 /* A tensor of `shape` that is in no catalog. Its elements are those of the n blocks, one behind the other; each block
  * has an equal share of the first dimension. What is not its shape or dtype is that of the first block's first source.
- * -EBADMSG if sources differ in
- * dtype. Sources are tensors of `cat`. Pure. */
+ * Sources are tensors of `cat`; -EBADMSG if they differ in dtype. Pure. */
 int uns_block_tensor_make(const struct uns_catalog *cat, const struct uns_shape *shape, const struct uns_block *block,
 			  size_t n, struct uns_arena *arena, const struct uns_tensor **out, struct uns_err *err);
 

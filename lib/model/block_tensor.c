@@ -1,5 +1,5 @@
 /* One piece for each block. */
-#include "files/block_tensor.h"
+#include "model/block_tensor.h"
 
 #include <stdlib.h>
 #include <string.h>
