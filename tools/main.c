@@ -1,7 +1,6 @@
 /* The `unshard` command: finds the verb, and says what there is. */
 #include <cJSON.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,41 +10,10 @@
 
 #include "command.h"
 #include "fs.h"
-#include "options.h"
 
 static const struct command *const commands[] = { &cmd_mount, &cmd_umount, &cmd_ls, &cmd_show,
 						  &cmd_check, &cmd_export, &cmd_meta, &cmd_warm };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
-
-int command_fail(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	fputs("unshard: ", stderr);
-	vfprintf(stderr, fmt, ap);
-	fputc('\n', stderr);
-	va_end(ap);
-	return EXIT_COULD_NOT;
-}
-
-int command_usage(const struct command *self)
-{
-	fprintf(stderr, "usage: unshard %s %s\n(more: unshard %s --help)\n", self->name,
-		self->arguments, self->name);
-	return EXIT_COULD_NOT;
-}
-
-int command_help(const struct command *self)
-{
-	printf("usage: unshard %s %s\n\n%s", self->name, self->arguments, self->help);
-	if (self->options) {
-		printf("\nOptions after -o, separated by commas (a comma in a value is written "
-		       "\\,):\n");
-		options_help(self->options);
-	}
-	return EXIT_DONE;
-}
 
 static int help(FILE *to)
 {

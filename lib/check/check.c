@@ -18,16 +18,6 @@
 
 enum { MAX_WALK_DEPTH = 64, MAX_LEFTOVER_DEPTH = 4, MAX_STATE_BYTES = 64 << 20 };
 
-static int hand_over(struct checking *c, const struct reason *reason, enum uns_severity severity,
-		     bool general_advice)
-{
-	if (severity == UNS_PROBLEM)
-		c->counts.problems++;
-	else
-		c->counts.notes++;
-	return finding_visit(reason, c->path, severity, general_advice, &c->caller);
-}
-
 /* A directory that cannot be read, below the one that was asked for: a finding, and the walk goes on. One that
  * was deleted meanwhile is no finding. */
 static int visit_unreadable(struct checking *c, const char *path, int depth,
@@ -41,28 +31,7 @@ static int visit_unreadable(struct checking *c, const char *path, int depth,
 	if (why->code == -ENOENT || why->code == -ENOTDIR)
 		return 0;
 	c->path = path;
-	return hand_over(c, &(struct reason){ .finding = f }, UNS_PROBLEM, false);
-}
-
-int checking_found_as(struct checking *c, const struct uns_finding *f, enum uns_severity severity)
-{
-	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
-	struct uns_finding own = *f;
-	struct reason reason = { .serious = true };
-
-	own.checkpoint = checking_name(c);
-	reason.finding = uns_finding_copy(&arena, &own);
-	return reason.finding ? hand_over(c, &reason, severity, false) : -ENOMEM;
-}
-
-int checking_found(struct checking *c, const struct uns_finding *f)
-{
-	return checking_found_as(c, f, uns_finding_words(f->id)->severity);
-}
-
-const char *checking_name(const struct checking *c)
-{
-	return uns_root_name(c->u->root, c->path);
+	return checking_hand_over(c, &(struct reason){ .finding = f }, UNS_PROBLEM, false);
 }
 
 /* What opening the checkpoint found out. */
@@ -72,7 +41,7 @@ static int check_reasons(struct checking *c, const struct reasons *reasons)
 	int code = 0;
 
 	for (i = 0; i < reasons->n && code == 0; i++)
-		code = hand_over(c, &reasons->v[i], reasons->v[i].finding->severity,
+		code = checking_hand_over(c, &reasons->v[i], reasons->v[i].finding->severity,
 			     !reasons->v[i].view);
 	return code;
 }

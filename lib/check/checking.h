@@ -13,6 +13,8 @@ struct checking {
 	const char *path; /* of the checkpoint or directory being looked at */
 };
 
+/* Count a reason and hand it to the visitor; returns what that returned. */
+int checking_hand_over(struct checking *c, const struct reason *reason, enum uns_severity severity, bool general_advice);
 /* Count a finding about what is being looked at and hand it to the visitor; returns what that returned. */
 int checking_found(struct checking *c, const struct uns_finding *f);
 int checking_found_as(struct checking *c, const struct uns_finding *f, enum uns_severity severity);

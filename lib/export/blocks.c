@@ -1,6 +1,6 @@
 /* Bytes, block by block, each a pool's item. A file is open from its first block to its last; then it is synced.
  * Blocks are taken in order, so that as many files are open as there are threads. */
-#include "export/export.h"
+#include "export/exporting.h"
 
 #include <fcntl.h>
 #include <limits.h>

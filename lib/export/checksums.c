@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/sha256.h"
 #include "base/text.h"
-#include "export/export.h"
+#include "export/exporting.h"
 #include "io/source.h"
 #include "out/disk.h"
 

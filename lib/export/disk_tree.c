@@ -11,7 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/path.h"
-#include "export/export.h"
+#include "export/exporting.h"
 #include "out/disk.h"
 #include "paths/files.h"
 

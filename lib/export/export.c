@@ -1,7 +1,6 @@
 /* unshard_export: list, make the tree, write, read back, rename. */
-#include "export/export.h"
+#include "export/exporting.h"
 
-#include <stdatomic.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,19 +9,6 @@
 
 /* As many wait for storage, or put together what the kernel has in memory. */
 enum { THREADS = 8 };
-
-int export_fail(struct uns_err *err, int code, const struct unshard_error *why)
-{
-	return uns_fail(err, code, "%s", why->text[0] ? why->text : strerror(-code));
-}
-
-int export_step(struct export *e, enum unshard_phase phase, _Atomic uint64_t *done, uint64_t n_bytes,
-		uint64_t total_bytes, struct uns_err *err)
-{
-	uint64_t sum = atomic_fetch_add(done, n_bytes) + n_bytes;
-
-	return caller_progress(&e->caller, phase, sum, total_bytes) ? uns_fail(err, -EINTR, "interrupted") : 0;
-}
 
 static int choose_view(struct export *e, const char *name, struct uns_err *err)
 {

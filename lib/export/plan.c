@@ -6,7 +6,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/path.h"
-#include "export/export.h"
+#include "export/exporting.h"
 #include "paths/forms.h"
 #include "paths/nodes.h"
 #include "session/shows.h"

@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "out/disk.h"
-#include "repair/repair.h"
+#include "repair/repairing.h"
 
 enum { MAX_DEPTH = 64 };
 

@@ -3,7 +3,7 @@
 #ifndef UNS_REPAIR_LEAVES_H
 #define UNS_REPAIR_LEAVES_H
 
-#include "repair/repair.h"
+#include "repair/repairing.h"
 #include "wire/torchfile.h"
 
 enum { REPAIR_MAX_DEPTH = 32 }; /* of a file's values */

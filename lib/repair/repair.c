@@ -1,10 +1,9 @@
 /* unshard_repair: plan, write beside OUT, check the result as any other checkpoint, rename. */
-#include "repair/repair.h"
+#include "repair/repairing.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,96 +20,10 @@
 
 enum { MAX_WALK_DEPTH = 64 };
 
-/* The kind of change that is no reason for a copy. */
-
 static void repair_fini(struct repair *r)
 {
 	uns_map_fini(&r->by_path);
 	uns_arena_fini(&r->arena);
-}
-
-/* -- the plan -- */
-
-int repair_change(struct repair *r, const char *path, enum unshard_change_kind kind,
-		  const char *fmt, ...)
-{
-	char text[2048];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	if (!UNS_ARENA_ROOM(&r->arena, r->change, r->n_changes, r->cap_changes))
-		return -ENOMEM;
-	r->change[r->n_changes] = (struct unshard_change){ sizeof(struct unshard_change), path, kind,
-							   uns_arena_str(&r->arena, text) };
-	return r->change[r->n_changes++].text ? 0 : -ENOMEM;
-}
-
-int repair_refuse(struct repair *r, const char *fmt, ...)
-{
-	char text[2048];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	if (!r->refusal)
-		r->refusal = uns_arena_str(&r->arena, text);
-	return r->refusal ? 0 : -ENOMEM;
-}
-
-int repair_plan_file(struct repair *r, const struct repair_file *file)
-{
-	struct repair_file *copy = UNS_NEW(&r->arena, struct repair_file);
-
-	if (!copy)
-		return -ENOMEM;
-	*copy = *file;
-	return uns_map_put(&r->by_path, copy->path, copy, NULL) ? 0 : -ENOMEM;
-}
-
-const struct repair_file *repair_file_of(const struct repair *r, const char *path)
-{
-	return uns_map_get(&r->by_path, path);
-}
-
-static int leave_unread(struct repair *r, const char *path, const char *why)
-{
-	struct repair_file file = { .path = uns_arena_str(&r->arena, path), .drop = true };
-
-	if (repair_file_of(r, path))
-		return 0;
-	if (!file.path || !UNS_ARENA_ROOM(&r->arena, r->unread, r->n_unread, r->cap_unread))
-		return -ENOMEM;
-	r->unread[r->n_unread++] = file.path;
-	UNS_TRY(repair_plan_file(r, &file));
-	return repair_change(r, file.path, UNSHARD_CHANGE_UNREADABLE, "left out: %s", why);
-}
-
-int repair_pass_over(struct repair *r, const char *path, const struct uns_err *why,
-		     struct uns_err *err)
-{
-	char text[UNS_ERR_TEXT + 64];
-
-	switch (why->code) {
-	case -ENOENT:
-	case -ENOTDIR:
-		if (strcmp(path, r->path) != 0)
-			return 0; /* it has gone meanwhile */
-		break;
-	case -ENOMEM:
-	case -EINTR:
-	case -EMFILE:
-	case -ENFILE:
-		break;
-	default:
-		if (strcmp(path, r->path) == 0)
-			break;
-		snprintf(text, sizeof(text), "it cannot be read: %s", why->text);
-		return leave_unread(r, path, text) < 0 ? uns_oom(err) : 0;
-	}
-	return uns_fail_copy(err, why);
 }
 
 /* -- what is there, and what is wrong with it -- */
@@ -194,7 +107,7 @@ static int note_problem(void *ctx, const struct unshard_finding *f)
 		return 0;
 	}
 	if (!problems->of_copy && strcmp(f->id, "unreadable_directory") == 0)
-		return leave_unread(r, f->path, text);
+		return repair_leave_out(r, f->path, text);
 	if (!problems->first)
 		problems->first = text;
 	return 0;

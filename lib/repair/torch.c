@@ -5,7 +5,7 @@
 #include "base/cleanup.h"
 #include "files/torch_file.h"
 #include "out/disk.h"
-#include "repair/repair.h"
+#include "repair/repairing.h"
 
 enum { WRITE_BYTES = 1 << 20 };
 

@@ -16,7 +16,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "ranks/tracker.h"
-#include "repair/repair.h"
+#include "repair/repairing.h"
 #include "wire/json.h"
 
 static const char *const tracker_names[UNS_N_TRACKERS] = {

@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/path.h"
 #include "ranks/names.h"
-#include "repair/repair.h"
+#include "repair/repairing.h"
 #include "wire/json.h"
 
 enum { MAX_WORLDS = 16, MAX_JSON = 1 << 20 };

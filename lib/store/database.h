@@ -30,6 +30,8 @@ enum {
 	BUSY_MEMO_MS = 200,  /* a mount waits for it: it does better without the memo */
 };
 
+/* SQLite's last error (or `code`, when there is no handle) as errno and sentence. */
+int database_fail(struct uns_store *store, int code, const char *doing, struct uns_err *err);
 int database_exec(struct uns_store *store, const char *sql, struct uns_err *err);
 /* SQLite keeps the statement's text; finalize with statement_end. */
 int database_prepare(struct uns_store *store, const char *sql, sqlite3_stmt **out,
@@ -41,7 +43,7 @@ int statement_step(struct uns_store *store, sqlite3_stmt *statement, struct uns_
 int database_begin(struct uns_store *store, struct uns_err *err);
 int database_end(struct uns_store *store, int code, struct uns_err *err);
 
-/* Open store->path: -EBADMSG when it is damaged and may be moved aside. */
+/* open_database.c: opens store->path; -EBADMSG when it is damaged and may be moved aside. */
 int database_open(struct uns_store *store, struct uns_err *err);
 void database_close(struct uns_store *store);
 

@@ -16,9 +16,7 @@ enum {
 	MIN_RECENT = 16,
 	MAX_RECENT = 1 << 14,
 	BYTES_PER_RECENT = 32,
-	MAX_RECENT_TUPLE = 8,
-	MAX_RECENT_TEXT = 256,
-	WORD = sizeof(void *)
+	MAX_RECENT_TEXT = 256
 };
 
 /* -- failing -- */
@@ -44,83 +42,6 @@ static int no_memory(struct uns_pickle *m)
 
 /* -- memory -- */
 
-static bool within_limit(struct uns_pickle *m, size_t n, size_t size)
-{
-	size_t used = m->arena->used_bytes - m->used_before + m->stack.cap * sizeof(*m->stack.v) +
-		      m->memo.bytes + m->cap_marks * sizeof(*m->mark),
-	       need;
-
-	m->over_limit = __builtin_mul_overflow(n, size, &need) || used > m->limit_bytes ||
-			need > m->limit_bytes - used;
-	return !m->over_limit;
-}
-
-static size_t words(size_t bytes)
-{
-	return (bytes + WORD - 1) / WORD;
-}
-
-void uns_pickle_spare(struct uns_pickle *m, void *p, size_t bytes)
-{
-	void **list = &m->spare[words(bytes)];
-
-	memcpy(p, list, sizeof(*list));
-	*list = p;
-}
-
-void *uns_pickle_alloc(struct uns_pickle *m, size_t n, size_t size)
-{
-	void *p, **list;
-
-	if (!within_limit(m, n, size))
-		return NULL;
-	list = words(n * size) <= UNS_PICKLE_MAX_SPARE ? &m->spare[words(n * size)] : NULL;
-	if (!list || !*list)
-		return uns_arena_alloc(m->arena, n, size);
-	p = *list;
-	memcpy(list, p, sizeof(*list));
-	return memset(p, 0, words(n * size) * WORD);
-}
-
-struct uns_value *uns_pickle_value(struct uns_pickle *m, enum uns_value_kind kind)
-{
-	struct uns_value *v = uns_pickle_alloc(m, 1, sizeof(*v));
-
-	if (v)
-		v->kind = kind;
-	return v;
-}
-
-struct uns_value *uns_pickle_bytes(struct uns_pickle *m, enum uns_value_kind kind, const void *p,
-				   size_t n)
-{
-	struct uns_value *v = uns_pickle_value(m, kind);
-	char *copy = v ? uns_pickle_alloc(m, n + 1, 1) : NULL;
-
-	if (!copy)
-		return NULL;
-	if (n)
-		memcpy(copy, p, n);
-	v->bytes = copy;
-	v->n = (uint32_t)n;
-	return v;
-}
-
-struct uns_value *uns_pickle_dotted(struct uns_pickle *m, const char *outer, size_t outer_len,
-				    const char *inner, size_t inner_len)
-{
-	struct uns_value *v = uns_pickle_value(m, UNS_VALUE_GLOBAL);
-	char *cls = v ? uns_pickle_alloc(m, outer_len + inner_len + 2, 1) : NULL;
-
-	if (!cls)
-		return NULL;
-	memcpy(cls, outer, outer_len);
-	cls[outer_len] = '.';
-	memcpy(cls + outer_len + 1, inner, inner_len);
-	v->cls = cls;
-	return v;
-}
-
 static bool stack_room(struct uns_pickle *m)
 {
 	struct uns_value_stack *s = &m->stack;
@@ -129,7 +50,7 @@ static bool stack_room(struct uns_pickle *m)
 
 	if (s->n < s->cap)
 		return true;
-	if (!within_limit(m, cap - s->cap, sizeof(*v)))
+	if (!uns_pickle_within_limit(m, cap - s->cap, sizeof(*v)))
 		return false;
 	v = realloc(s->v, cap * sizeof(*v));
 	if (!v)
@@ -184,7 +105,7 @@ static int pop_mark(struct uns_pickle *m, struct uns_value ***items, size_t *n)
 
 static int op_mark(struct uns_pickle *m)
 {
-	if (!within_limit(m, m->n_marks == m->cap_marks ? m->cap_marks : 0, sizeof(*m->mark)) ||
+	if (!uns_pickle_within_limit(m, m->n_marks == m->cap_marks ? m->cap_marks : 0, sizeof(*m->mark)) ||
 	    !UNS_HEAP_ROOM(m->mark, m->n_marks, m->cap_marks))
 		return no_memory(m);
 	m->mark[m->n_marks++] = m->stack.n;
@@ -428,45 +349,6 @@ static int op_string(struct uns_pickle *m)
 
 /* -- tuples -- */
 
-static struct uns_value **tuple_slot(const struct uns_pickle *m, struct uns_value **items, size_t n)
-{
-	uint64_t h = n;
-	size_t i;
-
-	for (i = 0; i < n; i++)
-		h = (h ^ (uintptr_t)items[i]) * UINT64_C(0x9e3779b97f4a7c15);
-	return &m->recent.tuples[uns_pickle_slot(m, h ^ h >> 32)];
-}
-
-static bool tuple_is(const struct uns_value *v, struct uns_value **items, size_t n)
-{
-	size_t i = 0;
-
-	while (v && v->n == n && i < n && v->item[i] == items[i])
-		i++;
-	return i == n;
-}
-
-struct uns_value *uns_pickle_tuple(struct uns_pickle *m, struct uns_value **items, size_t n, bool *again)
-{
-	struct uns_value *v, **recent = n && n <= MAX_RECENT_TUPLE ? tuple_slot(m, items, n) : NULL;
-
-	*again = recent && tuple_is(*recent, items, n);
-	if (*again)
-		return *recent;
-	v = uns_pickle_value(m, UNS_VALUE_TUPLE);
-	if (v && n)
-		v->item = uns_pickle_alloc(m, n, sizeof(*v->item));
-	if (!v || (n && !v->item))
-		return NULL;
-	v->n = (uint32_t)n;
-	if (n) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): n items lie there */
-		memcpy(v->item, items, n * sizeof(*items));
-	if (recent)
-		*recent = v;
-	return v;
-}
-
 static int push_tuple(struct uns_pickle *m, struct uns_value **items, size_t n)
 {
 	struct uns_value *v;
@@ -624,7 +506,7 @@ static int trace_name(struct uns_pickle *m, int64_t memo, bool again)
 
 	if (!t)
 		return 0;
-	if (!within_limit(m, t->n == t->cap ? 2 * t->cap : 0, sizeof(*t->v)) ||
+	if (!uns_pickle_within_limit(m, t->n == t->cap ? 2 * t->cap : 0, sizeof(*t->v)) ||
 	    !UNS_ARENA_ROOM(m->arena, t->v, t->n, t->cap))
 		return no_memory(m);
 	m->stack.v[m->stack.n - 1]->named = true;
@@ -649,7 +531,7 @@ static int trace_put(struct uns_pickle *m, const struct uns_value *v, uint64_t a
 	if (at >= m->named_cap) {
 		size_t cap = 2 * (size_t)at + 64;
 
-		if (!within_limit(m, cap, sizeof(*grown)))
+		if (!uns_pickle_within_limit(m, cap, sizeof(*grown)))
 			return no_memory(m);
 		grown = uns_arena_grow(m->arena, m->named, m->named_cap, cap, sizeof(*grown));
 		if (!grown)

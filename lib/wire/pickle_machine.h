@@ -1,5 +1,5 @@
-/* The state of the pickle machine, shared by pickle.c (opcodes) and pickle_reduce.c (what a few
- * callables mean as data). Private to those two. */
+/* The state of the pickle machine, shared by pickle.c (opcodes), pickle_reduce.c (what a few callables mean as data),
+ * pickle_record.c (objects as records) and pickle_values.c (values, and memory for them). Private to those. */
 #ifndef UNS_WIRE_PICKLE_MACHINE_H
 #define UNS_WIRE_PICKLE_MACHINE_H
 
@@ -51,6 +51,8 @@ struct uns_pickle {
 	void *spare[1 + UNS_PICKLE_MAX_SPARE]; /* given back, by size in words; each begins with the next one's address */
 };
 
+/* pickle_values.c. Is there room for n things of this size? Says so in m->over_limit too. */
+bool uns_pickle_within_limit(struct uns_pickle *m, size_t n, size_t size);
 /* Zeroed memory from the arena, or NULL: out of memory or over the limit. */
 void *uns_pickle_alloc(struct uns_pickle *m, size_t n, size_t size);
 /* Gives back memory that nothing refers to: a later allocation of this size gets it. */

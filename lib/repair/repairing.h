@@ -1,7 +1,7 @@
 /* A sound copy of a checkpoint or a run where one can be derived: what is planned, file by file.
  * Nothing is written before the plan is whole. Private to lib/repair. */
-#ifndef UNS_REPAIR_REPAIR_H
-#define UNS_REPAIR_REPAIR_H
+#ifndef UNS_REPAIR_REPAIRING_H
+#define UNS_REPAIR_REPAIRING_H
 
 #include "api/caller.h"
 #include "session/session.h"
@@ -64,6 +64,8 @@ __attribute__((format(printf, 4, 5))) int repair_change(struct repair *r, const 
 /* Remember why nothing was derived, where that says more than the problem itself. */
 __attribute__((format(printf, 2, 3))) int repair_refuse(struct repair *r, const char *fmt, ...);
 int repair_plan_file(struct repair *r, const struct repair_file *file);
+/* Directory `path` is left out of the copy; `why` is a sentence. */
+int repair_leave_out(struct repair *r, const char *path, const char *why);
 /* Directory `path` cannot be listed because of `why`: it is left out of the copy, and that is one of the
  * changes. Fails where that is no fault of this directory, or where it is the one to be repaired. */
 int repair_pass_over(struct repair *r, const char *path, const struct uns_err *why,

@@ -1,8 +1,8 @@
 /* A view's tree as an ordinary directory: first all of it is listed (plan.c), then its directories, links and
  * empty files are made (disk_tree.c), then bytes are written block by block (blocks.c), and read back where
  * that is wanted (blocks.c, checksums.c). Private to lib/export. */
-#ifndef UNS_EXPORT_EXPORT_H
-#define UNS_EXPORT_EXPORT_H
+#ifndef UNS_EXPORT_EXPORTING_H
+#define UNS_EXPORT_EXPORTING_H
 
 #include <pthread.h>
 
