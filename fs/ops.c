@@ -496,10 +496,12 @@ static void op_read(fuse_req_t req, fuse_ino_t id, size_t size, off_t off,
 	}
 	/* More than was agreed in op_init: the kernel would take a shorter answer for the end of the file. */
 	n = size > FS_BUFFER_BYTES ? -EIO : unshard_pread(handle->file, buf, size, (uint64_t)off, NULL);
-	if (n < 0)
+	if (n >= 0) {
+		fs_pages_read(&fs->pages, handle, fi, off, (size_t)n);
+		fuse_reply_buf(req, buf, (size_t)n);
+	} else {
 		reply_failure(req, (int)n); /* the session logs reads by itself */
-	else if (fuse_reply_buf(req, buf, (size_t)n) == 0)
-		fs_pages_given(&fs->pages, handle, fi, off, (size_t)n);
+	}
 	fs_buffers_put(&fs->buffers, buf);
 }
 

@@ -29,8 +29,8 @@ struct fs_handle *fs_pages_open(struct fs_pages *pages, struct fs_handles *handl
 	return handle;
 }
 
-void fs_pages_given(const struct fs_pages *pages, const struct fs_handle *handle, const struct fuse_file_info *fi,
-		    off_t off, size_t len)
+void fs_pages_read(const struct fs_pages *pages, const struct fs_handle *handle, const struct fuse_file_info *fi,
+		   off_t off, size_t len)
 {
 	/* O_DIRECT: the kernel keeps nothing of them. */
 	if (pages->cache == FS_CACHE_MOUNT && len && !(fi->flags & O_DIRECT))

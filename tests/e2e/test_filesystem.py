@@ -305,6 +305,27 @@ def test_many_threads_read_many_files(m):
             assert list(pool.map(Path.read_bytes, files)) == want
 
 
+@pytest.mark.parametrize("option", ["cache=both", "cache=mount", "cache=sources", "crc=exact", "mem=1"])
+def test_many_threads_close_what_they_have_just_read(run, mount, option):
+    """The kernel may close a file as soon as it has the bytes that it asked for, while another thread answers."""
+    m = mount(run, option)
+    files = [p for p in Path(m).rglob("*") if p.is_file()]
+    want = [p.read_bytes() for p in files]
+
+    def read(i):
+        which, at = i % len(files), i * 4096 % (len(want[i % len(files)]) + 1)
+        fd = os.open(files[which], os.O_RDONLY)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+            return os.pread(fd, 4096, at) == want[which][at:at + 4096]
+        finally:
+            os.close(fd)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(3000)))
+
+
 def test_unmount_while_reading(run, mount, command):
     m = mount(run)
     with open(m / SHOWN, "rb") as f:
