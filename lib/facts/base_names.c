@@ -16,7 +16,7 @@ struct reading {
 	const struct uns_root *root;
 	const char *dir;
 	const struct uns_listing *list;
-	const char *model_type;
+	const char *const *transposed; /* of the family */
 	struct uns_arena *arena; /* of what is read */
 	struct uns_base_names *out;
 	struct uns_arena scratch;
@@ -46,7 +46,7 @@ static int add_name(struct reading *r, const char *name, struct uns_err *err)
 	if (!r->out->name[i])
 		return uns_oom(err);
 	r->out->n++;
-	if (!uns_published_may_be_transposed(r->model_type, name))
+	if (!uns_published_may_be_transposed(r->transposed, name))
 		return 0;
 	return uns_map_put_index(&r->to_read, r->out->name[i], (uint32_t)i) ? 0 : uns_oom(err);
 }
@@ -151,7 +151,8 @@ int base_names_read(const struct uns_root *root, const char *dir, const struct u
 		    struct uns_arena *arena, struct uns_base_names *out, struct uns_err *err)
 {
 	UNS_CLEANUP(reading_fini) struct reading r = {
-		.root = root, .dir = dir, .list = list, .model_type = model_type, .arena = arena, .out = out
+		.root = root, .dir = dir, .list = list, .transposed = uns_published_transposed(model_type), .arena = arena,
+		.out = out
 	};
 
 	if (uns_listing_find(list, INDEX))

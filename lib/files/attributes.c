@@ -91,7 +91,7 @@ static void take_tensor(const struct uns_catalog *cat, const struct uns_tensor *
 	const struct uns_piece *piece = t->own;
 	size_t i, k;
 
-	if (!t->own || !t->n_pieces || t->own->container != UNS_BLOCK) {
+	if (!uns_tensor_is_of_blocks(t)) {
 		take_pieces(cat, t, seen, attr);
 		return;
 	}

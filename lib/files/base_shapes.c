@@ -8,7 +8,7 @@
 enum order { ALIKE, TRANSPOSED, SQUARE, UNREAD, ANOTHER, N_ORDERS };
 
 struct comparing {
-	const struct uns_config_info *config;
+	const char *const *transposed; /* of the family */
 	const struct uns_base_names *base;
 	struct uns_map in_base; /* name -> index into base->name */
 	size_t n[N_ORDERS];
@@ -26,7 +26,7 @@ static int list_base(struct comparing *c, struct uns_err *err)
 	size_t i;
 
 	for (i = 0; i < c->base->n; i++)
-		if (uns_published_may_be_transposed(c->config->model_type, c->base->name[i]) &&
+		if (uns_published_may_be_transposed(c->transposed, c->base->name[i]) &&
 		    !uns_map_put_index(&c->in_base, c->base->name[i], (uint32_t)i))
 			return uns_oom(err);
 	return 0;
@@ -132,9 +132,11 @@ int uns_base_shapes_apply(const struct uns_catalog *cat, const struct uns_config
 			  const struct uns_base_names *base, struct uns_named_tensor *v, size_t n,
 			  struct uns_vtree *out, struct uns_err *err)
 {
-	UNS_CLEANUP(comparing_fini) struct comparing c = { .config = config, .base = base };
+	UNS_CLEANUP(comparing_fini) struct comparing c = {
+		.transposed = uns_published_transposed(config->model_type), .base = base
+	};
 
-	if (!base || !base->n)
+	if (!base || !base->n || !c.transposed)
 		return 0;
 	UNS_TRY(list_base(&c, err));
 	compare(&c, v, n);

@@ -68,10 +68,16 @@ static bool tail_fits(const char *tail, const char *name)
 	return uns_str_ends(name, tail) && (n == m || name[n - m - 1] == '.');
 }
 
-bool uns_published_may_be_transposed(const char *model_type, const char *name)
+const char *const *uns_published_transposed(const char *model_type)
 {
 	const struct uns_name_family *family = family_of(model_type);
-	const char *const *tail = family ? family->transposed : NULL;
+
+	return family && *family->transposed ? family->transposed : NULL;
+}
+
+bool uns_published_may_be_transposed(const char *const *transposed, const char *name)
+{
+	const char *const *tail = transposed;
 
 	while (tail && *tail && !tail_fits(*tail, name))
 		tail++;

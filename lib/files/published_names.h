@@ -19,8 +19,11 @@ struct uns_base_names {
 /* May the family's names in memory differ from the published ones? NULL-safe. */
 bool uns_published_knows(const char *model_type);
 
-/* May files of this family have the tensor with its rows and columns in the other order? NULL-safe. */
-bool uns_published_may_be_transposed(const char *model_type, const char *name);
+/* Ends of the names of tensors that files of this family may have with rows and columns in the other order; NULL = there
+ * are none. NULL-safe. */
+const char *const *uns_published_transposed(const char *model_type);
+/* Has the name one of these ends? `transposed` may be NULL. */
+bool uns_published_may_be_transposed(const char *const *transposed, const char *name);
 
 /* No model has more: a shape with more would only fill memory. */
 enum { UNS_MAX_EXPERTS = 4096 };

@@ -58,15 +58,14 @@ int uns_block_tensor_transpose(const struct uns_catalog *cat, struct uns_named_t
 	const struct uns_shape *is = uns_named_shape(t);
 	const struct uns_shape turned = { 3, { is->dim[0], is->dim[2], is->dim[1] } };
 	const uint64_t n = is->dim[0], each = is->dim[1] * is->dim[2];
-	const struct uns_piece *own = t->tensor->own;
-	const bool of_blocks = own && own->container == UNS_BLOCK;
+	const bool of_blocks = uns_tensor_is_of_blocks(t->tensor);
 	UNS_CLEANUP(uns_free_p) struct uns_block *block = calloc(n, sizeof(*block));
 	uint64_t i;
 
 	if (!block)
 		return uns_oom(err);
 	for (i = 0; i < n; i++) {
-		block[i] = of_blocks ? *own[i].block
+		block[i] = of_blocks ? *t->tensor->own[i].block
 				     : (struct uns_block){ .source = { { t->tensor, uns_named_first(t) + i * each } },
 							   .n_sources = 1 };
 		memcpy(block[i].len, (const uint64_t[]){ 1, is->dim[1], is->dim[2] }, sizeof(block[i].len));

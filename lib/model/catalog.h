@@ -341,6 +341,11 @@ static inline const struct uns_piece *uns_tensor_pieces(const struct uns_catalog
 {
 	return t->own ? t->own : cat->pieces + t->first_piece;
 }
+/* Is it made of blocks (model/block_tensor.h), and has elements? */
+static inline bool uns_tensor_is_of_blocks(const struct uns_tensor *t)
+{
+	return t->own && t->n_pieces && t->own->container == UNS_BLOCK;
+}
 /* The value that was saved under this root and name. */
 const struct uns_value *uns_catalog_value(const struct uns_catalog *cat, const char *root,
 					  const char *name);

@@ -79,15 +79,10 @@ void uns_layout_tensor(struct uns_layout_builder *b, const struct uns_tensor *te
 		append(b, s);
 }
 
-static bool is_of_blocks(const struct uns_tensor *t)
-{
-	return t->own && t->n_pieces && t->own->container == UNS_BLOCK;
-}
-
 void uns_layout_crc32(struct uns_layout_builder *b, const struct uns_tensor *tensor,
 		      enum uns_dtype out)
 {
-	if (tensor->of || is_of_blocks(tensor))
+	if (tensor->of || uns_tensor_is_of_blocks(tensor))
 		uns_layout_zeros(b, 4);
 	else
 		append(b, (struct uns_segment){

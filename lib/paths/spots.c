@@ -228,13 +228,16 @@ static int go_to_file(struct unshard *u, struct spot *spot, struct uns_err *err)
  * checkpoint, which is not shown as it lies there. */
 static int check_still_plain(struct unshard *u, struct spot *spot, struct uns_err *err)
 {
-	const char *dir = uns_path_parent(&spot->arena, spot->key.path);
 	struct dir_record *record;
+	const char *dir;
 	bool plain;
 
+	if (spot->stat.kind != UNS_KIND_FILE)
+		return 0;
+	dir = uns_path_parent(&spot->arena, spot->key.path);
 	if (!dir)
 		return uns_oom(err);
-	if (spot->stat.kind != UNS_KIND_FILE || !records_outdated(&u->records, dir, spot->stat.id.ctime_ns))
+	if (!records_outdated(&u->records, dir, spot->stat.id.ctime_ns))
 		return 0;
 	UNS_TRY(record_get(u, dir, &record, err));
 	plain = !record->is.format && !records_in_the_making(&u->records, record);

@@ -289,43 +289,41 @@ void records_suspect(struct record_table *t, struct dir_record *record)
 	pthread_mutex_unlock(t->lock);
 }
 
-/* Whether a file that changed at `ctime_ns` may have changed after the examination: *was is the directory's identity
- * then. By the clock, if *certain. */
-static bool changed_since(struct record_table *t, const char *path, int64_t ctime_ns, struct uns_identity *was, bool *certain)
+/* The record of a plain directory, with a reference, unless the directory changed after the file did; else NULL.
+ * *certain: by the clock, the file changed after the directory was examined. */
+static struct dir_record *record_before(struct record_table *t, const char *path, int64_t ctime_ns, bool *certain)
 {
 	const int64_t tick_ns = 20000000; /* a file's times are as coarse as the kernel's clock */
-	const struct dir_record *record;
-	bool maybe;
+	struct dir_record *record;
 
 	pthread_mutex_lock(t->lock);
 	record = uns_map_get(&t->map, path);
-	maybe = record && record->known && !record->is.format && ctime_ns >= record->is.stat.id.ctime_ns;
-	if (maybe) {
-		*was = record->is.stat.id;
+	if (record && record->known && !record->is.format && ctime_ns >= record->is.stat.id.ctime_ns) {
+		record->refs++;
 		*certain = ctime_ns + tick_ns >= record->is.at_ns;
+	} else {
+		record = NULL;
 	}
 	pthread_mutex_unlock(t->lock);
-	return maybe;
+	return record;
 }
 
 bool records_outdated(struct record_table *t, const char *path, int64_t ctime_ns)
 {
-	struct uns_identity was;
-	struct dir_record *record;
+	bool outdated;
+	struct dir_record *record = record_before(t, path, ctime_ns, &outdated);
 	struct uns_stat now;
-	bool certain;
 
-	if (!changed_since(t, path, ctime_ns, &was, &certain))
+	if (!record)
 		return false;
 	/* The clock of a server may be behind: a file that is new in the directory has changed the directory too. */
-	if (!certain && uns_root_stat(t->root, path, true, &now, NULL) == 0 && uns_identity_equal(&was, &now.id))
-		return false;
-	pthread_mutex_lock(t->lock);
-	record = uns_map_get(&t->map, path);
-	if (record)
-		record->checked_ns = uns_now_ns() - t->recheck_ns;
-	pthread_mutex_unlock(t->lock);
-	return true;
+	if (!outdated)
+		outdated = uns_root_stat(t->root, path, true, &now, NULL) < 0 ||
+			   !uns_identity_equal(&record->is.stat.id, &now.id);
+	if (outdated)
+		records_suspect(t, record);
+	unref(t, record, 1);
+	return outdated;
 }
 
 void records_fini(struct record_table *t)
