@@ -179,13 +179,19 @@ class Mount:
 
     __fspath__ = __str__
 
-    def pid(self):
+    def process(self):
+        """Its directory in /proc; None when no process serves the mount."""
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 argv = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
                 if b"mount" in argv and str(self.path).encode() in argv:
-                    return int(entry.name)
-        raise AssertionError(f"no process serves {self.path}")
+                    return entry
+        return None
+
+    def pid(self):
+        process = self.process()
+        assert process, f"no process serves {self.path}"
+        return int(process.name)
 
     def cpu_seconds(self):
         user, system = Path(f"/proc/{self.pid()}/stat").read_text().rsplit(")")[1].split()[11:13]
@@ -251,7 +257,10 @@ def mount(tmp_path):
 
     yield make
     for mounted, _ in reversed(live):
+        process = mounted.process()
         detach(mounted.path)
+        # It lets go of pages when a file is closed: of sources that the next test may read.
+        eventually(lambda: not process or not process.exists(), every=0.01)
     for mounted, before in live:
         if before is not None:
             assert trees.fingerprint(mounted.source) == before, "the source was changed"
