@@ -3,12 +3,12 @@
 
 packages_debian_build="cmake ninja-build gcc pkg-config libfuse3-dev fuse3 libzstd-dev libcjson-dev \
 zlib1g-dev libsqlite3-dev libyaml-dev"
-packages_debian_tests="libcmocka-dev python3-venv rsync strace unzip numactl clang libclang-rt-dev \
+packages_debian_tests="libcmocka-dev python3-venv rsync strace unzip numactl rclone clang libclang-rt-dev \
 clang-tidy cppcheck"
 packages_fedora_build="cmake ninja-build gcc pkgconf-pkg-config fuse3-devel fuse3 libzstd-devel \
 cjson-devel zlib-devel sqlite-devel libyaml-devel"
-packages_fedora_tests="libcmocka-devel python3 rsync strace unzip numactl clang compiler-rt libasan libubsan libtsan \
-clang-tools-extra cppcheck"
+packages_fedora_tests="libcmocka-devel python3 rsync strace unzip numactl rclone clang compiler-rt libasan libubsan \
+libtsan clang-tools-extra cppcheck"
 
 # packages_missing NAME...: those of a Debian list that are not installed.
 packages_missing() {

@@ -1,5 +1,5 @@
 """Sources on file systems that keep less than a disk does: tests/fuse/renumber_fs.c gives each file another inode
-number every second, and, where told so, times of whole seconds."""
+number every second, and, where told so, times of whole seconds; rclone numbers files as it comes to know them."""
 
 import errno
 import json
@@ -15,6 +15,8 @@ import pytest
 from conftest import UNSHARD, eventually, is_mounted
 
 RENUMBER = Path(UNSHARD).parent / "renumber_fs"
+RCLONE_S = 2  # for so long it takes a directory to be as it was
+RCLONE = ["rclone", "mount", "--config", os.devnull, "--read-only", "--dir-cache-time", f"{RCLONE_S}s"]
 CHANGES = 4  # of the inode numbers, during which readers read
 LONG_S = 600
 
@@ -23,8 +25,9 @@ class Network:
     def __init__(self, source, path):
         self.source, self.path = source, path
 
-    def up(self, *how, env=None):
-        self.process = subprocess.Popen([str(RENUMBER), str(self.source), str(self.path), *how], env=env)
+    def up(self, how="fine", env=None):
+        serve, options = (RCLONE, ()) if how == "rclone" else ([str(RENUMBER)], (how,))
+        self.process = subprocess.Popen([*serve, str(self.source), str(self.path), *options], env=env)
         eventually(lambda: is_mounted(self.path))
 
     def down(self):
@@ -51,6 +54,11 @@ def times(request):
     return request.param
 
 
+@pytest.fixture(params=["fine", "coarse", "rclone"])
+def kind(request):
+    return request.param
+
+
 def read_while_numbers_change(net, m, want, times_changed, until):
     """Whole files anew, and one file that stays open, around the page cache: no error, no other bytes, no other
     inode number."""
@@ -72,8 +80,8 @@ def read_while_numbers_change(net, m, want, times_changed, until):
     return n, changed
 
 
-def hold(network, made, mount, times, changes, until=0.0):
-    network.up(times)
+def hold(network, made, mount, how, changes, until=0.0):
+    network.up(how)
     want = (made("t2", "tied-f1-fp32") / "pretrained-1/model.safetensors").read_bytes()
     m = mount(network.path, changing=True)
     n, changed = read_while_numbers_change(network, m, want, changes, until)
@@ -85,16 +93,20 @@ def test_inode_numbers_that_do_not_last(network, made, mount, times):
     hold(network, made, mount, times, CHANGES)
 
 
+def test_rclone_reads_its_directories_again(network, made, mount):
+    hold(network, made, mount, "rclone", 0, time.monotonic() + 3 * RCLONE_S)
+
+
 @pytest.mark.long
-def test_ten_minutes_of_readers(network, made, mount, times):
-    hold(network, made, mount, times, CHANGES, time.monotonic() + LONG_S)
+def test_ten_minutes_of_readers(network, made, mount, kind):
+    hold(network, made, mount, kind, 0 if kind == "rclone" else CHANGES, time.monotonic() + LONG_S)
 
 
-def test_what_was_learned_holds_after_a_remount(network, mount, command, tmp_path, times):
+def test_what_was_learned_holds_after_a_remount(network, mount, command, tmp_path, kind):
     inodes = set()
 
     def mounted_once():
-        network.up(times)
+        network.up(kind)
         m = mount(network.path, f"store={tmp_path / 'store.db'}", changing=True)
         path = m / "weights/checkpoint-1/model.safetensors"
         assert path.read_bytes()
@@ -129,6 +141,25 @@ def test_a_source_that_changes_is_stale_within_one_read(network, mount, times, h
         os.pread(held, size, 0)
     assert failed.value.errno == errno.ESTALE
     os.close(held)
+
+
+def test_rclone_shows_a_source_that_changes_when_it_reads_its_directory_again(network, mount, made):
+    """Old bytes or new ones until then, or an error."""
+    network.up("rclone")
+    m = mount(network.path, changing=True)
+    path = m / "weights/checkpoint-1/model.safetensors"
+    old, new = ((made("t2", "tied-f1-fp32") / f"pretrained-{i}/model.safetensors").read_bytes() for i in (1, 2))
+    assert path.read_bytes() == old
+    for shard in network.source.glob("checkpoint-1/pytorch_model_fsdp_0/*"):
+        shutil.copy(str(shard).replace("checkpoint-1", "checkpoint-2"), shard.with_suffix(".new"))
+        shard.with_suffix(".new").rename(shard)
+
+    def is_new():
+        found = path.read_bytes()
+        assert found in (old, new)
+        return found == new
+
+    eventually(is_new)
 
 
 def test_a_source_that_hangs_stalls_its_own_readers_and_ctrl_c_ends_them(network, mount, made, tmp_path):
