@@ -1,6 +1,8 @@
 /* Statements on the SQLite file, and SQLite's errors as sentences. Knows no facts and no memos. */
 #include "store/database.h"
 
+#include <string.h>
+
 /* -- errors -- */
 
 static int errno_of(struct uns_store *store, int code)
@@ -69,17 +71,41 @@ int database_exec(struct uns_store *store, const char *sql, struct uns_err *err)
 	return code ? database_fail(store, code, "cannot be used", err) : 0;
 }
 
+/* There are few statements, and to parse one takes longer than to look it up. */
+static sqlite3_stmt *prepared_before(struct uns_store *store, const char *sql)
+{
+	sqlite3_stmt *s = NULL;
+
+	while ((s = sqlite3_next_stmt(store->db, s)) && strcmp(sqlite3_sql(s), sql) != 0)
+		;
+	return s;
+}
+
 int database_prepare(struct uns_store *store, const char *sql, sqlite3_stmt **out,
 		     struct uns_err *err)
 {
-	int code = sqlite3_prepare_v2(store->db, sql, -1, out, NULL);
+	int code = SQLITE_OK;
 
+	*out = prepared_before(store, sql);
+	if (!*out)
+		code = sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL);
 	return code ? database_fail(store, code, "cannot be read", err) : 0;
 }
 
 void statement_end(sqlite3_stmt **statement)
 {
-	sqlite3_finalize(*statement);
+	if (!*statement)
+		return;
+	sqlite3_reset(*statement);
+	sqlite3_clear_bindings(*statement);
+}
+
+void statements_free(struct uns_store *store)
+{
+	sqlite3_stmt *s;
+
+	while (store->db && (s = sqlite3_next_stmt(store->db, NULL)))
+		sqlite3_finalize(s);
 }
 
 int statement_step(struct uns_store *store, sqlite3_stmt *statement, struct uns_err *err)

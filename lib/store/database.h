@@ -33,10 +33,11 @@ enum {
 /* SQLite's last error (or `code`, when there is no handle) as errno and sentence. */
 int database_fail(struct uns_store *store, int code, const char *doing, struct uns_err *err);
 int database_exec(struct uns_store *store, const char *sql, struct uns_err *err);
-/* SQLite keeps the statement's text; finalize with statement_end. */
+/* One that was prepared before, if it has the same text. Not two of the same text at once. */
 int database_prepare(struct uns_store *store, const char *sql, sqlite3_stmt **out,
 		     struct uns_err *err);
-void statement_end(sqlite3_stmt **statement);
+void statement_end(sqlite3_stmt **statement); /* it stays prepared */
+void statements_free(struct uns_store *store); /* before the file is closed */
 /* 1 = a row, 0 = done, negative = failed. */
 int statement_step(struct uns_store *store, sqlite3_stmt *statement, struct uns_err *err);
 /* A write transaction; database_end commits when code is 0, else rolls back, and returns the result. */

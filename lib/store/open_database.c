@@ -189,6 +189,7 @@ static int open_immutable(struct uns_store *store, struct uns_err *err)
 
 void database_close(struct uns_store *store)
 {
+	statements_free(store);
 	sqlite3_close(store->db);
 	store->db = NULL;
 }
