@@ -14,10 +14,12 @@
 #include "base/path.h"
 #include "dcp/groups.h"
 #include "dcp/item.h"
+#include "dcp/megatron_space.h"
 #include "dcp/names.h"
 #include "dcp/metadata.h"
 #include "dcp/numbered.h"
 #include "dcp/plain.h"
+#include "model/megatron_file.h"
 #include "model/save_times.h"
 
 /* A 70B model on 32 ranks has 10 MB of metadata; a larger one on a thousand ranks a few hundred MB. */
@@ -295,6 +297,7 @@ static int add_chunk(struct dir *d, const struct uns_dcp_chunk *chunk, enum uns_
 	code = codec_of(d, s, scope, &piece.codec, err);
 	if (code <= 0)
 		return code;
+	piece.part = chunk->part;
 	piece.offset_bytes = s->offset_bytes;
 	piece.length_bytes = s->length_bytes;
 	piece.rank = rank_of(s->path);
@@ -597,6 +600,8 @@ int uns_dcp_dir_add(struct uns_catalog *cat, const struct uns_root *root, const 
 	/* First, because the catalog needs its files even if the metadata is missing. */
 	UNS_TRY(add_companions(&d, err));
 	UNS_TRY(read_metadata(&d, err));
+	if (uns_listing_find(&d.list, UNS_MEGATRON_COMMON))
+		UNS_TRY(uns_megatron_space_restore(&d.meta, &d.scratch, &cat->arena, err));
 	UNS_TRY(add_entries(&d, err));
 	return check_times(&d, err);
 }

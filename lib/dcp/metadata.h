@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/span.h"
 #include "dcp/storage.h"
+#include "model/catalog.h"
 #include "wire/dtype.h"
 
 /* A box of the tensor. It was checked to be inside the tensor. It may be empty. There may be millions. */
@@ -24,6 +25,8 @@ struct uns_dcp_chunk {
 	const struct uns_box *box;
 	/* NULL = the chunk is listed, but storage_data has no item for it: it was not saved. */
 	const struct uns_dcp_storage *storage;
+	/* The item holds more than the chunk, and flat: dcp/megatron_space.h. NULL = it is the chunk. */
+	const struct uns_item_part *part;
 };
 
 /* One element of a value's path in the state dict: ('optimizer', 'param_groups', 0, 'lr') has four. */

@@ -134,7 +134,7 @@ static bool begin_of(struct uns_backing *b, const struct uns_piece *piece, uint6
 	if (piece->container != UNS_RAW && !uns_location_known(b, piece, &where))
 		return false;
 	*begin = where.data_bytes;
-	return !piece->stride_elems && uns_reads_in_place(piece, &where);
+	return !uns_piece_is_strided(piece) && uns_reads_in_place(piece, &where);
 }
 
 /* Bytes [first, end) of a piece's elements. */

@@ -127,7 +127,7 @@ static int finish_item(const struct job *j, struct uns_cached *e, uint64_t made_
 	s = strided_of_item(&t);
 	uns_location_keep(j->b, j->piece,
 			 &(struct uns_location){ .dense = t.contiguous,
-					     .crc32 = uns_item_crc(j->tensor, &t),
+					     .crc32 = uns_item_crc(j->tensor, j->piece, &t),
 					     .data_bytes = s.first_bytes });
 	if (t.contiguous)
 		uns_cached_settle(e, s.first_bytes, s.first_bytes + j->dense_bytes);

@@ -74,16 +74,18 @@ static struct uns_shape piece_shape(const struct uns_piece *piece)
 static int check_item(const struct uns_tensor *tensor, const struct uns_piece *piece,
 		      const struct uns_torch_tensor *t, struct uns_err *err)
 {
-	struct uns_shape want = piece_shape(piece), found = { .n = (uint32_t)t->n_dims };
+	const struct uns_item_part *part = uns_piece_part(piece);
+	struct uns_shape want = part ? (struct uns_shape){ 1, { part->n_elems } } : piece_shape(piece);
+	struct uns_shape found = { .n = (uint32_t)t->n_dims };
 	char a[128], b[128];
 	bool fits;
 	size_t d;
 
 	for (d = 0; d < t->n_dims; d++)
 		found.dim[d] = t->dims[d];
-	/* A flat range may have been saved in any shape: its elements are taken in C order. */
-	fits = piece->kind == UNS_PIECE_RANGE ? uns_shape_elems(&found) == piece->range.count :
-						uns_shape_equal(&want, &found);
+	/* What is flat may have been saved in any shape: its elements are taken in C order. */
+	fits = part || piece->kind == UNS_PIECE_RANGE ? uns_shape_elems(&found) == want.dim[0] :
+							uns_shape_equal(&want, &found);
 	if (t->dtype != tensor->dtype)
 		return uns_fail(err, -EBADMSG,
 				"the metadata records dtype %s, the item has %s; the shard does "
@@ -95,6 +97,9 @@ static int check_item(const struct uns_tensor *tensor, const struct uns_piece *p
 				"not belong to this metadata, or is damaged",
 				uns_shape_text(&want, a, sizeof(a)),
 				uns_shape_text(&found, b, sizeof(b)));
+	if (part && !t->contiguous)
+		return uns_fail(err, -ENOTSUP, "the item has its elements in another order than C's, and a part of it is "
+					       "needed");
 	return 0;
 }
 
@@ -144,13 +149,10 @@ int uns_item_tensor_at(struct uns_backing *b, const struct uns_tensor *tensor,
 	return 0;
 }
 
-uint32_t uns_item_crc(const struct uns_tensor *tensor, const struct uns_torch_tensor *t)
+uint32_t uns_item_crc(const struct uns_tensor *tensor, const struct uns_piece *piece, const struct uns_torch_tensor *t)
 {
-	uint64_t bytes = uns_dtype_size(tensor->dtype);
-	size_t d;
+	const uint64_t bytes = uns_piece_elems(piece) * uns_dtype_size(tensor->dtype);
 
-	for (d = 0; d < t->n_dims; d++)
-		bytes *= t->dims[d];
 	return t->contiguous && t->first_elem == 0 && t->storage_bytes == bytes ? t->crc32 : 0;
 }
 
@@ -158,13 +160,14 @@ static int read_location(struct uns_backing *b, const struct uns_tensor *tensor,
 		     const struct uns_piece *piece, struct uns_location *out, struct uns_err *err)
 {
 	UNS_CLEANUP(uns_arena_fini) struct uns_arena arena = UNS_ARENA_INIT;
+	const struct uns_item_part *part = uns_piece_part(piece);
 	struct uns_torch_tensor t;
 
 	UNS_TRY(uns_item_tensor_at(b, tensor, piece, &arena, &t, err));
 	*out = (struct uns_location){
 		.dense = t.contiguous,
-		.crc32 = uns_item_crc(tensor, &t),
-		.data_bytes = t.data_bytes + t.first_elem * uns_dtype_size(t.dtype),
+		.crc32 = uns_item_crc(tensor, piece, &t),
+		.data_bytes = t.data_bytes + (t.first_elem + (part ? part->first_elem : 0)) * uns_dtype_size(t.dtype),
 	};
 	return 0;
 }

@@ -39,7 +39,7 @@ int uns_item_tensor_at(struct uns_backing *b, const struct uns_tensor *tensor,
 		       struct uns_torch_tensor *out, struct uns_err *err);
 
 /* The CRC that the item recorded for the storage. 0 where it recorded none, or where the storage holds
- * more than the tensor, so that its CRC is not the tensor's. */
-uint32_t uns_item_crc(const struct uns_tensor *tensor, const struct uns_torch_tensor *t);
+ * more than the piece, so that its CRC is not the piece's. */
+uint32_t uns_item_crc(const struct uns_tensor *tensor, const struct uns_piece *piece, const struct uns_torch_tensor *t);
 
 #endif

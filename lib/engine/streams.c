@@ -184,7 +184,7 @@ static void ask_piece(void *ctx, const struct uns_piece *piece, uint64_t first, 
 	struct uns_location where;
 	uint64_t base = piece->offset_bytes;
 
-	if (piece->codec != UNS_CODEC_NONE || piece->stride_elems) { /* read as a whole, when first touched */
+	if (piece->codec != UNS_CODEC_NONE || uns_piece_is_strided(piece)) { /* read as a whole, when first touched */
 		if (first == 0)
 			ask(wish, piece->file, base, base + piece->length_bytes);
 		return;

@@ -238,11 +238,15 @@ static int add_items(struct plan *p)
 {
 	const struct uns_catalog *cat = p->b->cat;
 	const size_t *first = &p->where->first_use[p->index];
+	const struct uns_item_part *part;
 	const struct uns_piece *piece;
 	size_t i;
 
 	for (i = first[0]; i < first[1]; i++) {
 		piece = &cat->pieces[p->where->use[i].piece];
+		part = uns_piece_part(piece);
+		if (part && part->first_elem)
+			continue; /* the item was added for its first part */
 		if (is_item(p, &p->where->use[i]) && piece->codec == UNS_CODEC_NONE)
 			UNS_TRY(add_archive(p, piece->offset_bytes, piece->length_bytes, true));
 	}

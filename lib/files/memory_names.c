@@ -247,7 +247,7 @@ static int lift_strides(struct uns_piece *piece, struct uns_arena *arena, struct
 {
 	uint64_t *stride;
 
-	if (piece->kind != UNS_PIECE_BOX || !piece->stride_elems)
+	if (piece->kind != UNS_PIECE_BOX || !uns_piece_is_strided(piece))
 		return 0;
 	stride = UNS_NEW_N(arena, uint64_t, piece->box->n);
 	if (!stride)

@@ -150,6 +150,28 @@ static uint32_t outer_dims(const struct uns_box *box, const struct uns_shape *sh
 	return d ? d - 1 : 0;
 }
 
+uint64_t uns_box_at(const struct uns_shape *shape, uint64_t first, uint64_t end, struct uns_box *out)
+{
+	uint64_t stride[UNS_MAX_DIMS], n;
+	uint32_t d, k = 0;
+
+	uns_shape_strides(shape, stride);
+	out->n = shape->n;
+	for (d = 0; d < shape->n; d++) {
+		out->lo[d] = first / stride[d] % shape->dim[d];
+		out->len[d] = shape->dim[d];
+	}
+	if (!shape->n)
+		return 1;
+	while (k + 1 < shape->n && (first % stride[k] || end - first < stride[k]))
+		k++;
+	n = uns_u64_min((end - first) / stride[k], shape->dim[k] - out->lo[k]);
+	for (d = 0; d < k; d++)
+		out->len[d] = 1;
+	out->len[k] = n;
+	return n * stride[k];
+}
+
 struct uns_stretches uns_stretches_of_box(const struct uns_box *box, const struct uns_shape *shape)
 {
 	struct uns_stretches stretches = { .n = 1, .stretch_elems = 1 };

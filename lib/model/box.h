@@ -44,6 +44,10 @@ bool uns_box_overlap(const struct uns_box *a, const struct uns_box *b);
 bool uns_box_intersect(const struct uns_box *a, const struct uns_box *b, struct uns_box *out);
 bool uns_box_equal(const struct uns_box *a, const struct uns_box *b);
 
+/* The largest box of `shape` that begins with flat element `first`, ends before `end`, and whose elements follow each
+ * other; the shape has elements. Returns how many they are. */
+uint64_t uns_box_at(const struct uns_shape *shape, uint64_t first, uint64_t end, struct uns_box *out);
+
 /* A box of a tensor is a sequence of stretches: elements that are contiguous both in the
  * flattened full tensor and in the flattened box. Stretch k starts at element uns_stretches_at(k) of the full
  * tensor, which grows with k, and at element k * stretch_elems of the box. */

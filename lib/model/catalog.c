@@ -319,6 +319,7 @@ static int raw_extent_check(const struct uns_piece *piece, enum uns_dtype dtype,
 int uns_piece_check(const struct uns_shape *shape, enum uns_dtype dtype,
 		    const struct uns_piece *piece, struct uns_err *err)
 {
+	const struct uns_item_part *part = uns_piece_part(piece);
 	char text[128];
 	uint64_t end;
 	bool inside;
@@ -335,6 +336,9 @@ int uns_piece_check(const struct uns_shape *shape, enum uns_dtype dtype,
 		return uns_fail(err, -EBADMSG, "a shard's offset in its file overflows");
 	if (piece->container == UNS_RAW && piece->codec == UNS_CODEC_NONE)
 		return raw_extent_check(piece, dtype, err);
+	if (part && (piece->codec || !uns_inside(part->first_elem, uns_piece_elems(piece), part->n_elems)))
+		return uns_fail(err, -EBADMSG, "a shard is outside the %llu elements of its item",
+				(unsigned long long)part->n_elems);
 	return 0;
 }
 

@@ -52,6 +52,11 @@ enum uns_container {
 	                 * Only of a tensor that is in no catalog */
 };
 
+/* Of an item with this many elements, in C order, a piece is those from this one on. */
+struct uns_item_part {
+	uint64_t first_elem, n_elems;
+};
+
 enum { UNS_BLOCK_SOURCES = 2 };
 
 /* Elements of the catalog's tensors in another order, or of two of them as one piece. */
@@ -78,6 +83,8 @@ struct uns_piece {
 	union {
 		const uint64_t *stride_elems; /* UNS_RAW: per box dimension; NULL = C order */
 		const struct uns_block *block; /* UNS_BLOCK */
+		const struct uns_item_part *part; /* UNS_TORCH_ITEM, not compressed: of an item of whatever shape; NULL = the
+		                                   * item is the piece */
 	};
 	uint32_t file;   /* index into files; UNS_BLOCK: one of several */
 	int32_t rank;    /* the writer's, for messages; -1 = unknown */
@@ -302,6 +309,15 @@ int uns_catalog_assign_groups(struct uns_catalog *cat, struct uns_err *err);
 int uns_piece_check(const struct uns_shape *shape, enum uns_dtype dtype,
 		    const struct uns_piece *piece, struct uns_err *err);
 uint64_t uns_piece_elems(const struct uns_piece *piece);
+static inline const struct uns_item_part *uns_piece_part(const struct uns_piece *piece)
+{
+	return piece->container == UNS_TORCH_ITEM ? piece->part : NULL;
+}
+/* Whether its elements lie there in another order than C's, or with gaps; of an item only its header says so. */
+static inline bool uns_piece_is_strided(const struct uns_piece *piece)
+{
+	return piece->container == UNS_RAW && piece->stride_elems;
+}
 /* The flat (C order) index of the piece's first element in its tensor. */
 uint64_t uns_piece_first(const struct uns_shape *shape, const struct uns_piece *piece);
 

@@ -367,7 +367,7 @@ static void strides(struct pack *p, struct uns_piece *piece)
 	uint32_t n = piece->kind == UNS_PIECE_BOX ? piece->box->n : 0;
 	uint64_t stride[UNS_MAX_DIMS] = { 0 }, *own;
 
-	if (!yes(p, piece->stride_elems))
+	if (!yes(p, uns_piece_is_strided(piece)))
 		return;
 	if (p->out) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): so yes() said that there are some */
 		memcpy(stride, piece->stride_elems, n * sizeof(*stride));
@@ -377,6 +377,23 @@ static void strides(struct pack *p, struct uns_piece *piece)
 		return;
 	memcpy(own, stride, n * sizeof(*own));
 	piece->stride_elems = own;
+}
+
+static void item_part(struct pack *p, struct uns_piece *piece)
+{
+	struct uns_item_part part = { 0 }, *own;
+
+	if (!yes(p, uns_piece_part(piece)))
+		return;
+	if (p->out) /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): so yes() said that there is one */
+		part = *piece->part;
+	part.first_elem = u64(p, part.first_elem);
+	part.n_elems = u64(p, part.n_elems);
+	own = p->out ? NULL : room(p, 1, sizeof(*own));
+	if (!own)
+		return;
+	*own = part;
+	piece->part = own;
 }
 
 /* box: the piece's, which is read or filled. */
@@ -399,7 +416,10 @@ static void piece_fields(struct pack *p, struct uns_piece *piece, struct uns_box
 	piece->offset_bytes = u64(p, piece->offset_bytes);
 	piece->length_bytes = u64(p, piece->length_bytes);
 	piece->crc32 = (uint32_t)u64(p, piece->crc32);
-	strides(p, piece);
+	if (piece->container == UNS_TORCH_ITEM)
+		item_part(p, piece);
+	else
+		strides(p, piece);
 }
 
 static int tensor(struct pack *p, size_t i, struct uns_err *err)

@@ -7,32 +7,6 @@
 #include "base/array.h"
 #include "base/checked.h"
 
-/* -- boxes -- */
-
-/* The largest box of `shape` that begins with flat element `first`, ends before `end`, and whose elements follow each
- * other. Returns how many they are. */
-static uint64_t box_at(const struct uns_shape *shape, uint64_t first, uint64_t end, struct uns_box *out)
-{
-	uint64_t stride[UNS_MAX_DIMS], n;
-	uint32_t d, k = 0;
-
-	uns_shape_strides(shape, stride);
-	out->n = shape->n;
-	for (d = 0; d < shape->n; d++) {
-		out->lo[d] = first / stride[d] % shape->dim[d];
-		out->len[d] = shape->dim[d];
-	}
-	if (!shape->n)
-		return 1;
-	while (k + 1 < shape->n && (first % stride[k] || end - first < stride[k]))
-		k++;
-	n = uns_u64_min((end - first) / stride[k], shape->dim[k] - out->lo[k]);
-	for (d = 0; d < k; d++)
-		out->len[d] = 1;
-	out->len[k] = n;
-	return n * stride[k];
-}
-
 /* -- a slice's pieces as the parameter's -- */
 
 /* Where the elements of a slice, or of a parameter, are in a file. */
@@ -103,7 +77,7 @@ static bool next_box(const struct uns_piece *piece, const struct uns_shape *shap
 	if (*at >= n)
 		return false;
 	if (piece->kind == UNS_PIECE_RANGE) {
-		*at += box_at(shape, piece->range.first + *at, piece->range.first + n, out);
+		*at += uns_box_at(shape, piece->range.first + *at, piece->range.first + n, out);
 		return true;
 	}
 	*out = *piece->box;

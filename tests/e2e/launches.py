@@ -72,6 +72,7 @@ LAUNCHES = {
                                            "qwen3_moe-tp2-older", "qwen3_moe-one-by-one-bf16", "gpt_oss-ep2-bf16",
                                            "qwen3_moe-ep2-buckets"]),
     "mo2more": ("torch_dist_optimizer.py", 2, ["qwen2-pp2", "gpt_oss-one-by-one", "llama-tp2-buckets"]),
+    "ms4": ("torch_dist_model_space.py", 4, ["llama-tp2-space", "qwen3_moe-ep2-space-bf16", "qwen2-pp2-space-bf16"]),
     "w2": ("transposed.py", 2, ["f2", "z1", "z3", "verl-f2", "lightning-fsdp"]),
     "tune": ("torchtune_run.py", 0, ["full", "lora"]),
     "titan": ("torchtitan_run.py", 2, ["fsdp2"]),
@@ -89,7 +90,7 @@ OPTIMIZERS = cases("o2", "o3")
 MEGATRON = cases("mc2")
 MEGATRON_OF_8 = cases("mc8")
 MEGATRON_VISION = cases("mv2")
-MEGATRON_OPTIMIZERS, MORE_MEGATRON_OPTIMIZERS = cases("mo2"), cases("mo2more")
+MEGATRON_OPTIMIZERS, MORE_MEGATRON_OPTIMIZERS = cases("mo2", "ms4"), cases("mo2more")
 TRAINER = cases("t2", "t3", "t4")
 ACCELERATE = cases("a2", "a3")
 ENGINES = cases("e2")

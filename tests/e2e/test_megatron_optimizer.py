@@ -1,8 +1,9 @@
 """The optimizer of Megatron-Core's torch_dist directories, and what resumes from it. make/torch_dist_optimizer.py trains
-and saves with megatron-core; what the ranks had in memory is converted by mbridge. make/torch_dist_resume.py is
-DeepSpeed."""
+and saves with megatron-core (make/torch_dist_model_space.py with an older one); what the ranks had in memory is converted
+by mbridge. make/torch_dist_resume.py is DeepSpeed."""
 
 import json
+import pickle
 import shutil
 
 import pytest
@@ -27,10 +28,13 @@ def case_of(param):
 
 NAMED = [c for c in ALL if not case_of(c).endswith("buckets")]
 BUCKETS = [c for c in ALL if case_of(c).endswith("buckets")]
-# What resumes: the stage of ZeRO, the case.
-RESUMED = {"tied-z2": (2, "llama-dp2-bf16"), "moe-z3": (3, "qwen3_moe-ep2-bf16")}
-MORE_RESUMED = {"llama-z1": (1, "llama-tp2"), "qwen2-z3": (3, "qwen2-tp2-bf16"), "moe-z2": (2, "qwen3_moe-ep2-bf16"),
-                "one-by-one-z3": (3, "qwen3_moe-one-by-one-bf16"), "gpt_oss-z1": (1, "gpt_oss-ep2-bf16")}
+# What resumes: the stage of ZeRO, the launch, the case.
+RESUMED = {"tied-z2": (2, "mo2", "llama-dp2-bf16"), "moe-z3": (3, "mo2", "qwen3_moe-ep2-bf16"),
+           "space-z2": (2, "ms4", "llama-tp2-space")}
+MORE_RESUMED = {"llama-z1": (1, "mo2", "llama-tp2"), "qwen2-z3": (3, "mo2", "qwen2-tp2-bf16"),
+                "moe-z2": (2, "mo2", "qwen3_moe-ep2-bf16"), "one-by-one-z3": (3, "mo2", "qwen3_moe-one-by-one-bf16"),
+                "gpt_oss-z1": (1, "mo2", "gpt_oss-ep2-bf16"), "space-moe-z3": (3, "ms4", "qwen3_moe-ep2-space-bf16"),
+                "space-pp-z1": (1, "ms4", "qwen2-pp2-space-bf16")}
 
 
 def shown(made, mount, launch, case):
@@ -208,9 +212,10 @@ def of_torch(folder, where):
     return where
 
 
-@pytest.mark.parametrize("case", ["llama-dp2-bf16", "qwen3_moe-ep2-bf16"])
-def test_a_trainer_resumes_from_full(made, mount, tmp_path, case):
-    folder = made("mo2", case)
+@pytest.mark.parametrize("launch,case", [("mo2", "llama-dp2-bf16"), ("mo2", "qwen3_moe-ep2-bf16"),
+                                         ("ms4", "qwen3_moe-ep2-space-bf16")])
+def test_a_trainer_resumes_from_full(made, mount, tmp_path, launch, case):
+    folder = made(launch, case)
     options = f"model={folder}/hf,fact=logging_steps=1,fact=save_steps=1"
     seen, end, log = trained(folder, mount(folder / "run", options) / "full" / STEP, tmp_path / "out")
     want = {f"{s}|{n}": t for s in ("param", *STATES) for n, t in live(folder, s).items()}
@@ -273,8 +278,8 @@ def resumed(made, request, tmp_path_factory):
     """NAME/{loaded,stepped,wanted}.safetensors of each that DeepSpeed resumed."""
     base, mounts, loads = tmp_path_factory.mktemp("resumed"), [], []
     chosen = RESUMED | (MORE_RESUMED if request.config.getoption("--long") else {})
-    for name, (stage, case) in chosen.items():
-        folder = made("mo2", case)
+    for name, (stage, launch, case) in chosen.items():
+        folder = made(launch, case)
         mounts.append(conftest.mounted(tmp_path_factory.mktemp(name), folder / "run", f"model={folder}/hf"))
         loads.append(f"{name}:{stage}:{folder}:{mounts[-1]}/universal/{STEP}")
     conftest.launch("torch_dist_resume.py", 2, base, loads)
@@ -285,7 +290,7 @@ def resumed(made, request, tmp_path_factory):
 
 @pytest.mark.parametrize("name", [*RESUMED, *(pytest.param(n, marks=pytest.mark.long) for n in MORE_RESUMED)])
 def test_deepspeed_resumes_from_universal(made, resumed, name):
-    folder = made("mo2", (RESUMED | MORE_RESUMED)[name][1])
+    folder = made(*(RESUMED | MORE_RESUMED)[name][1:])
     loaded = trees.tensors(resumed / name / "loaded.safetensors")
     for held, state in (("fp32", "param"), ("exp_avg", "exp_avg"), ("exp_avg_sq", "exp_avg_sq")):
         got = {k.removesuffix("|" + held): t for k, t in loaded.items() if k.endswith("|" + held)}
@@ -332,6 +337,22 @@ def test_a_config_of_another_model_is_refused_by_the_tensors_name(made, mount, t
     (run / "config.json").write_text(json.dumps(config | {"intermediate_size": 20}))
     for view in ("full", "universal"):
         assert "decoder.layers.mlp.linear_fc1.weight has the shape" in told(mount(run), view)
+
+
+def test_a_state_that_is_not_made_of_its_parameter_is_refused_by_name(made, mount, tmp_path):
+    """Of the form fully_sharded_model_space: the shape of the parameter is divided by another number of ranks."""
+    folder = made("ms4", "llama-tp2-space")
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    metadata = pickle.loads((run / STEP / ".metadata").read_bytes())
+    state = "optimizer.state.exp_avg.decoder.layers.self_attention.linear_proj.weight"
+    described = metadata.state_dict_metadata[state]
+    described.size = torch.Size([described.size[0], 2, *described.size[2:]])
+    (run / STEP / ".metadata").write_bytes(pickle.dumps(metadata))
+    mounted = mount(run, f"model={folder}/hf")
+    for view in ("full", "full-fsdp", "universal"):
+        said = told(mounted, view)
+        assert f"'{state}' has the shape [1, 2, 2, 192]" in said and "its parameter's, [1, 16, 24]" in said
+    assert (mounted / "weights" / STEP / "model.safetensors").exists()
 
 
 def differ(groups):

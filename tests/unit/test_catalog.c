@@ -165,6 +165,7 @@ static void sorts_pieces(void **state)
 	}
 }
 
+static const struct uns_item_part behind = { 9, 20 }, begin = { 0, 20 };
 static const uint64_t wide[UNS_MAX_DIMS] = { 100, 1 }, huge[UNS_MAX_DIMS] = { UINT64_MAX, 1 };
 
 static void should_fail_to_seal(void **state)
@@ -201,6 +202,15 @@ static void should_fail_to_seal(void **state)
 		  { .shape = { 2, { 4, 3 } } },
 		  { .box = &whole, .length_bytes = 48, .stride_elems = huge },
 		  "overflow" },
+		{ "part of an item outside",
+		  { .shape = { 2, { 4, 3 } } },
+		  { .box = &whole, .container = UNS_TORCH_ITEM, .part = &behind },
+		  "a shard is outside the 20 elements of its item" },
+		{ "part of a compressed item",
+		  { .shape = { 2, { 4, 3 } } },
+		  { .box = &whole, .container = UNS_TORCH_ITEM, .codec = UNS_CODEC_ZSTD,
+		    .part = &begin },
+		  "a shard is outside" },
 		{ "offset overflows",
 		  { .shape = { 2, { 4, 3 } } },
 		  { .box = &whole, .length_bytes = 48, .offset_bytes = -8 },

@@ -47,6 +47,7 @@ static int teardown(void **state)
 static struct uns_catalog *example(const struct fixture *f)
 {
 	static const char *const params[] = { "w", "other" };
+	static const struct uns_item_part part = { 3, 19 };
 	static const uint64_t strides[] = { 1, 4 };
 	struct uns_catalog *cat;
 	struct uns_value *dict, *list;
@@ -80,6 +81,12 @@ static struct uns_catalog *example(const struct fixture *f)
 	uns_catalog_add_piece(cat, &(struct uns_piece){ .kind = UNS_PIECE_RANGE, .range = { 0, 16 },
 		.file = gone, .rank = -1, .container = UNS_TORCH_ITEM, .codec = UNS_CODEC_ZSTD,
 		.offset_bytes = UINT64_C(1) << 40, .length_bytes = 999 }, NULL);
+	uns_catalog_add_tensor(cat, &(struct uns_tensor){ .name = "w", .key = "optimizer.w.exp_avg_sq",
+		.root = "optimizer", .state = "exp_avg_sq", .role = UNS_ROLE_EXP_AVG_SQ, .dtype = UNS_F32,
+		.shape = { 2, { 4, 4 } }, .group = -1, .position = -1, .alias_of = UNS_NONE }, NULL, NULL);
+	uns_catalog_add_piece(cat, &(struct uns_piece){ .kind = UNS_PIECE_BOX,
+		.box = &(struct uns_box){ 2, { 0, 0 }, { 4, 4 } }, .file = a, .rank = 0, .container = UNS_TORCH_ITEM,
+		.offset_bytes = 64, .length_bytes = 999, .part = &part }, NULL);
 	uns_catalog_add_tensor(cat, &(struct uns_tensor){ .name = "tied", .key = "model.tied",
 		.root = "model", .role = UNS_ROLE_WEIGHT, .dtype = UNS_F32, .shape = { 2, { 4, 4 } },
 		.group = -1, .position = -1, .alias_of = 0 }, NULL, NULL);
@@ -165,10 +172,12 @@ static void same_pieces(const struct uns_catalog *a, const struct uns_catalog *b
 	for (i = 0; i < a->n_pieces; i++) {
 		struct uns_piece x = a->pieces[i], y = b->pieces[i];
 
-		assert_int_equal(!x.stride_elems, !y.stride_elems);
-		for (d = 0; x.stride_elems && d < x.box->n; d++)
+		assert_int_equal(uns_piece_is_strided(&x), uns_piece_is_strided(&y));
+		for (d = 0; uns_piece_is_strided(&x) && d < x.box->n; d++)
 			assert_int_equal(x.stride_elems[d], y.stride_elems[d]);
-		x.stride_elems = y.stride_elems = NULL;
+		assert_int_equal(!uns_piece_part(&x), !uns_piece_part(&y));
+		if (uns_piece_part(&x))
+			assert_memory_equal(x.part, y.part, sizeof(*x.part));
 		assert_int_equal(x.kind, y.kind);
 		assert_int_equal(x.file, y.file);
 		assert_int_equal(x.rank, y.rank);

@@ -67,12 +67,13 @@ def trained(config, model, kind, more, dtype):
     from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 
     distributed = kind != "plain"
+    qk_decay = {"apply_wd_to_qk_layernorm": True} if "qk_decay" in more else {}  # no older one has that
     wrapped = DistributedDataParallel(
         config, DistributedDataParallelConfig(use_distributed_optimizer=distributed, grad_reduce_in_fp32=True), model)
     optimizer = get_megatron_optimizer(
         OptimizerConfig(optimizer="adam", lr=1e-2, min_lr=1e-3, weight_decay=0.1, adam_beta1=0.8, adam_beta2=0.95,
                         adam_eps=1e-7, bf16=dtype == torch.bfloat16, params_dtype=dtype, clip_grad=1.0,
-                        apply_wd_to_qk_layernorm="qk_decay" in more, use_distributed_optimizer=distributed), [wrapped])
+                        use_distributed_optimizer=distributed, **qk_decay), [wrapped])
     schedule = OptimizerParamScheduler(
         optimizer, init_lr=0.0, max_lr=1e-2, min_lr=1e-3, lr_warmup_steps=0, lr_decay_steps=10, lr_decay_style="cosine",
         start_wd=0.1, end_wd=0.1, wd_incr_steps=10, wd_incr_style="constant")
