@@ -16,6 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		{ .golden = "../fuzz/trees/saved_vision" },
 		{ .golden = "../fuzz/trees/saved_optimizer" },
 		{ .golden = "../fuzz/trees/saved_buckets" },
+		{ .golden = "../fuzz/trees/saved_space" },
 	};
 
 	show_edited(trees, sizeof(trees) / sizeof(*trees), uns_span_of(data, size));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the directories beside it: small checkpoints of kinds that tests/golden lacks, for the targets serve_*. Made
-with torch 2.13, safetensors 0.8, transformers 5.23, deepspeed 0.19, peft 0.21 and megatron-core 0.16."""
+with torch 2.13, safetensors 0.8, transformers 5.23, deepspeed 0.19, peft 0.21 and megatron-core 0.16 and 0.13."""
 import collections
 import json
 import os
@@ -235,6 +235,7 @@ OTHERS = {
     "saved_vision": (here / "megatron_small.py", 1, "vision", "run"),
     "saved_optimizer": (here / "megatron_small.py", 1, "optimizer", "run"),
     "saved_buckets": (here / "megatron_small.py", 1, "buckets", "run"),
+    "saved_space": ("torch_dist_model_space.py", 4, "llama-tp2-space", "run"),
 }
 with tempfile.TemporaryDirectory() as made:
     for kind, (script, ranks, case, within) in OTHERS.items():
@@ -242,7 +243,7 @@ with tempfile.TemporaryDirectory() as made:
         shutil.rmtree(here / kind, ignore_errors=True)
         shutil.copytree(pathlib.Path(made) / kind / case / within, here / kind,
                         ignore=shutil.ignore_patterns("*.py", "README.md", "training_args.bin"))
-        if script == here / "megatron_small.py":
+        if kind == "saved_space" or script == here / "megatron_small.py":
             shutil.copyfile(pathlib.Path(made) / kind / case / "hf/config.json", here / kind / "iter_0000002/config.json")
 
     # Converted by a program that does not undo round_robin_gradients.
