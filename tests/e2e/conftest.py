@@ -180,7 +180,8 @@ class Mount:
     __fspath__ = __str__
 
     def process(self):
-        """Its directory in /proc; None when no process serves the mount."""
+        """Its directory in /proc; None when no process serves the mount. One that has ended has no arguments, and may
+        wait for its parent for a while."""
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 argv = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
@@ -257,10 +258,9 @@ def mount(tmp_path):
 
     yield make
     for mounted, _ in reversed(live):
-        process = mounted.process()
         detach(mounted.path)
         # It lets go of pages when a file is closed: of sources that the next test may read.
-        eventually(lambda: not process or not process.exists(), every=0.01)
+        eventually(lambda: not mounted.process(), every=0.01)
     for mounted, before in live:
         if before is not None:
             assert trees.fingerprint(mounted.source) == before, "the source was changed"
