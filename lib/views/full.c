@@ -102,20 +102,27 @@ static bool has_states(const struct uns_catalog *cat)
 	return t < end;
 }
 
-/* A Trainer resumes from it if it has a scheduler and knows the step. What it lacks besides is made. */
+/* At which a Trainer resumes from a Megatron-Core checkpoint; UNS_UNKNOWN = it does not. Besides the step, it wants a
+ * scheduler. What else it lacks is made. */
+static int64_t step_for_trainer(const struct uns_view_input *in)
+{
+	return uns_megatron_has_schedule(in->catalog) && !uns_resume_has_scheduler(in->catalog)
+		       ? uns_training_step(in->training, in->catalog->summary.step)
+		       : UNS_UNKNOWN;
+}
+
 static int megatron_for_trainer(const struct uns_view_input *in, struct uns_full_input *full, struct uns_vtree *out,
 				struct uns_err *err)
 {
-	const struct uns_catalog *cat = full->resume.catalog;
-	const int64_t step = uns_training_step(in->training, cat->summary.step);
+	const int64_t step = step_for_trainer(in);
 	struct uns_catalog *of_trainer;
 
-	if (step == UNS_UNKNOWN || !uns_megatron_has_schedule(cat) || uns_resume_has_scheduler(cat))
+	if (step == UNS_UNKNOWN)
 		return 0;
 	of_trainer = UNS_NEW(&out->arena, struct uns_catalog);
 	if (!of_trainer)
 		return uns_oom(err);
-	*of_trainer = *cat;
+	*of_trainer = *full->resume.catalog;
 	of_trainer->summary.resumed_by |= UNS_BY_TRAINER;
 	full->resume.catalog = of_trainer;
 	full->resume.schedule_made = true;
@@ -231,7 +238,7 @@ static const char *usage(const struct uns_view_input *in, uint64_t parameter, bo
 					 : "trainer.fit(model, ckpt_path=\"%s\")";
 	if (parameter == FSDP)
 		return usage_fsdp(cat);
-	if (uns_megatron_has_schedule(cat) && cat->summary.step != UNS_UNKNOWN)
+	if (step_for_trainer(in) != UNS_UNKNOWN)
 		return by_trainer;
 	if (cat->summary.resumed_by & UNS_BY_ENGINE)
 		return "model.load_state_dict(torch.load(\"%s/pytorch_model.bin\"))  # load "
