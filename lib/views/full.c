@@ -161,30 +161,36 @@ static int add_files(const struct uns_view_input *in, uint64_t parameter, struct
 	return uns_full_add_others(full, UNS_IDS_NAMES, "pytorch_model_fsdp", out, err);
 }
 
-static int tree_of_megatron(const struct uns_view_input *in, uint64_t parameter, struct uns_full_input *full,
-			    struct uns_vtree *out, struct uns_err *err)
+static struct uns_full_input input_of(const struct uns_view_input *in)
 {
+	return (struct uns_full_input){ .resume = uns_view_resume(in),
+					.tied = in->tied,
+					.n_tied = in->n_tied,
+					.notes = in->notes,
+					.n_notes = in->n_notes,
+					.max_shard_size_bytes = in->max_shard_size_bytes };
+}
+
+static int tree_of_megatron(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
+			    struct uns_err *err)
+{
+	struct uns_full_input full = input_of(in);
 	const struct uns_tensor *tied;
 
-	UNS_TRY(model_of_megatron(in, parameter, full, out, err));
-	tied = uns_megatron_tied(full->resume.catalog);
+	UNS_TRY(model_of_megatron(in, parameter, &full, out, err));
+	tied = uns_megatron_tied(full.resume.catalog);
 	if (tied) {
-		full->tied = &tied;
-		full->n_tied = 1;
+		full.tied = &tied;
+		full.n_tied = 1;
 	}
-	UNS_TRY(add_files(in, parameter, full, out, err));
-	return uns_full_add_rest(full, out, err);
+	UNS_TRY(add_files(in, parameter, &full, out, err));
+	return uns_full_add_rest(&full, out, err);
 }
 
 static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_vtree *out,
 		struct uns_err *err)
 {
-	struct uns_full_input full = { .resume = uns_view_resume(in),
-				       .tied = in->tied,
-				       .n_tied = in->n_tied,
-				       .notes = in->notes,
-				       .n_notes = in->n_notes,
-				       .max_shard_size_bytes = in->max_shard_size_bytes };
+	struct uns_full_input full = input_of(in);
 	const struct uns_lightning_input whole = { .catalog = in->catalog,
 						   .out = UNS_DTYPE_NONE,
 						   .resume = true,
@@ -194,7 +200,7 @@ static int tree(const struct uns_view_input *in, uint64_t parameter, struct uns_
 	if (in->catalog->summary.is_one_file)
 		return uns_lightning_add(&whole, out, err);
 	if (in->catalog->summary.is_megatron)
-		return tree_of_megatron(in, parameter, &full, out, err);
+		return tree_of_megatron(in, parameter, out, err);
 	UNS_TRY(find_names(in, &full, out, err));
 	if (parameter == FSDP)
 		UNS_TRY(notes(in, out, err));
