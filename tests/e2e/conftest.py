@@ -165,6 +165,16 @@ def made():
     return get
 
 
+def serving(path):
+    """The process that serves this mount, or one of this source; None. One that has ended has no arguments any more."""
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            argv = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            if b"mount" in argv and str(path).encode() in argv:
+                return int(entry.name)
+    return None
+
+
 class Mount:
     """A live mount; str() and / give its path."""
 
@@ -179,20 +189,10 @@ class Mount:
 
     __fspath__ = __str__
 
-    def process(self):
-        """Its directory in /proc; None when no process serves the mount. One that has ended has no arguments, and may
-        wait for its parent for a while."""
-        for entry in Path("/proc").iterdir():
-            with contextlib.suppress(OSError):
-                argv = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-                if b"mount" in argv and str(self.path).encode() in argv:
-                    return entry
-        return None
-
     def pid(self):
-        process = self.process()
-        assert process, f"no process serves {self.path}"
-        return int(process.name)
+        pid = serving(self.path)
+        assert pid, f"no process serves {self.path}"
+        return pid
 
     def cpu_seconds(self):
         user, system = Path(f"/proc/{self.pid()}/stat").read_text().rsplit(")")[1].split()[11:13]
@@ -259,8 +259,6 @@ def mount(tmp_path):
     yield make
     for mounted, _ in reversed(live):
         detach(mounted.path)
-        # It lets go of pages when a file is closed: of sources that the next test may read.
-        eventually(lambda: not mounted.process(), every=0.01)
     for mounted, before in live:
         if before is not None:
             assert trees.fingerprint(mounted.source) == before, "the source was changed"

@@ -17,10 +17,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 import checkpoints  # noqa: E402
 import pages  # noqa: E402
 
+from conftest import eventually, serving  # noqa: E402
+
 MiB = 1 << 20
 TENSORS, BYTES = 6, 8 * MiB
 WEIGHTS = "weights/ckpt/model.safetensors"
 PAGES_OF_HEADERS = 2 * MiB
+ALMOST = TENSORS * BYTES * 3 // 4  # the kernel may take a page whenever it wants to
 WORKERS = 8
 MADE = {f"t{i}": torch.arange(i, i + BYTES // 4, dtype=torch.int32) for i in range(TENSORS)}
 
@@ -42,7 +45,7 @@ assert all(os.wait()[1] == 0 for _ in range(n))
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory):
+def paged(tmp_path_factory):
     """One checkpoint of one shard, whose pages the kernel can let go of."""
     src = tmp_path_factory.mktemp("paged")
     dist_cp.save({"model": MADE}, checkpoint_id=src / "ckpt", no_dist=True)
@@ -53,6 +56,13 @@ def source(tmp_path_factory):
     except OSError as e:
         pytest.skip(str(e))
     return src
+
+
+@pytest.fixture
+def source(paged):
+    """A mount of it that an earlier test has left may let go of its pages until it has ended."""
+    eventually(lambda: not serving(paged))
+    return paged
 
 
 def shards(source):
@@ -103,11 +113,11 @@ def test_pages_are_held_once_or_twice(source, mount, eventually, cache, read):
     if cache == "mount":
         eventually(lambda: held(source) <= PAGES_OF_HEADERS)
     else:
-        assert held(source) >= TENSORS * BYTES
+        assert held(source) >= ALMOST
     if cache == "sources":
         eventually(lambda: pages.cached_bytes(m / WEIGHTS) == 0)
     else:
-        assert of_mount >= TENSORS * BYTES
+        assert of_mount >= ALMOST
     assert_made(read(m / WEIGHTS))
 
 
@@ -115,7 +125,7 @@ def test_what_is_read_around_the_mounts_pages_stays_with_the_sources(source, mou
     m = mount(source, "cache=mount")
     forget(source)
     assert_made(around_the_cache(m / WEIGHTS))
-    assert held(source) >= TENSORS * BYTES
+    assert held(source) >= ALMOST
 
 
 def test_pages_stay_as_long_as_somebody_has_the_file_open(source, mount, eventually):
@@ -123,7 +133,7 @@ def test_pages_stay_as_long_as_somebody_has_the_file_open(source, mount, eventua
     with open(m / WEIGHTS, "rb") as f, mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ) as mapped:
         assert_made(by_read(m / WEIGHTS))
         assert_made(mapped[:])
-        assert pages.cached_bytes(m / WEIGHTS) >= TENSORS * BYTES
+        assert pages.cached_bytes(m / WEIGHTS) >= ALMOST
     eventually(lambda: pages.cached_bytes(m / WEIGHTS) == 0)
 
 
