@@ -1,5 +1,6 @@
 """A row for each loader: the mount of 8 shards against the consolidated file, from the page cache, from the disk and from
-storage that makes one wait. Seconds, processor seconds, and what the page cache holds afterwards."""
+storage that makes one wait. Seconds, processor seconds, and what the page cache holds afterwards. And what the least of
+FUSE servers takes that shows the consolidated file (one_file_fs.c): a mount can be no faster from the page cache."""
 
 import contextlib
 import json
@@ -32,7 +33,7 @@ LOADERS = {"load_file": Loader("load_file, each tensor copied", WEIGHTS, True),
            "torch": Loader("torch.load", TORCH, False),
            "workers": Loader("8 processes, as vLLM's workers", WEIGHTS, True)}
 CACHED, DISK, AFAR = "page cache", "disk", f"{DELAY_US // 1000} ms a read"
-NATIVE, MOUNT = "the file", "the mount"
+NATIVE, MINIMAL, MOUNT = "the file", "the minimal server", "the mount"
 
 
 class Loaders:
@@ -60,20 +61,23 @@ class Loaders:
 
 class Place(NamedTuple):
     """Where the bytes are: the same ones consolidated and in shards."""
-    native: dict  # view -> file
-    shown: dict   # view -> file in the mount
+    native: dict   # view -> file
+    minimal: dict  # view -> that file in the minimal server
+    shown: dict    # view -> file in the mount
     shards: list
-    servers: list  # processes that serve the mount
+    servers: dict  # what is loaded -> processes that serve it
 
+    def loaded(self, what, view):
+        return {NATIVE: self.native, MINIMAL: self.minimal, MOUNT: self.shown}[what][view]
 
-def sources(place, what, view):
-    return [place.native[view]] if what == NATIVE else place.shards
+    def sources(self, what, view):
+        return self.shards if what == MOUNT else [self.native[view]]
 
 
 def prepare(place, where, what, view, all_of_machine):
     """Of the page cache: the sources only, or nothing."""
-    paths = sources(place, what, view)
-    for path in [place.shown[view], *paths]:
+    paths = place.sources(what, view)
+    for path in [place.shown[view], place.minimal[view], *paths]:
         pages.drop(path)
     if where == CACHED:
         for path in paths:
@@ -96,23 +100,45 @@ def settled(count):
 def once(loaders, place, where, what, loader, all_of_machine):
     view = LOADERS[loader].view
     prepare(place, where, what, view, all_of_machine)
-    before = sum(map(mounts.cpu_seconds, place.servers))
-    found = loaders.load(loader, (place.native if what == NATIVE else place.shown)[view])
-    found["source_pages"] = settled(lambda: sum(map(pages.cached_bytes, sources(place, what, view))))
+    servers = place.servers[what]
+    before = sum(map(mounts.cpu_seconds, servers))
+    found = loaders.load(loader, place.loaded(what, view))
+    found["source_pages"] = settled(lambda: sum(map(pages.cached_bytes, place.sources(what, view))))
     found["mount_pages"] = settled(lambda: pages.cached_bytes(place.shown[view]))
-    found["server_cpu"] = sum(map(mounts.cpu_seconds, place.servers)) - before
+    found["server_cpu"] = sum(map(mounts.cpu_seconds, servers)) - before
     return found
 
 
 def row(label, where, took, size):
-    native, mount = ({key: statistics.median(r[key] for r in took[what]) for key in took[what][0]}
-                     for what in (NATIVE, MOUNT))
-    ratio = statistics.median(m["seconds"] / n["seconds"] for n, m in zip(took[NATIVE], took[MOUNT]))
+    native, minimal, mount = ({key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
+                              for rounds in took.values())
+    least, ratio = (statistics.median(m["seconds"] / n["seconds"] for n, m in zip(took[NATIVE], took[what]))
+                    for what in (MINIMAL, MOUNT))
     gb = size / 1e9
-    print(f"| {label} | {where} | {native['seconds']:.2f} s | {mount['seconds']:.2f} s, **{ratio:.2f}** "
-          f"| {native['cpu'] / gb:.2f} | {mount['cpu'] / gb:.2f} + {mount['server_cpu'] / gb:.2f} "
+    print(f"| {label} | {where} | {native['seconds']:.2f} s | {minimal['seconds']:.2f} s, **{least:.2f}** "
+          f"| {mount['seconds']:.2f} s, **{ratio:.2f}** | {native['cpu'] / gb:.2f} "
+          f"| {minimal['cpu'] / gb:.2f} + {minimal['server_cpu'] / gb:.2f} "
+          f"| {mount['cpu'] / gb:.2f} + {mount['server_cpu'] / gb:.2f} "
           f"| {native['source_pages'] / 1e6:.0f} MB | {mount['source_pages'] / 1e6:.0f} + "
           f"{mount['mount_pages'] / 1e6:.0f} MB |", flush=True)
+
+
+@contextlib.contextmanager
+def minimal(programs, native, at):
+    """Each file behind a minimal server, below its name and with what lies beside it -> view -> file, their processes"""
+    shown, servers = {}, []
+    with contextlib.ExitStack() as stack:
+        for view, path in native.items():
+            shutil.copytree(path.parent, at / view, ignore=shutil.ignore_patterns(path.name))
+            shown[view] = at / view / FILES[view]
+            shown[view].symlink_to(at / f"server_{view}/file")
+            servers.append(stack.enter_context(mounts.one_file(programs, path, at / f"server_{view}")))
+        yield shown, servers
+
+
+def like_the_mount(files, mount):
+    for path in files.values():
+        mounts.same_read_ahead(path, mount)
 
 
 @contextlib.contextmanager
@@ -126,8 +152,10 @@ def local(programs, work, options):
         for view, name in FILES.items():
             shutil.copytree(work.path / f"mount/{view}/checkpoint-1", work.path / "native" / view)
             native[view] = work.path / "native" / view / name
-        yield Place(native, {v: work.path / f"mount/{v}/checkpoint-1/{n}" for v, n in FILES.items()},
-                    sorted((work.path / "run").rglob("*.distcp")), [server])
+        with minimal(programs, native, work.path / "minimal") as (least, servers):
+            like_the_mount(least, work.path / "mount")
+            yield Place(native, least, {v: work.path / f"mount/{v}/checkpoint-1/{n}" for v, n in FILES.items()},
+                        sorted((work.path / "run").rglob("*.distcp")), {NATIVE: [], MINIMAL: servers, MOUNT: [server]})
 
 
 @contextlib.contextmanager
@@ -146,8 +174,11 @@ def afar(programs, work, near, options):
         for path, shard in zip(behind[1:], near.shards):
             (top / shard.relative_to(work.path)).symlink_to(path)
         server = stack.enter_context(mounts.unshard(programs, top, work.path / "afar_mount", *options))
-        yield Place({WEIGHTS: behind[0]},
-                    {WEIGHTS: work.path / "afar_mount/weights/run/checkpoint-1" / FILES[WEIGHTS]}, behind[1:], [server])
+        native = {WEIGHTS: behind[0]}
+        least, servers = stack.enter_context(minimal(programs, native, top / "minimal"))
+        like_the_mount(least, work.path / "afar_mount")
+        yield Place(native, least, {WEIGHTS: work.path / "afar_mount/weights/run/checkpoint-1" / FILES[WEIGHTS]},
+                    behind[1:], {NATIVE: [], MINIMAL: servers, MOUNT: [server]})
 
 
 class Work(NamedTuple):
@@ -167,15 +198,16 @@ def measure(programs, work, size, n_rounds, names, all_of_machine, options=()):
         print(f"\n## A row for each loader, {size / 1e6:.0f} MB\n")
         print(f"Medians of {n_rounds} interleaved rounds, in fresh processes, imports excluded; bold: the median of the rounds' "
               f"ratios, below 1.00 the mount of {RANKS} shards is sooner than the consolidated file. Processor seconds are for "
-              f"each GB: of the loading processes, then of the process that serves the mount. Page cache: what is held when "
+              f"each GB: of the loading processes, then of the process that serves. The minimal server shows the consolidated "
+              f"file as it is, and is all that FUSE needs: from the page cache no mount can be faster. Page cache: what is held when "
               f"the load has ended, of the sources and of the mount. From the disk: "
               f"{'the page cache of the machine is' if all_of_machine else 'the pages of these files are'} dropped before. "
               f"{AFAR}: each shard behind a server that takes so much longer, with a read-ahead of {READ_AHEAD_KB} KiB.\n")
-        print("| loader | from | the file | the mount | CPU s/GB: file | mount: loader + server | pages: file "
-              "| mount: sources + mount |\n|---|---|" + "---:|" * 6)
+        print("| loader | from | the file | the minimal server | the mount | CPU s/GB: file | minimal: loader + server "
+              "| mount: loader + server | pages: file | mount: sources + mount |\n|---|---|" + "---:|" * 8)
         for loader in names:
             for where in [CACHED, DISK] + [AFAR] * LOADERS[loader].waits:
-                took = {NATIVE: [], MOUNT: []}
+                took = {NATIVE: [], MINIMAL: [], MOUNT: []}
                 for r in range(n_rounds):
                     for what in list(took)[::1 if r % 2 else -1]:
                         took[what].append(once(loaders, far if where == AFAR else near, where, what, loader,
