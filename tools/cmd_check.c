@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "arguments.h"
+#include "json.h"
 #include "progress.h"
 #include "text.h"
 
@@ -38,26 +39,28 @@ static const char *severity_text(enum unshard_severity severity)
 
 /* -- findings as they come -- */
 
-static int add_object(struct check *c, const struct unshard_finding *f)
+static void add_object(struct check *c, const struct unshard_finding *f)
 {
-	cJSON *o = cJSON_CreateObject();
+	cJSON *o = json_object();
 
 	json_add(o, "path", f->path);
 	json_add(o, "check", f->check);
 	json_add(o, "id", f->id);
 	json_add(o, "severity", severity_text(f->severity));
 	json_add(o, "scope", unshard_scope_name(f->scope));
-	cJSON_AddNumberToObject(o, "code", f->code);
+	json_add_number(o, "code", f->code);
 	json_add(o, "view", f->view);
 	json_add(o, "file", f->file);
-	cJSON_AddItemToObject(o, "rank", f->rank < 0 ? cJSON_CreateNull()
-						      : cJSON_CreateNumber((double)f->rank));
+	if (f->rank < 0)
+		json_add_null(o, "rank");
+	else
+		json_add_number(o, "rank", (double)f->rank);
 	json_add(o, "tensor", f->tensor);
 	json_add(o, "expected", f->expected);
 	json_add(o, "found", f->found);
 	json_add(o, "text", f->text);
 	json_add(o, "advice", f->advice);
-	return cJSON_AddItemToArray(c->findings, o) ? 0 : -ENOMEM;
+	json_append(c->findings, o);
 }
 
 /* A path that the library gave, as the user would type it. */
@@ -93,8 +96,10 @@ static int visit(void *ctx, const struct unshard_finding *f)
 {
 	struct check *c = ctx;
 
-	if (c->findings)
-		return add_object(c, f);
+	if (c->findings) {
+		add_object(c, f);
+		return 0;
+	}
 	progress_end(&c->progress);
 	if (print_path(c, f->path) < 0)
 		return -ENOMEM;
@@ -124,39 +129,35 @@ static int step(void *ctx, const struct unshard_progress *p)
 
 static void add_configs(const struct check *c, cJSON *o)
 {
-	cJSON *list = cJSON_AddArrayToObject(o, "configs"), *one;
+	cJSON *list = json_array(), *one;
 	size_t i;
 
 	for (i = 0; i < c->n_configs; i++) {
-		one = cJSON_CreateObject();
+		one = json_object();
 		json_add(one, "path", c->config[i]);
 		json_add(one, "kind", c->kind[i]);
-		cJSON_AddItemToArray(list, one);
+		json_append(list, one);
 	}
+	json_add_value(o, "configs", list);
 }
 
-static int print_json(struct check *c)
+static void print_json(struct check *c)
 {
-	cJSON *o = cJSON_CreateObject();
-	char *text;
+	cJSON *o = json_object();
 
 	if (c->n_configs)
 		add_configs(c, o);
 	else
-		cJSON_AddNumberToObject(o, "checkpoints", (double)c->counts.checkpoints);
+		json_add_number(o, "checkpoints", (double)c->counts.checkpoints);
 	if (c->deep)
-		cJSON_AddNumberToObject(o, "read_bytes", (double)c->counts.read_bytes);
-	cJSON_AddNumberToObject(o, "problems", (double)c->counts.problems);
-	cJSON_AddNumberToObject(o, "notes", (double)c->counts.notes);
-	cJSON_AddNumberToObject(o, "not_judged", (double)c->counts.unjudged);
-	if (cJSON_AddItemToObject(o, "findings", c->findings))
-		c->findings = NULL;
-	text = cJSON_Print(o);
-	if (text)
-		puts(text);
+		json_add_number(o, "read_bytes", (double)c->counts.read_bytes);
+	json_add_number(o, "problems", (double)c->counts.problems);
+	json_add_number(o, "notes", (double)c->counts.notes);
+	json_add_number(o, "not_judged", (double)c->counts.unjudged);
+	json_add_value(o, "findings", c->findings);
+	c->findings = NULL;
+	json_print(o);
 	cJSON_Delete(o);
-	cJSON_free(text);
-	return text ? 0 : -ENOMEM;
 }
 
 static void print_summary(const struct check *c)
@@ -187,7 +188,7 @@ static int finish(struct check *c, int code, const struct unshard_error *err)
 {
 	progress_end(&c->progress);
 	if (code == 0 && c->findings)
-		code = print_json(c);
+		print_json(c);
 	else if (code == 0)
 		print_summary(c);
 	if (code == -EINTR)
@@ -241,11 +242,12 @@ static int visit_change(void *ctx, const struct unshard_change *change)
 		c->n_changes++;
 	progress_end(&c->progress);
 	if (c->findings) {
-		o = cJSON_CreateObject();
+		o = json_object();
 		json_add(o, "path", change->path);
 		json_add(o, "kind", unshard_change_name(change->kind));
 		json_add(o, "text", change->text);
-		return cJSON_AddItemToArray(c->findings, o) ? 0 : -ENOMEM;
+		json_append(c->findings, o);
+		return 0;
 	}
 	if (print_path(c, change->path) < 0)
 		return -ENOMEM;
@@ -256,30 +258,25 @@ static int visit_change(void *ctx, const struct unshard_change *change)
 }
 
 /* why: there is no copy. */
-static int print_repair_json(struct check *c, const char *out, const char *why)
+static void print_repair_json(struct check *c, const char *out, const char *why)
 {
-	cJSON *o = cJSON_CreateObject();
-	char *text;
+	cJSON *o = json_object();
 
 	json_add(o, "repaired", out);
 	if (why)
 		json_add(o, "why", why);
-	if (cJSON_AddItemToObject(o, "changes", c->findings))
-		c->findings = NULL;
-	text = cJSON_Print(o);
-	if (text)
-		puts(text);
+	json_add_value(o, "changes", c->findings);
+	c->findings = NULL;
+	json_print(o);
 	cJSON_Delete(o);
-	cJSON_free(text);
-	return text ? EXIT_DONE : command_fail("out of memory");
 }
 
 /* Nothing could be derived, or it did not help: that is an answer too. */
 static int not_repaired(struct check *c, const char *why)
 {
-	if (c->findings && print_repair_json(c, NULL, why) != EXIT_DONE)
-		return EXIT_COULD_NOT;
-	if (!c->findings)
+	if (c->findings)
+		print_repair_json(c, NULL, why);
+	else
 		command_fail("%s", why);
 	return EXIT_PROBLEM;
 }
@@ -291,13 +288,11 @@ static int repaired(struct check *c)
 			    : c->deep ? "no problem was found that a copy could fix. Nothing was written"
 				      : "no problem was found that a copy could fix. Data was not read: --deep reads "
 					"it. Nothing was written";
-	int status = EXIT_DONE;
 	char why[160];
 
 	snprintf(why, sizeof(why), "nothing to repair: %s", sound);
 	if (c->findings) {
-		status = print_repair_json(c, c->n_changes ? c->repair : NULL,
-					   c->n_changes ? NULL : why);
+		print_repair_json(c, c->n_changes ? c->repair : NULL, c->n_changes ? NULL : why);
 	} else {
 		if (c->last_path)
 			putchar('\n');
@@ -307,7 +302,7 @@ static int repaired(struct check *c)
 			printf("%zu %s", c->n_changes, plural(c->n_changes, "change", "changes"));
 		puts(c->n_changes && c->n_unreadable ? "; what could not be read is not in it" : "");
 	}
-	return status == EXIT_DONE && c->n_unreadable ? EXIT_PROBLEM : status;
+	return c->n_unreadable ? EXIT_PROBLEM : EXIT_DONE;
 }
 
 static int repair_below(struct check *c, unshard *u, const char *path)
@@ -360,7 +355,7 @@ static int parse(struct check *c, const struct command *self, int argc, char **a
 			return command_help(self);
 		if (opt == '?')
 			return command_usage(self);
-		if (opt == 'j' && !c->findings && !(c->findings = cJSON_CreateArray()))
+		if (opt == 'j' && !c->findings && !(c->findings = json_array()))
 			return command_fail("out of memory");
 		c->deep |= opt == 'd';
 		if (opt == 'r')

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "arguments.h"
+#include "json.h"
 #include "progress.h"
 #include "text.h"
 
@@ -42,11 +43,12 @@ static int visit_change(void *ctx, const struct unshard_change *change)
 
 	progress_end(&e->progress);
 	if (e->changes) {
-		o = cJSON_CreateObject();
+		o = json_object();
 		json_add(o, "path", change->path);
 		json_add(o, "kind", unshard_change_name(change->kind));
 		json_add(o, "text", change->text);
-		return cJSON_AddItemToArray(e->changes, o) ? 0 : -ENOMEM;
+		json_append(e->changes, o);
+		return 0;
 	}
 	text_print(change->path);
 	printf("\n  %-10s  ", unshard_change_name(change->kind));
@@ -56,28 +58,23 @@ static int visit_change(void *ctx, const struct unshard_change *change)
 }
 
 /* why: there is no export. */
-static int print_json(struct export *e, const char *why)
+static void print_json(struct export *e, const char *why)
 {
-	cJSON *o = cJSON_CreateObject();
-	char *text;
+	cJSON *o = json_object();
 
 	json_add(o, "exported", why ? NULL : e->out);
 	if (why)
 		json_add(o, "why", why);
 	json_add(o, "view", e->view);
-	cJSON_AddNumberToObject(o, "checkpoints", (double)e->made.checkpoints);
-	cJSON_AddNumberToObject(o, "files", (double)e->made.files);
-	cJSON_AddNumberToObject(o, "size_bytes", (double)e->made.size_bytes);
-	cJSON_AddNumberToObject(o, "shared_bytes", (double)e->made.shared_bytes);
-	cJSON_AddNumberToObject(o, "kept_bytes", (double)e->made.kept_bytes);
-	if (cJSON_AddItemToObject(o, "changes", e->changes))
-		e->changes = NULL;
-	text = cJSON_Print(o);
-	if (text)
-		puts(text);
+	json_add_number(o, "checkpoints", (double)e->made.checkpoints);
+	json_add_number(o, "files", (double)e->made.files);
+	json_add_number(o, "size_bytes", (double)e->made.size_bytes);
+	json_add_number(o, "shared_bytes", (double)e->made.shared_bytes);
+	json_add_number(o, "kept_bytes", (double)e->made.kept_bytes);
+	json_add_value(o, "changes", e->changes);
+	e->changes = NULL;
+	json_print(o);
 	cJSON_Delete(o);
-	cJSON_free(text);
-	return text ? EXIT_DONE : command_fail("out of memory");
 }
 
 static void print_summary(const struct export *e)
@@ -103,9 +100,9 @@ static void print_summary(const struct export *e)
 /* The view cannot show it: that is an answer too. */
 static int not_exported(struct export *e, const char *why)
 {
-	if (e->changes && print_json(e, why) != EXIT_DONE)
-		return EXIT_COULD_NOT;
-	if (!e->changes)
+	if (e->changes)
+		print_json(e, why);
+	else
 		command_fail("%s", why);
 	return EXIT_PROBLEM;
 }
@@ -116,7 +113,7 @@ static int export_path(struct export *e, unshard *u, const char *path)
 					     .change = visit_change };
 	struct sigaction action = { .sa_handler = on_signal };
 	struct unshard_error err = { 0 };
-	int code, status = EXIT_DONE;
+	int code;
 
 	progress_start(&e->progress);
 	sigaction(SIGINT, &action, NULL);
@@ -128,10 +125,10 @@ static int export_path(struct export *e, unshard *u, const char *path)
 	if (code < 0)
 		return command_fail("%s", err.text[0] ? err.text : "out of memory");
 	if (e->changes)
-		status = print_json(e, NULL);
+		print_json(e, NULL);
 	else
 		print_summary(e);
-	return status == EXIT_DONE && code > 0 ? EXIT_PROBLEM : status;
+	return code > 0 ? EXIT_PROBLEM : EXIT_DONE;
 }
 
 static int open_and_export(struct export *e, char *path)
@@ -164,7 +161,7 @@ static int parse(struct export *e, const struct command *self, int argc, char **
 			return command_help(self);
 		if (c == '?')
 			return command_usage(self);
-		if (c == 'j' && !e->changes && !(e->changes = cJSON_CreateArray()))
+		if (c == 'j' && !e->changes && !(e->changes = json_array()))
 			return command_fail("out of memory");
 		if (c == 'v')
 			e->view = optarg;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "arguments.h"
+#include "json.h"
 #include "progress.h"
 #include "text.h"
 
@@ -48,24 +49,23 @@ static void add_row(struct listing *l, const struct unshard_checkpoint *c, const
 static void add_fact(cJSON *o, const char *key, int64_t n)
 {
 	if (n < 0)
-		cJSON_AddNullToObject(o, key);
+		json_add_null(o, key);
 	else
-		cJSON_AddNumberToObject(o, key, (double)n);
+		json_add_number(o, key, (double)n);
 }
 
 static void add_object(struct listing *l, const struct unshard_checkpoint *c)
 {
-	cJSON *o = cJSON_CreateObject();
+	cJSON *o = json_object();
 
 	json_add(o, "path", c->path);
 	json_add(o, "format", c->format);
 	add_fact(o, "step", c->step);
 	add_fact(o, "world_size", c->world_size);
-	cJSON_AddNumberToObject(o, "size_bytes", (double)c->size_bytes);
+	json_add_number(o, "size_bytes", (double)c->size_bytes);
 	json_add(o, "state", unshard_state_name(c->state));
 	json_add(o, "problem", c->problem);
-	if (!cJSON_AddItemToArray(l->json, o))
-		l->table.failed = 1;
+	json_append(l->json, o);
 }
 
 static int visit(void *ctx, const struct unshard_checkpoint *c)
@@ -80,7 +80,8 @@ static int visit(void *ctx, const struct unshard_checkpoint *c)
 		add_object(l, c);
 	else if (path)
 		add_row(l, c, path);
-	l->table.failed |= !path;
+	else
+		command_no_memory();
 	free(path);
 	return 0;
 }
@@ -93,21 +94,10 @@ static int step(void *ctx, const struct unshard_progress *p)
 	return 0;
 }
 
-static void print_json(struct listing *l)
-{
-	char *text = cJSON_Print(l->json);
-
-	if (text)
-		puts(text);
-	else
-		l->table.failed = 1;
-	cJSON_free(text);
-}
-
 static void print(struct listing *l)
 {
 	if (l->json) {
-		print_json(l);
+		json_print(l->json);
 		return;
 	}
 	if (l->n)
@@ -130,20 +120,17 @@ static int list(unshard *u, const char *source, bool json)
 	struct unshard_error err = { 0 };
 	int i, code;
 
-	l.json = json ? cJSON_CreateArray() : NULL;
+	l.json = json ? json_array() : NULL;
 	for (i = 0; i < N_COLUMNS; i++)
 		table_add(&l.table, head[i]);
 	progress_start(&l.progress);
 	code = unshard_scan(u, &calls, &err);
 	progress_end(&l.progress);
-	if (code >= 0 && !l.table.failed && !l.problems.failed)
+	if (code >= 0 && !command_lacks_memory())
 		print(&l);
-	if (l.table.failed || l.problems.failed)
-		code = command_fail("out of memory");
-	else
-		code = code < 0      ? command_fail("%s", err.text)
-		       : l.n_bad     ? EXIT_PROBLEM
-				     : EXIT_DONE;
+	code = code < 0  ? command_fail("%s", err.text)
+	       : l.n_bad ? EXIT_PROBLEM
+			 : EXIT_DONE;
 	table_fini(&l.table);
 	table_fini(&l.problems);
 	cJSON_Delete(l.json);

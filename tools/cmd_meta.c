@@ -11,6 +11,7 @@
 
 #include "command.h"
 #include "fs.h"
+#include "json.h"
 #include "log.h"
 #include "options.h"
 #include "text.h"
@@ -105,8 +106,11 @@ static void print_string(const char *s)
 	cJSON *string = json_string(s);
 	char *text = string ? cJSON_PrintUnformatted(string) : NULL;
 
-	fputs(text ? text : "null", stdout);
-	free(text);
+	if (text)
+		fputs(text, stdout);
+	else
+		command_no_memory();
+	cJSON_free(text);
 	cJSON_Delete(string);
 }
 

@@ -210,12 +210,9 @@ static void add_tensor(struct table *t, const cJSON *tensor)
 
 static int print_table(struct table *t)
 {
-	int failed = t->failed;
-
-	if (!failed)
-		table_print(t, "  ");
+	table_print(t, "  ");
 	table_fini(t);
-	return failed ? -ENOMEM : 0;
+	return command_lacks_memory() ? -ENOMEM : 0;
 }
 
 /* Those whose names the pattern fits. */
@@ -389,17 +386,15 @@ static int collect(struct shown *s, struct unshard_error *err)
 
 	if (code >= 0)
 		code = unshard_problems(s->u, s->name, NULL, &s->n_serious, err);
-	/* What cannot be opened has no tensors; its problem says why. */
-	if (code >= 0 &&
-	    unshard_describe(s->u, s->name, UNSHARD_TENSORS, NULL, &s->tensors, NULL) < 0)
-		s->tensors = NULL;
+	if (code >= 0)
+		code = unshard_describe(s->u, s->name, UNSHARD_TENSORS, NULL, &s->tensors, err);
 	return code;
 }
 
 /* A checkpoint that could not be opened is described by an object instead of a list of tensors. */
 static const char *tensors_or_none(const struct shown *s)
 {
-	return s->tensors && *s->tensors == '[' ? s->tensors : "[]";
+	return *s->tensors == '[' ? s->tensors : "[]";
 }
 
 /* How to write the lines above for a mount of the run's directory, and of the directory above it. */

@@ -18,6 +18,18 @@ int command_fail(const char *fmt, ...)
 	return EXIT_COULD_NOT;
 }
 
+static bool no_memory;
+
+void command_no_memory(void)
+{
+	no_memory = true;
+}
+
+bool command_lacks_memory(void)
+{
+	return no_memory;
+}
+
 int command_usage(const struct command *self)
 {
 	fprintf(stderr, "usage: unshard %s %s\n(more: unshard %s --help)\n", self->name,

@@ -2,6 +2,8 @@
 #ifndef TOOLS_COMMAND_H
 #define TOOLS_COMMAND_H
 
+#include <stdbool.h>
+
 #include "unshard.h"
 
 enum {
@@ -23,6 +25,9 @@ extern const struct command cmd_mount, cmd_umount, cmd_ls, cmd_show, cmd_check, 
 
 /* "unshard: " and the sentence on stderr; returns EXIT_COULD_NOT. */
 __attribute__((format(printf, 1, 2))) int command_fail(const char *fmt, ...);
+/* There was no memory for a part of what is to be printed: whatever the verb returns, the command fails. */
+void command_no_memory(void);
+bool command_lacks_memory(void);
 /* How it is used, on stderr; returns EXIT_COULD_NOT. */
 int command_usage(const struct command *self);
 /* All of it, on stdout; returns EXIT_DONE. */

@@ -101,6 +101,8 @@ static int printed(int status)
 {
 	bool failed = ferror(stdout);
 
+	if (command_lacks_memory() && status != EXIT_COULD_NOT)
+		status = command_fail("out of memory");
 	errno = 0; /* of an earlier write nothing is known any more */
 	if ((fflush(stdout) == 0 && !failed) || status == EXIT_COULD_NOT)
 		return status;

@@ -19,14 +19,14 @@ static int64_t now_ms(void)
 
 void progress_start(struct progress *p)
 {
-	*p = (struct progress){ .wanted = isatty(STDERR_FILENO), .next_ms = now_ms() + FIRST_MS };
+	const int64_t now = now_ms();
+
+	*p = (struct progress){ .wanted = isatty(STDERR_FILENO), .last_ms = now, .next_ms = now + FIRST_MS };
 }
 
-static bool is_time(struct progress *p)
+static bool is_time(struct progress *p, int64_t now)
 {
-	int64_t now;
-
-	if (!p->wanted || (now = now_ms()) < p->next_ms)
+	if (now < p->next_ms)
 		return false;
 	p->next_ms = now + EVERY_MS;
 	p->shown = true;
@@ -36,7 +36,7 @@ static bool is_time(struct progress *p)
 /* ", 640 MB/s, 1:05 left": as fast as since the phase began. */
 static void print_rate(const struct progress *p, const struct unshard_progress *now)
 {
-	int64_t ms = now_ms() - p->since_ms;
+	int64_t ms = p->last_ms - p->since_ms;
 	uint64_t rate = ms > 0 ? now->done_bytes * 1000 / (uint64_t)ms : 0, left_s;
 	char text[32];
 
@@ -55,11 +55,14 @@ void progress_step(struct progress *p, const struct unshard_progress *now)
 {
 	char done[32], total[32];
 
-	if (p->wanted && now->phase != p->phase) {
+	if (!p->wanted)
+		return;
+	if (now->phase != p->phase) { /* it began after the step before: what it has done took some time */
 		p->phase = now->phase;
-		p->since_ms = now_ms();
+		p->since_ms = p->last_ms;
 	}
-	if (!is_time(p))
+	p->last_ms = now_ms();
+	if (!is_time(p, p->last_ms))
 		return;
 	if (now->phase == UNSHARD_SCANNING) {
 		fprintf(stderr, "\r\033[Kscanning: %zu directories, %zu checkpoints",

@@ -11,7 +11,8 @@ struct progress {
 	bool wanted, shown;
 	int64_t next_ms; /* monotonic: not drawn before */
 	enum unshard_phase phase;
-	int64_t since_ms; /* when the phase began */
+	int64_t since_ms; /* when the phase began: at the step before its first */
+	int64_t last_ms;  /* the last step, or the start */
 };
 
 void progress_start(struct progress *p);

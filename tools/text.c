@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "command.h"
+
 void text_bytes(uint64_t bytes, char out[32])
 {
 	static const char *const unit[] = { "B", "kB", "MB", "GB", "TB", "PB", "EB" };
@@ -38,55 +40,6 @@ char *path_shown(const char *source, const char *path)
 	return shown;
 }
 
-/* How many bytes at s are one character of UTF-8; 0 = they are none. */
-static size_t character(const unsigned char *s)
-{
-	static const unsigned char least[] = { 0, 0, 0xc2, 0xe0, 0xf0 };
-	size_t n = s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4, i;
-
-	if (n == 1)
-		return 1;
-	if (s[0] < least[n] || s[0] > 0xf4)
-		return 0;
-	for (i = 1; i < n; i++)
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	/* longer than need be, a surrogate, or above U+10FFFF */
-	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-		return 0;
-	return n;
-}
-
-cJSON *json_string(const char *text)
-{
-	static const char unknown[] = "\xef\xbf\xbd";
-	const unsigned char *s = (const unsigned char *)text;
-	char *valid, *to;
-	cJSON *string;
-	size_t n;
-
-	if (!text)
-		return cJSON_CreateNull();
-	to = valid = malloc(3 * strlen(text) + 1);
-	if (!valid)
-		return NULL;
-	for (; *s; s += n ? n : 1) {
-		n = character(s);
-		memcpy(to, n ? (const char *)s : unknown, n ? n : 3);
-		to += n ? n : 3;
-	}
-	*to = '\0';
-	string = cJSON_CreateString(valid);
-	free(valid);
-	return string;
-}
-
-void json_add(cJSON *object, const char *key, const char *text)
-{
-	cJSON_AddItemToObject(object, key, json_string(text));
-}
-
 void table_add(struct table *t, const char *cell)
 {
 	size_t cap = t->cap ? 2 * t->cap : 64;
@@ -95,7 +48,7 @@ void table_add(struct table *t, const char *cell)
 	if (t->n_cells == t->cap) {
 		grown = realloc(t->cell, cap * sizeof(*grown));
 		if (!grown) {
-			t->failed = 1;
+			command_no_memory();
 			return;
 		}
 		t->cell = grown;
@@ -105,7 +58,7 @@ void table_add(struct table *t, const char *cell)
 	if (t->cell[t->n_cells])
 		t->n_cells++;
 	else
-		t->failed = 1;
+		command_no_memory();
 }
 
 static size_t width(const char *s)
@@ -132,9 +85,15 @@ void table_print(const struct table *t, const char *indent)
 {
 	size_t *widest = calloc(t->n_columns, sizeof(*widest)), i, column, pad;
 
-	for (column = 0; widest && column < t->n_columns; column++)
+	if (!widest)
+		command_no_memory();
+	if (command_lacks_memory()) {
+		free(widest);
+		return;
+	}
+	for (column = 0; column < t->n_columns; column++)
 		widest[column] = column_width(t, column);
-	for (i = 0; widest && i < t->n_cells; i++) {
+	for (i = 0; i < t->n_cells; i++) {
 		column = i % t->n_columns;
 		if (!column)
 			fputs(indent, stdout);

@@ -5,8 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cJSON.h>
-
 /* "15.2 GB": powers of ten, as sizes of models are told. */
 void text_bytes(uint64_t bytes, char out[32]);
 
@@ -23,16 +21,11 @@ void text_print(const char *s);
  * back. On the heap; NULL = out of memory. */
 char *path_shown(const char *source, const char *path);
 
-/* A string of a JSON object: valid UTF-8, U+FFFD for each byte that is none (names of SOURCE may be
- * anything). NULL = null. */
-void json_add(cJSON *object, const char *key, const char *text);
-cJSON *json_string(const char *text);
-
-/* Rows of cells, printed with columns as wide as their widest cell. */
+/* Rows of cells, printed with columns as wide as their widest cell. Without memory for a cell nothing is printed, and the
+ * command fails (command_no_memory). */
 struct table {
 	size_t n_columns, n_cells, cap;
 	char **cell;
-	int failed;
 };
 
 void table_add(struct table *t, const char *cell);

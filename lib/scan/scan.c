@@ -227,7 +227,7 @@ int unshard_describe(unshard *u, const char *checkpoint, enum unshard_what what,
 		code = info_json(u, record, what == UNSHARD_TENSORS, mount_hint, &text, &err);
 	record_put(u, record);
 	if (code == 0 && !(*json = uns_text_take(&text, NULL)))
-		code = -ENOMEM;
+		code = uns_oom(&err);
 	return give_error(error, &err, code);
 }
 

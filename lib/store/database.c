@@ -122,6 +122,28 @@ int statement_step(struct uns_store *store, sqlite3_stmt *statement, struct uns_
 			     err);
 }
 
+static int check_column(struct uns_store *store, const void *got, struct uns_err *err)
+{
+	const int code = got ? SQLITE_OK : sqlite3_errcode(store->db);
+
+	return code == SQLITE_NOMEM ? database_fail(store, code, "cannot be read", err) : 0;
+}
+
+int statement_text(struct uns_store *store, sqlite3_stmt *s, int column, const char **out, struct uns_err *err)
+{
+	*out = (const char *)sqlite3_column_text(s, column);
+	return check_column(store, *out, err);
+}
+
+int statement_bytes(struct uns_store *store, sqlite3_stmt *s, int column, struct uns_span *out, struct uns_err *err)
+{
+	const void *bytes = sqlite3_column_blob(s, column);
+
+	UNS_TRY(check_column(store, bytes, err));
+	*out = uns_span_of(bytes, (size_t)sqlite3_column_bytes(s, column));
+	return 0;
+}
+
 int database_begin(struct uns_store *store, struct uns_err *err)
 {
 	int code;

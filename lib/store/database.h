@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/span.h"
 
 /* What to do about a store whose file cannot be made or written. */
 #define UNS_STORE_ELSEWHERE "name another file with --store FILE, or another directory with XDG_STATE_HOME"
@@ -40,6 +41,11 @@ void statement_end(sqlite3_stmt **statement); /* it stays prepared */
 void statements_free(struct uns_store *store); /* before the file is closed */
 /* 1 = a row, 0 = done, negative = failed. */
 int statement_step(struct uns_store *store, sqlite3_stmt *statement, struct uns_err *err);
+/* A column of the row, until the next step; NULL where it has none. SQLite gives NULL, too, where there is no memory for
+ * it: that fails. */
+int statement_text(struct uns_store *store, sqlite3_stmt *statement, int column, const char **out, struct uns_err *err);
+int statement_bytes(struct uns_store *store, sqlite3_stmt *statement, int column, struct uns_span *out,
+		    struct uns_err *err);
 /* A write transaction; database_end commits when code is 0, else rolls back, and returns the result. */
 int database_begin(struct uns_store *store, struct uns_err *err);
 int database_end(struct uns_store *store, int code, struct uns_err *err);

@@ -18,10 +18,10 @@ enum {
 
 /* -- getting -- */
 
-static int unpack(struct uns_store *store, const void *packed, size_t len, struct uns_arena *arena,
-		  struct uns_span *out, struct uns_err *err)
+static int unpack(struct uns_store *store, struct uns_span packed, struct uns_arena *arena, struct uns_span *out,
+		  struct uns_err *err)
 {
-	unsigned long long size = ZSTD_getFrameContentSize(packed, len);
+	unsigned long long size = ZSTD_getFrameContentSize(packed.p, uns_span_left(&packed));
 	size_t got;
 	char *bytes;
 
@@ -31,7 +31,7 @@ static int unpack(struct uns_store *store, const void *packed, size_t len, struc
 	bytes = uns_arena_alloc(arena, (size_t)size + 1, 1);
 	if (!bytes)
 		return uns_oom(err);
-	got = ZSTD_decompress(bytes, (size_t)size, packed, len);
+	got = ZSTD_decompress(bytes, (size_t)size, packed.p, uns_span_left(&packed));
 	if (ZSTD_isError(got) || got != size)
 		return uns_fail(err, -EBADMSG, "metadata store %s: an entry of the cached metadata is "
 		  "damaged", store->path);
@@ -57,6 +57,7 @@ static int find(struct uns_store *store, const char *kind, uint64_t key, struct 
 		struct uns_span *out, int64_t *used_s, struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
+	struct uns_span packed;
 	int row;
 
 	UNS_TRY(database_prepare(store, "SELECT bytes, used_s FROM memo WHERE kind = ? AND key = ?",
@@ -69,8 +70,8 @@ static int find(struct uns_store *store, const char *kind, uint64_t key, struct 
 	if (!row)
 		return uns_fail(err, -ENOENT, "there is no cached metadata");
 	*used_s = sqlite3_column_int64(s, 1);
-	return unpack(store, sqlite3_column_blob(s, 0), (size_t)sqlite3_column_bytes(s, 0), arena,
-		      out, err);
+	UNS_TRY(statement_bytes(store, s, 0, &packed, err));
+	return unpack(store, packed, arena, out, err);
 }
 
 int uns_store_memo_get(struct uns_store *store, const char *kind, uint64_t key,

@@ -93,15 +93,16 @@ static int ask(struct uns_store *store, const char *sql, char *out, size_t size,
 	       struct uns_err *err)
 {
 	UNS_CLEANUP(statement_end) sqlite3_stmt *s = NULL;
-	const unsigned char *text;
+	const char *text = NULL;
 	int row;
 
 	out[0] = '\0';
 	UNS_TRY(database_prepare(store, sql, &s, err));
 	row = statement_step(store, s, err);
-	text = row > 0 ? sqlite3_column_text(s, 0) : NULL;
+	if (row > 0)
+		UNS_TRY(statement_text(store, s, 0, &text, err));
 	if (text)
-		snprintf(out, size, "%s", (const char *)text);
+		snprintf(out, size, "%s", text);
 	return row < 0 ? row : 0;
 }
 

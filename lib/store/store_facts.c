@@ -121,28 +121,28 @@ static bool has_key(const struct found *f, const char *key)
 	return false;
 }
 
-static const char *column(struct uns_arena *arena, sqlite3_stmt *s, int i)
+static int copy_column(struct uns_store *store, struct uns_arena *arena, sqlite3_stmt *s, int i, const char **out,
+		       struct uns_err *err)
 {
-	const unsigned char *text = sqlite3_column_text(s, i);
+	const char *text;
 
-	return uns_arena_str(arena, text ? (const char *)text : "");
+	UNS_TRY(statement_text(store, s, i, &text, err));
+	*out = uns_arena_str(arena, text ? text : "");
+	return *out ? 0 : uns_oom(err);
 }
 
-static int add_row(struct found *f, sqlite3_stmt *s, struct uns_err *err)
+static int add_row(struct uns_store *store, struct found *f, sqlite3_stmt *s, struct uns_err *err)
 {
 	struct uns_store_fact *fact;
 
 	if (!UNS_ARENA_ROOM(f->arena, f->v, f->n, f->cap))
 		return uns_oom(err);
 	fact = &f->v[f->n++];
-	*fact = (struct uns_store_fact){
-		.subject = column(f->arena, s, 0), .key = column(f->arena, s, 1),
-		.json = column(f->arena, s, 2),	   .origin = column(f->arena, s, 3),
-		.time_s = sqlite3_column_int64(s, 4),
-	};
-	if (!fact->subject || !fact->key || !fact->json || !fact->origin)
-		return uns_oom(err);
-	return 0;
+	fact->time_s = sqlite3_column_int64(s, 4);
+	UNS_TRY(copy_column(store, f->arena, s, 0, &fact->subject, err));
+	UNS_TRY(copy_column(store, f->arena, s, 1, &fact->key, err));
+	UNS_TRY(copy_column(store, f->arena, s, 2, &fact->json, err));
+	return copy_column(store, f->arena, s, 3, &fact->origin, err);
 }
 
 /* Add the facts of one subject (NULL: of all) whose keys were not added yet. */
@@ -159,11 +159,11 @@ static int add_subject(struct uns_store *store, const char *subject, struct foun
 					   "SELECT subject, key, json, origin, time_s FROM fact",
 				 &s, err));
 	if (subject)
-		sqlite3_bind_text(s, 1, subject, -1, SQLITE_TRANSIENT);
+		sqlite3_bind_text(s, 1, subject, -1, SQLITE_STATIC);
 	while ((row = statement_step(store, s, err)) > 0) {
-		key = (const char *)sqlite3_column_text(s, 1);
+		UNS_TRY(statement_text(store, s, 1, &key, err));
 		if (!subject || (key && !has_key(f, key)))
-			UNS_TRY(add_row(f, s, err));
+			UNS_TRY(add_row(store, f, s, err));
 	}
 	return row;
 }

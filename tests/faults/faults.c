@@ -874,12 +874,12 @@ EXPORT int sqlite3_open_v2(const char *path, sqlite3 **out, int flags, const cha
 	return REAL(sqlite3_open_v2)(path, out, flags, vfs);
 }
 
-EXPORT int sqlite3_prepare_v2(sqlite3 *db, const char *sql, int len, sqlite3_stmt **out,
+EXPORT int sqlite3_prepare_v3(sqlite3 *db, const char *sql, int len, unsigned flags, sqlite3_stmt **out,
 			      const char **tail)
 {
 	*out = NULL;
-	SQLITE_FAIL_IF(REAL(sqlite3_prepare_v2));
-	return REAL(sqlite3_prepare_v2)(db, sql, len, out, tail);
+	SQLITE_FAIL_IF(REAL(sqlite3_prepare_v3));
+	return REAL(sqlite3_prepare_v3)(db, sql, len, flags, out, tail);
 }
 
 EXPORT int sqlite3_step(sqlite3_stmt *statement)

@@ -33,7 +33,7 @@ enum faults_call {
 	FAULTS_RENAME, /* what changes a directory or an inode: rename, mkdir, unlink, chmod, utimens */
 	FAULTS_LOCK,   /* fcntl's locks, taken */
 	FAULTS_MALLOC, /* malloc, calloc, realloc and all that is made of them */
-	FAULTS_SQLITE, /* sqlite3_open_v2, prepare_v2, step, exec: `error` is SQLite's own code */
+	FAULTS_SQLITE, /* sqlite3_open_v2, prepare_v3, step, exec: `error` is SQLite's own code */
 	FAULTS_THREAD, /* pthread_create */
 	FAULTS_CALLS
 };

@@ -550,6 +550,91 @@ static void a_full_disk_loses_nothing(void **state)
 	in_small_filesystem(*state, "512k", full_work);
 }
 
+/* -- no memory -- */
+
+static void fail_allocation(uint64_t nth)
+{
+	*faults_plan = (struct faults_plan){
+		.calls = 1u << FAULTS_MALLOC, .action = FAULTS_FAIL, .error = ENOMEM, .nth = nth
+	};
+	faults_arm();
+}
+
+/* Columns too long for the memory that SQLite keeps for small ones: each is allocated when it is asked for. */
+static void long_fact(struct fixture *f, struct uns_store_fact *fact)
+{
+	char *text = uns_arena_alloc(&f->arena, 4 * 5000, 1);
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		memset(text + i * 5000, 'a' + i, 4999);
+		text[i * 5000 + 4999] = '\0';
+	}
+	text[0] = '/';
+	text[10000] = text[14998] = '"';
+	*fact = (struct uns_store_fact){ text, text + 5000, text + 10000, text + 15000, 1 };
+}
+
+static void expect_fact(const struct uns_store_fact *found, const struct uns_store_fact *fact)
+{
+	assert_string_equal(found->subject, fact->subject);
+	assert_string_equal(found->key, fact->key);
+	assert_string_equal(found->json, fact->json);
+	assert_string_equal(found->origin, fact->origin);
+}
+
+static void without_memory_facts_are_not_read_as_less(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_store(f);
+	struct uns_store_fact fact, *v;
+	uint64_t nth, failed = 0;
+	size_t n;
+	int code;
+
+	long_fact(f, &fact);
+	assert_int_equal(uns_store_set_all(store, &fact, 1, NULL), 0);
+	for (nth = 1, faults_plan->struck = 1; faults_plan->struck; nth++) {
+		uns_store_close(store);
+		store = open_store(f);
+		fail_allocation(nth);
+		code = uns_store_facts(store, nth % 2 ? fact.subject : NULL, &f->arena, &v, &n, NULL);
+		faults_disarm();
+		if (code == 0) {
+			assert_int_equal(n, 1);
+			expect_fact(v, &fact);
+		} else {
+			assert_int_equal(code, -ENOMEM);
+			failed++;
+		}
+	}
+	uns_store_close(store);
+	assert_true(failed > 10);
+}
+
+static void without_memory_a_store_is_not_damaged(void **state)
+{
+	struct fixture *f = *state;
+	struct uns_store *store = open_store(f);
+	uint64_t nth;
+	int code;
+
+	set(store, "/r", "a", "1");
+	uns_store_close(store);
+	for (nth = 1, faults_plan->struck = 1; faults_plan->struck; nth++) {
+		fail_allocation(nth);
+		code = uns_store_open(f->path, NULL, &store, &f->note, NULL);
+		faults_disarm();
+		assert_true(code == 0 || code == -ENOMEM);
+		assert_null(f->note); /* it was not moved aside */
+		if (code == 0) {
+			expect(f, store, "/r", "/r a=1");
+			uns_store_close(store);
+		}
+	}
+	assert_true(nth > 50);
+}
+
 /* -- killed -- */
 
 /* A child that sets fact after fact and says each on a pipe once it is acknowledged; its nth call on the
@@ -657,6 +742,8 @@ int main(void)
 		TEST(a_read_only_file_is_read),
 		TEST(a_store_that_cannot_be_made),
 		TEST(a_full_disk_loses_nothing),
+		TEST(without_memory_facts_are_not_read_as_less),
+		TEST(without_memory_a_store_is_not_damaged),
 		TEST(killed_at_any_point),
 	};
 
