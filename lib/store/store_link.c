@@ -152,11 +152,11 @@ static void tell(struct store_link *s, const char *text)
 	snprintf(s->problem, sizeof(s->problem), "%s", text);
 }
 
-/* What failed once may have been a fault of that moment. What fails again, or waited for another's lock
- * already, is left alone for a while: each attempt may take long, and a mount has others to serve. */
-static int64_t pause_ns(const struct store_link *s)
+/* What failed once may have been a fault of that moment. What fails again, or took long (it waited for another's lock),
+ * is left alone for a while: a mount has others to serve. */
+static int64_t pause_ns(const struct store_link *s, int64_t took_ns)
 {
-	return s->n_failed > 1 || s->problem_code == -EBUSY ? RETRY_S * NS : 0;
+	return s->n_failed > 1 || took_ns >= NS ? RETRY_S * NS : 0;
 }
 
 /* Write lock held. */
@@ -164,6 +164,7 @@ static void reopen(struct store_link *s)
 {
 	UNS_CLEANUP(uns_free_p) char *note = NULL;
 	struct uns_err err = { 0 };
+	const int64_t began_ns = uns_now_ns();
 
 	uns_store_close(s->handle);
 	s->handle = NULL;
@@ -175,7 +176,7 @@ static void reopen(struct store_link *s)
 		tell(s, note);
 	note_identity(s);
 	s->n_failed = s->handle && !uns_store_read_only(s->handle) ? 0 : s->n_failed + 1;
-	s->retry_ns = uns_now_ns() + pause_ns(s);
+	s->retry_ns = uns_now_ns() + pause_ns(s, uns_now_ns() - began_ns);
 }
 
 struct uns_store *store_hold(struct store_link *s, struct uns_err *err)

@@ -698,7 +698,7 @@ static const struct fault {
 	{ "store", FAULTS_FSYNC, FAULTS_FAIL, EIO, 1, false },
 	{ "store", FAULTS_RENAME, FAULTS_FAIL, EACCES, 1, false },
 	{ "store", FAULTS_LOCK, FAULTS_FAIL, EIO, 1, false },
-	{ "store", FAULTS_SQLITE, FAULTS_FAIL, SQLITE_BUSY, 1, false },
+	{ "store", FAULTS_SQLITE, FAULTS_FAIL, SQLITE_BUSY, 6, false },
 	{ "store", FAULTS_SQLITE, FAULTS_FAIL, SQLITE_IOERR, 2, false },
 	{ "store", FAULTS_SQLITE, FAULTS_FAIL, SQLITE_NOMEM, 1, false },
 	{ "store", FAULTS_OPEN, FAULTS_FAIL, EIO, 1, true },
