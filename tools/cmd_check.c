@@ -234,7 +234,6 @@ static int check_below(struct check *c, unshard *u, const char *path)
 static int visit_change(void *ctx, const struct unshard_change *change)
 {
 	struct check *c = ctx;
-	cJSON *o;
 
 	if (change->kind == UNSHARD_CHANGE_UNREADABLE)
 		c->n_unreadable++;
@@ -242,11 +241,7 @@ static int visit_change(void *ctx, const struct unshard_change *change)
 		c->n_changes++;
 	progress_end(&c->progress);
 	if (c->findings) {
-		o = json_object();
-		json_add(o, "path", change->path);
-		json_add(o, "kind", unshard_change_name(change->kind));
-		json_add(o, "text", change->text);
-		json_append(c->findings, o);
+		json_append_change(c->findings, change);
 		return 0;
 	}
 	if (print_path(c, change->path) < 0)

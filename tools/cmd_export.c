@@ -39,15 +39,10 @@ static int step(void *ctx, const struct unshard_progress *p)
 static int visit_change(void *ctx, const struct unshard_change *change)
 {
 	struct export *e = ctx;
-	cJSON *o;
 
 	progress_end(&e->progress);
 	if (e->changes) {
-		o = json_object();
-		json_add(o, "path", change->path);
-		json_add(o, "kind", unshard_change_name(change->kind));
-		json_add(o, "text", change->text);
-		json_append(e->changes, o);
+		json_append_change(e->changes, change);
 		return 0;
 	}
 	text_print(change->path);

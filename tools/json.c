@@ -102,6 +102,16 @@ void json_add_null(cJSON *object, const char *key)
 	json_add_value(object, key, made(cJSON_CreateNull()));
 }
 
+void json_append_change(cJSON *array, const struct unshard_change *change)
+{
+	cJSON *o = json_object();
+
+	json_add(o, "path", change->path);
+	json_add(o, "kind", unshard_change_name(change->kind));
+	json_add(o, "text", change->text);
+	json_append(array, o);
+}
+
 void json_print(const cJSON *value)
 {
 	char *text = value && !command_lacks_memory() ? cJSON_Print(value) : NULL;

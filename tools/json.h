@@ -5,6 +5,8 @@
 
 #include <cJSON.h>
 
+#include "unshard.h"
+
 cJSON *json_object(void);
 cJSON *json_array(void);
 /* Valid UTF-8, U+FFFD for each byte that is none (names of SOURCE may be anything). NULL = null. */
@@ -16,6 +18,9 @@ void json_add_null(cJSON *object, const char *key);
 /* These own the value. */
 void json_add_value(cJSON *object, const char *key, cJSON *value);
 void json_append(cJSON *array, cJSON *value);
+
+/* What a repair or an export has changed, as --json has it. */
+void json_append_change(cJSON *array, const struct unshard_change *change);
 
 /* With a newline. */
 void json_print(const cJSON *value);
