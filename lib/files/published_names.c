@@ -77,11 +77,9 @@ const char *const *uns_published_transposed(const char *model_type)
 
 bool uns_published_may_be_transposed(const char *const *transposed, const char *name)
 {
-	const char *const *tail = transposed;
-
-	while (tail && *tail && !tail_fits(*tail, name))
-		tail++;
-	return tail && *tail;
+	while (transposed && *transposed && !tail_fits(*transposed, name))
+		transposed++;
+	return transposed && *transposed;
 }
 
 static bool can_be_cut(const struct uns_name_rule *rule, const struct uns_shape *shape)
