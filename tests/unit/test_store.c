@@ -560,7 +560,7 @@ static void fail_allocation(uint64_t nth)
 	faults_arm();
 }
 
-/* Columns too long for the memory that SQLite keeps for small ones: each is allocated when it is asked for. */
+/* Columns too long for the memory that SQLite keeps for small ones: they are allocated. */
 static void long_fact(struct fixture *f, struct uns_store_fact *fact)
 {
 	char *text = uns_arena_alloc(&f->arena, 4 * 5000, 1);
