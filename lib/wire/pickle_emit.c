@@ -191,18 +191,41 @@ static int emit_pairs(struct emitter *e, const struct uns_value *v)
 	return 0;
 }
 
+static int refuse(struct emitter *e, const char *cls)
+{
+	return uns_fail(e->err, -ENOTSUP,
+			"an object of class %s cannot be written so that torch.load reads it with "
+			"weights_only=True",
+			cls ? cls : "?");
+}
+
+/* Of a subclass of list, the elements. */
+static int emit_list(struct emitter *e, const struct uns_value *v)
+{
+	if (v->state)
+		return refuse(e, v->cls);
+	op(e, ']');
+	return emit_items(e, v);
+}
+
+/* Of a subclass of dict, but OrderedDict, the pairs. Only an OrderedDict may have attributes: a module's state dict has
+ * _metadata. */
 static int emit_dict(struct emitter *e, const struct uns_value *v)
 {
-	if (v->cls && strcmp(v->cls, "collections.OrderedDict") == 0) {
+	const bool ordered = v->cls && strcmp(v->cls, "collections.OrderedDict") == 0;
+
+	if (v->state && !ordered)
+		return refuse(e, v->cls);
+	if (ordered) {
 		emit_global(e, "collections", "OrderedDict");
 		uns_text_add(e->out, ")R", 2);
 	} else {
 		op(e, '}');
 	}
 	UNS_TRY(emit_pairs(e, v));
-	if (!v->state || !v->cls)
+	if (!v->state)
 		return 0;
-	UNS_TRY(emit(e, v->state)); /* attributes: a module's state dict has _metadata */
+	UNS_TRY(emit(e, v->state));
 	op(e, 'b');
 	return 0;
 }
@@ -288,14 +311,6 @@ static int emit_tensor(struct emitter *e, size_t index)
 }
 
 /* -- names: only those that weights_only=True accepts, or that the caller allows -- */
-
-static int refuse(struct emitter *e, const char *cls)
-{
-	return uns_fail(e->err, -ENOTSUP,
-			"an object of class %s cannot be written so that torch.load reads it with "
-			"weights_only=True",
-			cls ? cls : "?");
-}
 
 static void emit_name(struct emitter *e, const char *name)
 {
@@ -388,8 +403,7 @@ static int emit(struct emitter *e, const struct uns_value *v)
 	case UNS_VALUE_STR:
 		return emit_str(e, v->bytes, v->n);
 	case UNS_VALUE_LIST:
-		op(e, ']');
-		return emit_items(e, v);
+		return emit_list(e, v);
 	case UNS_VALUE_TUPLE:
 		return emit_tuple(e, v);
 	case UNS_VALUE_SET:

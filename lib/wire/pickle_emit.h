@@ -31,8 +31,10 @@ struct uns_pickle_class {
 };
 
 /* The whole pickle, PROTO to STOP. Storage keys are the leaves' indices in decimal.
+ * A subclass of list or dict, other than OrderedDict, is written as a list or dict.
  * -ENOTSUP for an object (or a name of a class or function) that weights_only=True would refuse,
- * naming it, unless it is one of `classes` (ends with a NULL name; NULL = none). */
+ * naming it, unless it is one of `classes` (ends with a NULL name; NULL = none); also for such a
+ * subclass with attributes, which a list or dict cannot have. */
 int uns_pickle_emit(const struct uns_value *root, const struct uns_pickle_tensor *tensors,
 		    size_t n_tensors, const struct uns_pickle_class *classes, struct uns_text *out,
 		    struct uns_err *err);

@@ -146,6 +146,29 @@ static void test_what_a_safe_loader_refuses_is_not_written(void **state)
 	uns_text_fini(&text);
 }
 
+/* A subclass of list or dict is written as a list or dict, which can have no attributes. */
+static void test_attributes_are_not_lost(void **state)
+{
+	static const enum uns_value_kind kinds[] = { UNS_VALUE_LIST, UNS_VALUE_DICT };
+	struct uns_value attributes = { .kind = UNS_VALUE_DICT }, v = { .cls = "mine.Sub" };
+	struct both b = { 0 };
+	struct uns_err err = { 0 };
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < 2; i++) {
+		v.kind = kinds[i];
+		v.state = NULL;
+		assert_int_equal(again(&b, &v, NULL, 0)->kind, kinds[i]);
+		v.state = &attributes;
+		assert_int_equal(uns_pickle_emit(&v, NULL, 0, NULL, &b.text, &err), -ENOTSUP);
+		assert_non_null(strstr(err.text, "mine.Sub"));
+	}
+	v.cls = "collections.OrderedDict";
+	assert_non_null(again(&b, &v, NULL, 0)->state);
+	done(&b);
+}
+
 static void test_a_value_that_holds_itself_is_refused(void **state)
 {
 	struct both b = { 0 };
@@ -167,6 +190,7 @@ int main(void)
 		cmocka_unit_test(test_containers_keep_their_order),
 		cmocka_unit_test(test_a_tensor_is_rebuilt),
 		cmocka_unit_test(test_what_a_safe_loader_refuses_is_not_written),
+		cmocka_unit_test(test_attributes_are_not_lost),
 		cmocka_unit_test(test_a_value_that_holds_itself_is_refused),
 	};
 
