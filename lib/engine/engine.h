@@ -81,9 +81,10 @@ int uns_backing_lend(struct uns_backing *backing, uint32_t file,
 int uns_backing_resolve(struct uns_backing *backing, const struct uns_tensor *tensor,
 			struct uns_err *err);
 
-/* Do two tensors of equal dtype and shape hold equal bytes? Compares the CRCs that the pieces'
- * containers recorded, if the tensors are cut alike and all are recorded; else the bytes. `how` (may
- * be NULL) receives "recorded CRCs" or "comparison". */
+/* Do two tensors of equal dtype and size hold equal bytes? Compares their CRCs, if both are known (of
+ * the whole tensors, or of the pieces where the tensors are cut alike); else the bytes. CRCs are known
+ * from the pieces' containers, or from what was found earlier. `how` (may be NULL) receives "recorded
+ * CRCs" or "comparison". */
 int uns_backing_equal(struct uns_backing *backing, const struct uns_tensor *a,
 		      const struct uns_tensor *b, bool *equal, const char **how,
 		      struct uns_err *err);

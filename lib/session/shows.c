@@ -196,6 +196,8 @@ static int learn_ties(struct unshard *u, struct snapshot *snap, struct uns_err *
 		snap->ties = (struct ties){ 0 };
 	}
 	snapshots_learned(&u->snapshots, snap, &snap->ties_learned, code == 0);
+	if (code == 0)
+		snapshots_save_crcs(&u->snapshots, snap);
 	return code;
 }
 

@@ -97,13 +97,19 @@ static void take_shown(struct snapshot_cache *c, struct snapshot *snap, struct d
 	snapshots_account(c, snap);
 }
 
+/* Room is made for more than one snapshot, so that not each that comes needs a way through the whole list. */
+static size_t goal_bytes(const struct snapshot_cache *c)
+{
+	return c->budget_bytes - c->budget_bytes / 16;
+}
+
 /* Snapshots last used before `before_ns`. The one that was used last of all stays, however large it is: a program that
  * opens a directory, lists it and reads a file has it made once, not for each of its calls. */
 static void evict_whole(struct snapshot_cache *c, int64_t before_ns, struct dead *dead)
 {
 	struct snapshot *snap, *newer;
 
-	for (snap = TAILQ_FIRST(&c->by_use); snap && c->bytes > c->budget_bytes && snap->used_ns < before_ns; snap = newer) {
+	for (snap = TAILQ_FIRST(&c->by_use); snap && c->bytes > goal_bytes(c) && snap->used_ns < before_ns; snap = newer) {
 		newer = TAILQ_NEXT(snap, by_use);
 		if (snap->refs || !newer)
 			continue;
@@ -116,7 +122,7 @@ static void evict_trees(struct snapshot_cache *c, struct dead *dead)
 {
 	struct snapshot *snap;
 
-	for (snap = TAILQ_FIRST(&c->by_use); snap && c->bytes > c->budget_bytes; snap = TAILQ_NEXT(snap, by_use))
+	for (snap = TAILQ_FIRST(&c->by_use); snap && c->bytes > goal_bytes(c); snap = TAILQ_NEXT(snap, by_use))
 		if (!snap->refs && snap->shown && TAILQ_NEXT(snap, by_use))
 			take_shown(c, snap, dead);
 }

@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include "base/cleanup.h"
 #include "base/text.h"
 #include "engine/cast.h"
 #include "engine/engine.h"
@@ -263,6 +264,26 @@ static void add_item_rows(struct made *m, uint32_t id, uint64_t lo, uint64_t len
 	uns_text_fini(&item);
 	uns_text_fini(&out);
 	free(storage);
+}
+
+/* The columns [lo, lo+len) of a two-dimensional tensor as a torch item. */
+static void add_item_columns(struct made *m, uint32_t id, uint64_t lo, uint64_t len)
+{
+	const struct uns_tensor *t = &m->cat->tensors[id];
+	struct uns_box box = { 2, { 0, lo }, { t->shape.dim[0], len } };
+	struct uns_piece piece = { .kind = UNS_PIECE_BOX, .box = &box, .rank = 7, .container = UNS_TORCH_ITEM };
+	struct item_spec spec = { .dtype = t->dtype, .n = 2, .dims = { t->shape.dim[0], len }, .strides = { len, 1 } };
+	struct uns_text item = UNS_TEXT_INIT;
+	struct uns_err err = { 0 };
+	uint8_t *bytes = cut_box(m, id, &box, &spec.storage_bytes);
+
+	spec.storage = bytes;
+	item_add(&item, &spec);
+	piece.length_bytes = item.len;
+	piece.file = add_file(m, item.p, item.len);
+	assert_int_equal(uns_catalog_add_piece(m->cat, &piece, &err), 0);
+	uns_text_fini(&item);
+	free(bytes);
 }
 
 static struct uns_shape shape2(uint64_t a, uint64_t b)
@@ -1249,7 +1270,9 @@ static void compares_tensors(void **state)
 		{ 0, 1, true, "recorded CRCs" }, { 0, 2, true, "comparison" },
 		{ 1, 3, false, "recorded CRCs" }, { 2, 3, false, "comparison" },
 		{ 4, 0, true, "comparison" },	 { 4, 3, false, "comparison" },
-		{ 5, 0, true, "comparison" },
+		{ 5, 0, true, "comparison" },	 { 6, 0, true, "recorded CRCs" },
+		{ 6, 3, false, "recorded CRCs" }, { 7, 8, true, "recorded CRCs" },
+		{ 7, 9, false, "recorded CRCs" }, { 7, 0, true, "comparison" },
 	};
 	struct made m;
 	size_t i, n;
@@ -1257,16 +1280,22 @@ static void compares_tensors(void **state)
 
 	(void)state;
 	start(&m);
-	for (i = 0; i < 6; i++) {
+	for (i = 0; i < 10; i++) {
+		const bool columns = i >= 7;
+		const size_t rows = i == 6 ? 10 : 20;
 		uint32_t id = add_tensor(&m, UNS_F32, shape2(40, 25));
 
 		memcpy(m.dense[id], m.dense[0], 4000);
-		if (i == 3)
+		if (i == 3 || i == 9)
 			m.dense[id][3999] ^= 1;
 		if (i == 2)
 			add_grid(&m, id, 20, 7);
-		for (n = 0; n < 40 && i != 2; n += 20)
-			add_item_rows(&m, id, n, 20, i == 5 && n ? TRANSPOSED : PLAIN,
+		if (columns) {
+			add_item_columns(&m, id, 0, 12);
+			add_item_columns(&m, id, 12, 13);
+		}
+		for (n = 0; n < 40 && i != 2 && !columns; n += rows)
+			add_item_rows(&m, id, n, rows, i == 5 && n ? TRANSPOSED : PLAIN,
 				      i == 4 ? UNS_CODEC_ZSTD : UNS_CODEC_NONE);
 	}
 	open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1 << 20 });
@@ -1280,6 +1309,46 @@ static void compares_tensors(void **state)
 		assert_int_equal(equal, cases[i].equal);
 		assert_string_equal(how, cases[i].how);
 	}
+	finish(&m);
+}
+
+/* What the CRCs of an earlier comparison decide needs no item's header. */
+static void compares_by_crcs_found_earlier(void **state)
+{
+	UNS_CLEANUP(uns_text_fini) struct uns_text bytes = UNS_TEXT_INIT;
+	struct uns_backing *again;
+	struct uns_engine_stats stats;
+	struct uns_err err = { 0 };
+	struct made m;
+	uint64_t resolved;
+	bool equal;
+	size_t i;
+
+	(void)state;
+	start(&m);
+	for (i = 0; i < 2; i++) {
+		uint32_t id = add_tensor(&m, UNS_F32, shape2(40, 25));
+
+		memcpy(m.dense[id], m.dense[0], 4000);
+		add_item_rows(&m, id, 0, 20, PLAIN, UNS_CODEC_NONE);
+		add_item_rows(&m, id, 20, 20, PLAIN, UNS_CODEC_NONE);
+	}
+	open_engine(&m, (struct uns_engine_options){ .cache_bytes = 1 << 20 });
+	assert_int_equal(uns_backing_equal(m.backing, &m.cat->tensors[0], &m.cat->tensors[1], &equal, NULL, &err), 0);
+	assert_true(equal);
+	uns_engine_stats(m.engine, &stats);
+	resolved = stats.items_resolved;
+	assert_int_equal(resolved, 4);
+	uns_backing_crc_export(m.backing, &bytes);
+
+	assert_int_equal(uns_backing_new(m.engine, m.cat, &again, &err), 0);
+	uns_backing_crc_import(again, uns_span_of(bytes.p, bytes.len));
+	equal = false;
+	assert_int_equal(uns_backing_equal(again, &m.cat->tensors[0], &m.cat->tensors[1], &equal, NULL, &err), 0);
+	assert_true(equal);
+	uns_engine_stats(m.engine, &stats);
+	assert_int_equal(stats.items_resolved, resolved);
+	uns_backing_free(again);
 	finish(&m);
 }
 
@@ -1369,6 +1438,7 @@ int main(void)
 		cmocka_unit_test(many_threads_read),
 		cmocka_unit_test(descriptors_are_bounded),
 		cmocka_unit_test(compares_tensors),
+		cmocka_unit_test(compares_by_crcs_found_earlier),
 		cmocka_unit_test(reads_values),
 	};
 
