@@ -1,6 +1,7 @@
 /* fs/serve.c: what the end of a mount was, with a libfuse of our own. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
@@ -10,7 +11,7 @@
 /* What reading a request returns, one after the other, once the first is answered; the last is of a session that has
  * ended. */
 static const int *received;
-static bool exited;
+static atomic_bool exited; /* asked by the thread that waits, set by one that reads */
 
 struct fuse_session *fuse_session_new(struct fuse_args *args, const struct fuse_lowlevel_ops *op,
 				      size_t op_size, void *userdata)

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,6 +30,8 @@ static struct {
 	long opened;
 	bool recording, struck;
 } fault;
+/* Of `fault` and of what was read: several threads read the headers of items. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static char read_files[MAX_FILES][PATH_MAX];
 static size_t n_read_files;
@@ -56,33 +59,45 @@ static void record(const char *path)
 	strcpy(read_files[n_read_files++], path);
 }
 
+static bool read_fails(int fd)
+{
+	char path[PATH_MAX];
+
+	if ((!fault.recording && !fault.path) || !path_of(fd, path))
+		return false;
+	if (fault.recording)
+		record(path);
+	if (!fault.path || fault.struck || strcmp(path, fault.path) != 0)
+		return false;
+	fault.struck = true;
+	errno = EIO;
+	return true;
+}
+
+static bool open_fails(void)
+{
+	bool fails;
+
+	pthread_mutex_lock(&lock);
+	fails = ++fault.opened == fault.nth;
+	fault.struck |= fails;
+	pthread_mutex_unlock(&lock);
+	if (fails)
+		errno = EMFILE;
+	return fails;
+}
+
 ssize_t __real_pread64(int fd, void *p, size_t n, off_t offset);
 ssize_t __wrap_pread64(int fd, void *p, size_t n, off_t offset);
 
 ssize_t __wrap_pread64(int fd, void *p, size_t n, off_t offset)
 {
-	char path[PATH_MAX];
+	bool fails;
 
-	if ((fault.recording || fault.path) && path_of(fd, path)) {
-		if (fault.recording)
-			record(path);
-		if (fault.path && !fault.struck && strcmp(path, fault.path) == 0) {
-			fault.struck = true;
-			errno = EIO;
-			return -1;
-		}
-	}
-	return __real_pread64(fd, p, n, offset);
-}
-
-static bool open_fails(void)
-{
-	fault.opened++;
-	if (!fault.nth || fault.opened != fault.nth)
-		return false;
-	fault.struck = true;
-	errno = EMFILE;
-	return true;
+	pthread_mutex_lock(&lock);
+	fails = read_fails(fd);
+	pthread_mutex_unlock(&lock);
+	return fails ? -1 : __real_pread64(fd, p, n, offset);
 }
 
 long __real_syscall(long number, long a, long b, long c, long d, long e, long f);
