@@ -40,10 +40,13 @@ struct stretch {
 	const void *reader;
 };
 
-/* A thread and its work. */
+/* A thread and its work. Whoever joins the thread frees the lane. */
 struct lane {
 	SLIST_ENTRY(lane) next;
 	struct uns_ahead *ahead;
+	pthread_t thread;
+	bool takes_work; /* until it has waited for some in vain */
+	bool ended;
 	uint64_t dev;
 	pthread_cond_t added;
 	struct file file[MOST_FILES];
@@ -55,9 +58,9 @@ struct uns_ahead {
 	pthread_mutex_t lock;
 	pthread_cond_t thread_ended;
 	atomic_bool ending;
-	bool left; /* uns_ahead_free has gone: the last thread frees this */
+	bool left; /* uns_ahead_free has gone: a thread frees its lane, and the last one this */
 	SLIST_HEAD(, lane) lanes;
-	unsigned n_threads, most_threads; /* n_threads: those that have no lane any more, too */
+	unsigned n_lanes, most_lanes;
 };
 
 static struct timespec after(unsigned seconds)
@@ -197,11 +200,28 @@ static void ahead_destroy(struct uns_ahead *a)
 	free(a);
 }
 
-/* Lock held; dropped for good. */
-static void end_thread(struct uns_ahead *a)
+/* Lock held. */
+static void remove_lane(struct lane *l)
 {
-	const bool last = --a->n_threads == 0 && a->left;
+	struct uns_ahead *a = l->ahead;
 
+	SLIST_REMOVE(&a->lanes, l, lane, next);
+	a->n_lanes--;
+	pthread_cond_destroy(&l->added);
+	free(l);
+}
+
+/* Lock held; dropped for good. */
+static void end_thread(struct lane *l)
+{
+	struct uns_ahead *a = l->ahead;
+	bool last = false;
+
+	l->ended = true;
+	if (a->left) {
+		remove_lane(l);
+		last = a->n_lanes == 0;
+	}
 	pthread_cond_signal(&a->thread_ended);
 	pthread_mutex_unlock(&a->lock);
 	if (last)
@@ -211,17 +231,14 @@ static void end_thread(struct uns_ahead *a)
 static void *work(void *ctx)
 {
 	struct lane *l = ctx;
-	struct uns_ahead *a = l->ahead;
 
-	pthread_mutex_lock(&a->lock);
+	pthread_mutex_lock(&l->ahead->lock);
 	while (wait_for_work(l))
 		ask_next(l);
-	SLIST_REMOVE(&a->lanes, l, lane, next); /* what comes now begins another */
+	l->takes_work = false; /* what comes now begins another */
 	l->n = 0;
 	close_idle(l, 0);
-	pthread_cond_destroy(&l->added);
-	free(l);
-	end_thread(a);
+	end_thread(l);
 	return NULL;
 }
 
@@ -231,27 +248,41 @@ static void *work(void *ctx)
 static bool start_thread(struct lane *l)
 {
 	sigset_t all, before;
-	pthread_t thread;
 	int code;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	code = pthread_create(&thread, NULL, work, l);
-	if (code == 0)
-		pthread_detach(thread);
+	code = pthread_create(&l->thread, NULL, work, l);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return code == 0;
+}
+
+/* Waits only for a thread to return, which needs nothing more. Lock held. */
+static void join_ended(struct uns_ahead *a)
+{
+	struct lane *l, *next;
+
+	for (l = SLIST_FIRST(&a->lanes); l; l = next) {
+		next = SLIST_NEXT(l, next);
+		if (l->ended) {
+			pthread_join(l->thread, NULL);
+			remove_lane(l);
+		}
+	}
 }
 
 /* NULL = there cannot be another. Lock held. */
 static struct lane *add_lane(struct uns_ahead *a, uint64_t dev)
 {
-	struct lane *l = a->n_threads < a->most_threads ? calloc(1, sizeof(*l)) : NULL;
+	struct lane *l;
 	unsigned i;
 
+	join_ended(a);
+	l = a->n_lanes < a->most_lanes ? calloc(1, sizeof(*l)) : NULL;
 	if (!l)
 		return NULL;
 	l->ahead = a;
+	l->takes_work = true;
 	l->dev = dev;
 	for (i = 0; i < MOST_FILES; i++)
 		l->file[i].fd = l->file[i].own = -1;
@@ -261,7 +292,7 @@ static struct lane *add_lane(struct uns_ahead *a, uint64_t dev)
 		free(l);
 		return NULL;
 	}
-	a->n_threads++;
+	a->n_lanes++;
 	SLIST_INSERT_HEAD(&a->lanes, l, next);
 	return l;
 }
@@ -272,7 +303,7 @@ static struct lane *lane_of(struct uns_ahead *a, uint64_t dev)
 	struct lane *l;
 
 	SLIST_FOREACH (l, &a->lanes, next)
-		if (l->dev == dev)
+		if (l->takes_work && l->dev == dev)
 			return l;
 	return add_lane(a, dev);
 }
@@ -352,27 +383,37 @@ int uns_ahead_new(unsigned most_threads, struct uns_ahead **out, struct uns_err 
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_cond_init(&a->thread_ended, NULL);
 	SLIST_INIT(&a->lanes);
-	a->most_threads = most_threads;
+	a->most_lanes = most_threads;
 	*out = a;
 	return 0;
 }
 
-void uns_ahead_free(struct uns_ahead *a)
+/* Waits a while for threads to end. Lock held. */
+static void end_threads(struct uns_ahead *a)
 {
 	const struct timespec until = after(END_SECONDS);
 	struct lane *l;
-	bool left;
 	int code = 0;
+
+	atomic_store(&a->ending, true);
+	SLIST_FOREACH (l, &a->lanes, next)
+		pthread_cond_signal(&l->added);
+	for (join_ended(a); a->n_lanes && !code; join_ended(a))
+		code = pthread_cond_clockwait(&a->thread_ended, &a->lock, CLOCK_MONOTONIC, &until);
+}
+
+void uns_ahead_free(struct uns_ahead *a)
+{
+	struct lane *l;
+	bool left;
 
 	if (!a)
 		return;
 	pthread_mutex_lock(&a->lock);
-	atomic_store(&a->ending, true);
+	end_threads(a);
 	SLIST_FOREACH (l, &a->lanes, next)
-		pthread_cond_signal(&l->added);
-	while (a->n_threads && !code)
-		code = pthread_cond_clockwait(&a->thread_ended, &a->lock, CLOCK_MONOTONIC, &until);
-	a->left = left = a->n_threads > 0;
+		pthread_detach(l->thread);
+	a->left = left = a->n_lanes > 0;
 	pthread_mutex_unlock(&a->lock);
 	if (!left)
 		ahead_destroy(a);

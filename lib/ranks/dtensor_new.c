@@ -356,6 +356,7 @@ static const struct field *find_field(const struct field *f, const char *name)
 	return f;
 }
 
+/* Each known, and there once: what was looked at is then what make_object takes. */
 static int check_fields(const struct uns_value *object, const struct field *fields,
 			struct uns_err *err)
 {
@@ -372,6 +373,8 @@ static int check_fields(const struct uns_value *object, const struct field *fiel
 					"a DTensor whose %s has a field %s that unshard does not "
 					"know: another version of torch saved it",
 					object->cls, name ? name : "(not a name)");
+		if (uns_value_get(state, name) != state->pair[i].value)
+			return uns_fail(err, -ENOTSUP, "a DTensor whose %s has the field %s twice", object->cls, name);
 	}
 	return 0;
 }

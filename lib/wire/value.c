@@ -38,9 +38,11 @@ const struct uns_value *uns_value_get_number(const struct uns_value *dict, uint6
 	uint64_t number;
 	size_t i;
 
-	for (i = 0; dict && dict->kind == UNS_VALUE_DICT && i < dict->n; i++)
-		if (uns_value_u64(dict->pair[i].key, &number) && number == key)
-			return dict->pair[i].value;
+	if (!dict || dict->kind != UNS_VALUE_DICT)
+		return NULL;
+	for (i = dict->n; i > 0; i--)
+		if (uns_value_u64(dict->pair[i - 1].key, &number) && number == key)
+			return dict->pair[i - 1].value;
 	return NULL;
 }
 

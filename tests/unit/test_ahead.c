@@ -48,6 +48,8 @@ static char path[FILES][64];
 static struct uns_file file[FILES];
 static int fd[FILES];
 static const char reader[FILES];
+static pthread_key_t of_thread;
+static atomic_uint threads_gone;
 
 static unsigned file_at(int at)
 {
@@ -84,14 +86,34 @@ int __wrap_posix_fadvise64(int at_fd, off_t at, off_t len, int advice)
 	return 0;
 }
 
+/* What a thread does after its function has returned takes a while. */
+static void go_slowly(void *value)
+{
+	const struct timespec pause = { .tv_nsec = 20000000 };
+
+	(void)value;
+	nanosleep(&pause, NULL);
+	atomic_fetch_add(&threads_gone, 1);
+}
+
+typedef void *work_fn(void *);
+static _Atomic(work_fn *) work_of_threads; /* the same for all */
+
+static void *work_as_a_slow_thread(void *ctx)
+{
+	pthread_setspecific(of_thread, &of_thread);
+	return atomic_load(&work_of_threads)(ctx);
+}
+
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*work)(void *), void *ctx);
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*work)(void *), void *ctx);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*work)(void *), void *ctx)
 {
 	if (no_thread)
 		return EAGAIN;
+	atomic_store(&work_of_threads, work);
 	threads_made++;
-	return __real_pthread_create(thread, attr, work, ctx);
+	return __real_pthread_create(thread, attr, work_as_a_slow_thread, ctx);
 }
 
 int __wrap_fcntl64(int at, int what, int arg);
@@ -186,6 +208,7 @@ static int setup(void **state)
 
 	(void)state;
 	n_calls = n_waiting = threads_made = 0;
+	atomic_store(&threads_gone, 0);
 	no_thread = no_dup = no_open = false;
 	for (i = 0; i < FILES; i++) {
 		strcpy(path[i], "/tmp/unshard-ahead-XXXXXX");
@@ -207,6 +230,8 @@ static int teardown(void **state)
 
 	(void)state;
 	uns_ahead_free(ahead);
+	if (ahead)
+		assert_int_equal(atomic_load(&threads_gone), threads_made); /* the process may end, the library be unloaded */
 	wait_until_nothing_is_left();
 	for (i = 0; i < FILES; i++) {
 		close(fd[i]);
@@ -388,6 +413,8 @@ static int begin_one_thread(void **state)
 	pthread_t thread;
 
 	(void)state;
+	if (pthread_key_create(&of_thread, go_slowly))
+		return -1;
 	return pthread_create(&thread, NULL, nothing, NULL) || pthread_join(thread, NULL);
 }
 

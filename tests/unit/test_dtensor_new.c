@@ -163,11 +163,36 @@ static void test_what_is_not_known(void **state)
 	assert_int_equal(uns_dtensor_form_of(a_dtensor(&f), &f.arena, &form, NULL), -ENOTSUP);
 }
 
+/* Of two of the same name only the last would be looked at. */
+static void test_a_field_that_is_there_twice(void **state)
+{
+	UNS_CLEANUP(fini) struct file f;
+	struct uns_dtensor_form form;
+	const struct uns_value *was;
+	struct uns_value *spec, *dict;
+	struct uns_err err = { 0 };
+	size_t i;
+
+	(void)state;
+	load(&f, "model_rank_0.pt");
+	assert_int_equal(uns_dtensor_form_of(a_dtensor(&f), &f.arena, &form, &err), 0);
+	spec = (struct uns_value *)form.spec;
+	was = spec->state;
+	dict = uns_value_new_dict(&f.arena, was->n + 1);
+	assert_true(uns_value_put(dict, uns_value_new_str(&f.arena, "tensor_meta"), uns_value_new_int(&f.arena, 9)));
+	for (i = 0; i < was->n; i++)
+		assert_true(uns_value_put(dict, was->pair[i].key, was->pair[i].value));
+	spec->state = dict;
+	assert_int_equal(uns_dtensor_form_of(a_dtensor(&f), &f.arena, &form, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "has the field tensor_meta twice"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_other_ranks),
 		cmocka_unit_test(test_what_is_not_known),
+		cmocka_unit_test(test_a_field_that_is_there_twice),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,6 +37,19 @@ static void test_get(void **state)
 	assert_null(uns_value_get(NULL, "a"));
 }
 
+static void test_get_number(void **state)
+{
+	static struct uns_pair numbered[] = { { &one, &a }, { &two, &b }, { &one, &none }, { &a, &one } };
+	static const struct uns_value by_number = { .kind = UNS_VALUE_DICT, .pair = numbered, .n = 4 };
+
+	(void)state;
+	assert_ptr_equal(uns_value_get_number(&by_number, 2), &b);
+	assert_ptr_equal(uns_value_get_number(&by_number, 1), &none); /* the last of equal keys */
+	assert_null(uns_value_get_number(&by_number, 0));
+	assert_null(uns_value_get_number(&a, 1));
+	assert_null(uns_value_get_number(NULL, 1));
+}
+
 static void test_at(void **state)
 {
 	const struct uns_value *values[] = { &one, &two };
@@ -218,7 +231,8 @@ static void test_map(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_get),    cmocka_unit_test(test_at),
+		cmocka_unit_test(test_get),
+		cmocka_unit_test(test_get_number),    cmocka_unit_test(test_at),
 		cmocka_unit_test(test_field),  cmocka_unit_test(test_scalars),
 		cmocka_unit_test(test_is),     cmocka_unit_test(test_dims),
 		cmocka_unit_test(test_fits),   cmocka_unit_test(test_map),
