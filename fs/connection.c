@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -144,6 +145,19 @@ int fs_connection_join(struct fs *fs)
 	return clone;
 }
 
+/* Neither unmounted nor aborted (fs/fuse/dev.c, fuse_dev_poll). */
+static bool is_connected(int fd)
+{
+	struct pollfd device = { .fd = fd };
+
+	return poll(&device, 1, 0) <= 0 || !(device.revents & POLLERR);
+}
+
+void fs_connection_unmount(struct fs_connection *connection)
+{
+	fs_keeper_unmount(&connection->keeper, connection->n && is_connected(connection->fd[0]));
+}
+
 void fs_connection_close(struct fs_connection *connection)
 {
 	size_t i;
@@ -151,5 +165,4 @@ void fs_connection_close(struct fs_connection *connection)
 	for (i = 1; i < connection->n; i++)
 		close(connection->fd[i]);
 	connection->n = 0;
-	fs_keeper_unmount(&connection->keeper);
 }

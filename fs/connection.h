@@ -43,7 +43,10 @@ int fs_connection_use(struct fs_connection *connection, struct fuse_session *se)
  * Returns one to be closed when the thread has ended, or -1. */
 int fs_connection_join(struct fs *fs);
 
-/* Once the session is destroyed: closes the other descriptors, and unmounts. */
+/* Before the session is destroyed: unmounts, unless somebody did. */
+void fs_connection_unmount(struct fs_connection *connection);
+
+/* Once the session is destroyed: closes the other descriptors. */
 void fs_connection_close(struct fs_connection *connection);
 
 #endif

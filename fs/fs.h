@@ -49,7 +49,7 @@ int fs_serve(unshard *u, const struct fs_options *options, struct unshard_error 
 /* The N of "/dev/fd/N", up to FS_LARGEST_FD; -1 for what is not of that form. */
 int fs_passed_fd(const char *mountpoint);
 
-/* Is there a dead FUSE mount at path ("Transport endpoint is not connected")? */
+/* Is there a dead FUSE mount at path ("Transport endpoint is not connected")? Asks whoever serves it, and waits. */
 bool fs_is_stale(const char *path);
 
 /* -- the mount table; never asks the mounted file system, so a dead mount blocks nothing -- */

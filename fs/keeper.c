@@ -1,4 +1,4 @@
-/* One pipe: a byte means unmount; its end without one means that the serving process ended. */
+/* One pipe: a byte means unmount, and says how; its end without one means that the serving process ended. */
 #include "keeper.h"
 
 #include <dirent.h>
@@ -52,11 +52,15 @@ static void call_oneself(const char *path)
 	snprintf((char *)first, last - first, "unshard: waits to unmount %s", path);
 }
 
-static void unmount(const char *path, uint64_t dev)
+enum { CONNECTED = 'c', DISCONNECTED = 'd' };
+
+static void unmount(const char *path, uint64_t dev, char how)
 {
 	struct fs_mount now;
 
-	if (fs_mount_find(path, &now) && now.dev == dev && umount2(path, MNT_DETACH) < 0)
+	if (!fs_mount_find(path, &now) || now.dev != dev || (how == DISCONNECTED && !fs_is_stale(path)))
+		return;
+	if (umount2(path, MNT_DETACH) < 0)
 		fs_fusermount_unmount(path, true);
 }
 
@@ -78,7 +82,7 @@ static void keep(int told, const char *path, uint64_t dev)
 		n = read(told, &byte, 1);
 	while (n < 0 && errno == EINTR);
 	if (n == 1)
-		unmount(path, dev);
+		unmount(path, dev, byte);
 	_exit(EXIT_SUCCESS);
 }
 
@@ -105,14 +109,15 @@ int fs_keeper_start(struct fs_keeper *keeper, const char *path, struct unshard_e
 	return fs_fail(err, code, "cannot start the process that unmounts: %s", strerror(-code));
 }
 
-void fs_keeper_unmount(struct fs_keeper *keeper)
+void fs_keeper_unmount(struct fs_keeper *keeper, bool connected)
 {
+	const char how = connected ? CONNECTED : DISCONNECTED;
 	ssize_t n;
 
 	if (keeper->pid <= 0)
 		return;
 	do
-		n = write(keeper->fd, "u", 1);
+		n = write(keeper->fd, &how, 1);
 	while (n < 0 && errno == EINTR);
 	close(keeper->fd);
 	while (waitpid(keeper->pid, NULL, 0) < 0 && errno == EINTR)

@@ -1,6 +1,7 @@
 /* Questions to /proc/self/mountinfo. Never touches the mounted file system itself: a mount whose
  * daemon is this process, is dead, or hangs must not block the answer. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +12,12 @@
 #include "fail.h"
 #include "fs.h"
 
+/* What the kernel remembers of a file, it tells when nobody serves it any more, too. */
 bool fs_is_stale(const char *path)
 {
-	struct stat st;
+	struct statx st;
 
-	return stat(path, &st) < 0 && errno == ENOTCONN;
+	return statx(AT_FDCWD, path, AT_STATX_FORCE_SYNC, STATX_TYPE, &st) < 0 && errno == ENOTCONN;
 }
 
 /* Spaces and the like appear as \040; in place. */

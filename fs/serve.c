@@ -243,7 +243,7 @@ static int serve_mounted(struct fs *fs, const struct fs_options *o, const char *
 	return code;
 }
 
-/* libfuse tries to unmount, and complains that it may not: that is left to the keeper. */
+/* libfuse tries to unmount, and complains that it may not: the keeper did. */
 static void end_session(struct fuse_session *se)
 {
 	struct fs_capture capture;
@@ -266,6 +266,7 @@ static int serve_session(struct fs *fs, const struct fs_options *o, const char *
 	code = fs_keeper_start(&fs->connection.keeper, path, err);
 	if (!code)
 		code = serve_mounted(fs, o, path, daemon, err);
+	fs_connection_unmount(&fs->connection);
 	end_session(fs->se);
 	return code;
 }

@@ -113,6 +113,17 @@ def test_the_kernel_refuses_what_would_change_the_source(run, mount, tmp_path):
     assert not list(run.glob("store.db*"))
 
 
+def keepers_of(at):
+    """The process that waits to unmount it, once that has its name."""
+    return [p for p in Path("/proc").glob("[0-9]*/cmdline") if f"waits to unmount {at}".encode() in read(p)]
+
+
+def read(path):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        return path.read_bytes()
+    return b""
+
+
 def test_an_ordinary_users_mount_ends_by_sigterm(run, unprivileged, eventually):
     """fusermount3 unmounts, for which the serving process may not get root's privileges."""
     source = shutil.copytree(run, unprivileged.place / "run")
@@ -120,10 +131,40 @@ def test_an_ordinary_users_mount_ends_by_sigterm(run, unprivileged, eventually):
     unprivileged.run("mkdir", at)
     unprivileged("mount", source, at, "--store", "none")
     pid = Mount(at, source).pid()
-    keepers = [p for p in Path("/proc").glob("[0-9]*/cmdline") if f"waits to unmount {at}".encode() in p.read_bytes()]
-    assert len(keepers) == 1
+    eventually(lambda: len(keepers_of(at)) == 1, every=0.01)
+    keeper, = keepers_of(at)
     os.kill(pid, signal.SIGTERM)
-    eventually(lambda: not is_mounted(at) and not Path(f"/proc/{pid}").exists() and not keepers[0].exists(), every=0.01)
+    eventually(lambda: not is_mounted(at) and not Path(f"/proc/{pid}").exists() and not keeper.exists(), every=0.01)
+
+
+def test_a_mount_that_ends_leaves_the_next_one_alone(run, mount, command, eventually, tmp_path):
+    """Unmounted, but its process has not come with it yet: the next mount is at the same path by then, and has the same
+    device number, because the lowest free one is given."""
+    at = tmp_path / "at"
+    for _ in range(20):
+        first = mount(run, at=at)
+        pid, device = first.pid(), os.stat(at).st_dev
+        os.kill(pid, signal.SIGSTOP)
+        command("umount", at)
+        mount(run, at=at)
+        same = os.stat(at).st_dev == device
+        os.kill(pid, signal.SIGCONT)
+        eventually(lambda: not Path(f"/proc/{pid}").exists(), every=0.01)
+        assert is_mounted(at) and (at / "weights/checkpoint-2/config.json").exists()
+        if same:
+            break
+        command("umount", at)  # another mount of the machine took the number
+    assert same
+
+
+def test_a_mount_whose_connection_was_aborted_is_unmounted(run, mount, eventually):
+    """Also while the kernel remembers what its root is."""
+    m = mount(run)
+    pid = m.pid()
+    with open(m / "weights/checkpoint-2/config.json"):  # in use: it is aborted, and stays
+        m.path.stat()
+        assert subprocess.run(["umount", "-f", str(m)], capture_output=True).returncode != 0
+    eventually(lambda: not is_mounted(m) and not Path(f"/proc/{pid}").exists(), every=0.01)
 
 
 # -- long use --

@@ -1,5 +1,6 @@
 """dcp.load by unshard.Reader into DTensors on so many ranks: load_by_reader.py PREFIX {CHECKPOINT LIVE}..."""
 
+import os
 import sys
 
 import torch
@@ -33,3 +34,5 @@ for pair in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
     load(devices, sys.argv[1], *pair)
 dist.barrier()
 dist.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # Python's own end can abort: github.com/pytorch/pytorch/issues/190489
