@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/map.h"
 #include "base/path.h"
 #include "ranks/optim.h"
 #include "ranks/reading.h"
@@ -451,10 +452,11 @@ static int add_optimizer(void *ctx, struct uns_rank_source *source, struct uns_e
  * parameter, or a single number. */
 static int check_numbered(struct reading *r, struct uns_err *err)
 {
+	UNS_CLEANUP(uns_map_fini) struct uns_map by_name = UNS_MAP_INIT;
 	const struct uns_rank_params *params = r->params;
 	const struct uns_rank_param *p;
 	char a[128], b[128];
-	size_t i, at = 0;
+	uint32_t i, at;
 
 	if (!r->optim.n_ids || r->optim.is_refused || r->optim.units.v)
 		return 0; /* names; or what is wrong is said; or units, which were compared */
@@ -465,13 +467,17 @@ static int check_numbered(struct reading *r, struct uns_err *err)
 				    .scope = UNS_SCOPE_OPTIMIZER, .expected = uns_num(params->n),
 				    .found = uns_num(r->optim.n_ids)),
 			err);
+	for (i = 0; i < params->n; i++)
+		if (!uns_map_put_index(&by_name, params->v[i].name, i))
+			return uns_oom(err);
 	for (i = 0; i < r->files.cat->n_tensors; i++) {
 		const struct uns_tensor *t = &r->files.cat->tensors[i];
 
 		if (!t->inferred || !uns_role_is_optimizer(t->role) || !t->shape.n)
 			continue;
-		while (strcmp(params->v[at].name, t->name) != 0)
-			at = (at + 1) % params->n;
+		at = uns_map_index(&by_name, t->name);
+		if (at == UNS_MAP_NO_INDEX)
+			continue; /* of a file that was given up, which is said */
 		p = &params->v[at];
 		if (!uns_shape_equal(&p->shape, &t->shape))
 			return uns_catalog_add_finding(
