@@ -1,4 +1,4 @@
-/* Questions to /proc/self/mountinfo. Never touches the mounted file system itself: a mount whose
+/* Questions to /proc/self/mountinfo. All but fs_is_stale leave the mounted file system alone: a mount whose
  * daemon is this process, is dead, or hangs must not block the answer. */
 #include <errno.h>
 #include <fcntl.h>
