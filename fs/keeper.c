@@ -1,4 +1,5 @@
-/* One pipe: a byte means unmount, and says how; its end without one means that the serving process ended. */
+/* One pipe: a bool means unmount, and says whether there is the connection still; the pipe's end without one means that
+ * the serving process ended. */
 #include "keeper.h"
 
 #include <dirent.h>
@@ -52,13 +53,11 @@ static void call_oneself(const char *path)
 	snprintf((char *)first, last - first, "unshard: waits to unmount %s", path);
 }
 
-enum { CONNECTED = 'c', DISCONNECTED = 'd' };
-
-static void unmount(const char *path, uint64_t dev, char how)
+static void unmount(const char *path, uint64_t dev, bool connected)
 {
 	struct fs_mount now;
 
-	if (!fs_mount_find(path, &now) || now.dev != dev || (how == DISCONNECTED && !fs_is_stale(path)))
+	if (!fs_mount_find(path, &now) || now.dev != dev || (!connected && !fs_is_stale(path)))
 		return;
 	if (umount2(path, MNT_DETACH) < 0)
 		fs_fusermount_unmount(path, true);
@@ -70,7 +69,7 @@ static void keep(int told, const char *path, uint64_t dev)
 	static const int ends[] = { SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGPIPE };
 	size_t i;
 	ssize_t n;
-	char byte;
+	bool connected;
 
 	for (i = 0; i < sizeof(ends) / sizeof(*ends); i++)
 		signal(ends[i], SIG_IGN);
@@ -79,10 +78,10 @@ static void keep(int told, const char *path, uint64_t dev)
 	close_all_but(told);
 	call_oneself(path);
 	do
-		n = read(told, &byte, 1);
+		n = read(told, &connected, sizeof(connected));
 	while (n < 0 && errno == EINTR);
-	if (n == 1)
-		unmount(path, dev, byte);
+	if (n == sizeof(connected))
+		unmount(path, dev, connected);
 	_exit(EXIT_SUCCESS);
 }
 
@@ -111,13 +110,12 @@ int fs_keeper_start(struct fs_keeper *keeper, const char *path, struct unshard_e
 
 void fs_keeper_unmount(struct fs_keeper *keeper, bool connected)
 {
-	const char how = connected ? CONNECTED : DISCONNECTED;
 	ssize_t n;
 
 	if (keeper->pid <= 0)
 		return;
 	do
-		n = write(keeper->fd, &how, 1);
+		n = write(keeper->fd, &connected, sizeof(connected));
 	while (n < 0 && errno == EINTR);
 	close(keeper->fd);
 	while (waitpid(keeper->pid, NULL, 0) < 0 && errno == EINTR)

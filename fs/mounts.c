@@ -12,7 +12,7 @@
 #include "fail.h"
 #include "fs.h"
 
-/* What the kernel remembers of a file, it tells when nobody serves it any more, too. */
+/* stat could be answered by what the kernel remembers, also when nobody serves the mount any more. */
 bool fs_is_stale(const char *path)
 {
 	struct statx st;

@@ -138,8 +138,8 @@ def test_an_ordinary_users_mount_ends_by_sigterm(run, unprivileged, eventually):
 
 
 def test_a_mount_that_ends_leaves_the_next_one_alone(run, mount, command, eventually, tmp_path):
-    """Unmounted, but its process has not come with it yet: the next mount is at the same path by then, and has the same
-    device number, because the lowest free one is given."""
+    """The process of the first mount notices late that it was unmounted. The next mount is at the same path by then, with
+    the same device number: the kernel gives the lowest one that is free."""
     at = tmp_path / "at"
     for _ in range(20):
         first = mount(run, at=at)

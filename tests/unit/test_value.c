@@ -231,8 +231,8 @@ static void test_map(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_get),
-		cmocka_unit_test(test_get_number),    cmocka_unit_test(test_at),
+		cmocka_unit_test(test_get),    cmocka_unit_test(test_get_number),
+		cmocka_unit_test(test_at),
 		cmocka_unit_test(test_field),  cmocka_unit_test(test_scalars),
 		cmocka_unit_test(test_is),     cmocka_unit_test(test_dims),
 		cmocka_unit_test(test_fits),   cmocka_unit_test(test_map),
