@@ -93,8 +93,7 @@ void files_catalog_open(struct files_catalog *out)
 {
 	struct uns_err err = { 0 };
 
-	if (uns_root_open(files_dir(), NULL, &out->root, &err) < 0 ||
-	    uns_catalog_new("", &out->cat, &err) < 0)
+	if (uns_root_open(files_dir(), NULL, &out->root, &err) < 0 || uns_catalog_new("", &out->cat, &err) < 0)
 		_exit(2);
 }
 

@@ -87,8 +87,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		pack_golden(from[which].golden, from[which].format, root, &packed[which]);
 	edited_bytes(uns_span_of(packed[which].p, packed[which].len), in, &changed);
 	if (unpack(&changed, root, &again) == 0 &&
-	    (unpack(&again, root, &third) < 0 || third.len != again.len ||
-	     memcmp(third.p, again.p, again.len) != 0))
+	    (unpack(&again, root, &third) < 0 || third.len != again.len || memcmp(third.p, again.p, again.len) != 0))
 		abort();
 	uns_text_fini(&changed);
 	uns_text_fini(&again);

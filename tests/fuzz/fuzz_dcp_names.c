@@ -47,7 +47,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const char *const weights[] = { "model", "app.model" };
 	static const struct uns_dcp_roots roots[] = {
-		{ 0 }, { weights, 2, NULL }, { weights, 0, NULL }, { weights, 1, "model_1" },
+		{ 0 },
+		{ weights, 2, NULL, NULL },
+		{ weights, 0, NULL, NULL },
+		{ weights, 1, "model_1", NULL },
 	};
 	struct uns_arena arena = UNS_ARENA_INIT;
 	struct uns_dcp_metadata meta = { 0 };

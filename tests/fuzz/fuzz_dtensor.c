@@ -22,8 +22,7 @@ static void check_boxes(const struct uns_sharded_tensor *t)
 }
 
 /* The second of two ranks, of five rows and three columns. */
-static void make_another(const struct uns_torchfile *file, const struct uns_value *like,
-			 struct uns_arena *arena)
+static void make_another(const struct uns_torchfile *file, const struct uns_value *like, struct uns_arena *arena)
 {
 	static const uint64_t dims[] = { 5, 3 };
 	const struct uns_value *mesh, *made;
@@ -34,8 +33,7 @@ static void make_another(const struct uns_torchfile *file, const struct uns_valu
 	if (uns_dtensor_form_of(like, arena, &form, &err) < 0)
 		return;
 	if (uns_dtensor_mesh_new(&form, arena, 2, 1, uns_value_new_tensor(arena, 0), &mesh, &err) < 0 ||
-	    uns_dtensor_new(&form, arena, mesh, UNS_F32, dims, 2, uns_value_new_tensor(arena, 1), &made,
-			    &err) < 0)
+	    uns_dtensor_new(&form, arena, mesh, UNS_F32, dims, 2, uns_value_new_tensor(arena, 1), &made, &err) < 0)
 		return;
 	if (uns_dtensor_parse(file, made, 1, arena, &t, NULL) < 0)
 		return; /* what it took over can be odd */

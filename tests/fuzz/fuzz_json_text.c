@@ -16,8 +16,8 @@ static void walk(struct uns_span all, unsigned depth)
 	uns_json_text_int(all, &i);
 	uns_json_text_get(all, "a", &value);
 	while (depth && uns_json_text_next(&at, &key, &value)) {
-		if (value.p < all.p || value.end > all.end || value.p >= value.end ||
-		    at.p < value.end || at.end != all.end)
+		if (value.p < all.p || value.end > all.end || value.p >= value.end || at.p < value.end ||
+		    at.end != all.end)
 			abort();
 		if (*value.p == '{' || *value.p == '[')
 			walk(value, depth - 1);

@@ -31,8 +31,8 @@ static void ranks(const char *name, struct uns_arena *arena)
 	if (!uns_rank_name_parse(name, &parsed))
 		return;
 	stem = uns_rank_name_stem(arena, parsed.kind, (uint64_t)parsed.world, (uint64_t)parsed.rank);
-	if (!uns_rank_name_parse(uns_arena_printf(arena, "%s.pt", stem), &again) ||
-	    again.kind != parsed.kind || again.world != parsed.world || again.rank != parsed.rank)
+	if (!uns_rank_name_parse(uns_arena_printf(arena, "%s.pt", stem), &again) || again.kind != parsed.kind ||
+	    again.world != parsed.world || again.rank != parsed.rank)
 		abort();
 }
 

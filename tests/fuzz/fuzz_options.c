@@ -1,4 +1,5 @@
-/* tools/options.c and api/options.c: any text as what stands behind -o of a mount, a line each; a session is opened with it. */
+/* tools/options.c and api/options.c: any text as what stands behind -o of a mount, a line each; a session is opened
+ * with it. */
 #include "fuzz.h"
 
 #include <stdlib.h>

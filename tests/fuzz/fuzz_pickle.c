@@ -31,8 +31,7 @@ static void touch(const struct uns_value *v)
 		touch(uns_value_at(v, i));
 }
 
-static void check_names(const struct uns_pickle_trace *was, struct uns_text *renamed,
-			struct uns_arena *arena)
+static void check_names(const struct uns_pickle_trace *was, struct uns_text *renamed, struct uns_arena *arena)
 {
 	struct uns_span in = uns_span_of(renamed->p, renamed->len);
 	struct uns_pickle_trace is = { 0 };
@@ -67,8 +66,7 @@ static void rename_names(const uint8_t *data, size_t size)
 		to = calloc(trace.n + 1, sizeof(*to));
 	for (i = 0; to && i < trace.n; i++)
 		to[i] = i % 2 ? "a.b" : NULL;
-	if (to && uns_pickle_rename(uns_span_of(data, (size_t)(in.p - data)), &trace, to, &out,
-				    NULL) == 0)
+	if (to && uns_pickle_rename(uns_span_of(data, (size_t)(in.p - data)), &trace, to, &out, NULL) == 0)
 		check_names(&trace, &out, &arena);
 	free(to);
 	uns_text_fini(&out);
@@ -91,7 +89,8 @@ static bool same_fields(const struct uns_value *object, const struct uns_value *
 	const struct uns_value *state = object->state;
 	size_t i = 0;
 
-	if (object->kind != UNS_VALUE_OBJECT || object->object.args->n || state->n != record->n || record->names->n != record->n)
+	if (object->kind != UNS_VALUE_OBJECT || object->object.args->n || state->n != record->n ||
+	    record->names->n != record->n)
 		return false;
 	while (i < record->n && same(state->pair[i].key, record->names->item[i]) &&
 	       same(state->pair[i].value, record->item[i]))

@@ -1,6 +1,6 @@
-/* files/published_names.c and base_shapes.c: a model type, a text model's type, and tensors, a line each: NAME, or NAME and
- * dimensions that spaces separate; after '=', those of the base model. Names that are made are names, their shapes inside
- * the tensors. */
+/* names/published_names.c and base_shapes.c: a model type, a text model's type, and tensors, a line each: NAME, or NAME
+ * and dimensions that spaces separate; after '=', those of the base model. Names that are made are names, their shapes
+ * inside the tensors. */
 #include "fuzz.h"
 
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 
 #include "base/arena.h"
 #include "files.h"
-#include "files/base_shapes.h"
-#include "files/published_names.h"
+#include "names/base_shapes.h"
+#include "names/published_names.h"
 #include "files/safetensors_file.h"
 
 enum { MAX_LINES = 64 };

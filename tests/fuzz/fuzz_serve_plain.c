@@ -1,5 +1,5 @@
-/* State dicts of plain DCP, and a Trainer's whose names are published ones, from end to end: the first byte is which one,
- * what follows changes it. */
+/* State dicts of plain DCP, and a Trainer's whose names are published ones, from end to end: the first byte is which
+ * one, what follows changes it. */
 #include "fuzz.h"
 
 #include "show.h"

@@ -13,11 +13,10 @@
 #include "store/store.h"
 
 /* Columns take anything, as they do where nothing checks them. */
-static const char schema[] =
-	"CREATE TABLE fact (subject, key, json, origin, time_s);"
-	"CREATE TABLE memo (kind, key, used_s, size, bytes);"
-	"CREATE TABLE revision (n);"
-	"PRAGMA application_id=1970172776; PRAGMA user_version=2";
+static const char schema[] = "CREATE TABLE fact (subject, key, json, origin, time_s);"
+			     "CREATE TABLE memo (kind, key, used_s, size, bytes);"
+			     "CREATE TABLE revision (n);"
+			     "PRAGMA application_id=1970172776; PRAGMA user_version=2";
 enum { COLUMNS = 5 };
 
 static struct uns_span take_column(struct uns_span *in)
@@ -54,7 +53,9 @@ static void bind(sqlite3_stmt *s, int column, unsigned type, struct uns_span v)
 /* An empty subject stands for the checkpoint's, which no input can know. */
 static void add_row(sqlite3 *db, struct uns_span *in)
 {
-	static const unsigned char usual[][COLUMNS] = { { 0, 0, 0, 0, 2 }, { 0, 2, 2, 2, 1 }, { 2 } }; /* as bind() has them */
+	static const unsigned char usual[][COLUMNS] = { { 0, 0, 0, 0, 2 },
+							{ 0, 2, 2, 2, 1 },
+							{ 2 } }; /* as bind() has them */
 	static const char *const sql[] = { "INSERT INTO fact VALUES (?, ?, ?, ?, ?)",
 					   "INSERT INTO memo VALUES (?, ?, ?, ?, ?)",
 					   "INSERT INTO revision VALUES (?)" };
@@ -88,8 +89,7 @@ static void fill(const char *path, struct uns_span in)
 		files_put("store.db", in);
 		return;
 	}
-	if (sqlite3_open(path, &db) != SQLITE_OK ||
-	    sqlite3_exec(db, schema, NULL, NULL, NULL) != SQLITE_OK)
+	if (sqlite3_open(path, &db) != SQLITE_OK || sqlite3_exec(db, schema, NULL, NULL, NULL) != SQLITE_OK)
 		_exit(2);
 	sqlite3_exec(db, "PRAGMA synchronous=OFF; BEGIN", NULL, NULL, NULL);
 	while (uns_span_left(&in))
@@ -125,7 +125,8 @@ static void read_store(const char *path)
 			uns_store_memo_get(store, i ? "crc" : "catalog", i, &arena, &memo, NULL);
 		uns_store_memo_bound(store, 1);
 		uns_store_memo_put(store, "crc", 7, "x", 1, NULL);
-		if (uns_store_memo_get(store, "crc", 7, &arena, &memo, NULL) == 0 && (uns_span_left(&memo) != 1 || *memo.p != 'x'))
+		if (uns_store_memo_get(store, "crc", 7, &arena, &memo, NULL) == 0 &&
+		    (uns_span_left(&memo) != 1 || *memo.p != 'x'))
 			abort();
 		uns_store_memo_clear(store, NULL);
 	}

@@ -9,8 +9,7 @@
 #include "ranks/dtensor.h"
 #include "wire/torchfile.h"
 
-static void touch(const struct uns_torchfile *file, const struct uns_value *v,
-		  struct uns_arena *arena)
+static void touch(const struct uns_torchfile *file, const struct uns_value *v, struct uns_arena *arena)
 {
 	struct uns_sharded_tensor sharded;
 	struct uns_torch_tensor t;

@@ -9,11 +9,10 @@
 
 extern const struct uns_format uns_format_zero;
 
-static const char *const model[] = { "mp_rank_00_model_states.pt",
-				    "zero_pp_rank_0_mp_rank_00_model_states.pt",
-				    "zero_pp_rank_1_mp_rank_00_model_states.pt" };
+static const char *const model[] = { "mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_model_states.pt",
+				     "zero_pp_rank_1_mp_rank_00_model_states.pt" };
 static const char *const optim[] = { "zero_pp_rank_0_mp_rank_00_optim_states.pt",
-				    "zero_pp_rank_1_mp_rank_00_optim_states.pt" };
+				     "zero_pp_rank_1_mp_rank_00_optim_states.pt" };
 
 static void put_files(struct uns_span in)
 {

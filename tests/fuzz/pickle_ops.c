@@ -13,9 +13,15 @@ static unsigned argument(uint8_t op)
 	} kinds[] = {
 		{ "()012NQR]abdelostu}.", 0 },
 		{ "\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93\x94\x97\x98", 0 },
-		{ "Khq\x80\x82", 1 }, { "M\x83", 2 }, { "Jjr\x84", 4 }, { "G\x95", 8 },
-		{ "UC\x8a\x8c", PREFIX + 1 }, { "TXB\x8b", PREFIX + 4 }, { "\x8d\x8e\x96", PREFIX + 8 },
-		{ "FILPSVgp", LINE }, { "ci", TWO_LINES },
+		{ "Khq\x80\x82", 1 },
+		{ "M\x83", 2 },
+		{ "Jjr\x84", 4 },
+		{ "G\x95", 8 },
+		{ "UC\x8a\x8c", PREFIX + 1 },
+		{ "TXB\x8b", PREFIX + 4 },
+		{ "\x8d\x8e\x96", PREFIX + 8 },
+		{ "FILPSVgp", LINE },
+		{ "ci", TWO_LINES },
 	};
 	size_t i;
 
@@ -44,8 +50,7 @@ static bool take_argument(struct uns_span *in, unsigned kind, struct pickle_op *
 		return uns_span_skip(in, kind);
 	op->prefix = kind - PREFIX;
 	op->text += op->prefix;
-	return uns_span_take(in, op->prefix, &length) &&
-	       uns_span_skip(in, uns_le(length, (unsigned)op->prefix));
+	return uns_span_take(in, op->prefix, &length) && uns_span_skip(in, uns_le(length, (unsigned)op->prefix));
 }
 
 bool pickle_op_next(struct uns_span *in, struct pickle_op *out)

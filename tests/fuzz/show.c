@@ -138,8 +138,7 @@ static void read_tensors(unshard *u, const char *path, const char *view)
 		return;
 	for (i = 0; (t = unshard_tensors_at(list, i)); i++)
 		if (t->size_bytes <= MAX_READ)
-			ok(unshard_tensor_read(list, i, NULL, NULL, UNSHARD_AS_STORED, buf,
-					       t->size_bytes, &err), &err);
+			ok(unshard_tensor_read(list, i, NULL, NULL, UNSHARD_AS_STORED, buf, t->size_bytes, &err), &err);
 	unshard_tensors_close(list);
 }
 
@@ -166,8 +165,7 @@ static int take_finding(void *ctx, const struct unshard_finding *f)
 
 void show_all(const char *source, struct unshard_options *options)
 {
-	struct unshard_calls calls = { UNSHARD_CALLS_INIT, .checkpoint = show_checkpoint,
-				       .finding = take_finding };
+	struct unshard_calls calls = { UNSHARD_CALLS_INIT, .checkpoint = show_checkpoint, .finding = take_finding };
 	struct unshard_error err = { 0 };
 	unshard *u;
 

@@ -1,26 +1,27 @@
 #!/usr/bin/env python3
-"""Writes seeds for the fuzz targets beside it (made with torch 2.13)."""
+"""Writes seeds into the archives of the fuzz targets beside it (made with torch 2.13)."""
 import collections
 import io
-import os
 import pathlib
 import pickle
-import shutil
 import sqlite3
 import zipfile
+
 import torch
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex, StorageMeta,
     TensorProperties, TensorStorageMetadata)
 
-here = os.path.dirname(os.path.abspath(__file__))
+import archive
+
+golden = pathlib.Path(__file__).resolve().parents[2] / "golden"
+seeds = collections.defaultdict(dict)  # target -> name -> bytes
 
 
 def put(name, data):
-    os.makedirs(os.path.dirname(os.path.join(here, name)), exist_ok=True)
-    with open(os.path.join(here, name), "wb") as f:
-        f.write(data)
+    target, seed = name.split("/")
+    seeds[target][seed] = data
 
 
 class Thing:
@@ -102,8 +103,7 @@ put("json/deep", b"[" * 2000)
 for seed, config in (("accelerate", "fsdp2_torch.bad.yaml"), ("aliases", "aliases.yaml"),
                      ("lightning", "lightning_sharded_weights_only.bad.yaml"),
                      ("arguments", "load_universal_groups.bad.json")):
-    put(f"yaml/{seed}", (pathlib.Path(here).parents[1] / "golden/check" / config).read_bytes())
-golden = pathlib.Path(here).parents[1] / "golden"
+    put(f"yaml/{seed}", (golden / "check" / config).read_bytes())
 
 
 def pickles(*names):
@@ -201,9 +201,11 @@ for family, n in (("zero", 9), ("dcp", 6), ("ranks", 7), ("files", 4), ("cut", 4
         put(f"serve_{family}/{i}", bytes([i]))
         put(f"serve_{family}/{i}-options", bytes([7 * n + i]))
 put("yaml/deep", b"- " * 300 + b"[{a: [" * 60)
-torch.save({"w": torch.arange(4.0), "v": torch.zeros(0, 2), "n": 1}, os.path.join(here, "torchfile/small"))
-shutil.copy(os.path.join(here, "torchfile/small"), os.path.join(here, "zip/small"))
-with open(os.path.join(here, "zip/small"), "rb") as f:
-    whole = f.read()
-put("zip/cut", whole[:-30])
-put("zip/end", whole[-98:])
+small = io.BytesIO()
+torch.save({"w": torch.arange(4.0), "v": torch.zeros(0, 2), "n": 1}, small)
+put("torchfile/small", small.getvalue())
+put("zip/small", small.getvalue())
+put("zip/cut", small.getvalue()[:-30])
+put("zip/end", small.getvalue()[-98:])
+for target, files in seeds.items():
+    archive.add(target, files)
